@@ -1,0 +1,170 @@
+"""Every setting of a run: frozen dataclasses, one default each, validated at construction.
+
+The field docstrings are the texts of `--help`. Units are in the names or in the docstrings. Nothing here
+imports TensorFlow, so that the command line answers at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from ddrl.algorithms.ba3c import BA3CConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvironmentConfig:
+    """Environment."""
+
+    game: str = "breakout"
+    """Atari ROM in snake case (breakout, space_invaders) or any Gymnasium id (CartPole-v1, ddrl/Catch-v0)."""
+    protocol: Literal["nature", "machado18", "ba3c", "stooke"] = "nature"
+    """Named Atari evaluation protocol; it is stamped into every result."""
+    life_loss_terminal: bool = False
+    """Treat the loss of a life as the end of an episode for the returns (training only; the game goes on)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkConfig:
+    """Network."""
+
+    network: Literal["a3c", "nature", "ba3c", "mlp"] = "nature"
+    """Architecture: a3c (2 convolutions, 256), nature (3 convolutions, 512), ba3c (4 convolutions), mlp (vectors)."""
+    fc_neurons: int = 128
+    """Neurons of the fully connected layer of the ba3c network (16 to 256)."""
+    compute_dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    """Type of activations and kernels; master weights, heads and losses are float32 always."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingConfig:
+    """Sampling."""
+
+    schedule: Literal["asynchronous", "synchronized"] = "asynchronous"
+    """asynchronous: predictor threads beside the trainer (BA3C); synchronized: act, then learn, in turn."""
+    simulators: int = 32
+    """Environments per worker, in all groups together."""
+    groups: int = 2
+    """Groups of simulators per worker; each has one predictor thread."""
+    predict_batch: int = 0
+    """Observations per policy query (0: all of a group); the ones that are ready first are taken."""
+    simulator_threads: int = 1
+    """Emulator threads per group."""
+    queue_batches: int = 2
+    """Bound of the training queue, in batches; acting waits when it is full, which bounds the lag."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """Optimizer."""
+
+    batch_size: int = 32
+    """Data-points per gradient, per worker. Effective batch = batch size x gradients per update."""
+    optimizer: Literal["adam", "rmsprop", "rmsprop-centered"] = "adam"
+    """Update rule, applied on the parameter servers."""
+    learning_rate: float = 1e-3
+    """Step size at the start."""
+    learning_rate_schedule: Literal["constant", "linear"] = "constant"
+    """linear: to --learning-rate-end over --learning-rate-updates updates."""
+    learning_rate_end: float = 0.0
+    """Learning rate that the linear schedule ends at and stays at."""
+    learning_rate_updates: int = 100_000
+    """Updates over which the linear schedule runs."""
+    adam_epsilon: float = 1e-8
+    """Adam's epsilon-hat: theta -= lr_t m / (sqrt(v) + epsilon)."""
+    beta1: float = 0.9
+    """Adam's decay of the mean of gradients."""
+    beta2: float = 0.999
+    """Adam's decay of the mean of squared gradients."""
+    rmsprop_decay: float = 0.99
+    """RMSProp's decay of the mean of squared gradients."""
+    rmsprop_epsilon: float = 1e-5
+    """RMSProp's epsilon."""
+    rmsprop_epsilon_inside: bool = False
+    """RMSProp's epsilon inside the root (sqrt(v + eps)) instead of outside (sqrt(v) + eps)."""
+    clip_global_norm: float = 0.0
+    """Clip the averaged gradient to this global norm, after aggregation (0: off)."""
+    clip_tensor_average_norm: float = 0.0
+    """Clip each tensor's gradient to norm <= x times its number of elements, before aggregation (0: off)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExchangeConfig:
+    """Exchange and roles."""
+
+    workers: int = 2
+    """Workers that train; worker 0 is the chief unless --chief dedicated."""
+    parameter_servers: int = 1
+    """Parameter servers, each owning one byte-balanced slice. 0 with --workers 1: one process, no MPI."""
+    chief: Literal["trains", "dedicated"] = "trains"
+    """dedicated: one more rank that only coordinates, as in the BA3C paper."""
+    updates: Literal["synchronous", "asynchronous"] = "synchronous"
+    """synchronous: all servers average the same quorum of gradients; asynchronous: each gradient on arrival."""
+    quorum: int = 0
+    """Gradients per synchronous update (0: all live workers); the rest are the papers' backup workers."""
+    quorum_deadline_seconds: float = 0.0
+    """Close a step with what is there after this time since its first gradient (0: no deadline)."""
+    max_staleness: int = 0
+    """Asynchronous: drop gradients more than this many versions old (0: unbounded)."""
+    on_worker_loss: Literal["survive", "restart"] = "survive"
+    """survive: go on without a dead worker (Open MPI with ULFM); restart: end the job, go on with --resume."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """Evaluation."""
+
+    evaluator: bool = True
+    """Have an evaluator: a rank of its own, or the worker itself when there is one process."""
+    eval_every_updates: int = 1000
+    """Updates between evaluations; one that falls due while the last still plays is skipped and counted."""
+    eval_games: int = 50
+    """Games per evaluation, greedy actions, frozen parameters."""
+    eval_time_share: float = 0.1
+    """Largest share of the run's time that evaluation may take (0 to 1)."""
+    target_score: float | None = None
+    """Stop when the evaluation's mean score reaches this, and write the time that it took."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """Run."""
+
+    minutes: float = 10.0
+    """Wall-clock budget of this run, in minutes (0: none)."""
+    agent_steps: int = 0
+    """Budget in agent steps over all workers, resumed ones included (0: none)."""
+    max_updates: int = 0
+    """Budget in updates, resumed ones included (0: none)."""
+    run_dir: str = ""
+    """Directory of the run (default: runs/ALGORITHM-GAME-TIME). It must not exist, unless resuming."""
+    seed: int = 1
+    """Seed of initial parameters, environments and action draws."""
+    checkpoint_every_minutes: float = 5.0
+    """Minutes between checkpoints; there is one at the end always."""
+    checkpoint_every_updates: int = 0
+    """Updates between checkpoints (0: by time only)."""
+    checkpoints_kept: int = 3
+    """Newest checkpoints kept on disk."""
+    reset_at_checkpoint: bool = False
+    """Reset environments whose state cannot be saved at each checkpoint, so that resume equals uninterrupted."""
+    max_refused_steps: int = 10
+    """Stop after this many steps refused for a gradient that is not finite."""
+    log_every_seconds: float = 5.0
+    """Seconds between lines of metrics.jsonl."""
+    video: bool = True
+    """Record a short video of the agent at the end of the run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """A whole run."""
+
+    environment: EnvironmentConfig = EnvironmentConfig()
+    network: NetworkConfig = NetworkConfig()
+    algorithm: BA3CConfig = BA3CConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    exchange: ExchangeConfig = ExchangeConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    run: RunConfig = RunConfig()
