@@ -1,0 +1,129 @@
+"""The wire format: one byte buffer per message, `[int64 header | float32 payload]`, one tag per kind.
+
+The header is self-contained; nothing is pickled. A floating-point field travels as the bits of a float64.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import struct
+from typing import Any
+
+import numpy as np
+
+
+class Kind(enum.IntEnum):
+    """Kind of a message, which is also its MPI tag."""
+
+    GRADIENT = 1  # worker -> shard: its slice of one gradient
+    HAVE = 2  # shard -> chief: whose gradients for this step it holds
+    COMMIT = 3  # chief -> shard: close the step with these members (or, in asynchronous mode, a command)
+    PARAMETERS = 4  # shard -> worker: its slice of the new version
+    NORM_REQUEST = 5  # chief -> shard: squared norm of the average over these members?
+    NORM = 6  # shard -> chief: the answer
+    EXPECT = 7  # chief -> shard: report from this number of gradients on
+    FETCH = 8  # reader -> shard: a published version, please
+    PUBLISHED = 9  # shard -> reader: its slice of a published version
+    SNAPSHOT = 10  # shard -> chief: its slice of parameters and optimizer slots, for a checkpoint
+    LOAD = 11  # chief -> shard: parameters and slots to start from
+    BLOB = 12  # anyone -> anyone: announces bytes of any length (control, metrics, states)
+    BLOB_BYTES = 13  # the announced bytes
+
+
+class Flag(enum.IntFlag):
+    """Flags of a header."""
+
+    NONE = 0
+    FINITE = 1  # GRADIENT: every element of the whole gradient is finite
+    SKIP = 2  # COMMIT, PARAMETERS: the step was refused; the version did not change
+    PUBLISH = 4  # COMMIT: keep a copy of this version for readers
+    CHECKPOINT = 8  # COMMIT, PARAMETERS: a checkpoint is taken at this update boundary
+    STOP = 16  # COMMIT, PARAMETERS: training ends with this version
+    COMMAND = 32  # COMMIT: closes no step; only carries flags and the learning rate
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """Fields of every message; what a kind does not use stays at its default.
+
+    Attributes:
+        kind: what the message is.
+        generation: of the communicator; it grows when a rank joins.
+        sender: stable id of the sending worker or shard (never its MPI rank).
+        step: the slot that the message is about.
+        version: updates behind the parameters that the message is about (a gradient's: where it was taken).
+        flags: see `Flag`.
+        count: samples behind a gradient; gradients expected at the next step; bytes of a blob.
+        value: learning rate (COMMIT, LOAD) or squared norm of the average (HAVE, NORM; NaN: not computed).
+        scale: factor on the averaged gradient (COMMIT).
+        members: bitmap of worker ids.
+        refused: bitmap of the workers whose gradient is not finite.
+    """
+
+    kind: Kind
+    generation: int = 0
+    sender: int = 0
+    step: int = 0
+    version: int = 0
+    flags: Flag = Flag.NONE
+    count: int = 0
+    value: float = float("nan")
+    scale: float = 1.0
+    members: int = 0
+    refused: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Message:
+    """A message to `peer` (a process), or from it. Payload: <float32>[n], or bytes for a blob, or None.
+
+    Attributes:
+        newest_only: at most one such message to the peer is in flight; a newer one replaces one that waits.
+    """
+
+    peer: int
+    header: Header
+    payload: Any = None
+    newest_only: bool = False
+
+
+class HeaderFormat:
+    """Encodes headers for a job of at most `workers` workers: 9 words and two bitmaps."""
+
+    def __init__(self, workers: int):
+        self.bitmap_words = max(1, (workers + 63) // 64)
+        self.words = 9 + 2 * self.bitmap_words
+        self.nbytes = 8 * self.words
+        self._fields = struct.Struct("<7q2d")
+
+    def encode_into(self, header: Header, buffer: memoryview) -> None:
+        """Writes `header` into the first `nbytes` of a byte buffer."""
+        self._fields.pack_into(
+            buffer, 0, header.kind, header.generation, header.sender, header.step, header.version,
+            header.flags, header.count, header.value, header.scale,
+        )  # fmt: skip
+        size = 8 * self.bitmap_words
+        buffer[72 : 72 + size] = header.members.to_bytes(size, "little")
+        buffer[72 + size : 72 + 2 * size] = header.refused.to_bytes(size, "little")
+
+    def decode(self, buffer: memoryview) -> Header:
+        """Reads the header at the start of a byte buffer.
+
+        Raises:
+            ValueError: if the kind is unknown (a foreign or corrupt message).
+        """
+        kind, generation, sender, step, version, flags, count, value, scale = self._fields.unpack_from(buffer)
+        size = 8 * self.bitmap_words
+        members = int.from_bytes(buffer[72 : 72 + size], "little")
+        refused = int.from_bytes(buffer[72 + size : 72 + 2 * size], "little")
+        return Header(
+            Kind(kind), generation, sender, step, version, Flag(flags), count, value, scale, members, refused
+        )
+
+
+def message_buffer(header_bytes: int, payload_floats: int) -> tuple[memoryview, np.ndarray]:
+    """A fresh byte buffer for one message: (its bytes, a <float32>[payload_floats] view of its payload)."""
+    words = np.empty((header_bytes + 4 * payload_floats + 7) // 8, np.int64)
+    flat = words.view(np.uint8)[: header_bytes + 4 * payload_floats]
+    return memoryview(flat), flat[header_bytes:].view(np.float32)
