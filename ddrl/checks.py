@@ -1,0 +1,56 @@
+"""Small checks of settings: each raises a UsageError of one line that names the flag, its value and the limit."""
+
+from __future__ import annotations
+
+import math
+import typing
+from typing import Any, Literal
+
+from ddrl.errors import UsageError
+
+
+def flag(name: str) -> str:
+    """The command-line flag of a field."""
+    return "--" + name.replace("_", "-")
+
+
+def refuse(config: Any, name: str, why: str) -> typing.NoReturn:
+    """Raises the UsageError for field `name` of `config`."""
+    raise UsageError(f"{flag(name)} {getattr(config, name)}: {why}")
+
+
+def at_least(config: Any, minimum: float, *names: str, why: str = "") -> None:
+    """Fields must be finite numbers >= minimum."""
+    for name in names:
+        value = getattr(config, name)
+        if not math.isfinite(value) or value < minimum:
+            refuse(config, name, f"must be a finite number of at least {minimum}" + (f" ({why})" if why else ""))
+
+
+def above(config: Any, limit: float, *names: str, why: str = "") -> None:
+    """Fields must be finite numbers > limit."""
+    for name in names:
+        value = getattr(config, name)
+        if not math.isfinite(value) or value <= limit:
+            refuse(config, name, f"must be a finite number above {limit}" + (f" ({why})" if why else ""))
+
+
+def between(config: Any, low: float, high: float, *names: str, why: str = "") -> None:
+    """Fields must be in [low, high]."""
+    for name in names:
+        if not low <= getattr(config, name) <= high:
+            refuse(config, name, f"must be in {low} to {high}" + (f" ({why})" if why else ""))
+
+
+def decay(config: Any, *names: str) -> None:
+    """Fields must be in [0, 1): a moving average with decay 1 never sees a gradient."""
+    for name in names:
+        if not 0.0 <= getattr(config, name) < 1.0:
+            refuse(config, name, "must be at least 0 and below 1, or the moving average never sees a gradient")
+
+
+def known(config: Any) -> None:
+    """Fields declared as a Literal must hold one of its values (configurations are also read from files)."""
+    for name, hint in typing.get_type_hints(type(config)).items():
+        if typing.get_origin(hint) is Literal and getattr(config, name) not in typing.get_args(hint):
+            refuse(config, name, "must be one of " + ", ".join(map(str, typing.get_args(hint))))

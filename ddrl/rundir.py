@@ -1,0 +1,164 @@
+"""The run directory: made at once or not at all, and its config.json.
+
+A run directory holds config.json, metrics.jsonl, evaluations.jsonl, log.txt, checkpoints, events, and at the end
+result.json, learning_curve.png and a video. The file `stop` asks the ranks to checkpoint and end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+
+FORMAT = 1
+CONFIG, METRICS, EVALUATIONS, LOG = "config.json", "metrics.jsonl", "evaluations.jsonl", "log.txt"
+RESULT, STOP = "result.json", "stop"
+
+
+def config_to_dict(config: TrainConfig) -> dict[str, Any]:
+    """Every setting of a run, as JSON types."""
+    return {"format": FORMAT, "algorithm_name": "ba3c", **dataclasses.asdict(config)}
+
+
+def config_from_dict(data: Any, where: str = CONFIG) -> TrainConfig:
+    """The inverse of config_to_dict. A setting that is not there has its default.
+
+    Raises:
+        UsageError: for anything that is no configuration, with `where` it was read.
+    """
+    if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("algorithm_name") != "ba3c":
+        raise UsageError(f"{where} is not a configuration of this version of ddrl (format {FORMAT}, ba3c)")
+    groups = {name: value for name, value in data.items() if name not in ("format", "algorithm_name")}
+    return _decode(TrainConfig, groups, where)
+
+
+def _decode(kind: type, data: Any, where: str) -> Any:
+    if not isinstance(data, dict):
+        raise UsageError(f"{where}: {kind.__name__} must be an object, not {data!r}")
+    hints = typing.get_type_hints(kind)
+    unknown = sorted(set(data) - set(hints))
+    if unknown:
+        raise UsageError(f"{where}: unknown setting {unknown[0]!r}; it was written by another version of ddrl")
+    return kind(**{name: _decode_value(hints[name], value, f"{where}: {name}") for name, value in data.items()})
+
+
+def _decode_value(hint: Any, value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return _decode(hint, value, where)
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal:
+        return value  # the dataclass checks it
+    kinds = typing.get_args(hint) if origin in (typing.Union, types.UnionType) else (hint,)
+    if float in kinds and type(value) is int:
+        return float(value)
+    if type(value) not in kinds:
+        raise UsageError(f"{where} is {value!r}, which is not of type {' or '.join(k.__name__ for k in kinds)}")
+    return value
+
+
+def default_run_dir(config: TrainConfig) -> str:
+    """runs/ALGORITHM-GAME-TIME, in local time."""
+    game = config.environment.game.replace("/", "-").lower()
+    return os.path.join("runs", f"ba3c-{game}-{time.strftime('%Y%m%d-%H%M%S')}")
+
+
+def create_run_dir(config: TrainConfig) -> tuple[Path, TrainConfig]:
+    """Makes the run's directory with its config.json; returns its path, and the config that names it.
+
+    Raises:
+        UsageError: when it is there already, or cannot be made.
+    """
+    path = Path(config.run.run_dir or default_run_dir(config))
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=str(path)))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir()
+    except FileExistsError as error:
+        raise UsageError(
+            f"run directory {path} exists and nothing in it is overwritten: "
+            f"go on with `ddrl train --resume {path}`, or choose another --run-dir"
+        ) from error
+    except OSError as error:
+        raise UsageError(f"cannot make run directory {path}: {error.strerror}; choose another --run-dir") from error
+    write_json(path / CONFIG, config_to_dict(config))
+    return path, config
+
+
+def update_run_dir(path: Path, config: TrainConfig) -> None:
+    """Writes the config of a resumed run. The one before stays beside it, as config-N.json."""
+    if load_config(path) == config:
+        return
+    number = sum(1 for _ in path.glob("config-*.json"))
+    os.replace(path / CONFIG, path / f"config-{number}.json")
+    write_json(path / CONFIG, config_to_dict(config))
+
+
+def load_config(path: str | Path) -> TrainConfig:
+    """The configuration of the run in directory `path`.
+
+    Raises:
+        UsageError: when it is no run directory, or its config.json cannot be read.
+    """
+    path = Path(path)
+    try:
+        text = (path / CONFIG).read_text()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        what = f"holds no {CONFIG}" if path.is_dir() else "does not exist"
+        raise UsageError(f"{path} {what}, so it is not a run: name the directory of an earlier `ddrl train`") from error
+    except OSError as error:
+        raise UsageError(f"cannot read {path / CONFIG}: {error.strerror}") from error
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{path / CONFIG} is damaged ({error}): restore it from a copy, or start a new run") from error
+    return config_from_dict(data, str(path / CONFIG))
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Writes a JSON file whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n")
+    os.replace(temporary, path)
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file's content, or None when it is not there or is damaged."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+class JsonLines:
+    """Follows a file of JSON lines that another process appends to."""
+
+    def __init__(self, path: Path, from_end: bool = False):
+        self._path = path
+        self._offset = path.stat().st_size if from_end and path.exists() else 0
+
+    def read(self) -> list[dict[str, Any]]:
+        """The records of the whole lines that came since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except OSError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return [record for line in whole.splitlines() if isinstance(record := _parse(line), dict)]
+
+
+def _parse(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
