@@ -1,0 +1,342 @@
+"""Checkpoints: one file per version of the parameters, with all that a run needs to go on.
+
+A file is an ordinary `.npz` (readable with `numpy.load`), written atomically, without pickle. Its zip
+comment ends in the SHA-256 of every byte before it, so that one changed bit anywhere in the file is found
+before anything is read from it. Nothing here imports TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import errno
+import hashlib
+import importlib.metadata
+import io
+import json
+import os
+import platform
+import re
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+
+from ddrl.errors import UsageError
+
+FORMAT = "ddrl-checkpoint"
+FORMAT_VERSION = 1
+DIRECTORY = "checkpoints"
+
+Layout = tuple[tuple[str, tuple[int, ...]], ...]
+"""Name and shape of each tensor of the network, in the order of the flat vector."""
+
+_NAME = re.compile(r"update-(\d{9,})\.npz")
+_SEAL = b"ddrl-checkpoint sha256 "
+_DIGEST_BYTES = 64
+_TRAILER_BYTES = len(_SEAL) + _DIGEST_BYTES
+_SCALARS = ("version", "step", "agent_steps", "wall_seconds", "optimizer_count", "counters", "config", "stamp")
+
+
+def new_stamp() -> dict[str, Any]:
+    """What wrote a checkpoint: format and package versions, date in UTC."""
+    packages = {}
+    for name in ("ddrl", "numpy", "tensorflow", "ale-py", "gymnasium", "mpi4py"):
+        try:
+            packages[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "python": platform.python_version(),
+        "packages": packages,
+        "date": date,
+    }
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """The whole state of a run at one version.
+
+    Attributes:
+        version: updates applied.
+        step: slot that the next gradient belongs to.
+        agent_steps: agent steps taken by all workers, earlier parts of the run included.
+        wall_seconds: wall time of the run, earlier parts included.
+        parameters: <float32>[N] flat vector.
+        slots: optimizer slot name -> <float32>[N] over the whole vector.
+        optimizer_count: updates that the optimizer has counted (Adam's t).
+        layout: name and shape of each tensor in `parameters`; the sizes add up to N.
+        counters: anything JSON can hold (metric totals, last scores, state of schedules).
+        worker_states: worker id -> name -> array (environment states, random counters); not looked into.
+        config: the whole TrainConfig as a JSON dict.
+        stamp: format version, package versions, date.
+
+    Raises:
+        UsageError: an array has another type or size than stated here.
+    """
+
+    version: int
+    step: int
+    agent_steps: int
+    wall_seconds: float
+    parameters: np.ndarray
+    slots: dict[str, np.ndarray]
+    optimizer_count: int
+    layout: Layout
+    counters: dict[str, Any] = dataclasses.field(default_factory=dict)
+    worker_states: dict[int, dict[str, np.ndarray]] = dataclasses.field(default_factory=dict)
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    stamp: dict[str, Any] = dataclasses.field(default_factory=new_stamp)
+
+    def __post_init__(self) -> None:
+        for name, array in {"parameters": self.parameters, **self.slots}.items():
+            if array.dtype != np.float32 or array.shape != (self.parameters.size,):
+                raise UsageError(
+                    f"checkpoint array '{name}' is {array.dtype}{list(array.shape)}, not"
+                    f" float32[{self.parameters.size}]: use another checkpoint"
+                )
+        size = sum(int(np.prod(shape, dtype=np.int64)) for _, shape in self.layout)
+        if size != self.parameters.size:
+            raise UsageError(
+                f"checkpoint layout holds {size} numbers, its parameters {self.parameters.size}:"
+                " use another checkpoint"
+            )
+
+
+def encode_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Arrays of any names, types and shapes as the bytes of an uncompressed npz; the same input gives the same bytes.
+
+    Raises:
+        ValueError: an array holds Python objects.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def decode_arrays(data: bytes) -> dict[str, np.ndarray]:
+    """Inverse of `encode_arrays`.
+
+    Raises:
+        ValueError: `data` is damaged, is no npz, or holds Python objects.
+    """
+    arrays = {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as member:
+                    arrays[name.removesuffix(".npy")] = np.lib.format.read_array(member, allow_pickle=False)
+    except Exception as error:  # zipfile and numpy raise a dozen kinds on damaged bytes
+        raise ValueError(f"not a sound npz: {error}") from error
+    return arrays
+
+
+def checkpoint_path(run_dir: str | Path, version: int) -> Path:
+    """Where the checkpoint of a version lies."""
+    return Path(run_dir) / DIRECTORY / f"update-{version:09d}.npz"
+
+
+def list_checkpoints(run_dir: str | Path) -> list[Path]:
+    """Checkpoint files of a run, oldest first, sound or not."""
+    directory = Path(run_dir) / DIRECTORY
+    names = os.listdir(directory) if directory.is_dir() else []
+    found = [(int(match[1]), name) for name in names if (match := _NAME.fullmatch(name))]
+    return [directory / name for _, name in sorted(found)]
+
+
+def save(run_dir: str | Path, checkpoint: Checkpoint, keep: int) -> Path:
+    """Write a checkpoint atomically, then remove all but the newest `keep` (at least 1) sound ones.
+
+    Raises:
+        UsageError: the file cannot be written (disk full, no permission). Older checkpoints stay as they were.
+    """
+    path = checkpoint_path(run_dir, checkpoint.version)
+    data = _seal(encode_arrays(_to_arrays(checkpoint)))
+    try:
+        os.makedirs(path.parent, mode=0o755, exist_ok=True)
+        _write_atomically(path, data)
+        _prune(path, max(keep, 1))
+    except OSError as error:
+        raise UsageError(
+            f"cannot write checkpoint {path} ({len(data)} bytes): {error.strerror or error}; older checkpoints"
+            " are untouched; free space or mend permissions there"
+        ) from error
+    return path
+
+
+def load(path: str | Path) -> Checkpoint:
+    """Read one checkpoint file.
+
+    Raises:
+        UsageError: the file is missing, foreign, damaged, of another format version, or inconsistent.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read checkpoint {path}: {error.strerror or error}") from error
+    trouble = _trouble(data)
+    if trouble:
+        raise UsageError(f"checkpoint {path} {trouble}: use another one")
+    try:
+        return _from_arrays(decode_arrays(data))
+    except UsageError as error:
+        raise UsageError(f"checkpoint {path}: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"checkpoint {path} is malformed ({_one_line(error)}): use another one") from error
+
+
+def load_latest(run_dir: str | Path) -> Checkpoint:
+    """Newest sound checkpoint of a run; each unsound newer one is named in a warning line on stderr.
+
+    Raises:
+        UsageError: there is none.
+    """
+    paths = list_checkpoints(run_dir)
+    for path in reversed(paths):
+        try:
+            return load(path)
+        except UsageError as error:
+            print(f"ddrl: warning: {error}; trying the next older one", file=sys.stderr)
+    found = f"none of the {len(paths)} checkpoints is sound" if paths else "there is no checkpoint"
+    raise UsageError(f"{found} in {Path(run_dir) / DIRECTORY}: give a run directory that has one, or start anew")
+
+
+def check_layout(checkpoint: Checkpoint, layout: Sequence[tuple[str, Sequence[int]]]) -> None:
+    """Check that a network has the checkpoint's tensors.
+
+    Raises:
+        UsageError: it has not; the first tensor that differs is named.
+    """
+    ours = [(name, tuple(shape)) for name, shape in layout]
+    for index in range(max(len(ours), len(checkpoint.layout))):
+        theirs = checkpoint.layout[index] if index < len(checkpoint.layout) else None
+        mine = ours[index] if index < len(ours) else None
+        if theirs != mine:
+            raise UsageError(
+                f"the checkpoint's network differs at tensor {index}: checkpoint has {_tensor(theirs)}, this run"
+                f" {_tensor(mine)}; resume with the network and game of the checkpoint"
+            )
+
+
+def slice_state(checkpoint: Checkpoint, start: int, stop: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Parameters <float32>[stop - start] and optimizer slots of one shard, as copies.
+
+    Raises:
+        ValueError: the range does not lie in the vector.
+    """
+    if not 0 <= start <= stop <= checkpoint.parameters.size:
+        raise ValueError(f"range {start}:{stop} is not within 0:{checkpoint.parameters.size}")
+    slots = {name: slot[start:stop].copy() for name, slot in checkpoint.slots.items()}
+    return checkpoint.parameters[start:stop].copy(), slots
+
+
+def _to_arrays(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
+    manifest = {name: getattr(checkpoint, name) for name in _SCALARS}
+    manifest |= {"format": FORMAT, "format_version": FORMAT_VERSION, "layout": checkpoint.layout}
+    manifest["worker_ids"] = sorted(checkpoint.worker_states)
+    text = json.dumps(manifest, default=_plain).encode()
+    arrays = {"manifest": np.frombuffer(text, np.uint8), "parameters": checkpoint.parameters}
+    arrays |= {f"slots/{name}": slot for name, slot in checkpoint.slots.items()}
+    for worker_id, state in sorted(checkpoint.worker_states.items()):
+        arrays |= {f"workers/{worker_id}/{name}": array for name, array in state.items()}
+    return arrays
+
+
+def _from_arrays(arrays: dict[str, np.ndarray]) -> Checkpoint:
+    manifest = json.loads(arrays.pop("manifest").tobytes())
+    if manifest["format"] != FORMAT or manifest["format_version"] != FORMAT_VERSION:
+        raise UsageError(
+            f"format version is {manifest['format_version']}, this ddrl reads {FORMAT_VERSION}: use the ddrl that"
+            " wrote it"
+        )
+    parameters = arrays.pop("parameters")
+    slots: dict[str, np.ndarray] = {}
+    workers: dict[int, dict[str, np.ndarray]] = {worker_id: {} for worker_id in manifest["worker_ids"]}
+    for name, array in arrays.items():
+        kind, _, rest = name.partition("/")
+        if kind == "slots":
+            slots[rest] = array
+        else:
+            worker_id, _, key = rest.partition("/")
+            workers[int(worker_id)][key] = array
+    layout = tuple((name, tuple(shape)) for name, shape in manifest["layout"])
+    scalars = {name: manifest[name] for name in _SCALARS}
+    return Checkpoint(parameters=parameters, slots=slots, worker_states=workers, layout=layout, **scalars)
+
+
+def _seal(data: bytes) -> bytes:
+    """Append the zip comment that ends in the SHA-256 of all bytes before it."""
+    buffer = io.BytesIO(data)
+    with zipfile.ZipFile(buffer, "a") as archive:
+        archive.comment = _SEAL + b"0" * _DIGEST_BYTES
+    body = buffer.getvalue()[:-_DIGEST_BYTES]
+    return body + hashlib.sha256(body).hexdigest().encode()
+
+
+def _trouble(data: bytes) -> str:
+    """What is wrong with the bytes of a file, or an empty string."""
+    sealed = data[-_TRAILER_BYTES:-_DIGEST_BYTES] == _SEAL
+    if sealed and hashlib.sha256(data[:-_DIGEST_BYTES]).hexdigest().encode() == data[-_DIGEST_BYTES:]:
+        return ""
+    if b"manifest.npy" in data[:64] or sealed:
+        return f"is damaged or cut short ({len(data)} bytes do not match their SHA-256)"
+    return "was not written by ddrl"
+
+
+def _write_atomically(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _sync_directory(path.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems cannot sync a directory; the rename is theirs to keep.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _prune(saved: Path, keep: int) -> None:
+    """Remove what is older than the `keep`-th newest sound file, and temporaries that a killed save left."""
+    sound = 0
+    for path in reversed(list_checkpoints(saved.parent.parent)):
+        if sound >= keep and path != saved:
+            path.unlink(missing_ok=True)
+        elif path == saved or not _trouble(path.read_bytes()):
+            sound += 1
+    for leftover in saved.parent.glob(".update-*.npz.tmp"):
+        leftover.unlink(missing_ok=True)
+
+
+def _plain(number: np.generic) -> Any:
+    return number.item()
+
+
+def _tensor(entry: tuple[str, tuple[int, ...]] | None) -> str:
+    return "no such tensor" if entry is None else f"'{entry[0]}' {list(entry[1])}"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

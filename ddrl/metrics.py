@@ -1,0 +1,422 @@
+"""Metrics of a run: counted in every rank, joined by the chief, written to one JSONL and one events file.
+
+    rank: RankMetrics.report() --(MPI, JSON)--> chief: Collector.add, Collector.line --> MetricsWriter.write
+
+Records of `metrics.jsonl` are one JSON object a line with a `kind`:
+  train       what `Collector.line` returns
+  evaluation  what `evaluation_record` returns
+  event       name, text, wall_seconds and whatever belongs to it (worker_lost, checkpoint, resumed, ...)
+What was not measured is absent, never 0. Nothing here imports TensorFlow.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import math
+import os
+import resource
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Callable, Mapping
+
+from ddrl.errors import UsageError
+from ddrl.tensorboard import EventWriter
+
+FILE_NAME = "metrics.jsonl"
+ONLINE_EPISODES = 100
+"""Finished training episodes that the online score looks back on."""
+RATES = ("agent_steps", "frames", "datapoints")
+"""Counters whose rate per second is reported."""
+TOTALS = ("agent_steps", "gradients_dropped", "steps_refused", "evaluations_skipped")
+"""Counters whose total over the whole run, resumed parts included, is reported."""
+SPREADS = ("lag", "staleness")
+"""Quantities reported as NAME_mean and NAME_max, in versions."""
+
+
+def resident_mb() -> float:
+    """Resident memory of this process in MB (10^6 bytes); its peak where the system tells no more."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+
+
+class _Timer:
+    """One use of `RankMetrics.timer`."""
+
+    __slots__ = ("_owner", "activity", "start")
+
+    def __init__(self, owner: RankMetrics, activity: str) -> None:
+        self._owner = owner
+        self.activity = activity
+
+    def __enter__(self) -> None:
+        self._owner._enter(self)
+
+    def __exit__(self, *_: object) -> None:
+        self._owner._exit(self)
+
+
+class RankMetrics:
+    """What one rank counts between two reports. Every method may be called from any thread.
+
+    Args:
+        role: worker, parameter_server, evaluator, ...
+        index: number of this rank among those of its role.
+        clock: seconds, for tests.
+    """
+
+    def __init__(self, role: str, index: int, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.role = role
+        self.index = index
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._open: set[_Timer] = set()
+        self._since = clock()
+        self._clear()
+
+    def count(self, name: str, amount: float = 1) -> None:
+        """Add to a counter: agent_steps, frames, datapoints, gradients_dropped, ..."""
+        with self._lock:
+            self._counters[name] = self._counters.get(name, 0) + amount
+
+    def mean(self, name: str, value: float, weight: float = 1) -> None:
+        """Add one value, or the mean of `weight` values, to an average: loss, entropy, lag, ..."""
+        with self._lock:
+            total, count = self._means.get(name, (0.0, 0.0))
+            self._means[name] = (total + float(value) * weight, count + weight)
+
+    def maximum(self, name: str, value: float) -> None:
+        """Keep the largest value: lag, staleness."""
+        with self._lock:
+            self._maxima[name] = max(self._maxima.get(name, -math.inf), float(value))
+
+    def gauge(self, name: str, value: float) -> None:
+        """Keep the newest value: live_workers, learning_rate."""
+        with self._lock:
+            self._gauges[name] = value
+
+    def episode(self, score: float, agent_steps: int) -> None:
+        """Note a finished training episode: raw score, length in agent steps."""
+        with self._lock:
+            self._episodes.append([float(score), int(agent_steps)])
+
+    def timer(self, activity: str) -> _Timer:
+        """Context manager that adds its wall time to an activity: acting, gradient, push, wait, pull, apply.
+
+        Time in a timer that is still open counts in every report that it spans.
+        """
+        return _Timer(self, activity)
+
+    def report(self) -> dict[str, Any]:
+        """Everything since the last report, as a JSON-able dict for `Collector.add`."""
+        with self._lock:
+            now = self._clock()
+            for timer in self._open:
+                self._add_seconds(timer, now)
+            report = {
+                "role": self.role,
+                "index": self.index,
+                "interval_seconds": now - self._since,
+                "counters": self._counters,
+                "means": self._means,
+                "maxima": self._maxima,
+                "gauges": self._gauges,
+                "seconds": self._seconds,
+                "episodes": self._episodes,
+                "resident_mb": round(resident_mb(), 1),
+            }
+            self._since = now
+            self._clear()
+        return report
+
+    def _clear(self) -> None:
+        self._counters: dict[str, float] = {}
+        self._means: dict[str, tuple[float, float]] = {}
+        self._maxima: dict[str, float] = {}
+        self._gauges: dict[str, float] = {}
+        self._seconds: dict[str, float] = {}
+        self._episodes: list[list[float]] = []
+
+    def _add_seconds(self, timer: _Timer, now: float) -> None:
+        self._seconds[timer.activity] = self._seconds.get(timer.activity, 0.0) + now - timer.start
+        timer.start = now
+
+    def _enter(self, timer: _Timer) -> None:
+        with self._lock:
+            timer.start = self._clock()
+            self._open.add(timer)
+
+    def _exit(self, timer: _Timer) -> None:
+        with self._lock:
+            self._open.discard(timer)
+            self._add_seconds(timer, self._clock())
+
+
+class Collector:
+    """Joins the reports of all ranks into one record per interval. Used by the chief, from one thread.
+
+    Args:
+        update: updates applied when this part of the run starts.
+        wall_seconds: wall time of the run when this part starts.
+        state: what `state` returned in the part before, or None.
+    """
+
+    def __init__(self, update: int = 0, wall_seconds: float = 0.0, state: Mapping[str, Any] | None = None) -> None:
+        state = state or {}
+        self._update = update
+        self._wall_seconds = wall_seconds
+        self._totals = collections.Counter(state.get("totals", {}))
+        self._episodes = int(state.get("episodes", 0))
+        self._scores = collections.deque(state.get("scores", []), maxlen=ONLINE_EPISODES)
+        self._reports: list[Mapping[str, Any]] = []
+
+    @property
+    def agent_steps(self) -> int:
+        """Agent steps of the whole run, as far as reported."""
+        return int(self._totals["agent_steps"])
+
+    def state(self) -> dict[str, Any]:
+        """Totals and the last scores, as a JSON-able dict for a checkpoint's counters."""
+        return {"totals": dict(self._totals), "episodes": self._episodes, "scores": list(self._scores)}
+
+    def add(self, report: Mapping[str, Any]) -> None:
+        """Take in what `RankMetrics.report` returned in any rank."""
+        self._reports.append(report)
+        for name, amount in report["counters"].items():
+            self._totals[name] += amount
+        self._scores.extend(score for score, _ in report["episodes"])
+        self._episodes += len(report["episodes"])
+
+    def line(self, update: int, wall_seconds: float) -> dict[str, Any]:
+        """The `train` record of the interval since the last line.
+
+        Args:
+            update: updates applied up to now.
+            wall_seconds: wall time of the run up to now, earlier parts included.
+        """
+        seconds, updates = wall_seconds - self._wall_seconds, update - self._update
+        counters = _sum_dicts([report["counters"] for report in self._reports])
+        line: dict[str, Any] = {"kind": "train", "wall_seconds": round(wall_seconds, 3), "update": update}
+        line |= {name: int(self._totals[name]) for name in TOTALS if name in self._totals}
+        if seconds > 0:
+            line |= {f"{name}_per_s": round(counters[name] / seconds, 2) for name in RATES if name in counters}
+            line["updates_per_s"] = round(updates / seconds, 3)
+        # Samples in the members' gradients, where the chief counts them; else all that were sent.
+        samples = counters.get("datapoints_applied", counters.get("datapoints"))
+        if updates > 0 and samples is not None:
+            line["effective_batch"] = round(samples / updates, 2)
+        line |= self._scores_now() | _averages(self._reports)
+        for report in self._reports:
+            line |= report["gauges"]
+        line |= {"time_split": _time_split(self._reports), "resident_mb": _memory(self._reports)}
+        self._update, self._wall_seconds, self._reports = update, wall_seconds, []
+        return _without_missing(line)
+
+    def _scores_now(self) -> dict[str, Any]:
+        scores = self._scores
+        online = {"online_score_mean": sum(scores) / len(scores), "online_score_max": max(scores)} if scores else {}
+        return {"episodes": self._episodes} | online
+
+
+def evaluation_record(
+    *,
+    mean: float,
+    maximum: float,
+    games: int,
+    version: int,
+    agent_steps: int,
+    wall_seconds: float,
+    seconds: float,
+    protocol: Mapping[str, Any] | str,
+) -> dict[str, Any]:
+    """The `evaluation` record.
+
+    Args:
+        mean, maximum: raw score over the games.
+        version: updates behind the parameters that played.
+        agent_steps, wall_seconds: of the run when those parameters were taken, not when the games ended.
+        seconds: that the games took.
+        protocol: stamp of the rules of the games.
+    """
+    return {
+        "kind": "evaluation",
+        "wall_seconds": round(wall_seconds, 3),
+        "version": version,
+        "agent_steps": agent_steps,
+        "mean": mean,
+        "maximum": maximum,
+        "games": games,
+        "seconds": round(seconds, 3),
+        "protocol": protocol,
+    }
+
+
+class MetricsWriter:
+    """Appends records to `metrics.jsonl` and their numbers to a TensorBoard events file in the run directory.
+
+    A half-written last line, left by a run that was killed, is cut off at the start.
+
+    Raises:
+        UsageError: the files cannot be written.
+    """
+
+    def __init__(self, run_dir: str | Path) -> None:
+        self._path = Path(run_dir) / FILE_NAME
+        try:
+            self._path.touch(mode=0o644)
+            _cut_half_line(self._path)
+            self._file = open(self._path, "ab", buffering=0)
+            self._events = EventWriter(run_dir)
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Append one record. Numbers that are not finite are left out: JSON has none."""
+        record = _without_missing(record)
+        data = json.dumps(record, default=_plain, allow_nan=False).encode() + b"\n"
+        try:
+            size = self._path.stat().st_size
+            if self._file.write(data) != len(data):
+                os.truncate(self._path, size)
+                raise OSError(0, "no space left for a whole line")
+            self._events.write(int(record.get("agent_steps", 0)), _scalars(record))
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def event(self, name: str, text: str, wall_seconds: float, **fields: Any) -> None:
+        """Append an `event` record: worker_lost, checkpoint, gradient_refused, resumed, target_reached, ..."""
+        self.write({"kind": "event", "wall_seconds": round(wall_seconds, 3), "name": name, "text": text, **fields})
+
+    def close(self) -> None:
+        self._file.close()
+        self._events.close()
+
+    def _refusal(self, error: OSError) -> UsageError:
+        return UsageError(
+            f"cannot write metrics in {self._path.parent}: {error.strerror or error}; free space or mend permissions"
+        )
+
+
+class MetricsTail:
+    """Reads the records of a run that is still being written; each `read` returns the new ones."""
+
+    def __init__(self, run_dir: str | Path) -> None:
+        self._path = Path(run_dir) / FILE_NAME
+        self._offset = 0
+
+    def read(self) -> list[dict[str, Any]]:
+        """Records of all whole lines since the last call; none where there is no file yet.
+
+        Raises:
+            UsageError: a whole line is not a JSON object.
+        """
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise UsageError(f"cannot read {self._path}: {error.strerror or error}") from error
+        whole = data[: data.rfind(b"\n") + 1]
+        records = [self._parse(line) for line in whole.splitlines() if line.strip()]
+        self._offset += len(whole)
+        return records
+
+    def _parse(self, line: bytes) -> dict[str, Any]:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict):
+            raise UsageError(f"{self._path} has a damaged line, {line[:40]!r}: remove that line")
+        return record
+
+
+def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
+    """All records of a run, oldest first, without a half-written last line.
+
+    Raises:
+        UsageError: a whole line is not a JSON object.
+    """
+    return MetricsTail(run_dir).read()
+
+
+def _sum_dicts(dicts: list[Mapping[str, float]]) -> dict[str, float]:
+    total: collections.Counter[str] = collections.Counter()
+    for one in dicts:
+        for name, amount in one.items():
+            total[name] += amount
+    return dict(total)
+
+
+def _averages(reports: list[Mapping[str, Any]]) -> dict[str, float]:
+    sums: dict[str, tuple[float, float]] = {}
+    maxima: dict[str, float] = {}
+    for report in reports:
+        for name, (total, count) in report["means"].items():
+            before = sums.get(name, (0.0, 0.0))
+            sums[name] = (before[0] + total, before[1] + count)
+        for name, value in report["maxima"].items():
+            maxima[f"{name}_max"] = max(maxima.get(f"{name}_max", -math.inf), value)
+    means = {f"{name}_mean" if name in SPREADS else name: s / n for name, (s, n) in sums.items() if n > 0}
+    return means | maxima
+
+
+def _time_split(reports: list[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Role -> activity -> share of the wall time of all its ranks (threads of one rank add up)."""
+    split = {}
+    for role in sorted({report["role"] for report in reports}):
+        mine = [report for report in reports if report["role"] == role]
+        wall = sum(report["interval_seconds"] for report in mine)
+        seconds = _sum_dicts([report["seconds"] for report in mine])
+        if wall > 0 and seconds:
+            split[role] = {activity: round(spent / wall, 4) for activity, spent in seconds.items()}
+    return split
+
+
+def _memory(reports: list[Mapping[str, Any]]) -> dict[str, float]:
+    return {f"{report['role']}-{report['index']}": report["resident_mb"] for report in reports}
+
+
+def _without_missing(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record without None, empty dicts and numbers that are not finite."""
+    kept = {}
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            value = _without_missing(value) or None
+        elif hasattr(value, "item"):
+            value = value.item()
+        if value is not None and not (isinstance(value, float) and not math.isfinite(value)):
+            kept[name] = value
+    return kept
+
+
+def _scalars(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """Numbers of a train or evaluation record under TensorBoard tags such as train/time_split/worker/acting."""
+    prefix = prefix or record.get("kind", "")
+    scalars: dict[str, float] = {}
+    if prefix == "event":
+        return scalars
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            scalars |= _scalars(value, f"{prefix}/{name}")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            scalars[f"{prefix}/{name}"] = value
+    return scalars
+
+
+def _cut_half_line(path: Path) -> None:
+    data = path.read_bytes()
+    if data and not data.endswith(b"\n"):
+        os.truncate(path, data.rfind(b"\n") + 1)
+
+
+def _plain(number: Any) -> Any:
+    return number.item()
