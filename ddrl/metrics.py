@@ -1,6 +1,6 @@
 """Metrics of a run: counted in every rank, joined by the chief, written to one JSONL and one events file.
 
-    rank: RankMetrics.report() --(MPI, JSON)--> chief: Collector.add, Collector.line --> MetricsWriter.write
+    rank: RankMetrics.report() --(MPI)--> chief: Collector.add, Collector.line --> MetricsWriter.write
 
 Records of `metrics.jsonl` are one JSON object a line with a `kind`:
   train       what `Collector.line` returns
@@ -15,17 +15,13 @@ import collections
 import json
 import math
 import os
-import resource
-import sys
-import threading
-import time
 from pathlib import Path
-from typing import Any, Callable, Mapping
+from typing import Any, Mapping
 
 from ddrl.errors import UsageError
-from ddrl.tensorboard import EventWriter
+from ddrl.rundir import METRICS, JsonLines
+from ddrl.tensorboard import LARGEST, EventWriter
 
-FILE_NAME = "metrics.jsonl"
 ONLINE_EPISODES = 100
 """Finished training episodes that the online score looks back on."""
 RATES = ("agent_steps", "frames", "datapoints")
@@ -34,128 +30,6 @@ TOTALS = ("agent_steps", "gradients_dropped", "steps_refused", "evaluations_skip
 """Counters whose total over the whole run, resumed parts included, is reported."""
 SPREADS = ("lag", "staleness")
 """Quantities reported as NAME_mean and NAME_max, in versions."""
-
-
-def resident_mb() -> float:
-    """Resident memory of this process in MB (10^6 bytes); its peak where the system tells no more."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-    except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
-
-
-class _Timer:
-    """One use of `RankMetrics.timer`."""
-
-    __slots__ = ("_owner", "activity", "start")
-
-    def __init__(self, owner: RankMetrics, activity: str) -> None:
-        self._owner = owner
-        self.activity = activity
-
-    def __enter__(self) -> None:
-        self._owner._enter(self)
-
-    def __exit__(self, *_: object) -> None:
-        self._owner._exit(self)
-
-
-class RankMetrics:
-    """What one rank counts between two reports. Every method may be called from any thread.
-
-    Args:
-        role: worker, parameter_server, evaluator, ...
-        index: number of this rank among those of its role.
-        clock: seconds, for tests.
-    """
-
-    def __init__(self, role: str, index: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.role = role
-        self.index = index
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._open: set[_Timer] = set()
-        self._since = clock()
-        self._clear()
-
-    def count(self, name: str, amount: float = 1) -> None:
-        """Add to a counter: agent_steps, frames, datapoints, gradients_dropped, ..."""
-        with self._lock:
-            self._counters[name] = self._counters.get(name, 0) + amount
-
-    def mean(self, name: str, value: float, weight: float = 1) -> None:
-        """Add one value, or the mean of `weight` values, to an average: loss, entropy, lag, ..."""
-        with self._lock:
-            total, count = self._means.get(name, (0.0, 0.0))
-            self._means[name] = (total + float(value) * weight, count + weight)
-
-    def maximum(self, name: str, value: float) -> None:
-        """Keep the largest value: lag, staleness."""
-        with self._lock:
-            self._maxima[name] = max(self._maxima.get(name, -math.inf), float(value))
-
-    def gauge(self, name: str, value: float) -> None:
-        """Keep the newest value: live_workers, learning_rate."""
-        with self._lock:
-            self._gauges[name] = value
-
-    def episode(self, score: float, agent_steps: int) -> None:
-        """Note a finished training episode: raw score, length in agent steps."""
-        with self._lock:
-            self._episodes.append([float(score), int(agent_steps)])
-
-    def timer(self, activity: str) -> _Timer:
-        """Context manager that adds its wall time to an activity: acting, gradient, push, wait, pull, apply.
-
-        Time in a timer that is still open counts in every report that it spans.
-        """
-        return _Timer(self, activity)
-
-    def report(self) -> dict[str, Any]:
-        """Everything since the last report, as a JSON-able dict for `Collector.add`."""
-        with self._lock:
-            now = self._clock()
-            for timer in self._open:
-                self._add_seconds(timer, now)
-            report = {
-                "role": self.role,
-                "index": self.index,
-                "interval_seconds": now - self._since,
-                "counters": self._counters,
-                "means": self._means,
-                "maxima": self._maxima,
-                "gauges": self._gauges,
-                "seconds": self._seconds,
-                "episodes": self._episodes,
-                "resident_mb": round(resident_mb(), 1),
-            }
-            self._since = now
-            self._clear()
-        return report
-
-    def _clear(self) -> None:
-        self._counters: dict[str, float] = {}
-        self._means: dict[str, tuple[float, float]] = {}
-        self._maxima: dict[str, float] = {}
-        self._gauges: dict[str, float] = {}
-        self._seconds: dict[str, float] = {}
-        self._episodes: list[list[float]] = []
-
-    def _add_seconds(self, timer: _Timer, now: float) -> None:
-        self._seconds[timer.activity] = self._seconds.get(timer.activity, 0.0) + now - timer.start
-        timer.start = now
-
-    def _enter(self, timer: _Timer) -> None:
-        with self._lock:
-            timer.start = self._clock()
-            self._open.add(timer)
-
-    def _exit(self, timer: _Timer) -> None:
-        with self._lock:
-            self._open.discard(timer)
-            self._add_seconds(timer, self._clock())
 
 
 class Collector:
@@ -267,7 +141,7 @@ class MetricsWriter:
     """
 
     def __init__(self, run_dir: str | Path) -> None:
-        self._path = Path(run_dir) / FILE_NAME
+        self._path = Path(run_dir) / METRICS
         try:
             self._path.touch(mode=0o644)
             _cut_half_line(self._path)
@@ -303,49 +177,23 @@ class MetricsWriter:
         )
 
 
-class MetricsTail:
-    """Reads the records of a run that is still being written; each `read` returns the new ones."""
-
-    def __init__(self, run_dir: str | Path) -> None:
-        self._path = Path(run_dir) / FILE_NAME
-        self._offset = 0
-
-    def read(self) -> list[dict[str, Any]]:
-        """Records of all whole lines since the last call; none where there is no file yet.
-
-        Raises:
-            UsageError: a whole line is not a JSON object.
-        """
-        try:
-            with open(self._path, "rb") as file:
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise UsageError(f"cannot read {self._path}: {error.strerror or error}") from error
-        whole = data[: data.rfind(b"\n") + 1]
-        records = [self._parse(line) for line in whole.splitlines() if line.strip()]
-        self._offset += len(whole)
-        return records
-
-    def _parse(self, line: bytes) -> dict[str, Any]:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            record = None
-        if not isinstance(record, dict):
-            raise UsageError(f"{self._path} has a damaged line, {line[:40]!r}: remove that line")
-        return record
-
-
 def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
-    """All records of a run, oldest first, without a half-written last line.
+    """All records of a run, oldest first, without a half-written last line; none where there is no file yet."""
+    return JsonLines(Path(run_dir) / METRICS).read()
 
-    Raises:
-        UsageError: a whole line is not a JSON object.
+
+def without_undone(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records without the train and evaluation lines that a resume from an older checkpoint took back.
+
+    A `resumed` event bears the wall time of the checkpoint; what was written for later times was undone.
     """
-    return MetricsTail(run_dir).read()
+    kept: list[dict[str, Any]] = []
+    for record in records:
+        if record.get("name") == "resumed":
+            start = record.get("wall_seconds", math.inf)
+            kept = [old for old in kept if old["kind"] == "event" or old["wall_seconds"] <= start]
+        kept.append(record)
+    return kept
 
 
 def _sum_dicts(dicts: list[Mapping[str, float]]) -> dict[str, float]:
@@ -407,7 +255,7 @@ def _scalars(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     for name, value in record.items():
         if isinstance(value, Mapping):
             scalars |= _scalars(value, f"{prefix}/{name}")
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST:
             scalars[f"{prefix}/{name}"] = value
     return scalars
 

@@ -16,6 +16,10 @@ from pathlib import Path
 from typing import Mapping
 
 
+LARGEST = 3.4e38
+"""Scalars are stored as float32: larger ones cannot be written."""
+
+
 def _crc_table() -> list[int]:
     table = []
     for byte in range(256):

@@ -1,0 +1,136 @@
+"""What one rank counts: rates, averages, episodes and the seconds of each activity, between two reports.
+
+Nothing here imports TensorFlow.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import sys
+import threading
+import time
+from typing import Any, Callable
+
+
+def resident_mb() -> float:
+    """Resident memory of this process in MB (10^6 bytes); its peak where the system tells no more."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+
+
+class _Timer:
+    """One use of `RankMetrics.timer`."""
+
+    __slots__ = ("_owner", "activity", "start")
+
+    def __init__(self, owner: RankMetrics, activity: str) -> None:
+        self._owner = owner
+        self.activity = activity
+
+    def __enter__(self) -> None:
+        self._owner._enter(self)
+
+    def __exit__(self, *_: object) -> None:
+        self._owner._exit(self)
+
+
+class RankMetrics:
+    """What one rank counts between two reports. Every method may be called from any thread.
+
+    Args:
+        role: worker, parameter_server, evaluator, ...
+        index: number of this rank among those of its role.
+        clock: seconds, for tests.
+    """
+
+    def __init__(self, role: str, index: int, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.role = role
+        self.index = index
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._open: set[_Timer] = set()
+        self._since = clock()
+        self._clear()
+
+    def count(self, name: str, amount: float = 1) -> None:
+        """Add to a counter: agent_steps, frames, datapoints, gradients_dropped, ..."""
+        with self._lock:
+            self._counters[name] = self._counters.get(name, 0) + amount
+
+    def mean(self, name: str, value: float, weight: float = 1) -> None:
+        """Add one value, or the mean of `weight` values, to an average: loss, entropy, lag, ..."""
+        with self._lock:
+            total, count = self._means.get(name, (0.0, 0.0))
+            self._means[name] = (total + float(value) * weight, count + weight)
+
+    def maximum(self, name: str, value: float) -> None:
+        """Keep the largest value: lag, staleness."""
+        with self._lock:
+            self._maxima[name] = max(self._maxima.get(name, -math.inf), float(value))
+
+    def gauge(self, name: str, value: float) -> None:
+        """Keep the newest value: live_workers, learning_rate."""
+        with self._lock:
+            self._gauges[name] = value
+
+    def episode(self, score: float, agent_steps: int) -> None:
+        """Note a finished training episode: raw score, length in agent steps."""
+        with self._lock:
+            self._episodes.append([float(score), int(agent_steps)])
+
+    def timer(self, activity: str) -> _Timer:
+        """Context manager that adds its wall time to an activity: acting, gradient, push, wait, pull, apply.
+
+        Time in a timer that is still open counts in every report that it spans.
+        """
+        return _Timer(self, activity)
+
+    def report(self) -> dict[str, Any]:
+        """Everything since the last report, as a JSON-able dict for `Collector.add`."""
+        with self._lock:
+            now = self._clock()
+            for timer in self._open:
+                self._add_seconds(timer, now)
+            report = {
+                "role": self.role,
+                "index": self.index,
+                "interval_seconds": now - self._since,
+                "counters": self._counters,
+                "means": self._means,
+                "maxima": self._maxima,
+                "gauges": self._gauges,
+                "seconds": self._seconds,
+                "episodes": self._episodes,
+                "resident_mb": round(resident_mb(), 1),
+            }
+            self._since = now
+            self._clear()
+        return report
+
+    def _clear(self) -> None:
+        self._counters: dict[str, float] = {}
+        self._means: dict[str, tuple[float, float]] = {}
+        self._maxima: dict[str, float] = {}
+        self._gauges: dict[str, float] = {}
+        self._seconds: dict[str, float] = {}
+        self._episodes: list[list[float]] = []
+
+    def _add_seconds(self, timer: _Timer, now: float) -> None:
+        self._seconds[timer.activity] = self._seconds.get(timer.activity, 0.0) + now - timer.start
+        timer.start = now
+
+    def _enter(self, timer: _Timer) -> None:
+        with self._lock:
+            timer.start = self._clock()
+            self._open.add(timer)
+
+    def _exit(self, timer: _Timer) -> None:
+        with self._lock:
+            self._open.discard(timer)
+            self._add_seconds(timer, self._clock())
