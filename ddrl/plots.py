@@ -1,0 +1,123 @@
+"""Figures of a run, made from its metrics without a display. Matplotlib is imported when a figure is drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Mapping, Sequence
+
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.metrics import read_metrics, without_undone
+from ddrl.rundir import load_config
+
+LEARNING_CURVE = "learning_curve.png"
+ONLINE_COLOUR, MEAN_COLOUR, MAX_COLOUR = "#56B4E9", "#0072B2", "#D55E00"
+"""Blue, dark blue and vermilion of the palette for the colour-blind of Okabe and Ito (2008)."""
+_STYLE = {
+    "font.size": 10,
+    "axes.labelsize": 11,
+    "axes.titlesize": 12,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+}
+_TIME_UNITS = ((3600.0 * 2, 3600.0, "hours"), (60.0 * 2, 60.0, "minutes"), (0.0, 1.0, "seconds"))
+
+
+def plot_learning_curve(run_dir: str | Path) -> Path:
+    """Write learning_curve.png: raw score against agent steps and against wall time. Returns its path.
+
+    Raises:
+        UsageError: the run has no config.json, or the figure cannot be written.
+    """
+    run_dir = Path(run_dir)
+    config = load_config(run_dir)
+    records = without_undone(read_metrics(run_dir))
+    online = [record for record in records if record["kind"] == "train" and "online_score_mean" in record]
+    evaluations = [record for record in records if record["kind"] == "evaluation"]
+    figure = learning_curve(online, evaluations, title(config))
+    path = run_dir / LEARNING_CURVE
+    try:
+        figure.savefig(path, dpi=200)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}; free space or mend permissions") from error
+    return path
+
+
+def title(config: TrainConfig) -> str:
+    """Algorithm, game, workers, effective batch and protocol of a run, in two lines."""
+    exchange, environment = config.exchange, config.environment
+    members = 1 if exchange.updates == "asynchronous" else exchange.quorum or exchange.workers
+    samples = config.optimizer.batch_size
+    batch = f"{samples * members:,} ({members} x {samples:,})" if members > 1 else f"{samples:,}"
+    workers = f"{exchange.workers} worker{'s' if exchange.workers != 1 else ''}"
+    return (
+        f"BA3C on {environment.game}, {config.network.network} network\n"
+        f"{workers}, effective batch {batch}, protocol {environment.protocol}"
+    )
+
+
+def learning_curve(
+    online: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]], heading: str
+) -> Any:
+    """The figure itself, of any number of points (none included).
+
+    Args:
+        online: train records that have an online score.
+        evaluations: evaluation records.
+    """
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    longest = max((record["wall_seconds"] for record in [*online, *evaluations]), default=0.0)
+    _, seconds, unit = next(row for row in _TIME_UNITS if longest >= row[0])
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(9.0, 4.0), layout="constrained")
+        FigureCanvasAgg(figure)
+        left, right = figure.subplots(1, 2, sharey=True)
+        _draw(left, "agent_steps", 1e6, online, evaluations)
+        _draw(right, "wall_seconds", seconds, online, evaluations)
+        left.set(xlabel="agent steps (millions)", ylabel="raw score per episode")
+        right.set(xlabel=f"wall time ({unit})")
+        figure.suptitle(heading, fontsize=12)
+        handles, labels = left.get_legend_handles_labels()
+        if handles:
+            figure.legend(handles, labels, loc="outside lower center", ncols=len(handles))
+    return figure
+
+
+def _draw(
+    axes: Any, name: str, unit: float, online: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]
+) -> None:
+    """One panel. Lines of one point would be invisible, so they get a marker."""
+    axes.margins(y=0.08)
+    online = [record for record in online if name in record]
+    if online:
+        marker = "." if len(online) < 3 else None
+        axes.plot(
+            [record[name] / unit for record in online],
+            [record["online_score_mean"] for record in online],
+            color=ONLINE_COLOUR, linewidth=1.2, marker=marker, label="training, mean of last 100 episodes",
+        )  # fmt: skip
+    if evaluations:
+        x = [record[name] / unit for record in evaluations]
+        games = evaluations[-1]["games"]
+        axes.plot(
+            x, [record["mean"] for record in evaluations],
+            color=MEAN_COLOUR, linewidth=1.8, marker="o", markersize=4, label=f"evaluation, mean of {games} games",
+        )  # fmt: skip
+        axes.plot(
+            x, [record["maximum"] for record in evaluations],
+            color=MAX_COLOUR, linewidth=1.2, linestyle="--", marker="^", markersize=3.5, label="evaluation, best game",
+        )  # fmt: skip
+    if not online and not evaluations:
+        axes.set(ylim=(0, 1), xticks=[], yticks=[])
+        axes.text(0.5, 0.5, "no finished episode yet", ha="center", va="center", transform=axes.transAxes)
+    # Set last: a limit set before the data would freeze the axis.
+    furthest = max((record[name] / unit for record in [*online, *evaluations]), default=0.0)
+    axes.set_xlim(0, furthest * 1.04 or 1.0)
