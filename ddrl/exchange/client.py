@@ -56,7 +56,7 @@ class WorkerClient:
     ):
         self.worker, self.servers, self.asynchronous = worker, tuple(servers), asynchronous
         self.snapshot: Snapshot | None = None
-        self.flags = Flag.NONE
+        self.flags = Flag.NONE  # of the newest snapshot
         self.dropped = 0
         self._assembler = Assembler(ranges)
         self._versions: dict[int, list[int]] = {}
@@ -78,16 +78,16 @@ class WorkerClient:
 
     def handle(self, header: Header, payload: np.ndarray) -> Snapshot | None:
         """Takes a PARAMETERS message; returns the new snapshot when a version is complete."""
-        if self.snapshot is not None and header.step <= self.snapshot.step and not header.flags & Flag.STOP:
+        stop = header.flags & Flag.STOP  # always the last message: it may repeat the newest version
+        if self.snapshot is not None and header.step <= self.snapshot.step and not stop:
             return None
         key = (header.step, -1 if self.asynchronous else header.version, header.members)
         versions = self._versions.setdefault(header.step, [])
         versions.append(header.version)
         vector = self._assembler.add(key, header.sender, payload)
-        self.flags |= header.flags & Flag.STOP
         if vector is None:
             return None
-        self.flags = header.flags & (Flag.SKIP | Flag.CHECKPOINT) | self.flags & Flag.STOP
+        self.flags = header.flags
         # Asynchronous: a gradient is as stale as its oldest slice.
         self.snapshot = Snapshot(min(versions), header.step, vector)
         self._versions = {s: v for s, v in self._versions.items() if s > header.step}
@@ -115,10 +115,10 @@ class Reader:
         vector = self._assembler.add((header.version,), header.sender, payload)
         if vector is not None:
             return [], Snapshot(header.version, -1, vector)
-        if header.version <= self.wanted:
-            return [], None
-        self.wanted = header.version
+        self.wanted = max(self.wanted, header.version)
         behind = [shard for shard, version in self._newest.items() if version < self.wanted]
+        for shard in behind:
+            del self._newest[shard]
         return [self._request(self.servers[shard]) for shard in behind], None
 
     def _request(self, process: int) -> Message:

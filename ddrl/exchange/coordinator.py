@@ -181,7 +181,7 @@ class Coordinator:
         scale = self.clip_norm / norm if self.clip_norm and not skip and norm > self.clip_norm else 1.0
         flags = self._take_flags() | (Flag.SKIP if skip else Flag.NONE)
         messages = self._commits(flags, members, scale)
-        samples = max((h.count for h in self._have.values() if h.members == members), default=0)
+        samples = self._samples(members)
         self.refused_steps += skip
         self.version += not skip
         closed = Closed(
@@ -193,6 +193,11 @@ class Coordinator:
         self._norms.clear()
         self._first_have = self._asked_norms = None
         return messages, closed
+
+    def _samples(self, members: int) -> int:
+        """Data-points behind `members`: exact where a shard held just them, else in proportion."""
+        held = next((h for h in self._have.values() if h.members == members), next(iter(self._have.values())))
+        return round(held.count * members.bit_count() / held.members.bit_count())
 
     def _take_flags(self) -> Flag:
         flags, self._flags = self._flags, Flag.NONE

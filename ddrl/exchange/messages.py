@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Kind(enum.IntEnum):
-    """Kind of a message, which is also its MPI tag."""
+    """Kind of a message."""
 
     GRADIENT = 1  # worker -> shard: its slice of one gradient
     HAVE = 2  # shard -> chief: whose gradients for this step it holds
@@ -29,6 +29,15 @@ class Kind(enum.IntEnum):
     LOAD = 11  # chief -> shard: parameters and slots to start from
     BLOB = 12  # anyone -> anyone: announces bytes of any length (control, metrics, states)
     BLOB_BYTES = 13  # the announced bytes
+
+
+# Kinds that must not overtake one another share a tag; MPI keeps the order per sender and tag. (A COMMIT that
+# was written before a death, and arrives after the EXPECT that followed it, would restore the old count.)
+CHANNEL = {kind: kind for kind in Kind} | {
+    Kind.EXPECT: Kind.COMMIT,
+    Kind.NORM_REQUEST: Kind.COMMIT,
+    Kind.NORM: Kind.HAVE,
+}
 
 
 class Flag(enum.IntFlag):
@@ -76,9 +85,11 @@ class Header:
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """A message to `peer` (a process), or from it. Payload: <float32>[n], or bytes for a blob, or None.
+    """A message to `peer` (a process), or from it.
 
     Attributes:
+        payload: <float32>[n] or None. Whoever sends copies it at once; whoever receives sees a view that
+            stays valid until the second next message of that kind from that peer.
         newest_only: at most one such message to the peer is in flight; a newer one replaces one that waits.
     """
 

@@ -9,12 +9,15 @@ backup workers of Chen et al. 2016). Asynchronous: it applies each gradient on a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ddrl.exchange.messages import Flag, Header, Kind, Message
-from ddrl.exchange.optimizers import Optimizer
 from ddrl.exchange.sharding import from_bitmap, to_bitmap
+
+if TYPE_CHECKING:
+    from ddrl.exchange.optimizers import Optimizer
 
 PUBLISHED_VERSIONS_KEPT = 2  # so that a reader that has one shard's older version can still complete it
 
@@ -201,8 +204,7 @@ class Shard:
             Kind.PARAMETERS, sender=self.index, step=self.step, version=self.version,
             flags=flags & (Flag.SKIP | Flag.CHECKPOINT | Flag.STOP), members=members,
         )  # fmt: skip
-        payload = self.parameters.copy()  # immutable: sends of several versions may be in flight
-        return [Message(process, header, payload, newest_only=True) for process in workers.values()]
+        return [Message(process, header, self.parameters, newest_only=True) for process in workers.values()]
 
     def _apply_on_arrival(self, header: Header, payload: np.ndarray) -> list[Message]:
         staleness = self.version - header.version
@@ -229,7 +231,7 @@ class Shard:
             value=float(staleness), members=to_bitmap([worker]), refused=refused,
             flags=flags,
         )  # fmt: skip
-        answers = [Message(self.workers[worker], reply, self.parameters.copy(), newest_only=True)]
+        answers = [Message(self.workers[worker], reply, self.parameters, newest_only=True)]
         if self.index == 0:
             answers.append(Message(self.chief, status))
         return answers

@@ -1,0 +1,97 @@
+"""What the protocol needs from whatever carries its messages, and how a role waits.
+
+`ddrl.exchange.mpi` is the real one; the tests have a fake one that walks through interleavings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from ddrl.exchange.messages import Header, Kind, Message
+
+
+@dataclasses.dataclass(frozen=True)
+class Blob:
+    """Bytes of any length about `topic`, from or to `peer`."""
+
+    peer: int
+    topic: int
+    data: bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class PeerLost:
+    """The process `peer` is dead; it is reported once."""
+
+    peer: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Channel:
+    """A receive to keep posted: messages of `kind` from `peer` with `floats` float32 values of payload."""
+
+    peer: int
+    kind: Kind
+    floats: int = 0
+
+
+Event = Message | Blob | PeerLost
+
+
+class Transport(Protocol):
+    """Point-to-point messages. Nothing blocks; whoever waits polls."""
+
+    def open(self, channels: Iterable[Channel]) -> None:
+        """Keeps a receive posted for each channel, and for blobs from every other process."""
+
+    def send(self, messages: Iterable[Message]) -> None:
+        """Starts sending; headers and payloads are copied at once. Messages to dead peers are dropped."""
+
+    def send_blob(self, blob: Blob) -> None:
+        """Starts sending bytes of any length."""
+
+    def poll(self) -> list[Event]:
+        """What has arrived since the last call."""
+
+
+class Waiter:
+    """Waits between polls: yields briefly while a message is due, then sleeps, longer and longer.
+
+    Blocking MPI calls spin, which takes the core from whoever computes; so nobody blocks in MPI.
+
+    Args:
+        spin_seconds: how long to yield, after the last progress, while something is due.
+        longest_sleep: seconds; bounds the delay with which an idle role answers.
+        sleep: for a role that another thread may wake up.
+    """
+
+    def __init__(
+        self,
+        spin_seconds: float = 0.0003,
+        longest_sleep: float = 0.001,
+        sleep: Callable[[float], object] = time.sleep,
+    ):
+        self.spin_seconds, self.longest_sleep, self._sleep = spin_seconds, longest_sleep, sleep
+        self._last_progress = time.monotonic()
+        self._pause = 0.0
+
+    def wait(self, progress: bool, due: bool) -> None:
+        """Call after each poll: `progress` if it brought something, `due` if an answer is expected soon."""
+        if progress:
+            self._last_progress = time.monotonic()
+            self._pause = 0.0
+        elif due and time.monotonic() - self._last_progress < self.spin_seconds:
+            os.sched_yield()
+        else:
+            self._pause = min(self.longest_sleep, max(50e-6, 1.5 * self._pause))
+            self._sleep(self._pause * random.uniform(0.8, 1.2))
+
+
+def control_header(topic: int, size: int) -> Header:
+    """The header that announces a blob."""
+    return Header(Kind.BLOB, step=topic, count=size)
