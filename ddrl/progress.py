@@ -1,0 +1,335 @@
+"""What a person sees while a run goes on, and at its end.
+
+`Progress` is fed with the new records of metrics.jsonl by the process that started the ranks: a live panel on a
+terminal, plain lines elsewhere. Rich is imported here and nowhere deeper.
+"""
+
+from __future__ import annotations
+
+import collections
+import time
+from pathlib import Path
+from typing import Any, Callable, Mapping, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ddrl.checkpoint import list_checkpoints
+from ddrl.config import TrainConfig
+from ddrl.metrics import read_metrics, without_undone
+from ddrl.plots import LEARNING_CURVE
+
+PLAIN_SECONDS = 10.0
+"""Seconds between lines where there is no terminal."""
+STARTUP_SECONDS = 6
+"""What loading TensorFlow takes about, for the first message."""
+PANEL_WIDTH = 80
+_SPARKS = "".join(chr(code) for code in range(0x2581, 0x2589))
+_ASCII_SPARKS = "_.-=+*#@"
+_LOUD_EVENTS = 3
+
+
+class Progress:
+    """Context manager that shows how a run goes.
+
+    Args:
+        config: settings of the run.
+        console: where to (default: standard output).
+        clock: seconds, for tests.
+    """
+
+    def __init__(
+        self, config: TrainConfig, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._console = console or Console(highlight=False)
+        self._clock = clock
+        self._began = clock()
+        self._said = clock()
+        self.state = RunState(config)
+        self._panel = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._live = Live(console=self._console, get_renderable=self._render, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Progress:
+        if self._panel:
+            self._live.start(refresh=True)
+        else:
+            self._print(self.state.waiting())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def update(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Take in new records of metrics.jsonl, and show them."""
+        for record in records:
+            self.state.add(record)
+            if not self._panel:
+                self._say(record)
+        self.tick()
+
+    def tick(self) -> None:
+        """Show the time that has passed; to be called every half second or so."""
+        now = self._clock()
+        if self._panel:
+            self._live.refresh()
+        elif now - self._said >= PLAIN_SECONDS:
+            self._said = now
+            self._print(self.state.plain_line() if self.state.train else self.state.waiting())
+
+    def _say(self, record: Mapping[str, Any]) -> None:
+        """Evaluations and events get their line at once; the others wait for `tick`."""
+        if record["kind"] == "evaluation":
+            self._print(evaluation_line(record))
+        elif record["kind"] == "event":
+            self._print(event_line(record))
+
+    def _print(self, line: str) -> None:
+        self._console.print(Text(line), soft_wrap=True)
+
+    def _render(self) -> RenderableType:
+        unicode = self._console.encoding.lower().startswith("utf")
+        return panel(self.state, self._clock() - self._began, min(PANEL_WIDTH, self._console.width), unicode)
+
+
+class RunState:
+    """The newest records of a run and what follows from them."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config = config
+        self.train: Mapping[str, Any] = {}
+        self.evaluation: Mapping[str, Any] = {}
+        self.best: Mapping[str, Any] = {}
+        self.online: list[float] = []
+        self.events: collections.deque[Mapping[str, Any]] = collections.deque(maxlen=_LOUD_EVENTS)
+        self.lost_workers = 0
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Take in one record of metrics.jsonl; an unknown kind is passed over."""
+        kind = record["kind"]
+        if kind == "train":
+            self.train = record
+            if "online_score_mean" in record:
+                self.online.append(record["online_score_mean"])
+        elif kind == "evaluation":
+            self.evaluation = record
+            if not self.best or record["mean"] > self.best["mean"]:
+                self.best = record
+        elif kind == "event":
+            self.events.append(record)
+            self.lost_workers += record["name"] == "worker_lost"
+
+    def waiting(self) -> str:
+        """What is going on before the first record."""
+        ranks = rank_count(self.config)
+        processes = f"{ranks} ranks" if ranks > 1 else "one process"
+        return f"starting {processes}; TensorFlow loads in about {STARTUP_SECONDS} s ..."
+
+    def plain_line(self) -> str:
+        """Time, progress, rate and scores in one line."""
+        train = self.train
+        parts = [f"{duration(train['wall_seconds'])}", f"update {train['update']:,}"]
+        parts += _present(train, "agent_steps", "{:,} agent steps") + _present(train, "agent_steps_per_s", "{:,.0f}/s")
+        parts += _present(train, "online_score_mean", "score {:.1f}") + _present(train, "loss", "loss {:.4g}")
+        parts += _present(train, "entropy", "entropy {:.3f}") + _present(train, "lag_mean", "lag {:.1f}")
+        return "  ".join(parts)
+
+
+def panel(state: RunState, elapsed: float, width: int = PANEL_WIDTH, unicode: bool = True) -> RenderableType:
+    """The live panel.
+
+    Args:
+        elapsed: seconds since this part of the run started, starting up included.
+    """
+    config = state.config
+    exchange = config.exchange
+    heading = f"BA3C on {config.environment.game}: {_count(exchange.workers, 'worker')}"
+    if exchange.parameter_servers:
+        heading += f", {_count(exchange.parameter_servers, 'parameter server')}"
+    grid = Table.grid(padding=(0, 1), expand=True)
+    grid.add_column(style="dim", width=11, no_wrap=True)
+    grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    if state.train:
+        for name, text in _rows(state, width - 17, unicode):
+            grid.add_row(name, Text(text))
+    else:
+        grid.add_row("", Text(event_line(state.events[-1]) if state.events else state.waiting()))
+    content = Group(_budget(state, elapsed, width - 4), grid)
+    return Panel(content, title=Text(heading), width=width, subtitle="Ctrl-C: checkpoint and end")
+
+
+def summary(run_dir: str | Path, config: TrainConfig) -> RenderableType:
+    """What the run learned, how fast, where its files are and how to go on."""
+    run_dir = Path(run_dir)
+    records = without_undone(read_metrics(run_dir))
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in _outcome(records) + _files(run_dir):
+        grid.add_row(name, Text(text))
+    return Group(Text(f"BA3C on {config.environment.game}", style="bold"), grid)
+
+
+def rank_count(config: TrainConfig) -> int:
+    """Processes that the run starts: workers, servers, a dedicated chief, an evaluator of its own."""
+    exchange = config.exchange
+    if exchange.workers == 1 and exchange.parameter_servers == 0:
+        return 1
+    dedicated = exchange.chief == "dedicated"
+    return exchange.workers + exchange.parameter_servers + dedicated + config.evaluation.evaluator
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as 0:07, 12:34 or 3:25:45."""
+    minutes, rest = divmod(int(max(seconds, 0)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def sparkline(values: Sequence[float], width: int, unicode: bool = True) -> str:
+    """Values as a row of at most `width` characters, each the mean of its part."""
+    sparks = _SPARKS if unicode else _ASCII_SPARKS
+    count = min(width, len(values))
+    edges = [len(values) * i // count for i in range(count + 1)] if count > 0 else []
+    parts = [values[start:stop] for start, stop in zip(edges, edges[1:])]
+    means = [sum(part) / len(part) for part in parts]
+    low, high = min(means, default=0.0), max(means, default=0.0)
+    scale = (len(sparks) - 1) / (high - low) if high > low else 0.0
+    return "".join(sparks[round((mean - low) * scale)] for mean in means)
+
+
+def evaluation_line(record: Mapping[str, Any]) -> str:
+    """One evaluation: mean, maximum, games, and the version and time of the snapshot that played."""
+    return (
+        f"evaluation: mean {record['mean']:.1f}, max {record['maximum']:.0f} over {record['games']} games,"
+        f" version {record['version']:,} at {duration(record['wall_seconds'])}"
+    )
+
+
+def event_line(record: Mapping[str, Any]) -> str:
+    """One event of the run."""
+    return f"{duration(record.get('wall_seconds', 0))} {record['name'].replace('_', ' ')}: {record['text']}"
+
+
+def _budget(state: RunState, elapsed: float, width: int) -> RenderableType:
+    """A bar for the first budget that is set: time, agent steps, updates."""
+    run = state.config.run
+    if run.minutes > 0:
+        done, total = elapsed, run.minutes * 60
+        text = f"{duration(elapsed)} of {duration(total)}, {duration(total - elapsed)} left"
+    elif run.agent_steps or run.max_updates:
+        name, unit = ("agent_steps", "agent steps") if run.agent_steps else ("update", "updates")
+        done, total = state.train.get(name, 0), run.agent_steps or run.max_updates
+        text = f"{duration(elapsed)}, {done:,} of {total:,} {unit}"
+    else:
+        return Text(f"{duration(elapsed)} elapsed, no budget")
+    bar = ProgressBar(total=total, completed=min(done, total), width=max(width - len(text) - 2, 5))
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_row(bar, Text(text))
+    return grid
+
+
+def _rows(state: RunState, width: int, unicode: bool) -> list[tuple[str, str]]:
+    train = state.train
+    rows = [
+        ("progress", _join(train, ("update", "{:,} updates"), ("agent_steps", "{:,} agent steps"),
+                           ("episodes", "{:,} episodes"))),
+        ("rates per s", _join(train, ("agent_steps_per_s", "{:,.0f} agent steps"), ("frames_per_s", "{:,.0f} frames"),
+                              ("datapoints_per_s", "{:,.0f} data-points"))),
+        ("learning", _join(train, ("updates_per_s", "{:.2f} updates/s"), ("effective_batch", "batch {:,.0f}"),
+                           ("learning_rate", "rate {:.3g}"), ("live_workers", "{:.0f} workers live"))),
+        ("score", _join(train, ("online_score_mean", "mean {:.1f}"), ("online_score_max", "max {:.0f}"))
+         + "  (last 100 training episodes)" if state.online else "no finished episode yet"),
+        ("", sparkline(state.online, width, unicode)),
+        ("evaluation", _evaluation(state)),
+        ("loss", _join(train, ("loss", "{:.4g}"), ("policy_loss", "policy {:.3g}"), ("value_loss", "value {:.3g}"),
+                       ("entropy", "entropy {:.3f}"), ("gradient_norm", "|g| {:.3g}"))),
+        ("lag", _join(train, ("lag_mean", "mean {:.1f}"), ("lag_max", "max {:.0f} updates"),
+                      ("staleness_mean", "staleness {:.1f}"))),
+        ("trouble", _trouble(state)),
+    ]  # fmt: skip
+    for role, split in train.get("time_split", {}).items():
+        shares = sorted(split.items(), key=lambda item: -item[1])
+        rows.append((_role(role), "  ".join(f"{activity} {share:.0%}" for activity, share in shares)))
+    rows += [("event", event_line(event)) for event in state.events]
+    return [(name, text) for name, text in rows if text]
+
+
+def _evaluation(state: RunState) -> str:
+    if not state.evaluation:
+        return "none yet" if state.config.evaluation.evaluator else ""
+    last, best = state.evaluation, state.best
+    return (
+        f"mean {last['mean']:.1f}  max {last['maximum']:.0f}  (version {last['version']:,}"
+        f" at {duration(last['wall_seconds'])})  best mean {best['mean']:.1f}"
+    )
+
+
+def _trouble(state: RunState) -> str:
+    counts = [
+        (state.train.get("gradients_dropped", 0), "gradient", "dropped"),
+        (state.train.get("steps_refused", 0), "step", "refused"),
+        (state.train.get("evaluations_skipped", 0), "evaluation", "skipped"),
+        (state.lost_workers, "worker", "lost"),
+    ]
+    return "  ".join(f"{_count(count, noun)} {fate}" for count, noun, fate in counts if count)
+
+
+def _outcome(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    train = [record for record in records if record["kind"] == "train"]
+    evaluations = [record for record in records if record["kind"] == "evaluation"]
+    rows = []
+    online = [record["online_score_mean"] for record in train if "online_score_mean" in record]
+    rows.append(("training score", _first_best_last(online) + " (mean of last 100 episodes)" if online else "none"))
+    if evaluations:
+        rows.append(("evaluation", _first_best_last([record["mean"] for record in evaluations])
+                     + f" (mean of {evaluations[-1]['games']} games); best game"
+                     f" {max(record['maximum'] for record in evaluations):.0f}"))  # fmt: skip
+    else:
+        rows.append(("evaluation", "none"))
+    if train:
+        rows += [("trained", _trained(train))]
+    rows += [("event", event_line(record)) for record in records if record.get("name") in ("target_reached", "worker_lost")]
+    return rows
+
+
+def _trained(train: Sequence[Mapping[str, Any]]) -> str:
+    last = train[-1]
+    seconds, steps = last["wall_seconds"], last.get("agent_steps", 0)
+    rate = f", {steps / seconds:,.0f} agent steps/s" if seconds > 0 else ""
+    return f"{steps:,} agent steps, {last['update']:,} updates in {duration(seconds)}{rate}"
+
+
+def _files(run_dir: Path) -> list[tuple[str, str]]:
+    checkpoints = list_checkpoints(run_dir)
+    rows = [("checkpoint", str(checkpoints[-1]) if checkpoints else "none")]
+    if (run_dir / LEARNING_CURVE).exists():
+        rows.append(("curve", str(run_dir / LEARNING_CURVE)))
+    rows += [("video", str(path)) for path in sorted([*run_dir.glob("*.mp4"), *run_dir.glob("*.gif")])]
+    if checkpoints:
+        rows.append(("go on with", f"ddrl train --resume {run_dir}"))
+        rows.append(("look at it", f"ddrl evaluate {run_dir}"))
+    return rows
+
+
+def _first_best_last(values: Sequence[float]) -> str:
+    return f"first {values[0]:.1f}, best {max(values):.1f}, last {values[-1]:.1f}"
+
+
+def _join(record: Mapping[str, Any], *items: tuple[str, str]) -> str:
+    return "  ".join(text for name, form in items for text in _present(record, name, form))
+
+
+def _present(record: Mapping[str, Any], name: str, form: str) -> list[str]:
+    return [form.format(record[name])] if name in record else []
+
+
+def _role(role: str) -> str:
+    return {"parameter_server": "servers", "worker": "workers"}.get(role, role)[:11]
