@@ -1,0 +1,82 @@
+"""The `ddrl` command: finds the subcommand, and turns a UsageError into one line and exit status 2.
+
+Nothing here imports TensorFlow, MPI or an emulator; each subcommand imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from cluster.job import detect_job
+from ddrl.errors import UsageError
+
+HELP = """usage: ddrl COMMAND [OPTIONS]
+
+Distributed deep reinforcement learning with TensorFlow and MPI parameter servers.
+
+commands:
+  train ba3c         train an agent; alone on this machine, or as one rank of a job
+  train --resume RUN go on with a run
+  evaluate RUN       play games with the newest checkpoint of a run and print the scores
+  play RUN           record a video of the newest checkpoint of a run
+  bench roofline     what emulation, inference and gradient allow on this machine
+  bench train        end to end, beside the roofline
+  bench exchange     one synchronous step of parameter servers, beside bare MPI and gRPC
+
+options:
+  -h, --help         this text; `ddrl COMMAND --help` explains every option
+  --version          print the version
+
+examples:
+  ddrl train ba3c --preset laptop --game pong --minutes 20
+  ddrl train ba3c --preset ba3c-paper --game breakout
+"""
+COMMANDS = ("train", "evaluate", "play", "bench")
+SECOND_RANK_PATIENCE_SECONDS = 2.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line; returns its exit status: 0, 1 failed, 2 bad input, 130 interrupted."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return dispatch(arguments)
+    except UsageError as error:
+        return _refuse(str(error))
+    except KeyboardInterrupt:
+        print("ddrl: interrupted", file=sys.stderr)
+        return 130
+
+
+def dispatch(arguments: list[str]) -> int:
+    """Imports and runs the subcommand."""
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(HELP, end="")
+        return 0
+    if arguments[0] == "--version":
+        from importlib.metadata import version
+
+        print(f"ddrl {version('ddrl')}")
+        return 0
+    command, rest = arguments[0], arguments[1:]
+    if command not in COMMANDS:
+        raise UsageError(f"{command}: no such command; use one of {', '.join(COMMANDS)} (ddrl --help explains them)")
+    status = importlib.import_module(f"ddrl.commands.{command}").main(rest)
+    return int(status or 0)
+
+
+def _refuse(message: str) -> int:
+    job = detect_job(os.environ)
+    if job is not None and job.rank > 0:
+        # All ranks see the same mistake, and a launcher ends all when one fails: rank 0 speaks first, and alone.
+        time.sleep(SECOND_RANK_PATIENCE_SECONDS)
+        return 2
+    print("ddrl: " + " ".join(message.split()), file=sys.stderr, flush=True)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

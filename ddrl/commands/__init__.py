@@ -1,0 +1,1 @@
+"""The subcommands of `ddrl`: each module has main(argv) -> exit status."""

@@ -1,0 +1,121 @@
+"""`ddrl train`: settings from defaults, preset or earlier run, then flags; then the launch."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import tyro
+from rich.console import Console
+
+from cluster.job import detect_job
+from ddrl import presets, rundir
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.resources import this_machine
+
+# A checkpoint fits no other network, game or optimizer.
+FIXED = (
+    ("environment", "game"), ("network", "network"), ("network", "fc_neurons"), ("optimizer", "optimizer"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainArguments:
+    """Train an agent. Defaults shown are those of the chosen --preset, --game or --resume."""
+
+    algorithm: tyro.conf.Positional[Literal["ba3c"]] = "ba3c"
+    """Algorithm."""
+    preset: Literal["default", "laptop", "ba3c-paper", "smoke"] = "default"
+    """Named settings that the other options change. laptop: a small network on all cores here; ba3c-paper: Adamski
+    et al. 2018, 64 workers; smoke: Catch in seconds."""
+    resume: str = ""
+    """Directory of a run to go on with; its settings are the defaults, --minutes counts from now."""
+    config: TrainConfig = TrainConfig()
+
+
+class _Peek(argparse.ArgumentParser):
+    def error(self, message: str) -> typing.NoReturn:
+        raise UsageError(f"{message} (ddrl train --help explains the options)")
+
+
+def parse(argv: Sequence[str], machine: presets.Machine) -> TrainArguments:
+    """The arguments of `ddrl train`. Help and mistakes end the process, as usual for command lines.
+
+    Raises:
+        UsageError: for settings that cannot be.
+    """
+    peek = _Peek(prog="ddrl train", add_help=False, allow_abbrev=False)
+    for name in ("--preset", "--game", "--resume"):
+        peek.add_argument(name)
+    first, _ = peek.parse_known_args(list(argv))
+    if first.resume is not None and first.preset is not None:
+        raise UsageError("--preset with --resume: a resumed run keeps its settings; give one of the two")
+    if first.resume is not None:
+        loaded = rundir.load_config(first.resume)
+        start = _in_run_dir(loaded, first.resume)
+    else:
+        start = presets.preset(first.preset or "default", first.game, machine)
+    arguments = tyro.cli(
+        TrainArguments,
+        args=list(argv),
+        prog="ddrl train",
+        default=TrainArguments(preset=first.preset or "default", resume=first.resume or "", config=start),
+        config=(tyro.conf.OmitArgPrefixes,),
+    )
+    if arguments.resume:
+        check_resumable(start, arguments.config)
+    return arguments
+
+
+def _in_run_dir(config: TrainConfig, path: str) -> TrainConfig:
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=path))
+
+
+def check_resumable(before: TrainConfig, now: TrainConfig) -> None:
+    """A resumed run keeps what its checkpoint depends on.
+
+    Raises:
+        UsageError: for a setting that would not fit.
+    """
+    for group, name in FIXED:
+        old, new = getattr(getattr(before, group), name), getattr(getattr(now, group), name)
+        if old != new:
+            raise UsageError(
+                f"--{name.replace('_', '-')} {new}: the run to resume has {old}, and its checkpoint fits no other; "
+                "leave the option out, or start a new run"
+            )
+    if now.run.run_dir != before.run.run_dir:
+        raise UsageError(f"--run-dir {now.run.run_dir}: a resumed run stays in {before.run.run_dir}; leave it out")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs `ddrl train`; returns the exit status."""
+    machine = this_machine()
+    arguments = parse(argv, machine)
+    resume = Path(arguments.resume) if arguments.resume else None
+    job = detect_job(os.environ)
+    if job is not None:
+        from ddrl.job import train_in_job
+
+        return train_in_job(arguments.config, resume, job)
+    check_game(arguments.config)
+    from ddrl import launch
+
+    return launch.train(arguments.config, resume, machine, Console(highlight=False, soft_wrap=True))
+
+
+def check_game(config: TrainConfig) -> None:
+    """Refuses an unknown game before any rank starts.
+
+    Raises:
+        UsageError: for a game that neither the emulator nor Gymnasium has.
+    """
+    from ddrl import envs
+
+    envs.check_game(config.environment.game)

@@ -1,0 +1,49 @@
+"""What is made from a run when its ranks have ended: the learning curve and a video. `python -m ddrl.finish RUN`.
+
+A process of its own, because the launcher does not import TensorFlow. Prints one line for each.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ddrl import rundir
+
+
+def main(argv: list[str]) -> int:
+    """Makes both for the run directory argv[0]. A failure is one line, as the run itself is safe."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    path = Path(argv[0])
+    print(attempt("learning curve", lambda: _curve(path)), flush=True)
+    if rundir.load_config(path).run.video:
+        print(attempt("video", lambda: _video(path)), flush=True)
+    return 0
+
+
+def attempt(what: str, make: Callable[[], object]) -> str:
+    """`what: path`, or a warning that says why there is none."""
+    try:
+        return f"{what}: {make()}"
+    except Exception as error:  # noqa: BLE001 - whatever it is, the run is safe and has ended
+        return f"warning: no {what}: {type(error).__name__}: {error}"
+
+
+def _curve(path: Path) -> object:
+    from ddrl.plots import plot_learning_curve
+
+    return plot_learning_curve(path)
+
+
+def _video(path: Path) -> object:
+    from ddrl.commands.agent import load_agent
+    from ddrl.video import record_game
+
+    agent = load_agent(path, batch_size=1)
+    return record_game(agent.config.environment, agent.policy, path / "video.mp4", seed=agent.config.run.seed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

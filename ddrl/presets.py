@@ -1,0 +1,160 @@
+"""Named settings. A preset is a function of the game and of the machine to a TrainConfig."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.config import (
+    EnvironmentConfig,
+    EvaluationConfig,
+    ExchangeConfig,
+    NetworkConfig,
+    OptimizerConfig,
+    RunConfig,
+    SamplingConfig,
+    TrainConfig,
+)
+from ddrl.errors import UsageError
+
+
+class Machine(NamedTuple):
+    """What a local run has: cores it may use, and free memory in bytes."""
+
+    cores: int
+    memory_bytes: int
+
+
+# Scores at which the published BA3C code stops (Adamski et al. 2018), by game in snake case.
+TARGET_SCORES = {"breakout": 300.0, "pong": 10.0, "riverraid": 4000.0, "seaquest": 1830.0, "space_invaders": 700.0}
+
+# Adamski et al. 2018 tuned Adam's epsilon down to 1e-8; Pong alone learned better with their earlier 1e-3.
+ADAM_EPSILON = {"pong": 1e-3}
+ADAM_EPSILON_DEFAULT = 1e-8
+
+EFFECTIVE_BATCH = 256  # of the laptop preset, whatever the number of workers
+SMALLEST_BATCH = 32  # per worker; the rate of gradients falls off below it
+LARGEST_LAPTOP = 16  # workers; beyond it the effective batch outgrows the preset's learning rate
+
+
+def rom_name(game: str) -> str:
+    """A game's ROM name in snake case: Breakout, ALE/Breakout-v5 and breakout are one game."""
+    name = re.sub(r"(NoFrameskip)?-v\d+$", "", game.removeprefix("ALE/"))
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def adam_epsilon(game: str) -> float:
+    """Adam's epsilon-hat of the BA3C settings for a game."""
+    return ADAM_EPSILON.get(rom_name(game), ADAM_EPSILON_DEFAULT)
+
+
+def default(game: str, machine: Machine) -> TrainConfig:
+    """The defaults of ddrl/config.py, as they are."""
+    return TrainConfig(environment=EnvironmentConfig(game=game))
+
+
+def laptop(game: str, machine: Machine) -> TrainConfig:
+    """A small network on all cores of one machine: learns within minutes."""
+    workers = laptop_workers(machine)
+    return TrainConfig(
+        environment=EnvironmentConfig(game=game, protocol="nature", life_loss_terminal=True),
+        network=NetworkConfig(network="a3c", compute_dtype="bfloat16"),
+        algorithm=BA3CConfig(unroll_length=5, entropy_cost=0.01, value_cost=0.5),
+        sampling=SamplingConfig(simulators=32, groups=2),
+        optimizer=OptimizerConfig(
+            batch_size=max(SMALLEST_BATCH, EFFECTIVE_BATCH // workers),
+            learning_rate=1e-3,  # Adamski et al. 2018, Table 1
+            adam_epsilon=1e-5,  # between the paper's 1e-8 and the 1e-3 of its single-node ancestor
+            clip_global_norm=0.5,  # Stooke and Abbeel 2018, A2C
+        ),
+        exchange=ExchangeConfig(workers=workers, parameter_servers=laptop_servers(workers)),
+        evaluation=EvaluationConfig(evaluator=True, eval_games=50),
+        run=RunConfig(minutes=10.0),
+    )
+
+
+def laptop_workers(machine: Machine) -> int:
+    """One worker a core, as far as memory goes: 1 GB each, and 1.5 GB for evaluator, servers and system."""
+    by_memory = int((machine.memory_bytes / 1e9 - 1.5) / 1.0)
+    return max(1, min(machine.cores, by_memory, LARGEST_LAPTOP))
+
+
+def laptop_servers(workers: int) -> int:
+    """One server for up to 8 workers, then one more for each further 8; none for a single process."""
+    return 0 if workers == 1 else -(-workers // 8)
+
+
+def ba3c_paper(game: str, machine: Machine) -> TrainConfig:
+    """Adamski et al. 2018: 64 workers, 60 gradients per update (Table 1 and the published code)."""
+    return TrainConfig(
+        environment=EnvironmentConfig(game=game, protocol="ba3c", life_loss_terminal=False),
+        network=NetworkConfig(network="ba3c", fc_neurons=128, compute_dtype="float32"),
+        algorithm=BA3CConfig(
+            discount=0.99,
+            unroll_length=5,
+            entropy_cost=0.01,
+            value_cost=0.5,
+            reward_clip=1.0,
+            log_epsilon=1e-6,  # published code
+        ),
+        # 3 predictor threads that take up to 16 observations without waiting serve 10 simulators in the published
+        # code; a group here takes those of its simulators that are ready first.
+        sampling=SamplingConfig(schedule="asynchronous", simulators=10, groups=2),
+        optimizer=OptimizerConfig(
+            batch_size=32,  # x 60 gradients = 1,920 samples per update
+            optimizer="adam",
+            learning_rate=1e-3,
+            adam_epsilon=adam_epsilon(game),
+            beta1=0.8,
+            beta2=0.75,
+            clip_tensor_average_norm=0.1,  # per tensor, locally, before aggregation
+        ),
+        exchange=ExchangeConfig(
+            workers=64,
+            parameter_servers=4,
+            chief="dedicated",  # the paper's chief never trains
+            updates="synchronous",
+            quorum=60,  # 4 backup workers
+        ),
+        evaluation=EvaluationConfig(
+            eval_every_updates=1000,
+            eval_games=50,
+            target_score=TARGET_SCORES.get(rom_name(game)),
+        ),
+        run=RunConfig(minutes=0.0 if rom_name(game) in TARGET_SCORES else 60.0),  # to the target, where there is one
+    )
+
+
+def smoke(game: str, machine: Machine) -> TrainConfig:
+    """Catch with a tiny network: a whole distributed run in seconds. Numbers chosen for speed."""
+    return TrainConfig(
+        environment=EnvironmentConfig(game=game),
+        network=NetworkConfig(network="mlp", compute_dtype="float32"),
+        sampling=SamplingConfig(simulators=8, groups=2),
+        optimizer=OptimizerConfig(batch_size=32, learning_rate=3e-3, clip_global_norm=0.5),
+        exchange=ExchangeConfig(workers=2, parameter_servers=1),
+        evaluation=EvaluationConfig(eval_every_updates=200, eval_games=20),
+        run=RunConfig(minutes=0.5, log_every_seconds=1.0, video=False),
+    )
+
+
+PRESETS: dict[str, Callable[[str, Machine], TrainConfig]] = {
+    "default": default,
+    "laptop": laptop,
+    "ba3c-paper": ba3c_paper,
+    "smoke": smoke,
+}
+DEFAULT_GAMES = {"smoke": "ddrl/Catch-v0"}
+
+
+def preset(name: str, game: str | None, machine: Machine) -> TrainConfig:
+    """The settings of a preset for a game (None: the preset's own).
+
+    Raises:
+        UsageError: for a preset that is not there.
+    """
+    if name not in PRESETS:
+        raise UsageError(f"--preset {name}: there is none of that name; choose one of {', '.join(PRESETS)}")
+    return PRESETS[name](game or DEFAULT_GAMES.get(name, EnvironmentConfig.game), machine)

@@ -1,0 +1,95 @@
+"""Ending what a launcher started: every process of a session, however it is grouped or reparented."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+
+def session_members(session: int) -> list[int]:
+    """Living processes of a session (zombies are dead). mpirun gives each rank a group of its own, but no session.
+
+    Without /proc (macOS): the session's leader alone, whose death mpirun's ranks notice by themselves.
+    """
+    if not Path("/proc/self/stat").exists():
+        return [session] if _alive(session) else []
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and _in_session(entry, session)]
+
+
+def _in_session(pid: str, session: int) -> bool:
+    try:
+        stat = Path("/proc", pid, "stat").read_text()
+    except OSError:
+        return False
+    # "pid (name) state parent group session ...", where the name may hold anything, brackets included
+    state, _, _, its_session = stat[stat.rfind(")") + 2 :].split()[:4]
+    return int(its_session) == session and state not in "ZX"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def end_session(session: int, grace_seconds: float = 5.0) -> int:
+    """SIGTERM to every process of a session, SIGKILL to those left after the grace. Returns how many were killed."""
+    members = _signal(session, signal.SIGTERM)
+    if not members or _wait_empty(session, grace_seconds):
+        return 0
+    killed = 0
+    for _ in range(50):  # a member may fork between the listing and the kill
+        left = _signal(session, signal.SIGKILL)
+        if not left:
+            break
+        killed = max(killed, left)
+        time.sleep(0.1)
+    return killed
+
+
+def _signal(session: int, number: int) -> int:
+    members = session_members(session)
+    for pid in members:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+    return len(members)
+
+
+def _wait_empty(session: int, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not session_members(session):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+class Interrupts:
+    """Counts requests to end while it is open: the first signal asks to stop, a later Ctrl-C to kill.
+
+    SIGTERM and SIGHUP only ever ask: batch systems send them more than once.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.stop: signal.Signals | None = None
+        self.kill = False
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> Interrupts:
+        self._before = {number: signal.signal(number, self._handle) for number in self.SIGNALS}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _handle(self, number: int, frame: object) -> None:
+        self.kill = self.kill or (self.stop is not None and number == signal.SIGINT)
+        self.stop = self.stop or signal.Signals(number)

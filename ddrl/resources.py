@@ -1,0 +1,90 @@
+"""Does a local run fit this machine? Cores, free memory, and the shards of the parameter vector."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.presets import Machine
+
+# Resident sizes of the ranks: TensorFlow, emulators and queue; a server holds a slice and its slots, without TensorFlow.
+HEAVY_RANK_BYTES = 1.0e9
+SERVER_BYTES = 0.1e9
+RANKS_PER_CORE = 4
+
+
+def this_machine() -> Machine:
+    """Cores that this process may use, and free memory, limited by the control group where there is one."""
+    return Machine(usable_cores(), available_memory())
+
+
+def usable_cores() -> int:
+    """Cores that the scheduler lets this process run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def available_memory() -> int:
+    """Bytes that can be had without swapping; 2^62 where the system does not say."""
+    free = 1 << 62
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                free = int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    return min(free, _control_group_memory())
+
+
+def _control_group_memory(root: Path = Path("/sys/fs/cgroup")) -> int:
+    try:
+        limit = (root / "memory.max").read_text().strip()
+        used = int((root / "memory.current").read_text())
+        return (1 << 62) if limit == "max" else max(0, int(limit) - used)
+    except (OSError, ValueError):
+        return 1 << 62
+
+
+def heavy_ranks(config: TrainConfig) -> int:
+    """Ranks that run TensorFlow and emulators: workers and the evaluator (a dedicated chief only coordinates)."""
+    return config.exchange.workers + (config.ranks > config.exchange.ranks)
+
+
+def check_machine(config: TrainConfig, machine: Machine) -> list[str]:
+    """Warnings for a local run that fits only just.
+
+    Raises:
+        UsageError: when its ranks do not fit the memory, or crowd the cores.
+    """
+    heavy = heavy_ranks(config)
+    light = config.ranks - heavy
+    needed = heavy * HEAVY_RANK_BYTES + light * SERVER_BYTES
+    remedy = "lower --workers, or run on more machines"
+    if needed > machine.memory_bytes:
+        raise UsageError(
+            f"{config.ranks} ranks need about {needed / 1e9:.1f} GB of memory and "
+            f"{machine.memory_bytes / 1e9:.1f} GB are free here: {remedy}"
+        )
+    if heavy > RANKS_PER_CORE * machine.cores:
+        raise UsageError(
+            f"{heavy} ranks that compute are more than {RANKS_PER_CORE} for each of the "
+            f"{machine.cores} cores here: {remedy}"
+        )
+    if config.exchange.workers > machine.cores:
+        return [f"{config.exchange.workers} workers share {machine.cores} cores: expect them to take turns"]
+    return []
+
+
+def check_shards(parameters: int, servers: int) -> None:
+    """A server without a parameter would have nothing to say, and the step would wait for it.
+
+    Raises:
+        UsageError: when there are more servers than parameters.
+    """
+    if servers > parameters:
+        raise UsageError(
+            f"--parameter-servers {servers}: the network has only {parameters} parameters; use at most that many"
+        )
