@@ -162,3 +162,23 @@ def _parse(line: bytes) -> Any:
         return json.loads(line)
     except ValueError:
         return None
+
+
+LAUNCHER_PID = "DDRL_LAUNCHER_PID"
+
+
+def stop_requested(path: Path) -> bool:
+    """Whether a rank should checkpoint and end: the file `stop` is there, or the local launcher was killed."""
+    return (path / STOP).exists() or _launcher_gone(os.environ.get(LAUNCHER_PID, ""))
+
+
+def _launcher_gone(pid: str) -> bool:
+    if not pid.isdigit():
+        return False  # started by a job, not by `ddrl train` on this machine
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
