@@ -37,7 +37,9 @@ _NAME = re.compile(r"update-(\d{9,})\.npz")
 _SEAL = b"ddrl-checkpoint sha256 "
 _DIGEST_BYTES = 64
 _TRAILER_BYTES = len(_SEAL) + _DIGEST_BYTES
-_SCALARS = ("version", "step", "agent_steps", "wall_seconds", "optimizer_count", "counters", "config", "stamp")
+_SCALARS = (
+    "version", "step", "agent_steps", "wall_seconds", "optimizer_count", "counters", "config", "stamp",
+)  # fmt: skip
 
 
 def new_stamp() -> dict[str, Any]:
@@ -109,7 +111,7 @@ class Checkpoint:
 
 
 def encode_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Arrays of any names, types and shapes as the bytes of an uncompressed npz; the same input gives the same bytes.
+    """Named arrays of any type and shape as the bytes of an uncompressed npz; equal input gives equal bytes.
 
     Raises:
         ValueError: an array holds Python objects.
@@ -156,7 +158,7 @@ def save(run_dir: str | Path, checkpoint: Checkpoint, keep: int) -> Path:
     """Write a checkpoint atomically, then remove all but the newest `keep` (at least 1) sound ones.
 
     Raises:
-        UsageError: the file cannot be written (disk full, no permission). Older checkpoints stay as they were.
+        UsageError: the file cannot be written (disk full, no permission). Older ones stay as they were.
     """
     path = checkpoint_path(run_dir, checkpoint.version)
     data = _seal(encode_arrays(_to_arrays(checkpoint)))
@@ -166,8 +168,8 @@ def save(run_dir: str | Path, checkpoint: Checkpoint, keep: int) -> Path:
         _prune(path, max(keep, 1))
     except OSError as error:
         raise UsageError(
-            f"cannot write checkpoint {path} ({len(data)} bytes): {error.strerror or error}; older checkpoints"
-            " are untouched; free space or mend permissions there"
+            f"cannot write checkpoint {path} ({len(data)} bytes): {error.strerror or error};"
+            " older checkpoints are untouched; free space or mend permissions there"
         ) from error
     return path
 
@@ -206,7 +208,8 @@ def load_latest(run_dir: str | Path) -> Checkpoint:
         except UsageError as error:
             print(f"ddrl: warning: {error}; trying the next older one", file=sys.stderr)
     found = f"none of the {len(paths)} checkpoints is sound" if paths else "there is no checkpoint"
-    raise UsageError(f"{found} in {Path(run_dir) / DIRECTORY}: give a run directory that has one, or start anew")
+    where = Path(run_dir) / DIRECTORY
+    raise UsageError(f"{found} in {where}: give a run directory that has one, or start anew")
 
 
 def check_layout(checkpoint: Checkpoint, layout: Sequence[tuple[str, Sequence[int]]]) -> None:
@@ -221,8 +224,8 @@ def check_layout(checkpoint: Checkpoint, layout: Sequence[tuple[str, Sequence[in
         mine = ours[index] if index < len(ours) else None
         if theirs != mine:
             raise UsageError(
-                f"the checkpoint's network differs at tensor {index}: checkpoint has {_tensor(theirs)}, this run"
-                f" {_tensor(mine)}; resume with the network and game of the checkpoint"
+                f"the checkpoint's network differs at tensor {index}: checkpoint has {_tensor(theirs)},"
+                f" this run {_tensor(mine)}; resume with the network and game of the checkpoint"
             )
 
 
@@ -254,8 +257,8 @@ def _from_arrays(arrays: dict[str, np.ndarray]) -> Checkpoint:
     manifest = json.loads(arrays.pop("manifest").tobytes())
     if manifest["format"] != FORMAT or manifest["format_version"] != FORMAT_VERSION:
         raise UsageError(
-            f"format version is {manifest['format_version']}, this ddrl reads {FORMAT_VERSION}: use the ddrl that"
-            " wrote it"
+            f"format version is {manifest['format_version']}, this ddrl reads {FORMAT_VERSION}:"
+            " use the ddrl that wrote it"
         )
     parameters = arrays.pop("parameters")
     slots: dict[str, np.ndarray] = {}

@@ -41,7 +41,9 @@ class Collector:
         state: what `state` returned in the part before, or None.
     """
 
-    def __init__(self, update: int = 0, wall_seconds: float = 0.0, state: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, update: int = 0, wall_seconds: float = 0.0, state: Mapping[str, Any] | None = None
+    ) -> None:
         state = state or {}
         self._update = update
         self._wall_seconds = wall_seconds
@@ -79,7 +81,8 @@ class Collector:
         line: dict[str, Any] = {"kind": "train", "wall_seconds": round(wall_seconds, 3), "update": update}
         line |= {name: int(self._totals[name]) for name in TOTALS if name in self._totals}
         if seconds > 0:
-            line |= {f"{name}_per_s": round(counters[name] / seconds, 2) for name in RATES if name in counters}
+            rates = {name: counters[name] / seconds for name in RATES if name in counters}
+            line |= {f"{name}_per_s": round(rate, 2) for name, rate in rates.items()}
             line["updates_per_s"] = round(updates / seconds, 3)
         # Samples in the members' gradients, where the chief counts them; else all that were sent.
         samples = counters.get("datapoints_applied", counters.get("datapoints"))
@@ -93,9 +96,10 @@ class Collector:
         return _without_missing(line)
 
     def _scores_now(self) -> dict[str, Any]:
-        scores = self._scores
-        online = {"online_score_mean": sum(scores) / len(scores), "online_score_max": max(scores)} if scores else {}
-        return {"episodes": self._episodes} | online
+        scores, now = self._scores, {"episodes": self._episodes}
+        if scores:
+            now |= {"online_score_mean": sum(scores) / len(scores), "online_score_max": max(scores)}
+        return now
 
 
 def evaluation_record(
@@ -164,8 +168,9 @@ class MetricsWriter:
             raise self._refusal(error) from error
 
     def event(self, name: str, text: str, wall_seconds: float, **fields: Any) -> None:
-        """Append an `event` record: worker_lost, checkpoint, gradient_refused, resumed, target_reached, ..."""
-        self.write({"kind": "event", "wall_seconds": round(wall_seconds, 3), "name": name, "text": text, **fields})
+        """Append an `event`: worker_lost, checkpoint, gradient_refused, resumed, target_reached, ..."""
+        wall_seconds = round(wall_seconds, 3)
+        self.write({"kind": "event", "wall_seconds": wall_seconds, "name": name, "text": text, **fields})
 
     def close(self) -> None:
         self._file.close()
@@ -173,12 +178,13 @@ class MetricsWriter:
 
     def _refusal(self, error: OSError) -> UsageError:
         return UsageError(
-            f"cannot write metrics in {self._path.parent}: {error.strerror or error}; free space or mend permissions"
+            f"cannot write metrics in {self._path.parent}: {error.strerror or error};"
+            " free space or mend permissions"
         )
 
 
 def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
-    """All records of a run, oldest first, without a half-written last line; none where there is no file yet."""
+    """All records of a run, oldest first, without a half-written last line; none where there is no file."""
     return JsonLines(Path(run_dir) / METRICS).read()
 
 
@@ -247,7 +253,7 @@ def _without_missing(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scalars(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Numbers of a train or evaluation record under TensorBoard tags such as train/time_split/worker/acting."""
+    """Numbers of a record under TensorBoard tags such as train/time_split/worker/acting."""
     prefix = prefix or record.get("kind", "")
     scalars: dict[str, float] = {}
     if prefix == "event":

@@ -1,4 +1,4 @@
-"""Figures of a run, made from its metrics without a display. Matplotlib is imported when a figure is drawn."""
+"""Figures of a run, made from its metrics without a display. Matplotlib is imported when one is drawn."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def plot_learning_curve(run_dir: str | Path) -> Path:
     try:
         figure.savefig(path, dpi=200)
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}; free space or mend permissions") from error
+        reason = error.strerror or error
+        raise UsageError(f"cannot write {path}: {reason}; free space or mend permissions") from error
     return path
 
 
@@ -92,7 +93,11 @@ def learning_curve(
 
 
 def _draw(
-    axes: Any, name: str, unit: float, online: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]
+    axes: Any,
+    name: str,
+    unit: float,
+    online: Sequence[Mapping[str, Any]],
+    evaluations: Sequence[Mapping[str, Any]],
 ) -> None:
     """One panel. Lines of one point would be invisible, so they get a marker."""
     axes.margins(y=0.08)
@@ -109,11 +114,13 @@ def _draw(
         games = evaluations[-1]["games"]
         axes.plot(
             x, [record["mean"] for record in evaluations],
-            color=MEAN_COLOUR, linewidth=1.8, marker="o", markersize=4, label=f"evaluation, mean of {games} games",
+            color=MEAN_COLOUR, linewidth=1.8, marker="o", markersize=4,
+            label=f"evaluation, mean of {games} games",
         )  # fmt: skip
         axes.plot(
             x, [record["maximum"] for record in evaluations],
-            color=MAX_COLOUR, linewidth=1.2, linestyle="--", marker="^", markersize=3.5, label="evaluation, best game",
+            color=MAX_COLOUR, linewidth=1.2, linestyle="--", marker="^", markersize=3.5,
+            label="evaluation, best game",
         )  # fmt: skip
     if not online and not evaluations:
         axes.set(ylim=(0, 1), xticks=[], yticks=[])

@@ -1,7 +1,7 @@
 """What a person sees while a run goes on, and at its end.
 
-`Progress` is fed with the new records of metrics.jsonl by the process that started the ranks: a live panel on a
-terminal, plain lines elsewhere. Rich is imported here and nowhere deeper.
+`Progress` is fed with the new records of metrics.jsonl by the process that started the ranks: a live panel
+on a terminal, plain lines elsewhere. Rich is imported here and nowhere deeper.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ PANEL_WIDTH = 80
 _SPARKS = "".join(chr(code) for code in range(0x2581, 0x2589))
 _ASCII_SPARKS = "_.-=+*#@"
 _LOUD_EVENTS = 3
+_MILESTONES = ("target_reached", "worker_lost")
 
 
 class Progress:
@@ -51,7 +52,8 @@ class Progress:
         self._said = clock()
         self.state = RunState(config)
         self._panel = self._console.is_terminal and not self._console.is_dumb_terminal
-        self._live = Live(console=self._console, get_renderable=self._render, auto_refresh=False, transient=True)
+        render = self._render
+        self._live = Live(console=self._console, get_renderable=render, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Progress:
         if self._panel:
@@ -82,9 +84,9 @@ class Progress:
 
     def _say(self, record: Mapping[str, Any]) -> None:
         """Evaluations and events get their line at once; the others wait for `tick`."""
-        if record["kind"] == "evaluation":
+        if record.get("kind") == "evaluation":
             self._print(evaluation_line(record))
-        elif record["kind"] == "event":
+        elif record.get("kind") == "event":
             self._print(event_line(record))
 
     def _print(self, line: str) -> None:
@@ -109,7 +111,7 @@ class RunState:
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Take in one record of metrics.jsonl; an unknown kind is passed over."""
-        kind = record["kind"]
+        kind = record.get("kind")
         if kind == "train":
             self.train = record
             if "online_score_mean" in record:
@@ -132,10 +134,12 @@ class RunState:
         """Time, progress, rate and scores in one line."""
         train = self.train
         parts = [f"{duration(train['wall_seconds'])}", f"update {train['update']:,}"]
-        parts += _present(train, "agent_steps", "{:,} agent steps") + _present(train, "agent_steps_per_s", "{:,.0f}/s")
-        parts += _present(train, "online_score_mean", "score {:.1f}") + _present(train, "loss", "loss {:.4g}")
-        parts += _present(train, "entropy", "entropy {:.3f}") + _present(train, "lag_mean", "lag {:.1f}")
-        return "  ".join(parts)
+        numbers = _join(
+            train, ("agent_steps", "{:,} agent steps"), ("agent_steps_per_s", "{:,.0f}/s"),
+            ("online_score_mean", "score {:.1f}"), ("loss", "loss {:.4g}"), ("entropy", "entropy {:.3f}"),
+            ("lag_mean", "lag {:.1f}"),
+        )  # fmt: skip
+        return "  ".join([*parts, numbers])
 
 
 def panel(state: RunState, elapsed: float, width: int = PANEL_WIDTH, unicode: bool = True) -> RenderableType:
@@ -241,7 +245,8 @@ def _rows(state: RunState, width: int, unicode: bool) -> list[tuple[str, str]]:
     rows = [
         ("progress", _join(train, ("update", "{:,} updates"), ("agent_steps", "{:,} agent steps"),
                            ("episodes", "{:,} episodes"))),
-        ("rates per s", _join(train, ("agent_steps_per_s", "{:,.0f} agent steps"), ("frames_per_s", "{:,.0f} frames"),
+        ("rates per s", _join(train, ("agent_steps_per_s", "{:,.0f} agent steps"),
+                              ("frames_per_s", "{:,.0f} frames"),
                               ("datapoints_per_s", "{:,.0f} data-points"))),
         ("learning", _join(train, ("updates_per_s", "{:.2f} updates/s"), ("effective_batch", "batch {:,.0f}"),
                            ("learning_rate", "rate {:.3g}"), ("live_workers", "{:.0f} workers live"))),
@@ -249,8 +254,9 @@ def _rows(state: RunState, width: int, unicode: bool) -> list[tuple[str, str]]:
          + "  (last 100 training episodes)" if state.online else "no finished episode yet"),
         ("", sparkline(state.online, width, unicode)),
         ("evaluation", _evaluation(state)),
-        ("loss", _join(train, ("loss", "{:.4g}"), ("policy_loss", "policy {:.3g}"), ("value_loss", "value {:.3g}"),
-                       ("entropy", "entropy {:.3f}"), ("gradient_norm", "|g| {:.3g}"))),
+        ("loss", _join(train, ("loss", "{:.4g}"), ("policy_loss", "policy {:.3g}"),
+                       ("value_loss", "value {:.3g}"), ("entropy", "entropy {:.3f}"),
+                       ("gradient_norm", "|g| {:.3g}"))),
         ("lag", _join(train, ("lag_mean", "mean {:.1f}"), ("lag_max", "max {:.0f} updates"),
                       ("staleness_mean", "staleness {:.1f}"))),
         ("trouble", _trouble(state)),
@@ -287,7 +293,8 @@ def _outcome(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     evaluations = [record for record in records if record["kind"] == "evaluation"]
     rows = []
     online = [record["online_score_mean"] for record in train if "online_score_mean" in record]
-    rows.append(("training score", _first_best_last(online) + " (mean of last 100 episodes)" if online else "none"))
+    score = _first_best_last(online) + " (mean of last 100 episodes)" if online else "no finished episode"
+    rows.append(("training score", score))
     if evaluations:
         rows.append(("evaluation", _first_best_last([record["mean"] for record in evaluations])
                      + f" (mean of {evaluations[-1]['games']} games); best game"
@@ -296,8 +303,7 @@ def _outcome(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
         rows.append(("evaluation", "none"))
     if train:
         rows += [("trained", _trained(train))]
-    rows += [("event", event_line(record)) for record in records if record.get("name") in ("target_reached", "worker_lost")]
-    return rows
+    return rows + [("event", event_line(record)) for record in records if record.get("name") in _MILESTONES]
 
 
 def _trained(train: Sequence[Mapping[str, Any]]) -> str:

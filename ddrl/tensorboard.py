@@ -47,10 +47,10 @@ def record(data: bytes) -> bytes:
 
 
 def scalar_event(wall_time: float, step: int, scalars: Mapping[str, float]) -> bytes:
-    """An Event with one simple value per tag. `wall_time` is in seconds since 1970, `step` is not negative."""
-    values = b"".join(
-        _field(1, _field(1, tag.encode()) + b"\x15" + struct.pack("<f", value)) for tag, value in scalars.items()
-    )
+    """An Event with one simple value per tag; `wall_time` in seconds since 1970, `step` not negative."""
+    values = b""
+    for tag, value in scalars.items():
+        values += _field(1, _field(1, tag.encode()) + b"\x15" + struct.pack("<f", value))
     return b"\x09" + struct.pack("<d", wall_time) + b"\x10" + _varint(step) + _field(5, values)
 
 

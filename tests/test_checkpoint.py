@@ -1,0 +1,401 @@
+"""Checkpoints: round trip to the bit, every flipped bit found, interrupted saves harmless, pruning."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import io
+import json
+import os
+import stat
+import zipfile
+
+import numpy as np
+import pytest
+
+from ddrl import checkpoint as ckpt
+from ddrl.errors import UsageError
+
+LAYOUT = (("conv/kernel", (2, 3)), ("conv/bias", ()), ("head/kernel", (4,)))
+SIZE = 11
+
+
+def make(version: int = 7, seed: int = 0) -> ckpt.Checkpoint:
+    random = np.random.default_rng(seed)
+    special = np.array([np.nan, -0.0, np.inf, 1e-45], np.float32)
+    parameters = np.concatenate([special, random.normal(size=SIZE - 4).astype(np.float32)])
+    return ckpt.Checkpoint(
+        version=version,
+        step=version + 2,
+        agent_steps=123_456_789_012,
+        wall_seconds=0.1 + 0.2,
+        parameters=parameters,
+        slots={"m": parameters[::-1].copy(), "v": parameters * 2},
+        optimizer_count=version,
+        layout=LAYOUT,
+        counters={"totals": {"agent_steps": 5}, "scores": [1.0, 2.5]},
+        worker_states={0: {"env/a": random.integers(0, 255, (3, 5), np.uint8), "file": np.array(3)}, 12: {}},
+        config={"environment": {"game": "breakout"}, "target_score": None},
+    )
+
+
+def assert_same(one: ckpt.Checkpoint, other: ckpt.Checkpoint) -> None:
+    for field in dataclasses.fields(ckpt.Checkpoint):
+        left, right = getattr(one, field.name), getattr(other, field.name)
+        if field.name == "parameters":
+            left, right = {0: {"": left}}, {0: {"": right}}
+        elif field.name == "slots":
+            left, right = {0: left}, {0: right}
+        elif field.name != "worker_states":
+            assert left == right, field.name
+            continue
+        assert {k: list(v) for k, v in left.items()} == {k: list(v) for k, v in right.items()}
+        for key, arrays in left.items():
+            for name, array in arrays.items():
+                found = right[key][name]
+                assert (array.dtype, array.shape) == (found.dtype, found.shape)
+                assert array.tobytes() == found.tobytes()
+
+
+def good_versions(run_dir) -> list[int]:
+    found = []
+    for path in ckpt.list_checkpoints(run_dir):
+        try:
+            found.append(ckpt.load(path).version)
+        except UsageError:
+            pass
+    return found
+
+
+def test_round_trip_is_exact_to_the_bit(tmp_path):
+    saved = make()
+    path = ckpt.save(tmp_path, saved, keep=3)
+    assert path == tmp_path / "checkpoints" / "update-000000007.npz"
+    assert_same(ckpt.load(path), saved)
+    assert ckpt.load(path).stamp["packages"]["numpy"] == np.__version__
+    assert ckpt.load(path).parameters.flags.writeable
+
+
+def test_file_is_an_npz_without_pickle_and_leaves_nothing_beside_it(tmp_path):
+    path = ckpt.save(tmp_path, make(), keep=3)
+    with np.load(path, allow_pickle=False) as archive:
+        assert archive["slots/v"].shape == (SIZE,)
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_numpy_numbers_in_counters_are_saved(tmp_path):
+    saved = dataclasses.replace(make(), counters={"steps": np.int64(3), "rate": np.float32(0.5)})
+    assert ckpt.load(ckpt.save(tmp_path, saved, 1)).counters == {"steps": 3, "rate": 0.5}
+
+
+@pytest.mark.parametrize(("mask", "file", "directory"), [(0o022, 0o644, 0o755), (0o077, 0o600, 0o700)])
+def test_modes_honour_the_umask(tmp_path, mask, file, directory):
+    before = os.umask(mask)
+    try:
+        path = ckpt.save(tmp_path, make(), keep=1)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == file
+    assert stat.S_IMODE(path.parent.stat().st_mode) == directory
+
+
+def test_every_flipped_bit_is_found(tmp_path):
+    """All bytes of the file, one bit each (every bit of the first and last 100 bytes)."""
+    path = ckpt.save(tmp_path, make(), keep=1)
+    data = path.read_bytes()
+    edge = [*range(100), *range(len(data) - 100, len(data))]
+    flips = [(at, at * 5 % 8) for at in range(len(data))] + [(at, bit) for at in edge for bit in range(8)]
+    for at, bit in flips:
+        damaged = bytearray(data)
+        damaged[at] ^= 1 << bit
+        path.write_bytes(damaged)
+        with pytest.raises(UsageError):
+            ckpt.load(path)
+    path.write_bytes(data)
+    ckpt.load(path)
+
+
+def test_every_truncation_is_found(tmp_path):
+    path = ckpt.save(tmp_path, make(), keep=1)
+    data = path.read_bytes()
+    for length in [*range(0, len(data), 37), len(data) - 1]:
+        path.write_bytes(data[:length])
+        with pytest.raises(UsageError) as caught:
+            ckpt.load(path)
+        assert "\n" not in str(caught.value) and path.name in str(caught.value)
+
+
+def test_appended_bytes_are_found(tmp_path):
+    path = ckpt.save(tmp_path, make(), keep=1)
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(UsageError):
+        ckpt.load(path)
+
+
+def test_foreign_files_are_named_so(tmp_path):
+    path = tmp_path / "foreign.npz"
+    for content in (b"", b"hello\n" * 100, _npz(parameters=np.zeros(3, np.float32))):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match="foreign.npz was not written by ddrl"):
+            ckpt.load(path)
+    with pytest.raises(UsageError, match="cannot read checkpoint"):
+        ckpt.load(tmp_path / "none.npz")
+    with pytest.raises(UsageError, match="cannot read checkpoint"):
+        ckpt.load(tmp_path)
+
+
+def _npz(**arrays) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+class Trap:
+    """Unpickling this would show."""
+
+    sprung = False
+
+    def __reduce__(self):
+        return setattr, (Trap, "sprung", True)
+
+
+def test_pickled_objects_are_refused_and_not_run(tmp_path):
+    path = tmp_path / "update-000000001.npz"
+    trap = np.empty(1, object)
+    trap[0] = Trap()
+    for content in (_npz(manifest=trap), ckpt._seal(_npz(manifest=trap))):
+        path.write_bytes(content)
+        with pytest.raises(UsageError):
+            ckpt.load(path)
+    assert not Trap.sprung
+    with pytest.raises(ValueError, match="[Oo]bject"):
+        ckpt.encode_arrays({"x": trap})
+
+
+def _rewritten(checkpoint: ckpt.Checkpoint, path, change) -> None:
+    """A file with a right digest and wrong content."""
+    arrays = ckpt._to_arrays(checkpoint)
+    change(arrays)
+    path.write_bytes(ckpt._seal(ckpt.encode_arrays(arrays)))
+
+
+def _other_version(arrays):
+    manifest = json.loads(arrays["manifest"].tobytes()) | {"format_version": 9}
+    arrays["manifest"] = np.frombuffer(json.dumps(manifest).encode(), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_other_version, "format version is 9"),
+        (lambda arrays: arrays.update({"slots/m": np.zeros(SIZE - 1, np.float32)}), "'m' is float32"),
+        (lambda arrays: arrays.update({"slots/m": np.zeros(SIZE, np.float64)}), "'m' is float64"),
+        (lambda arrays: arrays.update({"parameters": np.zeros((1, SIZE), np.float32)}), "'parameters' is"),
+        (lambda arrays: arrays.update({"extra": np.zeros(1)}), "malformed"),
+        (lambda arrays: arrays.pop("parameters"), "malformed"),
+        (lambda arrays: arrays.update({"manifest": np.frombuffer(b"[]", np.uint8)}), "malformed"),
+    ],
+)
+def test_inconsistent_content_is_refused(tmp_path, change, message):
+    path = tmp_path / "update-000000001.npz"
+    _rewritten(make(), path, change)
+    with pytest.raises(UsageError, match=message) as caught:
+        ckpt.load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_layout_must_fit_the_parameters():
+    with pytest.raises(UsageError, match="layout holds 6 numbers, its parameters 11"):
+        dataclasses.replace(make(), layout=LAYOUT[:1])
+
+
+def _fail_at(monkeypatch, name: str, call: int, code: int) -> None:
+    """Let the `call`-th use of os.NAME raise."""
+    real, calls = getattr(os, name), []
+
+    def failing(*args, **options):
+        calls.append(1)
+        if len(calls) == call:
+            raise OSError(code, os.strerror(code))
+        return real(*args, **options)
+
+    monkeypatch.setattr(os, name, failing)
+
+
+class FullDisk(io.BytesIO):
+    def write(self, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "code"),
+    [
+        ("open", 1, errno.EACCES),
+        ("fsync", 1, errno.EIO),
+        ("replace", 1, errno.EACCES),
+        ("open", 2, errno.EIO),
+        ("fsync", 2, errno.EIO),
+    ],
+)
+def test_a_save_that_fails_leaves_the_old_ones(tmp_path, monkeypatch, name, call, code):
+    old = make(version=1)
+    ckpt.save(tmp_path, old, keep=1)
+    with monkeypatch.context() as patch:
+        _fail_at(patch, name, call, code)
+        with pytest.raises(UsageError, match=f"cannot write checkpoint .*: {os.strerror(code)}; older"):
+            ckpt.save(tmp_path, make(version=2), keep=1)
+    assert_same(ckpt.load(ckpt.checkpoint_path(tmp_path, 1)), old)
+    assert not [entry for entry in os.listdir(tmp_path / "checkpoints") if entry.endswith(".tmp")]
+    ckpt.save(tmp_path, make(version=3), keep=1)
+    assert good_versions(tmp_path) == [3]
+
+
+def test_a_full_disk_leaves_the_old_ones(tmp_path, monkeypatch):
+    ckpt.save(tmp_path, make(version=1), keep=1)
+    real = os.fdopen
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdopen", lambda descriptor, mode: (real(descriptor, mode).close(), FullDisk())[1])
+        with pytest.raises(UsageError, match="No space left"):
+            ckpt.save(tmp_path, make(version=2), keep=1)
+    assert os.listdir(tmp_path / "checkpoints") == ["update-000000001.npz"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_really_full_device_is_reported(tmp_path, monkeypatch):
+    real = os.open
+
+    def on_full_device(path, *rest):
+        return real("/dev/full" if str(path).endswith(".tmp") else path, *rest)
+
+    monkeypatch.setattr(os, "open", on_full_device)
+    with pytest.raises(UsageError, match="No space left"):
+        ckpt.save(tmp_path, make(), keep=1)
+
+
+def test_an_interrupt_during_the_save_leaves_the_old_ones(tmp_path, monkeypatch):
+    ckpt.save(tmp_path, make(version=1), keep=1)
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ckpt.save(tmp_path, make(version=2), keep=1)
+    assert os.listdir(tmp_path / "checkpoints") == ["update-000000001.npz"]
+
+
+def test_a_directory_that_cannot_be_synced_is_no_failure(tmp_path, monkeypatch):
+    _fail_at(monkeypatch, "fsync", 2, errno.EINVAL)
+    assert ckpt.load(ckpt.save(tmp_path, make(), keep=1)).version == 7
+
+
+def test_a_leftover_of_a_killed_save_is_no_checkpoint_and_goes_away(tmp_path):
+    ckpt.save(tmp_path, make(version=1), keep=2)
+    leftover = tmp_path / "checkpoints" / ".update-000000002.npz.tmp"
+    leftover.write_bytes(b"half")
+    assert ckpt.load_latest(tmp_path).version == 1
+    ckpt.save(tmp_path, make(version=3), keep=2)
+    assert not leftover.exists()
+
+
+@pytest.mark.parametrize(("keep", "left"), [(0, [5]), (1, [5]), (2, [4, 5]), (9, [1, 2, 3, 4, 5])])
+def test_prune_keeps_the_newest(tmp_path, keep, left):
+    for version in range(1, 6):
+        ckpt.save(tmp_path, make(version), keep)
+    assert good_versions(tmp_path) == left
+    assert len(ckpt.list_checkpoints(tmp_path)) == len(left)
+
+
+def test_prune_does_not_count_damaged_ones(tmp_path):
+    for version in (1, 2, 3):
+        path = ckpt.save(tmp_path, make(version), keep=9)
+    path.write_bytes(path.read_bytes()[:-1])
+    ckpt.save(tmp_path, make(version=4), keep=2)
+    assert good_versions(tmp_path) == [2, 4]
+
+
+def test_prune_keeps_what_was_saved_behind_newer_ones(tmp_path):
+    """A run resumed from an older checkpoint saves lower versions than those that lie there."""
+    for version in (10, 20, 15):
+        ckpt.save(tmp_path, make(version), keep=1)
+    assert good_versions(tmp_path) == [15, 20]
+
+
+def test_versions_are_ordered_as_numbers_and_strangers_left_alone(tmp_path):
+    for version in (999_999_999, 1_000_000_000):
+        ckpt.save(tmp_path, make(version), keep=2)
+    stranger = tmp_path / "checkpoints" / "update-final.npz"
+    stranger.write_bytes(b"mine")
+    ckpt.save(tmp_path, make(version=2_000_000_000), keep=2)
+    assert ckpt.load_latest(tmp_path).version == 2_000_000_000
+    assert good_versions(tmp_path) == [1_000_000_000, 2_000_000_000]
+    assert stranger.exists()
+
+
+def test_a_damaged_newest_is_named_and_the_next_one_used(tmp_path, capsys):
+    ckpt.save(tmp_path, make(version=1), keep=3)
+    path = ckpt.save(tmp_path, make(version=2), keep=3)
+    path.write_bytes(path.read_bytes()[:200])
+    assert ckpt.load_latest(tmp_path).version == 1
+    error = capsys.readouterr().err
+    assert str(path) in error and "damaged" in error and error.count("\n") == 1
+
+
+def test_no_sound_checkpoint_is_an_error(tmp_path):
+    with pytest.raises(UsageError, match="there is no checkpoint"):
+        ckpt.load_latest(tmp_path)
+    ckpt.save(tmp_path, make(), keep=1).write_bytes(b"")
+    with pytest.raises(UsageError, match="none of the 1 checkpoints is sound"):
+        ckpt.load_latest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("layout", "message"),
+    [
+        ((LAYOUT[0], ("conv/bias", (1,)), LAYOUT[2]), r"tensor 1: .* has 'conv/bias' \[\], .*bias' \[1\]"),
+        (LAYOUT[:2], r"tensor 2: checkpoint has 'head/kernel' \[4\], this run no such tensor"),
+        ((*LAYOUT, ("more", (2,))), r"tensor 3: checkpoint has no such tensor, this run 'more' \[2\]"),
+    ],
+)
+def test_another_network_is_refused(layout, message):
+    ckpt.check_layout(make(), LAYOUT)
+    ckpt.check_layout(make(), [(name, list(shape)) for name, shape in LAYOUT])
+    with pytest.raises(UsageError, match=message):
+        ckpt.check_layout(make(), layout)
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3, SIZE])
+def test_slices_of_any_number_of_servers_make_the_whole(servers):
+    checkpoint = make()
+    edges = [SIZE * index // servers for index in range(servers + 1)]
+    parts = [ckpt.slice_state(checkpoint, start, stop) for start, stop in zip(edges, edges[1:])]
+    whole = np.concatenate([parameters for parameters, _ in parts])
+    assert whole.tobytes() == checkpoint.parameters.tobytes()
+    for name, slot in checkpoint.slots.items():
+        assert np.concatenate([slots[name] for _, slots in parts]).tobytes() == slot.tobytes()
+    parts[0][0][:] = 0
+    assert np.isnan(checkpoint.parameters[0])
+    with pytest.raises(ValueError):
+        ckpt.slice_state(checkpoint, 0, SIZE + 1)
+
+
+def test_arrays_as_bytes_round_trip():
+    backwards = np.arange(6).reshape(2, 3)[:, ::-1]
+    arrays = {"file": backwards, "a/b.npy": np.array(2.5), "": np.zeros((0, 3), "S4")}
+    found = ckpt.decode_arrays(ckpt.encode_arrays(arrays))
+    assert list(found) == list(arrays)
+    for name, array in arrays.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)
+    assert ckpt.encode_arrays(arrays) == ckpt.encode_arrays(arrays)
+    assert ckpt.decode_arrays(ckpt.encode_arrays({})) == {}
+
+
+def test_damaged_array_bytes_are_a_value_error():
+    data = ckpt.encode_arrays({"x": np.arange(1000)})
+    middle = bytearray(data)
+    middle[4000] ^= 1
+    for damaged in (b"", data[:500], bytes(middle)):
+        with pytest.raises(ValueError):
+            ckpt.decode_arrays(damaged)
+    assert zipfile.is_zipfile(io.BytesIO(data))
