@@ -1,0 +1,8 @@
+"""`python -m ddrl.envs`: the names of all games."""
+
+from __future__ import annotations
+
+from ddrl.envs.games import atari_games, gymnasium_games
+
+print("Atari:", *atari_games())
+print("Gymnasium:", *gymnasium_games())

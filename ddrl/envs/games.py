@@ -1,0 +1,46 @@
+"""From what a user types to an Atari ROM or a Gymnasium id."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from ddrl.errors import UsageError
+
+# ROMs without a single-player mode: ALE registers no environment for them.
+_TWO_PLAYERS_ONLY = {"combat", "joust", "maze_craze", "warlords"}
+_SPELLING = re.compile(r"^(?:ALE/)?([A-Za-z0-9_]+?)(?:NoFrameskip|Deterministic)?(?:-v[045])?$")
+
+
+def atari_games() -> list[str]:
+    """ROM names in snake case, sorted."""
+    from ale_py import roms
+
+    return sorted(set(roms.get_all_rom_ids()) - _TWO_PLAYERS_ONLY)
+
+
+def gymnasium_games() -> list[str]:
+    """Ids of the registered Gymnasium environments that are not Atari games, sorted."""
+    import gymnasium
+
+    import ddrl.envs.catch  # noqa: F401  (registers)
+
+    atari = ("ale_py.env:", "ale_py.vector_env:", "shimmy.")
+    specs = gymnasium.registry.values()
+    return sorted(s.id for s in specs if not str(s.entry_point).startswith(atari) and s.namespace != "ALE")
+
+
+def atari_rom(game: str) -> str | None:
+    """The ROM that `game` means (breakout, Breakout, SpaceInvaders, ALE/Breakout-v5), or None."""
+    by_key = {rom.replace("_", ""): rom for rom in atari_games()}
+    match = _SPELLING.match(game)
+    return by_key.get(match.group(1).replace("_", "").lower()) if match else None
+
+
+def unknown_game(game: str) -> UsageError:
+    """The error for a game that is neither a ROM nor a Gymnasium id, with the closest names."""
+    names = atari_games() + gymnasium_games()
+    keys = {name.replace("_", "").lower(): name for name in names}
+    close = difflib.get_close_matches(game.replace("_", "").lower(), keys, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(keys[key] for key in close)}? " if close else ""
+    return UsageError(f"unknown game {game!r}; {hint}`python -m ddrl.envs` lists them all")
