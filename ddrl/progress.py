@@ -155,7 +155,7 @@ def panel(state: RunState, elapsed: float, width: int = PANEL_WIDTH, unicode: bo
         heading += f", {_count(exchange.parameter_servers, 'parameter server')}"
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(style="dim", width=11, no_wrap=True)
-    grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    grid.add_column(ratio=1, overflow="fold")
     if state.train:
         for name, text in _rows(state, width - 17, unicode):
             grid.add_row(name, Text(text))
@@ -280,10 +280,10 @@ def _evaluation(state: RunState) -> str:
 
 def _trouble(state: RunState) -> str:
     counts = [
+        (state.lost_workers, "worker", "lost"),
         (state.train.get("gradients_dropped", 0), "gradient", "dropped"),
         (state.train.get("steps_refused", 0), "step", "refused"),
         (state.train.get("evaluations_skipped", 0), "evaluation", "skipped"),
-        (state.lost_workers, "worker", "lost"),
     ]
     return "  ".join(f"{_count(count, noun)} {fate}" for count, noun, fate in counts if count)
 

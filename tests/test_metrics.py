@@ -222,8 +222,9 @@ def test_not_finite_numbers_are_left_out(tmp_path):
 
 def evaluation(protocol):
     return evaluation_record(
-        mean=1.5, maximum=4.0, games=50, version=5, agent_steps=100, wall_seconds=1.0, seconds=0.5, protocol=protocol
-    )
+        mean=1.5, maximum=4.0, games=50, version=5, agent_steps=100, wall_seconds=1.0, seconds=0.5,
+        protocol=protocol,
+    )  # fmt: skip
 
 
 def write_three(run_dir):
@@ -326,7 +327,8 @@ def test_events_are_read_back_by_tensorflow(tmp_path):
     assert list(zip([event.step for event in events], values)) == [
         (3_000_000_000, {"train/agent_steps": 3e9, "train/update": 7.0, f"train/split/{tag}": -0.25}),
         (100, {"evaluation/mean": 1.5, "evaluation/maximum": 4.0, "evaluation/games": 50.0,
-               "evaluation/version": 5.0, "evaluation/agent_steps": 100.0, "evaluation/wall_seconds": 1.0, "evaluation/seconds": 0.5}),
+               "evaluation/version": 5.0, "evaluation/agent_steps": 100.0, "evaluation/wall_seconds": 1.0,
+               "evaluation/seconds": 0.5}),
     ]  # fmt: skip
     assert all(abs(event.wall_time - version.wall_time) < 600 for event in events)
 
