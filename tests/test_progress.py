@@ -80,8 +80,10 @@ def test_panel_shows_everything_at_80_columns():
     text = " ".join(" ".join(line.strip("\u2502 ") for line in lines).split())
     for part in (
         "3:20 of 10:00, 6:40 left", "1,234 updates", "98,765,432 agent steps", "321 episodes",
-        "12,210 agent steps", "48,841 frames", "12,200 data-points", "8.61 updates/s", "batch 256", "rate 0.001",
-        "2 workers live", "mean 42.4 max 93", "last 100 training episodes", "mean 55.5 max 111 (version 1,000 at 1:05)",
+        "12,210 agent steps", "48,841 frames", "12,200 data-points", "8.61 updates/s", "batch 256",
+        "rate 0.001",
+        "2 workers live", "mean 42.4 max 93", "last 100 training episodes",
+        "mean 55.5 max 111 (version 1,000 at 1:05)",
         "best mean 60.2", "0.01234", "policy -0.0112", "value 0.431", "entropy 1.23", "|g| 0.7",
         "mean 1.4 max 4 updates", "3 gradients dropped", "1 step refused", "2 evaluations skipped",
         "1 worker lost", "gradient 82% acting 61%", "wait 96%", "worker lost: worker 1 [host n03] ended",
