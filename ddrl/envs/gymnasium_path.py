@@ -39,6 +39,8 @@ class GymnasiumEnvironment:
         self.observation_shape = tuple(space.shape)
         self.observation_dtype = np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
         self.num_actions, self._first_action = int(actions.n), int(actions.start)
+        self.render_modes = tuple(envs.metadata.get("render_modes") or ())
+        self.fps = int(envs.metadata.get("render_fps") or 30)  # of pictures, one per agent step
         self._keepers = [state_keeper(env) for env in envs.envs]
         self.can_save_state = all(keeper is not None for keeper in self._keepers)
         self._tracker = EpisodeTracker(self.num_envs)
@@ -102,6 +104,10 @@ class GymnasiumEnvironment:
         self._envs._autoreset_envs = self._tracker.resetting.copy()
         self._due, self._seed = _DUE[int(state["due"])], int(state["seed"])
         self._actions = np.array(state["actions"], np.int32)
+
+    def render(self) -> np.ndarray:
+        """<uint8>[h, w, 3] picture of environment 0, when made with render_mode 'rgb_array'."""
+        return self._envs.render()[0]
 
     def close(self) -> None:
         """Close all environments."""

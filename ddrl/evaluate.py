@@ -1,0 +1,174 @@
+"""Greedy evaluation games with frozen parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import NamedTuple
+
+import numpy as np
+
+from ddrl.config import EnvironmentConfig
+from ddrl.envs import VectorEnvironment, environment_seeds, make_environment
+from ddrl.errors import UsageError
+
+Policy = Callable[[np.ndarray], np.ndarray]
+"""observations [b, ...] -> logits <float>[b, A]; b varies, a policy with a fixed shape pads itself."""
+
+UNLIMITED_GAME_STEPS = 108_000
+"""Agent steps after which a game without a limit of its own is cut off."""
+
+
+class EvaluationResult(NamedTuple):
+    """Raw scores of whole games.
+
+    Attributes:
+        mean, maximum: over `scores`.
+        scores: raw score per game, in order of the environments.
+        agent_steps: length per game, in the same order.
+        stamp: protocol, every setting, backend, versions, seed and number of games; JSON-able.
+        unfinished: games that a step limit ended; their score until then counts.
+    """
+
+    mean: float
+    maximum: float
+    scores: tuple[float, ...]
+    agent_steps: tuple[int, ...]
+    stamp: dict
+    unfinished: int
+
+
+class GreedyActions:
+    """The largest logit's action, and action 1 from the n-th identical choice in a row on.
+
+    The rule counts what the policy chose, not what was sent, so it lets go when the policy changes its
+    mind; after Adamski et al., 2018 (30 identical actions force action 1). n = 0 switches it off.
+    """
+
+    def __init__(self, policy: Policy, num_envs: int, repeat_fire_after: int) -> None:
+        self._policy, self._limit = policy, repeat_fire_after
+        self._last = np.full(num_envs, -1, np.int32)
+        self._run = np.zeros(num_envs, np.int64)
+
+    def __call__(self, observations: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """<int32>[b] for observations [b, ...] of the environments `rows` <int>[b]."""
+        logits = np.asarray(self._policy(observations), np.float32)
+        if logits.shape[:1] != (len(rows),) or not np.isfinite(logits).all():
+            raise UsageError(f"policy gave logits of shape {logits.shape}, or not finite, for {len(rows)} rows")
+        choice = logits.argmax(axis=1).astype(np.int32)
+        self._run[rows] = np.where(choice == self._last[rows], self._run[rows] + 1, 1)
+        self._last[rows] = choice
+        stuck = self._run[rows] >= self._limit if self._limit else np.zeros(len(rows), bool)
+        return np.where(stuck & (logits.shape[1] > 1), 1, choice).astype(np.int32)
+
+
+class _Group:
+    """Environments stepped together until the first game of each is over."""
+
+    def __init__(self, env: VectorEnvironment, first_game: int) -> None:
+        self.env, self.first_game = env, first_game
+        self.scores = np.zeros(env.num_envs)
+        self.steps = np.zeros(env.num_envs, np.int64)
+        self.playing = np.ones(env.num_envs, bool)
+        self.cut = np.zeros(env.num_envs, bool)
+        self._live = np.ones(env.num_envs, bool)
+
+    def recv(self) -> tuple[np.ndarray, np.ndarray]:
+        """Observations and games of the rows that still play."""
+        step = self.env.recv()
+        ids = step.env_id
+        counted = step.valid & self.playing[ids]
+        self.scores[ids] += np.where(counted, step.reward, 0.0)
+        self.steps[ids] += counted
+        limit = counted & ~step.terminated & (step.truncated | (self.steps[ids] >= UNLIMITED_GAME_STEPS))
+        self.cut[ids] |= limit
+        self.playing[ids] &= ~(counted & (step.terminated | limit))
+        self._live = self.playing[ids]
+        return step.observation[self._live], self.first_game + ids[self._live]
+
+    def send(self, live_actions: np.ndarray) -> None:
+        """Rows whose game is over get action 0; what they play is not counted."""
+        actions = np.zeros(len(self._live), np.int32)
+        actions[self._live] = live_actions
+        self.env.send(actions)
+
+
+def play_games(
+    config: EnvironmentConfig, policy: Policy, games: int, seed: int, *, group_size: int = 1, ahead: int = 1
+) -> Generator[None, None, EvaluationResult]:
+    """Play `games` games, one per environment, and return their scores.
+
+    Yields after every step of a group, so that a role can look at its messages. Each environment's first
+    game counts and no other, so long games weigh as much as short ones; a group whose games are all over
+    is retired.
+
+    Args:
+        config: game and protocol; the whole game counts, whatever life_loss_terminal says.
+        policy: see Policy; called with the live rows of all groups together.
+        games: at least 1.
+        seed: of the environments.
+        group_size: environments stepped together. Groups of one waste no step on games that are over and
+            yield at least every 0.1 s while they start (an Atari environment takes that long to make).
+        ahead: groups that step at the same time; each native group has one emulator thread.
+
+    Raises:
+        UsageError: no games, or a policy whose logits are not finite.
+    """
+    if games < 1:
+        raise UsageError(f"evaluation of {games} games; at least 1 is needed")
+    groups: list[_Group] = []
+    try:
+        for first in range(0, games, group_size):
+            env = make_environment(config, min(group_size, games - first), training=False)
+            groups.append(_Group(env, first))
+            yield
+        for group, word in zip(groups, environment_seeds(seed, len(groups))):
+            group.env.reset(int(word))
+            yield
+        yield from _play(groups, GreedyActions(policy, games, groups[0].env.stamp["repeat_fire_after"]), ahead)
+        return _result(groups, seed)
+    finally:
+        for group in groups:
+            group.env.close()
+
+
+def evaluate(
+    config: EnvironmentConfig, policy: Policy, games: int, seed: int, *, group_size: int = 1, ahead: int = 1
+) -> EvaluationResult:
+    """play_games to its end."""
+    player = play_games(config, policy, games, seed, group_size=group_size, ahead=ahead)
+    while True:
+        try:
+            next(player)
+        except StopIteration as end:
+            return end.value
+
+
+def _play(groups: list[_Group], greedy: GreedyActions, ahead: int) -> Generator[None, None, None]:
+    live, actions = groups, None
+    while live:
+        received = []
+        for start in range(0, len(live), ahead):
+            window = live[start:start + ahead]
+            for i, group in enumerate(window):
+                if actions is not None:
+                    group.send(actions[start + i])
+            for group in window:
+                received.append(group.recv())
+                yield
+        kept = [(group, rows) for group, rows in zip(live, received) if len(rows[1])]
+        live = [group for group, _ in kept]
+        if live:
+            sizes = [len(rows) for _, (_, rows) in kept]
+            observations = np.concatenate([observations for _, (observations, _) in kept])
+            chosen = greedy(observations, np.concatenate([rows for _, (_, rows) in kept]))
+            actions = np.split(chosen, np.cumsum(sizes)[:-1])
+
+
+def _result(groups: list[_Group], seed: int) -> EvaluationResult:
+    scores = np.concatenate([group.scores for group in groups])
+    steps = np.concatenate([group.steps for group in groups])
+    unfinished = int(sum(group.cut.sum() for group in groups))
+    return EvaluationResult(
+        float(scores.mean()), float(scores.max()), tuple(scores.tolist()), tuple(steps.tolist()),
+        {**groups[0].env.stamp, "seed": seed, "games": len(scores)}, unfinished,
+    )

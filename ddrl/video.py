@@ -1,0 +1,168 @@
+"""A video of one greedy game, made without a display."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ddrl.config import EnvironmentConfig
+from ddrl.envs import find_protocol
+from ddrl.envs.games import atari_rom
+from ddrl.errors import UsageError
+from ddrl.evaluate import GreedyActions, Policy
+
+ATARI_FPS = 30
+GIF_FPS_LIMIT = 15
+LEAST_WIDTH = 320
+
+
+def record_game(
+    config: EnvironmentConfig, policy: Policy, path: str | Path, *, seed: int, max_agent_steps: int = 3000
+) -> float:
+    """Play one game greedily, write it as .mp4 (H.264) or .gif, and return its raw score.
+
+    Atari: in real time, 30 pictures a second, each the pixelwise maximum of two emulator frames, so
+    that sprites drawn in every second frame are seen; pixels twice as wide as high, as on a television.
+    Other environments: one picture per agent step, at the environment's own rate.
+
+    Args:
+        config: game and protocol; the observations are those of the protocol.
+        policy: see ddrl.evaluate.Policy.
+        path: overwritten only when the video is complete.
+        seed: of the environment.
+        max_agent_steps: the video and the score end here when the game has not.
+
+    Raises:
+        UsageError: another suffix, a folder that does not exist, or an environment that draws no pictures.
+    """
+    path = Path(path)
+    if path.suffix not in (".mp4", ".gif"):
+        raise UsageError(f"cannot write a video as {path.name!r}; the name must end in .mp4 or .gif")
+    if not path.parent.is_dir():
+        raise UsageError(f"no folder {str(path.parent)!r} to write the video in")
+    if max_agent_steps < 1:
+        raise UsageError(f"a video of {max_agent_steps} agent steps; at least 1 is needed")
+    game = _Game(config, policy, seed, max_agent_steps)
+    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
+    try:
+        (_write_mp4 if path.suffix == ".mp4" else _write_gif)(partial, game.pictures(), game.fps)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+        game.close()
+    return game.score
+
+
+class _Game:
+    """One greedy game as a stream of pictures <uint8>[h, w, 3] at `fps`."""
+
+    def __init__(self, config: EnvironmentConfig, policy: Policy, seed: int, max_agent_steps: int) -> None:
+        from ddrl.envs.gymnasium_path import make_atari
+
+        self._max_agent_steps, self.score = max_agent_steps, 0.0
+        rom = atari_rom(config.game)
+        if rom is None:
+            self._env, self._draw, self.fps = _other_game(config.game)
+            repeat_fire_after = 0
+        else:
+            protocol = find_protocol(config.protocol)
+            recorder = _AtariRecorder()
+            self._env, self._draw, self.fps = make_atari(rom, protocol, 1, recorder.on_frame), recorder.take, ATARI_FPS
+            repeat_fire_after = protocol.repeat_fire_after
+        self._greedy = GreedyActions(policy, 1, repeat_fire_after)
+        self._env.reset(seed)
+
+    def pictures(self) -> Iterator[np.ndarray]:
+        """Play; `score` is right when the iterator is exhausted."""
+        step = self._env.recv()
+        yield from self._draw()
+        for _ in range(self._max_agent_steps):
+            self._env.send(self._greedy(step.observation, np.zeros(1, np.int64)))
+            step = self._env.recv()
+            self.score += float(step.reward[0])
+            yield from self._draw()
+            if step.terminated[0] or step.truncated[0]:
+                break
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class _AtariRecorder:
+    """Collects pairs of emulator frames into pictures; a television shows 60 frames a second."""
+
+    def __init__(self) -> None:
+        self._waiting: np.ndarray | None = None
+        self._pictures: list[np.ndarray] = []
+
+    def on_frame(self, ale) -> None:
+        screen = ale.getScreenRGB()
+        if self._waiting is None:
+            self._waiting = screen
+        else:
+            self._pictures.append(np.maximum(self._waiting, screen).repeat(2, axis=1))
+            self._waiting = None
+
+    def take(self) -> list[np.ndarray]:
+        pictures, self._pictures = self._pictures, []
+        return pictures
+
+
+def _other_game(game: str) -> tuple[object, Callable[[], list[np.ndarray]], int]:
+    import gymnasium
+
+    from ddrl.envs.gymnasium_path import make_gymnasium
+
+    plain = make_gymnasium(game, 1)
+    plain.close()
+    if "rgb_array" not in plain.render_modes:
+        raise UsageError(f"{game} cannot draw pictures (it has no render mode rgb_array); no video can be made")
+    env = make_gymnasium(game, 1, render_mode="rgb_array")
+
+    def draw() -> list[np.ndarray]:
+        try:
+            picture = env.render()
+        except (gymnasium.error.Error, ImportError) as error:
+            raise UsageError(f"{game} cannot draw pictures here: {error}") from error
+        return [np.asarray(picture, np.uint8)]
+
+    return env, draw, env.fps
+
+
+def _enlarged(picture: np.ndarray) -> np.ndarray:
+    """At least LEAST_WIDTH wide by whole factors, and even in both directions, as H.264 needs."""
+    factor = -(-LEAST_WIDTH // picture.shape[1])
+    picture = picture.repeat(factor, axis=0).repeat(factor, axis=1)
+    return np.pad(picture, ((0, picture.shape[0] % 2), (0, picture.shape[1] % 2), (0, 0)), mode="edge")
+
+
+def _write_mp4(path: Path, pictures: Iterator[np.ndarray], fps: int) -> None:
+    import imageio_ffmpeg
+
+    writer = None
+    try:
+        for picture in pictures:
+            frame = np.ascontiguousarray(_enlarged(picture))
+            if writer is None:
+                # Two threads and a fast preset: a video is made while others train on the same machine.
+                writer = imageio_ffmpeg.write_frames(
+                    str(path), (frame.shape[1], frame.shape[0]), fps=fps, codec="libx264", macro_block_size=2,
+                    pix_fmt_out="yuv420p", quality=None, ffmpeg_log_level="error",
+                    output_params=["-preset", "veryfast", "-crf", "20", "-threads", "2"],
+                )
+                writer.send(None)
+            writer.send(frame)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _write_gif(path: Path, pictures: Iterator[np.ndarray], fps: int) -> None:
+    from PIL import Image
+
+    every = max(1, round(fps / GIF_FPS_LIMIT))
+    images = (Image.fromarray(_enlarged(p)).quantize(64) for i, p in enumerate(pictures) if i % every == 0)
+    # A GIF counts in hundredths of a second.
+    next(images).save(path, save_all=True, append_images=images, duration=round(100 * every / fps) * 10, loop=0)
