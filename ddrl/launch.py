@@ -7,6 +7,7 @@ and end. Everything that was started is in that session, and is ended with it.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import os
 import subprocess
@@ -19,7 +20,7 @@ from typing import Any, Protocol
 from rich.console import Console
 
 from cluster.launch import Launcher, find_mpirun, inspect_mpirun, local_environment, mpirun_command, rank_environment
-from ddrl import rundir
+from ddrl import outcome, rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.presets import Machine
@@ -89,8 +90,6 @@ def require_mpirun() -> Launcher:
 def _without_ulfm(config: TrainConfig, launcher: Launcher | None, console: Console) -> TrainConfig:
     if launcher is None or launcher.ulfm or config.exchange.on_worker_loss == "restart":
         return config
-    import dataclasses
-
     console.print(f"{launcher.path} has no ULFM: the loss of a worker ends the job (--on-worker-loss restart)")
     exchange = dataclasses.replace(config.exchange, on_worker_loss="restart")
     return dataclasses.replace(config, exchange=exchange)
@@ -123,8 +122,6 @@ def _run(
     stop_seconds: float,
     lock: int,
 ) -> int:
-    from ddrl import summary
-
     as_root = launcher is not None and os.geteuid() == 0
     if as_root:
         console.print("running as root: Open MPI is told to allow it (OMPI_ALLOW_RUN_AS_ROOT)", highlight=False)
@@ -156,10 +153,10 @@ def _run(
     if supervisor.killed:
         console.print(f"killed; go on from the last checkpoint: ddrl train --resume {path}", highlight=False)
         return KILLED
-    status = summary.report(path, log_start, supervisor.overdue, console)
+    status = outcome.report(path, log_start, supervisor.overdue, console)
     if status == 0:
         _finish(path, console)
-        summary.next_steps(path, console)
+        _summarise(config, path, console)
     return status
 
 
@@ -167,6 +164,12 @@ def _display(config: TrainConfig, console: Console) -> contextlib.AbstractContex
     from ddrl.progress import Progress
 
     return Progress(config, console)
+
+
+def _summarise(config: TrainConfig, path: Path, console: Console) -> None:
+    from ddrl.progress import summary
+
+    console.print(summary(path, config))
 
 
 class Supervisor:

@@ -1,0 +1,82 @@
+"""How a run ended, from RUN/result.json, which the chief writes last, or else from the log of its ranks.
+
+result.json: {"status": "finished" | "target" | "stopped" | "failed", "message": str}, and "usage_error": true where
+the message is about what was asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rich.console import Console
+
+from ddrl import rundir
+from ddrl.errors import UsageError
+
+LOG_LINES = 15
+LOG_BYTES = 64 * 1024
+TITLES = {
+    "finished": "finished: the budget is used up",
+    "target": "finished: the target score is reached",
+    "stopped": "stopped as asked",
+}
+RULE = re.compile(r"-{20,}$")  # mpirun frames its messages with two of these
+FAREWELL = re.compile(r"(prterun|mpirun) (noticed|detected) that")
+
+
+def report(path: Path, log_start: int, overdue: str, console: Console) -> int:
+    """Prints how the run ended; returns the exit status.
+
+    Raises:
+        UsageError: when the ranks found that what was asked for cannot be.
+    """
+    result = rundir.read_json(path / rundir.RESULT)
+    status = result.get("status") if isinstance(result, dict) else None
+    message = str(result.get("message", "")) if isinstance(result, dict) else ""
+    if status == "failed" and result.get("usage_error"):
+        raise UsageError(message)
+    if status not in TITLES:
+        _print_failure(path, log_start, message or overdue, console)
+        return 1
+    console.print(TITLES[status] + (f" ({message})" if message else ""), highlight=False, markup=False)
+    if overdue:
+        console.print(f"warning: {overdue}", highlight=False)
+    return 0
+
+
+def _print_failure(path: Path, log_start: int, message: str, console: Console) -> None:
+    console.print(f"ddrl: the run failed: {message or 'its ranks ended without a result'}", highlight=False, markup=False)
+    tail = log_tail(path / rundir.LOG, log_start)
+    if tail and not message:
+        console.print(f"the last lines of {path / rundir.LOG}:", highlight=False)
+        console.print("\n".join(tail), highlight=False, markup=False)
+    else:
+        console.print(f"see {path / rundir.LOG}; go on: ddrl train --resume {path}", highlight=False, soft_wrap=True)
+
+
+def log_tail(path: Path, start: int = 0) -> list[str]:
+    """The last lines since byte `start`, without mpirun's own farewell, unless there is nothing else."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(start, path.stat().st_size - LOG_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return []
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    return (without_farewell(lines) or lines)[-LOG_LINES:]
+
+
+def without_farewell(lines: list[str]) -> list[str]:
+    """Drops the framed block in which mpirun says that a rank ended badly: the rank itself has said why."""
+    kept: list[str] = []
+    block: list[str] | None = None
+    for line in lines:
+        if not RULE.match(line):
+            (kept if block is None else block).append(line)
+        elif block is None:
+            block = []
+        else:
+            kept += [] if FAREWELL.search(" ".join(block)) else block
+            block = None
+    return kept + (block or [])

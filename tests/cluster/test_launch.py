@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import sys
+
+from cluster import launch
+from cluster.launch import Launcher, local_environment, mpirun_command, parse_version, rank_environment
+
+NEW = Launcher("/x/mpirun", open_mpi=True, major=5)
+OLD = Launcher("/x/mpirun", open_mpi=True, major=4)
+OTHER = Launcher("/x/mpirun", open_mpi=False, major=0)
+PLACE = ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+
+
+def test_commands():
+    assert mpirun_command(4, ["a", "b c"], True, NEW) == (
+        ["/x/mpirun", "--with-ft", "ulfm", *PLACE, "-n", "4", "a", "b c"]
+    )
+    assert mpirun_command(4, ["a"], False, NEW) == ["/x/mpirun", *PLACE, "-n", "4", "a"]
+    assert mpirun_command(2, ["a"], True, OLD) == ["/x/mpirun", *PLACE, "-n", "2", "a"]
+    assert mpirun_command(2, ["a"], True, OTHER) == ["/x/mpirun", "-n", "2", "a"]
+
+
+def test_versions():
+    assert parse_version("m", "mpirun (Open MPI) 5.0.11\n\nReport bugs to ...") == Launcher("m", True, 5)
+    assert parse_version("m", "mpirun (Open MPI) 4.1.4") == Launcher("m", True, 4)
+    assert parse_version("m", "HYDRA build details:\n Version: 4.2.1") == Launcher("m", False, 0)
+    assert NEW.ulfm and not OLD.ulfm and not OTHER.ulfm
+
+
+def test_an_mpirun_that_cannot_run_is_unknown(tmp_path):
+    assert launch.inspect_mpirun(str(tmp_path / "none")) == Launcher(str(tmp_path / "none"), False, 0)
+
+
+def test_rank_environment():
+    plain = rank_environment(as_root=False, oversubscribed=False)
+    assert plain["OMP_NUM_THREADS"] == "1"
+    assert not any(name.startswith("OMPI") for name in plain)
+    added = rank_environment(as_root=True, oversubscribed=True)
+    assert added["OMPI_ALLOW_RUN_AS_ROOT"] == added["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] == "1"
+    assert added["OMPI_MCA_mpi_yield_when_idle"] == "1"
+
+
+def test_an_allocation_is_left_behind_and_tuning_kept():
+    environ = {"SLURM_JOB_ID": "1", "PMIX_RANK": "0", "PATH": "/bin", "OMPI_MCA_btl": "tcp,self"}
+    assert local_environment(environ) == {"PATH": "/bin", "OMPI_MCA_btl": "tcp,self"}
+
+
+def test_mpirun_beside_this_python_comes_first(tmp_path, monkeypatch):
+    for name in ("env", "path"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mpirun").touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "env" / "python"))
+    assert launch.find_mpirun(str(tmp_path / "path")) == str(tmp_path / "env" / "mpirun")
+    (tmp_path / "env" / "mpirun").unlink()
+    assert launch.find_mpirun(str(tmp_path / "path")) == str(tmp_path / "path" / "mpirun")
+    assert launch.find_mpirun(str(tmp_path / "nothing")) is None

@@ -1,0 +1,61 @@
+"""Stands in for `python -m ddrl.roles` in the launcher's tests: fake_ranks.py BEHAVIOUR RUN_DIR [--resume].
+
+Under mpirun without MPI_Init, so that it starts at once. Each rank leaves its pid in RUN_DIR/pid-RANK.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+LIMIT_SECONDS = 40.0
+
+
+def main() -> int:
+    behaviour, run_dir = sys.argv[1], Path(sys.argv[2])
+    rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+    if behaviour == "deaf":
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({LIMIT_SECONDS})"])
+        (run_dir / f"pid-child-{rank}").write_text(str(child.pid))
+    (run_dir / f"pid-{rank}").write_text(str(os.getpid()))
+    if "--resume" in sys.argv:
+        (run_dir / "resumed").touch()
+    if behaviour in ("obedient", "slow", "deaf"):
+        wait(run_dir, obey=behaviour != "deaf")
+    if behaviour == "slow":
+        time.sleep(1.0)
+    if rank == 0:
+        finish(behaviour, run_dir)
+    return 1 if behaviour in ("crash", "usage") else 0
+
+
+def wait(run_dir: Path, obey: bool) -> None:
+    """Until the stop file is there; the deaf wait on."""
+    end = time.monotonic() + LIMIT_SECONDS
+    while time.monotonic() < end and not (obey and (run_dir / "stop").exists()):
+        time.sleep(0.05)
+
+
+def finish(behaviour: str, run_dir: Path) -> None:
+    """What the chief leaves."""
+    results = {
+        "normal": {"status": "finished", "message": "", "agent_steps": 1234, "evaluation_score": 5.5},
+        "obedient": {"status": "stopped", "message": "SIGINT"},
+        "slow": {"status": "stopped", "message": "SIGTERM"},
+        "usage": {"status": "failed", "message": "--parameter-servers 9: too many", "usage_error": True},
+        "fails": {"status": "failed", "message": "server 0 died"},
+    }
+    if behaviour == "crash":
+        sys.exit("the reason of the crash")
+    (run_dir / "result.json").write_text(json.dumps(results[behaviour]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,259 @@
+"""Settings: what is refused, in which words; JSON there and back; presets; what fits a machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+from ddrl import presets, resources, rundir
+from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.config import (
+    EnvironmentConfig,
+    EvaluationConfig,
+    ExchangeConfig,
+    NetworkConfig,
+    OptimizerConfig,
+    RunConfig,
+    SamplingConfig,
+    TrainConfig,
+)
+from ddrl.errors import UsageError
+from ddrl.presets import Machine
+
+GB = 10**9
+TWO_CORES = Machine(2, 16 * GB)
+
+REFUSED = [
+    (EnvironmentConfig, {"game": " "}, "--game is empty"),
+    (EnvironmentConfig, {"protocol": "other"}, "--protocol other: must be one of nature"),
+    (NetworkConfig, {"network": "resnet"}, "--network resnet: must be one of a3c"),
+    (NetworkConfig, {"fc_neurons": 0}, "--fc-neurons 0"),
+    (SamplingConfig, {"simulators": 10, "groups": 3}, "--simulators 10: must be a multiple of --groups 3"),
+    (SamplingConfig, {"simulators": 0}, "--simulators 0"),
+    (SamplingConfig, {"simulators": 8, "groups": 2, "predict_batch": 5}, "--predict-batch 5: must be in 0 to 4"),
+    (SamplingConfig, {"simulator_threads": 0}, "--simulator-threads 0"),
+    (OptimizerConfig, {"learning_rate": -1e-3}, "--learning-rate -0.001"),
+    (OptimizerConfig, {"learning_rate": math.inf}, "--learning-rate inf"),
+    (OptimizerConfig, {"learning_rate": math.nan}, "--learning-rate nan"),
+    (OptimizerConfig, {"adam_epsilon": -1e-8}, "--adam-epsilon -1e-08"),
+    (OptimizerConfig, {"adam_epsilon": math.nan}, "--adam-epsilon nan"),
+    (OptimizerConfig, {"rmsprop_epsilon": math.inf}, "--rmsprop-epsilon inf"),
+    (OptimizerConfig, {"beta1": 1.0}, "--beta1 1.0"),
+    (OptimizerConfig, {"beta2": math.nan}, "--beta2 nan"),
+    (OptimizerConfig, {"clip_global_norm": -0.5}, "--clip-global-norm -0.5"),
+    (OptimizerConfig, {"batch_size": 0}, "--batch-size 0"),
+    (ExchangeConfig, {"workers": 4, "quorum": 5}, "--quorum 5: no step could ever close"),
+    (ExchangeConfig, {"workers": 0}, "--workers 0"),
+    (ExchangeConfig, {"workers": 2, "parameter_servers": 0}, "--parameter-servers 0: --workers 2 need at least 1"),
+    (ExchangeConfig, {"workers": 1, "parameter_servers": 0, "chief": "dedicated"}, "--chief dedicated"),
+    (ExchangeConfig, {"updates": "asynchronous", "quorum": 1}, "--quorum 1: asynchronous"),
+    (ExchangeConfig, {"updates": "asynchronous", "quorum_deadline_seconds": 1.0}, "--quorum-deadline-seconds 1.0"),
+    (ExchangeConfig, {"max_staleness": 3}, "--max-staleness 3: synchronous"),
+    (EvaluationConfig, {"eval_time_share": 1.5}, "--eval-time-share 1.5"),
+    (EvaluationConfig, {"eval_time_share": math.nan}, "--eval-time-share nan"),
+    (EvaluationConfig, {"target_score": math.nan}, "--target-score nan"),
+    (EvaluationConfig, {"target_score": 3.0, "evaluator": False}, "--target-score 3.0: only an evaluator"),
+    (RunConfig, {"minutes": -1.0}, "--minutes -1.0"),
+    (RunConfig, {"minutes": math.inf}, "--minutes inf"),
+    (RunConfig, {"agent_steps": -1}, "--agent-steps -1"),
+    (RunConfig, {"checkpoints_kept": 0}, "--checkpoints-kept 0"),
+]
+
+
+@pytest.mark.parametrize("kind, values, message", REFUSED)
+def test_what_cannot_be_is_refused_in_one_line(kind, values, message):
+    with pytest.raises(UsageError) as refused:
+        kind(**values)
+    assert str(refused.value).startswith(message)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("values", [{"discount": 1.5}, {"unroll_length": 0}, {"entropy_cost": math.nan}])
+def test_the_algorithms_settings_are_checked_with_the_rest(values):
+    with pytest.raises(UsageError, match="--" + next(iter(values)).replace("_", "-")):
+        TrainConfig(algorithm=BA3CConfig(**values))
+
+
+def test_field_names_are_unique_so_that_flags_can_be_flat():
+    names = [field.name for group in dataclasses.fields(TrainConfig) for field in dataclasses.fields(group.default)]
+    assert len(names) == len(set(names))
+
+
+def test_ranks():
+    assert TrainConfig().ranks == 4
+    single = TrainConfig(exchange=ExchangeConfig(workers=1, parameter_servers=0))
+    assert single.single_process and single.ranks == 1
+    assert presets.preset("ba3c-paper", None, TWO_CORES).ranks == 70
+
+
+def a_config() -> TrainConfig:
+    return presets.preset("ba3c-paper", "pong", TWO_CORES)
+
+
+def test_json_round_trip():
+    config = a_config()
+    assert rundir.config_from_dict(json.loads(json.dumps(rundir.config_to_dict(config)))) == config
+
+
+def test_a_missing_setting_has_its_default_and_an_int_may_stand_for_a_float():
+    data = {"format": 1, "algorithm_name": "ba3c", "run": {"minutes": 3}}
+    config = rundir.config_from_dict(data)
+    assert config == TrainConfig(run=RunConfig(minutes=3.0))
+    assert type(config.run.minutes) is float
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"format": 99}, "not a configuration of this version"),
+        ({"algorithm_name": "dqn"}, "not a configuration of this version"),
+        ({"colour": {}}, "unknown setting 'colour'"),
+        ({"run": {"colour": 1}}, "unknown setting 'colour'"),
+        ({"run": []}, "must be an object"),
+        ({"run": {"minutes": "3"}}, "not of type float"),
+        ({"run": {"video": 1}}, "not of type bool"),
+        ({"exchange": {"workers": True}}, "not of type int"),
+        ({"evaluation": {"target_score": "x"}}, "not of type float or NoneType"),
+        ({"network": {"network": ["a3c"]}}, "--network"),
+        ({"optimizer": {"learning_rate": -1.0}}, "--learning-rate"),
+    ],
+)
+def test_foreign_json_is_refused(change, message):
+    with pytest.raises(UsageError, match=message):
+        rundir.config_from_dict(rundir.config_to_dict(TrainConfig()) | change)
+
+
+def test_run_directory_is_made_once(tmp_path):
+    config = TrainConfig(run=RunConfig(run_dir=str(tmp_path / "a" / "run")))
+    path, made = rundir.create_run_dir(config)
+    assert rundir.load_config(path) == made == config
+    (path / "precious").write_text("x")
+    with pytest.raises(UsageError, match=r"exists and nothing in it is overwritten.*--resume.*--run-dir"):
+        rundir.create_run_dir(config)
+    assert sorted(file.name for file in path.iterdir()) == ["config.json", "precious"]
+
+
+def test_run_directory_under_a_file_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="choose another --run-dir"):
+        rundir.create_run_dir(TrainConfig(run=RunConfig(run_dir=str(tmp_path / "file" / "run"))))
+
+
+def test_default_run_directory_names_the_game(monkeypatch):
+    name = rundir.default_run_dir(TrainConfig(environment=EnvironmentConfig(game="ddrl/Catch-v0")))
+    assert name.startswith("runs/ba3c-ddrl-catch-v0-2")
+
+
+def test_a_resumed_config_keeps_the_one_before(tmp_path):
+    path, first = rundir.create_run_dir(TrainConfig(run=RunConfig(run_dir=str(tmp_path / "run"))))
+    rundir.update_run_dir(path, first)
+    assert list(path.glob("config-*")) == []
+    second = dataclasses.replace(first, exchange=ExchangeConfig(workers=1))
+    rundir.update_run_dir(path, second)
+    assert rundir.load_config(path) == second
+    assert rundir.config_from_dict(rundir.read_json(path / "config-0.json")) == first
+
+
+def test_what_is_no_run_is_said(tmp_path):
+    with pytest.raises(UsageError, match="does not exist, so it is not a run"):
+        rundir.load_config(tmp_path / "none")
+    with pytest.raises(UsageError, match="holds no config.json, so it is not a run"):
+        rundir.load_config(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UsageError, match="is damaged"):
+        rundir.load_config(tmp_path)
+
+
+def test_ba3c_paper_is_the_papers_table():
+    config = presets.preset("ba3c-paper", "breakout", TWO_CORES)
+    assert (config.exchange.workers, config.exchange.parameter_servers, config.exchange.quorum) == (64, 4, 60)
+    assert config.exchange.chief == "dedicated"
+    optimizer = config.optimizer
+    assert (optimizer.learning_rate, optimizer.beta1, optimizer.beta2) == (1e-3, 0.8, 0.75)
+    assert optimizer.batch_size * config.exchange.quorum == 1920
+    assert (config.network.network, config.network.fc_neurons) == ("ba3c", 128)
+    assert config.network.compute_dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    "game, target, epsilon",
+    [
+        ("breakout", 300.0, 1e-8),
+        ("pong", 10.0, 1e-3),
+        ("ALE/Pong-v5", 10.0, 1e-3),
+        ("SpaceInvadersNoFrameskip-v4", 700.0, 1e-8),
+        ("riverraid", 4000.0, 1e-8),
+        ("seaquest", 1830.0, 1e-8),
+        ("asterix", None, 1e-8),
+    ],
+)
+def test_target_and_epsilon_go_with_the_game(game, target, epsilon):
+    config = presets.preset("ba3c-paper", game, TWO_CORES)
+    assert (config.evaluation.target_score, config.optimizer.adam_epsilon) == (target, epsilon)
+
+
+@pytest.mark.parametrize(
+    "machine, workers, servers",
+    [
+        (Machine(2, 16 * GB), 2, 1),
+        (Machine(1, 16 * GB), 1, 0),
+        (Machine(8, 64 * GB), 8, 1),
+        (Machine(64, 256 * GB), 16, 2),
+        (Machine(8, 4 * GB), 2, 1),
+        (Machine(8, 1 * GB), 1, 0),
+    ],
+)
+def test_laptop_takes_what_the_machine_carries(machine, workers, servers):
+    config = presets.preset("laptop", None, machine)
+    assert (config.exchange.workers, config.exchange.parameter_servers) == (workers, servers)
+    assert config.evaluation.target_score is None
+    if machine.memory_bytes >= 2 * GB:
+        assert resources.check_machine(config, machine) == []
+
+
+def test_laptop_keeps_its_effective_batch():
+    for cores in (1, 2, 4, 8):
+        config = presets.preset("laptop", None, Machine(cores, 64 * GB))
+        assert config.optimizer.batch_size * config.exchange.workers == presets.EFFECTIVE_BATCH
+
+
+def test_unknown_preset():
+    with pytest.raises(UsageError, match="--preset other: there is none"):
+        presets.preset("other", None, TWO_CORES)
+
+
+def config_of(workers: int) -> TrainConfig:
+    return TrainConfig(exchange=ExchangeConfig(workers=workers, parameter_servers=1))
+
+
+def test_memory_and_cores():
+    assert resources.check_machine(config_of(2), Machine(2, 16 * GB)) == []
+    assert "take turns" in resources.check_machine(config_of(4), Machine(2, 16 * GB))[0]
+    with pytest.raises(UsageError, match="lower --workers"):
+        resources.check_machine(config_of(8), Machine(2, 64 * GB))
+    with pytest.raises(UsageError, match=r"6 ranks need about 5.1 GB of memory and 4.0 GB are free"):
+        resources.check_machine(config_of(4), Machine(4, 4 * GB))
+
+
+def test_shards():
+    resources.check_shards(parameters=4, servers=4)
+    with pytest.raises(UsageError, match="--parameter-servers 5: the network has only 4 parameters"):
+        resources.check_shards(parameters=4, servers=5)
+
+
+def test_this_machine_has_something():
+    machine = resources.this_machine()
+    assert machine.cores >= 1
+    assert machine.memory_bytes > 0
+
+
+def test_control_group_limit(tmp_path):
+    (tmp_path / "memory.max").write_text("1000\n")
+    (tmp_path / "memory.current").write_text("400\n")
+    assert resources._control_group_memory(tmp_path) == 600
+    (tmp_path / "memory.max").write_text("max\n")
+    assert resources._control_group_memory(tmp_path) == 1 << 62
+    assert resources._control_group_memory(tmp_path / "none") == 1 << 62

