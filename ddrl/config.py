@@ -183,6 +183,8 @@ class EvaluationConfig:
     """Games per evaluation, greedy actions, frozen parameters."""
     eval_time_share: float = 0.1
     """Largest share of the run's time that evaluation may take (0 to 1)."""
+    last_evaluation_minutes: float = 5.0
+    """Longest time that the evaluation at the end of a run may take, in minutes; then it ends without."""
     target_score: float | None = None
     """Stop when the evaluation's mean score reaches this, and write the time that it took."""
 

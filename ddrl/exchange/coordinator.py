@@ -88,6 +88,16 @@ class Coordinator:
         self._asked_norms: int | None = None
         self._norms: dict[int, Header] = {}
 
+    @property
+    def has_requests(self) -> bool:
+        """Whether flags wait for the next COMMIT."""
+        return bool(self._flags)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether some shard has reported for the current step, so that others will do so in a moment."""
+        return bool(self._have)
+
     def request(self, flags: Flag) -> None:
         """Adds flags (PUBLISH, CHECKPOINT, STOP) to the next COMMIT."""
         self._flags |= flags

@@ -57,7 +57,8 @@ class MpiTransport:
     """
 
     def __init__(self, comm: MPI.Comm, workers: int, *, survive: bool = False, watched: Iterable[int] | None = None):
-        self.comm, self.format, self.survive = comm, HeaderFormat(workers), survive
+        self.comm, self.rank = comm, comm.Get_rank()
+        self.format, self.survive = HeaderFormat(workers), survive
         if survive:
             comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.lost: set[int] = set()
@@ -67,7 +68,7 @@ class MpiTransport:
         self._sends: deque[tuple[MPI.Request, int, _Send]] = deque()
         self._pool: dict[int, list[np.ndarray]] = defaultdict(list)
         self._mailbox: dict[tuple[int, int], list] = {}
-        others = (rank for rank in range(comm.Get_size()) if rank != comm.Get_rank())
+        others = (rank for rank in range(comm.Get_size()) if rank != self.rank)
         self._blobs = [self._blob_receive(peer) for peer in (others if watched is None else watched)]
         self._incoming: dict[int, tuple[int, np.ndarray, MPI.Request]] = {}
         self._next_liveness = 0.0
@@ -80,10 +81,13 @@ class MpiTransport:
             self._post(receive)
             self._receives.append(receive)
 
-    def send(self, messages: Iterable[Message]) -> None:
+    def send(self, items: Iterable[Message | Blob]) -> None:
         encoded: tuple[object, object, _Send] | None = None
-        for message in messages:
+        for message in items:
             if message.peer in self.lost:
+                continue
+            if message.peer == self.rank or isinstance(message, Blob):
+                self._send_otherwise(message)
                 continue
             if encoded is None or encoded[0] is not message.header or encoded[1] is not message.payload:
                 encoded = (message.header, message.payload, self._encode(message))
@@ -94,12 +98,6 @@ class MpiTransport:
                 self._send_newest(message.peer, tag, buffer)
             else:
                 self._start(message.peer, tag, buffer)
-
-    def send_blob(self, blob: Blob) -> None:
-        if blob.peer in self.lost:
-            return
-        self.send([Message(blob.peer, control_header(blob.topic, len(blob.data)))])
-        self._start(blob.peer, Kind.BLOB_BYTES, _Send(np.frombuffer(blob.data or b"\0", np.uint8), 1))
 
     def poll(self) -> list[Event]:
         self._progress_sends()
@@ -140,6 +138,14 @@ class MpiTransport:
             except MPI.Exception:
                 pass  # the peer is dead: nothing to withdraw
         self._receives, self._blobs = [], []
+
+    def _send_otherwise(self, item: Message | Blob) -> None:
+        """Blobs, and whatever goes from one role to another in this same process."""
+        if item.peer == self.rank:
+            self._events.append(item)
+            return
+        self.send([Message(item.peer, control_header(item.topic, len(item.data)))])
+        self._start(item.peer, Kind.BLOB_BYTES, _Send(np.frombuffer(item.data or b"\0", np.uint8), 1))
 
     def _blob_receive(self, peer: int) -> _Receive:
         receive = _Receive(peer, Kind.BLOB, [np.empty(self.format.nbytes, np.uint8)])

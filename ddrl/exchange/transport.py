@@ -47,16 +47,16 @@ class Transport(Protocol):
     """Point-to-point messages. Nothing blocks; whoever waits polls."""
 
     def open(self, channels: Iterable[Channel]) -> None:
-        """Keeps a receive posted for each channel, and for blobs from every other process."""
+        """Keeps a receive posted for each channel. Blobs from every other process are received anyway."""
 
-    def send(self, messages: Iterable[Message]) -> None:
-        """Starts sending; headers and payloads are copied at once. Messages to dead peers are dropped."""
-
-    def send_blob(self, blob: Blob) -> None:
-        """Starts sending bytes of any length."""
+    def send(self, items: Iterable[Message | Blob]) -> None:
+        """Starts sending; headers and payloads are copied at once. What goes to dead peers is dropped."""
 
     def poll(self) -> list[Event]:
         """What has arrived since the last call."""
+
+    def flush(self, timeout: float) -> bool:
+        """Waits until everything is sent, at most `timeout` seconds; True if it is."""
 
 
 class Waiter:

@@ -1,0 +1,27 @@
+"""`python -m ddrl.roles RUN_DIR [--resume]`: one rank of a job, started by `ddrl train` under mpirun."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def main() -> int:
+    """Runs this rank; returns the exit status."""
+    from ddrl.errors import UsageError
+    from ddrl.roles.main import run
+    from ddrl.rundir import load_config
+
+    run_dir = Path(sys.argv[1])
+    try:
+        return run(load_config(run_dir), run_dir, resume="--resume" in sys.argv[2:])
+    except UsageError as error:
+        print(f"ddrl: {error}", file=sys.stderr, flush=True)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""When a run ends by itself, and when a checkpoint is due. Pure bookkeeping for the chief."""
+
+from __future__ import annotations
+
+import time
+
+from ddrl.checkpoint import Checkpoint
+from ddrl.config import RunConfig
+
+
+class Budget:
+    """Counts against the budgets of a run.
+
+    Args:
+        start: what this part of the run started from; agent steps and updates count over all parts, minutes
+            over this one.
+    """
+
+    def __init__(self, config: RunConfig, start: Checkpoint):
+        self.config = config
+        self._checkpointed_version = start.version
+        self._last_checkpoint = time.monotonic()
+
+    def used_up(self, agent_steps: int, seconds: float) -> str | None:
+        """Which budget is used up after these agent steps (all parts) and seconds (this part), or None."""
+        config = self.config
+        if config.minutes and seconds >= 60 * config.minutes:
+            return f"the budget of {config.minutes:g} minutes is used up"
+        if config.agent_steps and agent_steps >= config.agent_steps:
+            return f"the budget of {config.agent_steps:,} agent steps is used up"
+        return None
+
+    def last_update(self, version: int) -> bool:
+        """Whether the update that leads to `version` is the last one."""
+        return bool(self.config.max_updates) and version >= self.config.max_updates
+
+    def checkpoint_due(self, version: int, now: float) -> bool:
+        """Whether a checkpoint is to be taken with the update that leads to `version`."""
+        config = self.config
+        every = config.checkpoint_every_updates
+        by_count = every and version // every > self._checkpointed_version // every
+        by_time = now - self._last_checkpoint >= 60 * config.checkpoint_every_minutes
+        return bool(by_count) or by_time
+
+    def checkpointed(self, version: int, now: float) -> None:
+        """A checkpoint of `version` is being taken."""
+        self._checkpointed_version, self._last_checkpoint = version, now

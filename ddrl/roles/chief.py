@@ -1,0 +1,376 @@
+"""The role of the chief: it closes steps, collects metrics, takes checkpoints, has versions evaluated, and ends the job.
+
+It lives in worker 0's process, or in one of its own (`--chief dedicated`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ddrl import checkpoint as checkpoints
+from ddrl.checkpoint import Checkpoint, decode_arrays, encode_arrays
+from ddrl.errors import UsageError
+from ddrl.exchange.coordinator import Closed, Coordinator, Quorum
+from ddrl.exchange.messages import Flag, Header, Kind, Message
+from ddrl.exchange.optimizers import learning_rate
+from ddrl.exchange.sharding import shard_ranges
+from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
+from ddrl.metrics import Collector, MetricsWriter, evaluation_record
+from ddrl.rank_metrics import RankMetrics
+from ddrl.roles.budget import Budget
+from ddrl.roles.evaluations import Evaluations
+from ddrl.roles.job import Setting, Topic, essential_lost, json_blob
+from ddrl.rundir import RESULT, config_to_dict, stop_requested, write_json
+
+STOP_FILE_SECONDS = 0.25  # how often the file `stop` is looked for
+LAST_COMMIT_SECONDS = 10.0  # a step that does not close in this time does not delay the end
+GATHER_SECONDS = 30.0  # for the shards' and workers' parts of a checkpoint
+
+
+class Phase(enum.Enum):
+    """Where the job is."""
+
+    RUNNING = "running"
+    STOPPING = "stopping"  # STOP goes out with the next COMMIT
+    SAVING = "saving"  # the last checkpoint's parts are on their way
+    EVALUATING = "evaluating"  # the last evaluation plays
+    ENDED = "ended"
+
+
+@dataclasses.dataclass
+class _Parts:
+    """Parts of a checkpoint as they arrive."""
+
+    version: int
+    step: int
+    agent_steps: int
+    wall_seconds: float
+    deadline: float
+    slices: dict[int, tuple[Header, np.ndarray]] = dataclasses.field(default_factory=dict)
+    states: dict[int, dict[str, np.ndarray]] = dataclasses.field(default_factory=dict)
+
+
+class ChiefRole:
+    """See the module.
+
+    Args:
+        start: the state to start from; version 0 with fresh parameters, or a loaded checkpoint.
+        resumed: whether `start` was loaded.
+    """
+
+    def __init__(self, setting: Setting, transport: Transport, start: Checkpoint, resumed: bool):
+        config, cast = setting.config, setting.cast
+        self.setting, self.transport, self.start = setting, transport, start
+        self.finished = False
+        self.phase = Phase.RUNNING
+        self.result: dict[str, Any] = {}
+        self.metrics = RankMetrics("chief", 0)
+        self.collector = Collector(start.version, start.wall_seconds, start.counters.get("metrics"))
+        self.writer = MetricsWriter(setting.run_dir)
+        self.coordinator = Coordinator(
+            cast.servers,
+            cast.workers,
+            Quorum(config.exchange.quorum, config.exchange.quorum_deadline_seconds),
+            lambda version: learning_rate(config.optimizer, version),
+            clip_norm=config.optimizer.clip_global_norm,
+            step=start.step,
+            version=start.version,
+            asynchronous=config.exchange.updates == "asynchronous",
+        )
+        self._began = time.monotonic()
+        self.budget = Budget(config.run, start)
+        self.evaluations = Evaluations(config.evaluation, start.version, start.counters.get("evaluations"))
+        self._ranges = shard_ranges(start.parameters.size, len(cast.servers))
+        self._parts: _Parts | None = None
+        self._next_line = self._next_stop_check = 0.0
+        self._stop_deadline = 0.0
+        self._signalled = False
+        self._begin(resumed)
+
+    @property
+    def wall_seconds(self) -> float:
+        """Wall time of the run, earlier parts included."""
+        return self.start.wall_seconds + time.monotonic() - self._began
+
+    def handle(self, event: Event) -> None:
+        if isinstance(event, PeerLost):
+            self._on_lost(event)
+        elif isinstance(event, Blob):
+            self._on_blob(event)
+        elif event.header.kind in (Kind.HAVE, Kind.NORM):
+            for closed in self.coordinator.handle(event.header, time.monotonic()):
+                self._on_closed(closed)
+        elif event.header.kind == Kind.SNAPSHOT and self._parts is not None:
+            self._parts.slices[event.header.sender] = (event.header, event.payload.copy())
+
+    def advance(self) -> None:
+        now = time.monotonic()
+        if self.phase in (Phase.RUNNING, Phase.STOPPING):
+            self._close_step(now)
+        if self.phase is Phase.RUNNING:
+            self._check_budget(now)
+        elif self.phase is Phase.STOPPING and now >= self._stop_deadline:
+            self._command()
+        self._gather(now)
+        if self.phase is Phase.EVALUATING:
+            if self._signalled or self.evaluations.idle or now >= self._stop_deadline:
+                self._end()
+        if now >= self._next_line:
+            self._write_line(now)
+
+    def due(self) -> bool:
+        return bool(self.coordinator.waiting)
+
+    # Beginning and end ---------------------------------------------------------------------------------------
+
+    def _begin(self, resumed: bool) -> None:
+        cast, start = self.setting.cast, self.start
+        setup = {"parameters": int(start.parameters.size)}
+        self.transport.send(json_blob(process, Topic.SETUP, setup) for process in cast.servers)
+        for worker, process in cast.workers.items():
+            state = start.worker_states.get(worker, {}) | {"version": np.int64(start.version)}
+            self.transport.send([Blob(process, Topic.SETUP, encode_arrays(state))])
+        slots = len(start.slots)
+        self.transport.open(
+            channel
+            for process, (a, b) in zip(cast.servers, self._ranges, strict=True)
+            for channel in (Channel(process, Kind.HAVE), Channel(process, Kind.SNAPSHOT, (1 + slots) * (b - a)))
+        )
+        for process, (a, b) in zip(cast.servers, self._ranges, strict=True):
+            parameters, optimizer_slots = checkpoints.slice_state(start, a, b)
+            header = Header(
+                Kind.LOAD, step=start.step, version=start.version, count=start.optimizer_count,
+                value=self.coordinator.learning_rate(start.version),
+            )  # fmt: skip
+            payload = np.concatenate([parameters, *optimizer_slots.values()])
+            self.transport.send([Message(process, header, payload)])
+        self.transport.send(self.coordinator.expect())
+        if resumed:
+            self._event("resumed", f"from update {start.version}", update=start.version)
+
+    def stop(self, status: str, message: str, signalled: bool = False) -> None:
+        """Ends training at the next update boundary: checkpoint, last evaluation, END."""
+        if self.phase is not Phase.RUNNING:
+            return
+        self.phase, self._signalled = Phase.STOPPING, signalled
+        self.result = {"status": status, "message": message}
+        self._stop_deadline = time.monotonic() + LAST_COMMIT_SECONDS
+        self.coordinator.request(Flag.STOP | Flag.CHECKPOINT | Flag.PUBLISH)
+        if self.coordinator.asynchronous:
+            self._command()
+
+    def _command(self) -> None:
+        messages, closed = self.coordinator.close_empty()
+        self.transport.send(messages)
+        self._on_flags(closed)
+
+    def _end(self) -> None:
+        self._write_line(time.monotonic())
+        totals = {
+            "update": self.coordinator.version,
+            "agent_steps": self.collector.agent_steps,
+            "wall_seconds": round(self.wall_seconds, 3),
+        }
+        write_json(self.setting.run_dir / RESULT, self.result | totals)
+        self.writer.close()
+        others = set(range(self.setting.cast.size)) | {*self.setting.cast.servers, self.setting.cast.evaluator}
+        self.transport.send(Blob(p, Topic.END, b"") for p in others - {None, self.setting.cast.chief})
+        self.transport.send([Blob(self.setting.cast.chief, Topic.END, b"")])
+        self.phase, self.finished = Phase.ENDED, True
+
+    # Steps ---------------------------------------------------------------------------------------------------
+
+    def _close_step(self, now: float) -> None:
+        if self.phase is Phase.RUNNING:
+            self._request_flags()
+        messages, closed = self.coordinator.poll(now)
+        self.transport.send(messages)
+        if closed:
+            self._on_closed(closed)
+
+    def _request_flags(self) -> None:
+        """Asks for whatever is due with the next update."""
+        version = self.coordinator.version + 1
+        if self.budget.last_update(version):
+            self.stop("finished", f"the budget of {self.setting.config.run.max_updates} updates is used up")
+            return
+        if self.budget.checkpoint_due(version, time.monotonic()) and self._parts is None:
+            self.coordinator.request(Flag.CHECKPOINT)
+        elapsed = self.wall_seconds
+        if self.setting.cast.evaluator is not None and self.evaluations.due(version, elapsed, self.metrics):
+            self.coordinator.request(Flag.PUBLISH)
+        if self.coordinator.asynchronous and self.coordinator.has_requests:
+            self._command()
+
+    def _on_closed(self, closed: Closed) -> None:
+        metrics = self.metrics
+        metrics.count("datapoints_applied", 0 if closed.refused else closed.samples)
+        metrics.gauge("learning_rate", self.coordinator.learning_rate(closed.version))
+        if np.isfinite(closed.norm):
+            metrics.mean("average_gradient_norm", closed.norm)
+        if closed.refused:
+            self._on_refused(closed)
+        if not self.coordinator.asynchronous:
+            self._on_flags(closed)
+
+    def _on_flags(self, closed: Closed) -> None:
+        flags = closed.flags
+        if flags & Flag.CHECKPOINT:
+            self._parts = _Parts(
+                closed.version,
+                self.coordinator.step,
+                self.collector.agent_steps,
+                self.wall_seconds,
+                time.monotonic() + GATHER_SECONDS,
+            )
+            self.budget.checkpointed(closed.version, time.monotonic())
+        if flags & Flag.STOP:
+            self.phase = Phase.SAVING
+        if flags & Flag.PUBLISH and self.setting.cast.evaluator is not None:
+            last = bool(flags & Flag.STOP)
+            if not last:
+                self._evaluate(closed.version, last=False)
+            elif not self._signalled:
+                self._evaluate(closed.version, last=True)
+
+    def _on_refused(self, closed: Closed) -> None:
+        self.metrics.count("steps_refused")
+        names = ", ".join(f"worker {worker}" for worker in closed.refused)
+        text = f"step {closed.step} refused: the gradient of {names} is not finite"
+        self._event("gradient_refused", text, workers=list(closed.refused), update=closed.version)
+        limit = self.setting.config.run.max_refused_steps
+        if self.coordinator.refused_steps >= limit:
+            self.stop(
+                "failed",
+                f"{limit} steps were refused for gradients that are not finite (the last: {names}): "
+                f"lower --learning-rate or clip (--clip-global-norm), and resume from an earlier checkpoint",
+                signalled=True,
+            )
+
+    # Evaluation ----------------------------------------------------------------------------------------------
+
+    def _evaluate(self, version: int, last: bool) -> None:
+        request = {
+            "version": version,
+            "agent_steps": self.collector.agent_steps,
+            "wall_seconds": self.wall_seconds,
+            "last": last,
+        }
+        self.evaluations.start(version)
+        self.transport.send([json_blob(self.setting.cast.evaluator, Topic.EVALUATE, request)])
+
+    def _on_result(self, content: Mapping[str, Any]) -> None:
+        if not self.evaluations.finish(content):
+            return  # games of an older version that were ended
+        self.writer.write(
+            evaluation_record(
+                **{key: content[key] for key in ("mean", "maximum", "games", "version")},
+                **{key: content[key] for key in ("agent_steps", "wall_seconds", "seconds")},
+                protocol=content["stamp"],
+            )
+        )
+        target = self.setting.config.evaluation.target_score
+        if target is not None and content["mean"] >= target and self.phase is Phase.RUNNING:
+            text = f"{content['mean']:.1f} >= {target:g} after {content['wall_seconds']:.0f} s"
+            self._event("target_reached", text, seconds=content["wall_seconds"], update=content["version"])
+            self.stop("target", f"target score reached: {text}")
+            self.result["time_to_score_seconds"] = content["wall_seconds"]
+
+    # Budget, checkpoints, metrics ----------------------------------------------------------------------------
+
+    def _check_budget(self, now: float) -> None:
+        if now >= self._next_stop_check:
+            self._next_stop_check = now + STOP_FILE_SECONDS
+            if stop_requested(self.setting.run_dir):
+                self.stop("stopped", "stopped on request", signalled=True)
+            elif reason := self.budget.used_up(self.collector.agent_steps, now - self._began):
+                self.stop("finished", reason)
+
+    def _gather(self, now: float) -> None:
+        parts = self._parts
+        if parts is not None:
+            servers, workers = len(self.setting.cast.servers), self.coordinator.live
+            complete = len(parts.slices) == servers and set(parts.states) >= workers
+            if len(parts.slices) == servers and (complete or now >= parts.deadline):
+                self._save(parts)
+                self._parts = None
+            elif now >= parts.deadline:
+                self._event("checkpoint_failed", f"the parameter servers' parts of update {parts.version} are missing")
+                self._parts = None
+        if self.phase is Phase.SAVING and self._parts is None:
+            self.phase = Phase.EVALUATING
+            self._stop_deadline = now + 60.0 * self.setting.config.evaluation.last_evaluation_minutes
+
+    def _save(self, parts: _Parts) -> None:
+        with self.metrics.timer("checkpoint"):
+            slices = [
+                payload.reshape(1 + len(self.start.slots), -1)
+                for _, (_, payload) in sorted(parts.slices.items())
+            ]
+            whole = np.concatenate(slices, axis=1)
+            saved = Checkpoint(
+                version=parts.version,
+                step=parts.step,
+                agent_steps=parts.agent_steps,
+                wall_seconds=parts.wall_seconds,
+                parameters=np.ascontiguousarray(whole[0]),
+                slots={name: np.ascontiguousarray(row) for name, row in zip(self.start.slots, whole[1:], strict=True)},
+                optimizer_count=max(header.count for header, _ in parts.slices.values()),
+                layout=self.start.layout,
+                counters={"metrics": self.collector.state(), "evaluations": self.evaluations.state()},
+                worker_states=parts.states,
+                config=config_to_dict(self.setting.config),
+            )
+            try:
+                path = checkpoints.save(self.setting.run_dir, saved, self.setting.config.run.checkpoints_kept)
+            except UsageError as error:
+                self._event("checkpoint_failed", str(error), update=parts.version)
+                return
+        self._event("checkpoint", f"update {parts.version}: {path.name}", update=parts.version, path=str(path))
+
+    def _on_blob(self, blob: Blob) -> None:
+        if blob.topic == Topic.REPORT:
+            self.collector.add(json.loads(blob.data))
+        elif blob.topic == Topic.RESULT:
+            self._on_result(json.loads(blob.data))
+        elif blob.topic == Topic.STATE and self._parts is not None:
+            worker = next((w for w, p in self.setting.cast.workers.items() if p == blob.peer), None)
+            if worker is not None:
+                self._parts.states[worker] = decode_arrays(blob.data)
+        elif blob.topic == Topic.FAILED:
+            text = json.loads(blob.data)["text"]
+            name = self.setting.cast.name(blob.peer)
+            self._event("rank_failed", f"{name}: {text}")
+            self.stop("failed", f"{name} failed: {text.strip().splitlines()[-1]} (see log.txt)", signalled=True)
+            print(f"{name} failed:\n{text}", flush=True)
+
+    def _on_lost(self, event: PeerLost) -> None:
+        cast = self.setting.cast
+        name = cast.name(event.peer)
+        for worker, process in cast.workers.items():
+            if process == event.peer:
+                self.transport.send(self.coordinator.worker_lost(worker))
+                self._event("worker_lost", f"{name} died; training goes on with {len(self.coordinator.live)} workers")
+                if not self.coordinator.live:
+                    self.stop("failed", f"{name} died, and it was the last worker", signalled=True)
+        if event.peer == cast.evaluator:
+            self._event("evaluator_lost", f"{name} died; training goes on without evaluation")
+            self.evaluations.lost()
+            self.setting = dataclasses.replace(self.setting, cast=dataclasses.replace(cast, evaluator=None))
+        essential_lost(event, cast)
+
+    def _write_line(self, now: float) -> None:
+        self._next_line = now + self.setting.config.run.log_every_seconds
+        self.metrics.gauge("live_workers", len(self.coordinator.live))
+        self.collector.add(self.metrics.report())
+        self.writer.write(self.collector.line(self.coordinator.version, self.wall_seconds))
+
+    def _event(self, name: str, text: str, **fields: Any) -> None:
+        self.writer.event(name, text, self.wall_seconds, **fields)

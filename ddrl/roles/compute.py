@@ -1,0 +1,78 @@
+"""Makes the roles that compute. Only processes that have one import this, and with it TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from ddrl import checkpoint as checkpoints
+from ddrl.checkpoint import Checkpoint
+from ddrl.envs import make_environment
+from ddrl.exchange.optimizers import make_optimizer
+from ddrl.exchange.transport import Transport
+from ddrl.learner import Learner, Policy, configure_tensorflow
+from ddrl.rank_metrics import RankMetrics
+from ddrl.roles.agent import make_environments, make_schedule, network_for
+from ddrl.roles.chief import ChiefRole
+from ddrl.roles.evaluator import EvaluatorRole
+from ddrl.roles.job import Setting
+from ddrl.roles.worker import WorkerRole
+from ddrl.rundir import config_to_dict
+
+
+class ComputeRoles:
+    """A factory that builds the network once for the roles of one process."""
+
+    def __init__(self, setting: Setting):
+        self.setting = setting
+        configure_tensorflow(1)  # two ranks with one thread each beat one rank with two
+        probe = make_environment(setting.config.environment, 1, threads=1, training=False)
+        self._shape, self._dtype = probe.observation_shape, probe.observation_dtype
+        self.network = network_for(setting.config, probe)
+        probe.close()
+
+    def worker(self, transport: Transport, index: int, wake: Callable[[], None]) -> WorkerRole:
+        """Worker `index` with its environments."""
+        config = self.setting.config
+        metrics = RankMetrics("worker", index)
+        environments = make_environments(config)
+        schedule = make_schedule(config, environments, self.network, metrics, index)
+        learner = Learner(
+            self.network, config.algorithm, config.optimizer, self._shape, self._dtype, config.optimizer.batch_size
+        )
+        return WorkerRole(self.setting, transport, index, self.network, schedule, learner, metrics, wake)
+
+    def evaluator(self, transport: Transport) -> EvaluatorRole:
+        """The evaluator."""
+        sizes = tuple(n for n in (1, 4, 10, 20, 50) if n < self.setting.config.evaluation.eval_games)
+        sizes += (self.setting.config.evaluation.eval_games,)
+        make_policy = lambda: Policy(self.network, self._shape, self._dtype, sizes)  # noqa: E731
+        return EvaluatorRole(self.setting, transport, self.network, make_policy)
+
+    def chief(self, transport: Transport, resume: bool) -> ChiefRole:
+        """The chief, from fresh parameters or from the run's newest good checkpoint."""
+        return ChiefRole(self.setting, transport, self._start(resume), resume)
+
+    def _start(self, resume: bool) -> Checkpoint:
+        config = self.setting.config
+        slots = make_optimizer(config.optimizer, self.network.size).slots
+        if resume:
+            loaded = checkpoints.load_latest(self.setting.run_dir)
+            checkpoints.check_layout(loaded, self.network.parameter_shapes)
+            if set(loaded.slots) == set(slots):
+                return loaded
+            # Another optimizer than before: it starts with empty slots.
+            return dataclasses.replace(loaded, slots=slots, optimizer_count=0)
+        return Checkpoint(
+            version=0,
+            step=0,
+            agent_steps=0,
+            wall_seconds=0.0,
+            parameters=np.asarray(self.network.initial_parameters(config.run.seed), np.float32),
+            slots=slots,
+            optimizer_count=0,
+            layout=self.network.parameter_shapes,
+            config=config_to_dict(config),
+        )

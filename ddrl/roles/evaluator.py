@@ -1,0 +1,103 @@
+"""The role of the evaluator: it plays whole games with frozen, published parameters and reports the scores."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+import numpy as np
+
+from ddrl.evaluate import EvaluationResult, play_games
+from ddrl.exchange.client import Reader
+from ddrl.exchange.messages import Kind, Message
+from ddrl.exchange.sharding import shard_ranges
+from ddrl.exchange.transport import Blob, Channel, Event, Transport
+from ddrl.learner import Policy, as_device_vector
+from ddrl.networks.network import Network
+from ddrl.rank_metrics import RankMetrics
+from ddrl.roles.job import Setting, Topic, essential_lost, json_blob
+
+SLICE_SECONDS = 0.02  # it plays this long between two polls
+
+
+class EvaluatorRole:
+    """Plays when the chief says EVALUATE; a newer request ends the games that are under way.
+
+    Args:
+        make_policy: () -> the compiled policy; called at the first request, since it takes memory and time.
+    """
+
+    def __init__(self, setting: Setting, transport: Transport, network: Network, make_policy: Callable[[], Policy]):
+        self.setting, self.transport, self._make_policy = setting, transport, make_policy
+        self.finished = False
+        self.metrics = RankMetrics("evaluator", 0)
+        cast = setting.cast
+        ranges = shard_ranges(network.size, len(cast.servers))
+        self.reader = Reader(cast.servers, ranges)
+        self._policy: Policy | None = None
+        self._request: dict[str, Any] = {}
+        self._games: Generator[None, None, EvaluationResult] | None = None
+        self._started = 0.0
+        self._next_report = time.monotonic()
+        transport.open(
+            Channel(process, Kind.PUBLISHED, stop - start)
+            for process, (start, stop) in zip(cast.servers, ranges, strict=True)
+        )
+
+    def handle(self, event: Event) -> None:
+        essential_lost(event, self.setting.cast)
+        if isinstance(event, Message) and event.header.kind == Kind.PUBLISHED:
+            again, snapshot = self.reader.handle(event.header, event.payload)
+            self.transport.send(again)
+            if snapshot is not None:
+                self._begin(snapshot.version, snapshot.vector)
+        elif isinstance(event, Blob) and event.topic == Topic.EVALUATE:
+            self._request, self._games = json.loads(event.data), None
+            self._started = time.monotonic()
+            self.transport.send(self.reader.fetch(self._request["version"]))
+        elif isinstance(event, Blob) and event.topic == Topic.END:
+            self.finished = True
+
+    def advance(self) -> None:
+        now = time.monotonic()
+        while self._games is not None and time.monotonic() - now < SLICE_SECONDS:
+            self._play()
+        if now >= self._next_report:
+            self._next_report = now + self.setting.config.run.log_every_seconds
+            self.transport.send([json_blob(self.setting.cast.chief, Topic.REPORT, self.metrics.report())])
+
+    def due(self) -> bool:
+        return self._games is not None
+
+    def _begin(self, version: int, vector: np.ndarray) -> None:
+        if self._policy is None:
+            self._policy = self._make_policy()
+        device_vector, policy = as_device_vector(vector), self._policy
+        config = self.setting.config
+        self._games = play_games(
+            config.environment,
+            lambda observations: policy(device_vector, observations)[0],
+            config.evaluation.eval_games,
+            seed=config.run.seed + 7919 * (version + 1),  # other games than training's, other ones each time
+        )
+
+    def _play(self) -> None:
+        try:
+            with self.metrics.timer("playing"):
+                next(self._games)
+        except StopIteration as end:
+            self._games = None
+            self._report(end.value)
+
+    def _report(self, result: EvaluationResult) -> None:
+        content = self._request | {
+            "mean": result.mean,
+            "maximum": result.maximum,
+            "scores": list(result.scores),
+            "games": len(result.scores),
+            "seconds": time.monotonic() - self._started,
+            "stamp": result.stamp,
+        }
+        self.transport.send([json_blob(self.setting.cast.chief, Topic.RESULT, content)])

@@ -1,0 +1,147 @@
+"""Who is who in a job, what they say to each other besides the exchange, and the loop that every role runs in."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from cluster.roles import Assignment
+from ddrl.config import TrainConfig
+from ddrl.exchange.transport import Blob, Event, PeerLost, Transport, Waiter
+from ddrl.rundir import STOP
+
+
+class Topic(enum.IntEnum):
+    """What a blob is about."""
+
+    SETUP = 1  # chief -> everyone: sizes, and a worker's saved state; the job begins
+    REPORT = 2  # everyone -> chief: metrics since the last report (JSON)
+    STATE = 3  # worker -> chief: its state at a checkpoint (arrays)
+    EVALUATE = 4  # chief -> evaluator: play with this version (JSON)
+    RESULT = 5  # evaluator -> chief: the scores (JSON)
+    FAILED = 6  # everyone -> chief: this rank cannot go on, and why (JSON)
+    END = 7  # chief -> everyone: the job is over
+
+
+@dataclasses.dataclass(frozen=True)
+class Cast:
+    """Processes by role. A process is its MPI rank at the start.
+
+    Attributes:
+        chief: process of the chief, which is worker 0's unless the chief is dedicated.
+        workers: worker id -> process.
+        servers: process of each parameter server, by shard index.
+        evaluator: process of the evaluator, or None.
+        size: number of processes.
+    """
+
+    chief: int
+    workers: dict[int, int]
+    servers: tuple[int, ...]
+    evaluator: int | None
+    size: int
+
+    @classmethod
+    def from_assignments(cls, assignments: tuple[Assignment, ...]) -> Cast:
+        """The cast of a job whose ranks are assigned like this."""
+        return cls(
+            chief=next(a.rank for a in assignments if a.is_chief),
+            workers={a.index: a.rank for a in assignments if a.role == "worker"},
+            servers=tuple(a.rank for a in assignments if a.role == "parameter_server"),
+            evaluator=next((a.rank for a in assignments if a.role == "evaluator"), None),
+            size=len(assignments),
+        )
+
+    @classmethod
+    def single_process(cls, evaluator: bool) -> Cast:
+        """One process that hosts a server and an evaluator beside its worker."""
+        return cls(chief=0, workers={0: 0}, servers=(1,), evaluator=2 if evaluator else None, size=1)
+
+    def name(self, process: int) -> str:
+        """What to call a process in a message: 'worker 2 (rank 3)'."""
+        names = [f"worker {w}" for w, p in self.workers.items() if p == process]
+        names += [f"parameter server {s}" for s, p in enumerate(self.servers) if p == process]
+        names += ["the evaluator"] if process == self.evaluator else []
+        names = ["the chief"] if process == self.chief and not names else names
+        chief = ", the chief" if process == self.chief and names != ["the chief"] else ""
+        return f"{names[0]}{chief} (rank {process})"
+
+
+class RoleLost(Exception):
+    """A process died without which the job cannot go on: the chief or a parameter server."""
+
+
+class Role(Protocol):
+    """One role of a process. It never blocks for long: everything that waits is polled."""
+
+    finished: bool
+
+    def handle(self, event: Event) -> None:
+        """Takes one message, blob or death."""
+
+    def advance(self) -> None:
+        """Does what is due by itself; called after every poll."""
+
+    def due(self) -> bool:
+        """Whether an answer is expected within a moment, so that it is worth polling without sleep."""
+
+
+class StopSignal:
+    """SIGTERM, SIGINT or SIGUSR1 to any rank asks the whole job to checkpoint and end, through the file `stop`."""
+
+    def __init__(self, run_dir: Path):
+        self._path = run_dir / STOP
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self._path.touch()
+
+
+def run_roles(roles: list[Role], transport: Transport, waiter: Waiter) -> None:
+    """Runs the roles of this process until all of them are finished."""
+    while not all(role.finished for role in roles):
+        events = transport.poll()
+        for event in events:
+            for role in roles:
+                role.handle(event)
+        for role in roles:
+            role.advance()
+        waiter.wait(bool(events), any(role.due() for role in roles))
+
+
+def waiter_with_alarm() -> tuple[Waiter, Callable[[], None]]:
+    """A waiter whose sleep another thread can end by calling the second value."""
+    alarm = threading.Event()
+
+    def sleep(seconds: float) -> None:
+        alarm.wait(seconds)
+        alarm.clear()
+
+    return Waiter(sleep=sleep), alarm.set
+
+
+def json_blob(peer: int, topic: Topic, content: Any) -> Blob:
+    """A blob that carries JSON."""
+    return Blob(peer, topic, json.dumps(content).encode())
+
+
+def essential_lost(event: Event, cast: Cast) -> None:
+    """Raises RoleLost if the event is the death of a process that the job cannot do without."""
+    if isinstance(event, PeerLost) and (event.peer == cast.chief or event.peer in cast.servers):
+        raise RoleLost(f"{cast.name(event.peer)} died")
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What every role is given: the configuration, the run directory and the cast."""
+
+    config: TrainConfig
+    run_dir: Path
+    cast: Cast

@@ -1,0 +1,143 @@
+"""Casts this process for its part of a job, and runs it to the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from cluster.roles import Assignment, assign_roles
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.exchange.local import LocalTransport
+from ddrl.exchange.transport import Transport
+from ddrl.roles.job import Cast, Role, RoleLost, Setting, StopSignal, run_roles, waiter_with_alarm
+from ddrl.roles.server import ServerRole
+from ddrl.rundir import RESULT, write_json
+
+EXIT_FAILED = 1
+
+
+def run(config: TrainConfig, run_dir: Path, resume: bool) -> int:
+    """Runs this process' part of a job; returns the exit status.
+
+    Single process: no MPI. Otherwise the world must have as many ranks as the configuration needs.
+
+    Raises:
+        UsageError: what the user can mend; it is in the run's result.json too.
+    """
+    StopSignal(run_dir)
+    try:
+        if config.single_process:
+            return _run_single(config, run_dir, resume)
+        return _run_rank(config, run_dir, resume)
+    except UsageError as error:
+        _write_failure(run_dir, str(error), usage_error=True)
+        raise
+    except RoleLost as error:
+        message = f"{error}; go on from the last checkpoint with `ddrl train --resume {run_dir}`"
+        _write_failure(run_dir, message)
+        print(message, flush=True)
+        return EXIT_FAILED
+    except Exception as error:
+        _write_failure(run_dir, f"{type(error).__name__}: {error} (see log.txt)")
+        traceback.print_exc()
+        return EXIT_FAILED
+
+
+def _run_single(config: TrainConfig, run_dir: Path, resume: bool) -> int:
+    from ddrl.roles.compute import ComputeRoles
+
+    cast = Cast.single_process(config.evaluation.evaluator)
+    setting = Setting(config, run_dir, cast)
+    waiter, wake = waiter_with_alarm()
+    transport = LocalTransport(0)
+    server_port = transport.port(1)
+    transport.host(server_port, ServerRole(setting, server_port, 0))
+    factory = ComputeRoles(setting)
+    if cast.evaluator is not None:
+        port = transport.port(cast.evaluator)
+        transport.host(port, factory.evaluator(port))
+    worker = factory.worker(transport, 0, wake)
+    chief = factory.chief(transport, resume)
+    run_roles([chief, worker], transport, waiter)
+    return _status(chief)
+
+
+def _run_rank(config: TrainConfig, run_dir: Path, resume: bool) -> int:
+    from mpi4py import MPI
+
+    from ddrl.exchange.mpi import JobRevoked, MpiTransport, leave
+
+    comm = MPI.COMM_WORLD
+    exchange = config.exchange
+    assignments = assign_roles(
+        exchange.workers, exchange.parameter_servers, exchange.chief == "dedicated", config.evaluation.evaluator
+    )
+    if comm.Get_size() != len(assignments):
+        raise UsageError(f"this job has {comm.Get_size()} ranks, and {len(assignments)} are needed: start that many")
+    setting = Setting(config, run_dir, Cast.from_assignments(assignments))
+    mine = assignments[comm.Get_rank()]
+    survive = exchange.on_worker_loss == "survive" and ulfm_works()
+    transport = MpiTransport(comm, exchange.workers, survive=survive)
+    waiter, wake = waiter_with_alarm()
+    try:
+        roles = _cast_rank(setting, transport, mine, resume, wake)
+        run_roles(roles, transport, waiter)
+    except JobRevoked:
+        time.sleep(1.0)  # whoever saw the death first says what happened
+        leave_now(EXIT_FAILED)
+    except RoleLost as error:
+        message = f"{error}; go on from the last checkpoint with `ddrl train --resume {run_dir}`"
+        _write_failure(run_dir, message)
+        print(message, flush=True)
+        transport.revoke()
+        leave_now(EXIT_FAILED)
+    transport.flush(10.0)
+    transport.close()
+    leave(comm, after_failure=bool(transport.lost))
+    return max((_status(role) for role in roles), default=0)
+
+
+def ulfm_works() -> bool:
+    """Whether this MPI reports dead ranks instead of ending the job: started by `mpirun --with-ft ulfm`."""
+    return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"
+
+
+def leave_now(status: int) -> None:
+    """Ends this process at once: after a loss that ends the job, MPI_Finalize can hang."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _cast_rank(
+    setting: Setting, transport: Transport, mine: Assignment, resume: bool, wake: Callable[[], None]
+) -> list[Role]:
+    if mine.role == "parameter_server":
+        return [ServerRole(setting, transport, mine.index)]
+    from ddrl.roles.compute import ComputeRoles
+
+    factory = ComputeRoles(setting)
+    if mine.role == "evaluator":
+        return [factory.evaluator(transport)]
+    roles: list[Role] = []
+    if mine.role == "worker":
+        roles.append(factory.worker(transport, mine.index, wake))
+    if mine.is_chief:
+        roles.insert(0, factory.chief(transport, resume))
+    return roles
+
+
+def _status(role: Role) -> int:
+    result = getattr(role, "result", {})
+    return EXIT_FAILED if result.get("status") == "failed" else 0
+
+
+def _write_failure(run_dir: Path, message: str, usage_error: bool = False) -> None:
+    """Writes why the job failed, unless another rank did already."""
+    if not (run_dir / RESULT).exists():
+        write_json(run_dir / RESULT, {"status": "failed", "message": message} | ({"usage_error": message} if usage_error else {}))

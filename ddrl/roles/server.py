@@ -1,0 +1,85 @@
+"""The role of a parameter server: one shard of the parameters behind a transport. It imports no TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from ddrl.exchange.messages import Kind, Message
+from ddrl.exchange.optimizers import make_optimizer
+from ddrl.exchange.shard import Shard
+from ddrl.exchange.sharding import shard_ranges
+from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
+from ddrl.rank_metrics import RankMetrics
+from ddrl.roles.job import Setting, Topic, essential_lost, json_blob
+
+
+class ServerRole:
+    """Waits for the chief's SETUP, then answers workers, chief and readers until END."""
+
+    def __init__(self, setting: Setting, transport: Transport, index: int):
+        self.setting, self.transport, self.index = setting, transport, index
+        self.finished = False
+        self.shard: Shard | None = None
+        self.metrics = RankMetrics("parameter_server", index)
+        self._dropped = 0
+        self._next_report = 0.0
+
+    def handle(self, event: Event) -> None:
+        cast = self.setting.cast
+        essential_lost(event, cast)
+        if isinstance(event, PeerLost):
+            for worker, process in cast.workers.items():
+                if process == event.peer and self.shard:
+                    self.shard.worker_lost(worker)
+        elif isinstance(event, Blob):
+            if event.topic == Topic.SETUP:
+                self._set_up(json.loads(event.data)["parameters"])
+            self.finished = self.finished or event.topic == Topic.END
+        else:
+            self._answer(event)
+
+    def advance(self) -> None:
+        now = time.monotonic()
+        if self.shard is None or now < self._next_report:
+            return
+        self._next_report = now + self.setting.config.run.log_every_seconds
+        self._report()
+
+    def due(self) -> bool:
+        return self.shard is not None and self.shard.held != 0
+
+    def _answer(self, event: Message) -> None:
+        activity = "apply" if event.header.kind == Kind.COMMIT else "receive"
+        with self.metrics.timer(activity):
+            answers = self.shard.handle(event.peer, event.header, event.payload)
+        with self.metrics.timer("send"):
+            self.transport.send(answers)
+
+    def _set_up(self, parameters: int) -> None:
+        config, cast = self.setting.config, self.setting.cast
+        start, stop = shard_ranges(parameters, len(cast.servers))[self.index]
+        optimizer = make_optimizer(config.optimizer, stop - start)
+        self.shard = Shard(
+            self.index,
+            stop - start,
+            optimizer,
+            cast.workers,
+            cast.chief,
+            asynchronous=config.exchange.updates == "asynchronous",
+            needs_norm=config.optimizer.clip_global_norm > 0,
+            max_staleness=config.exchange.max_staleness,
+        )
+        channels = [Channel(process, Kind.GRADIENT, stop - start) for process in cast.workers.values()]
+        channels += [Channel(cast.chief, Kind.COMMIT), Channel(cast.chief, Kind.FETCH)]
+        channels += [Channel(cast.chief, Kind.LOAD, (1 + len(optimizer.slots)) * (stop - start))]
+        if cast.evaluator is not None:
+            channels.append(Channel(cast.evaluator, Kind.FETCH))
+        self.transport.open(channels)
+
+    def _report(self) -> None:
+        shard, metrics = self.shard, self.metrics
+        if self.index == 0:  # all shards drop the same gradients, or nearly
+            metrics.count("gradients_dropped", shard.dropped - self._dropped)
+            self._dropped = shard.dropped
+        self.transport.send([json_blob(self.setting.cast.chief, Topic.REPORT, metrics.report())])

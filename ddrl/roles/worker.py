@@ -1,0 +1,218 @@
+"""The role of a worker: it acts, computes gradients, and exchanges them for new parameters.
+
+    predictor threads --data-points--> trainer thread --gradient--> this role (the one thread that talks MPI)
+            ^------------------------ newest parameters -----------------------------|
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable
+
+import numpy as np
+
+from ddrl.checkpoint import decode_arrays, encode_arrays
+from ddrl.exchange.client import WorkerClient
+from ddrl.exchange.messages import Flag, Kind, Message
+from ddrl.exchange.sharding import shard_ranges
+from ddrl.exchange.transport import Blob, Channel, Event, Transport
+from ddrl.learner import Learner, as_device_vector
+from ddrl.networks.network import Network
+from ddrl.rank_metrics import RankMetrics
+from ddrl.roles.agent import seed_of
+from ddrl.roles.job import Setting, Topic, essential_lost, json_blob
+from ddrl.sampling.schedules import Schedule
+from ddrl.types import DataPoints, Snapshot
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradient:
+    """What the trainer hands over: a gradient <float32>[N] and the parameters that it was taken at."""
+
+    vector: np.ndarray
+    snapshot: Snapshot
+    samples: int
+    finite: bool
+
+
+class Trainer:
+    """The thread that turns batches into gradients; it waits for parameters, and for nothing else of the exchange."""
+
+    def __init__(self, schedule: Schedule, learner: Learner, metrics: RankMetrics, wake: Callable[[], None]):
+        self.schedule, self.learner, self.metrics, self._wake = schedule, learner, metrics, wake
+        self.gradients: queue.SimpleQueue[Gradient] = queue.SimpleQueue()
+        self.error: str | None = None
+        self._snapshots: queue.SimpleQueue[Snapshot | None] = queue.SimpleQueue()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="trainer", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def parameters(self, snapshot: Snapshot) -> None:
+        """The parameters of the next step are there."""
+        self._snapshots.put(snapshot)
+
+    def stop(self) -> None:
+        """Ends the thread and the schedule; bounded."""
+        self._ended.set()
+        self._snapshots.put(None)
+        self.schedule.stop()
+        if self._thread.ident is not None:
+            self._thread.join(timeout=10.0)
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                item = self.schedule.next_batch(self._wait_for_snapshot)
+                if item is None:
+                    return
+                self.gradients.put(self._gradient(*item))
+                self._wake()
+        except Exception:
+            self.error = traceback.format_exc()
+            self._wake()
+
+    def _gradient(self, snapshot: Snapshot, batch: DataPoints) -> Gradient:
+        metrics = self.metrics
+        with metrics.timer("gradient"):
+            vector, values = self.learner.gradient(snapshot.vector, batch)
+        lag = snapshot.version - batch.behaviour_version
+        metrics.mean("lag", lag.mean(), len(lag))
+        metrics.maximum("lag", lag.max())
+        metrics.count("datapoints", len(lag))
+        metrics.count("gradients")
+        finite = bool(np.isfinite(np.dot(vector, vector))) or bool(np.isfinite(vector).all())
+        if finite:
+            for name, value in values.items():
+                metrics.mean(name, value)
+        return Gradient(vector, snapshot, len(lag), finite)
+
+    def _wait_for_snapshot(self) -> Snapshot | None:
+        """The newest parameters; blocks until there are some that no gradient was taken at."""
+        with self.metrics.timer("wait_parameters"):
+            snapshot = self._snapshots.get()
+        while snapshot is not None and not self._snapshots.empty():
+            snapshot = self._snapshots.get()
+        return snapshot
+
+
+class WorkerRole:
+    """See the module. It begins with the chief's SETUP and ends with its END.
+
+    Args:
+        worker: id of this worker.
+        wake: ends the sleep of this process' loop, when the trainer has a gradient.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        transport: Transport,
+        worker: int,
+        network: Network,
+        schedule: Schedule,
+        learner: Learner,
+        metrics: RankMetrics,
+        wake: Callable[[], None],
+    ):
+        self.setting, self.transport, self.worker, self.schedule = setting, transport, worker, schedule
+        self.metrics, self.finished, self._stopped = metrics, False, False
+        cast, exchange = setting.cast, setting.config.exchange
+        ranges = shard_ranges(network.size, len(cast.servers))
+        self.client = WorkerClient(worker, cast.servers, ranges, exchange.updates == "asynchronous")
+        self.trainer = Trainer(schedule, learner, metrics, wake)
+        self._next_report = time.monotonic() + setting.config.run.log_every_seconds
+        self._waiting_since: float | None = None
+        self._failed = False
+        self._dropped = 0
+        transport.open(
+            Channel(process, Kind.PARAMETERS, stop - start)
+            for process, (start, stop) in zip(cast.servers, ranges, strict=True)
+        )
+
+    def handle(self, event: Event) -> None:
+        essential_lost(event, self.setting.cast)
+        if isinstance(event, Message) and event.header.kind == Kind.PARAMETERS:
+            snapshot = self.client.handle(event.header, event.payload)
+            if snapshot is not None:
+                self._on_snapshot(snapshot)
+        elif isinstance(event, Blob) and event.topic == Topic.SETUP:
+            self._begin(event.data)
+        elif isinstance(event, Blob) and event.topic == Topic.END:
+            self._stop()
+            self.finished = True
+
+    def advance(self) -> None:
+        while not self.trainer.gradients.empty():
+            self._submit(self.trainer.gradients.get())
+        if self.trainer.error and not self._failed:
+            self._failed = True
+            self._send(Topic.FAILED, {"text": self.trainer.error})
+        now = time.monotonic()
+        if now >= self._next_report:
+            self._next_report = now + self.setting.config.run.log_every_seconds
+            self._report()
+
+    def due(self) -> bool:
+        return self._waiting_since is not None
+
+    def _begin(self, data: bytes) -> None:
+        content = decode_arrays(data)
+        version = int(content.pop("version"))
+        self.schedule.set_state(content, seed_of(self.setting.config.run.seed, self.worker, version))
+        self.trainer.start()
+
+    def _on_snapshot(self, snapshot: Snapshot) -> None:
+        if self._waiting_since is not None:
+            self.metrics.mean("exchange_ms", 1000 * (time.monotonic() - self._waiting_since))
+            self._waiting_since = None
+        flags = self.client.flags
+        if flags & Flag.CHECKPOINT:
+            self._save_state(snapshot)
+        if flags & Flag.STOP:
+            self._stop()
+            self._report()
+            return
+        with self.metrics.timer("pull"):
+            snapshot = snapshot._replace(vector=as_device_vector(snapshot.vector))
+        self.schedule.update(snapshot)
+        self.trainer.parameters(snapshot)
+
+    def _submit(self, gradient: Gradient) -> None:
+        if self._stopped:
+            return
+        snapshot = gradient.snapshot
+        with self.metrics.timer("push"):
+            messages = self.client.submit(
+                gradient.vector, snapshot.step, snapshot.version, gradient.samples, gradient.finite
+            )
+            self.transport.send(messages)
+        self.metrics.count("gradients_dropped", self.client.dropped - self._dropped)
+        self._dropped = self.client.dropped
+        if messages:
+            self._waiting_since = time.monotonic()
+
+    def _save_state(self, snapshot: Snapshot) -> None:
+        """Sends the state at this update boundary, at which the trainer waits for parameters."""
+        config = self.setting.config.run
+        state = self.schedule.get_state()
+        if config.reset_at_checkpoint:
+            self.schedule.set_state(state, seed_of(config.seed, self.worker, snapshot.version))
+        self.transport.send([Blob(self.setting.cast.chief, Topic.STATE, encode_arrays(state))])
+
+    def _report(self) -> None:
+        self._send(Topic.REPORT, self.metrics.report())
+
+    def _send(self, topic: Topic, content: object) -> None:
+        self.transport.send([json_blob(self.setting.cast.chief, topic, content)])
+
+    def _stop(self) -> None:
+        if not self._stopped:
+            self._stopped = True
+            self.trainer.stop()

@@ -1,0 +1,181 @@
+"""The schedules: who steps which environments when, with which version of the parameters.
+
+Both turn actors into a stream of batches behind one interface, so that a trainer need not know which it has.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ddrl.rank_metrics import RankMetrics
+from ddrl.sampling.actor import Actor
+from ddrl.sampling.batcher import Batcher
+from ddrl.types import DataPoints, Snapshot
+
+POLL_SECONDS = 0.1  # how soon a thread that waits sees that it should end
+
+
+class Schedule(Protocol):
+    """What a trainer needs. `update` may be called from another thread than `next_batch`."""
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Act with these parameters from now on."""
+
+    def next_batch(self, wait_for_snapshot: Callable[[], Snapshot | None]) -> tuple[Snapshot, DataPoints] | None:
+        """The next batch and the parameters to take its gradient at; None when the schedule has ended.
+
+        Args:
+            wait_for_snapshot: blocks until the parameters of the next step are there; None at the end.
+        """
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """State for a checkpoint, taken while the trainer waits for parameters."""
+
+    def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
+        """Goes on from `state`; environments that could not be saved are reset with `reset_seed`."""
+
+    def stop(self) -> None:
+        """Ends acting; bounded."""
+
+
+class Asynchronous:
+    """BA3C's local asynchronous schedule: one predictor thread per actor beside the trainer.
+
+    Each predictor acts with the newest parameters at every query. Full batches wait in a bounded queue: the
+    trainer waits on it only when acting is slower, predictors only when training is slower (which bounds the
+    lag); nobody waits for the exchange but the trainer.
+
+    Raises:
+        Exception: whatever ended a predictor thread, from `next_batch`.
+    """
+
+    def __init__(self, actors: Sequence[Actor], batcher: Batcher, queue_batches: int, metrics: RankMetrics):
+        self.actors, self.batcher, self.metrics = actors, batcher, metrics
+        self._queue: queue.Queue[DataPoints] = queue.Queue(queue_batches)
+        self._snapshot: Snapshot | None = None
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        self._threads = [
+            threading.Thread(target=self._predict, args=(actor,), name=f"predictor-{i}", daemon=True)
+            for i, actor in enumerate(actors)
+        ]
+
+    def update(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def next_batch(self, wait_for_snapshot: Callable[[], Snapshot | None]) -> tuple[Snapshot, DataPoints] | None:
+        with self.metrics.timer("wait_data"):
+            batch = self._take()
+        snapshot = wait_for_snapshot()
+        return None if batch is None or snapshot is None else (snapshot, batch)
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        # Predictors run on meanwhile: environments are not saved, only the counters of the action streams.
+        return {f"actor{i}.draws": actor.get_state()["draws"] for i, actor in enumerate(self.actors)}
+
+    def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
+        for i, actor in enumerate(self.actors):
+            if f"actor{i}.draws" in state:
+                actor.set_state({"draws": state[f"actor{i}.draws"]})
+            actor.reset(reset_seed + i)
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(timeout=5.0)
+
+    def _take(self) -> DataPoints | None:
+        while not self._ended.is_set():
+            try:
+                return self._queue.get(timeout=POLL_SECONDS)
+            except queue.Empty:
+                continue
+        if self._error is not None:
+            raise self._error
+        return None
+
+    def _predict(self, actor: Actor) -> None:
+        try:
+            while self._snapshot is None and not self._ended.is_set():
+                self._ended.wait(POLL_SECONDS)
+            while not self._ended.is_set():
+                actor.receive(self._snapshot)
+                actor.act()  # first, so that the simulators work while the data-points are put together
+                points = actor.close()
+                actor.store()
+                for batch in self.batcher.add(points) if points is not None else ():
+                    self._put(batch)
+        except BaseException as error:  # noqa: BLE001 - the trainer raises it again
+            self._error = error
+            self._ended.set()
+
+    def _put(self, batch: DataPoints) -> None:
+        while not self._ended.is_set():
+            try:
+                return self._queue.put(batch, timeout=POLL_SECONDS)
+            except queue.Full:
+                continue
+
+
+class Synchronized:
+    """Acts until a batch is full, then learns from it, in turn, in one thread: the serial twin.
+
+    Every action is drawn from the newest parameters, and a run is a function of its seed alone.
+    """
+
+    def __init__(self, actor: Actor, batcher: Batcher):
+        self.actor, self.batcher = actor, batcher
+        self._ended = False
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Nothing to do: acting takes the parameters from `next_batch`."""
+
+    def next_batch(self, wait_for_snapshot: Callable[[], Snapshot | None]) -> tuple[Snapshot, DataPoints] | None:
+        snapshot = wait_for_snapshot()
+        if snapshot is None or self._ended:
+            return None
+        if self.actor.step is None:
+            self.actor.receive(snapshot)
+        else:
+            self.actor.infer(snapshot)
+        full: list[DataPoints] = []
+        while not full and not self._ended:
+            self.actor.act()
+            self.actor.store()
+            self.actor.receive(snapshot)
+            points = self.actor.close()
+            full = self.batcher.add(points) if points is not None else []
+        return (snapshot, _only(full)) if full else None
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        state = {f"actor.{k}": v for k, v in self.actor.get_state().items()}
+        if len(state) > 1:
+            state |= {f"batcher.{k}": v for k, v in self.batcher.get_state().items()}
+        return state
+
+    def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
+        actor = {k.removeprefix("actor."): v for k, v in state.items() if k.startswith("actor.")}
+        if actor and self.actor.set_state(actor):
+            batcher = {k.removeprefix("batcher."): v for k, v in state.items() if k.startswith("batcher.")}
+            self.batcher.set_state(batcher)
+        else:
+            self.actor.reset(reset_seed)
+            self.batcher.clear()
+
+    def stop(self) -> None:
+        self._ended = True
+
+
+def _only(full: list[DataPoints]) -> DataPoints:
+    """The one batch; a batch must be no smaller than what a single step can complete (checked in the config)."""
+    if len(full) > 1:
+        raise ValueError(f"{len(full)} batches became full in one step: make --batch-size larger")
+    return full[0]
