@@ -1,9 +1,14 @@
-"""BA3C: batch asynchronous advantage actor-critic (Adamski et al. 2018; A3C of Mnih et al. 2016)."""
-# helper H2 replaces this body; the dataclass is what config.py needs (no TensorFlow at import).
+"""BA3C: batch asynchronous advantage actor-critic (Adamski et al. 2018; A3C of Mnih et al. 2016).
+
+Settings and reward transform only: `ddrl.algorithms.ba3c_loss` holds the loss, so that reading the
+settings does not import TensorFlow.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+
+import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,3 +29,11 @@ class BA3CConfig:
     """Upper clip of the importance ratio pi/mu that corrects for the lag (0: no correction)."""
     log_epsilon: float = 1e-6
     """Added to the probability inside the logarithm of the policy loss."""
+
+
+def transform_reward(rewards: np.ndarray, config: BA3CConfig) -> np.ndarray:
+    """Rewards <float32>[...] as the returns see them: clipped to [-reward_clip, reward_clip], or unchanged at 0."""
+    rewards = np.asarray(rewards, np.float32)
+    if config.reward_clip == 0.0:
+        return rewards
+    return np.clip(rewards, -config.reward_clip, config.reward_clip)

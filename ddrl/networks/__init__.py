@@ -1,0 +1,33 @@
+"""Networks: observation -> PolicyValue, as pure functions of one flat float32 parameter vector."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ddrl.config import NetworkConfig
+
+if TYPE_CHECKING:
+    from ddrl.networks.network import Network
+
+
+def build_network(
+    config: NetworkConfig, observation_shape: tuple[int, ...], observation_dtype: Any, num_actions: int
+) -> Network:
+    """The network that the settings name, for one observation and action space.
+
+    Args:
+        config: network settings.
+        observation_shape: [C, H, W] for the convolutional networks, anything for mlp.
+        observation_dtype: uint8 (scaled by 1/255) or float32 (taken as it is).
+        num_actions: number of logits A.
+
+    Raises:
+        UsageError: the observation does not suit the network.
+    """
+    if config.network == "mlp":
+        from ddrl.networks import mlp
+
+        return mlp.MLP(observation_shape, observation_dtype, num_actions)
+    from ddrl.networks import convolutional
+
+    return convolutional.build(config, observation_shape, observation_dtype, num_actions)

@@ -1,0 +1,172 @@
+"""Optimizers in NumPy, in place and elementwise: a slice updated alone equals the slice of the whole, to the bit.
+
+The parameter servers use these, so that they need no TensorFlow (its import costs seconds and half a
+gigabyte per process). Work goes in blocks that stay in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ddrl.config import OptimizerConfig
+from ddrl.errors import UsageError
+
+_BLOCK = 65_536  # float32 elements: a block of parameter, gradient and slots fits the second-level cache
+
+
+def learning_rate(config: OptimizerConfig, version: int) -> float:
+    """Learning rate of the update that is applied to `version`, by the configured schedule."""
+    if config.learning_rate_schedule == "constant":
+        return config.learning_rate
+    progress = min(version / config.learning_rate_updates, 1.0)
+    return config.learning_rate + (config.learning_rate_end - config.learning_rate) * progress
+
+
+def make_optimizer(config: OptimizerConfig, size: int) -> Optimizer:
+    """The configured optimizer for a slice of `size` parameters, its slots zero."""
+    return {"adam": Adam, "rmsprop": RMSProp, "rmsprop-centered": CenteredRMSProp}[config.optimizer](config, size)
+
+
+class Optimizer:
+    """An update rule and its state for one slice of the parameters.
+
+    Attributes:
+        slots: name -> <float32>[size].
+        count: updates applied.
+    """
+
+    slot_names: tuple[str, ...] = ()
+
+    def __init__(self, config: OptimizerConfig, size: int) -> None:
+        self.config = config
+        self.size = size
+        self.count = 0
+        self.slots = {name: np.zeros(size, np.float32) for name in self.slot_names}
+        self._scratch = np.empty((2, min(size, _BLOCK)), np.float32)
+
+    def apply(self, parameters: np.ndarray, gradient: np.ndarray, learning_rate: float, scale: float = 1.0) -> None:
+        """One update in place.
+
+        Args:
+            parameters: <float32>[size], changed.
+            gradient: <float32>[size], not changed.
+            learning_rate: step size of this update.
+            scale: factor on the gradient, such as 1 / members or a clip.
+        """
+        if parameters.shape != (self.size,) or gradient.shape != (self.size,):
+            raise ValueError(
+                f"parameters {parameters.shape} and gradient {gradient.shape} must have shape ({self.size},)"
+            )
+        self.count += 1
+        step_size = np.float32(self._step_size(learning_rate))
+        for start in range(0, self.size, _BLOCK):
+            block = slice(start, min(start + _BLOCK, self.size))
+            length = block.stop - block.start
+            g, scratch = gradient[block], self._scratch[0, :length]
+            if scale != 1.0:
+                g = np.multiply(g, np.float32(scale), out=self._scratch[1, :length])
+            update = self._update({name: slot[block] for name, slot in self.slots.items()}, g, scratch)
+            update *= step_size
+            parameters[block] -= update
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Copies of the slots, and `count` as <int64>[]."""
+        return {"count": np.array(self.count, np.int64), **{name: slot.copy() for name, slot in self.slots.items()}}
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Takes over a `state()` of the same rule and size.
+
+        Raises:
+            UsageError: slots are missing, foreign or of another size.
+        """
+        expected = {"count": (), **{name: (self.size,) for name in self.slots}}
+        found = {name: np.shape(value) for name, value in state.items()}
+        if found != expected:
+            raise UsageError(
+                f"optimizer state {found} does not fit --optimizer {self.config.optimizer}, which needs {expected}: "
+                "resume with the optimizer and network of the checkpoint"
+            )
+        self.count = int(state["count"])
+        for name, slot in self.slots.items():
+            slot[:] = state[name]
+
+    def _step_size(self, learning_rate: float) -> float:
+        return learning_rate
+
+    def _update(self, slots: dict[str, np.ndarray], g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
+        """Updates the slots' blocks with the gradient's block; returns the direction, in `scratch`."""
+        raise NotImplementedError
+
+
+class Adam(Optimizer):
+    """Adam in the epsilon-hat form: theta -= lr_t m / (sqrt(v) + epsilon), lr_t = lr sqrt(1 - beta2^t) / (1 - beta1^t).
+
+    Kingma and Ba 2015, end of section 2; Adamski et al. 2018, equations 5 and 6, as TensorFlow has it.
+    """
+
+    slot_names = ("m", "v")
+
+    def _step_size(self, learning_rate: float) -> float:
+        beta1, beta2 = self.config.beta1, self.config.beta2
+        return learning_rate * math.sqrt(1.0 - beta2**self.count) / (1.0 - beta1**self.count)
+
+    def _update(self, slots: dict[str, np.ndarray], g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
+        m, v = slots["m"], slots["v"]
+        _decay_towards(m, g, self.config.beta1, scratch)
+        np.multiply(g, g, out=scratch)
+        _decay_towards(v, scratch, self.config.beta2, scratch)
+        np.sqrt(v, out=scratch)
+        scratch += np.float32(self.config.adam_epsilon)
+        return np.divide(m, scratch, out=scratch)
+
+
+class RMSProp(Optimizer):
+    """RMSProp: theta -= lr g / (sqrt(s) + epsilon), or / sqrt(s + epsilon), with s the decaying mean of g^2.
+
+    Tieleman and Hinton 2012, lecture 6.5. s begins at zero.
+    """
+
+    slot_names: tuple[str, ...] = ("mean_square",)
+
+    def _update(self, slots: dict[str, np.ndarray], g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
+        np.multiply(g, g, out=scratch)
+        _decay_towards(slots["mean_square"], scratch, self.config.rmsprop_decay, scratch)
+        np.copyto(scratch, slots["mean_square"])
+        return self._divide(g, scratch)
+
+    def _divide(self, g: np.ndarray, square: np.ndarray) -> np.ndarray:
+        epsilon = np.float32(self.config.rmsprop_epsilon)
+        if self.config.rmsprop_epsilon_inside:
+            square += epsilon
+        np.sqrt(square, out=square)
+        if not self.config.rmsprop_epsilon_inside:
+            square += epsilon
+        return np.divide(g, square, out=square)
+
+
+class CenteredRMSProp(RMSProp):
+    """RMSProp with the variance s - mean(g)^2 in place of s (Graves 2013, section 4.2; Mnih et al. 2015).
+
+    Rounding can leave the variance just below zero; it counts as zero then.
+    """
+
+    slot_names = ("mean_square", "mean_gradient")
+
+    def _update(self, slots: dict[str, np.ndarray], g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
+        square, mean, decay = slots["mean_square"], slots["mean_gradient"], self.config.rmsprop_decay
+        np.multiply(g, g, out=scratch)
+        _decay_towards(square, scratch, decay, scratch)
+        _decay_towards(mean, g, decay, scratch)
+        np.multiply(mean, mean, out=scratch)
+        np.subtract(square, scratch, out=scratch)
+        np.maximum(scratch, np.float32(0.0), out=scratch)
+        return self._divide(g, scratch)
+
+
+def _decay_towards(mean: np.ndarray, value: np.ndarray, decay: float, scratch: np.ndarray) -> None:
+    """mean = decay mean + (1 - decay) value, in place; `value` may be `scratch`, which is overwritten."""
+    mean *= np.float32(decay)
+    np.multiply(value, np.float32(1.0 - decay), out=scratch)
+    mean += scratch

@@ -1,0 +1,195 @@
+"""Compiled gradient and compiled inference over one network, traced once per batch size."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ddrl.algorithms import ba3c_loss
+from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.config import OptimizerConfig
+from ddrl.errors import UsageError
+from ddrl.networks.network import Network
+from ddrl.ops.clipping import clip_by_average_norm
+from ddrl.types import DataPoints
+
+
+def configure_tensorflow(intra_op_threads: int) -> None:
+    """Threads of one TensorFlow operation; call it before the first tensor of the process.
+
+    Raises:
+        RuntimeError: TensorFlow has started already.
+    """
+    tf.config.set_visible_devices([], "GPU")
+    tf.config.threading.set_intra_op_parallelism_threads(intra_op_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+def as_device_vector(vector: np.ndarray) -> tf.Tensor:
+    """An immutable tensor <float32>[N] with a copy of `vector`, to be made once per version."""
+    return vector if isinstance(vector, tf.Tensor) else tf.constant(vector, tf.float32)
+
+
+class Learner:
+    """The gradient of the loss over batches of one fixed size.
+
+    Args:
+        network: policy and value.
+        algorithm: settings of the loss.
+        optimizer: only `clip_tensor_average_norm` is used here.
+        observation_shape: of one observation, [C, H, W] or [d].
+        observation_dtype: uint8 or float32.
+        batch_size: data-points per gradient.
+
+    Attributes:
+        trace_count: times that the function was traced: 1 for ever.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        algorithm: BA3CConfig,
+        optimizer: OptimizerConfig,
+        observation_shape: tuple[int, ...],
+        observation_dtype: Any,
+        batch_size: int,
+    ) -> None:
+        self._network, self._algorithm, self._optimizer = network, algorithm, optimizer
+        self.batch_size = batch_size
+        self.trace_count = 0
+        self._metric_names: list[str] = []
+        specs = [
+            tf.TensorSpec([network.size], tf.float32),
+            tf.TensorSpec([batch_size, *observation_shape], tf.as_dtype(observation_dtype)),
+            tf.TensorSpec([batch_size], tf.int32),
+            tf.TensorSpec([batch_size], tf.float32),
+            tf.TensorSpec([batch_size], tf.float32),
+        ]
+        self._compiled = tf.function(self._trace, input_signature=specs).get_concrete_function()
+
+    def gradient(self, vector: np.ndarray | tf.Tensor, batch: DataPoints) -> tuple[np.ndarray, dict[str, float]]:
+        """Gradient of the mean loss, clipped per tensor, and the metrics of the loss.
+
+        Args:
+            vector: <float32>[N].
+            batch: exactly `batch_size` data-points.
+
+        Returns:
+            <float32>[N], read-only; and the loss's metrics with `gradient_norm`, the global norm before clipping.
+
+        Raises:
+            UsageError: the batch has another size or other shapes.
+        """
+        if len(batch.action) != self.batch_size:
+            raise UsageError(
+                f"batch of {len(batch.action)} data-points for a learner of {self.batch_size}: "
+                "every gradient takes exactly --batch-size"
+            )
+        arrays = (batch.observation, batch.action, batch.return_, batch.behaviour_log_prob)
+        gradient, metrics = self._compiled(as_device_vector(vector), *map(tf.convert_to_tensor, arrays))
+        return np.asarray(gradient), dict(zip(self._metric_names, np.asarray(metrics).tolist()))
+
+    def _trace(self, vector, observation, action, return_, log_prob):
+        self.trace_count += 1
+        batch = DataPoints(observation, action, return_, log_prob, None)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(vector)
+            output = ba3c_loss.loss(self._network, vector, (), batch, self._algorithm)
+        gradient = tape.gradient(output.loss, vector)
+        metrics = {**output.metrics, "gradient_norm": tf.norm(gradient)}
+        self._metric_names = list(metrics)
+        limit = self._optimizer.clip_tensor_average_norm
+        gradient = clip_by_average_norm(gradient, self._network.parameter_shapes, limit)
+        return gradient, tf.stack(list(metrics.values()))
+
+
+class Policy:
+    """Inference for any number of observations; several threads may call it at once.
+
+    A batch is padded to the next of `batch_sizes`; a larger one is cut into pieces of the largest. What the
+    network prepares from a version is kept until another vector comes. Another padded size can change a row's
+    last bits, so a schedule that promises equal bits gives one size only.
+
+    Args:
+        network: policy and value.
+        observation_shape: of one observation.
+        observation_dtype: uint8 or float32.
+        batch_sizes: padded sizes, all traced at once here.
+
+    Attributes:
+        trace_count: times that a function was traced: constant after construction.
+    """
+
+    def __init__(
+        self, network: Network, observation_shape: tuple[int, ...], observation_dtype: Any, batch_sizes: tuple[int, ...]
+    ) -> None:
+        if not batch_sizes or min(batch_sizes) < 1:
+            raise UsageError(f"batch sizes {batch_sizes} of a policy: give at least one size of 1 or more")
+        self._network = network
+        self._batch_sizes = sorted(set(batch_sizes))
+        self._dtype = np.dtype(observation_dtype)
+        self.trace_count = 0
+        vector_spec = tf.TensorSpec([network.size], tf.float32)
+        self._prepare = tf.function(self._trace_prepare, input_signature=[vector_spec]).get_concrete_function()
+        prepared_specs = tf.nest.map_structure(
+            lambda x: tf.TensorSpec(x.shape, x.dtype), self._prepare.structured_outputs
+        )
+        self._compiled = {}
+        for size in self._batch_sizes:
+            observation_spec = tf.TensorSpec([size, *observation_shape], tf.as_dtype(observation_dtype))
+            function = tf.function(self._trace_apply, input_signature=[prepared_specs, observation_spec])
+            self._compiled[size] = function.get_concrete_function()
+        self._newest: tuple[Any, Any] = (None, None)
+        self._lock = threading.Lock()
+
+    def __call__(self, vector: np.ndarray | tf.Tensor, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Logits <float32>[b, A] and value <float32>[b] of <observation dtype>[b, ...].
+
+        A tensor from `as_device_vector` is prepared once; a NumPy vector may change in place, so it is
+        prepared at every call.
+        """
+        prepared = self._prepared(vector)
+        largest = self._batch_sizes[-1]
+        pieces = [
+            self._infer(prepared, observations[start : start + largest])
+            for start in range(0, len(observations), largest)
+        ]
+        if len(pieces) == 1:
+            return pieces[0]
+        logits, values = zip(*pieces)
+        return np.concatenate(logits), np.concatenate(values)
+
+    def _infer(self, prepared: Any, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        count = len(observations)
+        size = next(size for size in self._batch_sizes if size >= count)
+        if count < size:
+            padded = np.zeros((size, *observations.shape[1:]), self._dtype)
+            padded[:count] = observations
+            observations = padded
+        logits, value = self._compiled[size](prepared, tf.convert_to_tensor(observations))
+        return np.asarray(logits)[:count], np.asarray(value)[:count]
+
+    def _prepared(self, vector: np.ndarray | tf.Tensor) -> Any:
+        if not isinstance(vector, tf.Tensor):
+            return self._prepare(as_device_vector(vector))
+        newest, prepared = self._newest
+        if newest is vector:
+            return prepared
+        with self._lock:  # several predictor threads meet a new version at once: prepare it once
+            newest, prepared = self._newest
+            if newest is not vector:
+                prepared = self._prepare(vector)
+                self._newest = (vector, prepared)
+            return prepared
+
+    def _trace_prepare(self, vector):
+        self.trace_count += 1
+        return self._network.prepare(vector)
+
+    def _trace_apply(self, prepared, observations):
+        self.trace_count += 1
+        output = self._network.apply(prepared, observations)
+        return output.logits, output.value

@@ -1,0 +1,190 @@
+"""Convolutional networks for images: the A3C and Nature networks of the DQN line, and BA3C's."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import tensorflow as tf
+
+from ddrl.config import NetworkConfig
+from ddrl.errors import UsageError
+from ddrl.networks.network import (
+    Initializer,
+    Network,
+    orthogonal,
+    truncated_normal,
+    uniform_unit_scaling,
+    zeros,
+)
+from ddrl.types import PolicyValue
+
+_STOOKE_IMAGE = (104, 80)  # the image for which accel_rl pads every convolution after the first by 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Convolution:
+    """One convolution, ReLU and optional max-pooling; square kernels, the same stride both ways."""
+
+    filters: int
+    kernel: int
+    stride: int = 1
+    pool: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """What distinguishes the convolutional networks."""
+
+    convolutions: tuple[Convolution, ...]
+    neurons: int
+    convolution_bias: bool = True
+    dense_relu: bool = True
+    channel_multiple: int = 1
+    convolution_kernel: Initializer = orthogonal(math.sqrt(2.0))
+    dense_kernel: Initializer = orthogonal(math.sqrt(2.0))
+    policy_kernel: Initializer = orthogonal(0.01)
+    value_kernel: Initializer = orthogonal(1.0)
+
+
+_A3C = Architecture((Convolution(16, 8, 4), Convolution(32, 4, 2)), 256)
+_NATURE = Architecture((Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1)), 512)
+_BA3C = Architecture(
+    (Convolution(32, 5, pool=2), Convolution(32, 5, pool=2), Convolution(64, 5, pool=2), Convolution(64, 3)),
+    neurons=128,
+    convolution_bias=False,
+    dense_relu=False,
+    channel_multiple=16,
+    convolution_kernel=truncated_normal(0.03),
+    dense_kernel=uniform_unit_scaling(1.43),
+    policy_kernel=uniform_unit_scaling(1.43),
+    value_kernel=uniform_unit_scaling(1.43),
+)
+
+
+def build(
+    config: NetworkConfig, observation_shape: tuple[int, ...], observation_dtype: Any, num_actions: int
+) -> ConvolutionalNetwork:
+    """The convolutional network that `config` names.
+
+    a3c: 16 filters 8x8 stride 4, 32 4x4 stride 2, dense 256 (Mnih et al. 2016, section 5.1).
+    nature: 32 8x8 stride 4, 64 4x4 stride 2, 64 3x3, dense 512 (Mnih et al. 2015).
+    ba3c: 32 5x5, 32 5x5, 64 5x5, each with a 2x2 max-pooling, 64 3x3, dense `fc_neurons` without
+    activation (Adamski et al. 2018, figure 6). No bias in its convolutions; input channels are padded with
+    zeros to a multiple of 16, and the padding's weights count.
+
+    Raises:
+        UsageError: not an image, or too small for the network.
+    """
+    architectures = {"a3c": _A3C, "nature": _NATURE, "ba3c": dataclasses.replace(_BA3C, neurons=config.fc_neurons)}
+    architecture = architectures[config.network]
+    return ConvolutionalNetwork(
+        config.network, architecture, observation_shape, observation_dtype, num_actions, config.compute_dtype
+    )
+
+
+class ConvolutionalNetwork(Network):
+    """Convolutions, one dense layer, and linear heads for policy and value.
+
+    Flat order: conv0/kernel [height, width, in, out], conv0/bias, conv1/kernel, ..., dense/kernel [in, out],
+    dense/bias, policy/kernel, policy/bias, value/kernel, value/bias; the dense layer reads the last image in
+    the order [height, width, channel]. Observations are <uint8 or float32>[B, C, H, W]. Convolutions are
+    valid, but padded by 1 after the first for 104x80 images (Stooke and Abbeel 2018).
+
+    Orthogonal kernels with gain sqrt(2), 0.01 for the policy and 1.0 for the value; ba3c draws convolutions
+    from a normal of deviation 0.03 truncated at 2 deviations, dense layers from a uniform unit scaling of
+    1.43 (tensorpack's values of that time). Biases are zero.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        architecture: Architecture,
+        observation_shape: tuple[int, ...],
+        observation_dtype: Any,
+        num_actions: int,
+        compute_dtype: str,
+    ) -> None:
+        if len(observation_shape) != 3:
+            raise UsageError(
+                f"network {name} takes images [channels, height, width], not shape {tuple(observation_shape)}: "
+                "use --network mlp"
+            )
+        self.architecture = architecture
+        self._channels, *image = observation_shape
+        self._padded_by = 1 if tuple(image) == _STOOKE_IMAGE else 0
+        features = self._image_sizes(name, tuple(image))[-1]
+        tensors = self._tensors(math.prod(features) * architecture.convolutions[-1].filters, num_actions)
+        super().__init__(name, tensors, observation_dtype, compute_dtype)
+
+    def _padding(self, layer: int) -> int:
+        return self._padded_by if layer else 0
+
+    def _image_sizes(self, name: str, image: tuple[int, int]) -> list[tuple[int, int]]:
+        """Height and width before the first convolution and after each convolution and its pooling."""
+        sizes = [image]
+        for layer, spec in enumerate(self.architecture.convolutions):
+            before = [side + 2 * self._padding(layer) for side in sizes[-1]]
+            after = tuple(((side - spec.kernel) // spec.stride + 1) // spec.pool for side in before)
+            if min(before) < spec.kernel or min(after) < 1:
+                raise UsageError(
+                    f"images of {image[0]}x{image[1]} are too small for network {name} (nothing is left after "
+                    f"convolution {layer + 1} of {len(self.architecture.convolutions)}): use --network mlp"
+                )
+            sizes.append(after)
+        return sizes
+
+    def _tensors(self, features: int, num_actions: int) -> list[tuple[str, tuple[int, ...], Initializer]]:
+        arch = self.architecture
+        multiple = arch.channel_multiple
+        channels = -(-self._channels // multiple) * multiple
+        tensors = []
+        for layer, spec in enumerate(arch.convolutions):
+            shape = (spec.kernel, spec.kernel, channels, spec.filters)
+            tensors.append((f"conv{layer}/kernel", shape, arch.convolution_kernel))
+            if arch.convolution_bias:
+                tensors.append((f"conv{layer}/bias", (spec.filters,), zeros))
+            channels = spec.filters
+        dense = [
+            ("dense", (features, arch.neurons), arch.dense_kernel),
+            ("policy", (arch.neurons, num_actions), arch.policy_kernel),
+            ("value", (arch.neurons, 1), arch.value_kernel),
+        ]
+        for name, shape, kernel in dense:
+            tensors += [(f"{name}/kernel", shape, kernel), (f"{name}/bias", (shape[1],), zeros)]
+        return tensors
+
+    def prepare(self, vector: Any) -> dict[str, Any]:
+        """Hidden tensors in the compute type, the observations' scale folded into the first kernel."""
+        tensors = self.unflatten(vector)
+        tensors["conv0/kernel"] = tensors["conv0/kernel"] * self.observation_scale
+        hidden = {name: tf.cast(x, self.compute_dtype) for name, x in tensors.items() if _is_hidden(name)}
+        return {**tensors, **hidden}
+
+    def apply(self, prepared: dict[str, Any], observations: Any) -> PolicyValue:
+        """Logits <float32>[B, A] and value <float32>[B] of <uint8 or float32>[B, C, H, W]."""
+        x = tf.cast(tf.transpose(observations, [0, 2, 3, 1]), self.compute_dtype)
+        padding = prepared["conv0/kernel"].shape[2] - self._channels
+        x = tf.pad(x, [[0, 0], [0, 0], [0, 0], [0, padding]]) if padding else x
+        for layer, spec in enumerate(self.architecture.convolutions):
+            x = self._convolve(prepared, layer, spec, x)
+        x = tf.reshape(x, [-1, math.prod(x.shape[1:])])
+        x = tf.nn.bias_add(tf.matmul(x, prepared["dense/kernel"]), prepared["dense/bias"])
+        x = tf.nn.relu(x) if self.architecture.dense_relu else x
+        x = tf.cast(x, tf.float32)
+        logits = tf.matmul(x, prepared["policy/kernel"]) + prepared["policy/bias"]
+        value = tf.matmul(x, prepared["value/kernel"]) + prepared["value/bias"]
+        return PolicyValue(logits, tf.squeeze(value, axis=-1))
+
+    def _convolve(self, prepared: dict[str, Any], layer: int, spec: Convolution, x: Any) -> Any:
+        pad = [self._padding(layer)] * 2
+        x = tf.nn.conv2d(x, prepared[f"conv{layer}/kernel"], spec.stride, [[0, 0], pad, pad, [0, 0]])
+        if self.architecture.convolution_bias:
+            x = tf.nn.bias_add(x, prepared[f"conv{layer}/bias"])
+        x = tf.nn.relu(x)
+        return tf.nn.max_pool2d(x, spec.pool, spec.pool, "VALID") if spec.pool > 1 else x
+
+
+def _is_hidden(name: str) -> bool:
+    return not name.startswith(("policy/", "value/"))

@@ -1,0 +1,52 @@
+"""A small network of dense layers for vectors and tiny images."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tensorflow as tf
+
+from ddrl.networks.network import Network, orthogonal, zeros
+from ddrl.types import PolicyValue
+
+_HIDDEN = (64, 64)
+_TOWERS = {"policy": 0.01, "value": 1.0}  # gain of each tower's last layer
+
+
+class MLP(Network):
+    """Two towers, policy and value, each of 2 hidden tanh layers of 64, over the flattened observation.
+
+    Flat order: the policy tower's kernels and biases from the input up, then the value tower's. Orthogonal
+    kernels with gain sqrt(2), 0.01 for the logits and 1.0 for the value; biases zero. Always float32: layers
+    this small gain nothing from bfloat16, and float observations would lose digits.
+    """
+
+    def __init__(self, observation_shape: tuple[int, ...], observation_dtype: Any, num_actions: int) -> None:
+        inputs = math.prod(observation_shape)
+        tensors = []
+        for tower, gain in _TOWERS.items():
+            widths = (inputs, *_HIDDEN, num_actions if tower == "policy" else 1)
+            for layer, (fan_in, fan_out) in enumerate(zip(widths, widths[1:])):
+                last = layer == len(_HIDDEN)
+                kernel = orthogonal(gain if last else math.sqrt(2.0))
+                tensors.append((f"{tower}{layer}/kernel", (fan_in, fan_out), kernel))
+                tensors.append((f"{tower}{layer}/bias", (fan_out,), zeros))
+        super().__init__("mlp", tensors, observation_dtype, "float32")
+
+    def prepare(self, vector: Any) -> dict[str, Any]:
+        """The named tensors as they are."""
+        return self.unflatten(vector)
+
+    def apply(self, prepared: dict[str, Any], observations: Any) -> PolicyValue:
+        """Logits <float32>[B, A] and value <float32>[B] of uint8 or float32 [B, ...]."""
+        batch = tf.shape(observations)[0]
+        inputs = tf.cast(tf.reshape(observations, [batch, -1]), tf.float32) * self.observation_scale
+        outputs = {}
+        for tower in _TOWERS:
+            x = inputs
+            for layer in range(len(_HIDDEN) + 1):
+                x = tf.matmul(x, prepared[f"{tower}{layer}/kernel"]) + prepared[f"{tower}{layer}/bias"]
+                x = tf.tanh(x) if layer < len(_HIDDEN) else x
+            outputs[tower] = x
+        return PolicyValue(outputs["policy"], tf.squeeze(outputs["value"], axis=-1))

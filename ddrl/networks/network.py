@@ -1,0 +1,120 @@
+"""What every network is: a fixed order of named tensors in one flat vector, and a pure function."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable
+
+import numpy as np
+
+from ddrl.errors import UsageError
+from ddrl.types import PolicyValue
+
+Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+
+
+class Network:
+    """A policy and a value as a function of a flat parameter vector and observations.
+
+    The flat order is the order of `parameter_shapes`, each tensor in row-major order. A subclass gives the
+    tensors to `__init__` and writes `prepare` and `apply`.
+
+    Attributes:
+        name: as in NetworkConfig.network.
+        parameter_shapes: (tensor name, shape) in the flat order.
+        size: N, the length of the flat vector.
+        compute_dtype: name of the type of activations and kernels.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tensors: list[tuple[str, tuple[int, ...], Initializer]],
+        observation_dtype: Any,
+        compute_dtype: str,
+    ) -> None:
+        self.name = name
+        self.parameter_shapes = tuple((tensor, shape) for tensor, shape, _ in tensors)
+        self.size = sum(math.prod(shape) for _, shape in self.parameter_shapes)
+        self.compute_dtype = compute_dtype
+        self.observation_scale = _observation_scale(name, observation_dtype)
+        self._initializers = [initializer for _, _, initializer in tensors]
+
+    def initial_parameters(self, seed: int) -> np.ndarray:
+        """<float32>[N] drawn from a NumPy generator of `seed`: equal for equal seeds."""
+        random = np.random.default_rng(seed)
+        parts = [
+            np.asarray(initializer(random, shape), np.float32).reshape(-1)
+            for initializer, (_, shape) in zip(self._initializers, self.parameter_shapes)
+        ]
+        return np.concatenate(parts)
+
+    def unflatten(self, vector: Any) -> dict[str, Any]:
+        """The named tensors of a flat tensor of length N; the gradient of this is one concatenation."""
+        import tensorflow as tf
+
+        parts = tf.split(vector, [math.prod(shape) for _, shape in self.parameter_shapes])
+        return {name: tf.reshape(part, shape) for (name, shape), part in zip(self.parameter_shapes, parts)}
+
+    def prepare(self, vector: Any) -> dict[str, Any]:
+        """What `apply` needs of a version of the parameters: cast and laid out for fast use, differentiable.
+
+        Inference prepares once per version; a gradient goes through it each time.
+        """
+        raise NotImplementedError
+
+    def apply(self, prepared: dict[str, Any], observations: Any) -> PolicyValue:
+        """Logits <float32>[B, A] and value <float32>[B] of <observation dtype>[B, ...]."""
+        raise NotImplementedError
+
+    def __call__(self, vector: Any, observations: Any) -> PolicyValue:
+        """`apply(prepare(vector), observations)`."""
+        return self.apply(self.prepare(vector), observations)
+
+
+def _observation_scale(name: str, dtype: Any) -> float:
+    if np.dtype(dtype) == np.uint8:
+        return 1.0 / 255.0
+    if np.dtype(dtype) == np.float32:
+        return 1.0
+    raise UsageError(f"network {name} takes uint8 or float32 observations, not {np.dtype(dtype)}: convert them")
+
+
+def zeros(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """All zeros."""
+    return np.zeros(shape, np.float32)
+
+
+def orthogonal(gain: float) -> Initializer:
+    """Orthonormal columns (or rows, if there are fewer) of the kernel as [fan in, fan out], times gain."""
+
+    def draw(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        rows, columns = math.prod(shape[:-1]), shape[-1]
+        matrix = random.standard_normal((max(rows, columns), min(rows, columns)))
+        q, r = np.linalg.qr(matrix)
+        q *= np.sign(np.diag(r))  # makes the draw uniform over orthogonal matrices
+        return gain * (q if rows >= columns else q.T).reshape(shape)
+
+    return draw
+
+
+def truncated_normal(deviation: float) -> Initializer:
+    """Normal with this standard deviation, redrawn beyond two deviations."""
+
+    def draw(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        sample = random.standard_normal(shape)
+        while (outside := np.abs(sample) > 2.0).any():
+            sample[outside] = random.standard_normal(int(outside.sum()))
+        return deviation * sample
+
+    return draw
+
+
+def uniform_unit_scaling(factor: float) -> Initializer:
+    """Uniform in +-factor sqrt(3 / fan in), as TensorFlow 1's initializer of that name."""
+
+    def draw(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        limit = factor * math.sqrt(3.0 / math.prod(shape[:-1]))
+        return random.uniform(-limit, limit, shape)
+
+    return draw
