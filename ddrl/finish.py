@@ -41,8 +41,10 @@ def _video(path: Path) -> object:
     from ddrl.commands.agent import load_agent
     from ddrl.video import record_game
 
-    agent = load_agent(path, batch_size=1)
-    return record_game(agent.config.environment, agent.policy, path / "video.mp4", seed=agent.config.run.seed)
+    agent = load_agent(path, batch_sizes=(1,))
+    video = path / "video.mp4"
+    score = record_game(agent.config.environment, agent.policy, video, seed=agent.config.run.seed)
+    return f"{video} (a game of score {score:g})"
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ LARGEST_LAPTOP = 16  # workers; beyond it the effective batch outgrows the prese
 
 def rom_name(game: str) -> str:
     """A game's ROM name in snake case: Breakout, ALE/Breakout-v5 and breakout are one game."""
-    name = re.sub(r"(NoFrameskip)?-v\d+$", "", game.removeprefix("ALE/"))
+    name = re.sub(r"(NoFrameskip|Deterministic)?-v\d+$", "", game.removeprefix("ALE/"))
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 

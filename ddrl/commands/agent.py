@@ -1,0 +1,57 @@
+"""The newest checkpoint of a run as a policy. Imports TensorFlow when it is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ddrl import rundir
+from ddrl.checkpoint import Checkpoint, check_layout, load_latest
+from ddrl.config import TrainConfig
+
+
+class Agent(NamedTuple):
+    """What a run has learned so far.
+
+    Attributes:
+        config: settings of the run.
+        checkpoint: its newest sound checkpoint.
+        policy: observations [b, ...] -> logits <float32>[b, A], for any b.
+    """
+
+    config: TrainConfig
+    checkpoint: Checkpoint
+    policy: Callable[[np.ndarray], np.ndarray]
+
+
+def load_agent(path: Path, batch_sizes: Sequence[int]) -> Agent:
+    """Loads the newest checkpoint of the run in `path`.
+
+    Args:
+        path: run directory.
+        batch_sizes: padded sizes that the policy is compiled for.
+
+    Raises:
+        UsageError: when `path` is no run, or has no checkpoint that fits.
+    """
+    config = rundir.load_config(path)
+    checkpoint = load_latest(path)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from ddrl.envs import make_environment
+    from ddrl.learner import Policy, as_device_vector
+    from ddrl.networks import build_network
+
+    env = make_environment(config.environment, num_envs=1, training=False)
+    try:
+        shape, dtype, actions = env.observation_shape, env.observation_dtype, env.num_actions
+    finally:
+        env.close()
+    network = build_network(config.network, shape, dtype, actions)
+    check_layout(checkpoint, network.parameter_shapes)
+    policy = Policy(network, shape, dtype, tuple(batch_sizes))
+    vector = as_device_vector(checkpoint.parameters)
+    return Agent(config, checkpoint, lambda observations: policy(vector, observations)[0])

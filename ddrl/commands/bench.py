@@ -1,0 +1,30 @@
+"""`ddrl bench NAME`: each benchmark is a module of ddrl.bench with main(argv) -> exit status."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+from ddrl.errors import UsageError
+
+BENCHMARKS = {"roofline": "ddrl.bench.roofline_cli", "train": "ddrl.bench.train", "exchange": "ddrl.bench.exchange"}
+HELP = """usage: ddrl bench {roofline,train,exchange} [OPTIONS]
+
+  roofline   emulation, inference and gradient alone on this machine, and what they allow together
+  train      end to end, achieved / roofline
+  exchange   milliseconds per synchronous step, beside bare MPI and TensorFlow's gRPC
+
+`ddrl bench NAME --help` explains the options; --json - prints one JSON object.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs one benchmark."""
+    if argv and argv[0] in ("-h", "--help"):
+        print(HELP, end="")
+        return 0
+    if not argv:
+        raise UsageError(f"bench: name what to measure, one of {', '.join(BENCHMARKS)}")
+    if argv[0] not in BENCHMARKS:
+        raise UsageError(f"bench {argv[0]}: no such benchmark; use one of {', '.join(BENCHMARKS)}")
+    return int(importlib.import_module(BENCHMARKS[argv[0]]).main(list(argv[1:])) or 0)

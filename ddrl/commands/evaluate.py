@@ -1,0 +1,87 @@
+"""`ddrl evaluate RUN`: greedy games with the newest checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from ddrl import checks, rundir
+from ddrl.resources import usable_cores
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateArguments:
+    """Play games with the newest checkpoint of a run: greedy actions, raw scores."""
+
+    run: tyro.conf.Positional[str]
+    """Directory of the run."""
+    games: int = 50
+    """Games to play."""
+    seed: int = 0
+    """Seed of the games."""
+
+    def __post_init__(self) -> None:
+        checks.at_least(self, 1, "games")
+        checks.at_least(self, 0, "seed")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Plays, prints, and adds one line to RUN/evaluations.jsonl; returns the exit status."""
+    arguments = tyro.cli(EvaluateArguments, args=list(argv), prog="ddrl evaluate")
+    path = Path(arguments.run)
+    rundir.load_config(path)  # a wrong directory is said at once, not after TensorFlow has loaded
+    from ddrl.commands.agent import load_agent
+
+    agent = load_agent(path, batch_sizes=sorted({1, min(8, arguments.games), min(64, arguments.games)}))
+    from ddrl.evaluate import evaluate
+
+    began = time.monotonic()
+    result = evaluate(agent.config.environment, agent.policy, arguments.games, arguments.seed, ahead=usable_cores())
+    record = {
+        "version": agent.checkpoint.version,
+        "agent_steps": agent.checkpoint.agent_steps,
+        "games": arguments.games,
+        "seed": arguments.seed,
+        "mean": result.mean,
+        "maximum": result.maximum,
+        "minimum": min(result.scores),
+        "deviation": standard_deviation(result.scores),
+        "unfinished": result.unfinished,
+        "seconds": round(time.monotonic() - began, 3),
+        "scores": list(result.scores),
+        "protocol": result.stamp,
+    }
+    with (path / rundir.EVALUATIONS).open("a") as file:
+        file.write(json.dumps(record) + "\n")
+    show(agent.config.environment.game, record, Console(highlight=False, soft_wrap=True))
+    return 0
+
+
+def standard_deviation(scores: Sequence[float]) -> float:
+    """Of a sample; 0 for a single score."""
+    if len(scores) < 2:
+        return 0.0
+    mean = sum(scores) / len(scores)
+    return (sum((score - mean) ** 2 for score in scores) / (len(scores) - 1)) ** 0.5
+
+
+def show(game: str, record: dict, console: Console) -> None:
+    """Prints an evaluation."""
+    console.print(
+        f"{game}, version {record['version']:,} ({record['agent_steps']:,} agent steps), {record['games']} games, "
+        f"{record['seconds']:.1f} s"
+    )
+    console.print(
+        f"score: mean {record['mean']:.2f}, maximum {record['maximum']:g}, minimum {record['minimum']:g}, "
+        f"standard deviation {record['deviation']:.2f}"
+    )
+    if record["unfinished"]:
+        console.print(f"{record['unfinished']} games were ended by a step limit; their score until then counts")
+    stamp = ", ".join(f"{name} {value}" for name, value in record["protocol"].items())
+    console.print(f"protocol: {stamp}", markup=False)

@@ -1,0 +1,204 @@
+"""The command line: help at once, flat flags, presets, one line and status 2 for bad input."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import typing
+
+import pytest
+
+from cluster.job import Job
+from ddrl import cli, presets, rundir
+from ddrl.commands import train
+from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
+from ddrl.errors import UsageError
+from ddrl.job import check_world
+from ddrl.presets import Machine
+
+MACHINE = Machine(2, 16 * 10**9)
+HEAVY = ("tensorflow", "mpi4py", "ale_py", "gymnasium", "matplotlib", "cv2")
+
+
+def ddrl(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ddrl.cli", *arguments],
+        capture_output=True, text=True, timeout=60, check=False, env=os.environ | variables,
+    )  # fmt: skip
+
+
+def parse(line: str) -> train.TrainArguments:
+    return train.parse(line.split(), MACHINE)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["train", "--help"], ["evaluate", "--help"], ["play", "--help"]]
+)
+def test_help_imports_nothing_heavy(arguments):
+    program = (
+        "import sys\nfrom ddrl import cli\n"
+        f"try:\n    status = cli.main({arguments!r})\nexcept SystemExit as end:\n    status = end.code\n"
+        f"heavy = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "sys.exit(f'imported {heavy}' if heavy else status)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def help_text(*arguments: str) -> str:
+    """The help of `ddrl train` without frames and line ends. A wide terminal would have two columns."""
+    return " ".join(ddrl("train", *arguments, "--help", COLUMNS="90").stdout.replace("\u2502", " ").split())
+
+
+def test_help_explains_every_option():
+    text = help_text()
+    for group in typing.get_type_hints(TrainConfig).values():
+        for name in typing.get_type_hints(group):
+            assert "--" + name.replace("_", "-") in text
+    assert "Wall-clock budget of this run, in minutes" in text
+    assert "(default: 10.0)" in text
+    assert "--evaluator, --no-evaluator" in text
+
+
+def test_help_shows_the_presets_defaults():
+    assert "the papers' backup workers. (default: 60)" in help_text("--preset", "ba3c-paper")
+    assert "the papers' backup workers. (default: 0)" in help_text()
+
+
+def test_flags_are_flat():
+    config = parse(
+        "ba3c --game pong --workers 4 --parameter-servers=2 --batch-size 16 --adam-epsilon 1e-4 --no-video "
+        "--minutes 2 --target-score 18 --chief dedicated"
+    ).config
+    assert config.environment.game == "pong"
+    assert config.exchange == ExchangeConfig(workers=4, parameter_servers=2, chief="dedicated")
+    assert (config.optimizer.batch_size, config.optimizer.adam_epsilon) == (16, 1e-4)
+    assert (config.run.video, config.run.minutes, config.evaluation.target_score) == (False, 2.0, 18.0)
+
+
+def test_a_preset_is_the_default_and_flags_win():
+    config = parse("ba3c --preset ba3c-paper --game pong --quorum 50").config
+    assert config.exchange.quorum == 50
+    assert config.optimizer.adam_epsilon == presets.ADAM_EPSILON["pong"]
+    assert config.evaluation.target_score == presets.TARGET_SCORES["pong"]
+    assert parse("ba3c --preset smoke").config.environment.game == "ddrl/Catch-v0"
+    assert parse("ba3c --preset smoke --game CartPole-v1").config.environment.game == "CartPole-v1"
+    assert parse("").config == TrainConfig()
+
+
+def test_the_choices_of_preset_are_the_presets():
+    hints = typing.get_type_hints(train.TrainArguments)
+    assert typing.get_args(hints["preset"]) == tuple(presets.PRESETS)
+
+
+def test_resume_starts_from_the_runs_settings(tmp_path):
+    saved = TrainConfig(run=RunConfig(run_dir="elsewhere", minutes=7.0), exchange=ExchangeConfig(workers=3))
+    path, _ = rundir.create_run_dir(saved_in(saved, tmp_path / "run"))
+    arguments = parse(f"--resume {path} --minutes 1 --parameter-servers 2")
+    assert arguments.resume == str(path)
+    assert arguments.config.run == RunConfig(run_dir=str(path), minutes=1.0)
+    assert arguments.config.exchange == ExchangeConfig(workers=3, parameter_servers=2)
+
+
+def saved_in(config: TrainConfig, path) -> TrainConfig:
+    return TrainConfig(run=RunConfig(run_dir=str(path), minutes=config.run.minutes), exchange=config.exchange)
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        ("--game pong", "--game pong: the run to resume has breakout"),
+        ("--network a3c", "--network a3c: the run to resume has nature"),
+        ("--run-dir other", "--run-dir other: a resumed run stays in"),
+        ("--preset smoke", "--preset with --resume"),
+    ],
+)
+def test_what_a_resumed_run_cannot_change(tmp_path, more, message):
+    path, _ = rundir.create_run_dir(saved_in(TrainConfig(), tmp_path / "run"))
+    with pytest.raises(UsageError, match=message):
+        parse(f"--resume {path} {more}")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ("colour", "colour: no such command"),
+        ("train ba3c --quorum 9", "--quorum 9: no step could ever close"),
+        ("train ba3c --learning-rate nan", "--learning-rate nan"),
+        ("train ba3c --adam-epsilon=-1", "--adam-epsilon -1.0"),
+        ("train --resume /nowhere", "/nowhere does not exist, so it is not a run"),
+        ("train --preset other", "--preset other: there is none"),
+        ("train --game", "argument --game: expected one argument"),
+        ("evaluate /nowhere", "/nowhere does not exist, so it is not a run"),
+        ("play /nowhere", "/nowhere does not exist, so it is not a run"),
+        ("bench", "bench: name what to measure"),
+        ("bench colour", "bench colour: no such benchmark"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(arguments, message):
+    done = ddrl(*arguments.split())
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"ddrl: {message}"), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("arguments", ["train ba3c --colour red", "train ppo", "train ba3c --workers many"])
+def test_what_cannot_be_parsed_is_short_and_status_2(arguments):
+    done = ddrl(*arguments.split())
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert 0 < done.stderr.count("\n") < 25
+    assert "Traceback" not in done.stderr
+
+
+def test_an_existing_run_directory_is_left_alone(tmp_path):
+    (tmp_path / "thing").touch()
+    done = ddrl("train", "ba3c", "--game", "CartPole-v1", "--network", "mlp", "--run-dir", str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"ddrl: run directory {tmp_path} exists")
+    assert [file.name for file in tmp_path.iterdir()] == ["thing"]
+
+
+def test_an_unknown_game_is_refused_before_anything_is_made(tmp_path):
+    done = ddrl("train", "ba3c", "--game", "brakeout", "--run-dir", str(tmp_path / "run"))
+    assert done.returncode == 2
+    assert "brakeout" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_job_of_another_size_is_refused_by_rank_0_alone(tmp_path):
+    line = ["train", "ba3c", "--workers", "4", "--run-dir", str(tmp_path / "run")]
+    first = ddrl(*line, OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="3")
+    assert first.returncode == 2
+    assert first.stderr.startswith("ddrl: this openmpi job has 3 ranks and the settings need 6: 4 workers +")
+    second = ddrl(*line, OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="3")
+    assert (second.returncode, second.stderr) == (2, "")
+    assert not (tmp_path / "run").exists()
+
+
+def test_worlds():
+    check_world(TrainConfig(), 4, "MPI")
+    with pytest.raises(UsageError, match="has 5 ranks and the settings need 4"):
+        check_world(TrainConfig(), 5, "MPI")
+
+
+def test_in_a_job_nothing_is_launched(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
+    monkeypatch.setattr("ddrl.job.train_in_job", lambda config, resume, job: seen.append((config, resume, job)) or 0)
+    assert cli.main(["train", "ba3c", "--minutes", "3"]) == 0
+    assert seen == [(TrainConfig(run=RunConfig(minutes=3.0)), None, Job(0, 4, "openmpi"))]
+
+
+def test_control_c_is_130(monkeypatch, capsys):
+    def interrupted(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "dispatch", interrupted)
+    assert cli.main(["train"]) == 130
+    assert capsys.readouterr().err == "ddrl: interrupted\n"

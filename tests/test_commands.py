@@ -1,0 +1,83 @@
+"""`ddrl evaluate`, `ddrl play` and what is made at the end of a run, on a run directory with an untrained network."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from ddrl import checkpoint, cli, finish, presets, rundir
+from ddrl.presets import Machine
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    """A run of the smoke preset with one checkpoint of initial parameters."""
+    from ddrl.envs import make_environment
+    from ddrl.networks import build_network
+
+    config = presets.preset("smoke", None, Machine(2, 16 * 10**9))
+    path = tmp_path_factory.mktemp("runs") / "run"
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=str(path), video=True))
+    path, config = rundir.create_run_dir(config)
+    env = make_environment(config.environment, num_envs=1)
+    network = build_network(config.network, env.observation_shape, env.observation_dtype, env.num_actions)
+    env.close()
+    state = checkpoint.Checkpoint(
+        version=7, step=7, agent_steps=1120, wall_seconds=1.0, parameters=network.initial_parameters(1), slots={},
+        optimizer_count=7, layout=network.parameter_shapes, config=rundir.config_to_dict(config),
+    )  # fmt: skip
+    checkpoint.save(path, state, keep=1)
+    return path
+
+
+def test_evaluate_prints_and_records(run_dir, capsys):
+    assert cli.main(["evaluate", str(run_dir), "--games", "6", "--seed", "3"]) == 0
+    output = capsys.readouterr().out
+    assert "ddrl/Catch-v0, version 7 (1,120 agent steps), 6 games" in output
+    assert "protocol: " in output
+    record = json.loads((run_dir / rundir.EVALUATIONS).read_text().splitlines()[-1])
+    assert (record["version"], record["games"], len(record["scores"])) == (7, 6, 6)
+    assert record["mean"] == pytest.approx(sum(record["scores"]) / 6)
+    assert record["maximum"] == max(record["scores"])
+    assert record["minimum"] == min(record["scores"])
+    assert cli.main(["evaluate", str(run_dir), "--games", "6", "--seed", "3"]) == 0
+    again = json.loads((run_dir / rundir.EVALUATIONS).read_text().splitlines()[-1])
+    assert again["scores"] == record["scores"], "one seed, one result"
+
+
+def test_play_writes_the_video(run_dir, tmp_path, capsys):
+    video = tmp_path / "out.mp4"
+    assert cli.main(["play", str(run_dir), "--video", str(video)]) == 0
+    assert video.stat().st_size > 0
+    assert f"{video}: score" in capsys.readouterr().out
+
+
+def test_play_refuses_another_suffix(run_dir, capsys):
+    assert cli.main(["play", str(run_dir), "--video", "out.avi"]) == 2
+    assert capsys.readouterr().err == "ddrl: --video out.avi: the name must end in .mp4 or .gif\n"
+
+
+def test_a_run_without_checkpoint(tmp_path, capsys):
+    config = presets.preset("smoke", None, Machine(2, 16 * 10**9))
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=str(tmp_path / "run")))
+    path, _ = rundir.create_run_dir(config)
+    assert cli.main(["evaluate", str(path)]) == 2
+    assert "there is no checkpoint" in capsys.readouterr().err
+
+
+def test_finish_makes_curve_and_video(run_dir, capsys):
+    assert finish.main([str(run_dir)]) == 0
+    output = capsys.readouterr().out
+    assert f"learning curve: {run_dir / 'learning_curve.png'}" in output, output
+    assert f"video: {run_dir / 'video.mp4'}" in output, output
+    assert (run_dir / "video.mp4").stat().st_size > 0
+
+
+def test_what_fails_at_the_end_is_a_warning():
+    def fail():
+        raise OSError("disk full")
+
+    assert finish.attempt("video", fail) == "warning: no video: OSError: disk full"
+    assert finish.attempt("video", lambda: "v.mp4") == "video: v.mp4"

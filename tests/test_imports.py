@@ -1,0 +1,123 @@
+"""Imports point downward only: the layers of the package, read from its source."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+HEAVY = {"tensorflow", "mpi4py", "ale_py", "gymnasium", "matplotlib", "cv2", "imageio_ffmpeg"}
+# What a layer may import of this project; every layer may import itself and what all share.
+SHARED = {"ddrl.types", "ddrl.errors", "ddrl.checks"}
+LAYERS = {
+    "ddrl.ops": set(),
+    "ddrl.algorithms": {"ddrl.ops"},
+    "ddrl.exchange": {"ddrl.config", "ddrl.algorithms"},
+    "ddrl.networks": {"ddrl.ops", "ddrl.config"},
+    "ddrl.envs": {"ddrl.config"},
+    "ddrl.sampling": {"ddrl.ops", "ddrl.config", "ddrl.envs", "ddrl.networks", "ddrl.rank_metrics"},
+    "cluster": set(),
+}
+MAY_IMPORT_CLUSTER = ("cluster", "ddrl.roles", "ddrl.cli", "ddrl.commands", "ddrl.launch", "ddrl.job", "ddrl.bench")
+ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.job")
+LIGHT = (
+    "ddrl.cli", "ddrl.commands.train", "ddrl.commands.evaluate", "ddrl.commands.play", "ddrl.commands.bench",
+    "ddrl.config", "ddrl.presets", "ddrl.resources", "ddrl.rundir", "ddrl.launch", "ddrl.outcome", "ddrl.processes",
+    "ddrl.job", "ddrl.errors", "ddrl.types", "ddrl.checks", "ddrl.progress", "ddrl.checkpoint", "ddrl.plots",
+    "ddrl.finish", "ddrl.metrics",
+)  # fmt: skip
+
+
+def module_name(path: Path) -> str:
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return name.removesuffix(".__init__")
+
+
+MODULES = {module_name(path): path for package in ("ddrl", "cluster") for path in (ROOT / package).rglob("*.py")}
+
+
+def imports(module: str, top_level_only: bool = False) -> Iterator[str]:
+    """Full names of what a module imports, those under TYPE_CHECKING left out."""
+    yield from _imports(ast.parse(MODULES[module].read_text()), top_level_only)
+
+
+def _imports(node: ast.AST, top_level_only: bool) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, "imports are absolute"
+            yield from (qualified(child.module or "", alias.name) for alias in child.names)
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+            continue
+        elif not (top_level_only and isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))):
+            yield from _imports(child, top_level_only)
+
+
+def qualified(module: str, name: str) -> str:
+    """`from ddrl import config` imports ddrl.config; `from ddrl.config import X` imports ddrl.config."""
+    return f"{module}.{name}" if f"{module}.{name}" in MODULES or module == "ddrl" else module
+
+
+def within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def top(name: str) -> str:
+    return name.split(".")[0]
+
+
+def test_the_source_was_found():
+    assert {"ddrl.cli", "ddrl.config", "cluster.roles"} <= set(MODULES)
+    assert "cluster.job" in set(imports("ddrl.cli"))
+    assert "ddrl.checks" in set(imports("ddrl.config"))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layers_import_downward(layer):
+    allowed = LAYERS[layer] | (SHARED if layer != "cluster" else set()) | {layer}
+    wrong = [
+        f"{module} imports {name}"
+        for module in MODULES
+        if within(module, layer)
+        for name in imports(module)
+        if top(name) in ("ddrl", "cluster") and not any(within(name, package) for package in allowed)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "layer, heavy", [("cluster", HEAVY | {"numpy", "rich", "tyro"}), ("ddrl.ops", HEAVY - {"tensorflow"})]
+)
+def test_third_parties_of_a_layer(layer, heavy):
+    assert [(m, name) for m in MODULES if within(m, layer) for name in imports(m) if top(name) in heavy] == []
+
+
+def test_the_exchange_needs_no_tensorflow_and_no_rl():
+    wrong = {"tensorflow", "gymnasium", "ale_py"}
+    assert [(m, n) for m in MODULES if within(m, "ddrl.exchange") for n in imports(m) if top(n) in wrong] == []
+
+
+def test_only_roles_and_the_command_line_know_the_cluster():
+    users = {m for m in MODULES for name in imports(m) if top(name) == "cluster"}
+    assert [m for m in users if not any(within(m, allowed) for allowed in MAY_IMPORT_CLUSTER)] == []
+
+
+def test_nothing_below_imports_roles():
+    users = {m for m in MODULES for name in imports(m) if within(name, "ddrl.roles")}
+    assert [m for m in users if not any(within(m, allowed) for allowed in ONLY_ROLES_ABOVE)] == []
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_light_modules_import_nothing_heavy_at_once(module):
+    assert [name for name in imports(module, top_level_only=True) if top(name) in HEAVY] == []
+
+
+def test_nothing_is_pickled_and_no_shell_or_socket_opened():
+    wrong = {"pickle", "cloudpickle", "dill", "shelve", "marshal", "socketserver"}
+    assert [(m, name) for m in MODULES for name in imports(m) if top(name) in wrong] == []
+    phrases = ("socket.socket", "create_connection", "shell=True", "os.system", "os.popen", "allow_pickle=True")
+    assert [(m, p) for m, path in MODULES.items() for p in phrases if p in path.read_text()] == []
