@@ -178,8 +178,9 @@ class ConvolutionalNetwork(Network):
         return PolicyValue(logits, tf.squeeze(value, axis=-1))
 
     def _convolve(self, prepared: dict[str, Any], layer: int, spec: Convolution, x: Any) -> Any:
-        pad = [self._padding(layer)] * 2
-        x = tf.nn.conv2d(x, prepared[f"conv{layer}/kernel"], spec.stride, [[0, 0], pad, pad, [0, 0]])
+        pad = self._padding(layer)  # apart: oneDNN has no gradient for a convolution with explicit padding
+        x = tf.pad(x, [[0, 0], [pad, pad], [pad, pad], [0, 0]]) if pad else x
+        x = tf.nn.conv2d(x, prepared[f"conv{layer}/kernel"], spec.stride, "VALID")
         if self.architecture.convolution_bias:
             x = tf.nn.bias_add(x, prepared[f"conv{layer}/bias"])
         x = tf.nn.relu(x)
