@@ -53,7 +53,8 @@ class GreedyActions:
         """<int32>[b] for observations [b, ...] of the environments `rows` <int>[b]."""
         logits = np.asarray(self._policy(observations), np.float32)
         if logits.shape[:1] != (len(rows),) or not np.isfinite(logits).all():
-            raise UsageError(f"policy gave logits of shape {logits.shape}, or not finite, for {len(rows)} rows")
+            message = f"policy gave logits of shape {logits.shape}, or not finite, for {len(rows)} observations"
+            raise UsageError(message)
         choice = logits.argmax(axis=1).astype(np.int32)
         self._run[rows] = np.where(choice == self._last[rows], self._run[rows] + 1, 1)
         self._last[rows] = choice
@@ -124,7 +125,8 @@ def play_games(
         for group, word in zip(groups, environment_seeds(seed, len(groups))):
             group.env.reset(int(word))
             yield
-        yield from _play(groups, GreedyActions(policy, games, groups[0].env.stamp["repeat_fire_after"]), ahead)
+        greedy = GreedyActions(policy, games, groups[0].env.stamp["repeat_fire_after"])
+        yield from _play(groups, greedy, ahead)
         return _result(groups, seed)
     finally:
         for group in groups:

@@ -69,7 +69,8 @@ class _Game:
         else:
             protocol = find_protocol(config.protocol)
             recorder = _AtariRecorder()
-            self._env, self._draw, self.fps = make_atari(rom, protocol, 1, recorder.on_frame), recorder.take, ATARI_FPS
+            self._env = make_atari(rom, protocol, 1, recorder.on_frame)
+            self._draw, self.fps = recorder.take, ATARI_FPS
             repeat_fire_after = protocol.repeat_fire_after
         self._greedy = GreedyActions(policy, 1, repeat_fire_after)
         self._env.reset(seed)
@@ -118,7 +119,7 @@ def _other_game(game: str) -> tuple[object, Callable[[], list[np.ndarray]], int]
     plain = make_gymnasium(game, 1)
     plain.close()
     if "rgb_array" not in plain.render_modes:
-        raise UsageError(f"{game} cannot draw pictures (it has no render mode rgb_array); no video can be made")
+        raise UsageError(f"{game} cannot draw pictures (no render mode rgb_array), so there is no video of it")
     env = make_gymnasium(game, 1, render_mode="rgb_array")
 
     def draw() -> list[np.ndarray]:
@@ -165,4 +166,5 @@ def _write_gif(path: Path, pictures: Iterator[np.ndarray], fps: int) -> None:
     every = max(1, round(fps / GIF_FPS_LIMIT))
     images = (Image.fromarray(_enlarged(p)).quantize(64) for i, p in enumerate(pictures) if i % every == 0)
     # A GIF counts in hundredths of a second.
-    next(images).save(path, save_all=True, append_images=images, duration=round(100 * every / fps) * 10, loop=0)
+    milliseconds = round(100 * every / fps) * 10
+    next(images).save(path, save_all=True, append_images=images, duration=milliseconds, loop=0)

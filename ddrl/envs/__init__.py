@@ -9,7 +9,8 @@ from ddrl.envs.protocols import PROTOCOLS, Protocol, find_protocol
 from ddrl.errors import UsageError
 
 __all__ = [
-    "PROTOCOLS", "Protocol", "Step", "VectorEnvironment", "environment_seeds", "find_protocol", "make_environment",
+    "PROTOCOLS", "Protocol", "Step", "VectorEnvironment",
+    "environment_seeds", "find_protocol", "make_environment",
 ]
 
 

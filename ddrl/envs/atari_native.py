@@ -18,16 +18,21 @@ class NativeAtari:
     """One ROM under one protocol; recv gives the `batch_size` environments that are ready first.
 
     Where `batch_size < num_envs` the order of the rows depends on thread timing, while each environment's
-    own trajectory depends on its seed and its actions only. Its state cannot be saved. The observation
-    where a game is truncated shows the step's third frame over the previous observation, because the
-    emulator loop leaves before it captures the last frame; where a game terminates it is not meaningful.
+    own trajectory depends on its seed and its actions only. With one thread the environments take strict
+    turns; with more, one of them now and then waits for tens of recvs. Its state cannot be saved.
+
+    The observation where a game is truncated shows the step's third frame over the previous observation,
+    because the emulator loop leaves before it captures the last frame; where a game terminates it is not
+    meaningful.
     """
 
     can_save_state = False
 
-    def __init__(self, rom: str, protocol: Protocol, num_envs: int, *, batch_size: int = 0, threads: int = 1) -> None:
+    def __init__(
+        self, rom: str, protocol: Protocol, num_envs: int, *, batch_size: int = 0, threads: int = 1
+    ) -> None:
         if not protocol.native:
-            raise UsageError(f"protocol {protocol.name!r} has a random skip or a crop; use the Gymnasium path")
+            raise UsageError(f"protocol {protocol.name!r} has a random skip or a crop; use make_atari")
         self.num_envs, self.batch_size = num_envs, batch_size or num_envs
         self.observation_shape, self.observation_dtype = protocol.observation_shape, np.dtype(np.uint8)
         self._rom, self._protocol, self._threads = rom, protocol, threads
@@ -37,7 +42,8 @@ class NativeAtari:
         self._first: tuple | None = None  # what the library's reset received, for the first recv
         self._due = "reset"
         self.stamp = {
-            **protocol.stamp(), "game": rom, "backend": "native", "ale_py": importlib.metadata.version("ale-py"),
+            **protocol.stamp(), "game": rom, "backend": "native",
+            "ale_py": importlib.metadata.version("ale-py"),
         }
 
     def _make(self) -> AtariVectorEnv:
@@ -86,7 +92,8 @@ class NativeAtari:
             raise RuntimeError(f"send called where {self._due} is due")
         actions = np.ascontiguousarray(actions, np.int32)
         if actions.shape != (self.batch_size,) or actions.min() < 0 or actions.max() >= self.num_actions:
-            raise ValueError(f"expected {self.batch_size} actions in 0..{self.num_actions - 1}, got {actions}")
+            limit = self.num_actions - 1
+            raise ValueError(f"expected {self.batch_size} actions in 0..{limit}, got {actions}")
         self._envs.send(actions)
         self._due = "recv"
 
@@ -96,11 +103,11 @@ class NativeAtari:
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Raises UsageError: the native emulator's state cannot be saved."""
-        raise UsageError("the native Atari environment cannot save its state; reset it at checkpoints instead")
+        raise UsageError("the native Atari environment cannot save its state; reset at checkpoints instead")
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Raises UsageError, as get_state."""
-        raise UsageError("the native Atari environment cannot restore a state; reset it at checkpoints instead")
+        raise UsageError("the native Atari environment cannot restore a state; reset at checkpoints")
 
     def close(self) -> None:
         """Stop the emulator threads and free the memory."""

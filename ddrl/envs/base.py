@@ -123,7 +123,8 @@ class EpisodeTracker:
         self._steps[env_id] = np.where(valid, self._steps[env_id] + 1, 0)
         over = terminated | truncated
         self._resetting[env_id] = over
-        self._finished += [EpisodeEnd(float(self._score[i]), int(self._steps[i]), int(i)) for i in env_id[over]]
+        for i in env_id[over].tolist():
+            self._finished.append(EpisodeEnd(float(self._score[i]), int(self._steps[i]), i))
         return Step(env_id, observation, reward, terminated, truncated, valid, life_lost)
 
     def pop_episodes(self) -> list[EpisodeEnd]:

@@ -29,11 +29,11 @@ class GymnasiumEnvironment:
     """
 
     def __init__(self, envs: SyncVectorEnv, stamp: dict) -> None:
-        space, actions = envs.single_observation_space, envs.single_action_space
+        game, space, actions = stamp["game"], envs.single_observation_space, envs.single_action_space
         if not isinstance(actions, gymnasium.spaces.Discrete):
-            raise UsageError(f"{stamp['game']} has the action space {actions}; only Discrete is supported yet")
+            raise UsageError(f"{game} has the action space {actions}; only Discrete is supported yet")
         if not isinstance(space, gymnasium.spaces.Box):
-            raise UsageError(f"{stamp['game']} has the observation space {space}; only Box is supported")
+            raise UsageError(f"{game} has the observation space {space}; only Box is supported")
         self._envs, self.stamp = envs, stamp
         self.num_envs = self.batch_size = envs.num_envs
         self.observation_shape = tuple(space.shape)
@@ -62,7 +62,8 @@ class GymnasiumEnvironment:
             observation, info = self._envs.reset(seed=seeds)
             reward, terminated, truncated = np.zeros((3, self.num_envs))
         else:
-            observation, reward, terminated, truncated, info = self._envs.step(self._actions + self._first_action)
+            actions = self._actions + self._first_action
+            observation, reward, terminated, truncated, info = self._envs.step(actions)
         self._due = "send"
         observation = np.asarray(observation, self.observation_dtype)
         ids = np.arange(self.num_envs)
@@ -95,8 +96,9 @@ class GymnasiumEnvironment:
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Inverse of get_state. Raises UsageError when it was saved with another number of environments."""
         self._check_can_save()
-        if len(state["actions"]) != self.num_envs:
-            raise UsageError(f"saved state has {len(state['actions'])} environments, this run {self.num_envs}")
+        saved = len(state["actions"])
+        if saved != self.num_envs:
+            raise UsageError(f"saved state has {saved} environments, this run {self.num_envs}; use the same number")
         self._tracker.set_state(_under("tracker/", state))
         for i, keeper in enumerate(self._keepers):
             keeper.set_state(_under(f"{i}/", state))
@@ -148,7 +150,8 @@ def make_gymnasium(game: str, num_envs: int, render_mode: str | None = None) -> 
         raise unknown_game(game) from error
     except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
         reason = str(error).splitlines()[0]
-        raise UsageError(f"cannot make the game {game!r}: {reason}; `python -m ddrl.envs` lists games") from error
+        message = f"cannot make the game {game!r}: {reason}; `python -m ddrl.envs` lists games"
+        raise UsageError(message) from error
     stamp = {
         "protocol": "gymnasium", "game": game, "max_agent_steps": spec.max_episode_steps or 0,
         "repeat_fire_after": 0, "backend": "gymnasium", **_versions(),

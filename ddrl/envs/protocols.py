@@ -50,7 +50,8 @@ class Protocol:
     @property
     def max_frames(self) -> int:
         """The cap in frames: no game is longer. With a fixed skip it is the same cap as in agent steps."""
-        return self.max_agent_steps * (self.frame_skip if isinstance(self.frame_skip, int) else self.frame_skip[1])
+        skip = self.frame_skip if isinstance(self.frame_skip, int) else self.frame_skip[1]
+        return self.max_agent_steps * skip
 
     @property
     def native(self) -> bool:

@@ -42,7 +42,7 @@ class CartPoleState:
         return {
             "started": np.array(pole.state is not None),
             "state": np.zeros(4) if pole.state is None else np.array(pole.state, np.float64),
-            "steps": np.array([-1 if beyond is None else beyond, -1 if elapsed is None else elapsed], np.int64),
+            "steps": np.array([-1 if n is None else n for n in (beyond, elapsed)], np.int64),
             "generator": generator_state(pole.np_random),
         }
 

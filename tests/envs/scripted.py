@@ -1,0 +1,41 @@
+"""A Gymnasium environment whose every reward, life and episode end is written down beforehand."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+
+# (reward, lives after it, terminated, truncated), one list per episode; the episodes repeat.
+EPISODES = (
+    ((1.0, 3, False, False), (5.0, 2, False, False), (-2.0, 0, True, False)),
+    ((0.5, 3, False, False), (0.25, 2, False, True)),
+    ((7.0, 3, True, False),),
+)
+LIVES_AT_START = 3
+
+
+class Scripted(gymnasium.Env):
+    """Observation: [episode, step, last action]; the script goes on over resets."""
+
+    metadata = {"render_modes": []}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.observation_space = gymnasium.spaces.Box(-1.0, 1000.0, (3,), np.float64)
+        self.action_space = gymnasium.spaces.Discrete(4, start=10)
+        self._episode, self._step = -1, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._episode, self._step = (0 if seed is not None else self._episode + 1), 0
+        return np.array([self._episode, 0.0, -1.0]), {"lives": LIVES_AT_START}
+
+    def step(self, action):
+        assert 10 <= action < 14
+        reward, lives, terminated, truncated = EPISODES[self._episode % len(EPISODES)][self._step]
+        self._step += 1
+        observation = np.array([self._episode, float(self._step), float(action)])
+        return observation, reward, terminated, truncated, {"lives": lives}
+
+
+if "ddrl-test/Scripted-v0" not in gymnasium.registry:
+    gymnasium.register("ddrl-test/Scripted-v0", entry_point=Scripted)

@@ -1,0 +1,63 @@
+"""Spellings of games, and what a wrong one gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddrl.config import EnvironmentConfig
+from ddrl.envs import make_environment
+from ddrl.envs.games import atari_games, atari_rom, gymnasium_games
+from ddrl.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("spelling", "rom"),
+    [
+        ("breakout", "breakout"), ("Breakout", "breakout"), ("ALE/Breakout-v5", "breakout"),
+        ("BreakoutNoFrameskip-v4", "breakout"), ("SpaceInvaders", "space_invaders"),
+        ("space_invaders", "space_invaders"), ("SpaceInvaders-v0", "space_invaders"),
+        ("MsPacman", "ms_pacman"),
+        ("CartPole-v1", None), ("Blackjack-v1", None), ("ddrl/Catch-v0", None), ("brakout", None), ("", None),
+        ("combat", None),
+    ],
+)
+def test_spellings(spelling, rom):
+    assert atari_rom(spelling) == rom
+
+
+def test_lists():
+    assert {"breakout", "pong", "seaquest"} <= set(atari_games()) and "combat" not in atari_games()
+    assert {"ddrl/Catch-v0", "CartPole-v1"} <= set(gymnasium_games())
+    assert not [name for name in gymnasium_games() if "Breakout" in name]
+
+
+@pytest.mark.parametrize(
+    ("game", "message"),
+    [
+        ("brakout", "unknown game 'brakout'; did you mean breakout.*python -m ddrl.envs"),
+        ("CartPole-v9", "unknown game 'CartPole-v9'; did you mean CartPole-v1"),
+        ("ddrl/Cach-v0", "did you mean ddrl/Catch-v0"),
+        ("nowhere/Nothing-v0", "unknown game"),
+        ("a b", "cannot make the game 'a b'"),
+        ("Pendulum-v1", "Pendulum-v1 has the action space Box.*only Discrete"),
+        ("FrozenLake-v1", "observation space Discrete"),
+    ],
+)
+def test_wrong_games(game, message):
+    with pytest.raises(UsageError, match=message) as error:
+        make_environment(EnvironmentConfig(game=game), 1)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "options", "message"),
+    [
+        (0, {}, "num_envs is 0"),
+        (2, {"batch_size": 3}, "predict batch 3 is not in 0..2"),
+        (2, {"batch_size": -1}, "predict batch -1"),
+        (2, {"threads": 0}, "simulator threads 0"),
+    ],
+)
+def test_impossible_numbers(num_envs, options, message):
+    with pytest.raises(UsageError, match=message):
+        make_environment(EnvironmentConfig(game="ddrl/Catch-v0"), num_envs, **options)

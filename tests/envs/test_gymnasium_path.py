@@ -1,0 +1,220 @@
+"""Masks, scores, seeds and saved states on the Gymnasium path."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import tests.envs.scripted  # noqa: F401  (registers)
+from ddrl.config import EnvironmentConfig
+from ddrl.envs import make_environment
+from ddrl.envs.gymnasium_path import make_atari
+from ddrl.envs.protocols import BA3C, STOOKE
+from ddrl.envs.saved_state import generator_state, set_generator_state
+from ddrl.errors import UsageError
+from ddrl.types import EpisodeEnd
+from tests.envs.driving import assert_same, drive
+
+
+def make(game: str, num_envs: int = 2, **options):
+    return make_environment(EnvironmentConfig(game=game), num_envs, **options)
+
+
+def test_scripted_masks_whole_value():
+    env = make("ddrl-test/Scripted-v0")
+    env.reset(0)
+    steps = drive(env, 10)
+    #          reset  1  2  end reset  1  cut reset end reset
+    expected = {
+        "valid": [0, 1, 1, 1, 0, 1, 1, 0, 1, 0],
+        "terminated": [0, 0, 0, 1, 0, 0, 0, 0, 1, 0],
+        "truncated": [0, 0, 0, 0, 0, 0, 1, 0, 0, 0],
+        "life_lost": [0, 0, 1, 0, 0, 0, 1, 0, 0, 0],
+        "reward": [0, 1, 5, -2, 0, 0.5, 0.25, 0, 7, 0],
+    }
+    for name, column in expected.items():
+        values = np.array([getattr(step, name) for step in steps])
+        assert values.tolist() == np.repeat(np.array(column, values.dtype)[:, None], 2, axis=1).tolist(), name
+    assert env.pop_episodes() == [
+        EpisodeEnd(score, length, i) for score, length in ((4.0, 3), (0.75, 2), (7.0, 1)) for i in range(2)
+    ]
+    assert env.pop_episodes() == []
+
+
+def test_scripted_observations_and_actions():
+    env = make("ddrl-test/Scripted-v0", 1)
+    assert (env.observation_shape, env.observation_dtype, env.num_actions) == ((3,), np.float32, 4)
+    env.reset(0)
+    env.recv()
+    env.send(np.array([2], np.int32))
+    step = env.recv()
+    assert step.observation.dtype == np.float32 and step.observation.tolist() == [[0.0, 1.0, 12.0]]
+
+
+def test_rows_stay_as_received():
+    env = make("ddrl/Catch-v0", 3)
+    env.reset(1)
+    kept = [(step, [field.copy() for field in step]) for step in drive(env, 1)]
+    for step in drive(env, 25):
+        kept.append((step, [field.copy() for field in step]))
+    for step, copies in kept:
+        assert all(np.array_equal(field, copy) for field, copy in zip(step, copies))
+
+
+@pytest.mark.parametrize("game", ["ddrl/Catch-v0", "breakout"])
+def test_strictly_recv_then_send(game):
+    env = make(game, 1)
+    with pytest.raises(RuntimeError, match="reset is due"):
+        env.recv()
+    env.reset(0)
+    with pytest.raises(RuntimeError, match="recv is due"):
+        env.send(np.zeros(1, np.int32))
+    env.recv()
+    with pytest.raises(RuntimeError, match="send is due"):
+        env.recv()
+    for wrong in ([-1], [env.num_actions], [0, 0]):
+        with pytest.raises(ValueError, match="expected 1 actions"):
+            env.send(np.array(wrong, np.int32))
+    env.send(np.zeros(1, np.int32))
+
+
+def test_seeds_reproduce_and_differ():
+    def run(seed):
+        env = make("ddrl/Catch-v0", 8)
+        env.reset(seed)
+        return drive(env, 40)
+
+    assert_same(run(5), run(5))
+    first = run(5)[0].observation
+    assert not np.array_equal(first, run(6)[0].observation)
+    assert len({row.tobytes() for row in first}) > 1  # environments have seeds of their own
+
+
+def test_negative_seed():
+    with pytest.raises(UsageError, match="seed -1 is negative"):
+        make("ddrl/Catch-v0").reset(-1)
+
+
+def test_catch_is_catch():
+    env = make("ddrl/Catch-v0", 16)
+    assert (env.observation_shape, env.observation_dtype, env.num_actions) == ((1, 10, 5), np.uint8, 3)
+    env.reset(0)
+    for _ in range(10 * 20):
+        step = env.recv()
+        assert set(np.unique(step.observation)) == {0, 255}
+        # The lowest lit pixel is the paddle's; the ball is above it.
+        ball = step.observation[:, 0, :9].any(axis=1).argmax(axis=1)
+        paddle = step.observation[:, 0, 9].argmax(axis=1)
+        env.send((np.sign(ball - paddle) + 1).astype(np.int32))
+    episodes = env.pop_episodes()
+    assert len(episodes) == 16 * 20 and {(e.score, e.agent_steps) for e in episodes} == {(1.0, 9)}
+
+
+@pytest.mark.parametrize("game", ["ddrl/Catch-v0", "CartPole-v1"])
+@pytest.mark.parametrize("before", [0, 1, 9, 10, 57])
+def test_saved_state_goes_on_to_the_bit(game, before):
+    env = make(game, 3)
+    env.reset(11)
+    taken = np.zeros(3, np.int64)
+    drive(env, before, taken)
+    state = {name: np.array(value) for name, value in env.get_state().items()}
+    assert all(value.dtype != object for value in state.values())
+    taken_then, rest = taken.copy(), drive(env, 60, taken)
+    ends = env.pop_episodes()
+
+    fresh = make(game, 3)
+    fresh.reset(99)
+    drive(fresh, 4)
+    fresh.set_state(state)
+    assert_same(rest, drive(fresh, 60, taken_then))
+    assert fresh.pop_episodes() == ends
+
+
+def test_saved_between_recv_and_send():
+    env, other = make("ddrl/Catch-v0"), make("ddrl/Catch-v0")
+    env.reset(3)
+    env.recv()
+    other.set_state(env.get_state())
+    for one in (env, other):
+        one.send(np.array([0, 2], np.int32))
+    assert_same([env.recv()], [other.recv()])
+
+
+def test_what_cannot_be_saved_says_so():
+    env = make("ddrl-test/Scripted-v0")
+    assert not env.can_save_state
+    with pytest.raises(UsageError, match="Scripted-v0 cannot save its state"):
+        env.get_state()
+    with pytest.raises(UsageError, match="saved state has 3 environments, this run 2"):
+        make("ddrl/Catch-v0", 2).set_state(make("ddrl/Catch-v0", 3).get_state())
+
+
+def test_generator_state_round_trip():
+    generator = np.random.default_rng(5)
+    generator.integers(5, dtype=np.int32)  # leaves half a word behind
+    words = generator_state(generator)
+    assert words.dtype == np.uint64 and words[4] == 1
+    other = np.random.default_rng(6)
+    set_generator_state(other, words)
+    draws = [g.integers(1000, size=20, dtype=np.int32).tolist() for g in (generator, other)]
+    assert draws[0] == draws[1]
+
+
+def test_stamp_of_the_gymnasium_path():
+    env = make_atari("breakout", STOOKE, 1)
+    assert env.stamp["backend"] == "gymnasium" and env.stamp["protocol"] == "stooke"
+    assert {"gymnasium", "ale_py"} <= set(env.stamp)
+    assert make("CartPole-v1").stamp["max_agent_steps"] == 500
+
+
+def test_random_skip_is_two_to_four_and_seeded():
+    def run(seed):
+        frames = []
+        protocol = dataclasses.replace(BA3C, max_agent_steps=150)
+        env = make_atari("breakout", protocol, 1, on_frame=lambda ale: frames.append(1))
+        env.reset(seed)
+        counts, rows = [], []
+        for step in range(150):
+            row = env.recv()
+            rows.append(row)
+            counts.append(len(frames))
+            env.send(np.array([step % 4], np.int32))
+        return np.diff(counts), rows
+
+    skips, rows = run(3)
+    assert set(skips) == {2, 3, 4}
+    assert abs(skips.mean() - 3) < 0.3
+    again, same_rows = run(3)
+    assert skips.tolist() == again.tolist()
+    assert_same(rows, same_rows)
+    assert skips.tolist() != run(4)[0].tolist()
+
+
+def test_gymnasium_cap_counts_agent_steps():
+    env = make_atari("breakout", dataclasses.replace(BA3C, max_agent_steps=12), 1)
+    env.reset(0)
+    steps = drive(env, 16)
+    assert [int(step.truncated[0]) for step in steps] == [0] * 12 + [1] + [0] * 3
+    assert [int(step.valid[0]) for step in steps] == [0] + [1] * 12 + [0] + [1] * 2
+    assert [e.agent_steps for e in env.pop_episodes()] == [12]
+
+
+def test_crop_and_halving():
+    env = make_atari("breakout", dataclasses.replace(STOOKE, noop_max=0), 1)
+    env.reset(0)
+    observation = env.recv().observation[0]
+    screen = env._envs.envs[0].unwrapped.ale.getScreenGrayscale()[:208].astype(np.float64)
+    halved = screen.reshape(104, 2, 80, 2).mean(axis=(1, 3))
+    assert np.abs(observation[3] - halved).max() <= 0.5
+    assert not observation[:3].any()
+
+
+def test_color_is_frame_major():
+    env = make_atari("breakout", dataclasses.replace(BA3C, height=210, width=160), 1)
+    env.reset(0)
+    steps = drive(env, 3)
+    screen = env._envs.envs[0].unwrapped.ale.getScreenRGB()
+    assert np.array_equal(steps[-1].observation[0, 9:], np.moveaxis(screen, 2, 0))
+    assert np.array_equal(steps[-1].observation[0, 6:9], steps[-2].observation[0, 9:])

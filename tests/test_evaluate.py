@@ -1,0 +1,165 @@
+"""Evaluation: whole first games, greedy actions, the forced FIRE."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+
+import ddrl.evaluate
+import tests.envs.scripted  # noqa: F401  (registers)
+from ddrl.config import EnvironmentConfig
+from ddrl.errors import UsageError
+from ddrl.evaluate import GreedyActions, evaluate, play_games
+
+SCRIPTED = EnvironmentConfig(game="ddrl-test/Scripted-v0")
+CATCH = EnvironmentConfig(game="ddrl/Catch-v0")
+
+
+class RandomLength(gymnasium.Env):
+    """The first game takes 1 to 30 steps and scores its length; every later one takes 1 and scores 1,000."""
+
+    metadata = {"render_modes": []}
+
+    def __init__(self, render_mode=None):
+        self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(2)
+        self._games = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._games += 1
+        self._left = int(self.np_random.integers(1, 31)) if self._games == 1 else 1
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self._left -= 1
+        reward = 1.0 if self._games == 1 else 1000.0
+        return np.zeros(1, np.float32), reward, self._left == 0, False, {}
+
+
+class Endless(RandomLength):
+    """Never over."""
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+for _name, _entry in (("ddrl-test/RandomLength-v0", RandomLength), ("ddrl-test/Endless-v0", Endless)):
+    if _name not in gymnasium.registry:
+        gymnasium.register(_name, entry_point=_entry)
+
+
+def constant(action: int, actions: int):
+    return lambda observations: np.tile(np.eye(actions)[action], (len(observations), 1))
+
+
+def catcher(observations: np.ndarray) -> np.ndarray:
+    ball = observations[:, 0, :9].any(axis=1).argmax(axis=1)
+    paddle = observations[:, 0, 9].argmax(axis=1)
+    return np.eye(3)[np.sign(ball - paddle) + 1]
+
+
+def test_scripted_first_game_only():
+    result = evaluate(SCRIPTED, constant(0, 4), games=3, seed=0, group_size=3)
+    assert result.scores == (4.0,) * 3 and result.agent_steps == (3,) * 3
+    assert (result.mean, result.maximum, result.unfinished) == (4.0, 4.0, 0)
+    assert result.stamp["game"] == "ddrl-test/Scripted-v0" and result.stamp["games"] == 3
+
+
+@pytest.mark.parametrize("group_size", [1, 4, 10])
+def test_short_games_are_not_counted_twice(group_size):
+    config = EnvironmentConfig(game="ddrl-test/RandomLength-v0")
+    result = evaluate(config, constant(0, 2), games=10, seed=1, group_size=group_size)
+    assert result.scores == tuple(float(steps) for steps in result.agent_steps)
+    assert len(set(result.scores)) > 3 and max(result.scores) <= 30 and len(result.scores) == 10
+
+
+@pytest.mark.parametrize("group_size", [1, 3])
+def test_groups_that_step_at_once_change_nothing(group_size):
+    config = EnvironmentConfig(game="ddrl-test/RandomLength-v0")
+    one, three = (evaluate(config, constant(0, 2), 8, 2, group_size=group_size, ahead=n) for n in (1, 3))
+    assert one == three
+    assert evaluate(config, constant(0, 2), 8, 3).scores != one.scores
+
+
+def test_greedy_player_wins_catch_and_a_bad_one_does_not():
+    assert evaluate(CATCH, catcher, games=20, seed=4).mean == 1.0
+    assert evaluate(CATCH, lambda o: -catcher(o), games=20, seed=4).mean < 0.0
+
+
+def test_policy_sees_live_rows_only():
+    sizes = []
+
+    def policy(observations):
+        sizes.append(len(observations))
+        return np.zeros((len(observations), 2))
+
+    config = EnvironmentConfig(game="ddrl-test/RandomLength-v0")
+    result = evaluate(config, policy, games=6, seed=1, group_size=2)
+    lengths = np.array(result.agent_steps)
+    assert sizes == [int((lengths > k).sum()) for k in range(lengths.max())]
+
+
+def test_yields_at_every_step_of_a_group():
+    player = play_games(CATCH, catcher, 4, 0, group_size=2)
+    yields = sum(1 for _ in player)
+    assert yields >= 2 * 10  # two groups, nine steps and a reset each
+
+
+def test_closing_in_the_middle_closes_the_environments(monkeypatch):
+    closed = []
+    make = ddrl.evaluate.make_environment
+
+    def spy(*arguments, **options):
+        env = make(*arguments, **options)
+        close = env.close
+        env.close = lambda: (closed.append(1), close())
+        return env
+
+    monkeypatch.setattr(ddrl.evaluate, "make_environment", spy)
+    player = play_games(CATCH, catcher, 6, 0, group_size=2)
+    for _ in range(8):
+        next(player)
+    player.close()
+    assert len(closed) == 3
+
+
+def test_endless_game_is_cut_and_counted(monkeypatch):
+    monkeypatch.setattr(ddrl.evaluate, "UNLIMITED_GAME_STEPS", 25)
+    result = evaluate(EnvironmentConfig(game="ddrl-test/Endless-v0"), constant(0, 2), 2, 0)
+    assert result.scores == (25.0, 25.0) and result.agent_steps == (25, 25) and result.unfinished == 2
+
+
+def test_repeat_rule_counts_choices_and_lets_go():
+    choice = [0]
+    greedy = GreedyActions(lambda o: np.tile(np.eye(4)[choice[0]], (len(o), 1)), 3, repeat_fire_after=3)
+    rows = np.array([0, 2])
+    sent = []
+    for action in (2, 2, 2, 2, 3, 2, 2, 2):
+        choice[0] = action
+        sent.append(greedy(np.zeros((2, 1)), rows).tolist())
+    assert sent == [[a, a] for a in (2, 2, 1, 1, 3, 2, 2, 1)]
+    assert greedy(np.zeros((1, 1)), np.array([1])).tolist() == [2]  # a row of its own count
+    assert greedy(np.zeros((3, 1)), np.array([0, 1, 2])).tolist() == [1, 2, 1]
+
+
+def test_repeat_rule_off():
+    greedy = GreedyActions(constant(2, 4), 1, repeat_fire_after=0)
+    assert [greedy(np.zeros((1, 1)), np.zeros(1, np.int64))[0] for _ in range(50)] == [2] * 50
+
+
+def test_repeat_rule_ends_a_breakout_game():
+    # A player that only moves right never serves a new ball: without the rule it meets the cap.
+    result = evaluate(EnvironmentConfig(protocol="nature"), constant(2, 4), games=1, seed=0)
+    assert result.unfinished == 0 and result.agent_steps[0] < 1000
+    assert result.stamp["repeat_fire_after"] == 30 and result.stamp["backend"] == "native"
+
+
+def test_bad_input():
+    with pytest.raises(UsageError, match="evaluation of 0 games"):
+        evaluate(CATCH, catcher, 0, 0)
+    with pytest.raises(UsageError, match="not finite"):
+        evaluate(CATCH, lambda o: np.full((len(o), 3), np.nan), 1, 0)
+    with pytest.raises(UsageError, match="logits of shape"):
+        evaluate(CATCH, lambda o: np.zeros((len(o) + 1, 3)), 1, 0)

@@ -1,0 +1,91 @@
+"""Videos, read back from the file."""
+
+from __future__ import annotations
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+from PIL import Image
+
+import tests.envs.scripted  # noqa: F401  (registers)
+from ddrl.config import EnvironmentConfig
+from ddrl.errors import UsageError
+from ddrl.video import record_game
+from tests.test_evaluate import catcher, constant
+
+CATCH = EnvironmentConfig(game="ddrl/Catch-v0")
+
+
+def read_mp4(path):
+    frames = imageio_ffmpeg.read_frames(str(path))
+    about = next(frames)
+    width, height = about["size"]
+    return about, [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in frames]
+
+
+def test_mp4_of_breakout(tmp_path):
+    path = tmp_path / "play.mp4"
+    score = record_game(EnvironmentConfig(), constant(3, 4), path, seed=1, max_agent_steps=40)
+    about, frames = read_mp4(path)
+    assert about["size"] == (320, 210) and about["fps"] == 30.0
+    assert about["codec"] == "h264" and about["pix_fmt"].startswith("yuv420p")
+    assert len(frames) == 40 * 4 // 2  # one picture for two emulator frames
+    assert score == int(score)
+    picture = frames[-1].astype(int)
+    assert (np.ptp(picture[57:93, 40:280].mean(axis=(1)), axis=1) > 50).any()  # colored bricks
+    assert picture[100:150, 40:280].mean() < 20  # black field under them
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_the_video_plays_the_evaluated_protocol(tmp_path):
+    # A player that only moves right never serves: without the forced FIRE the game would go on.
+    score = record_game(EnvironmentConfig(), constant(2, 4), tmp_path / "play.mp4", seed=0, max_agent_steps=1500)
+    assert 0.0 <= score < 20.0
+    assert len(read_mp4(tmp_path / "play.mp4")[1]) < 2 * 1000
+
+
+def test_catch_mp4_and_gif(tmp_path):
+    assert record_game(CATCH, catcher, tmp_path / "catch.mp4", seed=3) == 1.0
+    about, frames = read_mp4(tmp_path / "catch.mp4")
+    assert about["size"] == (320, 640) and about["fps"] == 10.0 and len(frames) == 10
+    assert record_game(CATCH, catcher, tmp_path / "catch.gif", seed=3) == 1.0
+    gif = Image.open(tmp_path / "catch.gif")
+    assert gif.size == (320, 640) and gif.n_frames == 10 and gif.info["duration"] == 100
+    for k in (0, 9):
+        gif.seek(k)
+        drawn = np.array(gif.convert("RGB"), int)
+        assert np.abs(drawn - frames[k]).mean() < 5
+
+
+def test_gif_of_an_atari_game_has_every_second_picture(tmp_path):
+    path = tmp_path / "pong.gif"
+    record_game(EnvironmentConfig(game="pong"), constant(3, 6), path, seed=1, max_agent_steps=60)
+    gif = Image.open(path)
+    assert gif.size == (320, 210) and 20 <= gif.n_frames <= 60  # equal pictures are merged
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "message"),
+    [
+        (CATCH, "play.avi", "'play.avi'; the name must end in .mp4 or .gif"),
+        (CATCH, "nowhere/play.mp4", "no folder"),
+        (EnvironmentConfig(game="ddrl-test/Scripted-v0"), "play.mp4", "cannot draw pictures"),
+        (EnvironmentConfig(game="brakout"), "play.mp4", "unknown game"),
+    ],
+)
+def test_bad_input(tmp_path, config, name, message):
+    with pytest.raises(UsageError, match=message):
+        record_game(config, constant(0, 4), tmp_path / name, seed=0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failing_policy_keeps_the_old_video(tmp_path):
+    path = tmp_path / "play.mp4"
+    path.write_bytes(b"old")
+
+    def policy(observations):
+        raise FloatingPointError("bad weights")
+
+    with pytest.raises(FloatingPointError):
+        record_game(CATCH, policy, path, seed=0)
+    assert path.read_bytes() == b"old" and sorted(tmp_path.iterdir()) == [path]
