@@ -17,9 +17,9 @@ from ddrl.errors import UsageError
 LOG_LINES = 15
 LOG_BYTES = 64 * 1024
 TITLES = {
-    "finished": "finished: the budget is used up",
-    "target": "finished: the target score is reached",
-    "stopped": "stopped as asked",
+    "finished": ("finished", "the budget is used up"),
+    "target": ("finished", "the target score is reached"),
+    "stopped": ("stopped", "as asked"),
 }
 RULE = re.compile(r"-{20,}$")  # mpirun frames its messages with two of these
 FAREWELL = re.compile(r"(prterun|mpirun) (noticed|detected) that")
@@ -39,7 +39,9 @@ def report(path: Path, log_start: int, overdue: str, console: Console) -> int:
     if status not in TITLES:
         _print_failure(path, log_start, message or overdue, console)
         return 1
-    console.print(TITLES[status] + (f" ({message})" if message else ""), highlight=False, markup=False)
+    title, reason = TITLES[status]
+    line = message if message.startswith(title) else f"{title}: {message or reason}"
+    console.print(line, highlight=False, markup=False)
     if overdue:
         console.print(f"warning: {overdue}", highlight=False)
     return 0

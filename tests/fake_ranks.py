@@ -47,8 +47,8 @@ def finish(behaviour: str, run_dir: Path) -> None:
     """What the chief leaves."""
     results = {
         "normal": {"status": "finished", "message": "", "agent_steps": 1234, "evaluation_score": 5.5},
-        "obedient": {"status": "stopped", "message": "SIGINT"},
-        "slow": {"status": "stopped", "message": "SIGTERM"},
+        "obedient": {"status": "stopped", "message": ""},
+        "slow": {"status": "stopped", "message": ""},
         "usage": {"status": "failed", "message": "--parameter-servers 9: too many", "usage_error": True},
         "fails": {"status": "failed", "message": "server 0 died"},
     }

@@ -147,7 +147,7 @@ def test_control_c_on_a_terminal_stops_cleanly(tmp_path):
     terminal.control_c()
     assert terminal.wait() == 0, terminal.output
     assert "asked the ranks to checkpoint and end" in terminal.output
-    assert "stopped as asked" in terminal.output
+    assert "stopped: as asked" in terminal.output
     assert_none_left(path)
 
 
@@ -161,7 +161,7 @@ def test_sigterm_stops_cleanly_and_a_second_one_does_not_kill(tmp_path):
     process.terminate()
     output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, output
-    assert "stopped as asked" in output
+    assert "stopped: as asked" in output
     assert_none_left(path)
 
 

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+import sys
+import types
+
+import pytest
+
+from ddrl import cli
+from ddrl.bench import machine, roofline_cli
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Stands in for the measurement, which takes seconds; keeps what it was asked for."""
+    asked = []
+
+    def measure_roofline(config, seconds, cores):
+        asked.append((config, seconds, cores))
+        return {"env": 1000.0, "inference": 2000.0, "gradient": 500.0, "roofline": 285.7}
+
+    module = types.SimpleNamespace(measure_roofline=measure_roofline)
+    monkeypatch.setitem(sys.modules, "ddrl.bench.roofline", module)
+    return asked
+
+
+def test_json_names_the_machine(measured, capsys):
+    line = "bench roofline --json - --network nature --compute-dtype float32 --batch-size 64 --cores 3 --seconds 0.5"
+    assert cli.main(line.split()) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["env"], result["roofline"]) == (1000.0, 285.7)
+    assert result["machine"]["cores"] >= 1
+    assert result["machine"]["packages"]["ddrl"]
+    config, seconds, cores = measured[0]
+    assert (config.network.network, config.network.compute_dtype) == ("nature", "float32")
+    assert (config.optimizer.batch_size, seconds, cores) == (64, 0.5, 3)
+
+
+def test_a_table_for_people(measured, capsys):
+    assert cli.main(["bench", "roofline"]) == 0
+    output = capsys.readouterr().out
+    assert "gradient" in output and "500" in output
+    assert machine.processor_name()[:20] in output
+
+
+def test_bad_numbers(capsys):
+    assert cli.main(["bench", "roofline", "--seconds", "0"]) == 2
+    assert capsys.readouterr().err.startswith("ddrl: --seconds 0.0: must be a finite number above 0.0")
+
+
+def test_a_file_that_cannot_be_written(measured, tmp_path, capsys):
+    assert cli.main(["bench", "roofline", "--json", str(tmp_path / "no" / "file")]) == 2
+    assert "name a file that can be written" in capsys.readouterr().err
+
+
+def test_results_of_any_shape():
+    assert roofline_cli.as_dict({"env": 1.0}) == {"env": 1.0}
+
+
+def test_processor_name(tmp_path):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor : 0\nmodel name\t: Example 9000\n")
+    assert machine.processor_name(cpuinfo) == "Example 9000"
+    assert machine.processor_name(tmp_path / "none")
