@@ -53,8 +53,8 @@ class GreedyActions:
         """<int32>[b] for observations [b, ...] of the environments `rows` <int>[b]."""
         logits = np.asarray(self._policy(observations), np.float32)
         if logits.shape[:1] != (len(rows),) or not np.isfinite(logits).all():
-            message = f"policy gave logits of shape {logits.shape}, or not finite, for {len(rows)} observations"
-            raise UsageError(message)
+            problem = f"logits of shape {logits.shape}, or not finite, for {len(rows)} observations"
+            raise UsageError(f"the policy gave {problem}; is the checkpoint that of this game?")
         choice = logits.argmax(axis=1).astype(np.int32)
         self._run[rows] = np.where(choice == self._last[rows], self._run[rows] + 1, 1)
         self._last[rows] = choice

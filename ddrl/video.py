@@ -119,7 +119,7 @@ def _other_game(game: str) -> tuple[object, Callable[[], list[np.ndarray]], int]
     plain = make_gymnasium(game, 1)
     plain.close()
     if "rgb_array" not in plain.render_modes:
-        raise UsageError(f"{game} cannot draw pictures (no render mode rgb_array), so there is no video of it")
+        raise UsageError(f"{game} cannot draw pictures (no render mode rgb_array): no video of it")
     env = make_gymnasium(game, 1, render_mode="rgb_array")
 
     def draw() -> list[np.ndarray]:

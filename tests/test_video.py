@@ -39,9 +39,10 @@ def test_mp4_of_breakout(tmp_path):
 
 def test_the_video_plays_the_evaluated_protocol(tmp_path):
     # A player that only moves right never serves: without the forced FIRE the game would go on.
-    score = record_game(EnvironmentConfig(), constant(2, 4), tmp_path / "play.mp4", seed=0, max_agent_steps=1500)
+    path = tmp_path / "play.mp4"
+    score = record_game(EnvironmentConfig(), constant(2, 4), path, seed=0, max_agent_steps=1500)
     assert 0.0 <= score < 20.0
-    assert len(read_mp4(tmp_path / "play.mp4")[1]) < 2 * 1000
+    assert len(read_mp4(path)[1]) < 2 * 1000
 
 
 def test_catch_mp4_and_gif(tmp_path):

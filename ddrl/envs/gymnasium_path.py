@@ -98,7 +98,7 @@ class GymnasiumEnvironment:
         self._check_can_save()
         saved = len(state["actions"])
         if saved != self.num_envs:
-            raise UsageError(f"saved state has {saved} environments, this run {self.num_envs}; use the same number")
+            raise UsageError(f"saved state has {saved} environments, this run {self.num_envs}; use as many")
         self._tracker.set_state(_under("tracker/", state))
         for i, keeper in enumerate(self._keepers):
             keeper.set_state(_under(f"{i}/", state))

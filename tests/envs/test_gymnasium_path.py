@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -12,7 +13,7 @@ from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
 from ddrl.envs.gymnasium_path import make_atari
 from ddrl.envs.protocols import BA3C, STOOKE
-from ddrl.envs.saved_state import generator_state, set_generator_state
+from ddrl.envs.saved_state import generator_state, set_generator_state, state_keeper
 from ddrl.errors import UsageError
 from ddrl.types import EpisodeEnd
 from tests.envs.driving import assert_same, drive
@@ -140,6 +141,17 @@ def test_saved_between_recv_and_send():
     for one in (env, other):
         one.send(np.array([0, 2], np.int32))
     assert_same([env.recv()], [other.recv()])
+
+
+def test_saved_cartpole_keeps_its_step_limit():
+    def cut_after(env, steps):
+        return [k for k in range(1, steps + 1) if env.step(k % 2)[3]]
+
+    env, other = (gymnasium.make("CartPole-v1", max_episode_steps=12) for _ in range(2))
+    env.reset(seed=0)
+    assert cut_after(env, 5) == []
+    state_keeper(other).set_state(state_keeper(env).get_state())
+    assert cut_after(other, 7) == cut_after(env, 7) == [7]
 
 
 def test_what_cannot_be_saved_says_so():
