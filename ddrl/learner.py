@@ -99,7 +99,7 @@ class Learner:
             tape.watch(vector)
             output = ba3c_loss.loss(self._network, vector, (), batch, self._algorithm)
         gradient = tape.gradient(output.loss, vector)
-        metrics = {**output.metrics, "gradient_norm": tf.norm(gradient)}
+        metrics = {**output.metrics, "gradient_norm": tf.sqrt(2.0 * tf.nn.l2_loss(gradient))}
         self._metric_names = list(metrics)
         limit = self._optimizer.clip_tensor_average_norm
         gradient = clip_by_average_norm(gradient, self._network.parameter_shapes, limit)

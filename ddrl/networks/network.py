@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, Callable
 
@@ -50,11 +51,21 @@ class Network:
         return np.concatenate(parts)
 
     def unflatten(self, vector: Any) -> dict[str, Any]:
-        """The named tensors of a flat tensor of length N; the gradient of this is one concatenation."""
+        """The named tensors of a flat tensor of length N."""
         import tensorflow as tf
 
-        parts = tf.split(vector, [math.prod(shape) for _, shape in self.parameter_shapes])
-        return {name: tf.reshape(part, shape) for (name, shape), part in zip(self.parameter_shapes, parts)}
+        sizes = [math.prod(shape) for _, shape in self.parameter_shapes]
+
+        @tf.custom_gradient
+        def parts_of(flat):
+            # Aligned slices share the vector's memory, where tf.split would copy; their own gradient would pad each.
+            starts = [0, *itertools.accumulate(sizes)]
+            parts = [tf.slice(flat, [start], [size]) for start, size in zip(starts, sizes)]
+            return parts, lambda *gradients: tf.concat(gradients, axis=0)
+
+        return {
+            name: tf.reshape(part, shape) for (name, shape), part in zip(self.parameter_shapes, parts_of(vector))
+        }
 
     def prepare(self, vector: Any) -> dict[str, Any]:
         """What `apply` needs of a version of the parameters: cast and laid out for fast use, differentiable.
