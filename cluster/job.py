@@ -27,8 +27,8 @@ def detect_job(environ: Mapping[str, str]) -> Job | None:
     """The job that this process is a rank of, or None.
 
     A batch script in a Slurm allocation has SLURM_PROCID=0 and SLURM_NTASKS, and the shell that `salloc`
-    may open as an interactive step has the step's variables too, of one task: neither is a rank. The numbers of a step
-    are taken before those of the job, which may be larger.
+    may open as an interactive step has the step's variables too, of one task: neither is a rank. The numbers
+    of a step are taken before those of the job, which may be larger.
     """
     rank = _number(environ, "OMPI_COMM_WORLD_RANK")
     if rank is not None:

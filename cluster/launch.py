@@ -56,8 +56,8 @@ def mpirun_command(ranks: int, argv: Sequence[str], ulfm: bool, launcher: Launch
     """The command that starts `ranks` processes of `argv` on this machine.
 
     Light roles (servers, an evaluator between games) share cores with workers, so the ranks are neither
-    bound nor counted against slots. ulfm: a rank that dies leaves the others running. Another MPI than Open MPI gets
-    the one option that all have.
+    bound nor counted against slots. ulfm: a rank that dies leaves the others running. Another MPI than Open
+    MPI gets the one option that all have.
     """
     if not launcher.open_mpi:
         return [launcher.path, "-n", str(ranks), *argv]
@@ -71,8 +71,8 @@ def rank_environment(as_root: bool, oversubscribed: bool) -> dict[str, str]:
     """Variables to add to the ranks' environment.
 
     One thread per numeric library: two ranks of one thread beat one rank of two, and more threads than
-    cores only get in each other's way. An oversubscribed MPI must yield when it waits, or a waiting rank takes the core
-    from a working one.
+    cores only get in each other's way. An oversubscribed MPI must yield when it waits, or a
+    waiting rank takes the core from a working one.
     """
     added = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     if as_root:

@@ -1,4 +1,4 @@
-"""Small checks of settings: each raises a UsageError of one line that names the flag, its value and the limit."""
+"""Small checks of settings: a UsageError of one line names the flag, its value and the limit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def at_least(config: Any, minimum: float, *names: str, why: str = "") -> None:
     for name in names:
         value = getattr(config, name)
         if not math.isfinite(value) or value < minimum:
-            refuse(config, name, f"must be a finite number of at least {minimum}" + (f" ({why})" if why else ""))
+            refuse(
+                config, name, f"must be a finite number of at least {minimum}" + (f" ({why})" if why else "")
+            )
 
 
 def above(config: Any, limit: float, *names: str, why: str = "") -> None:
@@ -46,7 +48,9 @@ def decay(config: Any, *names: str) -> None:
     """Fields must be in [0, 1): a moving average with decay 1 never sees a gradient."""
     for name in names:
         if not 0.0 <= getattr(config, name) < 1.0:
-            refuse(config, name, "must be at least 0 and below 1, or the moving average never sees a gradient")
+            refuse(
+                config, name, "must be at least 0 and below 1, or the moving average never sees a gradient"
+            )
 
 
 def known(config: Any) -> None:

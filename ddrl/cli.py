@@ -63,7 +63,7 @@ def dispatch(arguments: list[str]) -> int:
         return 0
     command, rest = arguments[0], arguments[1:]
     if command not in COMMANDS:
-        raise UsageError(f"{command}: no such command; use one of {', '.join(COMMANDS)} (ddrl --help explains them)")
+        raise UsageError(f"{command}: no such command; use one of {', '.join(COMMANDS)} (see ddrl --help)")
     status = importlib.import_module(f"ddrl.commands.{command}").main(rest)
     return int(status or 0)
 
@@ -71,7 +71,7 @@ def dispatch(arguments: list[str]) -> int:
 def _refuse(message: str) -> int:
     job = detect_job(os.environ)
     if job is not None and job.rank > 0:
-        # All ranks see the same mistake, and a launcher ends all when one fails: rank 0 speaks first, and alone.
+        # All ranks see the same mistake, and a launcher ends all when one fails: rank 0 speaks first.
         time.sleep(SECOND_RANK_PATIENCE_SECONDS)
         return 2
     print("ddrl: " + " ".join(message.split()), file=sys.stderr, flush=True)

@@ -37,7 +37,7 @@ class NetworkConfig:
     """Network."""
 
     network: Literal["a3c", "nature", "ba3c", "mlp"] = "nature"
-    """Architecture: a3c (2 convolutions, 256), nature (3 convolutions, 512), ba3c (4 convolutions), mlp (vectors)."""
+    """Architecture: a3c (2 convolutions, 256), nature (3, 512), ba3c (4, --fc-neurons), mlp (vectors)."""
     fc_neurons: int = 128
     """Neurons of the fully connected layer of the ba3c network (16 to 256)."""
     compute_dtype: Literal["float32", "bfloat16"] = "bfloat16"
@@ -68,11 +68,18 @@ class SamplingConfig:
     def __post_init__(self) -> None:
         checks.known(self)
         checks.at_least(self, 1, "simulators", "groups", "queue_batches")
-        checks.at_least(self, 1, "simulator_threads", why="0 would mean all cores of the machine, in every rank")
+        checks.at_least(
+            self, 1, "simulator_threads", why="0 would mean all cores of the machine, in every rank"
+        )
         if self.simulators % self.groups:
-            checks.refuse(self, "simulators", f"must be a multiple of --groups {self.groups}: groups have one size")
+            checks.refuse(
+                self, "simulators", f"must be a multiple of --groups {self.groups}: groups have one size"
+            )
         checks.between(
-            self, 0, self.simulators // self.groups, "predict_batch",
+            self,
+            0,
+            self.simulators // self.groups,
+            "predict_batch",
             why="a group has no more simulators than that, so a larger batch would wait for ever",
         )
 
@@ -115,7 +122,9 @@ class OptimizerConfig:
         checks.at_least(self, 1, "batch_size", "learning_rate_updates")
         checks.above(self, 0.0, "learning_rate", why="0 learns nothing, below 0 unlearns")
         checks.at_least(self, 0.0, "learning_rate_end")
-        checks.above(self, 0.0, "adam_epsilon", "rmsprop_epsilon", why="0 divides by zero where gradients vanish")
+        checks.above(
+            self, 0.0, "adam_epsilon", "rmsprop_epsilon", why="0 divides by zero where gradients vanish"
+        )
         checks.decay(self, "beta1", "beta2", "rmsprop_decay")
         checks.at_least(self, 0.0, "clip_global_norm", "clip_tensor_average_norm")
 
@@ -131,7 +140,7 @@ class ExchangeConfig:
     chief: Literal["trains", "dedicated"] = "trains"
     """dedicated: one more rank that only coordinates, as in the BA3C paper."""
     updates: Literal["synchronous", "asynchronous"] = "synchronous"
-    """synchronous: all servers average the same quorum of gradients; asynchronous: each gradient on arrival."""
+    """synchronous: all servers average the same quorum of gradients; asynchronous: each as it comes."""
     quorum: int = 0
     """Gradients per synchronous update (0: all live workers); the rest are the papers' backup workers."""
     quorum_deadline_seconds: float = 0.0
@@ -139,7 +148,7 @@ class ExchangeConfig:
     max_staleness: int = 0
     """Asynchronous: drop gradients more than this many versions old (0: unbounded)."""
     on_worker_loss: Literal["survive", "restart"] = "survive"
-    """survive: go on without a dead worker (Open MPI with ULFM); restart: end the job, go on with --resume."""
+    """survive: go on without a dead worker (Open MPI with ULFM); restart: end, go on with --resume."""
 
     def __post_init__(self) -> None:
         checks.known(self)
@@ -150,18 +159,26 @@ class ExchangeConfig:
 
     def _check_roles(self) -> None:
         if self.parameter_servers == 0 and self.workers > 1:
-            checks.refuse(self, "parameter_servers", f"--workers {self.workers} need at least 1 to share parameters")
+            checks.refuse(
+                self, "parameter_servers", f"--workers {self.workers} need at least 1 to share parameters"
+            )
         if self.parameter_servers == 0 and self.chief == "dedicated":
-            checks.refuse(self, "chief", "a single process has no rank for a dedicated chief; --parameter-servers 1")
+            checks.refuse(
+                self, "chief", "a single process has no rank for a dedicated chief; --parameter-servers 1"
+            )
 
     def _check_quorum(self) -> None:
         if self.quorum > self.workers:
             checks.refuse(
-                self, "quorum", f"no step could ever close: there are only --workers {self.workers}; lower it or use 0"
+                self,
+                "quorum",
+                f"no step could ever close: there are only --workers {self.workers}; lower it or use 0",
             )
         if self.updates == "asynchronous" and (self.quorum or self.quorum_deadline_seconds):
             name = "quorum" if self.quorum else "quorum_deadline_seconds"
-            checks.refuse(self, name, "asynchronous updates close no steps; leave it 0, or --updates synchronous")
+            checks.refuse(
+                self, name, "asynchronous updates close no steps; leave it 0, or --updates synchronous"
+            )
         if self.updates == "synchronous" and self.max_staleness:
             checks.refuse(self, "max_staleness", "synchronous gradients are never stale; leave it 0")
 
@@ -195,7 +212,9 @@ class EvaluationConfig:
             if not math.isfinite(self.target_score):
                 checks.refuse(self, "target_score", "must be a finite number, or None for no target")
             if not self.evaluator:
-                checks.refuse(self, "target_score", "only an evaluator can see it reached; drop --no-evaluator")
+                checks.refuse(
+                    self, "target_score", "only an evaluator can see it reached; drop --no-evaluator"
+                )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,7 +238,7 @@ class RunConfig:
     checkpoints_kept: int = 3
     """Newest checkpoints kept on disk."""
     reset_at_checkpoint: bool = False
-    """Reset environments whose state cannot be saved at each checkpoint, so that resume equals uninterrupted."""
+    """Reset environments whose state cannot be saved at each checkpoint: resume equals uninterrupted."""
     max_refused_steps: int = 10
     """Stop after this many steps refused for a gradient that is not finite."""
     log_every_seconds: float = 5.0

@@ -1,4 +1,4 @@
-"""What is made from a run when its ranks have ended: the learning curve and a video. `python -m ddrl.finish RUN`.
+"""What is made of a run that has ended: its learning curve and a video. `python -m ddrl.finish RUN`.
 
 A process of its own, because the launcher does not import TensorFlow. Prints one line for each.
 """

@@ -1,4 +1,4 @@
-"""`ddrl train` as one rank of a job that mpirun or srun started: rank 0 makes the run directory and tells the rest."""
+"""`ddrl train` as one rank of a job that mpirun or srun started: rank 0 makes the run directory."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ def check_world(config: TrainConfig, size: int, launcher: str) -> None:
     exchange = config.exchange
     evaluator = config.ranks - exchange.ranks
     raise UsageError(
-        f"this {launcher} job has {size} ranks and the settings need {config.ranks}: {exchange.workers} workers + "
-        f"{exchange.parameter_servers} parameter servers + {int(exchange.chief == 'dedicated')} dedicated chief + "
+        f"this {launcher} job has {size} ranks and the settings need {config.ranks}: "
+        f"{exchange.workers} workers + {exchange.parameter_servers} parameter servers + "
+        f"{int(exchange.chief == 'dedicated')} dedicated chief + "
         f"{evaluator} evaluator; start {config.ranks} ranks, or change the numbers"
     )
 
@@ -59,7 +60,7 @@ def prepare(config: TrainConfig, resume: Path | None) -> tuple[Path, TrainConfig
 
 
 def _agree(world: Any, config: TrainConfig, resume: Path | None) -> str:
-    """Rank 0's run directory, on every rank; or its refusal, which rank 0 prints before the others can end."""
+    """Rank 0's run directory, on every rank; or its refusal."""
     buffer = bytearray(MESSAGE_BYTES)
     if world.Get_rank() == 0:
         try:

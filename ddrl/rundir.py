@@ -1,7 +1,7 @@
 """The run directory: made at once or not at all, and its config.json.
 
-A run directory holds config.json, metrics.jsonl, evaluations.jsonl, log.txt, checkpoints, events, and at the end
-result.json, learning_curve.png and a video. The file `stop` asks the ranks to checkpoint and end.
+A run directory holds config.json, metrics.jsonl, evaluations.jsonl, log.txt, checkpoints, events, and at
+the end result.json, learning_curve.png and a video. The file `stop` asks the ranks to checkpoint and end.
 """
 
 from __future__ import annotations
@@ -46,8 +46,12 @@ def _decode(kind: type, data: Any, where: str) -> Any:
     hints = typing.get_type_hints(kind)
     unknown = sorted(set(data) - set(hints))
     if unknown:
-        raise UsageError(f"{where}: unknown setting {unknown[0]!r}; it was written by another version of ddrl")
-    return kind(**{name: _decode_value(hints[name], value, f"{where}: {name}") for name, value in data.items()})
+        raise UsageError(
+            f"{where}: unknown setting {unknown[0]!r}; it was written by another version of ddrl"
+        )
+    return kind(
+        **{name: _decode_value(hints[name], value, f"{where}: {name}") for name, value in data.items()}
+    )
 
 
 def _decode_value(hint: Any, value: Any, where: str) -> Any:
@@ -60,7 +64,9 @@ def _decode_value(hint: Any, value: Any, where: str) -> Any:
     if float in kinds and type(value) is int:
         return float(value)
     if type(value) not in kinds:
-        raise UsageError(f"{where} is {value!r}, which is not of type {' or '.join(k.__name__ for k in kinds)}")
+        raise UsageError(
+            f"{where} is {value!r}, which is not of type {' or '.join(k.__name__ for k in kinds)}"
+        )
     return value
 
 
@@ -87,7 +93,9 @@ def create_run_dir(config: TrainConfig) -> tuple[Path, TrainConfig]:
             f"go on with `ddrl train --resume {path}`, or choose another --run-dir"
         ) from error
     except OSError as error:
-        raise UsageError(f"cannot make run directory {path}: {error.strerror}; choose another --run-dir") from error
+        raise UsageError(
+            f"cannot make run directory {path}: {error.strerror}; choose another --run-dir"
+        ) from error
     write_json(path / CONFIG, config_to_dict(config))
     return path, config
 
@@ -112,13 +120,17 @@ def load_config(path: str | Path) -> TrainConfig:
         text = (path / CONFIG).read_text()
     except (FileNotFoundError, NotADirectoryError) as error:
         what = f"holds no {CONFIG}" if path.is_dir() else "does not exist"
-        raise UsageError(f"{path} {what}, so it is not a run: name the directory of an earlier `ddrl train`") from error
+        raise UsageError(
+            f"{path} {what}, so it is not a run: name the directory of an earlier `ddrl train`"
+        ) from error
     except OSError as error:
         raise UsageError(f"cannot read {path / CONFIG}: {error.strerror}") from error
     try:
         data = json.loads(text)
     except ValueError as error:
-        raise UsageError(f"{path / CONFIG} is damaged ({error}): restore it from a copy, or start a new run") from error
+        raise UsageError(
+            f"{path / CONFIG} is damaged ({error}): restore it from a copy, or start a new run"
+        ) from error
     return config_from_dict(data, str(path / CONFIG))
 
 
@@ -168,7 +180,7 @@ LAUNCHER_PID = "DDRL_LAUNCHER_PID"
 
 
 def stop_requested(path: Path) -> bool:
-    """Whether a rank should checkpoint and end: the file `stop` is there, or the local launcher was killed."""
+    """Whether the ranks should checkpoint and end: the file `stop` is there, or their launcher is gone."""
     return (path / STOP).exists() or _launcher_gone(os.environ.get(LAUNCHER_PID, ""))
 
 

@@ -1,4 +1,4 @@
-"""The launcher with fake ranks, as a program that a test can put on a terminal: launch_fake.py BEHAVIOUR RUN_DIR."""
+"""The launcher with fake ranks, as a program for a terminal: launch_fake.py BEHAVIOUR RUN_DIR."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def run() -> int:
     behaviour, run_dir = sys.argv[1], sys.argv[2]
     launch._finish = lambda path, console: console.print("fake curve")  # noqa: SLF001 - no plot of a fake run
     launch.KILL_SECONDS = 1.0
-    config = TrainConfig(run=RunConfig(run_dir=run_dir), exchange=ExchangeConfig(workers=2, parameter_servers=1))
+    config = TrainConfig(
+        run=RunConfig(run_dir=run_dir), exchange=ExchangeConfig(workers=2, parameter_servers=1)
+    )
     program = (sys.executable, str(Path(__file__).with_name("fake_ranks.py")), behaviour)
     resume = Path(run_dir) if "--resume" in sys.argv else None
     return launch.train(config, resume, Machine(8, 1 << 40), Console(soft_wrap=True), program, STOP_SECONDS)

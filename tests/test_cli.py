@@ -42,7 +42,9 @@ def test_help_imports_nothing_heavy(arguments):
         f"heavy = [name for name in {HEAVY!r} if name in sys.modules]\n"
         "sys.exit(f'imported {heavy}' if heavy else status)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout
 
@@ -190,7 +192,9 @@ def test_in_a_job_nothing_is_launched(monkeypatch, tmp_path):
     seen = []
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
-    monkeypatch.setattr("ddrl.job.train_in_job", lambda config, resume, job: seen.append((config, resume, job)) or 0)
+    monkeypatch.setattr(
+        "ddrl.job.train_in_job", lambda config, resume, job: seen.append((config, resume, job)) or 0
+    )
     assert cli.main(["train", "ba3c", "--minutes", "3"]) == 0
     assert seen == [(TrainConfig(run=RunConfig(minutes=3.0)), None, Job(0, 4, "openmpi"))]
 

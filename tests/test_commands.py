@@ -1,4 +1,4 @@
-"""`ddrl evaluate`, `ddrl play` and what is made at the end of a run, on a run directory with an untrained network."""
+"""`ddrl evaluate`, `ddrl play` and what is made at the end of a run, with an untrained network."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def run_dir(tmp_path_factory):
     network = build_network(config.network, env.observation_shape, env.observation_dtype, env.num_actions)
     env.close()
     state = checkpoint.Checkpoint(
-        version=7, step=7, agent_steps=1120, wall_seconds=1.0, parameters=network.initial_parameters(1), slots={},
-        optimizer_count=7, layout=network.parameter_shapes, config=rundir.config_to_dict(config),
+        version=7, step=7, agent_steps=1120, wall_seconds=1.0, parameters=network.initial_parameters(1),
+        slots={}, optimizer_count=7, layout=network.parameter_shapes, config=rundir.config_to_dict(config),
     )  # fmt: skip
     checkpoint.save(path, state, keep=1)
     return path

@@ -33,7 +33,11 @@ REFUSED = [
     (NetworkConfig, {"fc_neurons": 0}, "--fc-neurons 0"),
     (SamplingConfig, {"simulators": 10, "groups": 3}, "--simulators 10: must be a multiple of --groups 3"),
     (SamplingConfig, {"simulators": 0}, "--simulators 0"),
-    (SamplingConfig, {"simulators": 8, "groups": 2, "predict_batch": 5}, "--predict-batch 5: must be in 0 to 4"),
+    (
+        SamplingConfig,
+        {"simulators": 8, "groups": 2, "predict_batch": 5},
+        "--predict-batch 5: must be in 0 to 4",
+    ),
     (SamplingConfig, {"simulator_threads": 0}, "--simulator-threads 0"),
     (OptimizerConfig, {"learning_rate": -1e-3}, "--learning-rate -0.001"),
     (OptimizerConfig, {"learning_rate": math.inf}, "--learning-rate inf"),
@@ -47,10 +51,18 @@ REFUSED = [
     (OptimizerConfig, {"batch_size": 0}, "--batch-size 0"),
     (ExchangeConfig, {"workers": 4, "quorum": 5}, "--quorum 5: no step could ever close"),
     (ExchangeConfig, {"workers": 0}, "--workers 0"),
-    (ExchangeConfig, {"workers": 2, "parameter_servers": 0}, "--parameter-servers 0: --workers 2 need at least 1"),
+    (
+        ExchangeConfig,
+        {"workers": 2, "parameter_servers": 0},
+        "--parameter-servers 0: --workers 2 need at least 1",
+    ),
     (ExchangeConfig, {"workers": 1, "parameter_servers": 0, "chief": "dedicated"}, "--chief dedicated"),
     (ExchangeConfig, {"updates": "asynchronous", "quorum": 1}, "--quorum 1: asynchronous"),
-    (ExchangeConfig, {"updates": "asynchronous", "quorum_deadline_seconds": 1.0}, "--quorum-deadline-seconds 1.0"),
+    (
+        ExchangeConfig,
+        {"updates": "asynchronous", "quorum_deadline_seconds": 1.0},
+        "--quorum-deadline-seconds 1.0",
+    ),
     (ExchangeConfig, {"max_staleness": 3}, "--max-staleness 3: synchronous"),
     (EvaluationConfig, {"eval_time_share": 1.5}, "--eval-time-share 1.5"),
     (EvaluationConfig, {"eval_time_share": math.nan}, "--eval-time-share nan"),
@@ -78,7 +90,9 @@ def test_the_algorithms_settings_are_checked_with_the_rest(values):
 
 
 def test_field_names_are_unique_so_that_flags_can_be_flat():
-    names = [field.name for group in dataclasses.fields(TrainConfig) for field in dataclasses.fields(group.default)]
+    names = [
+        field.name for group in dataclasses.fields(TrainConfig) for field in dataclasses.fields(group.default)
+    ]
     assert len(names) == len(set(names))
 
 
@@ -240,7 +254,7 @@ def test_memory_and_cores():
 
 def test_shards():
     resources.check_shards(parameters=4, servers=4)
-    with pytest.raises(UsageError, match="--parameter-servers 5: the network has only 4 parameters"):
+    with pytest.raises(UsageError, match="--parameter-servers 5: the network has 4 parameters"):
         resources.check_shards(parameters=4, servers=5)
 
 

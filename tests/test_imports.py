@@ -21,12 +21,21 @@ LAYERS = {
     "ddrl.sampling": {"ddrl.ops", "ddrl.config", "ddrl.envs", "ddrl.networks", "ddrl.rank_metrics"},
     "cluster": set(),
 }
-MAY_IMPORT_CLUSTER = ("cluster", "ddrl.roles", "ddrl.cli", "ddrl.commands", "ddrl.launch", "ddrl.job", "ddrl.bench")
+MAY_IMPORT_CLUSTER = (
+    "cluster",
+    "ddrl.roles",
+    "ddrl.cli",
+    "ddrl.commands",
+    "ddrl.launch",
+    "ddrl.job",
+    "ddrl.bench",
+)
 ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.job")
 LIGHT = (
     "ddrl.cli", "ddrl.commands.train", "ddrl.commands.evaluate", "ddrl.commands.play", "ddrl.commands.bench",
-    "ddrl.config", "ddrl.presets", "ddrl.resources", "ddrl.rundir", "ddrl.launch", "ddrl.outcome", "ddrl.processes",
-    "ddrl.job", "ddrl.errors", "ddrl.types", "ddrl.checks", "ddrl.progress", "ddrl.checkpoint", "ddrl.plots",
+    "ddrl.config", "ddrl.presets", "ddrl.resources", "ddrl.rundir", "ddrl.launch", "ddrl.outcome",
+    "ddrl.processes", "ddrl.job", "ddrl.errors", "ddrl.types", "ddrl.checks", "ddrl.progress", "ddrl.checkpoint",
+    "ddrl.plots",
     "ddrl.finish", "ddrl.metrics",
 )  # fmt: skip
 
@@ -36,7 +45,9 @@ def module_name(path: Path) -> str:
     return name.removesuffix(".__init__")
 
 
-MODULES = {module_name(path): path for package in ("ddrl", "cluster") for path in (ROOT / package).rglob("*.py")}
+MODULES = {
+    module_name(path): path for package in ("ddrl", "cluster") for path in (ROOT / package).rglob("*.py")
+}
 
 
 def imports(module: str, top_level_only: bool = False) -> Iterator[str]:
@@ -98,7 +109,9 @@ def test_third_parties_of_a_layer(layer, heavy):
 
 def test_the_exchange_needs_no_tensorflow_and_no_rl():
     wrong = {"tensorflow", "gymnasium", "ale_py"}
-    assert [(m, n) for m in MODULES if within(m, "ddrl.exchange") for n in imports(m) if top(n) in wrong] == []
+    assert [
+        (m, n) for m in MODULES if within(m, "ddrl.exchange") for n in imports(m) if top(n) in wrong
+    ] == []
 
 
 def test_only_roles_and_the_command_line_know_the_cluster():
@@ -119,5 +132,12 @@ def test_light_modules_import_nothing_heavy_at_once(module):
 def test_nothing_is_pickled_and_no_shell_or_socket_opened():
     wrong = {"pickle", "cloudpickle", "dill", "shelve", "marshal", "socketserver"}
     assert [(m, name) for m in MODULES for name in imports(m) if top(name) in wrong] == []
-    phrases = ("socket.socket", "create_connection", "shell=True", "os.system", "os.popen", "allow_pickle=True")
+    phrases = (
+        "socket.socket",
+        "create_connection",
+        "shell=True",
+        "os.system",
+        "os.popen",
+        "allow_pickle=True",
+    )
     assert [(m, p) for m, path in MODULES.items() for p in phrases if p in path.read_text()] == []

@@ -194,7 +194,9 @@ def test_resume_clears_what_the_last_run_left_and_tells_the_ranks(tmp_path):
     path, _ = rundir.create_run_dir(TrainConfig(run=RunConfig(run_dir=str(tmp_path / "run"))))
     (path / rundir.STOP).touch()
     rundir.write_json(path / rundir.RESULT, {"status": "finished"})
-    assert run_fake("crash", path, "--resume").returncode == 1, "the result of the run before was taken for this one"
+    assert run_fake("crash", path, "--resume").returncode == 1, (
+        "the result of the run before was taken for this one"
+    )
     assert (path / "resumed").exists()
     assert not (path / rundir.STOP).exists()
 
@@ -273,7 +275,12 @@ def test_session_members_include_other_process_groups():
 
 
 RULE = "-" * 60
-FAREWELL = [RULE, "prterun detected that one or more processes exited with non-zero status", "Exit code: 1", RULE]
+FAREWELL = [
+    RULE,
+    "prterun detected that one or more processes exited with non-zero status",
+    "Exit code: 1",
+    RULE,
+]
 
 
 def test_log_tail_keeps_other_framed_messages(tmp_path):

@@ -1,4 +1,4 @@
-"""`ddrl bench roofline`: what emulation, inference and gradient allow on this machine when nothing else costs."""
+"""`ddrl bench roofline`: what emulation, inference and gradient allow when nothing else costs anything."""
 
 from __future__ import annotations
 
@@ -95,7 +95,9 @@ def write(target: str, values: dict[str, Any]) -> None:
         with open(target, "w") as file:
             file.write(text + "\n")
     except OSError as error:
-        raise UsageError(f"--json {target}: {error.strerror}; name a file that can be written, or -") from error
+        raise UsageError(
+            f"--json {target}: {error.strerror}; name a file that can be written, or -"
+        ) from error
 
 
 def show(values: Mapping[str, Any], console: Console) -> None:

@@ -7,7 +7,11 @@ from collections.abc import Sequence
 
 from ddrl.errors import UsageError
 
-BENCHMARKS = {"roofline": "ddrl.bench.roofline_cli", "train": "ddrl.bench.train", "exchange": "ddrl.bench.exchange"}
+BENCHMARKS = {
+    "roofline": "ddrl.bench.roofline_cli",
+    "train": "ddrl.bench.train",
+    "exchange": "ddrl.bench.exchange",
+}
 HELP = """usage: ddrl bench {roofline,train,exchange} [OPTIONS]
 
   roofline   emulation, inference and gradient alone on this machine, and what they allow together

@@ -42,7 +42,9 @@ def main(argv: Sequence[str]) -> int:
     from ddrl.evaluate import evaluate
 
     began = time.monotonic()
-    result = evaluate(agent.config.environment, agent.policy, arguments.games, arguments.seed, ahead=usable_cores())
+    result = evaluate(
+        agent.config.environment, agent.policy, arguments.games, arguments.seed, ahead=usable_cores()
+    )
     record = {
         "version": agent.checkpoint.version,
         "agent_steps": agent.checkpoint.agent_steps,
@@ -74,14 +76,16 @@ def standard_deviation(scores: Sequence[float]) -> float:
 def show(game: str, record: dict, console: Console) -> None:
     """Prints an evaluation."""
     console.print(
-        f"{game}, version {record['version']:,} ({record['agent_steps']:,} agent steps), {record['games']} games, "
-        f"{record['seconds']:.1f} s"
+        f"{game}, version {record['version']:,} ({record['agent_steps']:,} agent steps), "
+        f"{record['games']} games, {record['seconds']:.1f} s"
     )
     console.print(
         f"score: mean {record['mean']:.2f}, maximum {record['maximum']:g}, minimum {record['minimum']:g}, "
         f"standard deviation {record['deviation']:.2f}"
     )
     if record["unfinished"]:
-        console.print(f"{record['unfinished']} games were ended by a step limit; their score until then counts")
+        console.print(
+            f"{record['unfinished']} games were ended by a step limit; their score until then counts"
+        )
     stamp = ", ".join(f"{name} {value}" for name, value in record["protocol"].items())
     console.print(f"protocol: {stamp}", markup=False)

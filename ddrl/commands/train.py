@@ -21,7 +21,10 @@ from ddrl.resources import this_machine
 
 # A checkpoint fits no other network, game or optimizer.
 FIXED = (
-    ("environment", "game"), ("network", "network"), ("network", "fc_neurons"), ("optimizer", "optimizer"),
+    ("environment", "game"),
+    ("network", "network"),
+    ("network", "fc_neurons"),
+    ("optimizer", "optimizer"),
 )
 
 
@@ -32,8 +35,8 @@ class TrainArguments:
     algorithm: tyro.conf.Positional[Literal["ba3c"]] = "ba3c"
     """Algorithm."""
     preset: Literal["default", "laptop", "ba3c-paper", "smoke"] = "default"
-    """Named settings that the other options change. laptop: a small network on all cores here; ba3c-paper: Adamski
-    et al. 2018, 64 workers; smoke: Catch in seconds."""
+    """Named settings that the other options change. laptop: a small network on all cores here; ba3c-paper:
+    Adamski et al. 2018, 64 workers; smoke: Catch in seconds."""
     resume: str = ""
     """Directory of a run to go on with; its settings are the defaults, --minutes counts from now."""
     config: TrainConfig = TrainConfig()
@@ -87,11 +90,13 @@ def check_resumable(before: TrainConfig, now: TrainConfig) -> None:
         old, new = getattr(getattr(before, group), name), getattr(getattr(now, group), name)
         if old != new:
             raise UsageError(
-                f"--{name.replace('_', '-')} {new}: the run to resume has {old}, and its checkpoint fits no other; "
-                "leave the option out, or start a new run"
+                f"--{name.replace('_', '-')} {new}: the run to resume has {old}, and its checkpoint fits no "
+                "other; leave the option out, or start a new run"
             )
     if now.run.run_dir != before.run.run_dir:
-        raise UsageError(f"--run-dir {now.run.run_dir}: a resumed run stays in {before.run.run_dir}; leave it out")
+        raise UsageError(
+            f"--run-dir {now.run.run_dir}: a resumed run stays in {before.run.run_dir}; leave it out"
+        )
 
 
 def main(argv: Sequence[str]) -> int:

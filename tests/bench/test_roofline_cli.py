@@ -25,7 +25,8 @@ def measured(monkeypatch):
 
 
 def test_json_names_the_machine(measured, capsys):
-    line = "bench roofline --json - --network nature --compute-dtype float32 --batch-size 64 --cores 3 --seconds 0.5"
+    line = "bench roofline --json - --network nature --compute-dtype float32 --batch-size 64"
+    line += " --cores 3 --seconds 0.5"
     assert cli.main(line.split()) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["env"], result["roofline"]) == (1000.0, 285.7)
