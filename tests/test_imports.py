@@ -34,8 +34,8 @@ ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.job")
 LIGHT = (
     "ddrl.cli", "ddrl.commands.train", "ddrl.commands.evaluate", "ddrl.commands.play", "ddrl.commands.bench",
     "ddrl.config", "ddrl.presets", "ddrl.resources", "ddrl.rundir", "ddrl.launch", "ddrl.outcome",
-    "ddrl.processes", "ddrl.job", "ddrl.errors", "ddrl.types", "ddrl.checks", "ddrl.progress", "ddrl.checkpoint",
-    "ddrl.plots",
+    "ddrl.processes", "ddrl.job", "ddrl.errors", "ddrl.types", "ddrl.checks", "ddrl.progress",
+    "ddrl.checkpoint", "ddrl.plots",
     "ddrl.finish", "ddrl.metrics",
 )  # fmt: skip
 
