@@ -1,0 +1,147 @@
+"""The compute roofline: what emulation, inference and gradient of a configuration allow by themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ddrl.bench import machine
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.rundir import config_to_dict
+
+PHASES = ("env", "inference", "gradient")
+USES = 1  # BA3C trains once on each data-point
+_START_SECONDS = 180.0  # for imports, environments and tracing, with all cores busy
+
+
+def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[str, Any]:
+    """Measures the three parts one after the other, each on all cores at once.
+
+    One process per core, bound to it, with one intra-op thread each: the way in which workers run. The batches
+    are the configuration's: observations of one group of simulators, data-points of one gradient.
+
+    Args:
+        config: environment, network, sampling and optimizer settings count.
+        seconds: time for each part.
+        cores: processes, at most the cores that this process may use.
+
+    Returns:
+        JSON types: `env` and `inference` (agent steps/s of one core), `gradient` (data-points/s of one core),
+        `roofline` (agent steps/s of all cores: cores / (1/env + 1/inference + uses/gradient)), `uses`, `cores`,
+        `simulators`, `inference_batch`, `gradient_batch`, `network`, `dtype`, `game`, `protocol` and `machine`.
+
+    Raises:
+        UsageError: too many cores, or what the settings say cannot run.
+        RuntimeError: a measuring process died or did not answer in time.
+    """
+    available = _cores()
+    if not 1 <= cores <= len(available):
+        raise UsageError(f"{cores} cores: choose 1 to {len(available)}, the cores that this process may use")
+    rates = _measure(config, seconds, available[:cores])
+    env, inference, gradient = (rates[phase] for phase in PHASES)
+    return {
+        **rates,
+        "roofline": combine(env, inference, gradient, USES, cores),
+        "uses": USES,
+        "cores": cores,
+        "simulators": group_size(config),
+        "inference_batch": inference_batch(config),
+        "gradient_batch": config.optimizer.batch_size,
+        "network": config.network.network,
+        "dtype": config.network.compute_dtype,
+        "game": config.environment.game,
+        "protocol": config.environment.protocol,
+        "machine": machine.describe(),
+    }
+
+
+def combine(env: float, inference: float, gradient: float, uses: float, cores: int) -> float:
+    """Agent steps/s of `cores` cores that do the three parts in turn: cores / (1/env + 1/inference + uses/gradient)."""
+    return cores / (1.0 / env + 1.0 / inference + uses / gradient)
+
+
+def group_size(config: TrainConfig) -> int:
+    """Simulators of one group."""
+    return config.sampling.simulators // config.sampling.groups
+
+
+def inference_batch(config: TrainConfig) -> int:
+    """Observations per policy query."""
+    return config.sampling.predict_batch or group_size(config)
+
+
+def _cores() -> list[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _measure(config: TrainConfig, seconds: float, cores: Sequence[int]) -> dict[str, float]:
+    """Mean rate of a core in each phase; every wait ends with the timer, which kills what still runs."""
+    with tempfile.TemporaryFile("w+") as log:
+        processes = [_start(core, config, seconds, log) for core in cores]
+        timer = threading.Timer(_START_SECONDS + 10 * len(PHASES) * seconds, _kill, [processes])
+        timer.start()
+        try:
+            _answers(processes, log)  # all are ready, so a phase begins on all cores at once
+            return {phase: _phase(processes, phase, log) for phase in PHASES}
+        finally:
+            timer.cancel()
+            _kill(processes)
+
+
+def _start(core: int, config: TrainConfig, seconds: float, log: Any) -> subprocess.Popen:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ddrl.bench.roofline_worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
+    _say(process, {"core": core, "seconds": seconds, "config": config_to_dict(config)})
+    return process
+
+
+def _phase(processes: Sequence[subprocess.Popen], phase: str, log: Any) -> float:
+    for process in processes:
+        _say(process, {"phase": phase})
+    return float(np.mean([answer["rate"] for answer in _answers(processes, log)]))
+
+
+def _say(process: subprocess.Popen, message: dict[str, Any]) -> None:
+    try:
+        process.stdin.write(json.dumps(message) + "\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        pass  # it died: the missing answer says so
+
+
+def _answers(processes: Sequence[subprocess.Popen], log: Any) -> list[dict[str, Any]]:
+    answers = []
+    for process in processes:
+        line = process.stdout.readline()
+        if not line:
+            log.seek(0)
+            tail = " | ".join(log.read().strip().splitlines()[-3:])
+            raise RuntimeError(f"a measuring process ended or did not answer in time: {tail}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise UsageError(answer["error"])
+        answers.append(answer)
+    return answers
+
+
+def _kill(processes: Sequence[subprocess.Popen]) -> None:
+    for process in processes:
+        process.kill()
+        process.wait()

@@ -1,0 +1,106 @@
+"""One process of the roofline measurement: bound to a core, it runs the phases that it is told to.
+
+Lines of JSON: it reads the core, the seconds and the settings, answers when it is ready, then answers each
+phase with its rate. It ends with its standard input, so it cannot outlive the process that started it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ddrl.bench.roofline import group_size, inference_batch
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.rundir import config_from_dict
+
+
+def main() -> int:
+    """Answers on the standard output of its start; anything else that prints goes to standard error."""
+    channel = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    first = json.loads(sys.stdin.readline())
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {first["core"]})
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        phases = make_phases(config_from_dict(first["config"]))
+    except UsageError as error:
+        channel.write(json.dumps({"error": str(error)}) + "\n")
+        return 2
+    channel.write(json.dumps({"ready": True}) + "\n")
+    for line in sys.stdin:
+        rate = measure(phases[json.loads(line)["phase"]], first["seconds"])
+        channel.write(json.dumps({"rate": rate}) + "\n")
+    return 0
+
+
+def measure(work: Callable[[], int], seconds: float) -> float:
+    """Units per second of `work`, which does some and returns how many; two calls before do not count."""
+    work(), work()
+    done, start = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds or not done:
+        done += work()
+    return done / elapsed
+
+
+def make_phases(config: TrainConfig) -> dict[str, Callable[[], int]]:
+    """One step of each phase, as a function that returns the agent steps or data-points that it did."""
+    from ddrl.envs import make_environment
+    from ddrl.learner import Learner, Policy, as_device_vector, configure_tensorflow
+    from ddrl.networks import build_network
+
+    configure_tensorflow(1)
+    envs = make_environment(
+        config.environment, group_size(config), batch_size=config.sampling.predict_batch, threads=1
+    )
+    shape, dtype, actions = envs.observation_shape, envs.observation_dtype, envs.num_actions
+    network = build_network(config.network, shape, dtype, actions)
+    vector = as_device_vector(network.initial_parameters(config.run.seed))
+    random = np.random.default_rng(config.run.seed)
+    envs.reset(config.run.seed)
+    play = _play(envs, random)
+    policy = Policy(network, shape, dtype, (inference_batch(config),))
+    observations = _images(random, (inference_batch(config), *shape), dtype)
+    size = config.optimizer.batch_size
+    learner = Learner(network, config.algorithm, config.optimizer, shape, dtype, size)
+    batch = _data_points(random, _images(random, (size, *shape), dtype), actions)
+    return {
+        "env": lambda: next(play),
+        "inference": lambda: len(policy(vector, observations)[0]),
+        "gradient": lambda: len(batch.action) if learner.gradient(vector, batch) else 0,
+    }
+
+
+def _play(envs: Any, random: np.random.Generator) -> Iterator[int]:
+    while True:
+        step = envs.recv()
+        envs.send(random.integers(envs.num_actions, size=len(step.env_id)).astype(np.int32))
+        yield int(step.valid.sum())
+
+
+def _images(random: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    return random.integers(0, 256, shape).astype(dtype)
+
+
+def _data_points(random: np.random.Generator, observations: np.ndarray, actions: int) -> Any:
+    from ddrl.types import DataPoints
+
+    size = len(observations)
+    return DataPoints(
+        observations,
+        random.integers(actions, size=size).astype(np.int32),
+        random.standard_normal(size).astype(np.float32),
+        np.full(size, -np.log(actions), np.float32),
+        np.zeros(size, np.int64),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
