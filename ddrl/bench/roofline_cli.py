@@ -19,6 +19,15 @@ from ddrl.presets import preset
 from ddrl.resources import this_machine
 
 
+UNITS = {
+    "env": "agent steps/s per core",
+    "inference": "agent steps/s per core",
+    "gradient": "data-points/s per core",
+    "roofline": "agent steps/s, all cores",
+    "uses": "gradients per data-point",
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class RooflineArguments:
     """Measure the parts of a configuration alone, and what they allow together: agent steps per second."""
@@ -102,9 +111,10 @@ def write(target: str, values: dict[str, Any]) -> None:
 
 def show(values: Mapping[str, Any], console: Console) -> None:
     """The numbers as a table, the machine below it."""
-    table = Table("what", "value", title="roofline: agent steps or samples per second, all cores together")
+    table = Table("what", "value", "unit", title="roofline")
     for name, value in values.items():
         if name != "machine":
-            table.add_row(name, f"{value:,.0f}" if isinstance(value, float) and value >= 10 else str(value))
+            shown = f"{value:,.0f}" if isinstance(value, float) and value >= 10 else str(value)
+            table.add_row(name, shown, UNITS.get(name, ""))
     console.print(table)
     console.print(f"{values['machine']['processor']}, {values['machine']['cores']} cores", markup=False)
