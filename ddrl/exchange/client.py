@@ -2,43 +2,67 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 
 from ddrl.exchange.messages import Flag, Header, Kind, Message
+from ddrl.exchange.transport import Channel
 from ddrl.types import Snapshot
-
-ASSEMBLIES_KEPT = 3  # versions that may be incomplete at once: a straggler skips to the newest
 
 
 class Assembler:
-    """Puts slices from all shards into one vector, and never mixes slices of different headers."""
+    """Puts slices from all shards into one vector, and never mixes slices of different headers.
+
+    Slices are received in place: there are two vectors, and each shard's next slice goes to the one that
+    does not hold a slice of its own that still waits for the others'. While the shards keep step, all slices of
+    a version meet in one vector, and nothing is copied.
+    """
 
     def __init__(self, ranges: Sequence[tuple[int, int]]):
         self.ranges = tuple(ranges)
-        self._partial: dict[tuple, tuple[np.ndarray, set[int]]] = {}
+        self._vectors = [self._fresh(), self._fresh()]
+        self._next = 0
+        self._waiting: dict[int, tuple[tuple, int]] = {}
+        self._posted: dict[int, int] = {}
+
+    def channels(self, servers: Sequence[int], kind: Kind) -> list[Channel]:
+        """The receives to keep posted for the slices of `servers`, in place."""
+        return [
+            Channel(process, kind, stop - start, into=functools.partial(self.destination, shard))
+            for shard, (process, (start, stop)) in enumerate(zip(servers, self.ranges, strict=True))
+        ]
+
+    def destination(self, shard: int) -> np.ndarray:
+        """Where the next slice of `shard` is to be received: <float32>[stop - start]."""
+        which = 1 - self._waiting[shard][1] if shard in self._waiting else self._next
+        self._posted[shard] = which
+        return self._slice(which, shard)
 
     def add(self, key: tuple, shard: int, payload: np.ndarray) -> np.ndarray | None:
-        """Adds one slice; returns the whole vector <float32>[N], read-only, when it is complete.
-
-        Args:
-            key: everything in which slices of one vector must agree; compared for its order too.
-        """
-        start, stop = self.ranges[shard]
-        if key not in self._partial:
-            self._partial[key] = (np.empty(self.ranges[-1][1], np.float32), set())
-        vector, present = self._partial[key]
-        vector[start:stop] = payload
-        present.add(shard)
-        if len(present) < len(self.ranges):
-            while len(self._partial) > ASSEMBLIES_KEPT:
-                del self._partial[min(self._partial)]
+        """Adds one slice; returns the whole vector <float32>[N], read-only, when all shards' slices have one key."""
+        which = self._posted.get(shard, self._next)
+        if not np.may_share_memory(payload, self._vectors[which]):
+            self._slice(which, shard)[:] = payload
+        self._waiting[shard] = (key, which)
+        if len(self._waiting) < len(self.ranges) or any(k != key for k, _ in self._waiting.values()):
             return None
-        for old in [k for k in self._partial if k <= key]:
-            del self._partial[old]
+        for other, (_, where) in self._waiting.items():
+            if where != which:  # after a shard skipped a version
+                self._slice(which, other)[:] = self._slice(where, other)
+        vector, self._vectors[which] = self._vectors[which], self._fresh()
+        self._next = 1 - which
+        self._waiting.clear()
         vector.flags.writeable = False
         return vector
+
+    def _slice(self, which: int, shard: int) -> np.ndarray:
+        start, stop = self.ranges[shard]
+        return self._vectors[which][start:stop]
+
+    def _fresh(self) -> np.ndarray:
+        return np.empty(self.ranges[-1][1], np.float32)
 
 
 class WorkerClient:
@@ -58,8 +82,8 @@ class WorkerClient:
         self.snapshot: Snapshot | None = None
         self.flags = Flag.NONE  # of the newest snapshot
         self.dropped = 0
-        self._assembler = Assembler(ranges)
-        self._versions: dict[int, list[int]] = {}
+        self.assembler = Assembler(ranges)
+        self._versions: dict[int, int] = {}
 
     def submit(self, gradient: np.ndarray, step: int, version: int, samples: int, finite: bool) -> list[Message]:
         """The messages that carry a gradient <float32>[N] for `step`, taken at parameters `version`.
@@ -73,7 +97,7 @@ class WorkerClient:
         header = Header(
             Kind.GRADIENT, sender=self.worker, step=step, version=version, flags=flags, count=samples
         )
-        ranges = self._assembler.ranges
+        ranges = self.assembler.ranges
         return [Message(p, header, gradient[a:b]) for p, (a, b) in zip(self.servers, ranges, strict=True)]
 
     def handle(self, header: Header, payload: np.ndarray) -> Snapshot | None:
@@ -82,15 +106,13 @@ class WorkerClient:
         if self.snapshot is not None and header.step <= self.snapshot.step and not stop:
             return None
         key = (header.step, -1 if self.asynchronous else header.version, header.members)
-        versions = self._versions.setdefault(header.step, [])
-        versions.append(header.version)
-        vector = self._assembler.add(key, header.sender, payload)
+        self._versions[header.sender] = header.version
+        vector = self.assembler.add(key, header.sender, payload)
         if vector is None:
             return None
         self.flags = header.flags
-        # Asynchronous: a gradient is as stale as its oldest slice.
-        self.snapshot = Snapshot(min(versions), header.step, vector)
-        self._versions = {s: v for s, v in self._versions.items() if s > header.step}
+        # Asynchronous: shards differ in version, and a gradient is as stale as its oldest slice.
+        self.snapshot = Snapshot(min(self._versions.values()), header.step, vector)
         return self.snapshot
 
 
@@ -100,7 +122,7 @@ class Reader:
     def __init__(self, servers: Sequence[int], ranges: Sequence[tuple[int, int]]):
         self.servers = tuple(servers)
         self.wanted = -1
-        self._assembler = Assembler(ranges)
+        self.assembler = Assembler(ranges)
         self._newest: dict[int, int] = {}
 
     def fetch(self, version: int) -> list[Message]:
@@ -112,7 +134,7 @@ class Reader:
     def handle(self, header: Header, payload: np.ndarray) -> tuple[list[Message], Snapshot | None]:
         """Takes a PUBLISHED message; asks again where a shard answered with an older version than another."""
         self._newest[header.sender] = header.version
-        vector = self._assembler.add((header.version,), header.sender, payload)
+        vector = self.assembler.add((header.version,), header.sender, payload)
         if vector is not None:
             return [], Snapshot(header.version, -1, vector)
         self.wanted = max(self.wanted, header.version)

@@ -1,6 +1,8 @@
-"""The wire format: one byte buffer per message, `[int64 header | float32 payload]`, one tag per kind.
+"""The wire format: a header of 64-bit words, and a float32 payload for some kinds. Nothing is pickled.
 
-The header is self-contained; nothing is pickled. A floating-point field travels as the bits of a float64.
+Header and payload are two MPI messages with two tags per channel, so that a payload goes from the array where it
+was computed to the array where it is used without a copy. (As one buffer, packing and unpacking cost as much
+as the transfer itself.)
 """
 
 from __future__ import annotations
@@ -88,8 +90,8 @@ class Message:
     """A message to `peer` (a process), or from it.
 
     Attributes:
-        payload: <float32>[n] or None. Whoever sends copies it at once; whoever receives sees a view that
-            stays valid until the second next message of that kind from that peer.
+        payload: <float32>[n] or None. It is borrowed: whoever sends it must not change it any more; whoever
+            receives it may use it until the second next message of that kind from that peer.
         newest_only: at most one such message to the peer is in flight; a newer one replaces one that waits.
     """
 
@@ -131,10 +133,3 @@ class HeaderFormat:
         return Header(
             Kind(kind), generation, sender, step, version, Flag(flags), count, value, scale, members, refused
         )
-
-
-def message_buffer(header_bytes: int, payload_floats: int) -> tuple[memoryview, np.ndarray]:
-    """A fresh byte buffer for one message: (its bytes, a <float32>[payload_floats] view of its payload)."""
-    words = np.empty((header_bytes + 4 * payload_floats + 7) // 8, np.int64)
-    flat = words.view(np.uint8)[: header_bytes + 4 * payload_floats]
-    return memoryview(flat), flat[header_bytes:].view(np.float32)

@@ -10,36 +10,49 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
-from ddrl.exchange.messages import CHANNEL, HeaderFormat, Kind, Message
+from ddrl.exchange.messages import CHANNEL, Header, HeaderFormat, Kind, Message
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, control_header
 
 LIVENESS_SECONDS = 0.005  # control receives are tested this often at most: they need no low latency
-BUFFERS = 2  # receive buffers per channel, used in turn
+BUFFERS = 2  # payload buffers of a channel, used in turn
 
 
-@dataclasses.dataclass
-class _Send:
-    """A buffer on its way to some peers; it goes back to the pool when all have it."""
-
-    data: np.ndarray
-    pending: int = 0
+PAYLOAD_TAG = 1000  # added to the tag of the header
 
 
 @dataclasses.dataclass
 class _Receive:
-    """A posted receive and its buffers."""
+    """A posted receive: its header, and where its payload goes."""
 
-    peer: int
-    tag: int
-    buffers: list[np.ndarray]
+    channel: Channel
+    header: np.ndarray
     request: MPI.Request | None = None
-    turn: int = 0
+    payload: np.ndarray | None = None
+    payload_request: MPI.Request | None = None
+    buffers: list[np.ndarray] = dataclasses.field(default_factory=list)
+
+    def next_buffer(self) -> np.ndarray:
+        """Where the next payload goes: the channel's choice, or one of two buffers in turn."""
+        if self.channel.into is not None:
+            return self.channel.into()
+        if not self.buffers:
+            self.buffers = [np.empty(self.channel.floats, np.float32) for _ in range(BUFFERS)]
+        self.buffers.reverse()
+        return self.buffers[0]
+
+
+class _Outgoing(NamedTuple):
+    """A message that is ready to go: its header's bytes and its borrowed payload."""
+
+    header: np.ndarray
+    payload: np.ndarray | None
 
 
 class JobRevoked(Exception):
@@ -65,8 +78,8 @@ class MpiTransport:
         self.bytes_sent = 0
         self._events: deque[Event] = deque()
         self._receives: list[_Receive] = []
-        self._sends: deque[tuple[MPI.Request, int, _Send]] = deque()
-        self._pool: dict[int, list[np.ndarray]] = defaultdict(list)
+        self._handled: list[_Receive] = []
+        self._sends: list[tuple[MPI.Request, int, Any]] = []
         self._mailbox: dict[tuple[int, int], list] = {}
         others = (rank for rank in range(comm.Get_size()) if rank != self.rank)
         self._blobs = [self._blob_receive(peer) for peer in (others if watched is None else watched)]
@@ -75,34 +88,35 @@ class MpiTransport:
 
     def open(self, channels: Iterable[Channel]) -> None:
         for channel in channels:
-            size = self.format.nbytes + 4 * channel.floats
-            buffers = [np.empty((size + 7) // 8, np.int64).view(np.uint8)[:size] for _ in range(BUFFERS)]
-            receive = _Receive(channel.peer, CHANNEL[channel.kind], buffers)
+            receive = _Receive(channel, np.empty(self.format.nbytes, np.uint8))
             self._post(receive)
             self._receives.append(receive)
 
     def send(self, items: Iterable[Message | Blob]) -> None:
-        encoded: tuple[object, object, _Send] | None = None
+        last: Message | None = None
+        outgoing: _Outgoing | None = None
         for message in items:
             if message.peer in self.lost:
                 continue
             if message.peer == self.rank or isinstance(message, Blob):
                 self._send_otherwise(message)
                 continue
-            if encoded is None or encoded[0] is not message.header or encoded[1] is not message.payload:
-                encoded = (message.header, message.payload, self._encode(message))
-            buffer = encoded[2]
-            buffer.pending += 1
+            if last is None or last.header is not message.header or last.payload is not message.payload:
+                outgoing = _Outgoing(self._encode(message.header), message.payload)
+            last = message
             tag = CHANNEL[message.header.kind]
             if message.newest_only:
-                self._send_newest(message.peer, tag, buffer)
+                self._send_newest(message.peer, tag, outgoing)
             else:
-                self._start(message.peer, tag, buffer)
+                self._start(message.peer, tag, outgoing)
 
     def poll(self) -> list[Event]:
+        for receive in self._handled:
+            self._post(receive)
+        self._handled.clear()
         self._progress_sends()
         for receive in self._receives:
-            if receive.request is not None and self._test(receive.request, receive.peer):
+            if receive.request is not None and self._arrived(receive):
                 self._deliver(receive)
         now = time.monotonic()
         if now >= self._next_liveness:
@@ -129,14 +143,16 @@ class MpiTransport:
 
     def close(self) -> None:
         """Withdraws the posted receives; the communicator stays usable for collectives."""
-        requests = [r.request for r in self._receives + self._blobs if r.request is not None]
+        requests = [receive.request for receive in self._receives + self._blobs]
+        requests += [receive.payload_request for receive in self._receives]
         requests += [request for _, _, request in self._incoming.values()]
         for request in requests:
-            try:
-                request.Cancel()
-                request.Free()
-            except MPI.Exception:
-                pass  # the peer is dead: nothing to withdraw
+            if request is not None and request != MPI.REQUEST_NULL:
+                try:
+                    request.Cancel()
+                    request.Free()
+                except MPI.Exception:
+                    pass  # the peer is dead: nothing to withdraw
         self._receives, self._blobs = [], []
 
     def _send_otherwise(self, item: Message | Blob) -> None:
@@ -145,22 +161,32 @@ class MpiTransport:
             self._events.append(item)
             return
         self.send([Message(item.peer, control_header(item.topic, len(item.data)))])
-        self._start(item.peer, Kind.BLOB_BYTES, _Send(np.frombuffer(item.data or b"\0", np.uint8), 1))
+        data = np.frombuffer(item.data or b"\0", np.uint8)
+        self._isend(item.peer, Kind.BLOB_BYTES, data)
 
     def _blob_receive(self, peer: int) -> _Receive:
-        receive = _Receive(peer, Kind.BLOB, [np.empty(self.format.nbytes, np.uint8)])
+        receive = _Receive(Channel(peer, Kind.BLOB), np.empty(self.format.nbytes, np.uint8))
         self._post(receive)
         return receive
 
     def _post(self, receive: _Receive) -> None:
+        peer, tag = receive.channel.peer, CHANNEL[receive.channel.kind]
         receive.request = None
-        if receive.peer in self.lost:
+        if peer in self.lost:
             return
-        receive.turn = (receive.turn + 1) % len(receive.buffers)
         try:
-            receive.request = self.comm.Irecv([receive.buffers[receive.turn], MPI.BYTE], receive.peer, receive.tag)
+            if receive.channel.floats:
+                receive.payload = receive.next_buffer()
+                receive.payload_request = self.comm.Irecv([receive.payload, MPI.FLOAT], peer, tag + PAYLOAD_TAG)
+            receive.request = self.comm.Irecv([receive.header, MPI.BYTE], peer, tag)
         except MPI.Exception as error:
-            self._failed(error, receive.peer)
+            self._failed(error, peer)
+
+    def _arrived(self, receive: _Receive) -> bool:
+        peer = receive.channel.peer
+        if not self._test(receive.request, peer):
+            return False
+        return receive.payload_request is None or self._test(receive.payload_request, peer)
 
     def _test(self, request: MPI.Request, peer: int) -> bool:
         """Whether a request is complete. (Testsome would lose the index of a failed one.)"""
@@ -180,7 +206,7 @@ class MpiTransport:
             return
         self.lost.add(peer)
         for receive in self._receives + self._blobs:
-            if receive.peer == peer:
+            if receive.channel.peer == peer:
                 receive.request = None
         self._incoming.pop(peer, None)
         for key in [key for key in self._mailbox if key[0] == peer]:
@@ -188,15 +214,14 @@ class MpiTransport:
         self._events.append(PeerLost(peer))
 
     def _deliver(self, receive: _Receive) -> None:
-        buffer = receive.buffers[receive.turn]
-        header = self.format.decode(memoryview(buffer))
-        payload = buffer[self.format.nbytes :].view(np.float32) if len(buffer) > self.format.nbytes else None
-        self._events.append(Message(receive.peer, header, payload))
-        self._post(receive)
+        header = self.format.decode(memoryview(receive.header))
+        self._events.append(Message(receive.channel.peer, header, receive.payload))
+        receive.request = None
+        self._handled.append(receive)  # posted again when the role has seen it
 
     def _poll_blobs(self) -> None:
         for receive in self._blobs:
-            peer = receive.peer
+            peer = receive.channel.peer
             if peer in self._incoming:
                 topic, data, request = self._incoming[peer]
                 if self._test(request, peer):
@@ -207,66 +232,61 @@ class MpiTransport:
                 self._receive_bytes(receive)
 
     def _receive_bytes(self, receive: _Receive) -> None:
-        header = self.format.decode(memoryview(receive.buffers[0]))
+        header, peer = self.format.decode(memoryview(receive.header)), receive.channel.peer
         data = np.empty(max(1, header.count), np.uint8)
         try:
-            request = self.comm.Irecv([data, MPI.BYTE], receive.peer, Kind.BLOB_BYTES)
+            request = self.comm.Irecv([data, MPI.BYTE], peer, Kind.BLOB_BYTES)
         except MPI.Exception as error:
-            self._failed(error, receive.peer)
+            self._failed(error, peer)
             return
-        self._incoming[receive.peer] = (header.step, data[: header.count], request)
+        self._incoming[peer] = (header.step, data[: header.count], request)
         receive.request = None
         self._next_liveness = 0.0
 
-    def _encode(self, message: Message) -> _Send:
-        floats = 0 if message.payload is None else len(message.payload)
-        size = self.format.nbytes + 4 * floats
-        pool = self._pool[size]
-        data = pool.pop() if pool else np.empty((size + 7) // 8, np.int64).view(np.uint8)[:size]
-        self.format.encode_into(message.header, memoryview(data))
-        if floats:
-            data[self.format.nbytes :].view(np.float32)[:] = message.payload
-        return _Send(data)
+    def _encode(self, header: Header) -> np.ndarray:
+        data = np.empty(self.format.nbytes, np.uint8)
+        self.format.encode_into(header, memoryview(data))
+        return data
 
-    def _start(self, peer: int, tag: int, buffer: _Send) -> None:
+    def _start(self, peer: int, tag: int, outgoing: _Outgoing) -> MPI.Request | None:
+        """Sends header and payload; returns the request of the one that is gone last."""
+        request = self._isend(peer, tag, outgoing.header)
+        if outgoing.payload is not None:
+            request = self._isend(peer, tag + PAYLOAD_TAG, outgoing.payload)
+        return request
+
+    def _isend(self, peer: int, tag: int, data: np.ndarray) -> MPI.Request | None:
         try:
-            request = self.comm.Isend([buffer.data, MPI.BYTE], peer, tag)
+            request = self.comm.Isend(data, peer, tag)
         except MPI.Exception as error:
             self._failed(error, peer)
-            self._release(buffer)
-            return
-        self.bytes_sent += buffer.data.nbytes
-        self._sends.append((request, peer, buffer))
+            return None
+        self.bytes_sent += data.nbytes
+        self._sends.append((request, peer, data))  # which keeps the data alive
+        return request
 
-    def _send_newest(self, peer: int, tag: int, buffer: _Send) -> None:
+    def _send_newest(self, peer: int, tag: int, outgoing: _Outgoing) -> None:
         """One such send per peer is outstanding; what waits behind it is replaced by what is newer."""
         box = self._mailbox.get((peer, tag))
         if box is not None and not self._test(box[0], peer):
-            if box[1] is not None:
-                self._release(box[1])
-            box[1] = buffer
+            box[1] = outgoing
             return
-        self._start(peer, tag, buffer)
-        if peer not in self.lost:
-            self._mailbox[peer, tag] = [self._sends[-1][0], None]
+        request = self._start(peer, tag, outgoing)
+        if request is not None:
+            self._mailbox[peer, tag] = [request, None]
 
     def _progress_sends(self) -> None:
-        for _ in range(len(self._sends)):
-            request, peer, buffer = self._sends.popleft()
-            if peer in self.lost or self._test(request, peer) or peer in self.lost:
-                self._release(buffer)
-            else:
-                self._sends.append((request, peer, buffer))
+        if not self._sends:
+            return
+        waiting = []
+        for send in self._sends:
+            if send[1] not in self.lost and not self._test(send[0], send[1]) and send[1] not in self.lost:
+                waiting.append(send)
+        self._sends = waiting
         for (peer, tag), box in list(self._mailbox.items()):
             if box[1] is not None and self._test(box[0], peer):
-                buffer, box[1] = box[1], None
-                self._start(peer, tag, buffer)
-                box[0] = self._sends[-1][0]
-
-    def _release(self, buffer: _Send) -> None:
-        buffer.pending -= 1
-        if buffer.pending == 0 and buffer.data.flags.writeable:
-            self._pool[len(buffer.data)].append(buffer.data)
+                outgoing, box[1] = box[1], None
+                box[0] = self._start(peer, tag, outgoing) or box[0]
 
 
 def leave(comm: MPI.Comm, after_failure: bool) -> None:

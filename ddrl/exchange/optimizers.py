@@ -7,6 +7,7 @@ gigabyte per process). Work goes in blocks that stay in the cache.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -46,30 +47,37 @@ class Optimizer:
         self.slots = {name: np.zeros(size, np.float32) for name in self.slot_names}
         self._scratch = np.empty((2, min(size, _BLOCK)), np.float32)
 
-    def apply(self, parameters: np.ndarray, gradient: np.ndarray, learning_rate: float, scale: float = 1.0) -> None:
-        """One update in place.
+    def apply(
+        self,
+        parameters: np.ndarray,
+        gradient: np.ndarray | Sequence[np.ndarray],
+        learning_rate: float,
+        scale: float = 1.0,
+        out: np.ndarray | None = None,
+    ) -> None:
+        """One update.
 
         Args:
-            parameters: <float32>[size], changed.
-            gradient: <float32>[size], not changed.
+            parameters: <float32>[size].
+            gradient: <float32>[size], not changed; or several, which are added in their order, block by block.
             learning_rate: step size of this update.
             scale: factor on the gradient, such as 1 / members or a clip.
+            out: <float32>[size] that takes the new parameters; by default they replace the old ones.
         """
-        if parameters.shape != (self.size,) or gradient.shape != (self.size,):
-            raise ValueError(
-                f"parameters {parameters.shape} and gradient {gradient.shape} must have shape ({self.size},)"
-            )
+        gradients = [gradient] if isinstance(gradient, np.ndarray) else list(gradient)
+        out = parameters if out is None else out
+        shapes = {array.shape for array in (parameters, out, *gradients)}
+        if shapes != {(self.size,)}:
+            raise ValueError(f"parameters and gradients of shapes {sorted(shapes)} must have shape ({self.size},)")
         self.count += 1
         step_size = np.float32(self._step_size(learning_rate))
         for start in range(0, self.size, _BLOCK):
             block = slice(start, min(start + _BLOCK, self.size))
-            length = block.stop - block.start
-            g, scratch = gradient[block], self._scratch[0, :length]
-            if scale != 1.0:
-                g = np.multiply(g, np.float32(scale), out=self._scratch[1, :length])
+            scratch = self._scratch[0, : block.stop - block.start]
+            g = self._total([gradient[block] for gradient in gradients], scale)
             update = self._update({name: slot[block] for name, slot in self.slots.items()}, g, scratch)
             update *= step_size
-            parameters[block] -= update
+            np.subtract(parameters[block], update, out=out[block])
 
     def state(self) -> dict[str, np.ndarray]:
         """Copies of the slots, and `count` as <int64>[]."""
@@ -91,6 +99,14 @@ class Optimizer:
         self.count = int(state["count"])
         for name, slot in self.slots.items():
             slot[:] = state[name]
+
+    def _total(self, blocks: list[np.ndarray], scale: float) -> np.ndarray:
+        """scale (blocks[0] + blocks[1] + ...), without touching the blocks."""
+        total = blocks[0]
+        scratch = self._scratch[1, : len(total)]
+        for block in blocks[1:]:
+            total = np.add(total, block, out=scratch)
+        return total if scale == 1.0 else np.multiply(total, np.float32(scale), out=scratch)
 
     def _step_size(self, learning_rate: float) -> float:
         return learning_rate

@@ -64,7 +64,6 @@ class Shard:
         self.staleness_sum = self.staleness_max = 0
         self._held: dict[int, tuple[Header, np.ndarray]] = {}
         self._average: tuple[int, np.ndarray] | None = None
-        self._sum = np.zeros(size, np.float32)
         self._published: dict[int, np.ndarray] = {}
         self._deferred: dict[int, int] = {}
 
@@ -99,7 +98,7 @@ class Shard:
 
     def _on_load(self, header: Header, payload: np.ndarray) -> list[Message]:
         parts = payload.reshape(1 + len(self.optimizer.slots), -1)
-        self.parameters[:] = parts[0]
+        self.parameters = parts[0].copy()
         for slot, values in zip(self.optimizer.slots.values(), parts[1:], strict=True):
             slot[:] = values
         self.optimizer.count = header.count
@@ -132,21 +131,17 @@ class Shard:
         return Message(self.chief, header)
 
     def _norm(self, kind: Kind, members: int) -> Message:
-        average = self._average_over(members)
+        if self._average is None or self._average[0] != members:
+            average = np.zeros_like(self.parameters)
+            for gradient in self._gradients(members):
+                average += gradient
+            average *= np.float32(1.0 / members.bit_count())
+            self._average = (members, average)
+        average = self._average[1]
         return self._report(kind, members, float(np.dot(average, average)))
 
-    def _average_over(self, members: int) -> np.ndarray:
-        if self._average is None or self._average[0] != members:
-            slices = [self._held[worker][1] for worker in from_bitmap(members)]
-            if len(slices) == 1:
-                np.copyto(self._sum, slices[0])
-            else:
-                np.add(slices[0], slices[1], out=self._sum)
-                for values in slices[2:]:
-                    self._sum += values
-                self._sum *= np.float32(1.0 / len(slices))
-            self._average = (members, self._sum)
-        return self._average[1]
+    def _gradients(self, members: int) -> list[np.ndarray]:
+        return [self._held[worker][1] for worker in from_bitmap(members)]
 
     def _on_commit(self, header: Header) -> list[Message]:
         self.learning_rate = header.value
@@ -155,15 +150,19 @@ class Shard:
         if header.step != self.step:
             raise ValueError(f"shard {self.index} is at step {self.step}; the chief commits {header.step}")
         if not header.flags & Flag.SKIP:
-            self.optimizer.apply(
-                self.parameters, self._average_over(header.members), header.value, header.scale
-            )
-            self.version += 1
+            self._apply(self._gradients(header.members), header.value, header.scale / header.members.bit_count())
         self._held.clear()
         self._average = None
         self.step += 1
         self.expected = header.count
         return self._parameters_to(self.workers, header.flags, header.members) + self._side_effects(header)
+
+    def _apply(self, gradients: list[np.ndarray], learning_rate: float, scale: float) -> None:
+        """The next version, in a new array: the old one may still be on its way to a straggler or a reader."""
+        parameters = np.empty_like(self.parameters)
+        self.optimizer.apply(self.parameters, gradients, learning_rate, scale, out=parameters)
+        self.parameters = parameters
+        self.version += 1
 
     def _command(self, header: Header) -> list[Message]:
         """Flags without a step: the asynchronous mode's only COMMIT, and the last one of a run without gradients."""
@@ -182,7 +181,7 @@ class Shard:
         if header.flags & Flag.PUBLISH:
             # In asynchronous mode shards differ in version: a publication carries the chief's number for it.
             name = header.version if self.asynchronous else self.version
-            self._published[name] = self.parameters.copy()
+            self._published[name] = self.parameters
             while len(self._published) > PUBLISHED_VERSIONS_KEPT:
                 del self._published[min(self._published)]
             waiting, self._deferred = self._deferred, {}
@@ -218,8 +217,7 @@ class Shard:
             self.dropped += 1
             flags = Flag.SKIP
         else:
-            self.optimizer.apply(self.parameters, payload, self.learning_rate)
-            self.version += 1
+            self._apply([payload], self.learning_rate, 1.0)
         worker = header.sender
         if worker not in self.workers:
             return []

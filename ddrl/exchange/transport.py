@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+import numpy as np
+
 from ddrl.exchange.messages import Header, Kind, Message
 
 
@@ -33,11 +35,19 @@ class PeerLost:
 
 @dataclasses.dataclass(frozen=True)
 class Channel:
-    """A receive to keep posted: messages of `kind` from `peer` with `floats` float32 values of payload."""
+    """A receive to keep posted.
+
+    Attributes:
+        peer: whom from.
+        kind: of the messages.
+        floats: float32 values of payload (0: the messages have none).
+        into: gives the array <float32>[floats] for the next payload; called when the last one was handled.
+    """
 
     peer: int
     kind: Kind
     floats: int = 0
+    into: Callable[[], np.ndarray] | None = None
 
 
 Event = Message | Blob | PeerLost
@@ -50,7 +60,7 @@ class Transport(Protocol):
         """Keeps a receive posted for each channel. Blobs from every other process are received anyway."""
 
     def send(self, items: Iterable[Message | Blob]) -> None:
-        """Starts sending; headers and payloads are copied at once. What goes to dead peers is dropped."""
+        """Starts sending; payloads are borrowed until they are gone. What goes to dead peers is dropped."""
 
     def poll(self) -> list[Event]:
         """What has arrived since the last call."""

@@ -41,10 +41,7 @@ class EvaluatorRole:
         self._games: Generator[None, None, EvaluationResult] | None = None
         self._started = 0.0
         self._next_report = time.monotonic()
-        transport.open(
-            Channel(process, Kind.PUBLISHED, stop - start)
-            for process, (start, stop) in zip(cast.servers, ranges, strict=True)
-        )
+        transport.open(self.reader.assembler.channels(cast.servers, Kind.PUBLISHED))
 
     def handle(self, event: Event) -> None:
         essential_lost(event, self.setting.cast)

@@ -131,10 +131,7 @@ class WorkerRole:
         self._waiting_since: float | None = None
         self._failed = False
         self._dropped = 0
-        transport.open(
-            Channel(process, Kind.PARAMETERS, stop - start)
-            for process, (start, stop) in zip(cast.servers, ranges, strict=True)
-        )
+        transport.open(self.client.assembler.channels(cast.servers, Kind.PARAMETERS))
 
     def handle(self, event: Event) -> None:
         essential_lost(event, self.setting.cast)

@@ -26,9 +26,9 @@ class PlainSgd:
     def __init__(self):
         self.slots, self.count = {}, 0
 
-    def apply(self, parameters, gradient, learning_rate, scale=1.0):
+    def apply(self, parameters, gradient, learning_rate, scale=1.0, out=None):
         self.count += 1
-        parameters -= np.float32(learning_rate * scale) * gradient
+        np.subtract(parameters, np.float32(learning_rate * scale) * sum(gradient), out=out)
 
 
 class World:
@@ -174,7 +174,7 @@ class World:
         )
         clients = tuple(
             (c.snapshot.step if c.snapshot else -1, self.submitted[w], len(self.outbox[w]),
-             tuple(sorted((k, tuple(sorted(p))) for k, (_, p) in c._assembler._partial.items())))
+             tuple(sorted(c.assembler._waiting.items())))
             for w, c in self.clients.items()
         )  # fmt: skip
         chief = self.coordinator
