@@ -70,7 +70,9 @@ class Learner:
         ]
         self._compiled = tf.function(self._trace, input_signature=specs).get_concrete_function()
 
-    def gradient(self, vector: np.ndarray | tf.Tensor, batch: DataPoints) -> tuple[np.ndarray, dict[str, float]]:
+    def gradient(
+        self, vector: np.ndarray | tf.Tensor, batch: DataPoints
+    ) -> tuple[np.ndarray, dict[str, float]]:
         """Gradient of the mean loss, clipped per tensor, and the metrics of the loss.
 
         Args:
@@ -78,7 +80,8 @@ class Learner:
             batch: exactly `batch_size` data-points.
 
         Returns:
-            <float32>[N], read-only; and the loss's metrics with `gradient_norm`, the global norm before clipping.
+            <float32>[N], read-only; and the loss's metrics with `gradient_norm`, the global norm before
+            clipping.
 
         Raises:
             UsageError: the batch has another size or other shapes.
@@ -124,7 +127,11 @@ class Policy:
     """
 
     def __init__(
-        self, network: Network, observation_shape: tuple[int, ...], observation_dtype: Any, batch_sizes: tuple[int, ...]
+        self,
+        network: Network,
+        observation_shape: tuple[int, ...],
+        observation_dtype: Any,
+        batch_sizes: tuple[int, ...],
     ) -> None:
         if not batch_sizes or min(batch_sizes) < 1:
             raise UsageError(f"batch sizes {batch_sizes} of a policy: give at least one size of 1 or more")
@@ -133,7 +140,8 @@ class Policy:
         self._dtype = np.dtype(observation_dtype)
         self.trace_count = 0
         vector_spec = tf.TensorSpec([network.size], tf.float32)
-        self._prepare = tf.function(self._trace_prepare, input_signature=[vector_spec]).get_concrete_function()
+        prepare = tf.function(self._trace_prepare, input_signature=[vector_spec])
+        self._prepare = prepare.get_concrete_function()
         prepared_specs = tf.nest.map_structure(
             lambda x: tf.TensorSpec(x.shape, x.dtype), self._prepare.structured_outputs
         )
@@ -145,7 +153,9 @@ class Policy:
         self._newest: tuple[Any, Any] = (None, None)
         self._lock = threading.Lock()
 
-    def __call__(self, vector: np.ndarray | tf.Tensor, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(
+        self, vector: np.ndarray | tf.Tensor, observations: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Logits <float32>[b, A] and value <float32>[b] of <observation dtype>[b, ...].
 
         A tensor from `as_device_vector` is prepared once; a NumPy vector may change in place, so it is

@@ -12,7 +12,11 @@ from ddrl.types import DataPoints, LossOutput, PolicyValue
 
 
 def loss(
-    network: Callable[[Any, Any], PolicyValue], vector: Any, auxiliary: Any, batch: DataPoints, config: BA3CConfig
+    network: Callable[[Any, Any], PolicyValue],
+    vector: Any,
+    auxiliary: Any,
+    batch: DataPoints,
+    config: BA3CConfig,
 ) -> LossOutput:
     """Advantage actor-critic loss, averaged over the batch, in float32.
 

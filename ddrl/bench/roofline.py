@@ -65,7 +65,7 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
 
 
 def combine(env: float, inference: float, gradient: float, uses: float, cores: int) -> float:
-    """Agent steps/s of `cores` cores that do the three parts in turn: cores / (1/env + 1/inference + uses/gradient)."""
+    """Agent steps/s of cores that do the parts in turn: cores / (1/env + 1/inference + uses/gradient)."""
     return cores / (1.0 / env + 1.0 / inference + uses / gradient)
 
 

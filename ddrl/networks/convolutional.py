@@ -77,8 +77,8 @@ def build(
     Raises:
         UsageError: not an image, or too small for the network.
     """
-    architectures = {"a3c": _A3C, "nature": _NATURE, "ba3c": dataclasses.replace(_BA3C, neurons=config.fc_neurons)}
-    architecture = architectures[config.network]
+    ba3c = dataclasses.replace(_BA3C, neurons=config.fc_neurons)
+    architecture = {"a3c": _A3C, "nature": _NATURE, "ba3c": ba3c}[config.network]
     return ConvolutionalNetwork(
         config.network, architecture, observation_shape, observation_dtype, num_actions, config.compute_dtype
     )
@@ -108,8 +108,8 @@ class ConvolutionalNetwork(Network):
     ) -> None:
         if len(observation_shape) != 3:
             raise UsageError(
-                f"network {name} takes images [channels, height, width], not shape {tuple(observation_shape)}: "
-                "use --network mlp"
+                f"network {name} takes images [channels, height, width], not observations of shape "
+                f"{tuple(observation_shape)}: use --network mlp"
             )
         self.architecture = architecture
         self._channels, *image = observation_shape
@@ -118,9 +118,10 @@ class ConvolutionalNetwork(Network):
         first = architecture.convolutions[0]
         # A convolution whose stride divides its kernel is one of stride 1 over blocks: 1.5 times as fast.
         self._block = first.stride if first.kernel % first.stride == 0 else 1
-        self._rows, self._columns = ((side - first.kernel) // first.stride * first.stride + first.kernel for side in image)
-        features = sizes[-1]
-        tensors = self._tensors(math.prod(features) * architecture.convolutions[-1].filters, num_actions)
+        used = [(side - first.kernel) // first.stride * first.stride + first.kernel for side in image]
+        self._rows, self._columns = used
+        features = math.prod(sizes[-1]) * architecture.convolutions[-1].filters
+        tensors = self._tensors(features, num_actions)
         super().__init__(name, tensors, observation_dtype, compute_dtype)
 
     def _padding(self, layer: int) -> int:
@@ -134,8 +135,8 @@ class ConvolutionalNetwork(Network):
             after = tuple(((side - spec.kernel) // spec.stride + 1) // spec.pool for side in before)
             if min(before) < spec.kernel or min(after) < 1:
                 raise UsageError(
-                    f"images of {image[0]}x{image[1]} are too small for network {name} (nothing is left after "
-                    f"convolution {layer + 1} of {len(self.architecture.convolutions)}): use --network mlp"
+                    f"images of {image[0]}x{image[1]} are too small for network {name} (nothing is left "
+                    f"after convolution {layer + 1}): use --network mlp"
                 )
             sizes.append(after)
         return sizes
@@ -161,7 +162,7 @@ class ConvolutionalNetwork(Network):
         return tensors
 
     def prepare(self, vector: Any) -> dict[str, Any]:
-        """Hidden tensors in the compute type; the observations' scale and blocks are folded into the first kernel."""
+        """Hidden tensors in the compute type; the first kernel takes in the scale and the blocks."""
         tensors = self.unflatten(vector)
         kernel = tensors["conv0/kernel"] * self.observation_scale
         tensors["conv0/kernel"] = _kernel_on_blocks(kernel, self._block) if self._block > 1 else kernel
@@ -185,7 +186,7 @@ class ConvolutionalNetwork(Network):
         return PolicyValue(logits, tf.squeeze(value, axis=-1))
 
     def _channels_last(self, observations: Any) -> Any:
-        """[B, H, W, C], or [B, H / block, W / block, C block block] where the first convolution works on blocks."""
+        """[B, H, W, C], or what `_blocks` makes where the first convolution works on blocks."""
         if self._block > 1:
             return _blocks(observations[:, :, : self._rows, : self._columns], self._block)
         multiple = self.architecture.channel_multiple
@@ -204,7 +205,7 @@ class ConvolutionalNetwork(Network):
 
 
 def _blocks(images: Any, size: int) -> Any:
-    """[B, C, H, W] -> [B, H / size, W / size, C size size], channels in the order [C, row, column] of the block."""
+    """[B, C, H, W] -> [B, H / size, W / size, C size size]; a block lies in the order [C, row, column]."""
     channels, height, width = images.shape[1:]
     shape = [-1, channels, height // size, size, width // size, size]
     if images.dtype == tf.uint8 and size == 4:
@@ -217,7 +218,7 @@ def _blocks(images: Any, size: int) -> Any:
 
 
 def _kernel_on_blocks(kernel: Any, size: int) -> Any:
-    """[k, k, C, F] -> [k / size, k / size, C size size, F]: the same convolution on `_blocks`, with stride 1."""
+    """[k, k, C, F] -> [k / size, k / size, C size size, F]: the same convolution, on `_blocks`."""
     side, _, channels, filters = kernel.shape
     parts = tf.reshape(kernel, [side // size, size, side // size, size, channels, filters])
     parts = tf.transpose(parts, [0, 2, 4, 1, 3, 5])

@@ -58,14 +58,14 @@ class Network:
 
         @tf.custom_gradient
         def parts_of(flat):
-            # Aligned slices share the vector's memory, where tf.split would copy; their own gradient would pad each.
+            # Aligned slices share the vector's memory, where tf.split copies. Their own gradient would pad
+            # each to the whole length.
             starts = [0, *itertools.accumulate(sizes)]
             parts = [tf.slice(flat, [start], [size]) for start, size in zip(starts, sizes)]
             return parts, lambda *gradients: tf.concat(gradients, axis=0)
 
-        return {
-            name: tf.reshape(part, shape) for (name, shape), part in zip(self.parameter_shapes, parts_of(vector))
-        }
+        parts = parts_of(vector)
+        return {name: tf.reshape(part, shape) for (name, shape), part in zip(self.parameter_shapes, parts)}
 
     def prepare(self, vector: Any) -> dict[str, Any]:
         """What `apply` needs of a version of the parameters: cast and laid out for fast use, differentiable.
@@ -88,7 +88,9 @@ def _observation_scale(name: str, dtype: Any) -> float:
         return 1.0 / 255.0
     if np.dtype(dtype) == np.float32:
         return 1.0
-    raise UsageError(f"network {name} takes uint8 or float32 observations, not {np.dtype(dtype)}: convert them")
+    raise UsageError(
+        f"network {name} takes uint8 or float32 observations, not {np.dtype(dtype)}: convert them"
+    )
 
 
 def zeros(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:

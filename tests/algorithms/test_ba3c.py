@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddrl.algorithms import ba3c_loss
+from ddrl.algorithms.ba3c import BA3CConfig, transform_reward
+from ddrl.config import NetworkConfig
+from ddrl.networks import build_network
+from ddrl.types import DataPoints, PolicyValue
+from tests import references
+
+CONFIG = BA3CConfig(importance_clip=2.0)
+
+
+def random_batch(size=16, features=5, actions=3, seed=0):
+    random = np.random.default_rng(seed)
+    return DataPoints(
+        random.standard_normal((size, features)).astype(np.float32),
+        random.integers(actions, size=size).astype(np.int32),
+        random.standard_normal(size).astype(np.float32),
+        np.log(random.uniform(0.1, 0.9, size)).astype(np.float32),
+        np.zeros(size, np.int64),
+    )
+
+
+def outputs(seed=1, size=16, actions=3):
+    random = np.random.default_rng(seed)
+    logits = random.standard_normal((size, actions)).astype(np.float32)
+    return logits, random.standard_normal(size).astype(np.float32)
+
+
+def loss_of(logits, value, batch, config):
+    network = lambda vector, observations: PolicyValue(tf.constant(logits), tf.constant(value))  # noqa: E731
+    return ba3c_loss.loss(network, None, (), DataPoints(*map(tf.constant, batch)), config)
+
+
+def test_equals_the_reference():
+    batch, (logits, value) = random_batch(), outputs()
+    output = loss_of(logits, value, batch, CONFIG)
+    expected = references.ba3c_loss(
+        logits, value, batch.action, batch.return_, batch.behaviour_log_prob, CONFIG
+    )
+    names = ("loss", "policy_loss", "value_loss", "entropy", "importance_ratio_mean")
+    for name, number in zip(names, expected):
+        np.testing.assert_allclose(output.metrics[name], number, rtol=1e-5, atol=1e-6, err_msg=name)
+    np.testing.assert_array_equal(output.loss, output.metrics["loss"])
+    advantage = batch.return_ - value
+    np.testing.assert_allclose(output.metrics["advantage_mean"], advantage.mean(), rtol=1e-4)
+    np.testing.assert_allclose(output.metrics["advantage_rms"], math.sqrt((advantage**2).mean()), rtol=1e-5)
+    np.testing.assert_allclose(output.metrics["value_mean"], value.mean(), rtol=1e-5)
+    assert output.priorities is None
+
+
+def test_importance_correction_is_off_at_zero_and_idle_on_policy():
+    batch, (logits, value) = random_batch(), outputs()
+    off = dataclasses.replace(CONFIG, importance_clip=0.0)
+    on_policy = np.log(references.softmax(logits)[np.arange(16), batch.action]).astype(np.float32)
+    plain = loss_of(logits, value, batch, off)
+    np.testing.assert_array_equal(plain.metrics["importance_ratio_mean"], 1.0)
+    corrected = loss_of(logits, value, batch._replace(behaviour_log_prob=on_policy), CONFIG)
+    np.testing.assert_allclose(corrected.loss, plain.loss, rtol=1e-5)
+    assert abs(float(loss_of(logits, value, batch, CONFIG).loss - plain.loss)) > 1e-3
+
+
+def test_the_order_of_rows_does_not_matter():
+    batch, (logits, value) = random_batch(), outputs()
+    order = np.random.default_rng(2).permutation(16)
+    shuffled = DataPoints(*(field[order] for field in batch))
+    a, b = loss_of(logits, value, batch, CONFIG), loss_of(logits[order], value[order], shuffled, CONFIG)
+    for name in a.metrics:
+        np.testing.assert_allclose(a.metrics[name], b.metrics[name], rtol=1e-5, atol=1e-6)
+
+
+def surrogate(network, vector, batch, config, advantages, ratios):
+    """The loss with its stopped terms held fixed, whose ordinary derivative is the gradient, in float64."""
+    output = network(tf.constant(vector, tf.float32), tf.constant(batch.observation))
+    logits, value = output.logits.numpy().astype(np.float64), output.value.numpy().astype(np.float64)
+    probabilities = references.softmax(logits)[np.arange(len(value)), batch.action]
+    policy = -np.mean(ratios * advantages * np.log(probabilities + config.log_epsilon))
+    square = np.mean((batch.return_ - value) ** 2)
+    return policy + config.value_cost * square - config.entropy_cost * references.entropy(logits).mean()
+
+
+@pytest.mark.parametrize("importance_clip", [0.0, 2.0])
+def test_gradient_equals_finite_differences(importance_clip):
+    config = BA3CConfig(importance_clip=importance_clip, entropy_cost=0.1)
+    network = build_network(NetworkConfig(network="mlp"), (5,), np.float32, 3)
+    random, batch = np.random.default_rng(3), random_batch()
+    start = network.initial_parameters(1) + 0.05 * random.standard_normal(network.size).astype(np.float32)
+    with tf.GradientTape() as tape:
+        vector = tf.constant(start)
+        tape.watch(vector)
+        output = ba3c_loss.loss(network, vector, (), DataPoints(*map(tf.constant, batch)), config)
+    gradient = tape.gradient(output.loss, vector).numpy().astype(np.float64)
+    logits, value = network(vector, tf.constant(batch.observation))
+    probabilities = references.softmax(logits.numpy())[np.arange(16), batch.action]
+    ratios = np.minimum(probabilities / np.exp(batch.behaviour_log_prob), importance_clip)
+    fixed = (batch.return_ - value.numpy(), ratios if importance_clip else 1.0)
+    directions = [gradient / np.linalg.norm(gradient), *random.standard_normal((3, network.size)) / 50]
+    for direction in directions:
+        ahead, behind = (
+            surrogate(network, start + step * direction, batch, config, *fixed) for step in (1e-2, -1e-2)
+        )
+        assert (ahead - behind) / 2e-2 == pytest.approx(float(gradient @ direction), rel=2e-2, abs=2e-4)
+
+
+def test_rewards_are_clipped_only_when_asked():
+    rewards = np.array([-7.0, 0.25, 4.0], np.float32)
+    np.testing.assert_array_equal(transform_reward(rewards, BA3CConfig()), [-1.0, 0.25, 1.0])
+    np.testing.assert_array_equal(transform_reward(rewards, BA3CConfig(reward_clip=0.0)), rewards)
+    np.testing.assert_array_equal(rewards, [-7.0, 0.25, 4.0])

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from ddrl.bench import roofline
+from ddrl.config import EnvironmentConfig, NetworkConfig, OptimizerConfig, SamplingConfig, TrainConfig
+from ddrl.errors import UsageError
+
+CONFIG = TrainConfig(
+    environment=EnvironmentConfig(game="ddrl/Catch-v0"),
+    network=NetworkConfig(network="mlp"),
+    sampling=SamplingConfig(simulators=8, groups=2),
+    optimizer=OptimizerConfig(batch_size=16),
+)
+
+
+def test_parts_in_turn():
+    assert roofline.combine(2.0, 4.0, 8.0, uses=1, cores=1) == pytest.approx(1 / (1 / 2 + 1 / 4 + 1 / 8))
+    assert roofline.combine(2.0, 4.0, 8.0, uses=2, cores=3) == pytest.approx(3.0)
+    free = float("inf")
+    assert roofline.combine(5.0, free, free, uses=1, cores=2) == 10.0
+
+
+def test_batches_of_a_configuration():
+    assert (roofline.group_size(CONFIG), roofline.inference_batch(CONFIG)) == (4, 4)
+    sampling = dataclasses.replace(CONFIG.sampling, predict_batch=3)
+    assert roofline.inference_batch(dataclasses.replace(CONFIG, sampling=sampling)) == 3
+
+
+def test_a_short_measurement():
+    result = json.loads(json.dumps(roofline.measure_roofline(CONFIG, 0.05, 1)))
+    env, inference, gradient = (result[phase] for phase in roofline.PHASES)
+    assert min(env, inference, gradient) > 0
+    assert result["roofline"] == pytest.approx(1 / (1 / env + 1 / inference + 1 / gradient))
+    assert (result["inference_batch"], result["gradient_batch"], result["cores"]) == (4, 16, 1)
+    assert (result["network"], result["game"]) == ("mlp", "ddrl/Catch-v0")
+
+
+def test_what_cannot_run_is_said_in_one_line():
+    with pytest.raises(UsageError, match="choose 1 to"):
+        roofline.measure_roofline(CONFIG, 0.05, 10**6)
+    unknown = dataclasses.replace(CONFIG, environment=EnvironmentConfig(game="no_such_game"))
+    with pytest.raises(UsageError, match="no_such_game"):
+        roofline.measure_roofline(unknown, 0.05, 1)

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from ddrl.config import OptimizerConfig
+from ddrl.errors import UsageError
+from ddrl.exchange.optimizers import learning_rate, make_optimizer
+from tests import references
+
+ADAM = OptimizerConfig(beta1=0.8, beta2=0.75, adam_epsilon=1e-3)
+RULES = [
+    ADAM,
+    OptimizerConfig(optimizer="rmsprop", rmsprop_decay=0.9),
+    OptimizerConfig(optimizer="rmsprop-centered", rmsprop_epsilon=1e-2, rmsprop_epsilon_inside=True),
+]
+
+
+def problem(size, updates=5, seed=0):
+    random = np.random.default_rng(seed)
+    scales = 10.0 ** random.uniform(-6, 2, size)
+    gradients = (random.standard_normal((updates, size)) * scales).astype(np.float32)
+    return random.standard_normal(size).astype(np.float32), gradients
+
+
+def run(config, theta, gradients, rate=1e-2, **arguments):
+    theta, optimizer = theta.copy(), make_optimizer(config, len(theta))
+    for gradient in gradients:
+        optimizer.apply(theta, gradient, rate, **arguments)
+    return theta, optimizer
+
+
+def rule_id(config):
+    return config.optimizer
+
+
+@pytest.mark.parametrize("epsilon", [1e-8, 1e-3])
+def test_adam_equals_the_reference(epsilon):
+    config = dataclasses.replace(ADAM, adam_epsilon=epsilon)
+    theta, gradients = problem(50)
+    result, optimizer = run(config, theta, gradients)
+    expected = references.adam(theta, gradients, 1e-2, 0.8, 0.75, epsilon)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+    assert optimizer.count == 5 and set(optimizer.slots) == {"m", "v"}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("centered", [False, True])
+def test_rmsprop_equals_the_reference(inside, centered):
+    config = OptimizerConfig(
+        optimizer="rmsprop-centered" if centered else "rmsprop",
+        rmsprop_decay=0.9,
+        rmsprop_epsilon=1e-3,
+        rmsprop_epsilon_inside=inside,
+    )
+    theta, gradients = problem(50)
+    expected = references.rmsprop(theta, gradients, 1e-2, 0.9, 1e-3, inside=inside, centered=centered)
+    np.testing.assert_allclose(run(config, theta, gradients)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_adam_equals_keras():
+    import tensorflow as tf
+
+    theta, gradients = problem(1000, updates=20)
+    variable = tf.Variable(theta)
+    keras = tf.keras.optimizers.Adam(1e-2, beta_1=0.8, beta_2=0.75, epsilon=1e-3)  # epsilon-hat form, too
+    for gradient in gradients:
+        keras.apply_gradients([(tf.constant(gradient), variable)])
+    np.testing.assert_allclose(run(ADAM, theta, gradients)[0], variable.numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("config", RULES, ids=rule_id)
+def test_slices_equal_the_whole_to_the_bit(config):
+    size = 150_001  # several blocks, and cuts that are not aligned
+    theta, gradients = problem(size)
+    whole, state = run(config, theta, gradients, scale=1 / 3)
+    for cut in [slice(0, 33_333), slice(33_333, 33_334), slice(33_334, size)]:
+        part, own = run(config, theta[cut], gradients[:, cut], scale=1 / 3)
+        np.testing.assert_array_equal(part, whole[cut])
+        for name in own.slots:
+            np.testing.assert_array_equal(own.slots[name], state.slots[name][cut])
+
+
+@pytest.mark.parametrize("config", RULES, ids=rule_id)
+def test_scale_multiplies_the_gradient(config):
+    theta, gradients = problem(1000)
+    given = gradients.copy()
+    np.testing.assert_array_equal(
+        run(config, theta, gradients, scale=0.3)[0], run(config, theta, gradients * np.float32(0.3))[0]
+    )
+    np.testing.assert_array_equal(gradients, given)
+
+
+@pytest.mark.parametrize("config", RULES, ids=rule_id)
+def test_state_round_trip(config):
+    theta, gradients = problem(1000, updates=6)
+    straight, _ = run(config, theta, gradients)
+    middle, first = run(config, theta, gradients[:3])
+    second = make_optimizer(config, 1000)
+    second.set_state(first.state())
+    first.apply(np.zeros(1000, np.float32), gradients[0], 1.0)  # the state was a copy
+    for gradient in gradients[3:]:
+        second.apply(middle, gradient, 1e-2)
+    np.testing.assert_array_equal(middle, straight)
+    assert second.count == 6
+
+
+def test_a_foreign_state_is_refused():
+    state = make_optimizer(ADAM, 10).state()
+    for other in (make_optimizer(ADAM, 11), make_optimizer(RULES[1], 10)):
+        with pytest.raises(UsageError, match="optimizer state"):
+            other.set_state(state)
+
+
+def test_limits():
+    theta, gradients = problem(100, updates=1)
+    nothing, _ = run(ADAM, theta, np.zeros_like(gradients))
+    np.testing.assert_array_equal(nothing, theta)
+    without_memory = dataclasses.replace(ADAM, beta1=0.0, beta2=0.0, adam_epsilon=1e-12)
+    signs, _ = run(without_memory, theta, gradients)
+    np.testing.assert_allclose(signs - theta, -1e-2 * np.sign(gradients[0]), rtol=1e-3)
+    first, _ = run(dataclasses.replace(ADAM, adam_epsilon=1e-12), theta, gradients)
+    np.testing.assert_allclose(first, signs, rtol=1e-4, atol=1e-6)  # the first step is that for any betas
+    large_epsilon, _ = run(dataclasses.replace(without_memory, adam_epsilon=1e6), theta, gradients, rate=1e6)
+    np.testing.assert_allclose(large_epsilon, theta - gradients[0], rtol=1e-3, atol=1e-4)  # plain descent
+
+
+def test_centered_rmsprop_stays_finite_where_the_variance_vanishes():
+    config = dataclasses.replace(RULES[2], rmsprop_epsilon=1e-12)
+    gradients = np.full((400, 1000), 0.1, np.float32) * np.linspace(0.1, 10, 1000, dtype=np.float32)
+    theta, _ = run(config, np.zeros(1000, np.float32), gradients)
+    assert np.isfinite(theta).all()
+
+
+def test_shapes_must_agree():
+    optimizer = make_optimizer(ADAM, 10)
+    with pytest.raises(ValueError, match="shape"):
+        optimizer.apply(np.zeros(10, np.float32), np.zeros((10, 1), np.float32), 1.0)
+    assert optimizer.count == 0
+
+
+def test_learning_rate_schedules():
+    constant = OptimizerConfig(learning_rate=0.5)
+    assert learning_rate(constant, 0) == learning_rate(constant, 10**9) == 0.5
+    linear = dataclasses.replace(
+        constant, learning_rate_schedule="linear", learning_rate_end=0.1, learning_rate_updates=100
+    )
+    assert [learning_rate(linear, v) for v in (0, 50, 100, 500)] == pytest.approx([0.5, 0.3, 0.1, 0.1])

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddrl.config import NetworkConfig
+from ddrl.errors import UsageError
+from ddrl.networks import build_network
+from tests import references
+
+# Stride, padding and pooling of each convolution.
+LAYERS = {
+    "a3c": [(4, 0, 1), (2, 0, 1)],
+    "nature": [(4, 0, 1), (2, 0, 1), (1, 0, 1)],
+    "ba3c": [(1, 0, 2), (1, 0, 2), (1, 0, 2), (1, 0, 1)],
+}
+
+
+def network_of(name, shape, actions=6, dtype=np.uint8, compute="float32", **settings):
+    config = NetworkConfig(network=name, compute_dtype=compute, **settings)
+    return build_network(config, shape, dtype, actions)
+
+
+def images(count, shape, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (count, *shape)).astype(np.uint8)
+
+
+def noisy_parameters(network):
+    """Initial parameters with biases that are not zero."""
+    noise = np.random.default_rng(5).standard_normal(network.size)
+    return (network.initial_parameters(1) + 0.01 * noise).astype(np.float32)
+
+
+def named(network, vector):
+    sizes = [math.prod(shape) for _, shape in network.parameter_shapes]
+    parts = np.split(vector.astype(np.float64), np.cumsum(sizes)[:-1])
+    return {name: part.reshape(shape) for (name, shape), part in zip(network.parameter_shapes, parts)}
+
+
+@pytest.mark.parametrize(
+    "neurons, parameters", [(256, 538_119), (128, 332_295), (64, 229_383), (32, 177_927), (16, 152_199)]
+)
+def test_ba3c_has_the_papers_sizes(neurons, parameters):
+    network = network_of("ba3c", (12, 84, 84), fc_neurons=neurons)
+    assert network.size == parameters == len(network.initial_parameters(0))
+
+
+@pytest.mark.parametrize(
+    "name, shape, features",
+    [
+        ("a3c", (4, 84, 84), 9 * 9 * 32),
+        ("nature", (4, 84, 84), 7 * 7 * 64),
+        ("a3c", (4, 104, 80), 12 * 9 * 32),
+        ("nature", (4, 104, 80), 12 * 9 * 64),
+    ],
+)
+def test_image_sizes(name, shape, features):
+    assert dict(network_of(name, shape).parameter_shapes)["dense/kernel"][0] == features
+
+
+@pytest.mark.parametrize(
+    "name, shape",
+    [("a3c", (4, 29, 26)), ("nature", (3, 39, 44)), ("ba3c", (12, 53, 52)), ("ba3c", (16, 52, 52))],
+)
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_equals_the_reference(name, shape, dtype):
+    network = network_of(name, shape, dtype=dtype, fc_neurons=16)
+    vector = noisy_parameters(network)
+    observations = images(2, shape)
+    observations[0, 0, :2] = np.resize(np.array([1, 0, 128, 127], np.uint8), (2, shape[2]))  # a NaN's bytes
+    given = observations if dtype == np.uint8 else (observations / 255.0).astype(np.float32)
+    output = network(tf.constant(vector), tf.constant(given))
+    tensors = named(network, vector)
+    for b in range(2):
+        logits, value = references.convolutional_network(
+            tensors, LAYERS[name], observations[b] / 255.0, dense_relu=name != "ba3c"
+        )
+        np.testing.assert_allclose(output.logits[b], logits, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(output.value[b], value, rtol=1e-3, atol=1e-4)
+
+
+def test_stooke_images_are_padded():
+    network = network_of("a3c", (4, 104, 80))
+    vector, observations = noisy_parameters(network), images(1, (4, 104, 80))
+    logits, _ = references.convolutional_network(
+        named(network, vector), [(4, 0, 1), (2, 1, 1)], observations[0] / 255.0
+    )
+    output = network(tf.constant(vector), tf.constant(observations))
+    np.testing.assert_allclose(output.logits[0], logits, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape, dtype", [((1, 10, 5), np.uint8), ((4,), np.float32)])
+def test_mlp(shape, dtype):
+    network = network_of("mlp", shape, actions=3, dtype=dtype)
+    vector = noisy_parameters(network)
+    observations = images(3, shape).astype(dtype)
+    x = observations.reshape(3, -1) / (255.0 if dtype == np.uint8 else 1.0)
+    tensors = named(network, vector)
+    expected = {}
+    for tower in ("policy", "value"):
+        hidden = x
+        for layer in range(3):
+            hidden = hidden @ tensors[f"{tower}{layer}/kernel"] + tensors[f"{tower}{layer}/bias"]
+            hidden = np.tanh(hidden) if layer < 2 else hidden
+        expected[tower] = hidden
+    output = network(tf.constant(vector), tf.constant(observations))
+    np.testing.assert_allclose(output.logits, expected["policy"], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(output.value, expected["value"][:, 0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name, shape", [("a3c", (4, 36, 36)), ("ba3c", (12, 52, 52))])
+def test_bfloat16_is_close_and_its_outputs_are_float32(name, shape):
+    exact, rough = network_of(name, shape), network_of(name, shape, compute="bfloat16")
+    vector, observations = tf.constant(noisy_parameters(exact)), tf.constant(images(16, shape))
+    a, b = exact(vector, observations), rough(vector, observations)
+    assert b.logits.dtype == b.value.dtype == tf.float32
+    scale = np.abs(a.value.numpy()).max()
+    assert 0.0 < np.abs(a.value - b.value).max() < 0.05 * scale
+
+
+def test_initial_parameters():
+    network = network_of("nature", (4, 36, 36))
+    vector = network.initial_parameters(3)
+    assert vector.dtype == np.float32 and vector.shape == (network.size,)
+    np.testing.assert_array_equal(vector, network.initial_parameters(3))
+    assert (vector != network.initial_parameters(4)).mean() > 0.9
+    tensors = named(network, vector)
+    assert not any(tensors[name].any() for name in tensors if name.endswith("/bias"))
+    for name, gain in [("conv1/kernel", 2**0.5), ("policy/kernel", 0.01), ("value/kernel", 1.0)]:
+        matrix = tensors[name].reshape(-1, tensors[name].shape[-1])
+        np.testing.assert_allclose(matrix.T @ matrix, gain**2 * np.eye(matrix.shape[1]), atol=1e-5)
+
+
+def test_initial_parameters_of_ba3c():
+    tensors = named(*(lambda n: (n, n.initial_parameters(0)))(network_of("ba3c", (12, 84, 84))))
+    kernel, limit = tensors["conv1/kernel"], 1.43 * math.sqrt(3 / 1600)
+    assert 0.055 < np.abs(kernel).max() <= 0.06
+    assert kernel.std() == pytest.approx(0.03 * 0.88, rel=0.02)  # a normal cut at 2 deviations
+    assert 0.99 * limit < np.abs(tensors["dense/kernel"]).max() <= limit
+
+
+@pytest.mark.parametrize(
+    "name, shape", [("nature", (4, 35, 84)), ("a3c", (1, 10, 5)), ("ba3c", (12, 50, 84))]
+)
+def test_images_that_are_too_small(name, shape):
+    with pytest.raises(UsageError, match=f"{shape[1]}x{shape[2]} are too small for network {name}.*mlp"):
+        network_of(name, shape)
+
+
+def test_observations_that_do_not_suit():
+    with pytest.raises(UsageError, match="nature takes images"):
+        network_of("nature", (4,), dtype=np.float32)
+    with pytest.raises(UsageError, match="not int64"):
+        network_of("mlp", (4,), dtype=np.int64)

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.config import NetworkConfig, OptimizerConfig
+from ddrl.errors import UsageError
+from ddrl.learner import Learner, Policy, as_device_vector
+from ddrl.networks import build_network
+from ddrl.types import DataPoints
+
+SPACES = {"mlp": ((1, 10, 5), 3), "a3c": ((4, 28, 28), 4)}
+
+
+def make_network(name, compute="float32"):
+    shape, actions = SPACES[name]
+    return build_network(NetworkConfig(network=name, compute_dtype=compute), shape, np.uint8, actions)
+
+
+def make_learner(network, batch_size, clip=0.0):
+    settings = OptimizerConfig(batch_size=batch_size, clip_tensor_average_norm=clip)
+    return Learner(network, BA3CConfig(), settings, SPACES[network.name][0], np.uint8, batch_size)
+
+
+def batch_of(name, size, seed=0):
+    (shape, actions), random = SPACES[name], np.random.default_rng(seed)
+    return DataPoints(
+        random.integers(0, 256, (size, *shape)).astype(np.uint8),
+        random.integers(actions, size=size).astype(np.int32),
+        random.standard_normal(size).astype(np.float32),
+        np.full(size, -np.log(actions), np.float32),
+        np.zeros(size, np.int64),
+    )
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_whole_batch_equals_the_average_of_halves(name):
+    network, batch = make_network(name), batch_of(name, 16)
+    vector = as_device_vector(network.initial_parameters(1))
+    whole, metrics = make_learner(network, 16).gradient(vector, batch)
+    half = make_learner(network, 8)
+    halves = [DataPoints(*(x[rows] for x in batch)) for rows in (slice(8), slice(8, 16))]
+    parts = [half.gradient(vector, points) for points in halves]
+    average = (parts[0][0] + parts[1][0]) / 2
+    np.testing.assert_allclose(whole, average, rtol=1e-3, atol=1e-5 * np.abs(whole).max())
+    assert metrics["loss"] == pytest.approx((parts[0][1]["loss"] + parts[1][1]["loss"]) / 2, rel=1e-4)
+    assert metrics["gradient_norm"] == pytest.approx(np.linalg.norm(whole), rel=1e-4)
+    assert half.trace_count == 1
+
+
+def test_bfloat16_gradient_is_close():
+    vector, batch = make_network("a3c").initial_parameters(1), batch_of("a3c", 64)
+    exact, _ = make_learner(make_network("a3c"), 64).gradient(vector, batch)
+    rough, _ = make_learner(make_network("a3c", "bfloat16"), 64).gradient(vector, batch)
+    cosine = exact @ rough / np.linalg.norm(exact) / np.linalg.norm(rough)
+    assert cosine > 0.99
+    assert np.linalg.norm(rough) == pytest.approx(np.linalg.norm(exact), rel=0.05)
+
+
+def test_clip_per_tensor_leaves_the_reported_norm():
+    network, batch = make_network("mlp"), batch_of("mlp", 8)
+    vector, limit = network.initial_parameters(1), 1e-5
+    free, before = make_learner(network, 8).gradient(vector, batch)
+    clipped, after = make_learner(network, 8, limit).gradient(vector, batch)
+    assert before["gradient_norm"] == after["gradient_norm"] == pytest.approx(np.linalg.norm(free), rel=1e-5)
+    start = 0
+    for _, shape in network.parameter_shapes:
+        part = slice(start, start + int(np.prod(shape)))
+        allowed = min(np.linalg.norm(free[part]), limit * (part.stop - part.start))
+        np.testing.assert_allclose(np.linalg.norm(clipped[part]), allowed, rtol=1e-4)
+        start = part.stop
+
+
+def test_a_batch_of_another_size_is_refused():
+    learner = make_learner(make_network("mlp"), 8)
+    with pytest.raises(UsageError, match="batch of 7 data-points for a learner of 8"):
+        learner.gradient(make_network("mlp").initial_parameters(1), batch_of("mlp", 7))
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_policy_pads_cuts_and_never_retraces(name):
+    network, observations = make_network(name), batch_of(name, 23).observation
+    vector = network.initial_parameters(1)
+    policy = Policy(network, SPACES[name][0], np.uint8, (8, 2, 4))
+    traces = policy.trace_count
+    expected = network(tf.constant(vector), tf.constant(observations))
+    for count in (1, 2, 3, 8, 9, 23):
+        logits, value = policy(vector, observations[:count])
+        assert logits.shape == (count, SPACES[name][1]) and value.shape == (count,)
+        np.testing.assert_allclose(logits, expected.logits[:count], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(value, expected.value[:count], rtol=1e-4, atol=1e-5)
+    assert policy.trace_count == traces
+
+
+def test_policy_follows_new_versions_and_changed_arrays():
+    network, observations = make_network("mlp"), batch_of("mlp", 4).observation
+    policy = Policy(network, (1, 10, 5), np.uint8, (4,))
+    old, new = (network.initial_parameters(seed) for seed in (1, 2))
+    results = [policy(as_device_vector(x), observations)[1] for x in (old, new, old)]
+    np.testing.assert_array_equal(results[0], results[2])
+    assert not np.allclose(results[0], results[1])
+    changing = old.copy()
+    np.testing.assert_array_equal(policy(changing, observations)[1], results[0])
+    changing[:] = new
+    np.testing.assert_array_equal(policy(changing, observations)[1], results[1])
+
+
+def test_policy_serves_threads_with_different_versions():
+    network, observations = make_network("mlp"), batch_of("mlp", 4).observation
+    policy = Policy(network, (1, 10, 5), np.uint8, (4,))
+    vectors = [as_device_vector(network.initial_parameters(seed)) for seed in range(4)]
+    expected = [policy(vector, observations)[1] for vector in vectors]
+    wrong = []
+
+    def ask(first):
+        for i in range(first, first + 40):
+            value = policy(vectors[i % 4], observations)[1]
+            if not np.array_equal(value, expected[i % 4]):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads) and wrong == []
+
+
+def test_policy_needs_a_size():
+    with pytest.raises(UsageError, match="at least one size"):
+        Policy(make_network("mlp"), (1, 10, 5), np.uint8, ())
+
+
+def test_device_vector_is_a_copy():
+    vector = np.zeros(64, np.float32)
+    tensor = as_device_vector(vector)
+    vector[:] = 1.0
+    assert not tensor.numpy().any()
+    assert as_device_vector(tensor) is tensor
