@@ -46,7 +46,7 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
     available = _cores()
     if not 1 <= cores <= len(available):
         raise UsageError(f"{cores} cores: choose 1 to {len(available)}, the cores that this process may use")
-    rates = _measure(config, seconds, available[:cores])
+    rates, dtype = _measure(config, seconds, available[:cores])
     env, inference, gradient = (rates[phase] for phase in PHASES)
     return {
         **rates,
@@ -57,7 +57,7 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
         "inference_batch": inference_batch(config),
         "gradient_batch": config.optimizer.batch_size,
         "network": config.network.network,
-        "dtype": config.network.compute_dtype,
+        "dtype": dtype,
         "game": config.environment.game,
         "protocol": config.environment.protocol,
         "machine": machine.describe(),
@@ -85,15 +85,15 @@ def _cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def _measure(config: TrainConfig, seconds: float, cores: Sequence[int]) -> dict[str, float]:
-    """Mean rate of a core in each phase; every wait ends with the timer, which kills what still runs."""
+def _measure(config: TrainConfig, seconds: float, cores: Sequence[int]) -> tuple[dict[str, float], str]:
+    """Mean rate of a core in each phase, and the compute type. A timer ends every wait: it kills all."""
     with tempfile.TemporaryFile("w+") as log:
         processes = [_start(core, config, seconds, log) for core in cores]
         timer = threading.Timer(_START_SECONDS + 10 * len(PHASES) * seconds, _kill, [processes])
         timer.start()
         try:
-            _answers(processes, log)  # all are ready, so a phase begins on all cores at once
-            return {phase: _phase(processes, phase, log) for phase in PHASES}
+            ready = _answers(processes, log)  # of all, so that a phase begins on all cores at once
+            return {phase: _phase(processes, phase, log) for phase in PHASES}, ready[0]["dtype"]
         finally:
             timer.cancel()
             _kill(processes)

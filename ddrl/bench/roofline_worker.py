@@ -30,11 +30,11 @@ def main() -> int:
         os.sched_setaffinity(0, {first["core"]})
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
-        phases = make_phases(config_from_dict(first["config"]))
+        phases, dtype = make_phases(config_from_dict(first["config"]))
     except UsageError as error:
         channel.write(json.dumps({"error": str(error)}) + "\n")
         return 2
-    channel.write(json.dumps({"ready": True}) + "\n")
+    channel.write(json.dumps({"dtype": dtype}) + "\n")
     for line in sys.stdin:
         rate = measure(phases[json.loads(line)["phase"]], first["seconds"])
         channel.write(json.dumps({"rate": rate}) + "\n")
@@ -50,8 +50,11 @@ def measure(work: Callable[[], int], seconds: float) -> float:
     return done / elapsed
 
 
-def make_phases(config: TrainConfig) -> dict[str, Callable[[], int]]:
-    """One step of each phase, as a function that returns the agent steps or data-points that it did."""
+def make_phases(config: TrainConfig) -> tuple[dict[str, Callable[[], int]], str]:
+    """One step of each phase, as a function that returns the agent steps or data-points that it did.
+
+    And the compute type that the network really has.
+    """
     from ddrl.envs import make_environment
     from ddrl.learner import Learner, Policy, as_device_vector, configure_tensorflow
     from ddrl.networks import build_network
@@ -71,11 +74,12 @@ def make_phases(config: TrainConfig) -> dict[str, Callable[[], int]]:
     size = config.optimizer.batch_size
     learner = Learner(network, config.algorithm, config.optimizer, shape, dtype, size)
     batch = _data_points(random, _images(random, (size, *shape), dtype), actions)
-    return {
+    phases = {
         "env": lambda: next(play),
         "inference": lambda: len(policy(vector, observations)[0]),
         "gradient": lambda: len(batch.action) if learner.gradient(vector, batch) else 0,
     }
+    return phases, network.compute_dtype
 
 
 def _play(envs: Any, random: np.random.Generator) -> Iterator[int]:

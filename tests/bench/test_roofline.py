@@ -37,6 +37,7 @@ def test_a_short_measurement():
     assert result["roofline"] == pytest.approx(1 / (1 / env + 1 / inference + 1 / gradient))
     assert (result["inference_batch"], result["gradient_batch"], result["cores"]) == (4, 16, 1)
     assert (result["network"], result["game"]) == ("mlp", "ddrl/Catch-v0")
+    assert result["dtype"] == "float32"  # what mlp computes in, not what was asked for
 
 
 def test_what_cannot_run_is_said_in_one_line():
