@@ -61,24 +61,23 @@ def mpirun_command(ranks: int, argv: Sequence[str], ulfm: bool, launcher: Launch
     """
     if not launcher.open_mpi:
         return [launcher.path, "-n", str(ranks), *argv]
-    options = ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+    # As many slots as ranks: with fewer, Open MPI counts the node as oversubscribed, and then every unsuccessful
+    # test of a request gives the core away, which beside threads that compute costs 1.4 ms instead of 0.13 us.
+    options = ["--host", f"localhost:{ranks}", "--bind-to", "none"]
     if ulfm and launcher.ulfm:
         options = ["--with-ft", "ulfm", *options]
     return [launcher.path, *options, "-n", str(ranks), *argv]
 
 
-def rank_environment(as_root: bool, oversubscribed: bool) -> dict[str, str]:
+def rank_environment(as_root: bool) -> dict[str, str]:
     """Variables to add to the ranks' environment.
 
     One thread per numeric library: two ranks of one thread beat one rank of two, and more threads than
-    cores only get in each other's way. An oversubscribed MPI must yield when it waits, or a
-    waiting rank takes the core from a working one.
+    cores only get in each other's way.
     """
     added = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     if as_root:
         added |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    if oversubscribed:
-        added["OMPI_MCA_mpi_yield_when_idle"] = "1"
     return added
 
 

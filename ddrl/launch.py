@@ -139,7 +139,7 @@ def _run(
     command = argv
     if launcher is not None:
         command = mpirun_command(config.ranks, argv, config.exchange.on_worker_loss == "survive", launcher)
-    environment = local_environment(os.environ) | rank_environment(as_root, config.ranks > machine.cores)
+    environment = local_environment(os.environ) | rank_environment(as_root)
     environment |= {rundir.LAUNCHER_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
     console.print(
         f"run directory {path}: {config.ranks} ranks, {heavy_ranks(config)} of them compute", highlight=False
