@@ -17,15 +17,21 @@ from ddrl.ops.clipping import clip_by_average_norm
 from ddrl.types import DataPoints
 
 
-def configure_tensorflow(intra_op_threads: int) -> None:
-    """Threads of one TensorFlow operation; call it before the first tensor of the process.
+def configure_tensorflow(intra_op_threads: int, inter_op_threads: int = 1) -> None:
+    """Threads of TensorFlow; call it before the first tensor of the process.
+
+    Args:
+        intra_op_threads: of one operation.
+        inter_op_threads: operations at once, over all threads that call. With 1, a policy query that comes
+            during a gradient waits for its end, so the gradient never waits for acting: right for one core per
+            process. With more, both share the cores, at 5% of the speed (docs/performance.md).
 
     Raises:
         RuntimeError: TensorFlow has started already.
     """
     tf.config.set_visible_devices([], "GPU")
     tf.config.threading.set_intra_op_parallelism_threads(intra_op_threads)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads)
 
 
 def as_device_vector(vector: np.ndarray) -> tf.Tensor:

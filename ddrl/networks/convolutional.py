@@ -173,7 +173,7 @@ class ConvolutionalNetwork(Network):
 
     def apply(self, prepared: dict[str, Any], observations: Any) -> PolicyValue:
         """Logits <float32>[B, A] and value <float32>[B] of <uint8 or float32>[B, C, H, W]."""
-        x = tf.cast(self._channels_last(observations), self.compute_dtype)
+        x = self._channels_last(observations)
         for layer, spec in enumerate(self.architecture.convolutions):
             stride = spec.stride // self._block if layer == 0 else spec.stride
             x = self._convolve(prepared, layer, stride, spec.pool, x)
@@ -186,13 +186,12 @@ class ConvolutionalNetwork(Network):
         return PolicyValue(logits, tf.squeeze(value, axis=-1))
 
     def _channels_last(self, observations: Any) -> Any:
-        """[B, H, W, C], or what `_blocks` makes where the first convolution works on blocks."""
+        """[B, H, W, C], or what `_blocks` makes where the first convolution works on blocks; compute type."""
         if self._block > 1:
-            return _blocks(observations[:, :, : self._rows, : self._columns], self._block)
-        multiple = self.architecture.channel_multiple
-        x = tf.transpose(observations, [0, 2, 3, 1])
-        padding = -self._channels % multiple
-        return tf.pad(x, [[0, 0], [0, 0], [0, 0], [0, padding]]) if padding else x
+            blocks = _blocks(observations[:, :, : self._rows, : self._columns], self._block)
+            return tf.cast(blocks, self.compute_dtype)
+        padding = -self._channels % self.architecture.channel_multiple
+        return _transposed(observations, padding, self.compute_dtype)
 
     def _convolve(self, prepared: dict[str, Any], layer: int, stride: int, pool: int, x: Any) -> Any:
         pad = self._padding(layer)  # apart: oneDNN has no gradient for a convolution with explicit padding
@@ -200,8 +199,15 @@ class ConvolutionalNetwork(Network):
         x = tf.nn.conv2d(x, prepared[f"conv{layer}/kernel"], stride, "VALID")
         if self.architecture.convolution_bias:
             x = tf.nn.bias_add(x, prepared[f"conv{layer}/bias"])
-        x = tf.nn.relu(x)
-        return tf.nn.max_pool2d(x, pool, pool, "VALID") if pool > 1 else x
+        # ReLU and maximum commute: after the pooling there is a quarter of the work.
+        return tf.nn.relu(tf.nn.max_pool2d(x, pool, pool, "VALID") if pool > 1 else x)
+
+
+@tf.function(jit_compile=True)  # fused by XLA it takes a third of the time
+def _transposed(images: Any, padding: int, dtype: str) -> Any:
+    """[B, C, H, W] -> [B, H, W, C + padding] in `dtype`, the added channels zero."""
+    x = tf.cast(tf.transpose(images, [0, 2, 3, 1]), dtype)
+    return tf.pad(x, [[0, 0], [0, 0], [0, 0], [0, padding]])
 
 
 def _blocks(images: Any, size: int) -> Any:
