@@ -1,8 +1,9 @@
 """`python -m ddrl.bench.exchange_ranks JSON`: the ranks of `ddrl bench exchange`, under mpirun. No TensorFlow.
 
-Ranks 0..W-1 are workers (0 the chief too), then P servers. Rounds of three blocks follow one another, so that
-the machine's mood is the same for all: our exchange, a bare loop of the same bytes with our waiter, and one with
-blocking MPI calls, which spin.
+Ranks 0..W-1 are workers (0 the chief too), then P servers. Rounds of blocks follow one another, so that the
+machine's mood is the same for all: our exchange, and bare loops of the same bytes. The bytes of a real exchange
+are new in every step, so the bare loop writes them anew ("fresh"); "constant" sends the same ones again, which stay
+in the caches of both sides. "spinning" waits in blocking MPI calls, the others with our waiter.
 """
 
 from __future__ import annotations
@@ -117,7 +118,9 @@ class BenchServer(ServerRole):
         pass
 
 
-def bare_loop(comm: MPI.Comm, cast: Cast, parameters: int, steps: int, waiter: Waiter | None) -> None:
+def bare_loop(
+    comm: MPI.Comm, cast: Cast, parameters: int, steps: int, waiter: Waiter | None, fresh: bool
+) -> None:
     """Every worker sends its slices, every server answers each worker with as many bytes; nothing is computed."""
     rank, header = comm.Get_rank(), HeaderFormat(len(cast.workers)).nbytes
     sizes = [header + 4 * (b - a) for a, b in shard_ranges(parameters, len(cast.servers))]
@@ -130,6 +133,9 @@ def bare_loop(comm: MPI.Comm, cast: Cast, parameters: int, steps: int, waiter: W
         receives = [comm.Irecv([b, MPI.BYTE], p, TAG) for p, b in zip(peers, incoming, strict=True)]
         if is_server:
             _wait(receives, waiter)
+        if fresh:
+            for buffer in outgoing:
+                buffer.fill(1)
         sends = [comm.Isend([b, MPI.BYTE], p, TAG) for p, b in zip(peers, outgoing, strict=True)]
         _wait(sends if is_server else sends + receives, waiter)
 
@@ -165,7 +171,8 @@ def main() -> None:
         roles.append(EmulatedWorker(transport, rank, cast, parameters, options.get("compute_ms", 0.0) / 1000))
     if rank == 0:
         roles.insert(0, EmulatedChief(transport, cast, parameters, slots=2))
-    blocks: dict[str, list[float]] = {"ours": [], "bare_waiter": [], "bare_spinning": []}
+    kinds = ("ours", "bare_fresh", "bare_fresh_spinning", "bare_constant")
+    blocks: dict[str, list[float]] = {kind: [] for kind in kinds}
     steps = options["steps"]
     for round_number in range(options["rounds"] + 1):  # round 0 warms up
         for name in blocks:
@@ -179,7 +186,8 @@ def main() -> None:
                 run_roles(roles, transport, Waiter())
                 transport.flush(1.0)
             else:
-                bare_loop(comm, cast, parameters, steps, Waiter() if name == "bare_waiter" else None)
+                waiter = None if name.endswith("spinning") else Waiter()
+                bare_loop(comm, cast, parameters, steps, waiter, fresh="fresh" in name)
             if round_number:
                 blocks[name].append(time.perf_counter() - start)
     comm.Barrier()

@@ -8,15 +8,14 @@ from cluster.launch import Launcher, local_environment, mpirun_command, parse_ve
 NEW = Launcher("/x/mpirun", open_mpi=True, major=5)
 OLD = Launcher("/x/mpirun", open_mpi=True, major=4)
 OTHER = Launcher("/x/mpirun", open_mpi=False, major=0)
-PLACE = ["--host", "localhost:4", "--bind-to", "none"]
 
 
 def test_commands():
     assert mpirun_command(4, ["a", "b c"], True, NEW) == (
-        ["/x/mpirun", "--with-ft", "ulfm", *PLACE, "-n", "4", "a", "b c"]
+        ["/x/mpirun", "--with-ft", "ulfm", "--host", "localhost:4", "--bind-to", "none", "-n", "4", "a", "b c"]
     )
-    assert mpirun_command(4, ["a"], False, NEW) == ["/x/mpirun", *PLACE, "-n", "4", "a"]
-    assert mpirun_command(2, ["a"], True, OLD) == ["/x/mpirun", *PLACE, "-n", "2", "a"]
+    assert mpirun_command(4, ["a"], False, NEW) == ["/x/mpirun", "--host", "localhost:4", "--bind-to", "none", "-n", "4", "a"]
+    assert mpirun_command(2, ["a"], True, OLD) == ["/x/mpirun", "--host", "localhost:2", "--bind-to", "none", "-n", "2", "a"]
     assert mpirun_command(2, ["a"], True, OTHER) == ["/x/mpirun", "-n", "2", "a"]
 
 

@@ -1,0 +1,149 @@
+"""`ddrl bench exchange`: milliseconds per synchronous step, beside bare MPI and TensorFlow's gRPC path."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from cluster.launch import local_environment, mpirun_command, rank_environment
+from ddrl import checks
+from ddrl.bench import machine
+from ddrl.bench.roofline_cli import write
+from ddrl.errors import UsageError
+from ddrl.launch import require_mpirun
+
+TIMEOUT_SECONDS = 300.0
+
+
+@dataclasses.dataclass(frozen=True)
+class ExchangeArguments:
+    """Time the synchronous exchange with workers that compute nothing; Adam on the servers is included."""
+
+    workers: int = 4
+    """Workers; worker 0 is the chief too."""
+    parameter_servers: int = 2
+    """Parameter servers."""
+    parameters: int = 332_295
+    """Float32 parameters (332,295: the BA3C paper's network; 1,693,362: the Nature network at 18 actions)."""
+    steps: int = 50
+    """Synchronous steps in a block."""
+    rounds: int = 12
+    """Rounds; each has one block of ours and of every bare loop, so that they are compared in pairs."""
+    grpc: bool = True
+    """Measure TensorFlow's gRPC accumulators too. Its servers listen on every interface while it lasts."""
+    grpc_steps: int = 60
+    """Steps of TensorFlow's gRPC path."""
+    json: str = ""
+    """Write one JSON object to this file (-: standard output) instead of a table."""
+
+    def __post_init__(self) -> None:
+        checks.at_least(self, 1, "workers", "parameter_servers", "steps", "rounds", "grpc_steps")
+        if self.parameters < self.parameter_servers:
+            raise UsageError(
+                f"--parameters {self.parameters}: fewer than the {self.parameter_servers} servers; give each one at least one"
+            )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measures and prints; returns the exit status."""
+    arguments = tyro.cli(ExchangeArguments, args=list(argv), prog="ddrl bench exchange")
+    values = measure(arguments)
+    if arguments.json:
+        write(arguments.json, values)
+    else:
+        show(values, Console(highlight=False))
+    return 0
+
+
+def measure(arguments: ExchangeArguments) -> dict[str, Any]:
+    """All blocks of all rounds, as medians in milliseconds and medians of ratios within a round."""
+    options = dataclasses.asdict(arguments) | {"servers": arguments.parameter_servers}
+    blocks = _run_ranks(arguments.workers + arguments.parameter_servers, "ddrl.bench.exchange_ranks", options)
+    per_step = {name: [1000 * seconds / arguments.steps for seconds in block] for name, block in blocks.items()}
+    medians = {name: statistics.median(block) for name, block in per_step.items()}
+    ratios = {
+        name: statistics.median(a / b for a, b in zip(per_step["ours"], block, strict=True))
+        for name, block in per_step.items()
+    }
+    values = {
+        "ms_per_step": medians["ours"],
+        "bare_mpi_ms": medians["bare_fresh"],
+        "bare_mpi_spinning_ms": medians["bare_fresh_spinning"],
+        "bare_mpi_constant_ms": medians["bare_constant"],
+        "ratio_to_bare_mpi": ratios["bare_fresh"],
+        "ratio_to_bare_mpi_spinning": ratios["bare_fresh_spinning"],
+        "ratio_to_bare_mpi_constant": ratios["bare_constant"],
+    }
+    if arguments.grpc:
+        values["tensorflow_grpc_ms"] = _grpc(arguments)
+        values["ratio_to_tensorflow_grpc"] = values["tensorflow_grpc_ms"] / values["ms_per_step"]
+    names = ("workers", "parameter_servers", "parameters", "steps", "rounds")
+    return values | {name: getattr(arguments, name) for name in names} | {"machine": machine.describe()}
+
+
+def show(values: dict[str, Any], console: Console) -> None:
+    """The numbers as a table, and what the rows mean."""
+    rows = {
+        "ms_per_step": "ours: gradients in, quorum, average, Adam, parameters out",
+        "bare_mpi_ms": "as many bytes, written anew each step, our waiter, nothing computed",
+        "bare_mpi_spinning_ms": "the same with blocking MPI calls, which spin",
+        "bare_mpi_constant_ms": "the same bytes again and again, so that they stay in the cache",
+        "tensorflow_grpc_ms": "TensorFlow's runtime: conditional accumulators and token queues",
+    }
+    size = f"{values['workers']} workers, {values['parameter_servers']} servers, {values['parameters']:,} parameters"
+    table = Table("milliseconds per step", "value", "what", title=size)
+    for name, meaning in rows.items():
+        if name in values:
+            table.add_row(name, f"{values[name]:.3f}", meaning)
+    for name in ("bare_mpi", "bare_mpi_spinning", "bare_mpi_constant", "tensorflow_grpc"):
+        if f"ratio_to_{name}" in values:
+            table.add_row(f"ratio_to_{name}", f"{values[f'ratio_to_{name}']:.2f}", "median of pairs" if "grpc" not in name else "")
+    console.print(table)
+    console.print(f"{values['machine']['processor']}, {values['machine']['cores']} cores", markup=False)
+
+
+def _run_ranks(ranks: int, module: str, options: dict[str, Any]) -> dict[str, list[float]]:
+    launcher = require_mpirun()
+    command = mpirun_command(ranks, [sys.executable, "-m", module, json.dumps(options)], False, launcher)
+    environment = local_environment(os.environ) | rank_environment(os.geteuid() == 0)
+    return _json_line(command, environment)
+
+
+def _grpc(arguments: ExchangeArguments) -> float:
+    options = {
+        "workers": arguments.workers,
+        "servers": arguments.parameter_servers,
+        "parameters": arguments.parameters,
+        "steps": arguments.grpc_steps,
+    }
+    command = [sys.executable, "-m", "ddrl.bench.exchange_grpc", json.dumps(options)]
+    return _json_line(command, dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3"})["ms_per_step"]
+
+
+def _json_line(command: list[str], environment: dict[str, str]) -> Any:
+    """What the command prints behind RESULT; it runs in a session of its own, and has an end."""
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        output, errors = process.communicate(timeout=TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise UsageError(f"no result within {TIMEOUT_SECONDS:.0f} s; try fewer --steps or --rounds") from None
+    for line in output.splitlines():
+        if line.startswith("RESULT "):
+            return json.loads(line[len("RESULT ") :])
+    tail = " | ".join((output + errors).strip().splitlines()[-3:])
+    raise UsageError(f"the benchmark's processes ended without a result: {tail}")

@@ -1,0 +1,130 @@
+"""`ddrl bench train`: a real run end to end, beside the roofline of the same settings measured around it."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import io
+import os
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ddrl.bench import machine
+from ddrl.bench.roofline_cli import write
+from ddrl.commands.train import parse
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.metrics import read_metrics
+from ddrl.resources import this_machine
+
+WARM_UP_LINES = 3  # of metrics.jsonl, left out: the simulators start together and the queues fill
+
+HELP = """usage: ddrl bench train [--seconds S] [--roofline-seconds S] [--json FILE] [OPTIONS of ddrl train]
+
+Trains for S seconds (default 60) in a directory that is removed afterwards, without an evaluator unless
+--evaluator is given, and measures the roofline of the same settings before and after (default 4 s a part).
+Prints achieved agent steps/s, the roofline, their ratio, and each role's time split.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measures and prints; returns the exit status."""
+    own = argparse.ArgumentParser(prog="ddrl bench train", add_help=False, allow_abbrev=False)
+    own.add_argument("--seconds", type=float, default=60.0)
+    own.add_argument("--roofline-seconds", type=float, default=4.0)
+    own.add_argument("--json", default="")
+    if {"-h", "--help"} & set(argv):
+        print(HELP, end="")
+        return 0
+    options, rest = own.parse_known_args(list(argv))
+    if options.seconds < 20:
+        raise UsageError(f"--seconds {options.seconds:g}: at least 20, since the first lines are left out")
+    config = parse([*rest] if "--preset" in rest else ["--preset", "laptop", *rest], this_machine()).config
+    if "--evaluator" not in rest:
+        config = _replace(config, "evaluation", evaluator=False)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    values = measure(config, options.seconds, options.roofline_seconds)
+    if options.json:
+        write(options.json, values)
+    else:
+        show(values, Console(highlight=False))
+    return 0
+
+
+def measure(config: TrainConfig, seconds: float, roofline_seconds: float) -> dict[str, Any]:
+    """Roofline, run, roofline: the machine's speed drifts, so the run is held against the mean of both.
+
+    Raises:
+        UsageError: the run failed.
+    """
+    from ddrl.bench.roofline import measure_roofline
+
+    cores = this_machine().cores
+    before = measure_roofline(config, roofline_seconds, cores)
+    achieved = _run(config, seconds)
+    after = measure_roofline(config, roofline_seconds, cores)
+    roofline = (before["roofline"] + after["roofline"]) / 2
+    return {
+        "agent_steps_per_s": achieved["agent_steps_per_s"],
+        "roofline": roofline,
+        "ratio": achieved["agent_steps_per_s"] / roofline,
+        "roofline_before": before["roofline"],
+        "roofline_after": after["roofline"],
+        **{name: (before[name] + after[name]) / 2 for name in ("env", "inference", "gradient")},
+        **{name: before[name] for name in ("inference_batch", "gradient_batch", "network", "dtype", "game")},
+        **{name: value for name, value in achieved.items() if name != "agent_steps_per_s"},
+        "workers": config.exchange.workers,
+        "parameter_servers": config.exchange.parameter_servers,
+        "simulators": config.sampling.simulators,
+        "machine": machine.describe(),
+    }
+
+
+def _run(config: TrainConfig, seconds: float) -> dict[str, Any]:
+    """Means over the lines of a run after its warm-up."""
+    from ddrl import launch
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "run"
+        config = _replace(
+            config, "run", run_dir=str(path), minutes=seconds / 60, agent_steps=0, max_updates=0, video=False,
+            log_every_seconds=2.0,
+        )  # fmt: skip
+        quiet = Console(file=io.StringIO())
+        if launch.train(config, None, this_machine(), quiet) != 0:
+            raise UsageError(f"the run failed: {quiet.file.getvalue().strip().splitlines()[-1]}")
+        lines = [record for record in read_metrics(path) if record["kind"] == "train"][WARM_UP_LINES:-1]
+    names = ("agent_steps_per_s", "datapoints_per_s", "updates_per_s", "effective_batch", "lag_mean", "exchange_ms")
+    means = {name: statistics.mean(line[name] for line in lines if name in line) for name in names}
+    splits = [line["time_split"] for line in lines if "worker" in line.get("time_split", {})]
+    activities = {activity for split in splits for activity in split["worker"]}
+    means["worker_time_split"] = {
+        activity: round(statistics.mean(split["worker"].get(activity, 0.0) for split in splits), 4)
+        for activity in sorted(activities)
+    }
+    means["exchange_share"] = sum(means["worker_time_split"].get(name, 0.0) for name in ("push", "pull"))
+    means["server_busy_share"] = statistics.mean(
+        sum(line["time_split"].get("parameter_server", {}).values()) for line in lines if "time_split" in line
+    )
+    means["seconds_measured"] = 2.0 * len(lines)
+    return means
+
+
+def show(values: dict[str, Any], console: Console) -> None:
+    """The numbers as a table."""
+    table = Table("what", "value", title="end to end")
+    for name, value in values.items():
+        if name != "machine":
+            table.add_row(name, f"{value:,.3f}" if isinstance(value, float) else str(value))
+    console.print(table)
+    console.print(f"{values['machine']['processor']}, {values['machine']['cores']} cores", markup=False)
+
+
+def _replace(config: TrainConfig, group: str, **changes: Any) -> TrainConfig:
+    return dataclasses.replace(config, **{group: dataclasses.replace(getattr(config, group), **changes)})
