@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any, Callable
 
@@ -51,20 +50,10 @@ class Network:
         return np.concatenate(parts)
 
     def unflatten(self, vector: Any) -> dict[str, Any]:
-        """The named tensors of a flat tensor of length N."""
+        """The named tensors of a flat tensor of length N; the gradient of this is one concatenation."""
         import tensorflow as tf
 
-        sizes = [math.prod(shape) for _, shape in self.parameter_shapes]
-
-        @tf.custom_gradient
-        def parts_of(flat):
-            # Aligned slices share the vector's memory, where tf.split copies. Their own gradient would pad
-            # each to the whole length.
-            starts = [0, *itertools.accumulate(sizes)]
-            parts = [tf.slice(flat, [start], [size]) for start, size in zip(starts, sizes)]
-            return parts, lambda *gradients: tf.concat(gradients, axis=0)
-
-        parts = parts_of(vector)
+        parts = tf.split(vector, [math.prod(shape) for _, shape in self.parameter_shapes])
         return {name: tf.reshape(part, shape) for (name, shape), part in zip(self.parameter_shapes, parts)}
 
     def prepare(self, vector: Any) -> dict[str, Any]:
