@@ -1,4 +1,4 @@
-"""Optimizers in NumPy, in place and elementwise: a slice updated alone equals the slice of the whole, to the bit.
+"""Optimizers in NumPy, elementwise: a slice updated alone equals the slice of the whole, to the bit.
 
 The parameter servers use these, so that they need no TensorFlow (its import costs seconds and half a
 gigabyte per process). Work goes in blocks that stay in the cache.
@@ -27,7 +27,8 @@ def learning_rate(config: OptimizerConfig, version: int) -> float:
 
 def make_optimizer(config: OptimizerConfig, size: int) -> Optimizer:
     """The configured optimizer for a slice of `size` parameters, its slots zero."""
-    return {"adam": Adam, "rmsprop": RMSProp, "rmsprop-centered": CenteredRMSProp}[config.optimizer](config, size)
+    rules = {"adam": Adam, "rmsprop": RMSProp, "rmsprop-centered": CenteredRMSProp}
+    return rules[config.optimizer](config, size)
 
 
 class Optimizer:
@@ -59,7 +60,7 @@ class Optimizer:
 
         Args:
             parameters: <float32>[size].
-            gradient: <float32>[size], not changed; or several, which are added in their order, block by block.
+            gradient: <float32>[size], not changed; or several, which are added in their order, by blocks.
             learning_rate: step size of this update.
             scale: factor on the gradient, such as 1 / members or a clip.
             out: <float32>[size] that takes the new parameters; by default they replace the old ones.
@@ -68,7 +69,7 @@ class Optimizer:
         out = parameters if out is None else out
         shapes = {array.shape for array in (parameters, out, *gradients)}
         if shapes != {(self.size,)}:
-            raise ValueError(f"parameters and gradients of shapes {sorted(shapes)} must have shape ({self.size},)")
+            raise ValueError(f"parameters and gradients {sorted(shapes)} must have shape ({self.size},)")
         self.count += 1
         step_size = np.float32(self._step_size(learning_rate))
         for start in range(0, self.size, _BLOCK):
@@ -81,7 +82,8 @@ class Optimizer:
 
     def state(self) -> dict[str, np.ndarray]:
         """Copies of the slots, and `count` as <int64>[]."""
-        return {"count": np.array(self.count, np.int64), **{name: slot.copy() for name, slot in self.slots.items()}}
+        slots = {name: slot.copy() for name, slot in self.slots.items()}
+        return {"count": np.array(self.count, np.int64), **slots}
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Takes over a `state()` of the same rule and size.
@@ -93,8 +95,8 @@ class Optimizer:
         found = {name: np.shape(value) for name, value in state.items()}
         if found != expected:
             raise UsageError(
-                f"optimizer state {found} does not fit --optimizer {self.config.optimizer}, which needs {expected}: "
-                "resume with the optimizer and network of the checkpoint"
+                f"optimizer state {found} does not fit --optimizer {self.config.optimizer}, which needs "
+                f"{expected}: resume with the optimizer and network of the checkpoint"
             )
         self.count = int(state["count"])
         for name, slot in self.slots.items():
@@ -117,8 +119,9 @@ class Optimizer:
 
 
 class Adam(Optimizer):
-    """Adam in the epsilon-hat form: theta -= lr_t m / (sqrt(v) + epsilon), lr_t = lr sqrt(1 - beta2^t) / (1 - beta1^t).
+    """Adam in the epsilon-hat form: theta -= lr_t m / (sqrt(v) + epsilon).
 
+    lr_t = lr sqrt(1 - beta2^t) / (1 - beta1^t).
     Kingma and Ba 2015, end of section 2; Adamski et al. 2018, equations 5 and 6, as TensorFlow has it.
     """
 

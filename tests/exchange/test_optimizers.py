@@ -148,3 +148,13 @@ def test_learning_rate_schedules():
         constant, learning_rate_schedule="linear", learning_rate_end=0.1, learning_rate_updates=100
     )
     assert [learning_rate(linear, v) for v in (0, 50, 100, 500)] == pytest.approx([0.5, 0.3, 0.1, 0.1])
+
+
+@pytest.mark.parametrize("config", RULES, ids=rule_id)
+def test_several_gradients_and_another_target_equal_their_sum_in_place(config):
+    theta, gradients = problem(70_000, updates=3)
+    expected, _ = run(config, theta, [(gradients[0] + gradients[1]) + gradients[2]], scale=1 / 3)
+    given, out = theta.copy(), np.empty_like(theta)
+    make_optimizer(config, len(theta)).apply(given, list(gradients), 1e-2, scale=1 / 3, out=out)
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(given, theta)
