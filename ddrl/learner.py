@@ -22,9 +22,9 @@ def configure_tensorflow(intra_op_threads: int, inter_op_threads: int = 1) -> No
 
     Args:
         intra_op_threads: of one operation.
-        inter_op_threads: operations at once, over all threads that call. With 1, a policy query that comes
-            during a gradient waits for its end, so the gradient never waits for acting: right for one core per
-            process. With more, both share the cores, at 5% of the speed (docs/performance.md).
+        inter_op_threads: operations at once, over all threads that call. With 1, a policy query that
+            comes during a gradient waits for its end, so the gradient never waits for acting: right for one
+            core per process. With more, both share the cores, at 5% of the speed (docs/performance.md).
 
     Raises:
         RuntimeError: TensorFlow has started already.

@@ -32,7 +32,7 @@ class BA3CConfig:
 
 
 def transform_reward(rewards: np.ndarray, config: BA3CConfig) -> np.ndarray:
-    """Rewards <float32>[...] as the returns see them: clipped to +-reward_clip, or unchanged where that is 0."""
+    """Rewards <float32>[...] as the returns see them: clipped to +-reward_clip (0: unchanged)."""
     rewards = np.asarray(rewards, np.float32)
     if config.reward_clip == 0.0:
         return rewards

@@ -26,8 +26,8 @@ _START_SECONDS = 180.0  # for imports, environments and tracing, with all cores 
 def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[str, Any]:
     """Measures the three parts one after the other, each on all cores at once.
 
-    One process per core, bound to it, with one intra-op thread each: the way in which workers run. The batches
-    are the configuration's: observations of one group of simulators, data-points of one gradient.
+    One process per core, bound to it, with one intra-op thread each: the way in which workers run. The
+    batches are the configuration's: observations of one group of simulators, data-points of one gradient.
 
     Args:
         config: environment, network, sampling and optimizer settings count.
@@ -35,9 +35,10 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
         cores: processes, at most the cores that this process may use.
 
     Returns:
-        JSON types: `env` and `inference` (agent steps/s of one core), `gradient` (data-points/s of one core),
-        `roofline` (agent steps/s of all cores: cores / (1/env + 1/inference + uses/gradient)), `uses`, `cores`,
-        `simulators`, `inference_batch`, `gradient_batch`, `network`, `dtype`, `game`, `protocol` and `machine`.
+        JSON types: `env` and `inference` (agent steps/s of one core), `gradient` (data-points/s of one
+        core), `roofline` (agent steps/s of all cores: cores / (1/env + 1/inference + uses/gradient)), `uses`,
+        `cores`, `simulators`, `inference_batch`, `gradient_batch`, `network`, `dtype`, `game`, `protocol` and
+        `machine`.
 
     Raises:
         UsageError: too many cores, or what the settings say cannot run.
