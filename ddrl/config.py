@@ -268,6 +268,23 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         _check_ba3c(self.algorithm)
+        self._check_schedule()
+
+    def _check_schedule(self) -> None:
+        """What the synchronized schedule needs, and what needs it."""
+        synchronized = self.sampling.schedule == "synchronized"
+        if self.run.reset_at_checkpoint and not synchronized:
+            checks.refuse(
+                self.run, "reset_at_checkpoint", "asynchronous acting never resumes to the bit; --schedule synchronized"
+            )
+        at_once = self.sampling.simulators * self.algorithm.unroll_length
+        if synchronized and self.optimizer.batch_size < at_once:
+            checks.refuse(
+                self.optimizer,
+                "batch_size",
+                f"one step of the synchronized schedule can complete {at_once} data-points (--simulators x "
+                f"--unroll-length), which must fit one batch; raise it to {at_once}, or --schedule asynchronous",
+            )
 
     @property
     def single_process(self) -> bool:

@@ -58,9 +58,8 @@ def _print_failure(path: Path, log_start: int, message: str, console: Console) -
         console.print(f"the last lines of {path / rundir.LOG}:", highlight=False)
         console.print("\n".join(tail), highlight=False, markup=False)
     else:
-        console.print(
-            f"see {path / rundir.LOG}; go on: ddrl train --resume {path}", highlight=False, soft_wrap=True
-        )
+        remedy = "" if "--resume" in message else f"; go on: ddrl train --resume {path}"
+        console.print(f"see {path / rundir.LOG}{remedy}", highlight=False, soft_wrap=True)
 
 
 def log_tail(path: Path, start: int = 0) -> list[str]:

@@ -136,7 +136,7 @@ def load_config(path: str | Path) -> TrainConfig:
 
 def write_json(path: Path, data: Any) -> None:
     """Writes a JSON file whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # several ranks may write at once
     temporary.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n")
     os.replace(temporary, path)
 

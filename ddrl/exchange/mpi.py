@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -289,8 +290,8 @@ class MpiTransport:
                 box[0] = self._start(peer, tag, outgoing) or box[0]
 
 
-def leave(comm: MPI.Comm, after_failure: bool) -> None:
-    """Ends this rank's part in the job so that mpirun ends with status 0; does not return after a failure.
+def leave(comm: MPI.Comm, status: int, after_failure: bool) -> None:
+    """Ends this rank's part in the job so that mpirun ends with `status`; does not return after a failure.
 
     After a death `MPI_Finalize` can hang on several nodes; shrink, barrier and `_exit` end the job at once.
     """
@@ -298,4 +299,6 @@ def leave(comm: MPI.Comm, after_failure: bool) -> None:
         return
     survivors = comm.Shrink()
     survivors.Barrier()
-    os._exit(0)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

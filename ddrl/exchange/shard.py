@@ -151,6 +151,7 @@ class Shard:
             raise ValueError(f"shard {self.index} is at step {self.step}; the chief commits {header.step}")
         if not header.flags & Flag.SKIP:
             self._apply(self._gradients(header.members), header.value, header.scale / header.members.bit_count())
+        self.dropped += (self.held & ~header.members).bit_count()
         self._held.clear()
         self._average = None
         self.step += 1

@@ -53,6 +53,7 @@ class _Parts:
     agent_steps: int
     wall_seconds: float
     deadline: float
+    with_states: bool  # asynchronous updates have no boundary at which workers could save theirs, but the end
     slices: dict[int, tuple[Header, np.ndarray]] = dataclasses.field(default_factory=dict)
     states: dict[int, dict[str, np.ndarray]] = dataclasses.field(default_factory=dict)
 
@@ -105,6 +106,9 @@ class ChiefRole:
         elif isinstance(event, Blob):
             self._on_blob(event)
         elif event.header.kind in (Kind.HAVE, Kind.NORM):
+            if self.coordinator.asynchronous:
+                self.metrics.mean("staleness", event.header.value)
+                self.metrics.maximum("staleness", event.header.value)
             for closed in self.coordinator.handle(event.header, time.monotonic()):
                 self._on_closed(closed)
         elif event.header.kind == Kind.SNAPSHOT and self._parts is not None:
@@ -229,6 +233,7 @@ class ChiefRole:
                 self.collector.agent_steps,
                 self.wall_seconds,
                 time.monotonic() + GATHER_SECONDS,
+                with_states=not self.coordinator.asynchronous or bool(flags & Flag.STOP),
             )
             self.budget.checkpointed(closed.version, time.monotonic())
         if flags & Flag.STOP:
@@ -296,7 +301,8 @@ class ChiefRole:
     def _gather(self, now: float) -> None:
         parts = self._parts
         if parts is not None:
-            servers, workers = len(self.setting.cast.servers), self.coordinator.live
+            servers = len(self.setting.cast.servers)
+            workers = self.coordinator.live if parts.with_states else set()
             complete = len(parts.slices) == servers and set(parts.states) >= workers
             if len(parts.slices) == servers and (complete or now >= parts.deadline):
                 self._save(parts)

@@ -14,6 +14,7 @@ from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.transport import Transport
 from ddrl.learner import Learner, Policy, configure_tensorflow
 from ddrl.rank_metrics import RankMetrics
+from ddrl.resources import check_shards
 from ddrl.roles.agent import make_environments, make_schedule, network_for
 from ddrl.roles.chief import ChiefRole
 from ddrl.roles.evaluator import EvaluatorRole
@@ -23,7 +24,11 @@ from ddrl.rundir import config_to_dict
 
 
 class ComputeRoles:
-    """A factory that builds the network once for the roles of one process."""
+    """A factory that builds the network once for the roles of one process.
+
+    Raises:
+        UsageError: more servers than parameters.
+    """
 
     def __init__(self, setting: Setting):
         self.setting = setting
@@ -32,6 +37,7 @@ class ComputeRoles:
         self._shape, self._dtype = probe.observation_shape, probe.observation_dtype
         self.network = network_for(setting.config, probe)
         probe.close()
+        check_shards(self.network.size, len(setting.cast.servers))
 
     def worker(self, transport: Transport, index: int, wake: Callable[[], None]) -> WorkerRole:
         """Worker `index` with its environments."""

@@ -19,6 +19,7 @@ from ddrl.roles.server import ServerRole
 from ddrl.rundir import RESULT, write_json
 
 EXIT_FAILED = 1
+EXIT_USAGE = 2
 
 
 def run(config: TrainConfig, run_dir: Path, resume: bool) -> int:
@@ -26,8 +27,10 @@ def run(config: TrainConfig, run_dir: Path, resume: bool) -> int:
 
     Single process: no MPI. Otherwise the world must have as many ranks as the configuration needs.
 
+    A failure of one rank ends all of them; why is in the run's result.json.
+
     Raises:
-        UsageError: what the user can mend; it is in the run's result.json too.
+        UsageError: what the user can mend, in a single process. A rank of a job prints it, and aborts the job.
     """
     StopSignal(run_dir)
     try:
@@ -36,16 +39,14 @@ def run(config: TrainConfig, run_dir: Path, resume: bool) -> int:
         return _run_rank(config, run_dir, resume)
     except UsageError as error:
         _write_failure(run_dir, str(error), usage_error=True)
-        raise
-    except RoleLost as error:
-        message = f"{error}; go on from the last checkpoint with `ddrl train --resume {run_dir}`"
-        _write_failure(run_dir, message)
-        print(message, flush=True)
-        return EXIT_FAILED
+        if config.single_process:
+            raise
+        print(f"ddrl: {error}", file=sys.stderr)
+        return abort(EXIT_USAGE)
     except Exception as error:
         _write_failure(run_dir, f"{type(error).__name__}: {error} (see log.txt)")
         traceback.print_exc()
-        return EXIT_FAILED
+        return EXIT_FAILED if config.single_process else abort(EXIT_FAILED)
 
 
 def _run_single(config: TrainConfig, run_dir: Path, resume: bool) -> int:
@@ -98,13 +99,24 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool) -> int:
         leave_now(EXIT_FAILED)
     transport.flush(10.0)
     transport.close()
-    leave(comm, after_failure=bool(transport.lost))
-    return max((_status(role) for role in roles), default=0)
+    status = max((_status(role) for role in roles), default=0)
+    leave(comm, status, after_failure=bool(transport.lost))
+    return status
 
 
 def ulfm_works() -> bool:
     """Whether this MPI reports dead ranks instead of ending the job: started by `mpirun --with-ft ulfm`."""
     return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"
+
+
+def abort(status: int) -> int:
+    """Ends all ranks: the others wait for what this one will never send, and MPI_Finalize would wait for them."""
+    from mpi4py import MPI
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    MPI.COMM_WORLD.Abort(status)
+    return status
 
 
 def leave_now(status: int) -> None:

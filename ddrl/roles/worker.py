@@ -199,7 +199,7 @@ class WorkerRole:
         """Sends the state at this update boundary, at which the trainer waits for parameters."""
         config = self.setting.config.run
         state = self.schedule.get_state()
-        if config.reset_at_checkpoint:
+        if config.reset_at_checkpoint and state:
             self.schedule.set_state(state, seed_of(config.seed, self.worker, snapshot.version))
         self.transport.send([Blob(self.setting.cast.chief, Topic.STATE, encode_arrays(state))])
 

@@ -134,6 +134,7 @@ class Synchronized:
     def __init__(self, actor: Actor, batcher: Batcher):
         self.actor, self.batcher = actor, batcher
         self._ended = False
+        self._acting = threading.Lock()
 
     def update(self, snapshot: Snapshot) -> None:
         """Nothing to do: acting takes the parameters from `next_batch`."""
@@ -142,6 +143,11 @@ class Synchronized:
         snapshot = wait_for_snapshot()
         if snapshot is None or self._ended:
             return None
+        with self._acting:
+            batch = self._act(snapshot)
+        return None if batch is None else (snapshot, batch)
+
+    def _act(self, snapshot: Snapshot) -> DataPoints | None:
         if self.actor.step is None:
             self.actor.receive(snapshot)
         else:
@@ -153,9 +159,18 @@ class Synchronized:
             self.actor.receive(snapshot)
             points = self.actor.close()
             full = self.batcher.add(points) if points is not None else []
-        return (snapshot, _only(full)) if full else None
+        return _only(full) if full else None
 
     def get_state(self) -> dict[str, np.ndarray]:
+        """Nothing in the middle of acting, where a straggler is that the quorum did not wait for."""
+        if not self._acting.acquire(blocking=False):
+            return {}
+        try:
+            return self._state()
+        finally:
+            self._acting.release()
+
+    def _state(self) -> dict[str, np.ndarray]:
         state = {f"actor.{k}": v for k, v in self.actor.get_state().items()}
         if len(state) > 1:
             state |= {f"batcher.{k}": v for k, v in self.batcher.get_state().items()}
