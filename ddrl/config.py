@@ -200,12 +200,13 @@ class EvaluationConfig:
     """Games per evaluation, greedy actions, frozen parameters."""
     eval_time_share: float = 0.1
     """Largest share of the run's time that evaluation may take (0 to 1)."""
-    last_evaluation_minutes: float = 5.0
-    """Longest time that the evaluation at the end of a run may take, in minutes; then it ends without."""
+    evaluation_minutes: float = 3.0
+    """Longest time of one evaluation, in minutes; games that still go on then count with their score so far."""
     target_score: float | None = None
     """Stop when the evaluation's mean score reaches this, and write the time that it took."""
 
     def __post_init__(self) -> None:
+        checks.above(self, 0.0, "evaluation_minutes")
         checks.at_least(self, 1, "eval_every_updates", "eval_games")
         checks.between(self, 0.0, 1.0, "eval_time_share")
         if self.target_score is not None:

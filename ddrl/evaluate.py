@@ -26,7 +26,7 @@ class EvaluationResult(NamedTuple):
         scores: raw score per game, in order of the environments.
         agent_steps: length per game, in the same order.
         stamp: protocol, every setting, backend, versions, seed and number of games; JSON-able.
-        unfinished: games that a step limit ended; their score until then counts.
+        unfinished: games that a limit of steps or time ended; their score until then counts.
     """
 
     mean: float
@@ -94,7 +94,14 @@ class _Group:
 
 
 def play_games(
-    config: EnvironmentConfig, policy: Policy, games: int, seed: int, *, group_size: int = 1, ahead: int = 1
+    config: EnvironmentConfig,
+    policy: Policy,
+    games: int,
+    seed: int,
+    *,
+    group_size: int = 1,
+    ahead: int = 1,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Generator[None, None, EvaluationResult]:
     """Play `games` games, one per environment, and return their scores.
 
@@ -110,6 +117,7 @@ def play_games(
         group_size: environments stepped together. Groups of one waste no step on games that are over and
             yield at least every 0.1 s while they start (an Atari environment takes that long to make).
         ahead: groups that step at the same time; each native group has one emulator thread.
+        stop: asked before every step of all games; True ends them, and what they scored until then counts.
 
     Raises:
         UsageError: no games, or a policy whose logits are not finite.
@@ -126,7 +134,7 @@ def play_games(
             group.env.reset(int(word))
             yield
         greedy = GreedyActions(policy, games, groups[0].env.stamp["repeat_fire_after"])
-        yield from _play(groups, greedy, ahead)
+        yield from _play(groups, greedy, ahead, stop)
         return _result(groups, seed)
     finally:
         for group in groups:
@@ -145,9 +153,11 @@ def evaluate(
             return end.value
 
 
-def _play(groups: list[_Group], greedy: GreedyActions, ahead: int) -> Generator[None, None, None]:
+def _play(
+    groups: list[_Group], greedy: GreedyActions, ahead: int, stop: Callable[[], bool]
+) -> Generator[None, None, None]:
     live, actions = groups, None
-    while live:
+    while live and not stop():
         received = []
         for start in range(0, len(live), ahead):
             window = live[start:start + ahead]
@@ -169,7 +179,7 @@ def _play(groups: list[_Group], greedy: GreedyActions, ahead: int) -> Generator[
 def _result(groups: list[_Group], seed: int) -> EvaluationResult:
     scores = np.concatenate([group.scores for group in groups])
     steps = np.concatenate([group.steps for group in groups])
-    unfinished = int(sum(group.cut.sum() for group in groups))
+    unfinished = int(sum((group.cut | group.playing).sum() for group in groups))
     return EvaluationResult(
         float(scores.mean()), float(scores.max()), tuple(scores.tolist()), tuple(steps.tolist()),
         {**groups[0].env.stamp, "seed": seed, "games": len(scores)}, unfinished,

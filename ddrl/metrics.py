@@ -107,6 +107,7 @@ def evaluation_record(
     mean: float,
     maximum: float,
     games: int,
+    unfinished: int,
     version: int,
     agent_steps: int,
     wall_seconds: float,
@@ -117,6 +118,7 @@ def evaluation_record(
 
     Args:
         mean, maximum: raw score over the games.
+        unfinished: games that a limit of steps or time ended; their score until then counts.
         version: updates behind the parameters that played.
         agent_steps, wall_seconds: of the run when those parameters were taken, not when the games ended.
         seconds: that the games took.
@@ -130,6 +132,7 @@ def evaluation_record(
         "mean": mean,
         "maximum": maximum,
         "games": games,
+        "unfinished": unfinished,
         "seconds": round(seconds, 3),
         "protocol": protocol,
     }

@@ -20,7 +20,7 @@ def records(points: int, seconds_each: float = 60.0) -> tuple[list[dict], list[d
         wall, steps = index * seconds_each, index * 50_000
         at = {"wall_seconds": wall, "agent_steps": steps}
         online.append({"kind": "train", "online_score_mean": 2.0 * index} | at)
-        scores = {"mean": 3.0 * index, "maximum": 9.0 * index, "games": 50}
+        scores = {"mean": 3.0 * index, "maximum": 9.0 * index, "games": 50, "unfinished": 0}
         evaluations.append(evaluation_record(**scores, **at, version=index, seconds=5.0, protocol="nature"))
     return online, evaluations
 

@@ -29,7 +29,7 @@ LOST = {
 
 
 def evaluation(mean: float, version: int = 1000, wall_seconds: float = 65.0) -> dict:
-    return evaluation_record(mean=mean, maximum=mean * 2, games=50, version=version, agent_steps=77,
+    return evaluation_record(mean=mean, maximum=mean * 2, games=50, unfinished=0, version=version, agent_steps=77,
                              wall_seconds=wall_seconds, seconds=3.0, protocol="nature")  # fmt: skip
 
 

@@ -74,7 +74,7 @@ def make_schedule(
                 metrics,
                 first_id=worker * config.sampling.simulators + group * environment.num_envs,
                 seed=config.run.seed,
-                frames_per_step=environment.stamp.get("frames_per_step", 1),
+                frames_per_step=float(np.mean(environment.stamp.get("frame_skip", 1))),  # a range: its mean
             )
         )
     if config.sampling.schedule == "synchronized":

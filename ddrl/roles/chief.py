@@ -31,6 +31,7 @@ from ddrl.rundir import RESULT, config_to_dict, stop_requested, write_json
 
 STOP_FILE_SECONDS = 0.25  # how often the file `stop` is looked for
 LAST_COMMIT_SECONDS = 10.0  # a step that does not close in this time does not delay the end
+LAST_RESULT_SECONDS = 60.0  # the last evaluation's start and result, beyond the time of its games
 GATHER_SECONDS = 30.0  # for the shards' and workers' parts of a checkpoint
 
 
@@ -50,7 +51,6 @@ class _Parts:
 
     version: int
     step: int
-    agent_steps: int
     wall_seconds: float
     deadline: float
     with_states: bool  # asynchronous updates have no boundary at which workers could save theirs, but the end
@@ -99,6 +99,12 @@ class ChiefRole:
     def wall_seconds(self) -> float:
         """Wall time of the run, earlier parts included."""
         return self.start.wall_seconds + time.monotonic() - self._began
+
+    @property
+    def _planned_seconds(self) -> float:
+        """Wall time that the run will have had when its budget of minutes is used up; 0 without one."""
+        minutes = self.setting.config.run.minutes
+        return self.start.wall_seconds + 60.0 * minutes if minutes else 0.0
 
     def handle(self, event: Event) -> None:
         if isinstance(event, PeerLost):
@@ -230,7 +236,6 @@ class ChiefRole:
             self._parts = _Parts(
                 closed.version,
                 self.coordinator.step,
-                self.collector.agent_steps,
                 self.wall_seconds,
                 time.monotonic() + GATHER_SECONDS,
                 with_states=not self.coordinator.asynchronous or bool(flags & Flag.STOP),
@@ -266,7 +271,7 @@ class ChiefRole:
             "version": version,
             "agent_steps": self.collector.agent_steps,
             "wall_seconds": self.wall_seconds,
-            "last": last,
+            "limit_seconds": self.evaluations.limit(self.wall_seconds, self._planned_seconds, last),
         }
         self.evaluations.start(version)
         self.transport.send([json_blob(self.setting.cast.evaluator, Topic.EVALUATE, request)])
@@ -276,13 +281,14 @@ class ChiefRole:
             return  # games of an older version that were ended
         self.writer.write(
             evaluation_record(
-                **{key: content[key] for key in ("mean", "maximum", "games", "version")},
+                **{key: content[key] for key in ("mean", "maximum", "games", "unfinished", "version")},
                 **{key: content[key] for key in ("agent_steps", "wall_seconds", "seconds")},
                 protocol=content["stamp"],
             )
         )
         target = self.setting.config.evaluation.target_score
-        if target is not None and content["mean"] >= target and self.phase is Phase.RUNNING:
+        reached = target is not None and content["mean"] >= target and not content["unfinished"]
+        if reached and self.phase is Phase.RUNNING:
             text = f"{content['mean']:.1f} >= {target:g} after {content['wall_seconds']:.0f} s"
             self._event("target_reached", text, seconds=content["wall_seconds"], update=content["version"])
             self.stop("target", f"target score reached: {text}")
@@ -312,7 +318,8 @@ class ChiefRole:
                 self._parts = None
         if self.phase is Phase.SAVING and self._parts is None:
             self.phase = Phase.EVALUATING
-            self._stop_deadline = now + 60.0 * self.setting.config.evaluation.last_evaluation_minutes
+            limit = 60.0 * self.setting.config.evaluation.evaluation_minutes
+            self._stop_deadline = now + limit + LAST_RESULT_SECONDS
 
     def _save(self, parts: _Parts) -> None:
         with self.metrics.timer("checkpoint"):
@@ -324,7 +331,7 @@ class ChiefRole:
             saved = Checkpoint(
                 version=parts.version,
                 step=parts.step,
-                agent_steps=parts.agent_steps,
+                agent_steps=self.collector.agent_steps,  # workers report before they send their state
                 wall_seconds=parts.wall_seconds,
                 parameters=np.ascontiguousarray(whole[0]),
                 slots={name: np.ascontiguousarray(row) for name, row in zip(self.start.slots, whole[1:], strict=True)},

@@ -8,6 +8,8 @@ from typing import Any
 from ddrl.config import EvaluationConfig
 from ddrl.rank_metrics import RankMetrics
 
+SHORTEST_SECONDS = 15.0  # an evaluation gets this much whatever its share of the time, or it would say nothing
+
 
 class Evaluations:
     """Bookkeeping of evaluations; a snapshot that falls due while the last still plays is skipped and counted.
@@ -43,6 +45,18 @@ class Evaluations:
             return False  # it stays due, until its share of the time has grown
         self._next_version = version + self.config.eval_every_updates
         return True
+
+    def limit(self, elapsed: float, planned: float, last: bool) -> float:
+        """Seconds that the games of an evaluation that starts now may take.
+
+        Args:
+            elapsed: wall time of the run.
+            planned: wall time of the whole run, or 0 where it is open.
+            last: it is the one at the end, which is not part of the share.
+        """
+        longest = 60.0 * self.config.evaluation_minutes
+        left = self.config.eval_time_share * max(elapsed, planned) - self.seconds
+        return longest if last else min(longest, max(SHORTEST_SECONDS, left))
 
     def start(self, version: int) -> None:
         """The evaluator was asked to play."""

@@ -73,11 +73,13 @@ class EvaluatorRole:
             self._policy = self._make_policy()
         device_vector, policy = as_device_vector(vector), self._policy
         config = self.setting.config
+        deadline = time.monotonic() + self._request["limit_seconds"]
         self._games = play_games(
             config.environment,
             lambda observations: policy(device_vector, observations)[0],
             config.evaluation.eval_games,
             seed=config.run.seed + 7919 * (version + 1),  # other games than training's, other ones each time
+            stop=lambda: time.monotonic() > deadline,
         )
 
     def _play(self) -> None:
@@ -94,6 +96,7 @@ class EvaluatorRole:
             "maximum": result.maximum,
             "scores": list(result.scores),
             "games": len(result.scores),
+            "unfinished": result.unfinished,
             "seconds": time.monotonic() - self._started,
             "stamp": result.stamp,
         }

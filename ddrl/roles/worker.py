@@ -198,6 +198,7 @@ class WorkerRole:
     def _save_state(self, snapshot: Snapshot) -> None:
         """Sends the state at this update boundary, at which the trainer waits for parameters."""
         config = self.setting.config.run
+        self._report()  # the checkpoint counts every step that led to it
         state = self.schedule.get_state()
         if config.reset_at_checkpoint and state:
             self.schedule.set_state(state, seed_of(config.seed, self.worker, snapshot.version))
