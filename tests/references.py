@@ -108,3 +108,41 @@ def rmsprop(theta, gradients, rate, decay, epsilon, *, inside, centered):
             root = np.sqrt(spread + epsilon) if inside else np.sqrt(spread) + epsilon
             theta[i] -= rate * float(g) / root
     return theta
+
+
+# --- segments --------------------------------------------------------------------------------------------
+
+
+class Segments:
+    """What SegmentBuilder does, one environment and one transition after the other (Mnih et al. 2016, S3).
+
+    A segment is a list of (observation, action, log_prob, version, reward); `points` collects the data-points
+    (observation, action, return, log_prob, version) of each segment that ended.
+    """
+
+    def __init__(self, unroll_length, discount, clip, life_loss_terminal):
+        self.n, self.discount, self.clip = unroll_length, discount, clip
+        self.life_loss_terminal, self.open = life_loss_terminal, {}
+
+    def close(self, row, value):
+        """row: dict of one environment's answer; returns the data-points of its segment, if that ended."""
+        segment = self.open.setdefault(row["env_id"], [])
+        if not row["valid"]:
+            return []
+        segment[-1]["reward"] = max(-self.clip, min(self.clip, float(row["reward"])))
+        terminal = row["terminated"] or (self.life_loss_terminal and row["life_lost"])
+        if not (terminal or row["truncated"] or len(segment) == self.n):
+            return []
+        rewards = [transition["reward"] for transition in segment]
+        returns = n_step_returns(rewards, [self.discount] * len(rewards), 0.0 if terminal else value)
+        self.open[row["env_id"]] = []
+        return [
+            (t["observation"], t["action"], r, t["log_prob"], t["version"])
+            for t, r in zip(segment, returns, strict=True)
+        ]
+
+    def store(self, row, action, log_prob, version):
+        if row["terminated"] or row["truncated"]:
+            return  # a final observation: the action on it is ignored
+        transition = {"observation": row["observation"], "action": action, "log_prob": log_prob}
+        self.open[row["env_id"]].append(transition | {"version": version, "reward": 0.0})
