@@ -1,0 +1,35 @@
+"""`python -m ddrl.roles` whose worker TEST_BAD_WORKER poisons its gradients number TEST_BAD_GRADIENTS."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import numpy as np
+
+from ddrl.roles import __main__ as ranks
+
+
+def poison() -> None:
+    """Wraps the learner of this rank."""
+    from ddrl.learner import Learner
+
+    bad = {int(number) for number in os.environ["TEST_BAD_GRADIENTS"].split(",")}
+    original, count = Learner.gradient, 0
+
+    def gradient(self, vector, batch):
+        nonlocal count
+        result, values = original(self, vector, batch)
+        if count in bad:
+            result = result.copy()
+            result[len(result) // 2] = np.nan
+        count += 1
+        return result, values
+
+    Learner.gradient = gradient
+
+
+if __name__ == "__main__":
+    if os.environ["OMPI_COMM_WORLD_RANK"] == os.environ["TEST_BAD_WORKER"]:
+        poison()
+    sys.exit(ranks.main())

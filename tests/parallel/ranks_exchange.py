@@ -1,0 +1,150 @@
+"""Under mpirun: real servers, clients and coordinator around a small linear model in NumPy.
+
+ranks_exchange.py DIRECTORY JSON: a list of scenarios, one after the other, each on the first ranks of the world;
+DIRECTORY/NAME-RANK.npz holds what each rank saw. No TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+from cluster.roles import assign_roles
+from ddrl.config import EvaluationConfig, ExchangeConfig, RunConfig, TrainConfig
+from ddrl.exchange.client import WorkerClient
+from ddrl.exchange.coordinator import Coordinator, Quorum
+from ddrl.exchange.messages import Header, Kind, Message
+from ddrl.exchange.mpi import MpiTransport
+from ddrl.exchange.sharding import shard_ranges
+from ddrl.exchange.transport import Channel, Waiter
+from ddrl.roles.job import Cast, Setting, Topic, json_blob, run_roles
+from ddrl.roles.server import ServerRole
+from ddrl.types import Snapshot
+from tests.parallel.linear_model import DEFAULTS, OPTIMIZER, RATE, SIZE, gradient, start
+
+
+class Worker:
+    """Sends the gradient of its share, after a while."""
+
+    def __init__(self, transport, worker: int, cast: Cast, scenario: dict):
+        self.transport, self.worker, self.scenario = transport, worker, scenario
+        self.client = WorkerClient(worker, cast.servers, shard_ranges(SIZE, len(cast.servers)))
+        self.calls, self._due_at, self._random = 0, None, np.random.default_rng()
+        self._snapshot: Snapshot | None = None
+        transport.open(self.client.assembler.channels(cast.servers, Kind.PARAMETERS))
+
+    @property
+    def finished(self) -> bool:
+        return self.client.snapshot is not None and self.client.snapshot.step >= self.scenario["steps"]
+
+    def handle(self, event) -> None:
+        if isinstance(event, Message) and event.header.kind == Kind.PARAMETERS:
+            self.client.handle(event.header, event.payload)
+
+    def advance(self) -> None:
+        if self._due_at is None and self.client.snapshot not in (None, self._snapshot) and not self.finished:
+            self._snapshot = self.client.snapshot
+            slow = self.scenario["slow"].get(str(self.worker), 0.0)
+            self._due_at = time.monotonic() + slow + self._random.uniform(0.0, self.scenario["jitter"])
+        if self._due_at is not None and time.monotonic() >= self._due_at:
+            self._due_at, snapshot = None, self._snapshot
+            vector = gradient(snapshot.vector, self.worker, self.scenario["workers"])
+            self.calls += 1
+            self.transport.send(self.client.submit(vector, snapshot.step, snapshot.version, 1, True))
+
+    def due(self) -> bool:
+        return False
+
+    def seen(self) -> dict:
+        return {"calls": self.calls, "dropped": self.client.dropped, "theta": self.client.snapshot.vector}
+
+
+class Chief:
+    """The coordinator, and nothing else."""
+
+    def __init__(self, transport, cast: Cast, scenario: dict):
+        self.transport, self.cast, self.steps = transport, cast, scenario["steps"]
+        quorum = Quorum(scenario["quorum"], scenario["deadline"])
+        self.coordinator = Coordinator(
+            cast.servers, cast.workers, quorum, lambda version: RATE, clip_norm=scenario["clip"]
+        )
+        self.closed, self.finished = [], False
+        transport.open(Channel(p, Kind.HAVE) for p in cast.servers)
+        transport.send(json_blob(p, Topic.SETUP, {"parameters": SIZE}) for p in cast.servers)
+        for process, (a, b) in zip(cast.servers, shard_ranges(SIZE, len(cast.servers)), strict=True):
+            payload = np.concatenate([start()[a:b], np.zeros(2 * (b - a), np.float32)])
+            transport.send([Message(process, Header(Kind.LOAD, value=RATE), payload)])
+        transport.send(self.coordinator.expect())
+
+    def handle(self, event) -> None:
+        if isinstance(event, Message) and event.header.kind in (Kind.HAVE, Kind.NORM):
+            self.coordinator.handle(event.header, time.monotonic())
+
+    def advance(self) -> None:
+        if self.finished:
+            return
+        messages, closed = self.coordinator.poll(time.monotonic())
+        self.transport.send(messages)
+        self.closed += [closed] if closed else []
+        if self.coordinator.step >= self.steps:
+            self.finished = True
+            # Late gradients are to arrive, so that they are counted.
+            time.sleep(0.1)
+            self.transport.send(json_blob(p, Topic.END, {}) for p in self.cast.servers)
+
+    def due(self) -> bool:
+        return False
+
+    def seen(self) -> dict:
+        members = [sum(1 << w for w in closed.members) for closed in self.closed]
+        return {"members": members, "norms": [closed.norm for closed in self.closed]}
+
+
+def play(comm: MPI.Comm, scenario: dict) -> dict:
+    """One scenario; what this rank saw."""
+    workers, servers = scenario["workers"], scenario["servers"]
+    cast = Cast.from_assignments(assign_roles(workers, servers))
+    config = TrainConfig(
+        exchange=ExchangeConfig(workers=workers, parameter_servers=servers),
+        optimizer=dataclasses.replace(OPTIMIZER, clip_global_norm=scenario["clip"]),
+        evaluation=EvaluationConfig(evaluator=False),
+        run=RunConfig(log_every_seconds=1e9),
+    )
+    transport, rank = MpiTransport(comm, workers), comm.Get_rank()
+    roles: list = []
+    if rank in cast.servers:
+        roles.append(ServerRole(Setting(config, Path("."), cast), transport, cast.servers.index(rank)))
+    else:
+        roles.append(Worker(transport, rank, cast, scenario))
+    if rank == 0:
+        roles.insert(0, Chief(transport, cast, scenario))
+    run_roles(roles, transport, Waiter())
+    transport.flush(10.0)
+    comm.Barrier()
+    transport.close()
+    seen = {"tensorflow": "tensorflow" in sys.modules}
+    for role in roles:
+        seen |= {"dropped": role.shard.dropped} if isinstance(role, ServerRole) else role.seen()
+    return seen
+
+
+def main() -> None:
+    directory, scenarios = Path(sys.argv[1]), json.loads(sys.argv[2])
+    world = MPI.COMM_WORLD
+    for name, options in scenarios.items():
+        scenario = DEFAULTS | options
+        plays = world.Get_rank() < scenario["workers"] + scenario["servers"]
+        comm = world.Split(0 if plays else 1)
+        if plays:
+            np.savez(directory / f"{name}-{world.Get_rank()}.npz", **play(comm, scenario))
+        world.Barrier()
+
+
+if __name__ == "__main__":
+    main()

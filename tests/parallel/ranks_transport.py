@@ -1,0 +1,126 @@
+"""Under mpirun with ULFM, 4 ranks: what MpiTransport promises. Each rank prints one JSON line at its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+from mpi4py import MPI
+
+from ddrl.exchange.messages import Header, Kind, Message
+from ddrl.exchange.mpi import MpiTransport, leave
+from ddrl.exchange.transport import Blob, Channel, PeerLost
+
+CUTS = (0, 1, 5, 70_000)  # shards of 1, 4 and many values: below and above the eager limit
+GRADIENTS, LARGE, NEWEST = 30, 500_000, 60
+BLOB_SIZES = (0, 1, 100, 4_096, 70_000, 3_000_000, 0)
+PATIENCE_SECONDS = 30.0
+
+
+def gradient(number: int) -> np.ndarray:
+    """One whose every value says which it is."""
+    return (np.arange(CUTS[-1]) + 0.5 * number).astype(np.float32)
+
+
+def collect(transport: MpiTransport, enough) -> list:
+    """Polls until `enough(events)`; payloads are copied, as they are borrowed."""
+    events, end = [], time.monotonic() + PATIENCE_SECONDS
+    while not enough(events):
+        assert time.monotonic() < end, f"rank {transport.rank}: only {events}"
+        for event in transport.poll():
+            if isinstance(event, Message) and event.payload is not None:
+                event = Message(event.peer, event.header, event.payload.copy())
+            events.append(event)
+    return events
+
+
+def slices(transport: MpiTransport) -> bool:
+    """Every shard gets its slice of every gradient, in order, to the bit."""
+    rank = transport.rank
+    if rank == 0:
+        for number in range(GRADIENTS):
+            vector, header = gradient(number), Header(Kind.GRADIENT, sender=0, step=number)
+            transport.send(Message(1 + s, header, vector[a:b]) for s, (a, b) in enumerate(zip(CUTS, CUTS[1:])))
+        return transport.flush(PATIENCE_SECONDS)
+    a, b = CUTS[rank - 1], CUTS[rank]
+    events = collect(transport, lambda events: len(events) == GRADIENTS)
+    same = [np.array_equal(event.payload, gradient(event.header.step)[a:b]) for event in events]
+    return all(same) and [event.header.step for event in events] == list(range(GRADIENTS))
+
+
+def newest_only(transport: MpiTransport) -> bool:
+    """A slow receiver skips to the newest version, and never sees one version's header with another's payload."""
+    last = NEWEST - 1
+    if transport.rank == 0:
+        for number in range(NEWEST):
+            header = Header(Kind.PARAMETERS, sender=0, step=number)
+            transport.send([Message(1, header, np.full(LARGE, number, np.float32), newest_only=True)])
+            transport.poll()
+        end = time.monotonic() + PATIENCE_SECONDS
+        while not any(isinstance(event, Blob) for event in transport.poll()):
+            assert time.monotonic() < end
+        return True
+    if transport.rank > 1:
+        return True
+    time.sleep(0.3)
+    events = collect(transport, lambda events: events and events[-1].header.step == last)
+    transport.send([Blob(0, 1, b"done")])
+    steps = [event.header.step for event in events]
+    return steps == sorted(set(steps)) and len(steps) < NEWEST and all(
+        (event.payload == event.header.step).all() for event in events
+    )
+
+
+def blobs(transport: MpiTransport) -> bool:
+    """Bytes of any length arrive whole and in order, from everyone to everyone at once."""
+    peers = [rank for rank in range(4) if rank != transport.rank]
+    content = lambda sender, number: bytes([sender + number]) * BLOB_SIZES[number]  # noqa: E731
+    for number in range(len(BLOB_SIZES)):
+        transport.send(Blob(peer, number, content(transport.rank, number)) for peer in peers)
+    events = collect(transport, lambda events: len(events) == 3 * len(BLOB_SIZES))
+    return transport.flush(PATIENCE_SECONDS) and all(
+        [(event.topic, event.data) for event in events if event.peer == peer]
+        == [(number, content(peer, number)) for number in range(len(BLOB_SIZES))]
+        for peer in peers
+    )
+
+
+def death(transport: MpiTransport) -> bool:
+    """A rank that is killed is reported once to everyone, and the others go on."""
+    if transport.rank == 3:
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGKILL)
+    events = collect(transport, lambda events: any(isinstance(event, PeerLost) for event in events))
+    transport.send(Blob(peer, 9, b"still here") for peer in range(4) if peer != transport.rank)
+    both = lambda more: sum(isinstance(event, Blob) for event in events + more) == 2  # noqa: E731
+    events += collect(transport, both)
+    end = time.monotonic() + 0.3
+    while time.monotonic() < end:
+        events += transport.poll()
+    return [event.peer for event in events if isinstance(event, PeerLost)] == [3]
+
+
+def main() -> None:
+    """Runs all of it; a rank that finds something wrong says so, and the job goes on to its end."""
+    comm = MPI.COMM_WORLD
+    transport = MpiTransport(comm, 1, survive=True)
+    if transport.rank > 0:
+        floats = CUTS[transport.rank] - CUTS[transport.rank - 1]
+        transport.open([Channel(0, Kind.GRADIENT, floats), Channel(0, Kind.PARAMETERS, LARGE)])
+    found = {}
+    for check in (slices, newest_only, blobs):
+        found[check.__name__] = check(transport)
+        comm.Barrier()
+    found["death"] = death(transport)
+    found["tensorflow"] = "tensorflow" in sys.modules
+    print(json.dumps({"rank": transport.rank} | found), flush=True)
+    transport.close()
+    leave(comm, 0, after_failure=True)
+
+
+if __name__ == "__main__":
+    main()

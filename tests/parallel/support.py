@@ -1,0 +1,203 @@
+"""Jobs for the tests: started in a session of their own, found again by a mark, and never left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cluster.launch import find_mpirun, inspect_mpirun, mpirun_command, rank_environment
+from ddrl import checkpoint, metrics, rundir
+
+HERE = Path(__file__).parent
+MARK = "DDRL_TEST_MARK"
+JOB_SECONDS = 100.0
+NOISE = re.compile(r"WARNING: All log|[IWE]0000 ")  # of TensorFlow
+needs_mpirun = pytest.mark.skipif(find_mpirun() is None, reason="no mpirun on this machine")
+CATCH = ("ba3c", "--preset", "smoke", "--minutes", "2")
+"""A whole job on Catch whose minutes end it, should nothing else."""
+EXACT = (
+    *CATCH, "--schedule", "synchronized", "--groups", "1", "--simulators", "8", "--batch-size", "64",
+    "--clip-global-norm", "0", "--max-updates", "40", "--checkpoint-every-updates", "20", "--no-evaluator",
+)  # fmt: skip
+"""A job that is a function of its seed alone."""
+
+
+class Job:
+    """A program and all that it starts.
+
+    Attributes:
+        run_dir: of the training run, if it is one.
+        output: standard output and errors, once it has ended.
+    """
+
+    def __init__(self, argv: list[str], run_dir: Path, environment: dict[str, str] | None = None):
+        self.run_dir, self.output, self.mark = run_dir, "", uuid.uuid4().hex
+        self._log = run_dir.parent / f"job-{self.mark}.txt"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3"} | (environment or {}) | {MARK: self.mark},
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        left = [] if self.process.poll() is None else self._left_after(3.0)
+        for pid in marked(self.mark):
+            kill(pid)
+        self.process.wait(timeout=10.0)
+        if error[0] is None:
+            assert not left, f"processes left behind: {left}\n{self.output}"
+            assert self.process.returncode != -signal.SIGKILL, "the test ended before its job"
+
+    def wait(self, seconds: float = JOB_SECONDS) -> int:
+        """The exit status; fails the test if the job does not end in time."""
+        try:
+            status = self.process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"the job did not end within {seconds:g} s:\n{self._text()}")
+        self.output = self._text()
+        return status
+
+    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+        """Waits until something is so, while the job runs."""
+        end = time.monotonic() + seconds
+        while not condition():
+            assert self.process.poll() is None, f"the job ended before {what}:\n{self._text()}"
+            assert time.monotonic() < end, f"no {what} within {seconds:g} s:\n{self._text()}"
+            time.sleep(0.05)
+
+    def wait_for_update(self, update: int) -> None:
+        """Waits until the job has applied that many updates."""
+        self.wait_for(
+            lambda: any(line.get("update", 0) >= update for line in metrics.read_metrics(self.run_dir)),
+            f"update {update}",
+        )
+
+    def rank(self, number: int) -> int:
+        """Process id of a rank."""
+        return next(p for p, env in marked(self.mark).items() if env.get("OMPI_COMM_WORLD_RANK") == str(number))
+
+    def _text(self) -> str:
+        text = self._log.read_text(errors="replace")
+        log = self.run_dir / rundir.LOG
+        if log.exists():
+            said = [line for line in log.read_text(errors="replace").splitlines() if not NOISE.match(line)]
+            text += f"\n--- {log.name}:\n" + "\n".join(said)
+        return text
+
+    def _left_after(self, seconds: float) -> list[str]:
+        """Command lines of what is still there; mpirun's ranks may take a moment to be gone."""
+        end = time.monotonic() + seconds
+        while marked(self.mark) and time.monotonic() < end:
+            time.sleep(0.05)
+        return [Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in marked(self.mark)]
+
+
+def marked(mark: str) -> dict[int, dict[str, str]]:
+    """Living processes that were started under a mark, with their environments."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                environ = Path("/proc", entry, "environ").read_bytes().decode(errors="replace")
+                state = Path("/proc", entry, "stat").read_text().rsplit(")", 1)[1].split()[0]
+            except OSError:
+                continue
+            if f"{MARK}={mark}" in environ and state not in "ZX":
+                pairs = (item.partition("=") for item in environ.split("\0"))
+                found[int(entry)] = {name: value for name, _, value in pairs}
+    return found
+
+
+def kill(pid: int) -> None:
+    """kill -9."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def train(run_dir: Path, *flags: str, program: str = "", environment: dict[str, str] | None = None) -> Job:
+    """`ddrl train` without its plot at the end; `program` (of this directory) takes the place of the ranks'."""
+    where = () if "--resume" in flags else ("--run-dir", str(run_dir))
+    argv = [sys.executable, str(HERE / "launcher.py"), program, *flags, *where]
+    return Job(argv, run_dir, environment)
+
+
+def finish(run_dir: Path, *flags: str, status: int = 0, **options: object) -> Job:
+    """`train` to its end."""
+    with train(run_dir, *flags, **options) as job:
+        assert job.wait() == status, job.output
+    return job
+
+
+def mpirun(program: str, ranks: int, directory: Path, *arguments: str) -> Job:
+    """A rank program of this directory under mpirun with ULFM."""
+    launcher = inspect_mpirun(find_mpirun())
+    argv = [sys.executable, str(HERE / program), *arguments]
+    environment = rank_environment(os.geteuid() == 0) | {"PYTHONPATH": str(HERE.parent.parent)}
+    return Job(mpirun_command(ranks, argv, True, launcher), directory / "none", environment)
+
+
+def events(run_dir: Path, name: str) -> list[dict]:
+    """The events of that name in a run's metrics."""
+    return [record for record in metrics.read_metrics(run_dir) if record.get("name") == name]
+
+
+def lines(run_dir: Path) -> list[dict]:
+    """The train lines of a run."""
+    return [record for record in metrics.read_metrics(run_dir) if record["kind"] == "train"]
+
+
+def evaluations(run_dir: Path) -> list[float]:
+    """The mean scores of a run's evaluations."""
+    return [record["mean"] for record in metrics.read_metrics(run_dir) if record["kind"] == "evaluation"]
+
+
+def result(run_dir: Path) -> dict:
+    """How a run ended."""
+    return json.loads((run_dir / rundir.RESULT).read_text())
+
+
+def newest(run_dir: Path) -> checkpoint.Checkpoint:
+    """The newest checkpoint of a run."""
+    return checkpoint.load(checkpoint.list_checkpoints(run_dir)[-1])
+
+
+def copy_run(run_dir: Path, to: Path) -> Path:
+    """A copy of a run that can be gone on with by itself."""
+    shutil.copytree(run_dir, to)
+    config = json.loads((to / rundir.CONFIG).read_text())
+    config["run"]["run_dir"] = str(to)
+    (to / rundir.CONFIG).write_text(json.dumps(config))
+    return to
+
+
+def differences(one: checkpoint.Checkpoint, other: checkpoint.Checkpoint) -> Iterator[str]:
+    """What of parameters, slots and step is not equal to the bit."""
+    for name in ("version", "step", "optimizer_count"):
+        if getattr(one, name) != getattr(other, name):
+            yield f"{name}: {getattr(one, name)} and {getattr(other, name)}"
+    arrays = {"parameters": (one.parameters, other.parameters)}
+    arrays |= {name: (one.slots[name], other.slots[name]) for name in one.slots}
+    for name, (a, b) in arrays.items():
+        if a.tobytes() != b.tobytes():
+            yield f"{name}: {np.count_nonzero(a != b)} of {a.size} values"

@@ -1,0 +1,140 @@
+"""What kills, stops and poisons a running job, with real ranks: the job ends as promised, or goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from ddrl import checkpoint, rundir
+from tests.parallel.support import (
+    CATCH, events, finish, kill, lines, needs_mpirun, newest, result, train,
+)  # fmt: skip
+from tests.test_launch import Terminal
+
+pytestmark = [needs_mpirun, pytest.mark.timeout(200)]
+END_SECONDS = 30.0  # within which every rank ends after the loss of the chief or a server
+LONG = (*CATCH, "--max-updates", "100000", "--checkpoint-every-updates", "20")
+CHIEF, WORKER, SERVER, EVALUATOR = 0, 1, 2, 3
+
+
+def test_a_killed_worker_leaves_the_rest_training(tmp_path):
+    run = tmp_path / "run"
+    with train(run, *CATCH, "--max-updates", "400", "--no-evaluator", "--workers", "3", "--quorum", "3") as job:
+        job.wait_for_update(20)
+        kill(job.rank(WORKER))
+        assert job.wait() == 0, job.output
+    (lost,) = events(run, "worker_lost")
+    assert lost["text"].startswith("worker 1 (rank 1) died")
+    assert result(run)["status"] == "finished" and newest(run).version == 400
+    assert set(newest(run).worker_states) == {0, 2}
+    assert lines(run)[-1]["live_workers"] == 2
+
+
+def end_of_a_lost_rank(run, job, number):
+    """Kills a rank that the job cannot do without; returns what was said."""
+    job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
+    kill(job.rank(number))
+    assert job.wait(END_SECONDS) == 1, job.output
+    said = job.output.split("\n---")[0]
+    assert said.count("the run failed") == 1 and said.count("--resume") == 1, said
+    return said
+
+
+def test_a_killed_server_ends_all_and_resume_goes_on(tmp_path):
+    run = tmp_path / "run"
+    with train(run, *LONG, "--no-evaluator", "--parameter-servers", "2") as job:
+        said = end_of_a_lost_rank(run, job, 3)
+    assert "parameter server 1 (rank 3) died" in said and f"ddrl train --resume {run}" in said
+    version = newest(run).version
+    finish(run, "--resume", str(run), "--max-updates", str(version + 20))
+    assert newest(run).version == version + 20 and result(run)["status"] == "finished"
+
+
+def test_a_killed_chief_ends_all(tmp_path):
+    run = tmp_path / "run"
+    with train(run, *LONG) as job:
+        said = end_of_a_lost_rank(run, job, CHIEF)
+    assert "worker 0, the chief (rank 0) died" in said
+    assert np.isfinite(newest(run).parameters).all()
+
+
+def test_a_killed_evaluator_leaves_training_going_and_sigterm_to_a_rank_stops_all(tmp_path):
+    run = tmp_path / "run"
+    with train(run, *LONG, "--eval-every-updates", "50") as job:
+        job.wait_for_update(20)
+        kill(job.rank(EVALUATOR))
+        job.wait_for(lambda: events(run, "evaluator_lost"), "loss of the evaluator")
+        job.wait_for_update(lines(run)[-1]["update"] + 100)
+        os.kill(job.rank(SERVER), signal.SIGTERM)
+        assert job.wait() == 0, job.output
+    assert result(run)["status"] == "stopped"
+    assert newest(run).version == result(run)["update"]
+
+
+def test_control_c_in_a_terminal_with_real_ranks(tmp_path):
+    run = tmp_path / "run"
+    ddrl = os.path.join(os.path.dirname(sys.executable), "ddrl")
+    terminal = Terminal([ddrl, "train", *LONG, "--run-dir", str(run)])
+    end = time.monotonic() + 60.0
+    while not (run / rundir.METRICS).exists() or not any(line["update"] > 10 for line in lines(run)):
+        assert time.monotonic() < end, terminal.read()
+        terminal.read()
+        time.sleep(0.1)
+    terminal.control_c()
+    assert terminal.wait() == 0, terminal.output
+    assert result(run)["status"] == "stopped" and newest(run).version == result(run)["update"]
+    assert (run / "learning_curve.png").exists()
+    assert "ddrl train --resume" in terminal.output
+
+
+def test_a_gradient_that_is_not_finite_is_refused_named_and_counted(tmp_path):
+    run = tmp_path / "run"
+    bad = {"TEST_BAD_WORKER": "1", "TEST_BAD_GRADIENTS": "5,6"}
+    finish(
+        run, *CATCH, "--max-updates", "20", "--no-evaluator", "--clip-global-norm", "0",
+        program="ranks_bad_gradient.py", environment=bad,
+    )  # fmt: skip
+    refused = events(run, "gradient_refused")
+    assert [event["workers"] for event in refused] == [[1], [1]]
+    assert all("worker 1" in event["text"] for event in refused)
+    assert lines(run)[-1]["steps_refused"] == 2
+    assert newest(run).version == 20 and newest(run).step == 22
+    assert np.isfinite(newest(run).parameters).all()
+
+
+def test_too_many_refused_steps_end_the_run_with_a_good_checkpoint(tmp_path):
+    run = tmp_path / "run"
+    bad = {"TEST_BAD_WORKER": "0", "TEST_BAD_GRADIENTS": ",".join(map(str, range(10, 1000)))}
+    job = finish(
+        run, *CATCH, "--max-updates", "500", "--no-evaluator", "--max-refused-steps", "4",
+        program="ranks_bad_gradient.py", environment=bad, status=1,
+    )  # fmt: skip
+    assert len(events(run, "gradient_refused")) in (4, 5)  # the one that ended the run may be one of them
+    assert "4 steps were refused" in job.output and "worker 0" in job.output
+    assert newest(run).version == 10
+    assert all(np.isfinite(array).all() for array in (newest(run).parameters, *newest(run).slots.values()))
+
+
+@pytest.mark.parametrize("updates", ["synchronous", "asynchronous"])
+def test_the_last_worker_of_a_dedicated_chief(tmp_path, updates):
+    run = tmp_path / "run"
+    roles = ("--workers", "1", "--chief", "dedicated", "--no-evaluator", "--updates", updates)
+    with train(run, *CATCH, "--max-updates", "100000", *roles) as job:
+        job.wait_for_update(20)
+        kill(job.rank(1))
+        assert job.wait(END_SECONDS) == 1, job.output
+    assert "it was the last worker" in job.output
+    assert newest(run).version >= 20
+
+
+def test_more_servers_than_parameters(tmp_path):
+    job = finish(tmp_path / "run", *CATCH, "--no-evaluator", program="ranks_tiny_network.py", status=2)
+    said = [line for line in job.output.split("\n---")[0].splitlines() if line.startswith("ddrl: ")]
+    assert said == ["ddrl: --parameter-servers 1: the network has 0 parameters; use at most that many"]
+
+

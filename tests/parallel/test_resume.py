@@ -1,0 +1,107 @@
+"""Resume equals uninterrupted, to the bit, where the schedule is a function of the seed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ddrl import checkpoint
+from tests.parallel.support import (
+    EXACT, copy_run, differences, events, finish, needs_mpirun, newest, result,
+)  # fmt: skip
+
+SINGLE = ("--workers", "1", "--parameter-servers", "0")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """(a run of 40 updates, one of 20 that is still to be resumed)."""
+    directory = tmp_path_factory.mktemp("resume")
+    finish(directory / "whole", *EXACT)
+    finish(directory / "half", *EXACT, "--max-updates", "20")
+    return directory / "whole", directory / "half"
+
+
+@needs_mpirun
+@pytest.mark.timeout(200)
+def test_resumed_equals_uninterrupted_to_the_bit(runs, tmp_path):
+    whole, half = runs
+    assert newest(half).version == 20 and newest(whole).version == 40
+    passed = checkpoint.load(checkpoint.checkpoint_path(whole, 20))
+    assert list(differences(newest(half), passed)) == []
+    resumed = copy_run(half, tmp_path / "run")
+    finish(resumed, "--resume", str(resumed), "--max-updates", "40")
+    assert list(differences(newest(resumed), newest(whole))) == []
+    assert events(resumed, "resumed")[0]["update"] == 20
+    assert newest(resumed).agent_steps == newest(whole).agent_steps
+
+
+@needs_mpirun
+@pytest.mark.timeout(200)
+def test_another_number_of_servers_changes_no_bit(runs, tmp_path):
+    whole, half = runs
+    resumed = copy_run(half, tmp_path / "run")
+    finish(resumed, "--resume", str(resumed), "--max-updates", "40", "--parameter-servers", "2")
+    assert list(differences(newest(resumed), newest(whole))) == []
+
+
+@needs_mpirun
+@pytest.mark.timeout(200)
+def test_another_number_of_workers_goes_on(runs, tmp_path):
+    resumed = copy_run(runs[1], tmp_path / "run")
+    finish(resumed, "--resume", str(resumed), "--max-updates", "40", "--workers", "1")
+    assert newest(resumed).version == 40 and result(resumed)["status"] == "finished"
+    assert set(newest(resumed).worker_states) == {0}
+
+
+@pytest.mark.timeout(200)
+def test_single_process(tmp_path):
+    finish(tmp_path / "whole", *EXACT, *SINGLE)
+    half = tmp_path / "half"
+    finish(half, *EXACT, *SINGLE, "--max-updates", "20")
+    finish(half, "--resume", str(half), "--max-updates", "40")
+    assert list(differences(newest(half), newest(tmp_path / "whole"))) == []
+
+
+@pytest.mark.timeout(200)
+def test_native_atari_with_a_reset_at_each_checkpoint(tmp_path):
+    atari = (
+        "ba3c", "--preset", "smoke", "--minutes", "3", "--game", "pong", "--network", "a3c", "--schedule", "synchronized",
+        "--groups", "1", "--simulators", "4", "--batch-size", "32", "--checkpoint-every-updates", "3",
+        "--max-updates", "6", "--no-evaluator", "--reset-at-checkpoint", *SINGLE,
+    )  # fmt: skip
+    finish(tmp_path / "whole", *atari)
+    half = tmp_path / "half"
+    finish(half, *atari, "--max-updates", "3")
+    before = newest(half)
+    finish(half, "--resume", str(half), "--max-updates", "6")
+    assert list(differences(newest(half), newest(tmp_path / "whole"))) == []
+    assert list(differences(before, dataclasses.replace(newest(half), version=3))) != []
+
+
+@needs_mpirun
+@pytest.mark.timeout(100)
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(runs, tmp_path):
+    run = copy_run(runs[0], tmp_path / "run")
+    path = checkpoint.list_checkpoints(run)[-1]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    job = finish(run, "--resume", str(run), "--max-updates", "40")
+    assert events(run, "resumed")[0]["update"] == 20
+    assert "is damaged" in job.output
+    assert list(differences(newest(run), newest(runs[0]))) == []
+
+
+@needs_mpirun
+@pytest.mark.timeout(100)
+def test_foreign_checkpoints_are_refused_in_one_line(runs, tmp_path):
+    run = copy_run(runs[1], tmp_path / "run")
+    for path in checkpoint.list_checkpoints(run):
+        path.write_bytes(b"not ours")
+    job = finish(run, "--resume", str(run), "--max-updates", "40", status=2)
+    said = job.output.split("---")[0].splitlines()
+    assert len([line for line in said if line.startswith("ddrl: ")]) == 1
+    assert "none of the 1 checkpoints is sound" in job.output
+    assert [path.read_bytes() for path in checkpoint.list_checkpoints(run)] == [b"not ours"]

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ddrl.sampling.actions import draw_actions, uniforms
+from tests import references
+
+
+def test_a_draw_depends_on_seed_environment_and_counter_only():
+    ids, counters = np.arange(50), np.arange(50) * 3
+    whole = uniforms(7, ids, counters)
+    order = np.random.default_rng(0).permutation(50)
+    np.testing.assert_array_equal(uniforms(7, ids[order], counters[order]), whole[order])
+    alone = [uniforms(7, ids[i : i + 1], counters[i : i + 1])[0] for i in range(50)]
+    np.testing.assert_array_equal(alone, whole)
+    assert not (uniforms(8, ids, counters) == whole).any()
+
+
+def test_streams_do_not_repeat_each_other():
+    ids, counters = (grid.ravel() for grid in np.meshgrid(np.arange(200), np.arange(200)))
+    numbers = np.concatenate([uniforms(seed, ids, counters) for seed in (0, 1, 2)])
+    assert len(np.unique(numbers)) == len(numbers)
+    assert numbers.min() >= 0.0 and numbers.max() < 1.0
+
+
+@pytest.mark.parametrize("along", ["counters", "environments", "seeds"])
+def test_uniform_along_each_argument(along):
+    n, bins = 50_000, 50
+    zeros, numbers = np.zeros(n, np.int64), np.arange(n)
+    if along == "seeds":
+        drawn = np.array([uniforms(seed, zeros[:1], zeros[:1])[0] for seed in range(5_000)])
+    else:
+        arguments = (zeros, numbers) if along == "counters" else (numbers, zeros)
+        drawn = uniforms(3, *arguments)
+    counts = np.histogram(drawn, bins, (0.0, 1.0))[0]
+    expected = len(drawn) / bins
+    chi_square = ((counts - expected) ** 2 / expected).sum()
+    assert 20.0 < chi_square < 86.0  # 0.01% and 99.9% of 49 degrees of freedom
+    correlation = np.corrcoef(drawn[:-1], drawn[1:])[0, 1]
+    assert abs(correlation) < 4.5 / np.sqrt(len(drawn))
+
+
+def test_frequencies_and_log_probabilities_are_those_of_the_softmax():
+    logits = np.array([[1.0, -2.0, 0.5, 3.0]], np.float32).repeat(40_000, axis=0)
+    uniform = uniforms(1, np.zeros(40_000, np.int64), np.arange(40_000))
+    actions, log_prob = draw_actions(logits, uniform)
+    probabilities = references.softmax(logits[0])
+    counts = np.bincount(actions, minlength=4)
+    chi_square = ((counts - 40_000 * probabilities) ** 2 / (40_000 * probabilities)).sum()
+    assert chi_square < 16.3  # 99.9% of 3 degrees of freedom
+    np.testing.assert_allclose(log_prob, np.log(probabilities)[actions], rtol=1e-6)
+    assert actions.dtype == np.int32 and log_prob.dtype == np.float32
+
+
+def test_extremes():
+    logits = np.array([[0.0, -200.0, 0.0], [1e4, 0.0, 0.0], [-1e4, -1e4, 0.0]], np.float32)
+    for uniform in (0.0, np.nextafter(1.0, 0.0)):
+        actions, log_prob = draw_actions(logits, np.full(3, uniform))
+        assert actions[0] in (0, 2) and actions[1] == 0 and actions[2] == 2
+        assert np.isfinite(log_prob).all()
+    assert draw_actions(np.zeros((1, 1), np.float32), np.array([0.9]))[0] == 0
