@@ -70,7 +70,7 @@ def measure(arguments: ExchangeArguments) -> dict[str, Any]:
     """All blocks of all rounds, as medians in milliseconds and medians of ratios within a round."""
     options = dataclasses.asdict(arguments) | {"servers": arguments.parameter_servers}
     blocks = _run_ranks(arguments.workers + arguments.parameter_servers, "ddrl.bench.exchange_ranks", options)
-    per_step = {name: [1000 * seconds / arguments.steps for seconds in block] for name, block in blocks.items()}
+    per_step = {name: [1000 * seconds for seconds in block] for name, block in blocks.items()}
     medians = {name: statistics.median(block) for name, block in per_step.items()}
     ratios = {
         name: statistics.median(a / b for a, b in zip(per_step["ours"], block, strict=True))

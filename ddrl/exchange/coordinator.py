@@ -217,7 +217,8 @@ class Coordinator:
     def _commits(self, flags: Flag, members: int, scale: float) -> list[Message]:
         header = Header(
             Kind.COMMIT, step=self.step, version=self.version, flags=flags, count=self._reportable(),
-            value=self.learning_rate(self.version), scale=scale, members=members,
+            value=self.learning_rate(self.version), ahead=self.learning_rate(self.version + 1), scale=scale,
+            members=members,
         )  # fmt: skip
         return [Message(process, header) for process in self.shards]
 

@@ -68,6 +68,7 @@ class Header:
         count: samples behind a gradient; gradients expected at the next step; bytes of a blob.
         value: learning rate (COMMIT, LOAD) or squared norm of the average (HAVE, NORM; NaN: not computed).
         scale: factor on the averaged gradient (COMMIT).
+        ahead: learning rate of the update after this one (COMMIT, LOAD), for working ahead.
         members: bitmap of worker ids.
         refused: bitmap of the workers whose gradient is not finite.
     """
@@ -81,6 +82,7 @@ class Header:
     count: int = 0
     value: float = float("nan")
     scale: float = 1.0
+    ahead: float = float("nan")
     members: int = 0
     refused: int = 0
 
@@ -102,23 +104,23 @@ class Message:
 
 
 class HeaderFormat:
-    """Encodes headers for a job of at most `workers` workers: 9 words and two bitmaps."""
+    """Encodes headers for a job of at most `workers` workers: 10 words and two bitmaps."""
 
     def __init__(self, workers: int):
         self.bitmap_words = max(1, (workers + 63) // 64)
-        self.words = 9 + 2 * self.bitmap_words
+        self.words = 10 + 2 * self.bitmap_words
         self.nbytes = 8 * self.words
-        self._fields = struct.Struct("<7q2d")
+        self._fields = struct.Struct("<7q3d")
 
     def encode_into(self, header: Header, buffer: memoryview) -> None:
         """Writes `header` into the first `nbytes` of a byte buffer."""
         self._fields.pack_into(
             buffer, 0, header.kind, header.generation, header.sender, header.step, header.version,
-            header.flags, header.count, header.value, header.scale,
+            header.flags, header.count, header.value, header.scale, header.ahead,
         )  # fmt: skip
         size = 8 * self.bitmap_words
-        buffer[72 : 72 + size] = header.members.to_bytes(size, "little")
-        buffer[72 + size : 72 + 2 * size] = header.refused.to_bytes(size, "little")
+        buffer[80 : 80 + size] = header.members.to_bytes(size, "little")
+        buffer[80 + size : 80 + 2 * size] = header.refused.to_bytes(size, "little")
 
     def decode(self, buffer: memoryview) -> Header:
         """Reads the header at the start of a byte buffer.
@@ -126,10 +128,10 @@ class HeaderFormat:
         Raises:
             ValueError: if the kind is unknown (a foreign or corrupt message).
         """
-        kind, generation, sender, step, version, flags, count, value, scale = self._fields.unpack_from(buffer)
+        kind, generation, sender, step, version, flags, count, *floats = self._fields.unpack_from(buffer)
         size = 8 * self.bitmap_words
-        members = int.from_bytes(buffer[72 : 72 + size], "little")
-        refused = int.from_bytes(buffer[72 + size : 72 + 2 * size], "little")
+        members = int.from_bytes(buffer[80 : 80 + size], "little")
+        refused = int.from_bytes(buffer[80 + size : 80 + 2 * size], "little")
         return Header(
-            Kind(kind), generation, sender, step, version, Flag(flags), count, value, scale, members, refused
+            Kind(kind), generation, sender, step, version, Flag(flags), count, *floats, members, refused
         )

@@ -14,6 +14,9 @@ import numpy as np
 from ddrl.config import OptimizerConfig
 from ddrl.errors import UsageError
 
+Blocks = dict[str, np.ndarray]
+"""Slot name -> one block of it."""
+
 _BLOCK = 65_536  # float32 elements: a block of parameter, gradient and slots fits the second-level cache
 
 
@@ -46,6 +49,7 @@ class Optimizer:
         self.size = size
         self.count = 0
         self.slots = {name: np.zeros(size, np.float32) for name in self.slot_names}
+        self._ahead: dict[str, np.ndarray] = {}
         self._scratch = np.empty((2, min(size, _BLOCK)), np.float32)
 
     def apply(
@@ -60,25 +64,28 @@ class Optimizer:
 
         Args:
             parameters: <float32>[size].
-            gradient: <float32>[size], not changed; or several, which are added in their order, by blocks.
+            gradient: <float32>[size], not changed; or several, which are added in their order, block by block.
             learning_rate: step size of this update.
             scale: factor on the gradient, such as 1 / members or a clip.
             out: <float32>[size] that takes the new parameters; by default they replace the old ones.
         """
-        gradients = [gradient] if isinstance(gradient, np.ndarray) else list(gradient)
-        out = parameters if out is None else out
-        shapes = {array.shape for array in (parameters, out, *gradients)}
-        if shapes != {(self.size,)}:
-            raise ValueError(f"parameters and gradients {sorted(shapes)} must have shape ({self.size},)")
+        self._compute(parameters, gradient, learning_rate, scale, parameters if out is None else out, self.slots)
         self.count += 1
-        step_size = np.float32(self._step_size(learning_rate))
-        for start in range(0, self.size, _BLOCK):
-            block = slice(start, min(start + _BLOCK, self.size))
-            scratch = self._scratch[0, : block.stop - block.start]
-            g = self._total([gradient[block] for gradient in gradients], scale)
-            update = self._update({name: slot[block] for name, slot in self.slots.items()}, g, scratch)
-            update *= step_size
-            np.subtract(parameters[block], update, out=out[block])
+
+    def prepare(
+        self, parameters: np.ndarray, gradient: np.ndarray | Sequence[np.ndarray], learning_rate: float, scale: float
+    ) -> np.ndarray:
+        """An update ahead of time: new parameters <float32>[size], in a new array. The state changes on `accept` only."""
+        if not self._ahead:
+            self._ahead = {name: np.empty_like(slot) for name, slot in self.slots.items()}
+        out = np.empty_like(parameters)
+        self._compute(parameters, gradient, learning_rate, scale, out, self._ahead)
+        return out
+
+    def accept(self) -> None:
+        """Makes the last `prepare` the update that happened."""
+        self.slots, self._ahead = self._ahead, self.slots
+        self.count += 1
 
     def state(self) -> dict[str, np.ndarray]:
         """Copies of the slots, and `count` as <int64>[]."""
@@ -102,6 +109,30 @@ class Optimizer:
         for name, slot in self.slots.items():
             slot[:] = state[name]
 
+    def _compute(
+        self,
+        parameters: np.ndarray,
+        gradient: np.ndarray | Sequence[np.ndarray],
+        learning_rate: float,
+        scale: float,
+        out: np.ndarray,
+        new_slots: dict[str, np.ndarray],
+    ) -> None:
+        gradients = [gradient] if isinstance(gradient, np.ndarray) else list(gradient)
+        shapes = {array.shape for array in (parameters, out, *gradients)}
+        if shapes != {(self.size,)}:
+            raise ValueError(f"parameters and gradients of shapes {sorted(shapes)} must have shape ({self.size},)")
+        step_size = np.float32(self._step_size(learning_rate, self.count + 1))
+        for start in range(0, self.size, _BLOCK):
+            block = slice(start, min(start + _BLOCK, self.size))
+            scratch = self._scratch[0, : block.stop - block.start]
+            g = self._total([gradient[block] for gradient in gradients], scale)
+            old = {name: slot[block] for name, slot in self.slots.items()}
+            new = {name: slot[block] for name, slot in new_slots.items()}
+            update = self._update(old, new, g, scratch)
+            update *= step_size
+            np.subtract(parameters[block], update, out=out[block])
+
     def _total(self, blocks: list[np.ndarray], scale: float) -> np.ndarray:
         """scale (blocks[0] + blocks[1] + ...), without touching the blocks."""
         total = blocks[0]
@@ -110,11 +141,11 @@ class Optimizer:
             total = np.add(total, block, out=scratch)
         return total if scale == 1.0 else np.multiply(total, np.float32(scale), out=scratch)
 
-    def _step_size(self, learning_rate: float) -> float:
+    def _step_size(self, learning_rate: float, count: int) -> float:
         return learning_rate
 
-    def _update(self, slots: dict[str, np.ndarray], g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
-        """Updates the slots' blocks with the gradient's block; returns the direction, in `scratch`."""
+    def _update(self, old: Blocks, new: Blocks, g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
+        """From the slots' old blocks and the gradient's to their new ones; returns the direction, in `scratch`."""
         raise NotImplementedError
 
 
@@ -127,18 +158,17 @@ class Adam(Optimizer):
 
     slot_names = ("m", "v")
 
-    def _step_size(self, learning_rate: float) -> float:
+    def _step_size(self, learning_rate: float, count: int) -> float:
         beta1, beta2 = self.config.beta1, self.config.beta2
-        return learning_rate * math.sqrt(1.0 - beta2**self.count) / (1.0 - beta1**self.count)
+        return learning_rate * math.sqrt(1.0 - beta2**count) / (1.0 - beta1**count)
 
-    def _update(self, slots: dict[str, np.ndarray], g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
-        m, v = slots["m"], slots["v"]
-        _decay_towards(m, g, self.config.beta1, scratch)
+    def _update(self, old: Blocks, new: Blocks, g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
+        _decay_towards(old["m"], g, self.config.beta1, scratch, new["m"])
         np.multiply(g, g, out=scratch)
-        _decay_towards(v, scratch, self.config.beta2, scratch)
-        np.sqrt(v, out=scratch)
+        _decay_towards(old["v"], scratch, self.config.beta2, scratch, new["v"])
+        np.sqrt(new["v"], out=scratch)
         scratch += np.float32(self.config.adam_epsilon)
-        return np.divide(m, scratch, out=scratch)
+        return np.divide(new["m"], scratch, out=scratch)
 
 
 class RMSProp(Optimizer):
@@ -149,10 +179,10 @@ class RMSProp(Optimizer):
 
     slot_names: tuple[str, ...] = ("mean_square",)
 
-    def _update(self, slots: dict[str, np.ndarray], g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
+    def _update(self, old: Blocks, new: Blocks, g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
         np.multiply(g, g, out=scratch)
-        _decay_towards(slots["mean_square"], scratch, self.config.rmsprop_decay, scratch)
-        np.copyto(scratch, slots["mean_square"])
+        _decay_towards(old["mean_square"], scratch, self.config.rmsprop_decay, scratch, new["mean_square"])
+        np.copyto(scratch, new["mean_square"])
         return self._divide(g, scratch)
 
     def _divide(self, g: np.ndarray, square: np.ndarray) -> np.ndarray:
@@ -173,19 +203,21 @@ class CenteredRMSProp(RMSProp):
 
     slot_names = ("mean_square", "mean_gradient")
 
-    def _update(self, slots: dict[str, np.ndarray], g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
-        square, mean, decay = slots["mean_square"], slots["mean_gradient"], self.config.rmsprop_decay
+    def _update(self, old: Blocks, new: Blocks, g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
+        decay = self.config.rmsprop_decay
         np.multiply(g, g, out=scratch)
-        _decay_towards(square, scratch, decay, scratch)
-        _decay_towards(mean, g, decay, scratch)
-        np.multiply(mean, mean, out=scratch)
-        np.subtract(square, scratch, out=scratch)
+        _decay_towards(old["mean_square"], scratch, decay, scratch, new["mean_square"])
+        _decay_towards(old["mean_gradient"], g, decay, scratch, new["mean_gradient"])
+        np.multiply(new["mean_gradient"], new["mean_gradient"], out=scratch)
+        np.subtract(new["mean_square"], scratch, out=scratch)
         np.maximum(scratch, np.float32(0.0), out=scratch)
         return self._divide(g, scratch)
 
 
-def _decay_towards(mean: np.ndarray, value: np.ndarray, decay: float, scratch: np.ndarray) -> None:
-    """mean = decay mean + (1 - decay) value, in place; `value` may be `scratch`, which is overwritten."""
-    mean *= np.float32(decay)
+def _decay_towards(
+    mean: np.ndarray, value: np.ndarray, decay: float, scratch: np.ndarray, out: np.ndarray
+) -> None:
+    """out = decay mean + (1 - decay) value; `out` may be `mean`, and `value` may be `scratch`, which is overwritten."""
     np.multiply(value, np.float32(1.0 - decay), out=scratch)
-    mean += scratch
+    np.multiply(mean, np.float32(decay), out=out)
+    out += scratch

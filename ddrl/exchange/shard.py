@@ -62,6 +62,8 @@ class Shard:
         self.expected = len(self.workers)
         self.dropped = 0
         self.staleness_sum = self.staleness_max = 0
+        self._next_rate = float("nan")
+        self._prepared: tuple[tuple[int, float, float], np.ndarray] | None = None
         self._held: dict[int, tuple[Header, np.ndarray]] = {}
         self._average: tuple[int, np.ndarray] | None = None
         self._published: dict[int, np.ndarray] = {}
@@ -92,6 +94,19 @@ class Shard:
             return self._on_load(header, payload)
         raise ValueError(f"shard {self.index} cannot handle a {header.kind.name}")
 
+    def work_ahead(self) -> None:
+        """Computes the update that is to be expected, while the chief has not yet committed it.
+
+        It is done when all workers' gradients are here and finite; a COMMIT of something else discards it.
+        """
+        whole = len(self._held) == len(self.workers) > 0
+        if self.asynchronous or self.needs_norm or self.stopped or self._prepared is not None or not whole:
+            return
+        if all(header.flags & Flag.FINITE for header, _ in self._held.values()):
+            members, scale = self.held, 1.0 / len(self._held)
+            parameters = self.optimizer.prepare(self.parameters, self._gradients(members), self._next_rate, scale)
+            self._prepared = (members, self._next_rate, scale), parameters
+
     def worker_lost(self, worker: int) -> None:
         """Sends that worker nothing more. A gradient that is already here stays: others may hold it too."""
         self.workers.pop(worker, None)
@@ -102,7 +117,8 @@ class Shard:
         for slot, values in zip(self.optimizer.slots.values(), parts[1:], strict=True):
             slot[:] = values
         self.optimizer.count = header.count
-        self.step, self.version, self.learning_rate = header.step, header.version, header.value
+        self.step, self.version = header.step, header.version
+        self.learning_rate, self._next_rate = header.value, header.ahead
         self.loaded = True
         return self._parameters_to(self.workers, Flag.NONE, members=0)
 
@@ -157,6 +173,14 @@ class Shard:
         self.step += 1
         self.expected = header.count
         return self._parameters_to(self.workers, header.flags, header.members) + self._side_effects(header)
+
+    def _commit(self, members: int, learning_rate: float, scale: float) -> None:
+        if self._prepared is not None and self._prepared[0] == (members, learning_rate, scale):
+            self.optimizer.accept()
+            self.parameters = self._prepared[1]
+            self.version += 1
+        else:
+            self._apply(self._gradients(members), learning_rate, scale)
 
     def _apply(self, gradients: list[np.ndarray], learning_rate: float, scale: float) -> None:
         """The next version, in a new array: the old one may still be on its way to a straggler or a reader."""

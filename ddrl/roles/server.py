@@ -41,7 +41,10 @@ class ServerRole:
 
     def advance(self) -> None:
         now = time.monotonic()
-        if self.shard is None or now < self._next_report:
+        if self.shard is None:
+            return
+        self.shard.work_ahead()
+        if now < self._next_report:
             return
         self._next_report = now + self.setting.config.run.log_every_seconds
         self._report()

@@ -30,6 +30,15 @@ class PlainSgd:
         self.count += 1
         np.subtract(parameters, np.float32(learning_rate * scale) * sum(gradient), out=out)
 
+    def prepare(self, parameters, gradient, learning_rate, scale):
+        self.count -= 1
+        out = np.empty_like(parameters)
+        self.apply(parameters, gradient, learning_rate, scale, out)
+        return out
+
+    def accept(self):
+        self.count += 1
+
 
 class World:
     """W workers, S shards and a chief (a process of its own here), and the network between them."""
@@ -147,6 +156,7 @@ class World:
             shard = self.shards[receiver - 1]
             before = shard.step
             self._send(receiver, shard.handle(sender, message.header, message.payload))
+            shard.work_ahead()
             if shard.step > before:
                 record = (shard.version, message.header.members, message.header.flags, tuple(shard.parameters))
                 self.history[shard.index].append(record)
