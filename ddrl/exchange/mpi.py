@@ -290,15 +290,18 @@ class MpiTransport:
                 box[0] = self._start(peer, tag, outgoing) or box[0]
 
 
-def leave(comm: MPI.Comm, status: int, after_failure: bool) -> None:
-    """Ends this rank's part in the job so that mpirun ends with `status`; does not return after a failure.
+def leave(comm: MPI.Comm, status: int, survive: bool) -> None:
+    """Ends this rank's part in the job so that mpirun ends with `status`; with `survive` it does not return.
 
-    After a death `MPI_Finalize` can hang on several nodes; shrink, barrier and `_exit` end the job at once.
+    After a death `MPI_Finalize` can hang on several nodes; shrink, barrier and `_exit` end the job at once. All
+    ranks leave alike, whether they have seen a death or not: some may not have.
     """
-    if not after_failure:
+    if not survive:
         return
-    survivors = comm.Shrink()
-    survivors.Barrier()
+    try:
+        comm.Shrink().Barrier()
+    except MPI.Exception:
+        pass  # another one died just now
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

@@ -100,7 +100,7 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool) -> int:
     transport.flush(10.0)
     transport.close()
     status = max((_status(role) for role in roles), default=0)
-    leave(comm, status, after_failure=bool(transport.lost))
+    leave(comm, status, survive)
     return status
 
 

@@ -1,0 +1,118 @@
+"""Budgets, evaluations and names: what the chief keeps count of."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cluster.roles import assign_roles
+from ddrl.checkpoint import Checkpoint
+from ddrl.config import EvaluationConfig, RunConfig
+from ddrl.exchange.transport import PeerLost
+from ddrl.rank_metrics import RankMetrics
+from ddrl.roles import budget as budget_module
+from ddrl.roles.budget import Budget
+from ddrl.roles.evaluations import Evaluations
+from ddrl.roles.job import Cast, RoleLost, essential_lost
+
+
+def budget(version=0, **options):
+    parameters = np.zeros(1, np.float32)
+    start = Checkpoint(version, version, 0, 0.0, parameters, {}, version, (("x", (1,)),))
+    return Budget(RunConfig(**options), start)
+
+
+def test_budgets_of_minutes_and_agent_steps():
+    counted = budget(minutes=2.0, agent_steps=1000)
+    assert counted.used_up(999, 119.9) is None
+    assert "2 minutes" in counted.used_up(999, 120.0)
+    assert "1,000 agent steps" in counted.used_up(1000, 0.0)
+    assert budget(minutes=0.0).used_up(10**9, 10**9) is None
+
+
+def test_the_last_update():
+    assert not budget(max_updates=0).last_update(10**9)
+    assert [budget(max_updates=5).last_update(version) for version in (4, 5, 6)] == [False, True, True]
+
+
+def test_checkpoints_by_updates_are_due_at_multiples():
+    counted = budget(checkpoint_every_updates=10, checkpoint_every_minutes=1e9)
+    assert not counted.checkpoint_due(9, 0.0) and counted.checkpoint_due(10, 0.0)
+    counted.checkpointed(13, 0.0)  # the boundary was missed
+    assert not counted.checkpoint_due(19, 0.0) and counted.checkpoint_due(20, 0.0)
+    assert not budget(20, checkpoint_every_updates=10, checkpoint_every_minutes=1e9).checkpoint_due(20, 0.0)
+
+
+def test_checkpoints_by_time(monkeypatch):
+    monkeypatch.setattr(budget_module.time, "monotonic", lambda: 1000.0)
+    counted = budget(checkpoint_every_minutes=1.0)
+    assert not counted.checkpoint_due(1, 1059.0) and counted.checkpoint_due(1, 1060.0)
+    counted.checkpointed(1, 1060.0)
+    assert not counted.checkpoint_due(2, 1119.0) and counted.checkpoint_due(2, 1120.0)
+
+
+def evaluations(share=1.0, version=0, state=None):
+    return Evaluations(EvaluationConfig(eval_every_updates=100, eval_time_share=share), version, state)
+
+
+def skipped(metrics):
+    return metrics.report()["counters"].get("evaluations_skipped", 0)
+
+
+def test_evaluations_are_due_every_so_many_updates():
+    metrics, counted = RankMetrics("chief", 0), evaluations()
+    assert [version for version in range(1, 401) if counted.due(version, 1e9, metrics)] == [100, 200, 300, 400]
+    resumed = evaluations(version=250)
+    assert [version for version in range(251, 401) if resumed.due(version, 1e9, metrics)] == [300, 400]
+    assert skipped(metrics) == 0
+
+
+def test_one_that_falls_due_while_the_last_plays_is_skipped_and_counted():
+    metrics, counted = RankMetrics("chief", 0), evaluations()
+    assert counted.due(100, 1e9, metrics)
+    counted.start(100)
+    assert not any(counted.due(version, 1e9, metrics) for version in range(101, 351))
+    assert skipped(metrics) == 2
+    assert not counted.finish({"version": 99, "seconds": 5.0}) and not counted.idle
+    assert counted.finish({"version": 100, "seconds": 5.0}) and counted.idle
+    assert counted.due(400, 1e9, metrics)
+
+
+def test_evaluations_keep_to_their_share_of_the_time():
+    metrics, counted = RankMetrics("chief", 0), evaluations(share=0.1)
+    assert counted.due(100, 1.0, metrics)  # how long one takes is not known yet
+    counted.start(100)
+    counted.finish({"version": 100, "seconds": 10.0})
+    # Another one of 10 s makes 20 s, which are a tenth of 200 s: 190 s and 10 s of its own.
+    assert not counted.due(200, 189.0, metrics) and counted.due(201, 191.0, metrics)
+    assert skipped(metrics) == 0
+    again = evaluations(share=0.1, version=201, state=counted.state())
+    assert not again.due(300, 189.0, metrics) and again.due(300, 191.0, metrics)
+
+
+def test_a_lost_evaluator_plays_no_more():
+    counted = evaluations()
+    counted.start(100)
+    counted.lost()
+    assert counted.idle and not counted.finish({"version": 100, "seconds": 1.0})
+
+
+def cast(**options):
+    return Cast.from_assignments(assign_roles(2, 2, **options))
+
+
+def test_names():
+    plain, dedicated = cast(evaluator=True), cast(dedicated_chief=True, evaluator=True)
+    assert [plain.name(rank) for rank in range(5)] == [
+        "worker 0, the chief (rank 0)", "worker 1 (rank 1)", "parameter server 0 (rank 2)",
+        "parameter server 1 (rank 3)", "the evaluator (rank 4)",
+    ]  # fmt: skip
+    assert dedicated.name(0) == "the chief (rank 0)" and dedicated.name(1) == "worker 0 (rank 1)"
+
+
+@pytest.mark.parametrize("peer, lost", [(0, True), (1, False), (2, True), (3, True), (4, False)])
+def test_who_is_essential(peer, lost):
+    if not lost:
+        return essential_lost(PeerLost(peer), cast(evaluator=True))
+    with pytest.raises(RoleLost, match=rf"\(rank {peer}\) died"):
+        essential_lost(PeerLost(peer), cast(evaluator=True))

@@ -1,0 +1,362 @@
+"""The chief on a fake transport and a fake clock: the test plays servers, workers and evaluator."""
+
+from __future__ import annotations
+
+import json
+import types
+
+import numpy as np
+import pytest
+
+from cluster.roles import assign_roles
+from ddrl import checkpoint as checkpoints
+from ddrl.checkpoint import Checkpoint, decode_arrays, encode_arrays
+from ddrl.config import EvaluationConfig, ExchangeConfig, OptimizerConfig, RunConfig, TrainConfig
+from ddrl.exchange.messages import Flag, Header, Kind, Message
+from ddrl.exchange.sharding import shard_ranges
+from ddrl.exchange.transport import Blob, PeerLost
+from ddrl.metrics import read_metrics
+from ddrl.rank_metrics import RankMetrics
+from ddrl.roles import budget, chief
+from ddrl.roles.chief import ChiefRole, Phase
+from ddrl.roles.job import Cast, RoleLost, Setting, Topic
+from ddrl.rundir import RESULT, STOP
+
+SIZE = 5
+
+
+class Sent:
+    """A transport that keeps what is sent."""
+
+    def __init__(self):
+        self.items, self.channels = [], []
+
+    def send(self, items):
+        self.items += list(items)
+
+    def open(self, channels):
+        self.channels += list(channels)
+
+    def take(self, what):
+        """What was sent since the last call: messages of a kind, or blobs of a topic."""
+        is_kind = isinstance(what, Kind)
+        wanted = [i for i in self.items if (i.header.kind if isinstance(i, Message) else None) == what] if is_kind else [
+            i for i in self.items if isinstance(i, Blob) and i.topic == what
+        ]
+        self.items = [item for item in self.items if item not in wanted]
+        return wanted
+
+
+class Play:
+    """2 workers (ranks 0, 1; 0 is the chief), 2 servers (2, 3), an evaluator (4)."""
+
+    def __init__(self, run_dir, monkeypatch, *, run=None, evaluation=None, exchange=None, version=0, resumed=False):
+        self.now = 100.0
+        clock = types.SimpleNamespace(monotonic=lambda: self.now)
+        monkeypatch.setattr(chief, "time", clock)
+        monkeypatch.setattr(budget, "time", clock)
+        config = TrainConfig(
+            run=RunConfig(minutes=0.0, checkpoint_every_minutes=1e6, **(run or {})),
+            evaluation=EvaluationConfig(eval_every_updates=10, eval_time_share=1.0, **(evaluation or {})),
+            exchange=ExchangeConfig(workers=2, parameter_servers=2, **(exchange or {})),
+            optimizer=OptimizerConfig(learning_rate=0.5),
+        )
+        self.run_dir, self.sent = run_dir, Sent()
+        cast = Cast.from_assignments(assign_roles(2, 2, evaluator=True))
+        slots = {name: np.full(SIZE, i + 1, np.float32) for i, name in enumerate("mv")}
+        start = Checkpoint(
+            version, version, 0, 7.0, np.arange(SIZE, dtype=np.float32), slots, version, (("x", (SIZE,)),),
+            worker_states={1: {"draws": np.arange(3)}},
+        )  # fmt: skip
+        self.chief = ChiefRole(Setting(config, run_dir, cast), self.sent, start, resumed)
+
+    def have(self, members=0b11, refused=0, value=float("nan"), flags=Flag.NONE, shards=(0, 1)):
+        """The servers report; returns the flags of the COMMIT that follows, or None."""
+        coordinator = self.chief.coordinator
+        for shard in shards:
+            header = Header(
+                Kind.HAVE, sender=shard, step=coordinator.step, version=coordinator.version, count=64,
+                members=members, refused=refused, value=value, flags=flags,
+            )  # fmt: skip
+            self.chief.handle(Message(2 + shard, header))
+        self.chief.advance()
+        return self.commit()
+
+    def commit(self):
+        commits = self.sent.take(Kind.COMMIT)
+        assert [c.peer for c in commits] in ([], [2, 3]) and len({c.header for c in commits}) <= 1
+        return commits[0].header.flags if commits else None
+
+    def snapshots(self, shards=(0, 1)):
+        """The servers' parts of a checkpoint: values that name version, row and shard."""
+        version = self.chief.coordinator.version
+        for shard in shards:
+            a, b = shard_ranges(SIZE, 2)[shard]
+            rows = np.array([[version + 0.1 * row + i for i in range(a, b)] for row in range(3)], np.float32)
+            header = Header(Kind.SNAPSHOT, sender=shard, step=version, version=version, count=version)
+            self.chief.handle(Message(2 + shard, header, rows.ravel()))
+
+    def state(self, worker):
+        self.chief.handle(Blob(worker, Topic.STATE, encode_arrays({"draws": np.full(2, worker)})))
+
+    def everything(self):
+        """All parts of a checkpoint arrive."""
+        self.snapshots()
+        self.state(0)
+        self.state(1)
+        self.chief.advance()
+
+    def result(self, version, mean, unfinished=0):
+        request = self.request
+        content = request | {
+            "mean": mean, "maximum": mean + 1, "scores": [mean], "games": 1, "seconds": 1.0, "stamp": {"protocol": "x"},
+            "unfinished": unfinished,
+        }  # fmt: skip
+        assert request["version"] == version
+        self.chief.handle(Blob(4, Topic.RESULT, json.dumps(content).encode()))
+
+    @property
+    def request(self):
+        """The newest EVALUATE."""
+        (blob,) = self.sent.take(Topic.EVALUATE)
+        assert blob.peer == 4
+        return json.loads(blob.data)
+
+    def events(self, name):
+        return [record for record in read_metrics(self.run_dir) if record.get("name") == name]
+
+    def files(self):
+        return [path.name for path in checkpoints.list_checkpoints(self.run_dir)]
+
+    def ended(self):
+        """The result, when the chief has ended the job for everyone."""
+        assert self.chief.finished and self.chief.phase is Phase.ENDED
+        assert sorted(blob.peer for blob in self.sent.take(Topic.END)) == self.ranks
+        return json.loads((self.run_dir / RESULT).read_text())
+
+    ranks = [0, 1, 2, 3, 4]
+
+
+@pytest.fixture
+def play(tmp_path, monkeypatch):
+    return lambda **options: Play(tmp_path, monkeypatch, **options)
+
+
+def test_it_begins_by_telling_everyone_what_they_need(play):
+    job = play(version=3, resumed=True)
+    setups = {blob.peer: blob.data for blob in job.sent.take(Topic.SETUP)}
+    assert json.loads(setups[2]) == json.loads(setups[3]) == {"parameters": SIZE}
+    assert int(decode_arrays(setups[0])["version"]) == 3
+    np.testing.assert_array_equal(decode_arrays(setups[1])["draws"], np.arange(3))
+    loads = job.sent.take(Kind.LOAD)
+    np.testing.assert_array_equal(loads[0].payload, [0, 1, 2, 1, 1, 1, 2, 2, 2])
+    np.testing.assert_array_equal(loads[1].payload, [3, 4, 1, 1, 2, 2])
+    assert all(load.header.version == load.header.count == 3 and load.header.value == 0.5 for load in loads)
+    assert [message.header.count for message in job.sent.take(Kind.EXPECT)] == [2, 2]
+    assert job.events("resumed")[0]["update"] == 3
+
+
+def test_a_step_closes_when_all_shards_hold_all(play):
+    job = play()
+    assert job.have(shards=(0,)) is None
+    assert job.have(members=0b01, shards=(1,)) is None
+    assert job.have(shards=(1,)) == Flag.NONE
+    assert (job.chief.coordinator.version, job.chief.coordinator.step) == (1, 1)
+
+
+def test_a_checkpoint_waits_for_all_parts(play):
+    job = play(run={"checkpoint_every_updates": 2})
+    assert job.have() == Flag.NONE
+    assert job.have() == Flag.CHECKPOINT
+    job.snapshots()
+    job.state(0)
+    job.chief.advance()
+    assert job.files() == []
+    worker = RankMetrics("worker", 1)
+    worker.count("agent_steps", 640)
+    job.chief.handle(Blob(1, Topic.REPORT, json.dumps(worker.report()).encode()))
+    job.state(1)
+    job.chief.advance()
+    assert job.files() == ["update-000000002.npz"]
+    saved = checkpoints.load_latest(job.run_dir)
+    assert (saved.version, saved.step, saved.optimizer_count) == (2, 2, 2)
+    assert saved.agent_steps == 640, "steps that led to the checkpoint are not counted in it"
+    np.testing.assert_allclose(saved.parameters, 2.0 + np.arange(SIZE))
+    np.testing.assert_allclose(saved.slots["v"], 2.2 + np.arange(SIZE), rtol=1e-6)
+    assert {w: s["draws"].tolist() for w, s in saved.worker_states.items()} == {0: [0, 0], 1: [1, 1]}
+
+
+def test_a_worker_whose_state_does_not_come_does_not_hold_a_checkpoint_up_for_ever(play):
+    job = play(run={"checkpoint_every_updates": 1})
+    job.have()
+    job.snapshots()
+    job.state(0)
+    job.now += chief.GATHER_SECONDS - 1.0
+    job.chief.advance()
+    assert job.files() == []
+    job.now += 2.0
+    job.chief.advance()
+    assert job.files() == ["update-000000001.npz"]
+    assert set(checkpoints.load_latest(job.run_dir).worker_states) == {0}
+
+
+def test_a_dead_worker_is_not_waited_for(play):
+    job = play(run={"checkpoint_every_updates": 1})
+    job.have()
+    job.snapshots()
+    job.state(0)
+    job.chief.handle(PeerLost(1))
+    job.chief.advance()
+    assert job.files() == ["update-000000001.npz"]
+    assert [message.header.count for message in job.sent.take(Kind.EXPECT)][-2:] == [1, 1]
+    assert "1 workers" in job.events("worker_lost")[0]["text"]
+    assert job.have(members=0b01) is not None
+
+
+def test_a_checkpoint_without_a_shard_fails_and_training_goes_on(play):
+    job = play(run={"checkpoint_every_updates": 1})
+    job.have()
+    job.snapshots(shards=(0,))
+    job.now += chief.GATHER_SECONDS + 1.0
+    job.chief.advance()
+    assert job.files() == [] and len(job.events("checkpoint_failed")) == 1
+    assert job.have() == Flag.CHECKPOINT
+
+
+def test_max_updates_ends_with_checkpoint_and_evaluation(play):
+    job = play(run={"max_updates": 2})
+    assert job.have() == Flag.NONE
+    assert job.have() == Flag.STOP | Flag.CHECKPOINT | Flag.PUBLISH
+    assert job.have() is None, "a step was closed after the last"
+    job.everything()
+    assert job.files() == ["update-000000002.npz"] and not job.chief.finished
+    job.result(2, mean=3.0)
+    job.chief.advance()
+    assert job.ended() == {
+        "status": "finished", "message": "the budget of 2 updates is used up", "update": 2, "agent_steps": 0,
+        "wall_seconds": 7.0,
+    }  # fmt: skip
+
+
+def test_an_evaluation_that_does_not_end_does_not_hold_the_end_up_for_ever(play):
+    job = play(run={"max_updates": 1})
+    job.have()
+    job.everything()
+    job.now += 3600.0
+    job.chief.advance()
+    assert job.ended()["status"] == "finished"
+
+
+def test_the_stop_file_ends_without_an_evaluation(play):
+    job = play()
+    job.have()
+    (job.run_dir / STOP).touch()
+    job.now += 1.0
+    job.chief.advance()
+    assert job.have() & Flag.STOP
+    job.everything()
+    job.chief.advance()
+    assert job.ended()["status"] == "stopped"
+    assert job.sent.take(Topic.EVALUATE) == [] and job.files() == ["update-000000002.npz"]
+
+
+def test_a_stop_while_no_gradient_comes_is_sent_by_itself(play):
+    job = play()
+    job.chief.stop("stopped", "x", signalled=True)
+    job.now += chief.LAST_COMMIT_SECONDS - 0.5
+    job.chief.advance()
+    assert job.commit() is None
+    job.now += 1.0
+    job.chief.advance()
+    assert job.commit() == Flag.STOP | Flag.CHECKPOINT | Flag.PUBLISH | Flag.COMMAND
+    job.everything()
+    job.chief.advance()
+    assert job.ended()["status"] == "stopped" and job.files() == ["update-000000000.npz"]
+
+
+def test_refused_steps_are_named_and_counted_and_end_the_run_at_the_limit(play):
+    job = play(run={"max_refused_steps": 2})
+    job.have()
+    assert job.have(refused=0b10) == Flag.SKIP
+    assert job.have() == Flag.NONE and job.chief.phase is Phase.RUNNING
+    assert job.have(refused=0b11) == Flag.SKIP
+    assert job.chief.phase is Phase.STOPPING
+    assert job.have() & Flag.STOP
+    job.everything()
+    job.chief.advance()
+    result = job.ended()
+    assert result["status"] == "failed" and "2 steps were refused" in result["message"]
+    assert [event["workers"] for event in job.events("gradient_refused")] == [[1], [0, 1]]
+    assert (result["update"], job.chief.coordinator.step) == (3, 5)
+    assert job.files() == ["update-000000003.npz"]
+
+
+def test_the_target_score_ends_the_run_with_the_time_of_its_snapshot(play):
+    job = play(evaluation={"target_score": 5.0})
+    for _ in range(9):
+        job.have()
+    job.now += 30.0
+    assert job.have() == Flag.PUBLISH
+    job.now += 50.0  # the games take their time
+    job.result(10, mean=5.5)
+    assert job.have() & Flag.STOP
+    job.everything()
+    job.result(11, mean=1.0)
+    job.chief.advance()
+    result = job.ended()
+    assert result["status"] == "target" and result["time_to_score_seconds"] == pytest.approx(37.0)
+    assert [r["mean"] for r in read_metrics(job.run_dir) if r["kind"] == "evaluation"] == [5.5, 1.0]
+
+
+@pytest.mark.parametrize("mean, unfinished", [(4.9, 0), (5.5, 1)])
+def test_scores_that_do_not_reach_the_target(play, mean, unfinished):
+    job = play(evaluation={"target_score": 5.0})
+    for _ in range(10):
+        job.have()
+    job.result(10, mean=mean, unfinished=unfinished)
+    assert job.have() == Flag.NONE and job.chief.phase is Phase.RUNNING
+
+
+def test_a_lost_evaluator_leaves_training_going(play):
+    job = play(run={"max_updates": 20})
+    for _ in range(10):
+        job.have()
+    job.chief.handle(PeerLost(4))
+    assert len(job.events("evaluator_lost")) == 1
+    job.sent.take(Topic.EVALUATE)
+    for _ in range(9):
+        assert job.have() == Flag.NONE
+    assert job.have() & Flag.STOP
+    job.everything()
+    job.chief.advance()
+    assert job.ended()["status"] == "finished" and job.sent.take(Topic.EVALUATE) == []
+
+
+def test_a_lost_server_is_the_end(play):
+    with pytest.raises(RoleLost, match=r"parameter server 1 \(rank 3\) died"):
+        play().chief.handle(PeerLost(3))
+
+
+def test_a_rank_that_cannot_go_on_ends_the_run(play, capsys):
+    job = play()
+    error = json.dumps({"text": "Traceback\nValueError: no good\n"}).encode()
+    job.chief.handle(Blob(1, Topic.FAILED, error))
+    assert job.have() & Flag.STOP
+    job.everything()
+    job.chief.advance()
+    result = job.ended()
+    assert result["status"] == "failed" and result["message"].startswith("worker 1 (rank 1) failed: ValueError: no good")
+    assert "Traceback" in capsys.readouterr().out
+
+
+def test_asynchronous_updates_checkpoint_without_workers_and_report_staleness(play):
+    job = play(exchange={"updates": "asynchronous"}, run={"checkpoint_every_updates": 1})
+    job.chief.coordinator.version = 1
+    assert job.have(members=0b01, value=3.0, shards=(0,)) & Flag.CHECKPOINT
+    job.snapshots()
+    job.chief.advance()
+    assert job.files() == ["update-000000001.npz"], "it waits for states that no worker sends"
+    job.now += 10.0
+    job.chief.advance()
+    line = [record for record in read_metrics(job.run_dir) if record["kind"] == "train"][-1]
+    assert line["staleness_mean"] == line["staleness_max"] == 3.0
