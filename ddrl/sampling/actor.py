@@ -97,8 +97,10 @@ class Actor:
 
     def set_state(self, state: dict[str, np.ndarray]) -> bool:
         """The inverse of `get_state`; True if the environments go on where they were."""
-        self._draws[:] = state["draws"]
-        if "step.env_id" not in state or not self.environment.can_save_state:
+        same_number = len(state["draws"]) == len(self._draws)
+        # Other simulators than before: their streams go on where the furthest one was, so that no draw recurs.
+        self._draws[:] = state["draws"] if same_number else state["draws"].max()
+        if "step.env_id" not in state or not self.environment.can_save_state or not same_number:
             return False
         self.segments.set_state(_part(state, "segments."))
         self.environment.set_state(_part(state, "environment."))
