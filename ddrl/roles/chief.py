@@ -207,7 +207,8 @@ class ChiefRole:
 
     def _request_flags(self) -> None:
         """Asks for whatever is due with the next update."""
-        version = self.coordinator.version + 1
+        # Asynchronous: a request goes out by itself, and not with the update that follows.
+        version = self.coordinator.version + (not self.coordinator.asynchronous)
         if self.budget.last_update(version):
             self.stop("finished", f"the budget of {self.setting.config.run.max_updates} updates is used up")
             return

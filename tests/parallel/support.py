@@ -22,7 +22,7 @@ from ddrl import checkpoint, metrics, rundir
 
 HERE = Path(__file__).parent
 MARK = "DDRL_TEST_MARK"
-JOB_SECONDS = 100.0
+JOB_SECONDS = 150.0
 NOISE = re.compile(r"WARNING: All log|[IWE]0000 ")  # of TensorFlow
 needs_mpirun = pytest.mark.skipif(find_mpirun() is None, reason="no mpirun on this machine")
 CATCH = ("ba3c", "--preset", "smoke", "--minutes", "2")
@@ -155,6 +155,11 @@ def mpirun(program: str, ranks: int, directory: Path, *arguments: str) -> Job:
     argv = [sys.executable, str(HERE / program), *arguments]
     environment = rank_environment(os.geteuid() == 0) | {"PYTHONPATH": str(HERE.parent.parent)}
     return Job(mpirun_command(ranks, argv, True, launcher), directory / "none", environment)
+
+
+def program(name: str, directory: Path, *arguments: str) -> Job:
+    """A program of this directory, by itself."""
+    return Job([sys.executable, str(HERE / name), *arguments], directory / "none")
 
 
 def events(run_dir: Path, name: str) -> list[dict]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
 
 import pytest
 
 from ddrl import checkpoint
 from tests.parallel.support import (
-    EXACT, copy_run, differences, events, finish, needs_mpirun, newest, result,
+    EXACT, copy_run, differences, events, finish, needs_mpirun, newest, program, result,
 )  # fmt: skip
 
 SINGLE = ("--workers", "1", "--parameter-servers", "0")
+PONG = (
+    "ba3c", "--preset", "smoke", "--minutes", "3", "--game", "pong", "--network", "a3c", "--schedule", "synchronized",
+    "--groups", "1", "--simulators", "4", "--batch-size", "32", "--checkpoint-every-updates", "3",
+    "--max-updates", "6", "--no-evaluator", "--reset-at-checkpoint",
+)  # fmt: skip
+"""Native Atari, whose state cannot be saved."""
 
 
 @pytest.fixture(scope="module")
@@ -39,59 +45,25 @@ def test_resumed_equals_uninterrupted_to_the_bit(runs, tmp_path):
 
 @needs_mpirun
 @pytest.mark.timeout(200)
-def test_another_number_of_servers_changes_no_bit(runs, tmp_path):
-    whole, half = runs
-    resumed = copy_run(half, tmp_path / "run")
-    finish(resumed, "--resume", str(resumed), "--max-updates", "40", "--parameter-servers", "2")
-    assert list(differences(newest(resumed), newest(whole))) == []
+def test_from_before_a_damaged_checkpoint_on_another_number_of_servers_to_the_bit(runs, tmp_path):
+    run = copy_run(runs[0], tmp_path / "run")
+    path = checkpoint.list_checkpoints(run)[-1]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    job = finish(run, "--resume", str(run), "--max-updates", "40", "--parameter-servers", "2")
+    assert "is damaged" in job.output
+    assert events(run, "resumed")[0]["update"] == 20
+    assert list(differences(newest(run), newest(runs[0]))) == []
 
 
 @needs_mpirun
 @pytest.mark.timeout(200)
 def test_another_number_of_workers_goes_on(runs, tmp_path):
     resumed = copy_run(runs[1], tmp_path / "run")
-    finish(resumed, "--resume", str(resumed), "--max-updates", "40", "--workers", "1")
+    finish(resumed, "--resume", str(resumed), "--max-updates", "40", *SINGLE)
     assert newest(resumed).version == 40 and result(resumed)["status"] == "finished"
     assert set(newest(resumed).worker_states) == {0}
-
-
-@pytest.mark.timeout(200)
-def test_single_process(tmp_path):
-    finish(tmp_path / "whole", *EXACT, *SINGLE)
-    half = tmp_path / "half"
-    finish(half, *EXACT, *SINGLE, "--max-updates", "20")
-    finish(half, "--resume", str(half), "--max-updates", "40")
-    assert list(differences(newest(half), newest(tmp_path / "whole"))) == []
-
-
-@pytest.mark.timeout(200)
-def test_native_atari_with_a_reset_at_each_checkpoint(tmp_path):
-    atari = (
-        "ba3c", "--preset", "smoke", "--minutes", "3", "--game", "pong", "--network", "a3c", "--schedule", "synchronized",
-        "--groups", "1", "--simulators", "4", "--batch-size", "32", "--checkpoint-every-updates", "3",
-        "--max-updates", "6", "--no-evaluator", "--reset-at-checkpoint", *SINGLE,
-    )  # fmt: skip
-    finish(tmp_path / "whole", *atari)
-    half = tmp_path / "half"
-    finish(half, *atari, "--max-updates", "3")
-    before = newest(half)
-    finish(half, "--resume", str(half), "--max-updates", "6")
-    assert list(differences(newest(half), newest(tmp_path / "whole"))) == []
-    assert list(differences(before, dataclasses.replace(newest(half), version=3))) != []
-
-
-@needs_mpirun
-@pytest.mark.timeout(100)
-def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(runs, tmp_path):
-    run = copy_run(runs[0], tmp_path / "run")
-    path = checkpoint.list_checkpoints(run)[-1]
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    job = finish(run, "--resume", str(run), "--max-updates", "40")
-    assert events(run, "resumed")[0]["update"] == 20
-    assert "is damaged" in job.output
-    assert list(differences(newest(run), newest(runs[0]))) == []
 
 
 @needs_mpirun
@@ -100,8 +72,35 @@ def test_foreign_checkpoints_are_refused_in_one_line(runs, tmp_path):
     run = copy_run(runs[1], tmp_path / "run")
     for path in checkpoint.list_checkpoints(run):
         path.write_bytes(b"not ours")
-    job = finish(run, "--resume", str(run), "--max-updates", "40", status=2)
-    said = job.output.split("---")[0].splitlines()
+    job = finish(run, "--resume", str(run), "--max-updates", "40", *SINGLE, status=2)
+    said = job.output.split("\n---")[0].splitlines()
     assert len([line for line in said if line.startswith("ddrl: ")]) == 1
     assert "none of the 1 checkpoints is sound" in job.output
     assert [path.read_bytes() for path in checkpoint.list_checkpoints(run)] == [b"not ours"]
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory):
+    """Runs of a single process, all in one, since TensorFlow takes longer to load than they take."""
+    directory = tmp_path_factory.mktemp("single")
+    jobs = []
+    for name, flags in {"catch": EXACT, "pong": PONG}.items():
+        updates = int(flags[flags.index("--max-updates") + 1])
+        half = str(directory / f"{name}-half")
+        jobs.append([*flags, *SINGLE, "--run-dir", str(directory / f"{name}-whole")])
+        jobs.append([*flags, *SINGLE, "--run-dir", half, "--max-updates", str(updates // 2)])
+        jobs.append(["--resume", half, "--max-updates", str(updates)])
+    with program("single_runs.py", directory, json.dumps(jobs)) as job:
+        assert job.wait(150.0) == 0, job.output
+    return directory
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("name, half", [("catch", 20), ("pong", 3)])
+def test_single_process_resumes_to_the_bit(single, name, half):
+    whole, resumed = single / f"{name}-whole", single / f"{name}-half"
+    assert events(resumed, "resumed")[0]["update"] == half and newest(resumed).version == 2 * half
+    assert list(differences(newest(resumed), newest(whole))) == []
+    before = checkpoint.load(checkpoint.checkpoint_path(resumed, half))
+    assert list(differences(before, checkpoint.load(checkpoint.checkpoint_path(whole, half)))) == []
+    assert (before.parameters != newest(whole).parameters).any()

@@ -356,7 +356,5 @@ def test_asynchronous_updates_checkpoint_without_workers_and_report_staleness(pl
     job.snapshots()
     job.chief.advance()
     assert job.files() == ["update-000000001.npz"], "it waits for states that no worker sends"
-    job.now += 10.0
-    job.chief.advance()
-    line = [record for record in read_metrics(job.run_dir) if record["kind"] == "train"][-1]
+    (line,) = [record for record in read_metrics(job.run_dir) if "staleness_mean" in record]
     assert line["staleness_mean"] == line["staleness_max"] == 3.0

@@ -1,0 +1,50 @@
+"""`python -m ddrl.roles` that reports, with its metrics, how often TensorFlow functions were traced in this rank."""
+
+from __future__ import annotations
+
+import sys
+
+from ddrl.rank_metrics import RankMetrics
+from ddrl.roles import __main__ as ranks
+from ddrl.roles import main
+
+TRACED: list = []
+
+
+def count_traces() -> None:
+    """Notes everything that traces, and adds a gauge to this rank's reports once there is something."""
+
+    def noting(original):
+        def init(self, *arguments, **options):
+            original(self, *arguments, **options)
+            TRACED.append(self)
+
+        return init
+
+    from ddrl.learner import Learner, Policy
+
+    Learner.__init__, Policy.__init__ = noting(Learner.__init__), noting(Policy.__init__)
+    original = RankMetrics.report
+
+    def report(self):
+        if TRACED:
+            self.gauge(f"traces_{self.role}_{self.index}", sum(x.trace_count for x in TRACED))
+        return original(self)
+
+    RankMetrics.report = report
+
+
+def count_where_tensorflow_is(original):
+    """Wraps the casting of a rank: a server has no TensorFlow, and gets none from here."""
+
+    def cast(setting, transport, mine, *arguments):
+        if mine.role != "parameter_server":
+            count_traces()
+        return original(setting, transport, mine, *arguments)
+
+    return cast
+
+
+if __name__ == "__main__":
+    main._cast_rank = count_where_tensorflow_is(main._cast_rank)  # noqa: SLF001
+    sys.exit(ranks.main())

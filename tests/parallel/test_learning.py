@@ -1,0 +1,69 @@
+"""Whole jobs on Catch, a game that is learned in seconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.parallel.support import (
+    CATCH, evaluations, events, finish, lines, needs_mpirun, newest, result,
+)  # fmt: skip
+
+pytestmark = [needs_mpirun, pytest.mark.timeout(200)]
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """2 workers, 1 server and the evaluator, to the target."""
+    run = tmp_path_factory.mktemp("learning") / "run"
+    flags = ("--minutes", "1.5", "--target-score", "0.9", "--log-every-seconds", "0.5")
+    finish(run, *CATCH, *flags, "--eval-time-share", "1", program="ranks_counted.py")
+    return run
+
+
+def test_catch_is_learned_to_the_target(learned):
+    assert result(learned)["status"] == "target", "not learned in the time"
+    assert evaluations(learned)[-1] >= 0.9
+    assert events(learned, "target_reached")[0]["seconds"] == result(learned)["time_to_score_seconds"]
+    assert newest(learned).version == result(learned)["update"]
+    assert lines(learned)[-1]["online_score_mean"] > 0.5
+
+
+def test_nothing_is_traced_again_and_memory_stays_flat(learned):
+    train = lines(learned)
+    for worker in ("worker_0", "worker_1"):
+        traces = [line[f"traces_{worker}"] for line in train if f"traces_{worker}" in line]
+        assert len(traces) > 3 and len(set(traces)) == 1
+    assert train[-1]["update"] >= 200
+    for rank in ("worker-0", "worker-1", "parameter_server-0"):
+        sizes = [line["resident_mb"][rank] for line in train if rank in line["resident_mb"]]
+        assert sizes[-1] < sizes[len(sizes) // 2] + 50.0
+        assert sizes[-1] < 1500.0
+    assert sizes[-1] < 200.0, "the server has imported TensorFlow"
+
+
+def test_asynchronous_updates_learn_catch_and_report_their_staleness(tmp_path):
+    run = tmp_path / "run"
+    finish(
+        run, *CATCH, "--minutes", "1", "--updates", "asynchronous", "--parameter-servers", "2", "--no-evaluator",
+        "--max-updates", "4000", "--checkpoint-every-updates", "1000", "--clip-global-norm", "0",
+    )  # fmt: skip
+    train = lines(run)
+    assert max(line.get("online_score_mean", -1.0) for line in train) > 0.5  # chance: -0.6
+    staleness = [line for line in train if "staleness_mean" in line]
+    assert staleness and all(0 <= line["staleness_mean"] <= line["staleness_max"] for line in staleness)
+    assert max(line["staleness_max"] for line in staleness) >= 1
+    assert all(line["effective_batch"] == pytest.approx(32, rel=0.35) for line in train[2:-1])
+    assert result(run)["status"] == "finished" and newest(run).version >= 4000
+    assert len(events(run, "checkpoint")) >= 3 and not events(run, "checkpoint_failed")
+
+
+def test_a_dedicated_chief_with_backup_workers_and_clipping(tmp_path):
+    run = tmp_path / "run"
+    roles = ("--chief", "dedicated", "--quorum", "1", "--no-evaluator", "--parameter-servers", "2")
+    finish(run, *CATCH, *roles, "--max-updates", "300", "--clip-global-norm", "0.1")
+    train = lines(run)
+    assert result(run)["status"] == "finished" and newest(run).version == 300
+    assert any("average_gradient_norm" in line for line in train)
+    assert all(32 <= line["effective_batch"] <= 64 for line in train if "effective_batch" in line)
+    assert set(newest(run).worker_states) == {0, 1}
+    assert train[-1]["gradients_dropped"] >= 0
