@@ -27,6 +27,7 @@ class EvaluationResult(NamedTuple):
         agent_steps: length per game, in the same order.
         stamp: protocol, every setting, backend, versions, seed and number of games; JSON-able.
         unfinished: games that a limit of steps or time ended; their score until then counts.
+        timed_out: those of them that `stop` ended: by their protocol they would have gone on.
     """
 
     mean: float
@@ -35,6 +36,7 @@ class EvaluationResult(NamedTuple):
     agent_steps: tuple[int, ...]
     stamp: dict
     unfinished: int
+    timed_out: int = 0
 
 
 class GreedyActions:
@@ -179,8 +181,9 @@ def _play(
 def _result(groups: list[_Group], seed: int) -> EvaluationResult:
     scores = np.concatenate([group.scores for group in groups])
     steps = np.concatenate([group.steps for group in groups])
-    unfinished = int(sum((group.cut | group.playing).sum() for group in groups))
+    timed_out = int(sum(group.playing.sum() for group in groups))
+    unfinished = timed_out + int(sum(group.cut.sum() for group in groups))
     return EvaluationResult(
         float(scores.mean()), float(scores.max()), tuple(scores.tolist()), tuple(steps.tolist()),
-        {**groups[0].env.stamp, "seed": seed, "games": len(scores)}, unfinished,
+        {**groups[0].env.stamp, "seed": seed, "games": len(scores)}, unfinished, timed_out,
     )

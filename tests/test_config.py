@@ -271,3 +271,13 @@ def test_control_group_limit(tmp_path):
     (tmp_path / "memory.max").write_text("max\n")
     assert resources._control_group_memory(tmp_path) == 1 << 62
     assert resources._control_group_memory(tmp_path / "none") == 1 << 62
+
+
+def test_what_the_synchronized_schedule_needs():
+    synchronized = SamplingConfig(schedule="synchronized", simulators=8)
+    TrainConfig(sampling=synchronized, optimizer=OptimizerConfig(batch_size=40), run=RunConfig(reset_at_checkpoint=True))
+    with pytest.raises(UsageError, match="^--batch-size 39: .* raise it to 40") as error:
+        TrainConfig(sampling=synchronized, optimizer=OptimizerConfig(batch_size=39))
+    assert "\n" not in str(error.value)
+    with pytest.raises(UsageError, match="^--reset-at-checkpoint True: .*--schedule synchronized"):
+        TrainConfig(run=RunConfig(reset_at_checkpoint=True))

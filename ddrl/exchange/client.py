@@ -48,11 +48,11 @@ class Assembler:
         self._waiting[shard] = (key, which)
         if len(self._waiting) < len(self.ranges) or any(k != key for k, _ in self._waiting.values()):
             return None
-        for other, (_, where) in self._waiting.items():
-            if where != which:  # after a shard skipped a version
-                self._slice(which, other)[:] = self._slice(where, other)
-        vector, self._vectors[which] = self._vectors[which], self._fresh()
-        self._next = 1 - which
+        if all(where == which for _, where in self._waiting.values()):
+            vector, self._vectors[which] = self._vectors[which], self._fresh()
+            self._next = 1 - which
+        else:  # a shard skipped a version, and receives are posted in both vectors: hand out neither
+            vector = np.concatenate([self._slice(self._waiting[s][1], s) for s in range(len(self.ranges))])
         self._waiting.clear()
         vector.flags.writeable = False
         return vector
@@ -124,6 +124,7 @@ class Reader:
         self.wanted = -1
         self.assembler = Assembler(ranges)
         self._newest: dict[int, int] = {}
+        self._latest: Snapshot | None = None
 
     def fetch(self, version: int) -> list[Message]:
         """Asks every shard for `version`, or for its newest where that one is gone already."""
@@ -131,12 +132,17 @@ class Reader:
         self._newest.clear()
         return [self._request(process) for process in self.servers]
 
+    def latest(self) -> Snapshot | None:
+        """The newest version that was read whole; None before the first."""
+        return self._latest
+
     def handle(self, header: Header, payload: np.ndarray) -> tuple[list[Message], Snapshot | None]:
         """Takes a PUBLISHED message; asks again where a shard answered with an older version than another."""
         self._newest[header.sender] = header.version
         vector = self.assembler.add((header.version,), header.sender, payload)
         if vector is not None:
-            return [], Snapshot(header.version, -1, vector)
+            self._latest = Snapshot(header.version, -1, vector)
+            return [], self._latest
         self.wanted = max(self.wanted, header.version)
         behind = [shard for shard, version in self._newest.items() if version < self.wanted]
         for shard in behind:

@@ -83,6 +83,7 @@ class Coordinator:
         self.refused_steps = 0
         self.stopped = False
         self._flags = Flag.NONE
+        self._sent_rate = learning_rate(version)
         self._have: dict[int, Header] = {}
         self._first_have: float | None = None
         self._asked_norms: int | None = None
@@ -97,6 +98,10 @@ class Coordinator:
     def waiting(self) -> bool:
         """Whether some shard has reported for the current step, so that others will do so in a moment."""
         return bool(self._have)
+
+    def publish(self) -> None:
+        """Has the next version published: every shard keeps its slice for readers, who fetch whole versions only."""
+        self.request(Flag.PUBLISH)
 
     def request(self, flags: Flag) -> None:
         """Adds flags (PUBLISH, CHECKPOINT, STOP) to the next COMMIT."""
@@ -139,6 +144,11 @@ class Coordinator:
                 return self._ask_norms(members), None
             squared_norm = math.fsum(known)
         return self._close(members, refused, squared_norm)
+
+    def rate_is_old(self) -> bool:
+        """Asynchronous mode: whether the rate that the shards apply differs by 1% from the schedule's."""
+        now = self.learning_rate(self.version)
+        return abs(now - self._sent_rate) > 0.01 * abs(self._sent_rate)
 
     def close_empty(self) -> tuple[list[Message], Closed]:
         """Sends the requested flags now, closing no step: at a stop, or in asynchronous mode at any time."""
@@ -215,6 +225,7 @@ class Coordinator:
         return flags
 
     def _commits(self, flags: Flag, members: int, scale: float) -> list[Message]:
+        self._sent_rate = self.learning_rate(self.version)
         header = Header(
             Kind.COMMIT, step=self.step, version=self.version, flags=flags, count=self._reportable(),
             value=self.learning_rate(self.version), ahead=self.learning_rate(self.version + 1), scale=scale,

@@ -83,8 +83,10 @@ class MpiTransport:
         self._sends: list[tuple[MPI.Request, int, Any]] = []
         self._mailbox: dict[tuple[int, int], list] = {}
         others = (rank for rank in range(comm.Get_size()) if rank != self.rank)
-        self._blobs = [self._blob_receive(peer) for peer in (others if watched is None else watched)]
         self._incoming: dict[int, tuple[int, np.ndarray, MPI.Request]] = {}
+        self._blobs: list[_Receive] = []
+        for peer in others if watched is None else watched:
+            self._blobs.append(self._blob_receive(peer))
         self._next_liveness = 0.0
 
     def open(self, channels: Iterable[Channel]) -> None:

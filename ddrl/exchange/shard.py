@@ -61,6 +61,7 @@ class Shard:
         self.stopped = False
         self.expected = len(self.workers)
         self.dropped = 0
+        self.accepted = 0  # updates that were computed ahead
         self.staleness_sum = self.staleness_max = 0
         self._next_rate = float("nan")
         self._prepared: tuple[tuple[int, float, float], np.ndarray] | None = None
@@ -118,7 +119,7 @@ class Shard:
             slot[:] = values
         self.optimizer.count = header.count
         self.step, self.version = header.step, header.version
-        self.learning_rate, self._next_rate = header.value, header.ahead
+        self.learning_rate = self._next_rate = header.value
         self.loaded = True
         return self._parameters_to(self.workers, Flag.NONE, members=0)
 
@@ -165,8 +166,11 @@ class Shard:
             return self._command(header)
         if header.step != self.step:
             raise ValueError(f"shard {self.index} is at step {self.step}; the chief commits {header.step}")
-        if not header.flags & Flag.SKIP:
-            self._apply(self._gradients(header.members), header.value, header.scale / header.members.bit_count())
+        skip = bool(header.flags & Flag.SKIP)
+        if not skip:
+            self._commit(header.members, header.value, header.scale / header.members.bit_count())
+        self._prepared = None
+        self._next_rate = header.value if skip else header.ahead
         self.dropped += (self.held & ~header.members).bit_count()
         self._held.clear()
         self._average = None
@@ -179,6 +183,7 @@ class Shard:
             self.optimizer.accept()
             self.parameters = self._prepared[1]
             self.version += 1
+            self.accepted += 1
         else:
             self._apply(self._gradients(members), learning_rate, scale)
 

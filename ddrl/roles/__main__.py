@@ -12,7 +12,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 def main() -> int:
     """Runs this rank; returns the exit status."""
     from ddrl.errors import UsageError
-    from ddrl.roles.main import run
+    from ddrl.roles.main import abort, run
     from ddrl.rundir import load_config
 
     run_dir = Path(sys.argv[1])
@@ -20,6 +20,8 @@ def main() -> int:
         return run(load_config(run_dir), run_dir, resume="--resume" in sys.argv[2:])
     except UsageError as error:
         print(f"ddrl: {error}", file=sys.stderr, flush=True)
+        if "OMPI_COMM_WORLD_SIZE" in os.environ:
+            abort(2)  # a rank that leaves before MPI_Init would be waited for by the others for ever
         return 2
 
 

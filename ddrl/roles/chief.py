@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -118,10 +119,14 @@ class ChiefRole:
             for closed in self.coordinator.handle(event.header, time.monotonic()):
                 self._on_closed(closed)
         elif event.header.kind == Kind.SNAPSHOT and self._parts is not None:
-            self._parts.slices[event.header.sender] = (event.header, event.payload.copy())
+            if self.coordinator.asynchronous or event.header.step == self._parts.step:
+                self._parts.slices[event.header.sender] = (event.header, event.payload.copy())
 
     def advance(self) -> None:
+        if self.finished:
+            return
         now = time.monotonic()
+        self._look_for_stop(now)
         if self.phase in (Phase.RUNNING, Phase.STOPPING):
             self._close_step(now)
         if self.phase is Phase.RUNNING:
@@ -211,13 +216,14 @@ class ChiefRole:
         version = self.coordinator.version + (not self.coordinator.asynchronous)
         if self.budget.last_update(version):
             self.stop("finished", f"the budget of {self.setting.config.run.max_updates} updates is used up")
+            self._stop_deadline = math.inf  # the last update is still to be made
             return
         if self.budget.checkpoint_due(version, time.monotonic()) and self._parts is None:
             self.coordinator.request(Flag.CHECKPOINT)
         elapsed = self.wall_seconds
         if self.setting.cast.evaluator is not None and self.evaluations.due(version, elapsed, self.metrics):
-            self.coordinator.request(Flag.PUBLISH)
-        if self.coordinator.asynchronous and self.coordinator.has_requests:
+            self.coordinator.publish()
+        if self.coordinator.asynchronous and (self.coordinator.has_requests or self.coordinator.rate_is_old()):
             self._command()
 
     def _on_closed(self, closed: Closed) -> None:
@@ -280,6 +286,9 @@ class ChiefRole:
     def _on_result(self, content: Mapping[str, Any]) -> None:
         if not self.evaluations.finish(content):
             return  # games of an older version that were ended
+        if "failed" in content:
+            self._event("evaluation_failed", content["failed"], update=content["version"])
+            return
         self.writer.write(
             evaluation_record(
                 **{key: content[key] for key in ("mean", "maximum", "games", "unfinished", "version")},
@@ -288,8 +297,7 @@ class ChiefRole:
             )
         )
         target = self.setting.config.evaluation.target_score
-        reached = target is not None and content["mean"] >= target and not content["unfinished"]
-        if reached and self.phase is Phase.RUNNING:
+        if target is not None and content["mean"] >= target and not content["timed_out"]:
             text = f"{content['mean']:.1f} >= {target:g} after {content['wall_seconds']:.0f} s"
             self._event("target_reached", text, seconds=content["wall_seconds"], update=content["version"])
             self.stop("target", f"target score reached: {text}")
@@ -297,13 +305,17 @@ class ChiefRole:
 
     # Budget, checkpoints, metrics ----------------------------------------------------------------------------
 
-    def _check_budget(self, now: float) -> None:
+    def _look_for_stop(self, now: float) -> None:
+        """A request to stop ends training, and also cuts the last evaluation short."""
         if now >= self._next_stop_check:
             self._next_stop_check = now + STOP_FILE_SECONDS
             if stop_requested(self.setting.run_dir):
                 self.stop("stopped", "stopped on request", signalled=True)
-            elif reason := self.budget.used_up(self.collector.agent_steps, now - self._began):
-                self.stop("finished", reason)
+                self._signalled = True
+
+    def _check_budget(self, now: float) -> None:
+        if reason := self.budget.used_up(self.collector.agent_steps, now - self._began):
+            self.stop("finished", reason)
 
     def _gather(self, now: float) -> None:
         parts = self._parts
@@ -356,8 +368,10 @@ class ChiefRole:
             self._on_result(json.loads(blob.data))
         elif blob.topic == Topic.STATE and self._parts is not None:
             worker = next((w for w, p in self.setting.cast.workers.items() if p == blob.peer), None)
-            if worker is not None:
-                self._parts.states[worker] = decode_arrays(blob.data)
+            state = decode_arrays(blob.data)
+            step = int(state.pop("step"))
+            if worker is not None and (self.coordinator.asynchronous or step == self._parts.step):
+                self._parts.states[worker] = state
         elif blob.topic == Topic.FAILED:
             text = json.loads(blob.data)["text"]
             name = self.setting.cast.name(blob.peer)
@@ -366,6 +380,8 @@ class ChiefRole:
             print(f"{name} failed:\n{text}", flush=True)
 
     def _on_lost(self, event: PeerLost) -> None:
+        if self.finished:
+            return
         cast = self.setting.cast
         name = cast.name(event.peer)
         for worker, process in cast.workers.items():

@@ -34,7 +34,7 @@ class Evaluations:
 
     def due(self, version: int, elapsed: float, metrics: RankMetrics) -> bool:
         """Whether `version` is to be published and evaluated; `elapsed` is the wall time of the run in seconds."""
-        if version < self._next_version:
+        if version < self._next_version or not self.config.eval_time_share:
             return False
         if not self.idle:
             metrics.count("evaluations_skipped")
@@ -68,6 +68,8 @@ class Evaluations:
             return False
         self.seconds += content["seconds"]
         self._longest = content["seconds"]
+        if content.get("timed_out"):  # the next one waits until it may take twice as long, or none would ever finish
+            self._longest = min(2.0 * content["seconds"], 60.0 * self.config.evaluation_minutes)
         self._playing, self.idle = None, True
         return True
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ddrl.errors import UsageError
 from ddrl.evaluate import EvaluationResult, play_games
 from ddrl.exchange.client import Reader
 from ddrl.exchange.messages import Kind, Message
@@ -89,6 +90,10 @@ class EvaluatorRole:
         except StopIteration as end:
             self._games = None
             self._report(end.value)
+        except UsageError as error:  # logits that are not finite: training will refuse its gradients and say so
+            self._games = None
+            failure = self._request | {"failed": str(error), "seconds": time.monotonic() - self._started}
+            self.transport.send([json_blob(self.setting.cast.chief, Topic.RESULT, failure)])
 
     def _report(self, result: EvaluationResult) -> None:
         content = self._request | {
@@ -97,6 +102,7 @@ class EvaluatorRole:
             "scores": list(result.scores),
             "games": len(result.scores),
             "unfinished": result.unfinished,
+            "timed_out": result.timed_out,
             "seconds": time.monotonic() - self._started,
             "stamp": result.stamp,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -150,6 +151,8 @@ def _status(role: Role) -> int:
 
 
 def _write_failure(run_dir: Path, message: str, usage_error: bool = False) -> None:
-    """Writes why the job failed, unless another rank did already."""
-    if not (run_dir / RESULT).exists():
-        write_json(run_dir / RESULT, {"status": "failed", "message": message} | ({"usage_error": message} if usage_error else {}))
+    """Writes why the job failed, unless another rank did already, or the disk takes nothing any more."""
+    content = {"status": "failed", "message": message} | ({"usage_error": message} if usage_error else {})
+    with contextlib.suppress(OSError):
+        if not (run_dir / RESULT).exists():
+            write_json(run_dir / RESULT, content)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import queue
 import threading
@@ -55,7 +56,9 @@ class Trainer:
         self._thread.start()
 
     def parameters(self, snapshot: Snapshot) -> None:
-        """The parameters of the next step are there."""
+        """The parameters of the next step are there; older ones that were not taken are no use any more."""
+        with contextlib.suppress(queue.Empty):
+            self._snapshots.get_nowait()
         self._snapshots.put(snapshot)
 
     def stop(self) -> None:
@@ -187,13 +190,21 @@ class WorkerRole:
         snapshot = gradient.snapshot
         with self.metrics.timer("push"):
             messages = self.client.submit(
-                gradient.vector, snapshot.step, snapshot.version, gradient.samples, gradient.finite
+                self._clipped(gradient.vector), snapshot.step, snapshot.version, gradient.samples, gradient.finite
             )
             self.transport.send(messages)
         self.metrics.count("gradients_dropped", self.client.dropped - self._dropped)
         self._dropped = self.client.dropped
         if messages:
             self._waiting_since = time.monotonic()
+
+    def _clipped(self, vector: np.ndarray) -> np.ndarray:
+        """Asynchronous: each gradient is applied by itself, so it is clipped here, before it is cut into shards."""
+        limit = self.setting.config.optimizer.clip_global_norm
+        if not limit or not self.client.asynchronous:
+            return vector
+        norm = float(np.sqrt(np.dot(vector, vector)))
+        return vector * np.float32(limit / norm) if norm > limit else vector
 
     def _save_state(self, snapshot: Snapshot) -> None:
         """Sends the state at this update boundary, at which the trainer waits for parameters."""
@@ -202,7 +213,8 @@ class WorkerRole:
         state = self.schedule.get_state()
         if config.reset_at_checkpoint and state:
             self.schedule.set_state(state, seed_of(config.seed, self.worker, snapshot.version))
-        self.transport.send([Blob(self.setting.cast.chief, Topic.STATE, encode_arrays(state))])
+        state = encode_arrays(state | {"step": np.int64(snapshot.step)})
+        self.transport.send([Blob(self.setting.cast.chief, Topic.STATE, state)])
 
     def _report(self) -> None:
         self._send(Topic.REPORT, self.metrics.report())

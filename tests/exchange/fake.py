@@ -78,6 +78,23 @@ class World:
             if message.newest_only and len(queue) > 1:
                 queue.pop()
             queue.append(Message(sender, message.header, payload))
+            self._land(key)
+
+    def _land(self, key):
+        """The first message of a channel lies in the posted receive before the receiver looks at it, as in MPI."""
+        destination = self._destination(key)
+        if destination is not None and self.channels[key]:
+            destination[:] = self.channels[key][0].payload
+
+    def _destination(self, key):
+        sender, receiver, tag = key
+        worker = next((w for w, process in self.worker_ids.items() if process == receiver), None)
+        if worker is None or tag != Kind.PARAMETERS:
+            return None
+        assembler, shard = self.clients[worker].assembler, sender - 1
+        if shard not in assembler._posted:
+            assembler.destination(shard)
+        return assembler._slice(assembler._posted[shard], shard)
 
     def gradient(self, worker, step):
         """A gradient that names its worker and step; NaN where the test says so."""
@@ -163,7 +180,10 @@ class World:
         else:
             worker = next(w for w, process in self.worker_ids.items() if process == receiver)
             if worker not in self.dead:
-                self.clients[worker].handle(message.header, message.payload)
+                client = self.clients[worker]
+                client.handle(message.header, self._destination(key))
+                client.assembler.destination(sender - 1)
+                self._land(key)
 
     def _poll_chief(self):
         messages, closed = self.coordinator.poll(0.0)

@@ -71,7 +71,7 @@ def test_every_interleaving_of_one_step():
 
 
 def test_every_interleaving_of_one_step_with_a_death():
-    states = walk(World(steps=1), deaths=1, limit=300_000)
+    states = walk(World(steps=1, size=2), deaths=1, limit=300_000)
     assert states > 1_000
 
 
@@ -135,3 +135,23 @@ def drain(world):
     """Delivers everything that is under way, and lets everyone notice the dead."""
     while events := [e for e in world.events() if e[0] in ("deliver", "notice")]:
         world.do(events[0])
+
+
+def test_expected_updates_are_computed_ahead_and_used():
+    world = World(steps=4)
+    while events := world.events():
+        world.do(events[0])
+    check_end(world)
+    assert [shard.accepted for shard in world.shards] == [4, 4]
+
+
+def test_update_computed_ahead_is_discarded_when_the_step_is_refused():
+    world = World(steps=3, workers=3, quorum=2, bad=frozenset({(1, 1)}))
+    for _ in range(200):
+        events = world.events()
+        if not events:
+            break
+        world.do(events[-1])
+    assert any(closed.flags & Flag.SKIP for closed in world.commits)
+    check(world)
+    check_end(world)

@@ -13,18 +13,18 @@ pytestmark = [needs_mpirun, pytest.mark.timeout(200)]
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
-    """2 workers, 1 server and the evaluator, to the target."""
+    """2 workers, 1 server and the evaluator; the rate falls to 0, so that the last version is no lucky one."""
     run = tmp_path_factory.mktemp("learning") / "run"
-    flags = ("--minutes", "1.5", "--target-score", "0.9", "--log-every-seconds", "0.5")
-    finish(run, *CATCH, *flags, "--eval-time-share", "1", program="ranks_counted.py")
+    rate = ("--learning-rate-schedule", "linear", "--learning-rate-updates", "1500", "--max-updates", "1500")
+    flags = ("--log-every-seconds", "0.5", "--eval-games", "50", "--eval-every-updates", "500")
+    finish(run, *CATCH, *rate, *flags, program="ranks_counted.py")
     return run
 
 
-def test_catch_is_learned_to_the_target(learned):
-    assert result(learned)["status"] == "target", "not learned in the time"
+def test_catch_is_learned(learned):
+    assert result(learned)["status"] == "finished"
+    assert newest(learned).version == result(learned)["update"] == 1500, "not enough updates in the time"
     assert evaluations(learned)[-1] >= 0.9
-    assert events(learned, "target_reached")[0]["seconds"] == result(learned)["time_to_score_seconds"]
-    assert newest(learned).version == result(learned)["update"]
     assert lines(learned)[-1]["online_score_mean"] > 0.5
 
 

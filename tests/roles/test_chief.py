@@ -93,11 +93,11 @@ class Play:
         for shard in shards:
             a, b = shard_ranges(SIZE, 2)[shard]
             rows = np.array([[version + 0.1 * row + i for i in range(a, b)] for row in range(3)], np.float32)
-            header = Header(Kind.SNAPSHOT, sender=shard, step=version, version=version, count=version)
+            header = Header(Kind.SNAPSHOT, sender=shard, step=self.chief.coordinator.step, version=version, count=version)
             self.chief.handle(Message(2 + shard, header, rows.ravel()))
 
     def state(self, worker):
-        self.chief.handle(Blob(worker, Topic.STATE, encode_arrays({"draws": np.full(2, worker)})))
+        self.chief.handle(Blob(worker, Topic.STATE, encode_arrays({"draws": np.full(2, worker), "step": np.int64(self.chief.coordinator.step)})))
 
     def everything(self):
         """All parts of a checkpoint arrive."""
@@ -110,7 +110,7 @@ class Play:
         request = self.request
         content = request | {
             "mean": mean, "maximum": mean + 1, "scores": [mean], "games": 1, "seconds": 1.0, "stamp": {"protocol": "x"},
-            "unfinished": unfinished,
+            "unfinished": unfinished, "timed_out": unfinished,
         }  # fmt: skip
         assert request["version"] == version
         self.chief.handle(Blob(4, Topic.RESULT, json.dumps(content).encode()))
