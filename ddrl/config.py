@@ -276,7 +276,18 @@ class TrainConfig:
         synchronized = self.sampling.schedule == "synchronized"
         if self.run.reset_at_checkpoint and not synchronized:
             checks.refuse(
-                self.run, "reset_at_checkpoint", "asynchronous acting never resumes to the bit; --schedule synchronized"
+                self.run,
+                "reset_at_checkpoint",
+                "asynchronous acting never resumes to the bit; --schedule synchronized",
+            )
+        backups = self.exchange.quorum or self.exchange.quorum_deadline_seconds
+        if self.run.reset_at_checkpoint and backups:
+            checks.refuse(
+                self.run, "reset_at_checkpoint", "workers that miss a step cannot reset with the others; no --quorum"
+            )
+        if synchronized and self.sampling.predict_batch:
+            checks.refuse(
+                self.sampling, "predict_batch", "what is ready first depends on timing; --schedule asynchronous"
             )
         at_once = self.sampling.simulators * self.algorithm.unroll_length
         if synchronized and self.optimizer.batch_size < at_once:
@@ -284,7 +295,7 @@ class TrainConfig:
                 self.optimizer,
                 "batch_size",
                 f"one step of the synchronized schedule can complete {at_once} data-points (--simulators x "
-                f"--unroll-length), which must fit one batch; raise it to {at_once}, or --schedule asynchronous",
+                f"--unroll-length); raise it to {at_once}, or --schedule asynchronous",
             )
 
     @property

@@ -275,7 +275,8 @@ def test_control_group_limit(tmp_path):
 
 def test_what_the_synchronized_schedule_needs():
     synchronized = SamplingConfig(schedule="synchronized", simulators=8)
-    TrainConfig(sampling=synchronized, optimizer=OptimizerConfig(batch_size=40), run=RunConfig(reset_at_checkpoint=True))
+    run = RunConfig(reset_at_checkpoint=True)
+    TrainConfig(sampling=synchronized, optimizer=OptimizerConfig(batch_size=40), run=run)
     with pytest.raises(UsageError, match="^--batch-size 39: .* raise it to 40") as error:
         TrainConfig(sampling=synchronized, optimizer=OptimizerConfig(batch_size=39))
     assert "\n" not in str(error.value)

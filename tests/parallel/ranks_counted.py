@@ -1,4 +1,4 @@
-"""`python -m ddrl.roles` that reports, with its metrics, how often TensorFlow functions were traced in this rank."""
+"""`python -m ddrl.roles` whose metrics also say how often functions were traced in this rank."""
 
 from __future__ import annotations
 

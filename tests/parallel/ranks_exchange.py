@@ -1,6 +1,6 @@
 """Under mpirun: real servers, clients and coordinator around a small linear model in NumPy.
 
-ranks_exchange.py DIRECTORY JSON: a list of scenarios, one after the other, each on the first ranks of the world;
+ranks_exchange.py DIRECTORY JSON: a list of scenarios, each on the first ranks of the world;
 DIRECTORY/NAME-RANK.npz holds what each rank saw. No TensorFlow.
 """
 

@@ -44,7 +44,8 @@ def slices(transport: MpiTransport) -> bool:
     if rank == 0:
         for number in range(GRADIENTS):
             vector, header = gradient(number), Header(Kind.GRADIENT, sender=0, step=number)
-            transport.send(Message(1 + s, header, vector[a:b]) for s, (a, b) in enumerate(zip(CUTS, CUTS[1:])))
+            cuts = enumerate(zip(CUTS, CUTS[1:]))
+            transport.send(Message(1 + shard, header, vector[a:b]) for shard, (a, b) in cuts)
         return transport.flush(PATIENCE_SECONDS)
     a, b = CUTS[rank - 1], CUTS[rank]
     events = collect(transport, lambda events: len(events) == GRADIENTS)
@@ -53,7 +54,7 @@ def slices(transport: MpiTransport) -> bool:
 
 
 def newest_only(transport: MpiTransport) -> bool:
-    """A slow receiver skips to the newest version, and never sees one version's header with another's payload."""
+    """A slow receiver skips to the newest version, and header and payload are of one version."""
     last = NEWEST - 1
     if transport.rank == 0:
         for number in range(NEWEST):

@@ -1,4 +1,4 @@
-"""Single-process training runs, one after the other in this process: single_runs.py JSON-list-of-arguments."""
+"""Single-process training runs, all in this process: single_runs.py JSON-list-of-arguments."""
 
 from __future__ import annotations
 

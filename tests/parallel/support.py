@@ -93,7 +93,8 @@ class Job:
 
     def rank(self, number: int) -> int:
         """Process id of a rank."""
-        return next(p for p, env in marked(self.mark).items() if env.get("OMPI_COMM_WORLD_RANK") == str(number))
+        ranks = {env.get("OMPI_COMM_WORLD_RANK"): pid for pid, env in marked(self.mark).items()}
+        return ranks[str(number)]
 
     def _text(self) -> str:
         text = self._log.read_text(errors="replace")
@@ -136,7 +137,7 @@ def kill(pid: int) -> None:
 
 
 def train(run_dir: Path, *flags: str, program: str = "", environment: dict[str, str] | None = None) -> Job:
-    """`ddrl train` without its plot at the end; `program` (of this directory) takes the place of the ranks'."""
+    """`ddrl train` without its plot; `program` (of this directory) takes the place of the ranks'."""
     where = () if "--resume" in flags else ("--run-dir", str(run_dir))
     argv = [sys.executable, str(HERE / "launcher.py"), program, *flags, *where]
     return Job(argv, run_dir, environment)

@@ -39,10 +39,9 @@ class Sent:
 
     def take(self, what):
         """What was sent since the last call: messages of a kind, or blobs of a topic."""
-        is_kind = isinstance(what, Kind)
-        wanted = [i for i in self.items if (i.header.kind if isinstance(i, Message) else None) == what] if is_kind else [
-            i for i in self.items if isinstance(i, Blob) and i.topic == what
-        ]
+        of = Message if isinstance(what, Kind) else Blob
+        named = {Message: lambda item: item.header.kind, Blob: lambda item: item.topic}[of]
+        wanted = [item for item in self.items if isinstance(item, of) and named(item) == what]
         self.items = [item for item in self.items if item not in wanted]
         return wanted
 
