@@ -38,6 +38,7 @@ RANK_PROGRAM = (sys.executable, "-m", "ddrl.roles")
 POLL_SECONDS = 0.2
 STOP_SECONDS = 90.0
 KILL_SECONDS = 5.0
+START_SECONDS = 300.0  # until the first line of metrics.jsonl: imports, environments and MPI on a slow file system
 FINISH_SECONDS = 300.0
 KILLED = 130  # exit status of a program that Ctrl-C ended
 
@@ -197,14 +198,18 @@ class Supervisor:
         self._stop_seconds = stop_seconds
         self._deadline: float | None = None
         self._asked = False
+        self._heard = False
+        self._began = time.monotonic()
         self.killed = False
         self.overdue = ""
 
     def watch(self, display: Display, follower: rundir.JsonLines, console: Console) -> None:
         """Returns when the ranks have ended, or should be ended: `killed` or `overdue` then say why."""
         while self._process.poll() is None and not self.killed and not self.overdue:
+            records = follower.read()
+            self._heard = self._heard or bool(records)
             with contextlib.suppress(OSError):  # a closed terminal must not end the run without a checkpoint
-                display.update(follower.read())
+                display.update(records)
                 self._ask_to_stop(console)
             self._look()
             time.sleep(POLL_SECONDS)
@@ -226,6 +231,8 @@ class Supervisor:
         now = time.monotonic()
         if self._deadline is None and (self._asked or (self._path / rundir.RESULT).exists()):
             self._deadline = now + self._stop_seconds
+        if not self._heard and now > self._began + START_SECONDS:
+            self.overdue = f"no rank began within {START_SECONDS:g} s, and they were killed (see log.txt)"
         if self._deadline is not None and now > self._deadline:
             self.overdue = f"the ranks did not end within {self._stop_seconds:g} s and were killed"
 
