@@ -149,10 +149,12 @@ class Shard:
 
     def _norm(self, kind: Kind, members: int) -> Message:
         if self._average is None or self._average[0] != members:
-            average = np.zeros_like(self.parameters)
-            for gradient in self._gradients(members):
+            first, *others = self._gradients(members)
+            average = first if not others else first + others[0]
+            for gradient in others[1:]:
                 average += gradient
-            average *= np.float32(1.0 / members.bit_count())
+            if others:
+                average *= np.float32(1.0 / members.bit_count())
             self._average = (members, average)
         average = self._average[1]
         return self._report(kind, members, float(np.dot(average, average)))
@@ -184,6 +186,8 @@ class Shard:
             self.parameters = self._prepared[1]
             self.version += 1
             self.accepted += 1
+        elif self._average is not None and self._average[0] == members:
+            self._apply([self._average[1]], learning_rate, scale * members.bit_count())
         else:
             self._apply(self._gradients(members), learning_rate, scale)
 

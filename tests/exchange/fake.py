@@ -214,6 +214,10 @@ class World:
         return repr((queues, shards, clients, state, sorted(self.dead), sorted(self.unaware)))
 
     def clone(self):
-        """A deep copy, from which another interleaving can be walked."""
-        return copy.deepcopy(self)
+        """A copy, from which another interleaving can be walked; messages are never changed, so they are shared."""
+        channels, self.channels = self.channels, {}
+        other = copy.deepcopy(self)
+        self.channels = channels
+        other.channels = {key: list(queue) for key, queue in channels.items()}
+        return other
 
