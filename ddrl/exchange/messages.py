@@ -68,7 +68,7 @@ class Header:
         count: samples behind a gradient; gradients expected at the next step; bytes of a blob.
         value: learning rate (COMMIT, LOAD) or squared norm of the average (HAVE, NORM; NaN: not computed).
         scale: factor on the averaged gradient (COMMIT).
-        ahead: learning rate of the update after this one (COMMIT, LOAD), for working ahead.
+        ahead: learning rate of the update after this one (COMMIT), for working ahead.
         members: bitmap of worker ids.
         refused: bitmap of the workers whose gradient is not finite.
     """

@@ -67,16 +67,14 @@ class MpiTransport:
         comm: communicator of the job.
         workers: number of workers, for the size of the bitmaps in the headers.
         survive: report dead peers instead of aborting (needs ULFM).
-        watched: peers whose death this process must see at once (default: all others).
     """
 
-    def __init__(self, comm: MPI.Comm, workers: int, *, survive: bool = False, watched: Iterable[int] | None = None):
+    def __init__(self, comm: MPI.Comm, workers: int, *, survive: bool = False):
         self.comm, self.rank = comm, comm.Get_rank()
         self.format, self.survive = HeaderFormat(workers), survive
         if survive:
             comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.lost: set[int] = set()
-        self.bytes_sent = 0
         self._events: deque[Event] = deque()
         self._receives: list[_Receive] = []
         self._handled: list[_Receive] = []
@@ -85,7 +83,7 @@ class MpiTransport:
         others = (rank for rank in range(comm.Get_size()) if rank != self.rank)
         self._incoming: dict[int, tuple[int, np.ndarray, MPI.Request]] = {}
         self._blobs: list[_Receive] = []
-        for peer in others if watched is None else watched:
+        for peer in others:
             self._blobs.append(self._blob_receive(peer))
         self._next_liveness = 0.0
 
@@ -264,7 +262,6 @@ class MpiTransport:
         except MPI.Exception as error:
             self._failed(error, peer)
             return None
-        self.bytes_sent += data.nbytes
         self._sends.append((request, peer, data))  # which keeps the data alive
         return request
 

@@ -62,7 +62,6 @@ class Shard:
         self.expected = len(self.workers)
         self.dropped = 0
         self.accepted = 0  # updates that were computed ahead
-        self.staleness_sum = self.staleness_max = 0
         self._next_rate = float("nan")
         self._prepared: tuple[tuple[int, float, float], np.ndarray] | None = None
         self._held: dict[int, tuple[Header, np.ndarray]] = {}
@@ -241,8 +240,6 @@ class Shard:
 
     def _apply_on_arrival(self, header: Header, payload: np.ndarray) -> list[Message]:
         staleness = self.version - header.version
-        self.staleness_sum += staleness
-        self.staleness_max = max(self.staleness_max, staleness)
         too_old = self.max_staleness and staleness > self.max_staleness
         if self.stopped:
             return []

@@ -16,7 +16,7 @@ def n_step_returns(rewards: Any, discounts: Any, bootstrap: Any, stack: Callable
     Args:
         rewards: <float32>[T, ...] reward of the action taken at step t, already transformed.
         discounts: <float32>[T, ...] gamma, or 0 where the episode terminated at step t. A truncation
-            is not a termination: put the value of the last observation into its reward instead.
+            is not a termination: its segment ends there, and bootstraps with the value of the last observation.
         bootstrap: <float32>[...] value of the state after the last step.
         stack: joins the T results; `tf.stack` for tensors.
 

@@ -162,7 +162,7 @@ class ChiefRole:
             parameters, optimizer_slots = checkpoints.slice_state(start, a, b)
             header = Header(
                 Kind.LOAD, step=start.step, version=start.version, count=start.optimizer_count,
-                value=self.coordinator.learning_rate(start.version), ahead=self.coordinator.learning_rate(start.version),
+                value=self.coordinator.learning_rate(start.version),
             )  # fmt: skip
             payload = np.concatenate([parameters, *optimizer_slots.values()])
             self.transport.send([Message(process, header, payload)])
