@@ -74,7 +74,7 @@ class Learner:
             tf.TensorSpec([batch_size], tf.float32),
             tf.TensorSpec([batch_size], tf.float32),
         ]
-        self._compiled = tf.function(self._trace, input_signature=specs).get_concrete_function()
+        self._compiled = tf.function(self._trace, input_signature=specs, autograph=False).get_concrete_function()
 
     def gradient(
         self, vector: np.ndarray | tf.Tensor, batch: DataPoints
@@ -146,7 +146,7 @@ class Policy:
         self._dtype = np.dtype(observation_dtype)
         self.trace_count = 0
         vector_spec = tf.TensorSpec([network.size], tf.float32)
-        prepare = tf.function(self._trace_prepare, input_signature=[vector_spec])
+        prepare = tf.function(self._trace_prepare, input_signature=[vector_spec], autograph=False)
         self._prepare = prepare.get_concrete_function()
         prepared_specs = tf.nest.map_structure(
             lambda x: tf.TensorSpec(x.shape, x.dtype), self._prepare.structured_outputs
@@ -154,7 +154,8 @@ class Policy:
         self._compiled = {}
         for size in self._batch_sizes:
             observation_spec = tf.TensorSpec([size, *observation_shape], tf.as_dtype(observation_dtype))
-            function = tf.function(self._trace_apply, input_signature=[prepared_specs, observation_spec])
+            signature = [prepared_specs, observation_spec]
+            function = tf.function(self._trace_apply, input_signature=signature, autograph=False)
             self._compiled[size] = function.get_concrete_function()
         self._newest: tuple[Any, Any] = (None, None)
         self._lock = threading.Lock()

@@ -24,6 +24,7 @@ from ddrl.exchange.messages import Header, HeaderFormat, Kind, Message
 from ddrl.exchange.mpi import MpiTransport
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Channel, Event, Transport, Waiter
+from ddrl.floating_point import flush_denormals
 from ddrl.roles.job import Cast, Role, Setting, Topic, json_blob, run_roles
 from ddrl.roles.server import ServerRole
 from ddrl.types import Snapshot
@@ -153,6 +154,7 @@ def _wait(requests: list[MPI.Request], waiter: Waiter | None) -> None:
 
 def main() -> None:
     """Runs all rounds; rank 0 prints one JSON object with the seconds per step of every block."""
+    flush_denormals()
     options = json.loads(sys.argv[1])
     comm = MPI.COMM_WORLD
     workers, servers, parameters = options["workers"], options["servers"], options["parameters"]

@@ -13,11 +13,10 @@ import numpy as np
 
 from ddrl.config import OptimizerConfig
 from ddrl.errors import UsageError
+from ddrl.exchange.averaging import BLOCK
 
 Blocks = dict[str, np.ndarray]
 """Slot name -> one block of it."""
-
-_BLOCK = 65_536  # float32 elements: a block of parameter, gradient and slots fits the second-level cache
 
 
 def learning_rate(config: OptimizerConfig, version: int) -> float:
@@ -50,7 +49,7 @@ class Optimizer:
         self.count = 0
         self.slots = {name: np.zeros(size, np.float32) for name in self.slot_names}
         self._ahead: dict[str, np.ndarray] = {}
-        self._scratch = np.empty((2, min(size, _BLOCK)), np.float32)
+        self._scratch = np.empty((2, min(size, BLOCK)), np.float32)
 
     def apply(
         self,
@@ -123,8 +122,8 @@ class Optimizer:
         if shapes != {(self.size,)}:
             raise ValueError(f"parameters and gradients of shapes {sorted(shapes)} must have shape ({self.size},)")
         step_size = np.float32(self._step_size(learning_rate, self.count + 1))
-        for start in range(0, self.size, _BLOCK):
-            block = slice(start, min(start + _BLOCK, self.size))
+        for start in range(0, self.size, BLOCK):
+            block = slice(start, min(start + BLOCK, self.size))
             scratch = self._scratch[0, : block.stop - block.start]
             g = self._total([gradient[block] for gradient in gradients], scale)
             old = {name: slot[block] for name, slot in self.slots.items()}

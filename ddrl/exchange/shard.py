@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddrl.exchange.averaging import average_of
 from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.sharding import from_bitmap, to_bitmap
 
@@ -65,7 +66,8 @@ class Shard:
         self._next_rate = float("nan")
         self._prepared: tuple[tuple[int, float, float], np.ndarray] | None = None
         self._held: dict[int, tuple[Header, np.ndarray]] = {}
-        self._average: tuple[int, np.ndarray] | None = None
+        self._average: tuple[int, float] | None = None  # of whom `_sum` is the average, and its squared norm
+        self._sum = np.empty(size if needs_norm else 0, np.float32)
         self._published: dict[int, np.ndarray] = {}
         self._deferred: dict[int, int] = {}
 
@@ -148,15 +150,9 @@ class Shard:
 
     def _norm(self, kind: Kind, members: int) -> Message:
         if self._average is None or self._average[0] != members:
-            first, *others = self._gradients(members)
-            average = first if not others else first + others[0]
-            for gradient in others[1:]:
-                average += gradient
-            if others:
-                average *= np.float32(1.0 / members.bit_count())
-            self._average = (members, average)
-        average = self._average[1]
-        return self._report(kind, members, float(np.dot(average, average)))
+            squared_norm = average_of(self._gradients(members), out=self._sum)
+            self._average = (members, squared_norm)
+        return self._report(kind, members, self._average[1])
 
     def _gradients(self, members: int) -> list[np.ndarray]:
         return [self._held[worker][1] for worker in from_bitmap(members)]
@@ -186,7 +182,7 @@ class Shard:
             self.version += 1
             self.accepted += 1
         elif self._average is not None and self._average[0] == members:
-            self._apply([self._average[1]], learning_rate, scale * members.bit_count())
+            self._apply([self._sum], learning_rate, scale * members.bit_count())
         else:
             self._apply(self._gradients(members), learning_rate, scale)
 

@@ -91,7 +91,7 @@ class Waiter:
         self,
         spin_seconds: float = 0.0,
         shortest_sleep: float = 20e-6,
-        longest_sleep: float = 0.001,
+        longest_sleep: float = 0.004,
         sleep: Callable[[float], object] = time.sleep,
     ):
         self.spin_seconds, self.shortest_sleep, self.longest_sleep = spin_seconds, shortest_sleep, longest_sleep

@@ -203,7 +203,7 @@ class ConvolutionalNetwork(Network):
         return tf.nn.relu(tf.nn.max_pool2d(x, pool, pool, "VALID") if pool > 1 else x)
 
 
-@tf.function(jit_compile=True)  # fused by XLA it takes a third of the time
+@tf.function(jit_compile=True, autograph=False)  # fused by XLA it takes a third of the time
 def _transposed(images: Any, padding: int, dtype: str) -> Any:
     """[B, C, H, W] -> [B, H, W, C + padding] in `dtype`, the added channels zero."""
     x = tf.cast(tf.transpose(images, [0, 2, 3, 1]), dtype)

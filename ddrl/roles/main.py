@@ -15,6 +15,7 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.local import LocalTransport
 from ddrl.exchange.transport import Transport
+from ddrl.floating_point import flush_denormals
 from ddrl.roles.job import Cast, Role, RoleLost, Setting, StopSignal, run_roles, waiter_with_alarm
 from ddrl.roles.server import ServerRole
 from ddrl.rundir import RESULT, write_json
@@ -33,6 +34,7 @@ def run(config: TrainConfig, run_dir: Path, resume: bool) -> int:
     Raises:
         UsageError: what the user can mend, in a single process. A rank of a job prints it, and aborts the job.
     """
+    flush_denormals()
     StopSignal(run_dir)
     try:
         if config.single_process:

@@ -1,0 +1,23 @@
+"""The average of gradients and its norm, in one pass over blocks that stay in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+BLOCK = 65_536  # float32 elements: a block of parameter, gradient and slots fits the second-level cache
+
+
+def average_of(gradients: Sequence[np.ndarray], out: np.ndarray) -> float:
+    """The average of gradients <float32>[size], added in their order, into `out`; returns its squared norm."""
+    scale, squared_norm = np.float32(1.0 / len(gradients)), 0.0
+    for start in range(0, len(out), BLOCK):
+        block = slice(start, start + BLOCK)
+        total = out[block]
+        np.copyto(total, gradients[0][block])
+        for gradient in gradients[1:]:
+            total += gradient[block]
+        total *= scale
+        squared_norm += float(np.dot(total, total))
+    return squared_norm
