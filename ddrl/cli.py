@@ -26,6 +26,7 @@ commands:
   bench roofline     what emulation, inference and gradient allow on this machine
   bench train        end to end, beside the roofline
   bench exchange     one synchronous step of parameter servers, beside bare MPI and gRPC
+  bench idle         processor time of roles that wait
 
 options:
   -h, --help         this text; `ddrl COMMAND --help` explains every option

@@ -91,7 +91,8 @@ class Collector:
         line |= self._scores_now() | _averages(self._reports)
         for report in self._reports:
             line |= report["gauges"]
-        line |= {"time_split": _time_split(self._reports), "resident_mb": _memory(self._reports)}
+        line |= {"time_split": _time_split(self._reports), "cpu_cores": _cpu(self._reports)}
+        line["resident_mb"] = _memory(self._reports)
         self._update, self._wall_seconds, self._reports = update, wall_seconds, []
         return _without_missing(line)
 
@@ -238,8 +239,19 @@ def _time_split(reports: list[Mapping[str, Any]]) -> dict[str, dict[str, float]]
     return split
 
 
+def _cpu(reports: list[Mapping[str, Any]]) -> dict[str, float]:
+    """Cores' worth of processor time that each rank took. Roles of one process share it: each tells the whole."""
+    cpu = _sum_dicts([{_name(report): report["cpu_seconds"]} for report in reports])
+    wall = _sum_dicts([{_name(report): report["interval_seconds"]} for report in reports])
+    return {name: round(cpu[name] / seconds, 4) for name, seconds in wall.items() if seconds > 0}
+
+
 def _memory(reports: list[Mapping[str, Any]]) -> dict[str, float]:
-    return {f"{report['role']}-{report['index']}": report["resident_mb"] for report in reports}
+    return {_name(report): report["resident_mb"] for report in reports}
+
+
+def _name(report: Mapping[str, Any]) -> str:
+    return f"{report['role']}-{report['index']}"
 
 
 def _without_missing(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class RankMetrics:
         self._lock = threading.Lock()
         self._open: set[_Timer] = set()
         self._since = clock()
+        self._cpu_since = time.process_time()
         self._clear()
 
     def count(self, name: str, amount: float = 1) -> None:
@@ -94,13 +95,14 @@ class RankMetrics:
     def report(self) -> dict[str, Any]:
         """Everything since the last report, as a JSON-able dict for `Collector.add`."""
         with self._lock:
-            now = self._clock()
+            now, cpu = self._clock(), time.process_time()
             for timer in self._open:
                 self._add_seconds(timer, now)
             report = {
                 "role": self.role,
                 "index": self.index,
                 "interval_seconds": now - self._since,
+                "cpu_seconds": cpu - self._cpu_since,
                 "counters": self._counters,
                 "means": self._means,
                 "maxima": self._maxima,
@@ -109,7 +111,7 @@ class RankMetrics:
                 "episodes": self._episodes,
                 "resident_mb": round(resident_mb(), 1),
             }
-            self._since = now
+            self._since, self._cpu_since = now, cpu
             self._clear()
         return report
 

@@ -30,7 +30,8 @@ class Clock:
 def report(role="worker", index=0, interval=10.0, **parts):
     """A report as it arrives at the chief: through JSON."""
     empty = {"counters": {}, "means": {}, "maxima": {}, "gauges": {}, "seconds": {}, "episodes": []}
-    whole = {"role": role, "index": index, "interval_seconds": interval, "resident_mb": 500.0 + index}
+    whole = {"role": role, "index": index, "interval_seconds": interval, "cpu_seconds": interval / 4}
+    whole["resident_mb"] = 500.0 + index
     return json.loads(json.dumps(whole | empty | parts))
 
 
@@ -55,6 +56,7 @@ def test_a_rank_reports_what_came_since_the_last_report():
         clock.now += 2.0
     found = json.loads(json.dumps(metrics.report()))
     assert found.pop("resident_mb") > 5
+    assert found.pop("cpu_seconds") > 0
     assert found == {
         "role": "worker",
         "index": 3,
@@ -162,6 +164,7 @@ def test_line_by_hand():
         "live_workers": 2,
         "learning_rate": 0.001,
         "time_split": {"worker": {"acting": 0.6, "wait": 0.05}},
+        "cpu_cores": {"worker-0": 0.25, "worker-1": 0.25, "parameter_server-0": 0.25},
         "resident_mb": {"worker-0": 500.0, "worker-1": 501.0, "parameter_server-0": 500.0},
     }
 

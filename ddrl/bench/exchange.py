@@ -13,17 +13,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import tyro
-from rich.console import Console
-from rich.table import Table
 
 from cluster.launch import local_environment, mpirun_command, rank_environment
 from ddrl import checks
-from ddrl.bench import machine
-from ddrl.bench.roofline_cli import write
+from ddrl.bench.output import emit
 from ddrl.errors import UsageError
 from ddrl.launch import require_mpirun
 
 TIMEOUT_SECONDS = 300.0
+NOTES = {
+    "ms_per_step": "ours: gradients in, quorum, average, Adam, parameters out",
+    "bare_mpi_ms": "as many bytes, written anew each step, our waiter, nothing computed",
+    "bare_mpi_spinning_ms": "the same with blocking MPI calls, which spin",
+    "bare_mpi_constant_ms": "the same bytes again and again, so that they stay in the cache",
+    "tensorflow_grpc_ms": "TensorFlow's runtime: conditional accumulators and token queues",
+    **{f"ratio_to_bare_mpi{kind}": "median of the pairs' ratios" for kind in ("", "_spinning", "_constant")},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,11 +63,8 @@ class ExchangeArguments:
 def main(argv: Sequence[str]) -> int:
     """Measures and prints; returns the exit status."""
     arguments = tyro.cli(ExchangeArguments, args=list(argv), prog="ddrl bench exchange")
-    values = measure(arguments)
-    if arguments.json:
-        write(arguments.json, values)
-    else:
-        show(values, Console(highlight=False))
+    size = f"{arguments.workers} workers, {arguments.parameter_servers} servers, {arguments.parameters:,} parameters"
+    emit(f"one synchronous step: {size}", measure(arguments), arguments.json, NOTES)
     return 0
 
 
@@ -89,28 +91,7 @@ def measure(arguments: ExchangeArguments) -> dict[str, Any]:
         values["tensorflow_grpc_ms"] = _grpc(arguments)
         values["ratio_to_tensorflow_grpc"] = values["tensorflow_grpc_ms"] / values["ms_per_step"]
     names = ("workers", "parameter_servers", "parameters", "steps", "rounds")
-    return values | {name: getattr(arguments, name) for name in names} | {"machine": machine.describe()}
-
-
-def show(values: dict[str, Any], console: Console) -> None:
-    """The numbers as a table, and what the rows mean."""
-    rows = {
-        "ms_per_step": "ours: gradients in, quorum, average, Adam, parameters out",
-        "bare_mpi_ms": "as many bytes, written anew each step, our waiter, nothing computed",
-        "bare_mpi_spinning_ms": "the same with blocking MPI calls, which spin",
-        "bare_mpi_constant_ms": "the same bytes again and again, so that they stay in the cache",
-        "tensorflow_grpc_ms": "TensorFlow's runtime: conditional accumulators and token queues",
-    }
-    size = f"{values['workers']} workers, {values['parameter_servers']} servers, {values['parameters']:,} parameters"
-    table = Table("milliseconds per step", "value", "what", title=size)
-    for name, meaning in rows.items():
-        if name in values:
-            table.add_row(name, f"{values[name]:.3f}", meaning)
-    for name in ("bare_mpi", "bare_mpi_spinning", "bare_mpi_constant", "tensorflow_grpc"):
-        if f"ratio_to_{name}" in values:
-            table.add_row(f"ratio_to_{name}", f"{values[f'ratio_to_{name}']:.2f}", "median of pairs" if "grpc" not in name else "")
-    console.print(table)
-    console.print(f"{values['machine']['processor']}, {values['machine']['cores']} cores", markup=False)
+    return values | {name: getattr(arguments, name) for name in names}
 
 
 def _run_ranks(ranks: int, module: str, options: dict[str, Any]) -> dict[str, list[float]]:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import tyro
-from rich.console import Console
-from rich.table import Table
 
 from ddrl import checks
-from ddrl.bench import machine
-from ddrl.errors import UsageError
+from ddrl.bench.output import emit
 from ddrl.presets import preset
 from ddrl.resources import this_machine
-
 
 UNITS = {
     "env": "agent steps/s per core",
@@ -62,11 +57,7 @@ def main(argv: Sequence[str]) -> int:
     from ddrl.bench.roofline import measure_roofline
 
     result = measure_roofline(config, arguments.seconds, arguments.cores or this_machine().cores)
-    values = {**as_dict(result), "machine": machine.describe()}
-    if arguments.json:
-        write(arguments.json, values)
-    else:
-        show(values, Console(highlight=False))
+    emit("roofline", result, arguments.json, UNITS)
     return 0
 
 
@@ -81,40 +72,3 @@ def settings(arguments: RooflineArguments) -> Any:
     batch_size = arguments.batch_size or config.optimizer.batch_size
     optimizer = dataclasses.replace(config.optimizer, batch_size=batch_size)
     return dataclasses.replace(config, network=network, optimizer=optimizer)
-
-
-def as_dict(result: Any) -> dict[str, Any]:
-    """A result as JSON types, whether a mapping, a dataclass or a named tuple."""
-    if isinstance(result, Mapping):
-        return dict(result)
-    return dataclasses.asdict(result) if dataclasses.is_dataclass(result) else result._asdict()
-
-
-def write(target: str, values: dict[str, Any]) -> None:
-    """One JSON object to a file or to standard output.
-
-    Raises:
-        UsageError: when the file cannot be written.
-    """
-    text = json.dumps(values)
-    if target == "-":
-        print(text)
-        return
-    try:
-        with open(target, "w") as file:
-            file.write(text + "\n")
-    except OSError as error:
-        raise UsageError(
-            f"--json {target}: {error.strerror}; name a file that can be written, or -"
-        ) from error
-
-
-def show(values: Mapping[str, Any], console: Console) -> None:
-    """The numbers as a table, the machine below it."""
-    table = Table("what", "value", "unit", title="roofline")
-    for name, value in values.items():
-        if name != "machine":
-            shown = f"{value:,.0f}" if isinstance(value, float) and value >= 10 else str(value)
-            table.add_row(name, shown, UNITS.get(name, ""))
-    console.print(table)
-    console.print(f"{values['machine']['processor']}, {values['machine']['cores']} cores", markup=False)

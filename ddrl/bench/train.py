@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import io
 import os
 import statistics
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
 
-from ddrl.bench import machine
-from ddrl.bench.roofline_cli import write
+from ddrl.bench.output import emit
+from ddrl.bench.runs import LINE_SECONDS, replace, run_for
 from ddrl.commands.train import parse
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.metrics import read_metrics
 from ddrl.resources import this_machine
 
 WARM_UP_LINES = 3  # of metrics.jsonl, left out: the simulators start together and the queues fill
@@ -47,13 +40,10 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(f"--seconds {options.seconds:g}: at least 20, since the first lines are left out")
     config = parse([*rest] if "--preset" in rest else ["--preset", "laptop", *rest], this_machine()).config
     if "--evaluator" not in rest:
-        config = _replace(config, "evaluation", evaluator=False)
+        config = replace(config, "evaluation", evaluator=False)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     values = measure(config, options.seconds, options.roofline_seconds)
-    if options.json:
-        write(options.json, values)
-    else:
-        show(values, Console(highlight=False))
+    emit("end to end", values, options.json)
     return 0
 
 
@@ -82,24 +72,12 @@ def measure(config: TrainConfig, seconds: float, roofline_seconds: float) -> dic
         "workers": config.exchange.workers,
         "parameter_servers": config.exchange.parameter_servers,
         "simulators": config.sampling.simulators,
-        "machine": machine.describe(),
     }
 
 
 def _run(config: TrainConfig, seconds: float) -> dict[str, Any]:
     """Means over the lines of a run after its warm-up."""
-    from ddrl import launch
-
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "run"
-        config = _replace(
-            config, "run", run_dir=str(path), minutes=seconds / 60, agent_steps=0, max_updates=0, video=False,
-            log_every_seconds=2.0,
-        )  # fmt: skip
-        quiet = Console(file=io.StringIO())
-        if launch.train(config, None, this_machine(), quiet) != 0:
-            raise UsageError(f"the run failed: {quiet.file.getvalue().strip().splitlines()[-1]}")
-        lines = [record for record in read_metrics(path) if record["kind"] == "train"][WARM_UP_LINES:-1]
+    lines = run_for(config, seconds)[WARM_UP_LINES:-1]
     names = ("agent_steps_per_s", "datapoints_per_s", "updates_per_s", "effective_batch", "lag_mean", "exchange_ms")
     means = {name: statistics.mean(line[name] for line in lines if name in line) for name in names}
     splits = [line["time_split"] for line in lines if "worker" in line.get("time_split", {})]
@@ -112,19 +90,9 @@ def _run(config: TrainConfig, seconds: float) -> dict[str, Any]:
     means["server_busy_share"] = statistics.mean(
         sum(line["time_split"].get("parameter_server", {}).values()) for line in lines if "time_split" in line
     )
-    means["seconds_measured"] = 2.0 * len(lines)
+    means["cpu_cores"] = {
+        name: round(statistics.mean(line["cpu_cores"].get(name, 0.0) for line in lines), 4)
+        for name in sorted({name for line in lines for name in line["cpu_cores"]})
+    }
+    means["seconds_measured"] = LINE_SECONDS * len(lines)
     return means
-
-
-def show(values: dict[str, Any], console: Console) -> None:
-    """The numbers as a table."""
-    table = Table("what", "value", title="end to end")
-    for name, value in values.items():
-        if name != "machine":
-            table.add_row(name, f"{value:,.3f}" if isinstance(value, float) else str(value))
-    console.print(table)
-    console.print(f"{values['machine']['processor']}, {values['machine']['cores']} cores", markup=False)
-
-
-def _replace(config: TrainConfig, group: str, **changes: Any) -> TrainConfig:
-    return dataclasses.replace(config, **{group: dataclasses.replace(getattr(config, group), **changes)})

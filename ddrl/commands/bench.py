@@ -11,12 +11,14 @@ BENCHMARKS = {
     "roofline": "ddrl.bench.roofline_cli",
     "train": "ddrl.bench.train",
     "exchange": "ddrl.bench.exchange",
+    "idle": "ddrl.bench.idle",
 }
-HELP = """usage: ddrl bench {roofline,train,exchange} [OPTIONS]
+HELP = """usage: ddrl bench {roofline,train,exchange,idle} [OPTIONS]
 
   roofline   emulation, inference and gradient alone on this machine, and what they allow together
   train      end to end, achieved / roofline
   exchange   milliseconds per synchronous step, beside bare MPI and TensorFlow's gRPC
+  idle       processor time of roles that wait
 
 `ddrl bench NAME --help` explains the options; --json - prints one JSON object.
 """

@@ -52,14 +52,3 @@ def test_bad_numbers(capsys):
 def test_a_file_that_cannot_be_written(measured, tmp_path, capsys):
     assert cli.main(["bench", "roofline", "--json", str(tmp_path / "no" / "file")]) == 2
     assert "name a file that can be written" in capsys.readouterr().err
-
-
-def test_results_of_any_shape():
-    assert roofline_cli.as_dict({"env": 1.0}) == {"env": 1.0}
-
-
-def test_processor_name(tmp_path):
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("processor : 0\nmodel name\t: Example 9000\n")
-    assert machine.processor_name(cpuinfo) == "Example 9000"
-    assert machine.processor_name(tmp_path / "none")

@@ -1,0 +1,43 @@
+"""Short real runs, made to be measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.metrics import read_metrics
+from ddrl.resources import this_machine
+
+LINE_SECONDS = 2.0  # between lines of metrics.jsonl
+
+
+def run_for(config: TrainConfig, seconds: float) -> list[dict[str, Any]]:
+    """Trains for so long in a directory that is removed afterwards; returns the train records, oldest first.
+
+    Raises:
+        UsageError: the run failed.
+    """
+    from ddrl import launch
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "run"
+        config = replace(
+            config, "run", run_dir=str(path), minutes=seconds / 60, agent_steps=0, max_updates=0, video=False,
+            log_every_seconds=LINE_SECONDS,
+        )  # fmt: skip
+        quiet = Console(file=io.StringIO())
+        if launch.train(config, None, this_machine(), quiet) != 0:
+            raise UsageError(f"the run failed: {quiet.file.getvalue().strip().splitlines()[-1]}")
+        return [record for record in read_metrics(path) if record["kind"] == "train"]
+
+
+def replace(config: TrainConfig, group: str, **changes: Any) -> TrainConfig:
+    """The settings with some of a group changed."""
+    return dataclasses.replace(config, **{group: dataclasses.replace(getattr(config, group), **changes)})
