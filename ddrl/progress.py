@@ -169,12 +169,13 @@ def summary(run_dir: str | Path, config: TrainConfig) -> RenderableType:
     """What the run learned, how fast, where its files are and how to go on."""
     run_dir = Path(run_dir)
     records = without_undone(read_metrics(run_dir))
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, text in _outcome(records) + _files(run_dir):
-        grid.add_row(name, Text(text))
-    return Group(Text(f"BA3C on {config.environment.game}", style="bold"), grid)
+    rows = _outcome(records) + _files(run_dir)
+    width = max(len(name) for name, _ in rows) + 2
+    # Lines that do not wrap: a path that is cut in two cannot be copied.
+    lines = [
+        Text.assemble((name.ljust(width), "dim"), text, no_wrap=True, overflow="ignore") for name, text in rows
+    ]
+    return Group(Text(f"BA3C on {config.environment.game}", style="bold"), *lines)
 
 
 def rank_count(config: TrainConfig) -> int:

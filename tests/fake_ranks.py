@@ -33,6 +33,8 @@ def main() -> int:
         time.sleep(1.0)
     if rank == 0:
         finish(behaviour, run_dir)
+    elif behaviour == "crash":
+        time.sleep(LIMIT_SECONDS)  # rank 0 fails first, and mpirun ends the others
     return 1 if behaviour in ("crash", "usage") else 0
 
 

@@ -229,9 +229,11 @@ def test_laptop_takes_what_the_machine_carries(machine, workers, servers):
 
 
 def test_laptop_keeps_its_effective_batch():
-    for cores in (1, 2, 4, 8):
+    for cores in (1, 2, 4):
         config = presets.preset("laptop", None, Machine(cores, 64 * GB))
         assert config.optimizer.batch_size * config.exchange.workers == presets.EFFECTIVE_BATCH
+    many = presets.preset("laptop", None, Machine(8, 64 * GB))
+    assert many.optimizer.batch_size == presets.SMALLEST_BATCH
 
 
 def test_unknown_preset():

@@ -7,10 +7,9 @@ as the transfer itself.)
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,8 +53,7 @@ class Flag(enum.IntFlag):
     COMMAND = 32  # COMMIT: closes no step; only carries flags and the learning rate
 
 
-@dataclasses.dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """Fields of every message; what a kind does not use stays at its default.
 
     Attributes:
@@ -87,8 +85,7 @@ class Header:
     refused: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """A message to `peer` (a process), or from it.
 
     Attributes:
