@@ -5,20 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import signal
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import tyro
 
-from cluster.launch import local_environment, mpirun_command, rank_environment
 from ddrl import checks
 from ddrl.bench.output import emit
+from ddrl.bench.ranks import json_line, run_ranks
 from ddrl.errors import UsageError
-from ddrl.launch import require_mpirun
 
 TIMEOUT_SECONDS = 300.0
 NOTES = {
@@ -71,7 +68,8 @@ def main(argv: Sequence[str]) -> int:
 def measure(arguments: ExchangeArguments) -> dict[str, Any]:
     """All blocks of all rounds, as medians in milliseconds and medians of ratios within a round."""
     options = dataclasses.asdict(arguments) | {"servers": arguments.parameter_servers}
-    blocks = _run_ranks(arguments.workers + arguments.parameter_servers, "ddrl.bench.exchange_ranks", options)
+    ranks = arguments.workers + arguments.parameter_servers
+    blocks = run_ranks(ranks, "ddrl.bench.exchange_ranks", options, TIMEOUT_SECONDS)
     per_step = {name: [1000 * seconds for seconds in block] for name, block in blocks.items()}
     medians = {name: statistics.median(block) for name, block in per_step.items()}
     ratios = {
@@ -94,13 +92,6 @@ def measure(arguments: ExchangeArguments) -> dict[str, Any]:
     return values | {name: getattr(arguments, name) for name in names}
 
 
-def _run_ranks(ranks: int, module: str, options: dict[str, Any]) -> dict[str, list[float]]:
-    launcher = require_mpirun()
-    command = mpirun_command(ranks, [sys.executable, "-m", module, json.dumps(options)], False, launcher)
-    environment = local_environment(os.environ) | rank_environment(os.geteuid() == 0)
-    return _json_line(command, environment)
-
-
 def _grpc(arguments: ExchangeArguments) -> float:
     options = {
         "workers": arguments.workers,
@@ -109,22 +100,5 @@ def _grpc(arguments: ExchangeArguments) -> float:
         "steps": arguments.grpc_steps,
     }
     command = [sys.executable, "-m", "ddrl.bench.exchange_grpc", json.dumps(options)]
-    return _json_line(command, dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3"})["ms_per_step"]
-
-
-def _json_line(command: list[str], environment: dict[str, str]) -> Any:
-    """What the command prints behind RESULT; it runs in a session of its own, and has an end."""
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        output, errors = process.communicate(timeout=TIMEOUT_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        raise UsageError(f"no result within {TIMEOUT_SECONDS:.0f} s; try fewer --steps or --rounds") from None
-    for line in output.splitlines():
-        if line.startswith("RESULT "):
-            return json.loads(line[len("RESULT ") :])
-    tail = " | ".join((output + errors).strip().splitlines()[-3:])
-    raise UsageError(f"the benchmark's processes ended without a result: {tail}")
+    environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    return json_line(command, environment, TIMEOUT_SECONDS)["ms_per_step"]

@@ -12,13 +12,17 @@ BENCHMARKS = {
     "train": "ddrl.bench.train",
     "exchange": "ddrl.bench.exchange",
     "idle": "ddrl.bench.idle",
+    "scaling": "ddrl.bench.scaling",
+    "stragglers": "ddrl.bench.stragglers",
 }
-HELP = """usage: ddrl bench {roofline,train,exchange,idle} [OPTIONS]
+HELP = """usage: ddrl bench NAME [OPTIONS]
 
   roofline   emulation, inference and gradient alone on this machine, and what they allow together
   train      end to end, achieved / roofline
   exchange   milliseconds per synchronous step, beside bare MPI and TensorFlow's gRPC
   idle       processor time of roles that wait
+  scaling    updates/s over the number of workers, which sleep instead of computing
+  stragglers waiting for all, a quorum and a deadline, with workers that are slow on purpose
 
 `ddrl bench NAME --help` explains the options; --json - prints one JSON object.
 """

@@ -1,0 +1,180 @@
+"""Ranks that exchange without computing: workers that sleep, a chief that only closes steps, and real servers.
+
+No TensorFlow, so that many of them fit on a small machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from cluster.roles import assign_roles
+from ddrl.config import EvaluationConfig, ExchangeConfig, OptimizerConfig, RunConfig, TrainConfig
+from ddrl.exchange.client import WorkerClient
+from ddrl.exchange.coordinator import Coordinator, Quorum
+from ddrl.exchange.messages import Header, Kind, Message
+from ddrl.exchange.sharding import shard_ranges
+from ddrl.exchange.transport import Channel, Event, Transport, Waiter
+from ddrl.roles.job import Cast, Role, Setting, Topic, json_blob, run_roles
+from ddrl.roles.server import ServerRole
+from ddrl.types import Snapshot
+
+
+class UntilStep:
+    """A limit that a role of the benchmark runs to, block after block."""
+
+    def __init__(self) -> None:
+        self.limit = 0
+
+
+class EmulatedWorker(UntilStep):
+    """Exchanges a constant gradient some time after it has received parameters.
+
+    Args:
+        compute_seconds: gives the time that the next gradient takes.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        worker: int,
+        cast: Cast,
+        parameters: int,
+        compute_seconds: Callable[[], float] = lambda: 0.0,
+    ):
+        super().__init__()
+        ranges = shard_ranges(parameters, len(cast.servers))
+        self.transport, self._compute_seconds = transport, compute_seconds
+        self.client = WorkerClient(worker, cast.servers, ranges)
+        self.computed = 0  # gradients so far, whether they came in time or not
+        self._gradient = np.full(parameters, 1e-3, np.float32)
+        self._ready_at: float | None = None
+        self._at: Snapshot | None = None
+        transport.open(self.client.assembler.channels(cast.servers, Kind.PARAMETERS))
+
+    @property
+    def finished(self) -> bool:
+        return self.client.snapshot is not None and self.client.snapshot.step >= self.limit
+
+    def handle(self, event: Event) -> None:
+        if isinstance(event, Message) and event.header.kind == Kind.PARAMETERS:
+            if self.client.handle(event.header, event.payload) is not None and self._ready_at is None:
+                self.begin()
+
+    def begin(self) -> None:
+        """Starts computing a gradient at the newest parameters."""
+        self._at = self.client.snapshot
+        self._ready_at = time.monotonic() + self._compute_seconds()
+
+    def advance(self) -> None:
+        if self._ready_at is None or self.finished or time.monotonic() < self._ready_at:
+            return
+        self._ready_at = None
+        self.computed += 1
+        messages = self.client.submit(self._gradient, self._at.step, self._at.version, 1, True)
+        self.transport.send(messages)
+        if not messages:  # too late: its step is closed, and newer parameters are here
+            self.begin()
+
+    def due(self) -> bool:
+        return self._ready_at is None
+
+
+class EmulatedChief(UntilStep):
+    """The coordinator alone: no metrics, no checkpoints."""
+
+    def __init__(self, transport: Transport, cast: Cast, parameters: int, slots: int, quorum: Quorum):
+        super().__init__()
+        self.transport = transport
+        self.members = 0  # gradients averaged so far
+        self.coordinator = Coordinator(cast.servers, cast.workers, quorum, lambda version: 1e-3)
+        transport.open(Channel(process, Kind.HAVE) for process in cast.servers)
+        transport.send(json_blob(process, Topic.SETUP, {"parameters": parameters}) for process in cast.servers)
+        for process, (a, b) in zip(cast.servers, shard_ranges(parameters, len(cast.servers)), strict=True):
+            payload = np.zeros((1 + slots) * (b - a), np.float32)
+            transport.send([Message(process, Header(Kind.LOAD, value=1e-3), payload)])
+        transport.send(self.coordinator.expect())
+
+    @property
+    def finished(self) -> bool:
+        return self.coordinator.step >= self.limit
+
+    def handle(self, event: Event) -> None:
+        if isinstance(event, Message) and event.header.kind == Kind.HAVE:
+            self.coordinator.handle(event.header, time.monotonic())
+
+    def advance(self) -> None:
+        messages, closed = self.coordinator.poll(time.monotonic())
+        self.transport.send(messages)
+        self.members += len(closed.members) if closed else 0
+
+    def due(self) -> bool:
+        return self.coordinator.waiting
+
+
+class BenchServer(ServerRole):
+    """The real server role, which pauses at the end of a block."""
+
+    limit = 0
+
+    @property
+    def finished(self) -> bool:
+        return self.shard is not None and self.shard.loaded and self.shard.step >= self.limit
+
+    @finished.setter
+    def finished(self, value: bool) -> None:
+        pass
+
+
+class EmulatedJob:
+    """This rank's roles in a job of emulated workers, run for so many steps at a time.
+
+    Args:
+        rank: of this process; workers come first (0 is the chief too), then the servers.
+        compute_seconds: of this rank's gradients, if it is a worker.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        rank: int,
+        workers: int,
+        servers: int,
+        parameters: int,
+        compute_seconds: Callable[[], float] = lambda: 0.0,
+        quorum: Quorum = Quorum(),
+    ):
+        self.transport = transport
+        self.cast = Cast.from_assignments(assign_roles(workers, servers))
+        self.chief: EmulatedChief | None = None
+        self.worker: EmulatedWorker | None = None
+        if rank in self.cast.servers:
+            setting = Setting(_config(workers, servers), Path("."), self.cast)
+            self._roles: list[Role] = [BenchServer(setting, transport, self.cast.servers.index(rank))]
+            return
+        self.worker = EmulatedWorker(transport, rank, self.cast, parameters, compute_seconds)
+        self._roles = [self.worker]
+        if rank == 0:
+            self.chief = EmulatedChief(transport, self.cast, parameters, slots=2, quorum=quorum)
+            self._roles.insert(0, self.chief)
+
+    def run(self, steps: int) -> None:
+        """So many synchronous steps more; all ranks call it together."""
+        for role in self._roles:
+            role.limit += steps
+            if isinstance(role, EmulatedWorker) and role.client.snapshot is not None:
+                role.begin()
+        run_roles(self._roles, self.transport, Waiter())
+        self.transport.flush(1.0)
+
+
+def _config(workers: int, servers: int) -> TrainConfig:
+    return TrainConfig(
+        exchange=ExchangeConfig(workers=workers, parameter_servers=servers),
+        optimizer=OptimizerConfig(),
+        evaluation=EvaluationConfig(evaluator=False),
+        run=RunConfig(log_every_seconds=1e9),
+    )
