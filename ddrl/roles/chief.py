@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ddrl import checkpoint as checkpoints
-from ddrl.checkpoint import Checkpoint, decode_arrays, encode_arrays
+from ddrl.checkpoint import Checkpoint, encode_arrays
 from ddrl.errors import UsageError
 from ddrl.exchange.coordinator import Closed, Coordinator, Quorum
 from ddrl.exchange.messages import Flag, Header, Kind, Message
@@ -28,12 +28,12 @@ from ddrl.rank_metrics import RankMetrics
 from ddrl.roles.budget import Budget
 from ddrl.roles.evaluations import Evaluations
 from ddrl.roles.job import Setting, Topic, essential_lost, json_blob
+from ddrl.roles.parts import GATHER_SECONDS, Parts
 from ddrl.rundir import RESULT, config_to_dict, stop_requested, write_json
 
 STOP_FILE_SECONDS = 0.25  # how often the file `stop` is looked for
 LAST_COMMIT_SECONDS = 10.0  # a step that does not close in this time does not delay the end
 LAST_RESULT_SECONDS = 60.0  # the last evaluation's start and result, beyond the time of its games
-GATHER_SECONDS = 30.0  # for the shards' and workers' parts of a checkpoint
 
 
 class Phase(enum.Enum):
@@ -44,19 +44,6 @@ class Phase(enum.Enum):
     SAVING = "saving"  # the last checkpoint's parts are on their way
     EVALUATING = "evaluating"  # the last evaluation plays
     ENDED = "ended"
-
-
-@dataclasses.dataclass
-class _Parts:
-    """Parts of a checkpoint as they arrive."""
-
-    version: int
-    step: int
-    wall_seconds: float
-    deadline: float
-    with_states: bool  # asynchronous updates have no boundary at which workers could save theirs, but the end
-    slices: dict[int, tuple[Header, np.ndarray]] = dataclasses.field(default_factory=dict)
-    states: dict[int, dict[str, np.ndarray]] = dataclasses.field(default_factory=dict)
 
 
 class ChiefRole:
@@ -90,7 +77,7 @@ class ChiefRole:
         self.budget = Budget(config.run, start)
         self.evaluations = Evaluations(config.evaluation, start.version, start.counters.get("evaluations"))
         self._ranges = shard_ranges(start.parameters.size, len(cast.servers))
-        self._parts: _Parts | None = None
+        self._parts: Parts | None = None
         self._next_line = self._next_stop_check = 0.0
         self._stop_deadline = 0.0
         self._signalled = False
@@ -119,8 +106,7 @@ class ChiefRole:
             for closed in self.coordinator.handle(event.header, time.monotonic()):
                 self._on_closed(closed)
         elif event.header.kind == Kind.SNAPSHOT and self._parts is not None:
-            if self.coordinator.asynchronous or event.header.step == self._parts.step:
-                self._parts.slices[event.header.sender] = (event.header, event.payload.copy())
+            self._parts.add_slice(event.header, event.payload)
 
     def advance(self) -> None:
         if self.finished:
@@ -240,12 +226,14 @@ class ChiefRole:
     def _on_flags(self, closed: Closed) -> None:
         flags = closed.flags
         if flags & Flag.CHECKPOINT:
-            self._parts = _Parts(
+            asynchronous = self.coordinator.asynchronous
+            self._parts = Parts(
                 closed.version,
                 self.coordinator.step,
                 self.wall_seconds,
                 time.monotonic() + GATHER_SECONDS,
-                with_states=not self.coordinator.asynchronous or bool(flags & Flag.STOP),
+                with_states=not asynchronous or bool(flags & Flag.STOP),
+                any_step=asynchronous,
             )
             self.budget.checkpointed(closed.version, time.monotonic())
         if flags & Flag.STOP:
@@ -320,10 +308,7 @@ class ChiefRole:
     def _gather(self, now: float) -> None:
         parts = self._parts
         if parts is not None:
-            servers = len(self.setting.cast.servers)
-            workers = self.coordinator.live if parts.with_states else set()
-            complete = len(parts.slices) == servers and set(parts.states) >= workers
-            if len(parts.slices) == servers and (complete or now >= parts.deadline):
+            if parts.ready(len(self.setting.cast.servers), self.coordinator.live, now):
                 self._save(parts)
                 self._parts = None
             elif now >= parts.deadline:
@@ -334,24 +319,12 @@ class ChiefRole:
             limit = 60.0 * self.setting.config.evaluation.evaluation_minutes
             self._stop_deadline = now + limit + LAST_RESULT_SECONDS
 
-    def _save(self, parts: _Parts) -> None:
+    def _save(self, parts: Parts) -> None:
         with self.metrics.timer("checkpoint"):
-            slices = [
-                payload.reshape(1 + len(self.start.slots), -1)
-                for _, (_, payload) in sorted(parts.slices.items())
-            ]
-            whole = np.concatenate(slices, axis=1)
-            saved = Checkpoint(
-                version=parts.version,
-                step=parts.step,
+            saved = parts.checkpoint(
+                self.start,
                 agent_steps=self.collector.agent_steps,  # workers report before they send their state
-                wall_seconds=parts.wall_seconds,
-                parameters=np.ascontiguousarray(whole[0]),
-                slots={name: np.ascontiguousarray(row) for name, row in zip(self.start.slots, whole[1:], strict=True)},
-                optimizer_count=max(header.count for header, _ in parts.slices.values()),
-                layout=self.start.layout,
                 counters={"metrics": self.collector.state(), "evaluations": self.evaluations.state()},
-                worker_states=parts.states,
                 config=config_to_dict(self.setting.config),
             )
             try:
@@ -368,10 +341,8 @@ class ChiefRole:
             self._on_result(json.loads(blob.data))
         elif blob.topic == Topic.STATE and self._parts is not None:
             worker = next((w for w, p in self.setting.cast.workers.items() if p == blob.peer), None)
-            state = decode_arrays(blob.data)
-            step = int(state.pop("step"))
-            if worker is not None and (self.coordinator.asynchronous or step == self._parts.step):
-                self._parts.states[worker] = state
+            if worker is not None:
+                self._parts.add_state(worker, blob.data)
         elif blob.topic == Topic.FAILED:
             text = json.loads(blob.data)["text"]
             name = self.setting.cast.name(blob.peer)

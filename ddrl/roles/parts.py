@@ -1,0 +1,74 @@
+"""The parts of one checkpoint as they arrive at the chief: slices from the servers, states from the workers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from ddrl.checkpoint import Checkpoint, decode_arrays
+from ddrl.exchange.messages import Header
+
+GATHER_SECONDS = 30.0  # for the parts to arrive
+
+
+@dataclasses.dataclass
+class Parts:
+    """What is here of the checkpoint of `version`.
+
+    Attributes:
+        version: of the parameters.
+        step: the first one after the checkpoint; parts for another are not taken.
+        wall_seconds: wall time of the run at the update.
+        deadline: time.monotonic() after which states of workers are not waited for, and the lack of a slice is
+            a failure.
+        with_states: whether workers save theirs; asynchronous updates have no boundary for it, but the end.
+        any_step: asynchronous: servers and workers count steps of their own.
+    """
+
+    version: int
+    step: int
+    wall_seconds: float
+    deadline: float
+    with_states: bool
+    any_step: bool
+    slices: dict[int, tuple[Header, np.ndarray]] = dataclasses.field(default_factory=dict)
+    states: dict[int, dict[str, np.ndarray]] = dataclasses.field(default_factory=dict)
+
+    def add_slice(self, header: Header, payload: np.ndarray) -> None:
+        """Takes a server's SNAPSHOT: <float32>[(1 + slots) * size], which is copied."""
+        if self.any_step or header.step == self.step:
+            self.slices[header.sender] = (header, payload.copy())
+
+    def add_state(self, worker: int, data: bytes) -> None:
+        """Takes a worker's STATE."""
+        state = decode_arrays(data)
+        step = int(state.pop("step"))
+        if self.any_step or step == self.step:
+            self.states[worker] = state
+
+    def ready(self, servers: int, workers: set[int], now: float) -> bool:
+        """Whether all slices are here, and the states of all these workers, or their time is up."""
+        complete = set(self.states) >= (workers if self.with_states else set())
+        return len(self.slices) == servers and (complete or now >= self.deadline)
+
+    def checkpoint(
+        self, start: Checkpoint, agent_steps: int, counters: dict[str, Any], config: dict[str, Any]
+    ) -> Checkpoint:
+        """The whole of it. `start` gives the names of slots and the layout."""
+        rows = [payload.reshape(1 + len(start.slots), -1) for _, (_, payload) in sorted(self.slices.items())]
+        whole = np.concatenate(rows, axis=1)
+        return Checkpoint(
+            version=self.version,
+            step=self.step,
+            agent_steps=agent_steps,
+            wall_seconds=self.wall_seconds,
+            parameters=np.ascontiguousarray(whole[0]),
+            slots={name: np.ascontiguousarray(row) for name, row in zip(start.slots, whole[1:], strict=True)},
+            optimizer_count=max(header.count for header, _ in self.slices.values()),
+            layout=start.layout,
+            counters=counters,
+            worker_states=self.states,
+            config=config,
+        )
