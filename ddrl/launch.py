@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -71,7 +70,7 @@ def train(
         path, config = rundir.create_run_dir(config)
     else:
         path = resume
-    with _locked(path) as lock:
+    with rundir.locked(path) as lock:
         if resume is not None:
             rundir.update_run_dir(path, config)
         for stale in (rundir.STOP, rundir.RESULT):
@@ -103,23 +102,6 @@ def _without_ulfm(config: TrainConfig, launcher: Launcher | None, console: Conso
     )
     exchange = dataclasses.replace(config.exchange, on_worker_loss="restart")
     return dataclasses.replace(config, exchange=exchange)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[int]:
-    """Holds the run directory. mpirun inherits the lock, and so holds it when its launcher was killed."""
-    descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise UsageError(f"{path} is being trained by another process: stop that one first") from error
-    except OSError:
-        pass  # a file system without locks
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _run(
@@ -169,8 +151,8 @@ def _run(
         return KILLED
     status = outcome.report(path, log_start, supervisor.overdue, console)
     if status == 0:
-        _finish(path, console)
-        _summarise(config, path, console)
+        finish(path, console)
+        summarise(config, path, console)
     return status
 
 
@@ -180,7 +162,8 @@ def _display(config: TrainConfig, console: Console) -> contextlib.AbstractContex
     return Progress(config, console)
 
 
-def _summarise(config: TrainConfig, path: Path, console: Console) -> None:
+def summarise(config: TrainConfig, path: Path, console: Console) -> None:
+    """Prints what was learned, where it is, and how to go on."""
     from ddrl.progress import summary
 
     console.print(summary(path, config))
@@ -237,7 +220,7 @@ class Supervisor:
             self.overdue = f"the ranks did not end within {self._stop_seconds:g} s and were killed"
 
 
-def _finish(path: Path, console: Console) -> None:
+def finish(path: Path, console: Console) -> None:
     """Plot and video, in a process that may import TensorFlow; whatever fails there costs a warning only."""
     try:
         with (path / rundir.LOG).open("ab") as log:

@@ -6,12 +6,15 @@ the end result.json, learning_curve.png and a video. The file `stop` asks the ra
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import time
 import types
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,31 @@ from ddrl.errors import UsageError
 
 FORMAT = 1
 CONFIG, METRICS, EVALUATIONS, LOG = "config.json", "metrics.jsonl", "evaluations.jsonl", "log.txt"
-RESULT, STOP = "result.json", "stop"
+RESULT, STOP, LOCK = "result.json", "stop", "lock"
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[int]:
+    """Holds the run directory. mpirun inherits the lock, and so holds it when its launcher was killed.
+
+    Raises:
+        UsageError: another process holds it, or it cannot be written.
+    """
+    try:
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise UsageError(f"cannot write in run directory {path}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise UsageError(f"{path} is being trained by another process: stop that one first") from error
+    except OSError:
+        pass  # a file system without locks
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def config_to_dict(config: TrainConfig) -> dict[str, Any]:

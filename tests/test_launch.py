@@ -219,7 +219,7 @@ def test_one_run_directory_has_one_launcher(tmp_path):
 
 def test_one_process_needs_no_mpi(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(launch, "find_mpirun", lambda: None)
-    monkeypatch.setattr(launch, "_finish", lambda path, console: None)
+    monkeypatch.setattr(launch, "finish", lambda path, console: None)
     path = tmp_path / "run"
     exchange = ExchangeConfig(workers=1, parameter_servers=0)
     config = TrainConfig(run=RunConfig(run_dir=str(path)), exchange=exchange)

@@ -14,7 +14,7 @@ from ddrl.resources import this_machine
 
 def run() -> int:
     program, *argv = sys.argv[1:]
-    launch._finish = lambda path, console: None  # noqa: SLF001 - a plot costs seconds
+    launch.finish = lambda path, console: None  # a plot costs seconds
     ranks = (sys.executable, str(Path(__file__).with_name(program))) if program else launch.RANK_PROGRAM
     machine = this_machine()
     arguments = parse(argv, machine)
