@@ -35,7 +35,7 @@ def detect_job(environ: Mapping[str, str]) -> Job | None:
         return Job(rank, _number(environ, "OMPI_COMM_WORLD_SIZE"), "openmpi")
     job = _process_manager_job(environ)
     lone = job is not None and job.size in (None, 1)
-    return None if lone and _in_special_step(environ) else job
+    return None if lone and in_special_step(environ) else job
 
 
 def _process_manager_job(environ: Mapping[str, str]) -> Job | None:
@@ -52,7 +52,8 @@ def _process_manager_job(environ: Mapping[str, str]) -> Job | None:
     return None
 
 
-def _in_special_step(environ: Mapping[str, str]) -> bool:
+def in_special_step(environ: Mapping[str, str]) -> bool:
+    """Whether this is a step that Slurm made by itself, such as the shell of `salloc`: its variables mean little."""
     step = _number(environ, "SLURM_STEP_ID") or _number(environ, "SLURM_STEPID") or 0
     return step >= FIRST_SPECIAL_STEP
 

@@ -1,10 +1,17 @@
-"""Which rank has which role: a pure function of the sizes that were asked for."""
+"""Which rank has which role, on which cores and GPU: pure functions of the topology and of the sizes asked for."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import Literal, NamedTuple
 
+from cluster.topology import ROLE_VARIABLE, Seat
+
 Role = Literal["worker", "chief", "parameter_server", "evaluator"]
+WISHES: tuple[Role, ...] = ("worker", "parameter_server", "evaluator")
 
 
 class Assignment(NamedTuple):
@@ -15,32 +22,232 @@ class Assignment(NamedTuple):
         role: worker (trains), chief (a dedicated one that only coordinates), parameter_server, evaluator.
         index: worker_id of a worker, shard index of a parameter server, 0 otherwise.
         is_chief: True for the one rank that coordinates; a worker unless the chief is dedicated.
+        host: its node.
+        cores: processors that it should count on; 1 for the roles without TensorFlow.
+        gpu: the one that it computes on, as CUDA_VISIBLE_DEVICES names it, or empty.
     """
 
     rank: int
     role: Role
     index: int
     is_chief: bool = False
+    host: str = ""
+    cores: int = 1
+    gpu: str = ""
 
 
 def assign_roles(
     workers: int, parameter_servers: int, dedicated_chief: bool = False, evaluator: bool = False
 ) -> tuple[Assignment, ...]:
-    """One Assignment per rank: the chief is rank 0, then the other workers, the servers, the evaluator.
-
-    One worker without servers is a single process, which evaluates in line: no rank of its own for that.
+    """The roles on one machine: the chief is rank 0, then the other workers, the servers, the evaluator.
 
     Raises:
         ValueError: for sizes that make no job.
     """
-    if workers < 1 or parameter_servers < 0:
-        raise ValueError(f"{workers} workers and {parameter_servers} parameter servers make no job")
-    if parameter_servers == 0:
-        if workers > 1 or dedicated_chief:
+    sizes = Sizes(workers, parameter_servers, dedicated_chief, evaluator)
+    return place((Seat(),) * sizes.ranks, workers, parameter_servers, dedicated_chief, evaluator)
+
+
+def place(
+    seats: Sequence[Seat], workers: int, parameter_servers: int, dedicated_chief: bool = False, evaluator: bool = False
+) -> tuple[Assignment, ...]:
+    """One Assignment per rank.
+
+    The chief is rank 0. A rank with a wish (DDRL_ROLE) has it. The servers are spread: no node has two while
+    another has a rank to spare and none; where there are GPUs, a rank to spare is one more than they are. The
+    evaluator goes to the node with most processors for each rank that computes, but not the chief's if there is
+    another. Within a node the workers come first, then the servers, then the evaluator. Indices follow the ranks.
+
+    One worker without servers is a single process, which evaluates in line: no rank of its own for that.
+
+    Args:
+        seats: of the ranks, by rank.
+        workers: number of workers, at least 1.
+        parameter_servers: number of servers.
+        dedicated_chief: one more rank that only coordinates.
+        evaluator: one more rank that plays.
+
+    Raises:
+        ValueError: for sizes that make no job, another number of ranks, wishes that contradict them.
+    """
+    sizes = Sizes(workers, parameter_servers, dedicated_chief, evaluator)
+    if len(seats) != sizes.ranks:
+        raise ValueError(
+            f"this job has {len(seats)} ranks and the settings need {sizes.ranks}: {sizes}; "
+            f"start {sizes.ranks} ranks, or change the numbers"
+        )
+    _check_wishes(seats, sizes)
+    roles = _cast(seats, sizes)
+    cores, gpus = share_cores(seats, roles), share_gpus(seats, roles)
+    seen: Counter[str] = Counter()
+    assignments = []
+    for rank, role in enumerate(roles):
+        index = seen[role]
+        seen[role] += 1
+        assignments.append(
+            Assignment(rank, role, index, rank == 0, seats[rank].host, cores[rank], gpus[rank])
+        )
+    return tuple(assignments)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """How many ranks of each role a job has.
+
+    Raises:
+        ValueError: when they make no job.
+    """
+
+    workers: int
+    parameter_servers: int
+    dedicated_chief: bool = False
+    evaluator: bool = False
+
+    def __post_init__(self) -> None:
+        if self.workers < 1 or self.parameter_servers < 0:
+            raise ValueError(f"{self.workers} workers and {self.parameter_servers} parameter servers make no job")
+        if self.parameter_servers == 0 and (self.workers > 1 or self.dedicated_chief):
             raise ValueError("without a parameter server there is one worker, which is its own chief")
-        return (Assignment(0, "worker", 0, is_chief=True),)
-    roles: list[tuple[Role, int, bool]] = [("chief", 0, True)] if dedicated_chief else []
-    roles += [("worker", i, i == 0 and not dedicated_chief) for i in range(workers)]
-    roles += [("parameter_server", i, False) for i in range(parameter_servers)]
-    roles += [("evaluator", 0, False)] if evaluator else []
-    return tuple(Assignment(rank, *role) for rank, role in enumerate(roles))
+
+    def count(self, role: Role) -> int:
+        """Ranks of this role."""
+        if self.parameter_servers == 0:
+            return int(role == "worker")
+        return {
+            "chief": int(self.dedicated_chief),
+            "worker": self.workers,
+            "parameter_server": self.parameter_servers,
+            "evaluator": int(self.evaluator),
+        }[role]
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the job."""
+        return self.count("chief") + sum(map(self.count, WISHES))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.workers} workers + {self.parameter_servers} parameter servers + "
+            f"{self.count('chief')} dedicated chief + {self.count('evaluator')} evaluator"
+        )
+
+
+def _check_wishes(seats: Sequence[Seat], sizes: Sizes) -> None:
+    for rank, seat in enumerate(seats):
+        if seat.wish and seat.wish not in WISHES:
+            raise ValueError(
+                f"{ROLE_VARIABLE}={seat.wish!r} on rank {rank} ({seat.host}): use one of {', '.join(WISHES)}, or unset it"
+            )
+    if seats[0].wish not in ("", "worker"):
+        raise ValueError(
+            f"{ROLE_VARIABLE}={seats[0].wish} on rank 0 ({seats[0].host}), which is the chief: "
+            "start the workers' component first"
+        )
+    wishes = Counter(seat.wish for seat in seats[sizes.count("chief") :])  # a dedicated chief needs no wish
+    for role in WISHES:
+        if wishes[role] > sizes.count(role):
+            raise ValueError(
+                f"{wishes[role]} ranks have {ROLE_VARIABLE}={role}, and the settings need {sizes.count(role)}: "
+                "change the numbers, or start as many"
+            )
+
+
+@dataclasses.dataclass
+class _Host:
+    """A node while its ranks are cast. Ranks that are still free count as workers."""
+
+    free: list[int]
+    processors: int
+    gpus: int
+    workers: int
+    servers: int
+    evaluators: int
+    is_chiefs: bool
+    cast: list[Role] = dataclasses.field(default_factory=list)
+
+    def share(self) -> Fraction:
+        """Processors for each rank that computes."""
+        return Fraction(self.processors, max(1, self.workers + self.evaluators))
+
+    def take(self, role: Role) -> None:
+        """Gives one of the free ranks another role than worker."""
+        self.cast.append(role)
+        self.workers -= 1
+        self.servers += role == "parameter_server"
+        self.evaluators += role == "evaluator"
+
+
+def _cast(seats: Sequence[Seat], sizes: Sizes) -> list[Role]:
+    """The role of each rank."""
+    fixed: list[str] = [seat.wish for seat in seats]
+    fixed[0] = "chief" if sizes.dedicated_chief else "worker"
+    hosts = [_host(name, seats, fixed) for name in dict.fromkeys(seat.host for seat in seats)]
+    for _ in range(sizes.count("parameter_server") - fixed.count("parameter_server")):
+        # Where processors are fewest: its workers set the pace of all, and have more of them then.
+        host = min(_with_room(hosts), key=lambda host: (host.servers, host.share(), host.is_chiefs))
+        host.take("parameter_server")
+    for _ in range(sizes.count("evaluator") - fixed.count("evaluator")):
+        min(_with_room(hosts), key=lambda host: (host.is_chiefs, -host.share())).take("evaluator")
+    for host in hosts:
+        roles = ["worker"] * (len(host.free) - len(host.cast)) + host.cast
+        for rank, role in zip(host.free, roles):
+            fixed[rank] = role
+    return fixed  # type: ignore[return-value]
+
+
+def _host(name: str, seats: Sequence[Seat], fixed: list[str]) -> _Host:
+    ranks = [rank for rank, seat in enumerate(seats) if seat.host == name]
+    roles = Counter(fixed[rank] for rank in ranks)
+    return _Host(
+        free=[rank for rank in ranks if not fixed[rank]],
+        processors=len({core for rank in ranks for core in seats[rank].cores}),
+        gpus=_gpus([seats[rank] for rank in ranks]),
+        workers=roles["worker"] + roles[""],
+        servers=roles["parameter_server"],
+        evaluators=roles["evaluator"],
+        is_chiefs=0 in ranks,
+    )
+
+
+def _with_room(hosts: list[_Host]) -> list[_Host]:
+    """Nodes with a free rank; those where a worker less leaves no GPU unused, if there are any."""
+    free = [host for host in hosts if len(host.free) > len(host.cast)]
+    return [host for host in free if host.workers > host.gpus] or free
+
+
+def _gpus(seats: Sequence[Seat]) -> int:
+    """GPUs of one node."""
+    own = sum(len(seat.gpus) for seat in seats if seat.own_gpus)
+    return own + len({gpu for seat in seats if not seat.own_gpus for gpu in seat.gpus})
+
+
+def share_cores(seats: Sequence[Seat], roles: Sequence[Role]) -> list[int]:
+    """Processors that each rank should count on, at least 1.
+
+    A processor is shared equally by the workers whose affinity masks have it: so a worker that the launcher bound
+    apart has its whole mask, and unbound ones divide their node. An evaluator plays a small part of the time, so it
+    counts the workers beside it, and they do not count it.
+    """
+    users = Counter(
+        (seat.host, core) for seat, role in zip(seats, roles) if role == "worker" for core in seat.cores
+    )
+    shares = []
+    for seat, role in zip(seats, roles):
+        mine = int(role == "evaluator")
+        computes = role in ("worker", "evaluator")
+        share = sum(Fraction(1, users[seat.host, core] + mine) for core in seat.cores) if computes else 1
+        shares.append(max(1, int(share)))
+    return shares
+
+
+def share_gpus(seats: Sequence[Seat], roles: Sequence[Role]) -> list[str]:
+    """The GPU of each worker, empty for the other roles: one for each, and shared only when there are too few."""
+    users: Counter[tuple[str, str]] = Counter()
+    chosen = []
+    for seat, role in zip(seats, roles):
+        gpu = ""
+        if role == "worker" and seat.gpus:
+            gpu = seat.gpus[0] if seat.own_gpus else min(seat.gpus, key=lambda name: users[seat.host, name])
+            users[seat.host, gpu] += 1
+        chosen.append(gpu)
+    return chosen

@@ -1,0 +1,149 @@
+"""Who is where: for each rank its host, the cores it may use and the GPUs it sees.
+
+Gathered from the ranks of a running job, read from a Slurm allocation, or made up for a plan.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cluster.job import detect_job
+from cluster.slurm import Allocation
+
+ROLE_VARIABLE = "DDRL_ROLE"  # set for the ranks of one component of a heterogeneous job
+LOCAL_HOST = "localhost"
+
+
+class Seat(NamedTuple):
+    """Where one rank sits. A topology is a tuple of them, by rank.
+
+    Attributes:
+        host: name of its node.
+        cores: logical processors in its affinity mask; empty if nobody knows.
+        gpus: what it may put into CUDA_VISIBLE_DEVICES.
+        own_gpus: its GPUs are no other rank's, even where theirs have the same names.
+        wish: the role that its launcher wants it to have, or empty.
+    """
+
+    host: str = ""
+    cores: tuple[int, ...] = ()
+    gpus: tuple[str, ...] = ()
+    own_gpus: bool = False
+    wish: str = ""
+
+
+def this_seat(environ: Mapping[str, str]) -> Seat:
+    """Where this process sits."""
+    return Seat(
+        os.uname().nodename,
+        usable_cores(),
+        visible_gpus(environ),
+        _own_gpus(environ),
+        environ.get(ROLE_VARIABLE, "").strip(),
+    )
+
+
+def usable_cores() -> tuple[int, ...]:
+    """The logical processors that the scheduler lets this process run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def visible_gpus(environ: Mapping[str, str], devices: Path = Path("/dev")) -> tuple[str, ...]:
+    """Names of the GPUs that this process may use: numbers or UUIDs.
+
+    CUDA_VISIBLE_DEVICES says it; without it the job's in Slurm, where other GPUs of a node are somebody else's;
+    and outside of Slurm all that the node has.
+    """
+    for name in ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
+        if name in environ:
+            return _listed(environ[name])
+    if "SLURM_JOB_ID" in environ:
+        return ()
+    numbers = (path.name.removeprefix("nvidia") for path in devices.glob("nvidia[0-9]*"))
+    return tuple(sorted((number for number in numbers if number.isdecimal()), key=int))
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    """As CUDA reads it: the first invalid entry ends the list."""
+    names: list[str] = []
+    for name in (part.strip() for part in text.split(",")):
+        if not name or name.startswith("-") or name == "NoDevFiles":
+            break
+        names.append(name)
+    return tuple(names)
+
+
+def _own_gpus(environ: Mapping[str, str]) -> bool:
+    """Whether srun gave this rank GPUs of its own. Inside its control group each rank may call its first one 0."""
+    job = detect_job(environ)
+    by_srun = job is not None and job.launcher != "openmpi"
+    return by_srun and ("SLURM_GPUS_PER_TASK" in environ or "SLURM_TRES_PER_TASK" in environ)
+
+
+def gather(comm: Any, environ: Mapping[str, str] = os.environ) -> tuple[Seat, ...]:
+    """The topology of a running job, on every rank. All ranks of the mpi4py communicator `comm` call it at once.
+
+    Bytes of JSON in plain buffers: nothing is pickled.
+    """
+    mine = bytearray(json.dumps(this_seat(environ)).encode())
+    lengths = array.array("i", [0] * comm.Get_size())
+    comm.Allgather(array.array("i", [len(mine)]), lengths)
+    everyone = bytearray(sum(lengths))
+    comm.Allgatherv(mine, [everyone, list(lengths)])
+    seats, start = [], 0
+    for length in lengths:
+        host, cores, gpus, own_gpus, wish = json.loads(everyone[start : start + length])
+        seats.append(Seat(host, tuple(cores), tuple(gpus), own_gpus, wish))
+        start += length
+    return tuple(seats)
+
+
+def made_up(
+    ranks_per_node: Sequence[int], cpus_per_node: int, gpus_per_node: int = 0, hosts: Sequence[str] = ()
+) -> tuple[Seat, ...]:
+    """A topology of equal nodes, filled one after the other, whose ranks are bound to no cores.
+
+    Raises:
+        ValueError: for numbers that make no job.
+    """
+    if min(ranks_per_node, default=0) < 0 or sum(ranks_per_node) < 1 or cpus_per_node < 1 or gpus_per_node < 0:
+        raise ValueError(
+            f"{sum(ranks_per_node)} ranks on {len(ranks_per_node)} nodes of {cpus_per_node} processors and "
+            f"{gpus_per_node} GPUs make no job: at least one rank, one node and one processor"
+        )
+    names = list(hosts) or [f"node{number}" for number in range(1, len(ranks_per_node) + 1)]
+    cores, gpus = tuple(range(cpus_per_node)), tuple(map(str, range(gpus_per_node)))
+    return tuple(Seat(host, cores, gpus) for host, ranks in zip(names, ranks_per_node) for _ in range(ranks))
+
+
+def allotted(allocation: Allocation, ranks_per_node: Sequence[int] = ()) -> tuple[Seat, ...]:
+    """The topology that srun will make of an allocation, filled one node after the other.
+
+    Args:
+        allocation: the Slurm job.
+        ranks_per_node: other numbers of ranks than Slurm's tasks, one for each node.
+    """
+    numbers = ranks_per_node or [node.tasks for node in allocation.nodes]
+    seats: list[Seat] = []
+    for node, ranks in zip(allocation.nodes, numbers):
+        if ranks:
+            seats += made_up([ranks], max(node.cpus, 1), node.gpus, [node.host])
+    return tuple(seats)
+
+
+def balanced(ranks: int, nodes: int) -> tuple[int, ...]:
+    """How many of `ranks` each of `nodes` takes: they differ by one at most, the first have more.
+
+    Raises:
+        ValueError: for no node.
+    """
+    if nodes < 1:
+        raise ValueError(f"{nodes} nodes: at least one is needed")
+    return tuple(ranks // nodes + (node < ranks % nodes) for node in range(nodes))
