@@ -92,7 +92,7 @@ class Collector:
         for report in self._reports:
             line |= report["gauges"]
         line |= {"time_split": _time_split(self._reports), "cpu_cores": _cpu(self._reports)}
-        line["resident_mb"] = _memory(self._reports)
+        line |= {"resident_mb": _memory(self._reports), "exchange_ms_by_worker": _exchange(self._reports)}
         self._update, self._wall_seconds, self._reports = update, wall_seconds, []
         return _without_missing(line)
 
@@ -244,6 +244,13 @@ def _cpu(reports: list[Mapping[str, Any]]) -> dict[str, float]:
     cpu = _sum_dicts([{_name(report): report["cpu_seconds"]} for report in reports])
     wall = _sum_dicts([{_name(report): report["interval_seconds"]} for report in reports])
     return {name: round(cpu[name] / seconds, 4) for name, seconds in wall.items() if seconds > 0}
+
+
+def _exchange(reports: list[Mapping[str, Any]]) -> dict[str, float]:
+    """Milliseconds from a gradient that is sent to parameters that are there; the slowest worker waits least."""
+    total = _sum_dicts([{_name(r): r["means"]["exchange_ms"][0]} for r in reports if "exchange_ms" in r["means"]])
+    count = _sum_dicts([{_name(r): r["means"]["exchange_ms"][1]} for r in reports if "exchange_ms" in r["means"]])
+    return {name: round(total[name] / count[name], 3) for name in total}
 
 
 def _memory(reports: list[Mapping[str, Any]]) -> dict[str, float]:

@@ -18,10 +18,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ddrl.checkpoint import list_checkpoints
+from ddrl.checkpoint import list_checkpoints, load
 from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
 from ddrl.metrics import read_metrics, without_undone
 from ddrl.plots import LEARNING_CURVE
+from ddrl.report import time_report
 
 PLAIN_SECONDS = 10.0
 """Seconds between lines where there is no terminal."""
@@ -169,7 +171,7 @@ def summary(run_dir: str | Path, config: TrainConfig) -> RenderableType:
     """What the run learned, how fast, where its files are and how to go on."""
     run_dir = Path(run_dir)
     records = without_undone(read_metrics(run_dir))
-    rows = _outcome(records) + _files(run_dir)
+    rows = _outcome(records) + _time(records, run_dir, config) + _files(run_dir)
     width = max(len(name) for name, _ in rows) + 2
     # Lines that do not wrap: a path that is cut in two cannot be copied.
     lines = [
@@ -312,6 +314,14 @@ def _trained(train: Sequence[Mapping[str, Any]]) -> str:
     seconds, steps = last["wall_seconds"], last.get("agent_steps", 0)
     rate = f", {steps / seconds:,.0f} agent steps/s" if seconds > 0 else ""
     return f"{steps:,} agent steps, {last['update']:,} updates in {duration(seconds)}{rate}"
+
+
+def _time(records: Sequence[Mapping[str, Any]], run_dir: Path, config: TrainConfig) -> list[tuple[str, str]]:
+    try:
+        parameters = load(list_checkpoints(run_dir)[-1]).parameters.size
+    except (IndexError, UsageError):  # none yet, or damaged: the report says nothing about shards it cannot know
+        return []
+    return time_report(records, config, parameters)
 
 
 def _files(run_dir: Path) -> list[tuple[str, str]]:

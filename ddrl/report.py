@@ -1,0 +1,114 @@
+"""Where a run's time went, and what set its pace: from the records of metrics.jsonl alone."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ddrl.config import TrainConfig
+
+Rows = list[tuple[str, str]]
+
+SERVER_LIMIT = 0.5  # a server that is busy for more than half of the time sets the pace
+SERVER_TARGET = 0.25  # of its time that a server should be busy: the rest waits for gradients
+STRAGGLER_SHARE = 0.1  # of the time of an update that others wait for the slowest worker
+WORDS = {
+    "simulation": "simulate",
+    "inference": "infer",
+    "gradient": "gradient",
+    "push": "push",
+    "pull": "pull",
+    "wait_data": "wait for data",
+    "wait_parameters": "wait for parameters",
+    "apply": "apply",
+    "receive": "receive",
+    "send": "send",
+}
+
+
+def time_report(records: Sequence[Mapping[str, Any]], config: TrainConfig, parameters: int) -> Rows:
+    """Rows (name, text) about the whole run; none where nothing was measured.
+
+    Shares are of the wall time of a role's ranks; threads of one rank add up, so they can exceed 100%.
+
+    Args:
+        records: of metrics.jsonl.
+        config: of the run.
+        parameters: float32 values of the network.
+    """
+    train = [record for record in records if record["kind"] == "train" and record.get("updates_per_s", 0) > 0]
+    if not train:
+        return []
+    rows = [
+        (f"time of {name}", _shares(split))
+        for role, name in (("worker", "workers"), ("parameter_server", "servers"))
+        if (split := _mean_split(train, role))
+    ]
+    if not config.exchange.parameter_servers:
+        return rows
+    return rows + [("pace", _pace(train)), ("shards", _shards(train, config, parameters))]
+
+
+def _mean_split(train: Sequence[Mapping[str, Any]], role: str) -> dict[str, float]:
+    splits = [record["time_split"][role] for record in train if role in record.get("time_split", {})]
+    names = {name for split in splits for name in split}
+    return {name: statistics.mean(split.get(name, 0.0) for split in splits) for name in names}
+
+
+def _shares(split: Mapping[str, float]) -> str:
+    ordered = sorted(split.items(), key=lambda item: -item[1])
+    return ", ".join(f"{WORDS.get(name, name)} {share:.0%}" for name, share in ordered)
+
+
+def server_busy(train: Sequence[Mapping[str, Any]]) -> float:
+    """Share of their time that the servers handled messages, 0 to 1."""
+    return sum(_mean_split(train, "parameter_server").values())
+
+
+def waiting_for_slowest(train: Sequence[Mapping[str, Any]]) -> tuple[str, float, float] | None:
+    """The worker that waits least for the others, what they wait longer than it, and an update's time, in ms.
+
+    From a gradient that is sent to parameters that are there, the slowest worker waits for the exchange alone; the others
+    wait for it too.
+    """
+    waits: dict[str, list[float]] = {}
+    for record in train:
+        for worker, milliseconds in record.get("exchange_ms_by_worker", {}).items():
+            waits.setdefault(worker, []).append(milliseconds)
+    if len(waits) < 2:
+        return None
+    means = {worker: statistics.mean(values) for worker, values in waits.items()}
+    slowest = min(means, key=means.__getitem__)
+    others = statistics.mean(value for worker, value in means.items() if worker != slowest)
+    update_ms = 1000.0 / statistics.mean(record["updates_per_s"] for record in train)
+    return slowest, others - means[slowest], update_ms
+
+
+def _pace(train: Sequence[Mapping[str, Any]]) -> str:
+    busy = server_busy(train)
+    if busy >= SERVER_LIMIT:
+        return f"the parameter servers set it: busy for {busy:.0%} of the time"
+    found = waiting_for_slowest(train)
+    if found and found[1] > STRAGGLER_SHARE * found[2]:
+        worker, milliseconds, update_ms = found
+        name = worker.replace("-", " ")
+        return f"{name} sets it: the others wait {milliseconds:.0f} ms for it in each update of {update_ms:.0f} ms"
+    return f"the workers' own computing sets it; servers are busy for {busy:.0%} of the time"
+
+
+def advised_servers(busy: float, servers: int, workers: int) -> int:
+    """Servers that would be busy for a quarter of their time; one at least, no more than there are workers."""
+    return max(1, min(workers, math.ceil(servers * busy / SERVER_TARGET)))
+
+
+def _shards(train: Sequence[Mapping[str, Any]], config: TrainConfig, parameters: int) -> str:
+    servers, workers = config.exchange.parameter_servers, config.exchange.workers
+    shard_mb = 4e-6 * math.ceil(parameters / servers)
+    advice = advised_servers(server_busy(train), servers, workers)
+    word = "as it is" if advice == servers else "advised"
+    return (
+        f"{servers} of {shard_mb:.2f} MB; each takes and gives {shard_mb * workers:.2f} MB in an update; "
+        f"{advice} server{'s' if advice != 1 else ''} {word}"
+    )
