@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from ddrl.config import OptimizerConfig
-from ddrl.errors import UsageError
 from ddrl.exchange.averaging import BLOCK
 
 Blocks = dict[str, np.ndarray]
@@ -85,28 +84,6 @@ class Optimizer:
         """Makes the last `prepare` the update that happened."""
         self.slots, self._ahead = self._ahead, self.slots
         self.count += 1
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Copies of the slots, and `count` as <int64>[]."""
-        slots = {name: slot.copy() for name, slot in self.slots.items()}
-        return {"count": np.array(self.count, np.int64), **slots}
-
-    def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Takes over a `state()` of the same rule and size.
-
-        Raises:
-            UsageError: slots are missing, foreign or of another size.
-        """
-        expected = {"count": (), **{name: (self.size,) for name in self.slots}}
-        found = {name: np.shape(value) for name, value in state.items()}
-        if found != expected:
-            raise UsageError(
-                f"optimizer state {found} does not fit --optimizer {self.config.optimizer}, which needs "
-                f"{expected}: resume with the optimizer and network of the checkpoint"
-            )
-        self.count = int(state["count"])
-        for name, slot in self.slots.items():
-            slot[:] = state[name]
 
     def _compute(
         self,

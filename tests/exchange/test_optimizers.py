@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from ddrl.config import OptimizerConfig
-from ddrl.errors import UsageError
 from ddrl.exchange.optimizers import learning_rate, make_optimizer
 from tests import references
 
@@ -94,24 +93,18 @@ def test_scale_multiplies_the_gradient(config):
 
 
 @pytest.mark.parametrize("config", RULES, ids=rule_id)
-def test_state_round_trip(config):
+def test_slots_and_count_are_the_whole_state(config):
     theta, gradients = problem(1000, updates=6)
     straight, _ = run(config, theta, gradients)
     middle, first = run(config, theta, gradients[:3])
     second = make_optimizer(config, 1000)
-    second.set_state(first.state())
-    first.apply(np.zeros(1000, np.float32), gradients[0], 1.0)  # the state was a copy
+    second.count = first.count
+    for name, slot in first.slots.items():
+        second.slots[name][:] = slot
     for gradient in gradients[3:]:
         second.apply(middle, gradient, 1e-2)
     np.testing.assert_array_equal(middle, straight)
     assert second.count == 6
-
-
-def test_a_foreign_state_is_refused():
-    state = make_optimizer(ADAM, 10).state()
-    for other in (make_optimizer(ADAM, 11), make_optimizer(RULES[1], 10)):
-        with pytest.raises(UsageError, match="optimizer state"):
-            other.set_state(state)
 
 
 def test_limits():
