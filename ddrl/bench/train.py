@@ -94,5 +94,6 @@ def _run(config: TrainConfig, seconds: float) -> dict[str, Any]:
         name: round(statistics.mean(line["cpu_cores"].get(name, 0.0) for line in lines), 4)
         for name in sorted({name for line in lines for name in line["cpu_cores"]})
     }
+    means["resident_mb"] = lines[-1]["resident_mb"]
     means["seconds_measured"] = LINE_SECONDS * len(lines)
     return means
