@@ -28,6 +28,7 @@ MAY_IMPORT_CLUSTER = (
     "ddrl.commands",
     "ddrl.launch",
     "ddrl.job",
+    "ddrl.placement",
     "ddrl.bench",
 )
 ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.job")
@@ -37,6 +38,8 @@ LIGHT = (
     "ddrl.processes", "ddrl.job", "ddrl.errors", "ddrl.types", "ddrl.checks", "ddrl.progress",
     "ddrl.checkpoint", "ddrl.plots",
     "ddrl.finish", "ddrl.metrics",
+    "ddrl.commands.doctor", "ddrl.doctor.checks", "ddrl.doctor.facts", "ddrl.doctor.job", "ddrl.doctor.probe",
+    "ddrl.doctor.report", "ddrl.doctor.watch",
 )  # fmt: skip
 
 

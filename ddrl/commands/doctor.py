@@ -1,0 +1,185 @@
+"""`ddrl doctor`: is everything here that training needs? On every rank of a job, or on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+
+from cluster.job import Job, detect_job
+from cluster.launch import local_environment, mpirun_command, rank_environment
+from cluster.roles import assign_roles
+from ddrl import launch, rundir
+from ddrl.commands import train
+from ddrl.config import TrainConfig
+from ddrl.doctor import report
+from ddrl.doctor.checks import Finding, Need, exit_status
+from ddrl.doctor.job import examine_here, examine_in_job
+from ddrl.errors import UsageError
+from ddrl.processes import end_session
+from ddrl.resources import check_machine, this_machine
+
+HELP = """usage: ddrl doctor [--timeout SECONDS] [--json FILE] [--gpus-per-node N] [OPTIONS OF ddrl train]
+
+Looks at everything that training needs, on every rank, and prints one table, problems first. Start it as you will
+start `ddrl train`, with the same options; alone it starts the ranks itself, on this machine.
+
+  --timeout SECONDS    time for all ranks to start and to tell what they see; the missing are named (default 60)
+  --json FILE          write one JSON object to this file (-: standard output) instead of a table
+  --gpus-per-node N    GPUs that each node must show (default: at least one where Slurm gave some)
+  -h, --help           this text; `ddrl train --help` explains the other options
+
+  mpirun -n 4 ddrl doctor --preset laptop --workers 2 --run-dir RUN
+  srun --mpi=pmix ddrl doctor --run-dir RUN
+
+Exit status: 0 ready to train (there may be warnings), 1 training would fail, 2 what was asked for cannot be.
+"""
+KILL_SECONDS = 5.0
+LAUNCH_SECONDS = 60.0  # for mpirun, and for Python on a slow file system, before any rank's own time begins
+
+
+@dataclasses.dataclass(frozen=True)
+class DoctorArguments:
+    """Doctor's own options, and what it is to be compared with.
+
+    Attributes:
+        timeout: seconds for all ranks to start and tell their facts.
+        json: file for one JSON object, - for standard output, or nothing for a table.
+        gpus_per_node: GPUs that each node must show; 0: those that the job was given.
+        given: whether there are options of `ddrl train` besides the run directory.
+        train: settings of the run.
+    """
+
+    timeout: float
+    json: str
+    gpus_per_node: int
+    given: bool
+    train: train.TrainArguments
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> typing.NoReturn:
+        raise UsageError(f"{message} (ddrl doctor --help explains the options)")
+
+
+def parse(argv: Sequence[str]) -> DoctorArguments:
+    """The arguments of `ddrl doctor`.
+
+    Raises:
+        UsageError: for what cannot be.
+    """
+    parser = _Parser(prog="ddrl doctor", add_help=False, allow_abbrev=False)
+    parser.add_argument("--timeout", type=float, default=60.0)
+    parser.add_argument("--json", default="")
+    parser.add_argument("--gpus-per-node", type=int, default=0)
+    own, rest = parser.parse_known_args(list(argv))
+    if not (math.isfinite(own.timeout) and own.timeout > 0):
+        raise UsageError(f"--timeout {own.timeout}: must be a number of seconds above 0")
+    if own.gpus_per_node < 0:
+        raise UsageError(f"--gpus-per-node {own.gpus_per_node}: must be 0 or more")
+    where = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    where.add_argument("--run-dir")
+    given = bool(where.parse_known_args(rest)[1])
+    return DoctorArguments(own.timeout, own.json, own.gpus_per_node, given, train.parse(rest, this_machine()))
+
+
+def need_of(arguments: DoctorArguments, alone: bool) -> Need:
+    """What the settings ask of the ranks."""
+    config = arguments.train.config
+    exchange = config.exchange
+    assignments = assign_roles(
+        exchange.workers, exchange.parameter_servers, exchange.chief == "dedicated", config.evaluation.evaluator
+    )
+    sizes = (
+        f"{exchange.workers} workers + {exchange.parameter_servers} parameter servers + "
+        f"{int(exchange.chief == 'dedicated')} dedicated chief + {config.ranks - exchange.ranks} evaluator"
+    )
+    return Need(
+        roles=tuple(assignment.role for assignment in assignments) if arguments.given or alone else (),
+        sizes=sizes,
+        survive=exchange.on_worker_loss == "survive",
+        gpus_per_node=arguments.gpus_per_node,
+        existing=bool(arguments.train.resume),
+        outside=_outside() if alone else "",
+    )
+
+
+def _outside() -> str:
+    nodes = os.environ.get("SLURM_JOB_NUM_NODES", "1")
+    return f"a Slurm job of {nodes} nodes, of which only this one is looked at" if nodes not in ("", "1") else ""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs `ddrl doctor`; returns the exit status."""
+    if set(argv) & {"-h", "--help"}:
+        print(HELP, end="")
+        return 0
+    job = detect_job(os.environ)
+    if job is None or job.rank == 0:
+        return _main(argv, job)
+    with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
+        return _main(argv, job)
+
+
+def _main(argv: Sequence[str], job: Job | None) -> int:
+    arguments = parse(argv)
+    config = arguments.train.config
+    run_dir = Path(os.path.abspath(config.run.run_dir or rundir.default_run_dir(config)))
+    if job is None and INSIDE not in os.environ:
+        return _alone(argv, arguments, run_dir)
+    need = need_of(arguments, alone=INSIDE in os.environ)
+    return examine_in_job(
+        job or Job(0, 1, "none"), need, run_dir, arguments.timeout,
+        lambda findings, survey: report.emit(findings, survey, arguments.json),
+    )  # fmt: skip
+
+
+INSIDE = "DDRL_DOCTOR_ALONE"
+
+
+def _alone(argv: Sequence[str], arguments: DoctorArguments, run_dir: Path) -> int:
+    """Starts the ranks that the settings need on this machine; where they cannot be, looks at it without them."""
+    config, need = arguments.train.config, need_of(arguments, alone=True)
+    refusal = ""
+    if not config.single_process:
+        try:
+            check_machine(config, this_machine())
+            return _start_ranks(argv, arguments, config)
+        except UsageError as error:
+            refusal = str(error)
+    findings, survey = examine_here(dataclasses.replace(need, roles=("worker",)), run_dir)
+    if refusal:
+        findings = [Finding("problem", "ranks", refusal), *(f for f in findings if f.check != "ranks")]
+    report.emit(findings, survey, arguments.json)
+    return exit_status(findings)
+
+
+def _start_ranks(argv: Sequence[str], arguments: DoctorArguments, config: TrainConfig) -> int:
+    launcher = launch.require_mpirun()
+    survive = config.exchange.on_worker_loss == "survive"
+    program = [sys.executable, "-m", "ddrl.cli", "doctor", *argv]
+    environment = local_environment(os.environ) | rank_environment(os.geteuid() == 0) | {INSIDE: "1"}
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            mpirun_command(config.ranks, program, survive, launcher),
+            env=environment, stdin=subprocess.DEVNULL, stderr=errors, start_new_session=True,
+        )  # fmt: skip
+        try:
+            status = process.wait(timeout=8 * arguments.timeout + LAUNCH_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise UsageError(f"{launcher.path} did not end in time; start it yourself to see why") from None
+        finally:
+            end_session(process.pid, KILL_SECONDS)
+            process.wait(timeout=KILL_SECONDS)
+        if status not in (0, 1):
+            errors.seek(0)
+            print(errors.read(), file=sys.stderr, end="")
+    return status

@@ -1,0 +1,381 @@
+"""What the facts of all ranks mean for training: pure functions from a survey to findings."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple
+
+from ddrl.doctor.facts import SOURCE, RankFacts
+from ddrl.resources import HEAVY_RANK_BYTES, RANKS_PER_CORE, SERVER_BYTES
+
+Level = Literal["problem", "warning", "fine"]
+LEVELS: tuple[Level, ...] = ("problem", "warning", "fine")
+
+SKEW_WARNING_SECONDS = 1.0
+SKEW_PROBLEM_SECONDS = 240.0  # credentials of MUNGE, by which Slurm trusts its nodes, live five minutes
+LATENCY_WARNING_SECONDS = 500e-6
+BANDWIDTH_WARNING = 110e6  # bytes/s: a 1 Gbit/s Ethernet carries 117e6
+SLOW_LINK = 0.25  # of the median bandwidth of its kind
+SPACE_PROBLEM_BYTES = 100e6
+SPACE_WARNING_BYTES = 1e9
+SHARED_MEMORY_BYTES = 64e6  # containers have that little by default
+LOCKED_BYTES = 64 << 20
+FILES_SPARE = 256  # of a process' own, besides a connection or two for each rank
+
+
+class Finding(NamedTuple):
+    """One line of the report: what was looked at, what was found, and what to do about it."""
+
+    level: Level
+    check: str
+    found: str
+    remedy: str = ""
+
+
+class Link(NamedTuple):
+    """What two ranks measured: half the time of a round trip, seconds, and bytes/s one way (medians)."""
+
+    a: int
+    b: int
+    latency: float
+    bandwidth: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Need:
+    """What the settings of the run ask for.
+
+    Attributes:
+        roles: role of each rank; empty when no settings were given: then any rank may compute.
+        sizes: the roles in words.
+        survive: go on without a dead worker.
+        gpus_per_node: GPUs that each node must show; 0: those that the job was given.
+        existing: the run goes on in a directory that is there (--resume).
+        outside: why the ranks that were started are not the user's job; empty if they are.
+    """
+
+    roles: tuple[str, ...] = ()
+    sizes: str = ""
+    survive: bool = True
+    gpus_per_node: int = 0
+    existing: bool = False
+    outside: str = ""
+
+    def computes(self, rank: int) -> bool:
+        """Whether a rank runs TensorFlow and emulators."""
+        return rank >= len(self.roles) or self.roles[rank] in ("worker", "evaluator")
+
+
+@dataclasses.dataclass(frozen=True)
+class Survey:
+    """Facts of all ranks, and what they found out together.
+
+    Attributes:
+        ranks: the facts, in the order of the ranks.
+        unresolved: host -> names that have no address there.
+        tensorflow_gpus: host -> GPUs that TensorFlow can use there, where that was asked; -1: no answer.
+        links: measured pairs of ranks.
+        skews: host -> its clock minus that of rank 0's host, seconds.
+        token_unseen: ranks that did not see rank 0's file in the run directory.
+        file_unseen: ranks whose file rank 0 did not see.
+    """
+
+    ranks: tuple[RankFacts, ...]
+    unresolved: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    tensorflow_gpus: dict[str, int] = dataclasses.field(default_factory=dict)
+    links: tuple[Link, ...] = ()
+    skews: dict[str, float] = dataclasses.field(default_factory=dict)
+    token_unseen: tuple[int, ...] = ()
+    file_unseen: tuple[int, ...] = ()
+
+    @property
+    def nodes(self) -> dict[str, list[RankFacts]]:
+        """host -> facts of its ranks."""
+        nodes: dict[str, list[RankFacts]] = {}
+        for facts in self.ranks:
+            nodes.setdefault(facts.host, []).append(facts)
+        return nodes
+
+
+Findings = list[Finding]
+
+
+def examine(survey: Survey, need: Need) -> Findings:
+    """All findings, problems first."""
+    findings = [finding for check in CHECKS for finding in check(survey, need)]
+    return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
+
+
+def exit_status(findings: Iterable[Finding]) -> int:
+    """1 when something would make training fail, else 0."""
+    return int(any(finding.level == "problem" for finding in findings))
+
+
+def check_world(survey: Survey, need: Need) -> Findings:
+    """As many ranks as the settings need."""
+    size = len(survey.ranks)
+    nodes = ", ".join(f"{host} {numbers(f.rank for f in ranks)}" for host, ranks in survey.nodes.items())
+    found = f"{size} on {len(survey.nodes)} node{'s' * (len(survey.nodes) != 1)}: {nodes}"
+    outside = [Finding("warning", "ranks", need.outside, "start doctor, and train, with srun or mpirun")]
+    outside = outside if need.outside else []
+    if not need.roles:
+        note = "; the options of `ddrl train`, given here too, are compared with them"
+        return [*outside, Finding("fine", "ranks", found + note)]
+    if size != len(need.roles):
+        remedy = f"start {len(need.roles)} ranks, or change the numbers"
+        return [Finding("problem", "ranks", f"{found}; the settings need {len(need.roles)}: {need.sizes}", remedy)]
+    return [*outside, Finding("fine", "ranks", f"{found}; {need.sizes}")]
+
+
+def check_versions(survey: Survey, need: Need) -> Findings:
+    """The same software everywhere, and all of it."""
+    problems = []
+    for name in survey.ranks[0].versions:
+        by_version = _group(survey, lambda facts, name=name: facts.versions.get(name, "") or "nothing")
+        missing = by_version.get("nothing", []) if name != "ddrl" else []
+        if len(by_version) > 1:
+            found = f"{name}: " + ", ".join(f"{v} on {where(ranks)}" for v, ranks in by_version.items())
+            remedy = "use one installation for all ranks: the same environment, on a shared file system or copied"
+            problems.append(Finding("problem", "versions", found, remedy))
+        elif missing:
+            problems.append(Finding("problem", "versions", f"{name} is not installed", f"pip install {name}"))
+    shown = [f"{name} {v}" for name, v in survey.ranks[0].versions.items() if name != SOURCE]
+    return problems or [Finding("fine", "versions", ", ".join(shown))]
+
+
+def check_names(survey: Survey, need: Need) -> Findings:
+    """Host names have addresses on every node. MPI has started without, so it can be no problem of its own."""
+    remedy = "ask the site, or add them to /etc/hosts: programs that look them up wait or fail"
+    warnings = [
+        Finding("warning", "host names", f"on {host} no address for {', '.join(names)}", remedy)
+        for host, names in survey.unresolved.items()
+        if names
+    ]
+    return warnings or [Finding("fine", "host names", f"all resolve: {', '.join(survey.nodes)}")]
+
+
+def check_network(survey: Survey, need: Need) -> Findings:
+    """Latency and bandwidth between nodes, and within one."""
+    hosts = {facts.rank: facts.host for facts in survey.ranks}
+    findings: Findings = []
+    for between in (True, False):
+        links = [link for link in survey.links if (hosts[link.a] != hosts[link.b]) == between]
+        if links:
+            findings += _network(links, hosts, "network" if between else "within a node", between)
+    return findings
+
+
+def _network(links: list[Link], hosts: dict[int, str], name: str, between: bool) -> Findings:
+    middle = statistics.median(link.bandwidth for link in links)
+    findings = []
+    for link in links:
+        pair = f"{hosts[link.a]} - {hosts[link.b]}" if between else hosts[link.a]
+        found = f"{pair}: {_speed(link.latency, link.bandwidth)}"
+        if link.bandwidth < SLOW_LINK * middle:
+            found += f", where the median is {_speed(link.latency, middle).split(', ')[1]}"
+            findings.append(Finding("warning", name, found, "leave the slow node out (--exclude), and tell the site"))
+        elif between and (link.bandwidth < BANDWIDTH_WARNING or link.latency > LATENCY_WARNING_SECONDS):
+            remedy = "see that MPI uses the fast network (ompi_info, UCX, site modules); fewer, larger steps suffer less"
+            findings.append(Finding("warning", name, found, remedy))
+    if findings:
+        return findings
+    latency = statistics.median(link.latency for link in links)
+    slowest = min(link.bandwidth for link in links)
+    count = f"{len(links)} pair{'s' * (len(links) != 1)}"
+    return [Finding("fine", name, f"{count}, median {_speed(latency, middle)}, slowest {slowest / 1e6:,.0f} MB/s")]
+
+
+def _speed(latency: float, bandwidth: float) -> str:
+    return f"{latency * 1e6:,.0f} us, {bandwidth / 1e6:,.0f} MB/s"
+
+
+def check_cores(survey: Survey, need: Need) -> Findings:
+    """A core for each rank that computes, by the affinity masks: ranks may share one, or be bound to the same."""
+    findings = []
+    for host, ranks in survey.nodes.items():
+        computing = [facts for facts in ranks if need.computes(facts.rank) and facts.cores]
+        worst = max(((_crowd(facts, computing), facts) for facts in computing), default=None, key=lambda pair: pair[0])
+        if worst is None or worst[0] <= 1:
+            continue
+        _, facts = worst
+        sharing = [other.rank for other in computing if set(other.cores) <= set(facts.cores)]
+        found = (
+            f"on {host} {len(sharing)} ranks that compute ({numbers(sharing)}) share "
+            f"{len(facts.cores)} of {facts.node_cores} cores"
+        )
+        remedy = "give each a core: --cpus-per-task (srun), --bind-to none or --map-by slot:PE=n (mpirun), or fewer workers"
+        findings.append(Finding("problem" if worst[0] > RANKS_PER_CORE else "warning", "cores", found, remedy))
+    each = sorted({len(facts.cores) for facts in survey.ranks})
+    shown = f"each rank may use {' to '.join(map(str, dict.fromkeys((each[0], each[-1]))))} cores"
+    return findings or [Finding("fine", "cores", f"one or more for each rank that computes; {shown}")]
+
+
+def _crowd(facts: RankFacts, computing: list[RankFacts]) -> float:
+    """Computing ranks that have no core outside this rank's mask, for each core of it."""
+    return sum(set(other.cores) <= set(facts.cores) for other in computing) / len(facts.cores)
+
+
+def check_memory(survey: Survey, need: Need) -> Findings:
+    """Enough free memory on each node for its ranks."""
+    problems, spare = [], []
+    for host, ranks in survey.nodes.items():
+        wanted = sum(HEAVY_RANK_BYTES if need.computes(facts.rank) else SERVER_BYTES for facts in ranks)
+        free = min(facts.memory_bytes for facts in ranks)
+        spare.append(f"{host} {_gigabytes(free)} for {_gigabytes(wanted)}")
+        if free < wanted:
+            found = f"{host} has {_gigabytes(free)} free, its {len(ranks)} ranks need about {_gigabytes(wanted)}"
+            problems.append(Finding("problem", "memory", found, "fewer ranks per node, or ask for more (--mem)"))
+    return problems or [Finding("fine", "memory", "free for needed: " + ", ".join(spare))]
+
+
+def check_gpus(survey: Survey, need: Need) -> Findings:
+    """The GPUs that were asked for, visible to nvidia-smi and to TensorFlow."""
+    problems = []
+    for host, ranks in survey.nodes.items():
+        wanted = need.gpus_per_node or int(any(gpus_granted(facts) for facts in ranks))
+        seen = len({name for facts in ranks for name in facts.gpus})
+        usable = survey.tensorflow_gpus.get(host)
+        if seen < wanted:
+            found = f"{host} shows {seen} of {wanted} GPUs that the job asks for"
+            problems.append(Finding("problem", "GPUs", found, "look at nvidia-smi there, at --gres, and at CUDA_VISIBLE_DEVICES"))
+        elif wanted and usable is not None and usable < 1:
+            found = f"{host} shows {seen} GPUs, and TensorFlow " + ("does not answer" if usable < 0 else "can use none")
+            problems.append(Finding("problem", "GPUs", found, 'pip install "tensorflow[and-cuda]"; python -c "import tensorflow" says more'))
+    if problems:
+        return problems
+    shown = [f"{host} {len({name for facts in ranks for name in facts.gpus})}" for host, ranks in survey.nodes.items()]
+    some = any(facts.gpus for facts in survey.ranks)
+    return [Finding("fine", "GPUs", "visible: " + ", ".join(shown) if some else "none asked for, none visible")]
+
+
+def gpus_granted(facts: RankFacts) -> bool:
+    """Whether a rank's environment says that it was given GPUs."""
+    return any(value not in ("0", "-1", "") or name == "CUDA_VISIBLE_DEVICES" and value == "0"
+               for name, value in facts.gpu_variables.items())  # fmt: skip
+
+
+def check_run_dir(survey: Survey, need: Need) -> Findings:
+    """All ranks can write to one and the same run directory."""
+    first = survey.ranks[0]
+    paths = _group(survey, lambda facts: facts.run_dir)
+    if len(paths) > 1:
+        found = ", ".join(f"{path} on {where(ranks)}" for path, ranks in paths.items())
+        return [Finding("problem", "run directory", found, "name it by an absolute path (--run-dir)")]
+    unwritable = _group(survey, lambda facts: f"{facts.base.path}: {facts.base.error}" if facts.base.error else "")
+    remedy = "choose a --run-dir on a file system that every node can write to"
+    problems = [
+        Finding("problem", "run directory", f"not writable on {where(ranks)}: {error}", remedy)
+        for error, ranks in unwritable.items()
+        if error
+    ]
+    if problems:
+        return problems
+    hidden = sorted({*survey.token_unseen, *survey.file_unseen})
+    if hidden:
+        others = where([facts for facts in survey.ranks if facts.rank in hidden])
+        found = f"{first.base.path} on {first.host} and on {others} are not the same: files are not seen in 10 s"
+        return [Finding("problem", "run directory", found, remedy)]
+    exists = first.base.path == first.run_dir
+    if exists and not need.existing:
+        found = f"{first.run_dir} exists, and a new run needs one of its own"
+        return [Finding("warning", "run directory", found, "name another --run-dir, or go on with --resume")]
+    found = first.run_dir if exists else f"{first.run_dir}, to be made in {first.base.path}"
+    shared = ", writable and shared" if len(survey.ranks) > 1 else ", writable"
+    return [Finding("fine", "run directory", found + shared)]
+
+
+def check_space(survey: Survey, need: Need) -> Findings:
+    """Free space for checkpoints, for MPI's session files, and for shared memory."""
+    findings: Findings = []
+    for host, ranks in survey.nodes.items():
+        for place in (ranks[0].base, *ranks[0].places):
+            findings += _space(host, place.path, place.error if place != ranks[0].base else "", place.free_bytes)
+    shown = ", ".join(f"{place.path} {_gigabytes(place.free_bytes)}" for place in (survey.ranks[0].base, *survey.ranks[0].places))
+    return findings or [Finding("fine", "free space", f"at {survey.ranks[0].host}: {shown}")]
+
+
+def _space(host: str, path: str, error: str, free: int) -> Findings:
+    if error:
+        return [Finding("problem", "free space", f"{path} on {host} is not writable: {error}", "set TMPDIR to a directory that is")]
+    shared_memory = path == "/dev/shm"
+    least = SHARED_MEMORY_BYTES if shared_memory else SPACE_PROBLEM_BYTES
+    found = f"{path} on {host} has {free / 1e6:,.0f} MB free"
+    if 0 <= free < least:
+        return [Finding("problem", "free space", found, "free some, or use another file system")]
+    if 0 <= free < SPACE_WARNING_BYTES and not shared_memory:
+        return [Finding("warning", "free space", found, "checkpoints, metrics and videos may fill it")]
+    return []
+
+
+def check_clocks(survey: Survey, need: Need) -> Findings:
+    """Clocks of the nodes agree, or times in logs and of files mislead."""
+    findings: Findings = []
+    for host, skew in survey.skews.items():
+        if abs(skew) > SKEW_WARNING_SECONDS:
+            level: Level = "problem" if abs(skew) > SKEW_PROBLEM_SECONDS else "warning"
+            found = f"{host} is {abs(skew):,.1f} s {'ahead of' if skew > 0 else 'behind'} {survey.ranks[0].host}"
+            findings.append(Finding(level, "clocks", found, "have the site mend its time service (chronyc tracking)"))
+    if findings or not survey.skews:
+        return findings
+    return [Finding("fine", "clocks", f"within {max(map(abs, survey.skews.values())) * 1000:.1f} ms of one another")]
+
+
+def check_limits(survey: Survey, need: Need) -> Findings:
+    """Limits of a process that matter to MPI."""
+    findings: Findings = []
+    wanted = len(survey.ranks) + FILES_SPARE
+    few = [facts for facts in survey.ranks if 0 <= facts.files_limit < wanted]
+    if few:
+        found = f"{few[0].files_limit} open files on {where(few)}, {wanted} may be needed"
+        findings.append(Finding("warning", "limits", found, "ulimit -n unlimited, or ask the site"))
+    locked = [facts for facts in survey.ranks if facts.rdma and 0 <= facts.locked_bytes < LOCKED_BYTES]
+    if locked:
+        found = f"{locked[0].locked_bytes:,} bytes of locked memory on {where(locked)}: too few for InfiniBand"
+        findings.append(Finding("warning", "limits", found, "ulimit -l unlimited in the job, or ask the site"))
+    return findings or [Finding("fine", "limits", "open files and locked memory suffice")]
+
+
+def check_survival(survey: Survey, need: Need) -> Findings:
+    """Whether the death of a worker can be survived, as --on-worker-loss says."""
+    if all(facts.ulfm for facts in survey.ranks):
+        return [Finding("fine", "worker loss", "MPI reports dead ranks (ULFM): --on-worker-loss survive works")]
+    if len(survey.ranks) == 1 or not need.survive:
+        return [Finding("fine", "worker loss", "--on-worker-loss restart: a death ends the job")]
+    remedy = "mpirun --with-ft ulfm (Open MPI 5), or --on-worker-loss restart and requeue; srun has none"
+    return [Finding("warning", "worker loss", "MPI without ULFM: the death of any rank ends the job", remedy)]
+
+
+CHECKS: tuple[Callable[[Survey, Need], Findings], ...] = (
+    check_world, check_versions, check_run_dir, check_memory, check_cores, check_gpus, check_network,
+    check_names, check_clocks, check_space, check_limits, check_survival,
+)  # fmt: skip
+
+
+def numbers(ranks: Iterable[int]) -> str:
+    """'0-2, 5' for 0, 1, 2, 5."""
+    parts: list[list[int]] = []
+    for rank in sorted(ranks):
+        if parts and rank == parts[-1][-1] + 1:
+            parts[-1].append(rank)
+        else:
+            parts.append([rank])
+    return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts)
+
+
+def where(ranks: list[RankFacts]) -> str:
+    """'n1, n2 (ranks 0-3)'."""
+    hosts = ", ".join(dict.fromkeys(facts.host for facts in ranks))
+    return f"{hosts} (rank{'s' * (len(ranks) != 1)} {numbers(facts.rank for facts in ranks)})"
+
+
+def _group(survey: Survey, key: Callable[[RankFacts], str]) -> dict[str, list[RankFacts]]:
+    groups: dict[str, list[RankFacts]] = {}
+    for facts in survey.ranks:
+        groups.setdefault(key(facts), []).append(facts)
+    return groups
+
+
+def _gigabytes(count: float) -> str:
+    return "any" if count < 0 or count >= 1 << 61 else f"{count / 1e9:.1f} GB"

@@ -1,0 +1,200 @@
+"""What one rank sees of its machine, without MPI and without TensorFlow. JSON types, so that ranks can tell it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import platform
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ddrl.resources import available_memory
+
+PACKAGES = ("ddrl", "tensorflow", "numpy", "mpi4py", "ale-py", "gymnasium")
+SOURCE = "source of ddrl"
+MPI_LIBRARY = "MPI library"
+GPU_VARIABLES = ("SLURM_GPUS_PER_TASK", "SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES")
+NVIDIA_SMI_SECONDS = 15.0
+TENSORFLOW_GPUS = "import tensorflow as tf; print('GPUS', len(tf.config.list_physical_devices('GPU')))"
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A directory that a rank needs.
+
+    Attributes:
+        path: of the directory.
+        error: why this rank cannot write there; empty if it can.
+        free_bytes: free space for this user, or -1 where it is unknown.
+    """
+
+    path: str
+    error: str
+    free_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class RankFacts:
+    """What one rank sees.
+
+    Attributes:
+        rank: its rank, and `world` the number of ranks, as MPI has them.
+        host: its host name.
+        versions: package -> version, empty where it is not installed; Python, MPI and ddrl's own source too.
+        cores: numbers of the cores that it may use; `node_cores` how many the machine has.
+        gpus: names of the GPUs that nvidia-smi shows it, each with its UUID; `gpu_variables` what its environment says of GPUs.
+        memory_bytes: memory that can be had.
+        run_dir: absolute path of the run directory; `base` its nearest parent that exists, or itself.
+        places: the temporary directory and shared memory.
+        files_limit: open files; `locked_bytes` memory that may be locked (-1: any).
+        rdma: whether there is a network card that locks memory.
+        ulfm: whether MPI reports dead ranks instead of ending the job.
+        nonce: what this rank wrote into its file in the run directory.
+    """
+
+    rank: int
+    world: int
+    host: str
+    versions: dict[str, str]
+    cores: list[int]
+    node_cores: int
+    gpus: list[str]
+    gpu_variables: dict[str, str]
+    memory_bytes: int
+    run_dir: str
+    base: Place
+    places: list[Place]
+    files_limit: int
+    locked_bytes: int
+    rdma: bool
+    ulfm: bool
+    nonce: str
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RankFacts:
+        """The inverse of dataclasses.asdict."""
+        places = {"base": Place(**data["base"]), "places": [Place(**place) for place in data["places"]]}
+        return cls(**{**data, **places})
+
+
+def gather(rank: int, world: int, run_dir: str, base: Place, nonce: str, mpi_library: str) -> RankFacts:
+    """The facts of this process, in a second or so."""
+    return RankFacts(
+        rank=rank,
+        world=world,
+        host=socket.gethostname(),
+        versions=versions() | {MPI_LIBRARY: mpi_library},
+        cores=sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
+        node_cores=os.cpu_count() or 1,
+        gpus=visible_gpus(),
+        gpu_variables={name: os.environ[name] for name in GPU_VARIABLES if os.environ.get(name)},
+        memory_bytes=available_memory(),
+        run_dir=run_dir,
+        base=base,
+        places=[look_at(path) for path in (tempfile.gettempdir(), "/dev/shm") if os.path.isdir(path)],
+        files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        locked_bytes=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
+        rdma=os.path.isdir("/sys/class/infiniband") and bool(os.listdir("/sys/class/infiniband")),
+        ulfm=os.environ.get("OMPI_MCA_mpi_ft_enable") == "1",
+        nonce=nonce,
+    )
+
+
+def versions() -> dict[str, str]:
+    """Package -> version, empty where it is not installed, with Python's and a mark of ddrl's own source."""
+    return {"Python": platform.python_version(), SOURCE: source_mark()} | {name: _version(name) for name in PACKAGES}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def source_mark(root: Path = Path(__file__).parent.parent.parent) -> str:
+    """12 digits that are equal where all modules of ddrl and cluster are."""
+    digest = hashlib.sha256()
+    for package in ("cluster", "ddrl"):
+        for path in sorted((root / package).rglob("*.py")):
+            digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def visible_gpus() -> list[str]:
+    """Names and numbers of the GPUs that nvidia-smi shows; none where it is absent or does not answer."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    try:
+        answer = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=NVIDIA_SMI_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return re.findall(r"^GPU \d+: (.*)$", answer.stdout, re.MULTILINE)
+
+
+def tensorflow_gpus(timeout_seconds: float) -> int:
+    """GPUs that TensorFlow can use, asked in a process of its own; -1 when it does not answer."""
+    environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", TENSORFLOW_GPUS],
+            capture_output=True, text=True, timeout=timeout_seconds, check=False, env=environment,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return -1
+    match = re.search(r"^GPUS (\d+)$", answer.stdout, re.MULTILINE)
+    return int(match.group(1)) if match else -1
+
+
+def look_at(path: str) -> Place:
+    """Free space of a directory, and whether a file can be made there."""
+    try:
+        with tempfile.TemporaryFile(dir=path) as file:
+            file.write(bytes(4096))
+            file.flush()
+        error = ""
+    except OSError as failure:
+        error = failure.strerror or str(failure)
+    return Place(path, error, free_bytes(path))
+
+
+def free_bytes(path: str) -> int:
+    """Free space for this user, or -1 where it is unknown."""
+    try:
+        state = os.statvfs(path)
+    except OSError:
+        return -1
+    return state.f_bavail * state.f_frsize
+
+
+def unresolved(names: Sequence[str], timeout_seconds: float) -> list[str]:
+    """Host names for which no address was found in time. (A resolver may take half a minute to give up.)"""
+    found: set[str] = set()
+
+    def resolve(name: str) -> None:
+        try:
+            socket.getaddrinfo(name, None)
+            found.add(name)
+        except OSError:
+            pass
+
+    threads = [threading.Thread(target=resolve, args=(name,), daemon=True) for name in names]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + timeout_seconds
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return [name for name in names if name not in found]

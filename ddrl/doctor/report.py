@@ -1,0 +1,65 @@
+"""The findings for people, problems first, or as one JSON object."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import textwrap
+from typing import Any
+
+from ddrl.doctor.checks import Finding, Findings, Survey, exit_status
+from ddrl.errors import UsageError
+
+WIDTH = 110  # where there is no terminal
+LABEL, CHECK = 9, 15  # columns
+
+
+def emit(findings: Findings, survey: Survey | None, json_target: str) -> None:
+    """Prints the table, or writes one JSON object to a file (-: standard output).
+
+    Raises:
+        UsageError: when the file cannot be written.
+    """
+    if not json_target:
+        print(table(findings, shutil.get_terminal_size((WIDTH, 24)).columns), end="", flush=True)
+        return
+    text = json.dumps(as_json(findings, survey))
+    if json_target == "-":
+        print(text, flush=True)
+        return
+    try:
+        with open(json_target, "w") as file:
+            file.write(text + "\n")
+    except OSError as error:
+        raise UsageError(f"--json {json_target}: {error.strerror}; name a file that can be written, or -") from error
+
+
+def as_json(findings: Findings, survey: Survey | None) -> dict[str, Any]:
+    """status, findings and, where the ranks could speak, all that they said. JSON types."""
+    told = None if survey is None else dataclasses.asdict(survey)
+    if told is not None:
+        told["links"] = [link._asdict() for link in survey.links]
+    return {"status": exit_status(findings), "findings": [f._asdict() for f in findings], "survey": told}
+
+
+def table(findings: Findings, width: int = WIDTH) -> str:
+    """A line for each finding, wrapped, and under it what to do; then what it comes to."""
+    lines = [line for finding in findings for line in _lines(finding, max(60, width))]
+    counts = [sum(finding.level == level for finding in findings) for level in ("problem", "warning")]
+    words = [f"{n} {word}{'s' * (n != 1)}" for n, word in zip(counts, ("problem", "warning"), strict=True)]
+    verdict = "training would fail" if counts[0] else "ready to train"
+    return "\n".join([*lines, "", f"{verdict}: {', '.join(words)}"]) + "\n"
+
+
+def _lines(finding: Finding, width: int) -> list[str]:
+    label = finding.level.upper() if finding.level == "problem" else finding.level
+    first = f"{label:{LABEL}}{finding.check:{CHECK}}"
+    indent = " " * len(first)
+    lines = textwrap.wrap(finding.found, width, initial_indent=first, subsequent_indent=indent, break_long_words=False)
+    if finding.remedy:
+        lines += textwrap.wrap(
+            finding.remedy, width, initial_indent=indent + "-> ", subsequent_indent=indent + "   ",
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+    return lines
