@@ -17,19 +17,30 @@ from ddrl.ops.clipping import clip_by_average_norm
 from ddrl.types import DataPoints
 
 
-def configure_tensorflow(intra_op_threads: int, inter_op_threads: int = 1) -> None:
-    """Threads of TensorFlow; call it before the first tensor of the process.
+def configure_tensorflow(intra_op_threads: int, inter_op_threads: int = 1, gpu: str = "") -> None:
+    """Threads and GPU of TensorFlow; call it before the first tensor of the process.
 
     Args:
         intra_op_threads: of one operation.
         inter_op_threads: operations at once, over all threads that call. With 1, a policy query that
             comes during a gradient waits for its end, so the gradient never waits for acting: right for one
             core per process. With more, both share the cores, at 5% of the speed (docs/performance.md).
+        gpu: name of the one that CUDA_VISIBLE_DEVICES shows to this process, or empty to use none. Its memory is
+            taken as it is needed, so that processes may share it.
 
     Raises:
         RuntimeError: TensorFlow has started already.
     """
-    tf.config.set_visible_devices([], "GPU")
+    devices = tf.config.list_physical_devices("GPU") if gpu else []
+    if gpu and not devices:
+        print(
+            f"warning: GPU {gpu} is there, but TensorFlow sees none, and this rank computes on its cores: "
+            'pip install "tensorflow[and-cuda]", or load the site\'s CUDA',
+            flush=True,
+        )
+    tf.config.set_visible_devices(devices, "GPU")
+    for device in devices:
+        tf.config.experimental.set_memory_growth(device, True)
     tf.config.threading.set_intra_op_parallelism_threads(intra_op_threads)
     tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads)
 

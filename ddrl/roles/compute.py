@@ -7,12 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cluster.roles import Assignment
 from ddrl import checkpoint as checkpoints
 from ddrl.checkpoint import Checkpoint
 from ddrl.envs import make_environment
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.transport import Transport
 from ddrl.learner import Learner, Policy, configure_tensorflow
+from ddrl.placement import threads_for, with_threads
 from ddrl.rank_metrics import RankMetrics
 from ddrl.resources import check_shards
 from ddrl.roles.agent import make_environments, make_schedule, network_for
@@ -26,13 +28,19 @@ from ddrl.rundir import config_to_dict
 class ComputeRoles:
     """A factory that builds the network once for the roles of one process.
 
+    Args:
+        setting: of the job.
+        mine: the cores and the GPU of this rank; `expose_gpu` was called for it before this module was imported.
+
     Raises:
         UsageError: more servers than parameters.
     """
 
-    def __init__(self, setting: Setting):
+    def __init__(self, setting: Setting, mine: Assignment):
         self.setting = setting
-        configure_tensorflow(1)  # two ranks with one thread each beat one rank with two
+        threads = threads_for(setting.config.sampling, mine.cores)
+        self._worker_config = with_threads(setting.config, threads)
+        configure_tensorflow(threads.intra_op, threads.inter_op, mine.gpu)
         probe = make_environment(setting.config.environment, 1, threads=1, training=False)
         self._shape, self._dtype = probe.observation_shape, probe.observation_dtype
         self.network = network_for(setting.config, probe)
@@ -43,7 +51,7 @@ class ComputeRoles:
         """Worker `index` with its environments."""
         config = self.setting.config
         metrics = RankMetrics("worker", index)
-        environments = make_environments(config)
+        environments = make_environments(self._worker_config)
         schedule = make_schedule(config, environments, self.network, metrics, index)
         learner = Learner(
             self.network, config.algorithm, config.optimizer, self._shape, self._dtype, config.optimizer.batch_size

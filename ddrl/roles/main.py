@@ -9,19 +9,23 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from cluster.roles import Assignment, assign_roles
+from cluster.roles import Assignment
+from cluster.topology import gather, this_seat
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.local import LocalTransport
 from ddrl.exchange.transport import Transport
 from ddrl.floating_point import flush_denormals
+from ddrl.placement import expose_gpu, place_ranks
 from ddrl.roles.job import Cast, Role, RoleLost, Setting, StopSignal, run_roles, waiter_with_alarm
 from ddrl.roles.server import ServerRole
 from ddrl.rundir import RESULT, write_json
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+USAGE_SECONDS = 5.0  # in which rank 0 says what is wrong and ends the others
 
 
 def run(config: TrainConfig, run_dir: Path, resume: bool) -> int:
@@ -53,6 +57,8 @@ def run(config: TrainConfig, run_dir: Path, resume: bool) -> int:
 
 
 def _run_single(config: TrainConfig, run_dir: Path, resume: bool) -> int:
+    (mine,) = place_ranks(config, (this_seat(os.environ),))
+    expose_gpu(mine.gpu)
     from ddrl.roles.compute import ComputeRoles
 
     cast = Cast.single_process(config.evaluation.evaluator)
@@ -61,7 +67,7 @@ def _run_single(config: TrainConfig, run_dir: Path, resume: bool) -> int:
     transport = LocalTransport(0)
     server_port = transport.port(1)
     transport.host(server_port, ServerRole(setting, server_port, 0))
-    factory = ComputeRoles(setting)
+    factory = ComputeRoles(setting, mine)
     if cast.evaluator is not None:
         port = transport.port(cast.evaluator)
         transport.host(port, factory.evaluator(port))
@@ -78,11 +84,7 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool) -> int:
 
     comm = MPI.COMM_WORLD
     exchange = config.exchange
-    assignments = assign_roles(
-        exchange.workers, exchange.parameter_servers, exchange.chief == "dedicated", config.evaluation.evaluator
-    )
-    if comm.Get_size() != len(assignments):
-        raise UsageError(f"this job has {comm.Get_size()} ranks, and {len(assignments)} are needed: start that many")
+    assignments = _assign(config, comm)
     setting = Setting(config, run_dir, Cast.from_assignments(assignments))
     mine = assignments[comm.Get_rank()]
     survive = exchange.on_worker_loss == "survive" and ulfm_works()
@@ -105,6 +107,16 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool) -> int:
     status = max((_status(role) for role in roles), default=0)
     leave(comm, status, survive)
     return status
+
+
+def _assign(config: TrainConfig, comm: Any) -> tuple[Assignment, ...]:
+    """The same on every rank; all see the same mistake, of which rank 0 speaks, and ends the others."""
+    try:
+        return place_ranks(config, gather(comm))
+    except UsageError:
+        if comm.Get_rank() > 0:
+            time.sleep(USAGE_SECONDS)
+        raise
 
 
 def ulfm_works() -> bool:
@@ -134,9 +146,10 @@ def _cast_rank(
 ) -> list[Role]:
     if mine.role == "parameter_server":
         return [ServerRole(setting, transport, mine.index)]
+    expose_gpu(mine.gpu)
     from ddrl.roles.compute import ComputeRoles
 
-    factory = ComputeRoles(setting)
+    factory = ComputeRoles(setting, mine)
     if mine.role == "evaluator":
         return [factory.evaluator(transport)]
     roles: list[Role] = []

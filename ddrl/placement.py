@@ -1,0 +1,77 @@
+"""The roles, threads and GPUs that the settings and the topology give to each rank."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import MutableMapping, Sequence
+from typing import NamedTuple
+
+from cluster.roles import Assignment, place
+from cluster.topology import Seat
+from ddrl.config import SamplingConfig, TrainConfig
+from ddrl.errors import UsageError
+
+
+class Threads(NamedTuple):
+    """Threads of a rank that computes.
+
+    Attributes:
+        intra_op: of one TensorFlow operation.
+        inter_op: TensorFlow operations at once.
+        simulator: emulator threads per group.
+    """
+
+    intra_op: int
+    inter_op: int
+    simulator: int
+
+
+def place_ranks(config: TrainConfig, seats: Sequence[Seat]) -> tuple[Assignment, ...]:
+    """One Assignment per rank.
+
+    Raises:
+        UsageError: the job has another number of ranks than the settings need, or wishes contradict them.
+    """
+    exchange = config.exchange
+    try:
+        return place(
+            seats,
+            exchange.workers,
+            exchange.parameter_servers,
+            exchange.chief == "dedicated",
+            config.evaluation.evaluator,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def threads_for(sampling: SamplingConfig, cores: int) -> Threads:
+    """How a rank uses its cores.
+
+    With one core everything has one thread, and a policy query waits for a gradient, which others wait for. With
+    more, acting and learning go on at once and have half of the cores each; learning costs about as much as acting.
+    The synchronized schedule keeps TensorFlow at one thread whatever the node, since its results are promised to the
+    bit; there, emulators have all cores, because nothing else runs meanwhile.
+    """
+    if sampling.schedule == "synchronized":
+        return Threads(1, 1, _simulator_threads(sampling, cores, groups=1))
+    learning = max(1, cores // 2)
+    inter_op = 1 if cores == 1 else 2
+    return Threads(learning, inter_op, _simulator_threads(sampling, cores - learning, sampling.groups))
+
+
+def _simulator_threads(sampling: SamplingConfig, cores: int, groups: int) -> int:
+    useful = min(cores // groups, sampling.simulators // groups)
+    return max(sampling.simulator_threads, useful)
+
+
+def with_threads(config: TrainConfig, threads: Threads) -> TrainConfig:
+    """The settings of one rank, with its emulator threads."""
+    sampling = dataclasses.replace(config.sampling, simulator_threads=threads.simulator)
+    return dataclasses.replace(config, sampling=sampling)
+
+
+def expose_gpu(gpu: str, environ: MutableMapping[str, str] = os.environ) -> None:
+    """Lets this process see one GPU, or none; call it before TensorFlow is imported."""
+    environ["CUDA_VISIBLE_DEVICES"] = gpu or "-1"
