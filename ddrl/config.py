@@ -148,7 +148,10 @@ class ExchangeConfig:
     max_staleness: int = 0
     """Asynchronous: drop gradients more than this many versions old (0: unbounded)."""
     on_worker_loss: Literal["survive", "restart"] = "survive"
-    """survive: go on without a dead worker (Open MPI with ULFM); restart: end, go on with --resume."""
+    """survive: go on without a dead worker (Open MPI with ULFM); restart: as for a server."""
+    on_server_loss: Literal["stop", "restart"] = "restart"
+    """When a server or the chief dies, all ranks end. restart: whoever started them starts them again from the last
+    checkpoint; stop: go on with --resume."""
 
     def __post_init__(self) -> None:
         checks.known(self)
@@ -240,8 +243,13 @@ class RunConfig:
     """Newest checkpoints kept on disk."""
     reset_at_checkpoint: bool = False
     """Reset environments whose state cannot be saved at each checkpoint: resume equals uninterrupted."""
+    stall_seconds: float = 300.0
+    """End the job when a rank waits this long for something that is due, and say for what (0: never). It must be
+    longer than a first gradient, which compiles, and than loading TensorFlow in all ranks."""
     max_refused_steps: int = 10
     """Stop after this many steps refused for a gradient that is not finite."""
+    max_restarts: int = 3
+    """Restarts after the loss of a server or the chief without a new checkpoint in between (--on-server-loss)."""
     log_every_seconds: float = 5.0
     """Seconds between lines of metrics.jsonl."""
     video: bool = True
@@ -249,7 +257,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         checks.at_least(self, 0, "minutes", "agent_steps", "max_updates", why="0: no such budget")
-        checks.at_least(self, 0, "seed", "checkpoint_every_updates")
+        checks.at_least(self, 0, "seed", "checkpoint_every_updates", "max_restarts", "stall_seconds")
         checks.above(self, 0.0, "checkpoint_every_minutes", "log_every_seconds")
         checks.at_least(self, 1, "checkpoints_kept", "max_refused_steps")
 

@@ -57,6 +57,11 @@ class Assembler:
         vector.flags.writeable = False
         return vector
 
+    def missing(self) -> list[int]:
+        """Shards whose slice of the newest version is not here yet."""
+        newest = max((key for key, _ in self._waiting.values()), default=None)
+        return [s for s in range(len(self.ranges)) if s not in self._waiting or self._waiting[s][0] != newest]
+
     def _slice(self, which: int, shard: int) -> np.ndarray:
         start, stop = self.ranges[shard]
         return self._vectors[which][start:stop]

@@ -99,6 +99,10 @@ class Coordinator:
         """Whether some shard has reported for the current step, so that others will do so in a moment."""
         return bool(self._have)
 
+    def missing(self) -> list[int]:
+        """Processes of the shards that have not reported for the current step."""
+        return [process for shard, process in enumerate(self.shards) if shard not in self._have]
+
     def publish(self) -> None:
         """Has the next version published: every shard keeps its slice for readers, who fetch whole versions only."""
         self.request(Flag.PUBLISH)

@@ -1,7 +1,8 @@
-"""`python -m ddrl.roles RUN_DIR [--resume]`: one rank of a job, started by `ddrl train` under mpirun."""
+"""`python -m ddrl.roles RUN_DIR [--resume] [--minutes M]`: one rank of a job, started by `ddrl train` under mpirun."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -11,13 +12,21 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 def main() -> int:
     """Runs this rank; returns the exit status."""
+    from ddrl.start import leave_note
+
+    run_dir = Path(sys.argv[1])
+    if rank := os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "")):
+        leave_note(run_dir, int(rank))
     from ddrl.errors import UsageError
     from ddrl.roles.main import abort, run
     from ddrl.rundir import load_config
 
-    run_dir = Path(sys.argv[1])
     try:
-        return run(load_config(run_dir), run_dir, resume="--resume" in sys.argv[2:])
+        config = load_config(run_dir)
+        if "--minutes" in sys.argv[2:]:
+            minutes = float(sys.argv[sys.argv.index("--minutes") + 1])
+            config = dataclasses.replace(config, run=dataclasses.replace(config.run, minutes=minutes))
+        return run(config, run_dir, resume="--resume" in sys.argv[2:])
     except UsageError as error:
         print(f"ddrl: {error}", file=sys.stderr, flush=True)
         if "OMPI_COMM_WORLD_SIZE" in os.environ:

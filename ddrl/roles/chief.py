@@ -27,9 +27,10 @@ from ddrl.metrics import Collector, MetricsWriter, evaluation_record
 from ddrl.rank_metrics import RankMetrics
 from ddrl.roles.budget import Budget
 from ddrl.roles.evaluations import Evaluations
-from ddrl.roles.job import Setting, Topic, essential_lost, json_blob
+from ddrl.roles.job import Setting, Topic, Wait, essential_lost, json_blob
 from ddrl.roles.parts import GATHER_SECONDS, Parts
 from ddrl.rundir import RESULT, config_to_dict, stop_requested, write_json
+from ddrl.start import START_SECONDS
 
 STOP_FILE_SECONDS = 0.25  # how often the file `stop` is looked for
 LAST_COMMIT_SECONDS = 10.0  # a step that does not close in this time does not delay the end
@@ -128,6 +129,18 @@ class ChiefRole:
 
     def due(self) -> bool:
         return bool(self.coordinator.waiting)
+
+    def waits(self) -> Wait | None:
+        """Reports of the servers. Whatever else the chief waits for has a deadline of its own."""
+        coordinator, servers = self.coordinator, self.setting.cast.servers
+        last = self.phase is Phase.STOPPING and self._stop_deadline == math.inf
+        if self.phase is not Phase.RUNNING and not last:
+            return None
+        if coordinator.asynchronous:
+            return Wait(f"an update after version {coordinator.version}", servers[:1], START_SECONDS)
+        patience = START_SECONDS if coordinator.step == self.start.step else 0.0
+        what = f"word of the gradients of step {coordinator.step}"
+        return Wait(what, tuple(coordinator.missing()) or servers, patience)
 
     # Beginning and end ---------------------------------------------------------------------------------------
 

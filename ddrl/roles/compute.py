@@ -72,7 +72,7 @@ class ComputeRoles:
     def _start(self, resume: bool) -> Checkpoint:
         config = self.setting.config
         slots = make_optimizer(config.optimizer, self.network.size).slots
-        if resume:
+        if resume and checkpoints.list_checkpoints(self.setting.run_dir):
             loaded = checkpoints.load_latest(self.setting.run_dir)
             checkpoints.check_layout(loaded, self.network.parameter_shapes)
             if set(loaded.slots) == set(slots):

@@ -18,7 +18,7 @@ from ddrl.exchange.transport import Blob, Channel, Event, Transport
 from ddrl.learner import Policy, as_device_vector
 from ddrl.networks.network import Network
 from ddrl.rank_metrics import RankMetrics
-from ddrl.roles.job import Setting, Topic, essential_lost, json_blob
+from ddrl.roles.job import Setting, Topic, Wait, essential_lost, json_blob
 
 SLICE_SECONDS = 0.02  # it plays this long between two polls
 
@@ -40,7 +40,7 @@ class EvaluatorRole:
         self._policy: Policy | None = None
         self._request: dict[str, Any] = {}
         self._games: Generator[None, None, EvaluationResult] | None = None
-        self._started = 0.0
+        self._started, self._fetching = 0.0, False
         self._next_report = time.monotonic()
         transport.open(self.reader.assembler.channels(cast.servers, Kind.PUBLISHED))
 
@@ -53,7 +53,7 @@ class EvaluatorRole:
                 self._begin(snapshot.version, snapshot.vector)
         elif isinstance(event, Blob) and event.topic == Topic.EVALUATE:
             self._request, self._games = json.loads(event.data), None
-            self._started = time.monotonic()
+            self._started, self._fetching = time.monotonic(), True
             self.transport.send(self.reader.fetch(self._request["version"]))
         elif isinstance(event, Blob) and event.topic == Topic.END:
             self.finished = True
@@ -69,7 +69,14 @@ class EvaluatorRole:
     def due(self) -> bool:
         return self._games is not None
 
+    def waits(self) -> Wait | None:
+        if not self._fetching:
+            return None
+        servers = self.setting.cast.servers
+        return Wait(f"version {self._request['version']}", tuple(servers[i] for i in self.reader.assembler.missing()))
+
     def _begin(self, version: int, vector: np.ndarray) -> None:
+        self._fetching = False
         if self._policy is None:
             self._policy = self._make_policy()
         device_vector, policy = as_device_vector(vector), self._policy

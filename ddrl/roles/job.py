@@ -9,12 +9,13 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cluster.roles import Assignment
 from ddrl.config import TrainConfig
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport, Waiter
 from ddrl.rundir import STOP
+from ddrl.start import START_SECONDS
 
 
 class Topic(enum.IntEnum):
@@ -77,6 +78,20 @@ class RoleLost(Exception):
     """A process died without which the job cannot go on: the chief or a parameter server."""
 
 
+class Wait(NamedTuple):
+    """Something that is due.
+
+    Attributes:
+        what: such as 'gradients of step 12'; another text is another wait.
+        peers: processes that it is to come from; none where it is to come from this process itself.
+        patience_seconds: it may take this long, however short --stall-seconds is.
+    """
+
+    what: str
+    peers: tuple[int, ...]
+    patience_seconds: float = 0.0
+
+
 class Role(Protocol):
     """One role of a process. It never blocks for long: everything that waits is polled."""
 
@@ -91,6 +106,9 @@ class Role(Protocol):
     def due(self) -> bool:
         """Whether an answer is expected within a moment, so that it is worth polling without sleep."""
 
+    def waits(self) -> Wait | None:
+        """What is due to this role, or None. The watchdog asks twice a second."""
+
 
 class StopSignal:
     """SIGTERM, SIGINT or SIGUSR1 to any rank asks the whole job to checkpoint and end, through the file `stop`."""
@@ -104,8 +122,10 @@ class StopSignal:
         self._path.touch()
 
 
-def run_roles(roles: list[Role], transport: Transport, waiter: Waiter) -> None:
-    """Runs the roles of this process until all of them are finished."""
+def run_roles(
+    roles: list[Role], transport: Transport, waiter: Waiter, note: Callable[[list[Role]], None] = lambda roles: None
+) -> None:
+    """Runs the roles of this process until all of them are finished; `note` is told of every round."""
     while not all(role.finished for role in roles):
         events = transport.poll()
         for event in events:
@@ -113,6 +133,7 @@ def run_roles(roles: list[Role], transport: Transport, waiter: Waiter) -> None:
                 role.handle(event)
         for role in roles:
             role.advance()
+        note(roles)
         waiter.wait(bool(events), any(role.due() for role in roles))
 
 
@@ -145,3 +166,13 @@ class Setting:
     config: TrainConfig
     run_dir: Path
     cast: Cast
+
+
+def first_word(setting: Setting) -> Wait:
+    """The wait for SETUP: the chief may still be loading TensorFlow."""
+    return Wait("the chief's first word", (setting.cast.chief,), START_SECONDS)
+
+
+def end_of_job(setting: Setting) -> Wait:
+    """The wait for END after the last update: the last evaluation takes its time."""
+    return Wait("the end of the job", (setting.cast.chief,), START_SECONDS + 60.0 * setting.config.evaluation.evaluation_minutes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -21,19 +22,26 @@ from ddrl.floating_point import flush_denormals
 from ddrl.placement import expose_gpu, place_ranks
 from ddrl.roles.job import Cast, Role, RoleLost, Setting, StopSignal, run_roles, waiter_with_alarm
 from ddrl.roles.server import ServerRole
+from ddrl.roles.watchdog import Watchdog
 from ddrl.rundir import RESULT, write_json
+from ddrl.start import bounded_start
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 USAGE_SECONDS = 5.0  # in which rank 0 says what is wrong and ends the others
+ABORT_SECONDS = 10.0
+REVOKE_SECONDS = 2.0  # in which the other ranks see that the job is called off, and leave
 
 
-def run(config: TrainConfig, run_dir: Path, resume: bool) -> int:
+def run(
+    config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], None] = lambda: None
+) -> int:
     """Runs this process' part of a job; returns the exit status.
 
     Single process: no MPI. Otherwise the world must have as many ranks as the configuration needs.
 
-    A failure of one rank ends all of them; why is in the run's result.json.
+    A failure of one rank ends all of them; why is in the run's result.json. Where there was none, `at_end` is done
+    when the other ranks may go.
 
     Raises:
         UsageError: what the user can mend, in a single process. A rank of a job prints it, and aborts the job.
@@ -42,8 +50,8 @@ def run(config: TrainConfig, run_dir: Path, resume: bool) -> int:
     StopSignal(run_dir)
     try:
         if config.single_process:
-            return _run_single(config, run_dir, resume)
-        return _run_rank(config, run_dir, resume)
+            return _run_single(config, run_dir, resume, at_end)
+        return _run_rank(config, run_dir, resume, at_end)
     except UsageError as error:
         _write_failure(run_dir, str(error), usage_error=True)
         if config.single_process:
@@ -56,7 +64,7 @@ def run(config: TrainConfig, run_dir: Path, resume: bool) -> int:
         return EXIT_FAILED if config.single_process else abort(EXIT_FAILED)
 
 
-def _run_single(config: TrainConfig, run_dir: Path, resume: bool) -> int:
+def _run_single(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], None]) -> int:
     (mine,) = place_ranks(config, (this_seat(os.environ),))
     expose_gpu(mine.gpu)
     from ddrl.roles.compute import ComputeRoles
@@ -73,12 +81,16 @@ def _run_single(config: TrainConfig, run_dir: Path, resume: bool) -> int:
         transport.host(port, factory.evaluator(port))
     worker = factory.worker(transport, 0, wake)
     chief = factory.chief(transport, resume)
-    run_roles([chief, worker], transport, waiter)
+    watchdog = Watchdog(setting, 0, leave_now)
+    watchdog.start()
+    run_roles([chief, worker], transport, waiter, watchdog.note)
+    at_end()
     return _status(chief)
 
 
-def _run_rank(config: TrainConfig, run_dir: Path, resume: bool) -> int:
-    from mpi4py import MPI
+def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], None]) -> int:
+    with bounded_start():
+        from mpi4py import MPI
 
     from ddrl.exchange.mpi import JobRevoked, MpiTransport, leave
 
@@ -88,24 +100,30 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool) -> int:
     setting = Setting(config, run_dir, Cast.from_assignments(assignments))
     mine = assignments[comm.Get_rank()]
     survive = exchange.on_worker_loss == "survive" and ulfm_works()
+    watchdog = Watchdog(setting, comm.Get_rank(), abort)
+    watchdog.start()
     transport = MpiTransport(comm, exchange.workers, survive=survive)
     waiter, wake = waiter_with_alarm()
     try:
         roles = _cast_rank(setting, transport, mine, resume, wake)
-        run_roles(roles, transport, waiter)
+        run_roles(roles, transport, waiter, watchdog.note)
     except JobRevoked:
         time.sleep(1.0)  # whoever saw the death first says what happened
         leave_now(EXIT_FAILED)
     except RoleLost as error:
         message = f"{error}; go on from the last checkpoint with `ddrl train --resume {run_dir}`"
-        _write_failure(run_dir, message)
+        _write_failure(run_dir, message, lost=str(error))
         print(message, flush=True)
         transport.revoke()
-        leave_now(EXIT_FAILED)
+        time.sleep(REVOKE_SECONDS)
+        return abort(EXIT_FAILED)  # for ranks that do not hear of it, because they hang
+    watchdog.leaving()
     transport.flush(10.0)
     transport.close()
     status = max((_status(role) for role in roles), default=0)
-    leave(comm, status, survive)
+    if not survive:
+        comm.Barrier()  # under the watchdog, which cannot run in MPI_Finalize
+    leave(comm, status, survive, at_end)
     return status
 
 
@@ -130,6 +148,7 @@ def abort(status: int) -> int:
 
     sys.stdout.flush()
     sys.stderr.flush()
+    threading.Timer(ABORT_SECONDS, os._exit, (status,)).start()  # should MPI hang, too
     MPI.COMM_WORLD.Abort(status)
     return status
 
@@ -165,9 +184,13 @@ def _status(role: Role) -> int:
     return EXIT_FAILED if result.get("status") == "failed" else 0
 
 
-def _write_failure(run_dir: Path, message: str, usage_error: bool = False) -> None:
-    """Writes why the job failed, unless another rank did already, or the disk takes nothing any more."""
+def _write_failure(run_dir: Path, message: str, usage_error: bool = False, lost: str = "") -> None:
+    """Writes why the job failed, unless another rank did already, or the disk takes nothing any more.
+
+    `lost` says who died, where a new start may go on from the last checkpoint.
+    """
     content = {"status": "failed", "message": message} | ({"usage_error": message} if usage_error else {})
+    content |= {"lost": lost} if lost else {}
     with contextlib.suppress(OSError):
         if not (run_dir / RESULT).exists():
             write_json(run_dir / RESULT, content)

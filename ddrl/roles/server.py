@@ -11,7 +11,8 @@ from ddrl.exchange.shard import Shard
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
 from ddrl.rank_metrics import RankMetrics
-from ddrl.roles.job import Setting, Topic, essential_lost, json_blob
+from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, first_word, json_blob
+from ddrl.start import START_SECONDS
 
 
 class ServerRole:
@@ -21,6 +22,7 @@ class ServerRole:
         self.setting, self.transport, self.index = setting, transport, index
         self.finished = False
         self.shard: Shard | None = None
+        self._first_step = -1  # of this part of the run
         self.metrics = RankMetrics("parameter_server", index)
         self._dropped = 0
         self._next_report = 0.0
@@ -52,10 +54,27 @@ class ServerRole:
     def due(self) -> bool:
         return self.shard is not None and self.shard.held != 0
 
+    def waits(self) -> Wait | None:
+        shard, cast = self.shard, self.setting.cast
+        if shard is None or not shard.loaded:
+            return first_word(self.setting)
+        if shard.stopped:
+            return end_of_job(self.setting)
+        patience = START_SECONDS if shard.step == self._first_step else 0.0
+        if shard.asynchronous:
+            what = f"a gradient after version {shard.version} ({shard.dropped} dropped)"
+            return Wait(what, (*shard.workers.values(),), START_SECONDS)
+        absent = tuple(process for worker, process in shard.workers.items() if not shard.held >> worker & 1)
+        if shard.held.bit_count() >= max(1, shard.expected) or not absent:
+            return Wait(f"the decision on step {shard.step}", (cast.chief,), patience)
+        return Wait(f"gradients of step {shard.step}", absent, patience)
+
     def _answer(self, event: Message) -> None:
         activity = "apply" if event.header.kind == Kind.COMMIT else "receive"
         with self.metrics.timer(activity):
             answers = self.shard.handle(event.peer, event.header, event.payload)
+        if event.header.kind == Kind.LOAD:
+            self._first_step = self.shard.step
         with self.metrics.timer("send"):
             self.transport.send(answers)
 

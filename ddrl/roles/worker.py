@@ -25,8 +25,9 @@ from ddrl.learner import Learner, as_device_vector
 from ddrl.networks.network import Network
 from ddrl.rank_metrics import RankMetrics
 from ddrl.roles.agent import seed_of
-from ddrl.roles.job import Setting, Topic, essential_lost, json_blob
+from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, first_word, json_blob
 from ddrl.sampling.schedules import Schedule
+from ddrl.start import START_SECONDS
 from ddrl.types import DataPoints, Snapshot
 
 
@@ -132,7 +133,8 @@ class WorkerRole:
         self.trainer = Trainer(schedule, learner, metrics, wake)
         self._next_report = time.monotonic() + setting.config.run.log_every_seconds
         self._waiting_since: float | None = None
-        self._failed = False
+        self._failed = self._begun = False
+        self._first_step = -1  # of this part of the run
         self._dropped = 0
         transport.open(self.client.assembler.channels(cast.servers, Kind.PARAMETERS))
 
@@ -162,13 +164,33 @@ class WorkerRole:
     def due(self) -> bool:
         return self._waiting_since is not None
 
+    def waits(self) -> Wait | None:
+        cast, client = self.setting.cast, self.client
+        if self._stopped:
+            return end_of_job(self.setting)
+        if not self._begun:
+            return first_word(self.setting)
+        if client.snapshot is None or self._waiting_since is not None:
+            step = client.snapshot.step + 1 if client.snapshot is not None else 0
+            peers = tuple(cast.servers[shard] for shard in client.assembler.missing())
+            return Wait(f"parameters of step {step}", peers, self._patience(step - 1))
+        step = client.snapshot.step
+        return Wait(f"the gradient of step {step} from its own trainer thread", (), self._patience(step))
+
+    def _patience(self, step: int) -> float:
+        """The first gradient is compiled first."""
+        return START_SECONDS if step <= self._first_step else 0.0
+
     def _begin(self, data: bytes) -> None:
         content = decode_arrays(data)
         version = int(content.pop("version"))
         self.schedule.set_state(content, seed_of(self.setting.config.run.seed, self.worker, version))
         self.trainer.start()
+        self._begun = True
 
     def _on_snapshot(self, snapshot: Snapshot) -> None:
+        if self._first_step < 0:
+            self._first_step = snapshot.step
         if self._waiting_since is not None:
             self.metrics.mean("exchange_ms", 1000 * (time.monotonic() - self._waiting_since))
             self._waiting_since = None
