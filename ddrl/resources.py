@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from cluster.topology import usable_cores
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.presets import Machine
@@ -17,14 +17,7 @@ RANKS_PER_CORE = 4
 
 def this_machine() -> Machine:
     """Cores that this process may use, and free memory, limited by the control group where there is one."""
-    return Machine(usable_cores(), available_memory())
-
-
-def usable_cores() -> int:
-    """Cores that the scheduler lets this process run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return Machine(len(usable_cores()), available_memory())
 
 
 def available_memory() -> int:

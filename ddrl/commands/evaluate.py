@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 
 from ddrl import checks, rundir
-from ddrl.resources import usable_cores
+from ddrl.resources import this_machine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
 
     began = time.monotonic()
     result = evaluate(
-        agent.config.environment, agent.policy, arguments.games, arguments.seed, ahead=usable_cores()
+        agent.config.environment, agent.policy, arguments.games, arguments.seed, ahead=this_machine().cores
     )
     record = {
         "version": agent.checkpoint.version,

@@ -2,65 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
 import tensorflow as tf
 
 from ddrl.config import NetworkConfig
-from ddrl.errors import UsageError
-from ddrl.networks.network import (
-    Initializer,
-    Network,
-    orthogonal,
-    truncated_normal,
-    uniform_unit_scaling,
-    zeros,
-)
+from ddrl.networks.layouts import Architecture, architecture_of, convolutional_tensors, padding_after_first
+from ddrl.networks.network import Network
 from ddrl.types import PolicyValue
-
-_STOOKE_IMAGE = (104, 80)  # the image for which accel_rl pads every convolution after the first by 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Convolution:
-    """One convolution, ReLU and optional max-pooling; square kernels, the same stride both ways."""
-
-    filters: int
-    kernel: int
-    stride: int = 1
-    pool: int = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Architecture:
-    """What distinguishes the convolutional networks."""
-
-    convolutions: tuple[Convolution, ...]
-    neurons: int
-    convolution_bias: bool = True
-    dense_relu: bool = True
-    channel_multiple: int = 1
-    convolution_kernel: Initializer = orthogonal(math.sqrt(2.0))
-    dense_kernel: Initializer = orthogonal(math.sqrt(2.0))
-    policy_kernel: Initializer = orthogonal(0.01)
-    value_kernel: Initializer = orthogonal(1.0)
-
-
-_A3C = Architecture((Convolution(16, 8, 4), Convolution(32, 4, 2)), 256)
-_NATURE = Architecture((Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1)), 512)
-_BA3C = Architecture(
-    (Convolution(32, 5, pool=2), Convolution(32, 5, pool=2), Convolution(64, 5, pool=2), Convolution(64, 3)),
-    neurons=128,
-    convolution_bias=False,
-    dense_relu=False,
-    channel_multiple=16,
-    convolution_kernel=truncated_normal(0.03),
-    dense_kernel=uniform_unit_scaling(1.43),
-    policy_kernel=uniform_unit_scaling(1.43),
-    value_kernel=uniform_unit_scaling(1.43),
-)
 
 
 def build(
@@ -77,10 +27,13 @@ def build(
     Raises:
         UsageError: not an image, or too small for the network.
     """
-    ba3c = dataclasses.replace(_BA3C, neurons=config.fc_neurons)
-    architecture = {"a3c": _A3C, "nature": _NATURE, "ba3c": ba3c}[config.network]
     return ConvolutionalNetwork(
-        config.network, architecture, observation_shape, observation_dtype, num_actions, config.compute_dtype
+        config.network,
+        architecture_of(config),
+        observation_shape,
+        observation_dtype,
+        num_actions,
+        config.compute_dtype,
     )
 
 
@@ -106,60 +59,19 @@ class ConvolutionalNetwork(Network):
         num_actions: int,
         compute_dtype: str,
     ) -> None:
-        if len(observation_shape) != 3:
-            raise UsageError(
-                f"network {name} takes images [channels, height, width], not observations of shape "
-                f"{tuple(observation_shape)}: use --network mlp"
-            )
+        tensors = convolutional_tensors(name, architecture, observation_shape, num_actions)
         self.architecture = architecture
         self._channels, *image = observation_shape
-        self._padded_by = 1 if tuple(image) == _STOOKE_IMAGE else 0
-        sizes = self._image_sizes(name, tuple(image))
+        self._padded_by = padding_after_first(tuple(image))
         first = architecture.convolutions[0]
         # A convolution whose stride divides its kernel is one of stride 1 over blocks: 1.5 times as fast.
         self._block = first.stride if first.kernel % first.stride == 0 else 1
         used = [(side - first.kernel) // first.stride * first.stride + first.kernel for side in image]
         self._rows, self._columns = used
-        features = math.prod(sizes[-1]) * architecture.convolutions[-1].filters
-        tensors = self._tensors(features, num_actions)
         super().__init__(name, tensors, observation_dtype, compute_dtype)
 
     def _padding(self, layer: int) -> int:
         return self._padded_by if layer else 0
-
-    def _image_sizes(self, name: str, image: tuple[int, int]) -> list[tuple[int, int]]:
-        """Height and width before the first convolution and after each convolution and its pooling."""
-        sizes = [image]
-        for layer, spec in enumerate(self.architecture.convolutions):
-            before = [side + 2 * self._padding(layer) for side in sizes[-1]]
-            after = tuple(((side - spec.kernel) // spec.stride + 1) // spec.pool for side in before)
-            if min(before) < spec.kernel or min(after) < 1:
-                raise UsageError(
-                    f"images of {image[0]}x{image[1]} are too small for network {name} (nothing is left "
-                    f"after convolution {layer + 1}): use --network mlp"
-                )
-            sizes.append(after)
-        return sizes
-
-    def _tensors(self, features: int, num_actions: int) -> list[tuple[str, tuple[int, ...], Initializer]]:
-        arch = self.architecture
-        multiple = arch.channel_multiple
-        channels = -(-self._channels // multiple) * multiple
-        tensors = []
-        for layer, spec in enumerate(arch.convolutions):
-            shape = (spec.kernel, spec.kernel, channels, spec.filters)
-            tensors.append((f"conv{layer}/kernel", shape, arch.convolution_kernel))
-            if arch.convolution_bias:
-                tensors.append((f"conv{layer}/bias", (spec.filters,), zeros))
-            channels = spec.filters
-        dense = [
-            ("dense", (features, arch.neurons), arch.dense_kernel),
-            ("policy", (arch.neurons, num_actions), arch.policy_kernel),
-            ("value", (arch.neurons, 1), arch.value_kernel),
-        ]
-        for name, shape, kernel in dense:
-            tensors += [(f"{name}/kernel", shape, kernel), (f"{name}/bias", (shape[1],), zeros)]
-        return tensors
 
     def prepare(self, vector: Any) -> dict[str, Any]:
         """Hidden tensors in the compute type; the first kernel takes in the scale and the blocks."""

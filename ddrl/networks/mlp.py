@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import tensorflow as tf
 
-from ddrl.networks.network import Network, orthogonal, zeros
+from ddrl.networks.layouts import MLP_HIDDEN, MLP_TOWERS, mlp_tensors
+from ddrl.networks.network import Network
 from ddrl.types import PolicyValue
-
-_HIDDEN = (64, 64)
-_TOWERS = {"policy": 0.01, "value": 1.0}  # gain of each tower's last layer
 
 
 class MLP(Network):
@@ -23,15 +20,7 @@ class MLP(Network):
     """
 
     def __init__(self, observation_shape: tuple[int, ...], observation_dtype: Any, num_actions: int) -> None:
-        inputs = math.prod(observation_shape)
-        tensors = []
-        for tower, gain in _TOWERS.items():
-            widths = (inputs, *_HIDDEN, num_actions if tower == "policy" else 1)
-            for layer, (fan_in, fan_out) in enumerate(zip(widths, widths[1:])):
-                last = layer == len(_HIDDEN)
-                kernel = orthogonal(gain if last else math.sqrt(2.0))
-                tensors.append((f"{tower}{layer}/kernel", (fan_in, fan_out), kernel))
-                tensors.append((f"{tower}{layer}/bias", (fan_out,), zeros))
+        tensors = mlp_tensors(observation_shape, num_actions)
         super().__init__("mlp", tensors, observation_dtype, "float32")
 
     def prepare(self, vector: Any) -> dict[str, Any]:
@@ -43,10 +32,10 @@ class MLP(Network):
         batch = tf.shape(observations)[0]
         inputs = tf.cast(tf.reshape(observations, [batch, -1]), tf.float32) * self.observation_scale
         outputs = {}
-        for tower in _TOWERS:
+        for tower in MLP_TOWERS:
             x = inputs
-            for layer in range(len(_HIDDEN) + 1):
+            for layer in range(len(MLP_HIDDEN) + 1):
                 x = tf.matmul(x, prepared[f"{tower}{layer}/kernel"]) + prepared[f"{tower}{layer}/bias"]
-                x = tf.tanh(x) if layer < len(_HIDDEN) else x
+                x = tf.tanh(x) if layer < len(MLP_HIDDEN) else x
             outputs[tower] = x
         return PolicyValue(outputs["policy"], tf.squeeze(outputs["value"], axis=-1))

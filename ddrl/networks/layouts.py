@@ -1,0 +1,147 @@
+"""The tensors of each network, their order, shapes and initial values. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from ddrl.config import NetworkConfig
+from ddrl.errors import UsageError
+from ddrl.networks.network import (
+    Initializer,
+    orthogonal,
+    truncated_normal,
+    uniform_unit_scaling,
+    zeros,
+)
+
+Tensors = list[tuple[str, tuple[int, ...], Initializer]]
+
+MLP_HIDDEN = (64, 64)
+MLP_TOWERS = {"policy": 0.01, "value": 1.0}  # gain of each tower's last layer
+_STOOKE_IMAGE = (104, 80)  # the image for which accel_rl pads every convolution after the first by 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Convolution:
+    """One convolution, ReLU and optional max-pooling; square kernels, the same stride both ways."""
+
+    filters: int
+    kernel: int
+    stride: int = 1
+    pool: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """What distinguishes the convolutional networks."""
+
+    convolutions: tuple[Convolution, ...]
+    neurons: int
+    convolution_bias: bool = True
+    dense_relu: bool = True
+    channel_multiple: int = 1
+    convolution_kernel: Initializer = orthogonal(math.sqrt(2.0))
+    dense_kernel: Initializer = orthogonal(math.sqrt(2.0))
+    policy_kernel: Initializer = orthogonal(0.01)
+    value_kernel: Initializer = orthogonal(1.0)
+
+
+_A3C = Architecture((Convolution(16, 8, 4), Convolution(32, 4, 2)), 256)
+_NATURE = Architecture((Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1)), 512)
+_BA3C = Architecture(
+    (Convolution(32, 5, pool=2), Convolution(32, 5, pool=2), Convolution(64, 5, pool=2), Convolution(64, 3)),
+    neurons=128,
+    convolution_bias=False,
+    dense_relu=False,
+    channel_multiple=16,
+    convolution_kernel=truncated_normal(0.03),
+    dense_kernel=uniform_unit_scaling(1.43),
+    policy_kernel=uniform_unit_scaling(1.43),
+    value_kernel=uniform_unit_scaling(1.43),
+)
+
+
+def architecture_of(config: NetworkConfig) -> Architecture:
+    """The convolutional architecture that `config` names."""
+    ba3c = dataclasses.replace(_BA3C, neurons=config.fc_neurons)
+    return {"a3c": _A3C, "nature": _NATURE, "ba3c": ba3c}[config.network]
+
+
+def padding_after_first(image: tuple[int, ...]) -> int:
+    """Zeros around the input of every convolution but the first, for images of this [height, width]."""
+    return 1 if image == _STOOKE_IMAGE else 0
+
+
+def convolutional_tensors(
+    name: str, architecture: Architecture, observation_shape: tuple[int, ...], num_actions: int
+) -> Tensors:
+    """Name, shape and initializer of each tensor, in the flat order.
+
+    Raises:
+        UsageError: not an image [channels, height, width], or too small for the network.
+    """
+    if len(observation_shape) != 3:
+        raise UsageError(
+            f"network {name} takes images [channels, height, width], not observations of shape "
+            f"{tuple(observation_shape)}: use --network mlp"
+        )
+    channels, *image = observation_shape
+    features = math.prod(_last_image(name, architecture, tuple(image))) * architecture.convolutions[-1].filters
+    channels = -(-channels // architecture.channel_multiple) * architecture.channel_multiple
+    tensors: Tensors = []
+    for layer, spec in enumerate(architecture.convolutions):
+        shape = (spec.kernel, spec.kernel, channels, spec.filters)
+        tensors.append((f"conv{layer}/kernel", shape, architecture.convolution_kernel))
+        if architecture.convolution_bias:
+            tensors.append((f"conv{layer}/bias", (spec.filters,), zeros))
+        channels = spec.filters
+    dense = [
+        ("dense", (features, architecture.neurons), architecture.dense_kernel),
+        ("policy", (architecture.neurons, num_actions), architecture.policy_kernel),
+        ("value", (architecture.neurons, 1), architecture.value_kernel),
+    ]
+    for layer_name, shape, kernel in dense:
+        tensors += [(f"{layer_name}/kernel", shape, kernel), (f"{layer_name}/bias", (shape[1],), zeros)]
+    return tensors
+
+
+def _last_image(name: str, architecture: Architecture, image: tuple[int, ...]) -> tuple[int, ...]:
+    """Height and width after the last convolution and its pooling."""
+    size = image
+    for layer, spec in enumerate(architecture.convolutions):
+        padding = padding_after_first(image) if layer else 0
+        before = [side + 2 * padding for side in size]
+        size = tuple(((side - spec.kernel) // spec.stride + 1) // spec.pool for side in before)
+        if min(before) < spec.kernel or min(size) < 1:
+            raise UsageError(
+                f"images of {image[0]}x{image[1]} are too small for network {name} (nothing is left "
+                f"after convolution {layer + 1}): use --network mlp"
+            )
+    return size
+
+
+def mlp_tensors(observation_shape: tuple[int, ...], num_actions: int) -> Tensors:
+    """Name, shape and initializer of each tensor, in the flat order."""
+    tensors: Tensors = []
+    for tower, gain in MLP_TOWERS.items():
+        widths = (math.prod(observation_shape), *MLP_HIDDEN, num_actions if tower == "policy" else 1)
+        for layer, (fan_in, fan_out) in enumerate(zip(widths, widths[1:])):
+            last = layer == len(MLP_HIDDEN)
+            kernel = orthogonal(gain if last else math.sqrt(2.0))
+            tensors.append((f"{tower}{layer}/kernel", (fan_in, fan_out), kernel))
+            tensors.append((f"{tower}{layer}/bias", (fan_out,), zeros))
+    return tensors
+
+
+def parameter_count(config: NetworkConfig, observation_shape: tuple[int, ...], num_actions: int) -> int:
+    """Length of the flat vector of the network that `config` names.
+
+    Raises:
+        UsageError: the observation does not suit the network.
+    """
+    if config.network == "mlp":
+        tensors = mlp_tensors(observation_shape, num_actions)
+    else:
+        tensors = convolutional_tensors(config.network, architecture_of(config), observation_shape, num_actions)
+    return sum(math.prod(shape) for _, shape, _ in tensors)
