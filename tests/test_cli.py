@@ -183,9 +183,9 @@ def test_a_job_of_another_size_is_refused_by_rank_0_alone(tmp_path):
 
 
 def test_worlds():
-    check_world(TrainConfig(), 4, "MPI")
+    check_world(TrainConfig(), 4)
     with pytest.raises(UsageError, match="has 5 ranks and the settings need 4"):
-        check_world(TrainConfig(), 5, "MPI")
+        check_world(TrainConfig(), 5)
 
 
 def test_in_a_job_nothing_is_launched(monkeypatch, tmp_path):

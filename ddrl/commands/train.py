@@ -15,6 +15,7 @@ from rich.console import Console
 
 from cluster.job import detect_job
 from ddrl import presets, rundir
+from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.resources import this_machine
@@ -39,6 +40,9 @@ class TrainArguments:
     Adamski et al. 2018, 64 workers; smoke: Catch in seconds."""
     resume: str = ""
     """Directory of a run to go on with; its settings are the defaults, --minutes counts from now."""
+    go_on: bool = False
+    """Go on with --run-dir where it is there, from its beginning if it has no checkpoint; begin it where it is
+    not: for jobs that are requeued. --preset then counts for the beginning only."""
     config: TrainConfig = TrainConfig()
 
 
@@ -54,26 +58,37 @@ def parse(argv: Sequence[str], machine: presets.Machine) -> TrainArguments:
         UsageError: for settings that cannot be.
     """
     peek = _Peek(prog="ddrl train", add_help=False, allow_abbrev=False)
-    for name in ("--preset", "--game", "--resume"):
+    for name in ("--preset", "--game", "--resume", "--run-dir"):
         peek.add_argument(name)
+    peek.add_argument("--go-on", action="store_true")
     first, _ = peek.parse_known_args(list(argv))
     if first.resume is not None and first.preset is not None:
         raise UsageError("--preset with --resume: a resumed run keeps its settings; give one of the two")
-    if first.resume is not None:
-        loaded = rundir.load_config(first.resume)
-        start = _in_run_dir(loaded, first.resume)
+    resume = _begun(first.run_dir, first.resume) if first.go_on else first.resume
+    if resume is not None:
+        loaded = rundir.load_config(resume)
+        start = _in_run_dir(loaded, resume)
+        if not first.go_on and not list_checkpoints(resume):
+            raise UsageError(f"there is no checkpoint in {resume}: name a run that has one, or start anew")
     else:
         start = presets.preset(first.preset or "default", first.game, machine)
     arguments = tyro.cli(
         TrainArguments,
         args=list(argv),
         prog="ddrl train",
-        default=TrainArguments(preset=first.preset or "default", resume=first.resume or "", config=start),
+        default=TrainArguments(preset=first.preset or "default", resume=resume or "", config=start),
         config=(tyro.conf.OmitArgPrefixes,),
     )
     if arguments.resume:
         check_resumable(start, arguments.config)
     return arguments
+
+
+def _begun(run_dir: str | None, resume: str | None) -> str | None:
+    """The directory that --go-on goes on with, if it is there."""
+    if run_dir is None or resume is not None:
+        raise UsageError("--go-on goes on with --run-dir: name that one, without --resume")
+    return run_dir if (Path(run_dir) / rundir.CONFIG).exists() else None
 
 
 def _in_run_dir(config: TrainConfig, path: str) -> TrainConfig:
@@ -102,17 +117,25 @@ def check_resumable(before: TrainConfig, now: TrainConfig) -> None:
 def main(argv: Sequence[str]) -> int:
     """Runs `ddrl train`; returns the exit status."""
     machine = this_machine()
-    arguments = parse(argv, machine)
-    resume = Path(arguments.resume) if arguments.resume else None
     job = detect_job(os.environ)
     if job is not None:
-        from ddrl.job import train_in_job
+        from ddrl.job import Wanted, train_in_job
 
-        return train_in_job(arguments.config, resume, job)
-    check_game(arguments.config)
+        return train_in_job(lambda: Wanted(*_checked(argv, machine, job.rank == 0)), job)
     from ddrl import launch
 
-    return launch.train(arguments.config, resume, machine, Console(highlight=False, soft_wrap=True))
+    config, resume = _checked(argv, machine)
+    return launch.train(config, resume, machine, Console(highlight=False, soft_wrap=True))
+
+
+def _checked(
+    argv: Sequence[str], machine: presets.Machine, with_game: bool = True
+) -> tuple[TrainConfig, Path | None]:
+    """The settings, and the directory to go on with; its game is there too."""
+    arguments = parse(argv, machine)
+    if with_game:
+        check_game(arguments.config)
+    return arguments.config, Path(arguments.resume) if arguments.resume else None
 
 
 def check_game(config: TrainConfig) -> None:

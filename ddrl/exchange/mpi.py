@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -289,18 +289,23 @@ class MpiTransport:
                 box[0] = self._start(peer, tag, outgoing) or box[0]
 
 
-def leave(comm: MPI.Comm, status: int, survive: bool) -> None:
+def leave(comm: MPI.Comm, status: int, survive: bool, at_end: Callable[[], None] = lambda: None) -> None:
     """Ends this rank's part in the job so that mpirun ends with `status`; with `survive` it does not return.
+
+    `at_end` is done when the other ranks may go.
 
     After a death `MPI_Finalize` can hang on several nodes; shrink, barrier and `_exit` end the job at once. All
     ranks leave alike, whether they have seen a death or not: some may not have.
     """
     if not survive:
+        MPI.Finalize()
+        at_end()
         return
     try:
         comm.Shrink().Barrier()
     except MPI.Exception:
         pass  # another one died just now
+    at_end()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

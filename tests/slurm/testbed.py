@@ -31,6 +31,7 @@ CredType=cred/munge
 AuthInfo=socket={state}/munge.socket,cred_expire=5
 StateSaveLocation={state}/ctld
 SlurmdSpoolDir={state}/spool/%n
+TmpFS={state}/tmp/%n
 SlurmctldPidFile={state}/slurmctld.pid
 SlurmdPidFile={state}/slurmd-%n.pid
 SlurmctldLogFile={state}/slurmctld.log
@@ -90,8 +91,8 @@ class Cluster:
     def start(self) -> Cluster:
         """Starts the daemons, and waits for all nodes."""
         state = self.state
-        for name in ("munge", "ctld", "spool", *(f"spool/{node}" for node in self.names)):
-            (state / name).mkdir(mode=0o755 if name.startswith("spool") else 0o700)
+        for name in ("munge", "ctld", *(f"{what}/{node}" for what in ("spool", "tmp") for node in self.names)):
+            (state / name).mkdir(mode=0o700, parents=True)
         key = state / "munge" / "munge.key"
         key.touch(0o600)
         key.write_bytes(os.urandom(128))

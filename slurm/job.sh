@@ -1,0 +1,88 @@
+# What the scripts of this directory share. They source it; the functions below are for them.
+
+set -euo pipefail
+umask 022
+
+fail() { echo "ddrl: $*" >&2; exit 2; }
+
+[[ -n ${SLURM_JOB_ID:-} ]] || fail "not inside a Slurm job: submit the script with sbatch"
+SITE=${SITE:-slurm/site.conf}
+[[ -r $SITE ]] || fail "no $SITE in $PWD: copy slurm/site.conf.example, and submit from the directory that holds slurm/"
+# shellcheck source=/dev/null
+source "$SITE"
+case $LAUNCHER in srun | mpirun) ;; *) fail "LAUNCHER=$LAUNCHER in $SITE: use srun or mpirun" ;; esac
+set +u
+load_modules
+set -u
+[[ -z ${VENV:-} ]] || export PATH=$VENV/bin:$PATH
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 # a rank computes with the cores that ddrl gives it
+export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}               # srun does not take it from sbatch
+export PYTHONUNBUFFERED=1 PRTE_MCA_odls_base_sigkill_timeout=60   # mpirun: seconds from a SIGTERM to a SIGKILL
+if [[ -z ${SLURM_JOB_END_TIME:-} ]]; then                         # Slurm before 23.02 does not set it
+  end=$(squeue -h -j "$SLURM_JOB_ID" -o %e) && end=$(date -d "$end" +%s 2>/dev/null) && export SLURM_JOB_END_TIME=$end
+fi
+
+# check_nodes: every node has the same ddrl.
+check_nodes() {
+  local found
+  # shellcheck disable=SC2016 # expanded on the nodes
+  found=$(srun --mpi=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \
+    bash -c 'echo "$SLURMD_NODENAME: $(ddrl --version 2>/dev/null || echo no ddrl)"' | sort)
+  if [[ $(cut -d: -f2 <<<"$found" | sort -u) != " ddrl "* || $(cut -d: -f2 <<<"$found" | sort -u | wc -l) != 1 ]]; then
+    fail "the nodes differ (${found//$'\n'/, }): install one version where all see it, and name it as VENV in $SITE"
+  fi
+}
+
+# train RUN RANKS OPTION...: trains in the run directory RUN, or goes on there, with so many ranks; returns when that
+# has ended, after at most RESTARTS new starts when a rank died. USR1 (Slurm's warning, see --signal) and TERM lead to
+# a checkpoint and an end; after USR1, with REQUEUE=yes, the job then goes back into the queue.
+train() {
+  local run=$1 ranks=$2 restarts=${RESTARTS:-0} status
+  shift 2
+  local command=(ddrl train ba3c --go-on --run-dir "$run" "$@") tasks=(--ntasks="$ranks")
+  [[ -z ${HET_GROUPS:-} ]] || tasks=(--het-group="$HET_GROUPS")
+  if [[ $LAUNCHER == srun ]]; then
+    command=(srun --mpi="${SRUN_MPI:-pmix}" --kill-on-bad-exit=1 "${tasks[@]}" "${command[@]}")
+  else
+    command=(mpirun --with-ft ulfm --bind-to none -n "$ranks" "${command[@]}")
+  fi
+  mkdir -p "$(dirname "$run")"
+  while true; do
+    status=0
+    supervise "$run" "${command[@]}" || status=$?
+    if [[ $ASKED || $status == [02] || $restarts == 0 ]] || ended "$run"; then break; fi
+    restarts=$((restarts - 1))
+    echo "ddrl ended with status $status: it starts again from the last checkpoint"
+  done
+  if [[ $ASKED == USR1 && ${REQUEUE:-no} == yes ]] && ! ended "$run"; then
+    scontrol requeue "$SLURM_JOB_ID"
+    sleep 60 # Slurm ends it
+  fi
+  return "$status"
+}
+
+# ended RUN: the run came to an end that a new start would not change.
+ended() {
+  grep -Eqs '"status": "(finished|target|failed)"' "$1/result.json" && ! grep -qs '"lost":' "$1/result.json"
+}
+
+# supervise RUN COMMAND...: the command's status; once asked to end, passes that on until the command has ended.
+supervise() {
+  local run=$1 status=0 launcher
+  shift
+  ASKED=
+  trap 'ASKED=USR1' USR1
+  trap 'ASKED=${ASKED:-TERM}' TERM
+  "$@" &
+  launcher=$!
+  wait "$launcher" || status=$?
+  while [[ $ASKED ]] && kill -0 "$launcher" 2>/dev/null; do
+    [[ ! -d $run ]] || touch "$run/stop" # again and again, as ranks that begin remove an old one
+    sleep 1
+  done
+  if [[ $ASKED ]]; then
+    status=0
+    wait "$launcher" || status=$?
+  fi
+  return "$status"
+}

@@ -1,0 +1,113 @@
+"""One Slurm of four nodes for all tests of this directory, and what submits the project's own scripts to it."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.launch import find_mpirun
+from tests.slurm.testbed import Cluster, missing
+
+ROOT = Path(__file__).parents[2]
+NODES = 4
+JOB_SECONDS = 150.0
+SITE = """\
+LAUNCHER={launcher} SRUN_MPI={mpi}
+VENV={venv} RUNS={runs}
+load_modules() {{ :; }}
+"""
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Cluster]:
+    """The cluster."""
+    why = missing() or ("" if find_mpirun() else "no mpirun")
+    if why:
+        pytest.skip(f"no Slurm to test with ({why}; Debian: slurmctld slurmd slurm-client munge libpmix2)")
+    with tempfile.TemporaryDirectory(prefix="ddrl-slurm-") as directory:  # short: sockets have short names
+        cluster = Cluster(Path(directory) / "state", NODES, cpus=4)
+        try:
+            yield cluster.start()
+        finally:
+            cluster.stop()
+
+
+class Job:
+    """One submitted job.
+
+    Attributes:
+        runs: where its run directories are.
+    """
+
+    def __init__(self, slurm: Cluster, number: str, output: Path, runs: Path):
+        self.slurm, self.number, self._output, self.runs = slurm, number, output, runs
+
+    @property
+    def output(self) -> str:
+        """What it has printed."""
+        return self._output.read_text(errors="replace") if self._output.exists() else ""
+
+    @property
+    def run(self) -> Path:
+        """Its run directory."""
+        return next(self.runs.glob(f"*-{self.number}"))
+
+    def show(self, field: str) -> str:
+        """A field of `scontrol show job`."""
+        text = self.slurm.run("scontrol", "show", "job", "-o", self.number)
+        return re.search(rf"\b{field}=(\S*)", text).group(1)
+
+    def wait(self, seconds: float = JOB_SECONDS) -> tuple[str, str]:
+        """State and exit code when it has left the queue; fails the test if it does not in time."""
+        self.wait_for(lambda: self.number not in self.slurm.run("squeue", "-h", "-o", "%i"), "end", seconds)
+        return self.show("JobState"), self.show("ExitCode")
+
+    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = JOB_SECONDS) -> None:
+        """Waits until something is so."""
+        end = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > end:
+                pytest.fail(f"no {what} of job {self.number} within {seconds:g} s:\n{self.output}")
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def submit(slurm: Cluster, tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    """submit(SCRIPT, SETTINGS, OPTION..., launcher="mpirun", NAME=VALUE...): a script of slurm/ with other settings."""
+    jobs = []
+
+    def submit(
+        script: str, settings: str, *options: str, launcher: str = "mpirun", mpi: str = "pmix", **environment: str
+    ) -> Job:
+        site, mine = tmp_path / f"{launcher}-{mpi}.conf", tmp_path / f"{len(jobs)}-{script}"
+        runs = tmp_path / "runs"
+        site.write_text(SITE.format(launcher=launcher, mpi=mpi, venv=Path(sys.executable).parents[1], runs=runs))
+        mine.write_text(with_settings((ROOT / "slurm" / script).read_text(), settings))
+        variables = {"SITE": str(site), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        variables |= {"TF_CPP_MIN_LOG_LEVEL": "3"} | environment
+        output = tmp_path / f"{len(jobs)}.out"
+        number = slurm.run(
+            "env", *(f"{name}={value}" for name, value in variables.items()),
+            "sbatch", "--parsable", f"--chdir={ROOT}", f"--output={output}", "--mem-per-cpu=1", "--time=10",
+            *options, str(mine),
+        )  # fmt: skip
+        jobs.append(Job(slurm, number, output, runs))
+        return jobs[-1]
+
+    yield submit
+    for job in jobs:
+        slurm.run("scancel", "--quiet", job.number)
+        job.wait(60.0)
+
+
+def with_settings(script: str, settings: str) -> str:
+    """A script with `settings` where those of its user are: between its options and its line of dashes."""
+    options, rest = re.split(r"\n\n", script, maxsplit=1)
+    _, line, commands = re.split(r"(# -{50,}\n)", rest)
+    return f"{options}\n\n{settings}\n{line}{commands}"
