@@ -187,7 +187,8 @@ def _cast(seats: Sequence[Seat], sizes: Sizes) -> list[Role]:
         host = min(_with_room(hosts), key=lambda host: (host.servers, host.share(), host.is_chiefs))
         host.take("parameter_server")
     for _ in range(sizes.count("evaluator") - fixed.count("evaluator")):
-        min(_with_room(hosts), key=lambda host: (host.is_chiefs, -host.share())).take("evaluator")
+        host = min(_with_room(hosts), key=lambda host: (host.is_chiefs, -host.share(), host.servers))
+        host.take("evaluator")
     for host in hosts:
         roles = ["worker"] * (len(host.free) - len(host.cast)) + host.cast
         for rank, role in zip(host.free, roles):
@@ -201,7 +202,7 @@ def _host(name: str, seats: Sequence[Seat], fixed: list[str]) -> _Host:
     return _Host(
         free=[rank for rank in ranks if not fixed[rank]],
         processors=len({core for rank in ranks for core in seats[rank].cores}),
-        gpus=_gpus([seats[rank] for rank in ranks]),
+        gpus=gpus_of_node([seats[rank] for rank in ranks]),
         workers=roles["worker"] + roles[""],
         servers=roles["parameter_server"],
         evaluators=roles["evaluator"],
@@ -215,8 +216,8 @@ def _with_room(hosts: list[_Host]) -> list[_Host]:
     return [host for host in free if host.workers > host.gpus] or free
 
 
-def _gpus(seats: Sequence[Seat]) -> int:
-    """GPUs of one node."""
+def gpus_of_node(seats: Sequence[Seat]) -> int:
+    """How many GPUs the ranks of one node see together."""
     own = sum(len(seat.gpus) for seat in seats if seat.own_gpus)
     return own + len({gpu for seat in seats if not seat.own_gpus for gpu in seat.gpus})
 

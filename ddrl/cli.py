@@ -23,6 +23,7 @@ commands:
   train --resume RUN go on with a run
   evaluate RUN       play games with the newest checkpoint of a run and print the scores
   play RUN           record a video of the newest checkpoint of a run
+  plan               which rank would be where and do what; starts nothing
   doctor             is everything here that training needs? On every rank of a job, or on this machine
   bench roofline     what emulation, inference and gradient allow on this machine
   bench train        end to end, beside the roofline
@@ -37,7 +38,7 @@ examples:
   ddrl train ba3c --preset laptop --game pong --minutes 20
   ddrl train ba3c --preset ba3c-paper --game breakout
 """
-COMMANDS = ("train", "evaluate", "play", "doctor", "bench")
+COMMANDS = ("train", "evaluate", "play", "plan", "doctor", "bench")
 SECOND_RANK_PATIENCE_SECONDS = 2.0
 
 

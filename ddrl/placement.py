@@ -55,15 +55,19 @@ def threads_for(sampling: SamplingConfig, cores: int) -> Threads:
     bit; there, emulators have all cores, because nothing else runs meanwhile.
     """
     if sampling.schedule == "synchronized":
-        return Threads(1, 1, _simulator_threads(sampling, cores, groups=1))
+        return Threads(1, 1, _simulator_threads(sampling, cores))
     learning = max(1, cores // 2)
-    inter_op = 1 if cores == 1 else 2
-    return Threads(learning, inter_op, _simulator_threads(sampling, cores - learning, sampling.groups))
+    return Threads(learning, 1 if cores == 1 else 2, _simulator_threads(sampling, cores - learning))
 
 
-def _simulator_threads(sampling: SamplingConfig, cores: int, groups: int) -> int:
-    useful = min(cores // groups, sampling.simulators // groups)
-    return max(sampling.simulator_threads, useful)
+def _simulator_threads(sampling: SamplingConfig, cores: int) -> int:
+    groups = groups_of(sampling)
+    return max(sampling.simulator_threads, min(cores // groups, sampling.simulators // groups))
+
+
+def groups_of(sampling: SamplingConfig) -> int:
+    """Groups of simulators that a worker has: the synchronized schedule makes one of all."""
+    return sampling.groups if sampling.schedule == "asynchronous" else 1
 
 
 def with_threads(config: TrainConfig, threads: Threads) -> TrainConfig:

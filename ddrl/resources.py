@@ -46,6 +46,20 @@ def heavy_ranks(config: TrainConfig) -> int:
     return config.exchange.workers + (config.ranks > config.exchange.ranks)
 
 
+def rank_bytes(config: TrainConfig, computes: bool, shard: int) -> float:
+    """Memory that a rank needs, in bytes, roughly.
+
+    Args:
+        config: of the run.
+        computes: it runs TensorFlow and emulators.
+        shard: parameters that it serves.
+    """
+    if computes:
+        return HEAVY_RANK_BYTES
+    # float32 vectors of a shard: 6 versions and sums, 2 of each of Adam's moments, 2 buffers for each worker
+    return SERVER_BYTES + 4.0 * shard * (6 + 4 + 2 * config.exchange.workers)
+
+
 def check_machine(config: TrainConfig, machine: Machine) -> list[str]:
     """Warnings for a local run that fits only just.
 

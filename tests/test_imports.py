@@ -29,6 +29,7 @@ MAY_IMPORT_CLUSTER = (
     "ddrl.launch",
     "ddrl.job",
     "ddrl.placement",
+    "ddrl.resources",
     "ddrl.bench",
 )
 ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.job")
@@ -36,7 +37,7 @@ LIGHT = (
     "ddrl.cli", "ddrl.commands.train", "ddrl.commands.evaluate", "ddrl.commands.play", "ddrl.commands.bench",
     "ddrl.config", "ddrl.presets", "ddrl.resources", "ddrl.rundir", "ddrl.launch", "ddrl.outcome",
     "ddrl.processes", "ddrl.job", "ddrl.errors", "ddrl.types", "ddrl.checks", "ddrl.progress",
-    "ddrl.checkpoint", "ddrl.plots",
+    "ddrl.checkpoint", "ddrl.plots", "ddrl.placement", "ddrl.networks.layouts", "ddrl.commands.plan",
     "ddrl.finish", "ddrl.metrics",
     "ddrl.commands.doctor", "ddrl.doctor.checks", "ddrl.doctor.facts", "ddrl.doctor.job", "ddrl.doctor.probe",
     "ddrl.doctor.report", "ddrl.doctor.watch",

@@ -10,6 +10,7 @@ from ddrl.envs import VectorEnvironment, make_environment
 from ddrl.learner import Policy
 from ddrl.networks import build_network
 from ddrl.networks.network import Network
+from ddrl.placement import groups_of
 from ddrl.rank_metrics import RankMetrics
 from ddrl.sampling.actor import Actor
 from ddrl.sampling.batcher import Batcher
@@ -32,7 +33,7 @@ def seed_of(seed: int, worker: int, version: int) -> int:
 def make_environments(config: TrainConfig) -> list[VectorEnvironment]:
     """A worker's environments, one object per group."""
     sampling = config.sampling
-    groups = sampling.groups if sampling.schedule == "asynchronous" else 1
+    groups = groups_of(sampling)
     return [
         make_environment(
             config.environment,

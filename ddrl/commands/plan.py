@@ -1,0 +1,325 @@
+"""`ddrl plan`: which rank would be where and do what, before anything runs. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import typing
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cluster.job import detect_job
+from cluster.roles import Assignment, gpus_of_node
+from cluster.slurm import read_allocation
+from cluster.topology import Seat, allotted, balanced, gather, made_up, this_seat, usable_cores
+from ddrl.commands import train
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.placement import Threads, groups_of, place_ranks, threads_for
+from ddrl.presets import Machine
+from ddrl.resources import check_machine, check_shards, rank_bytes, this_machine
+
+HELP = """usage: ddrl plan [--nodes N] [--cpus-per-node C] [--gpus-per-node G] [--ranks-per-node R] [--json FILE]
+                 [OPTIONS OF ddrl train]
+
+Prints what `ddrl train` with the same options would make of the nodes: host, role, processors, GPU, threads,
+simulators, shard and memory of every rank. Starts nothing.
+
+  --nodes N            plan for this many equal nodes that need not be there (default: what is here: the ranks of this
+                       job, the nodes of this Slurm allocation, or this machine)
+  --cpus-per-node C    processors of each (default: as many as here)
+  --gpus-per-node G    GPUs of each (default: 0)
+  --ranks-per-node R   ranks on each (default: those that the settings need, evenly; in an allocation, Slurm's tasks)
+  --json FILE          write one JSON object to this file (-: standard output) instead of a table
+  -h, --help           this text; `ddrl train --help` explains the other options
+
+  ddrl plan --preset ba3c-paper --nodes 16 --cpus-per-node 32
+  srun --mpi=pmix ddrl plan --workers 12 --parameter-servers 3      # from the ranks themselves
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Nodes:
+    """Nodes that were asked for; None: not said."""
+
+    nodes: int | None
+    cpus_per_node: int | None
+    gpus_per_node: int | None
+    ranks_per_node: int | None
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value, least = getattr(self, field.name), int(field.name != "gpus_per_node")
+            if value is not None and value < least:
+                raise UsageError(f"--{field.name.replace('_', '-')} {value}: must be {least} or more")
+
+    @property
+    def made_up(self) -> bool:
+        """Whether the nodes are not those that are here."""
+        return (self.nodes, self.cpus_per_node, self.gpus_per_node) != (None, None, None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rank:
+    """One line of a plan: what a rank is, and what it needs."""
+
+    assignment: Assignment
+    threads: Threads | None  # of those that compute
+    simulators: int
+    simulator_threads: int
+    shard_bytes: int  # of its slice of the parameters; its optimizer slots have as many each
+    memory_bytes: float
+
+    @property
+    def name(self) -> str:
+        """Its role in words."""
+        mine = self.assignment
+        name = {"chief": "chief", "evaluator": "evaluator", "worker": f"worker {mine.index}"}.get(
+            mine.role, f"server {mine.index}"
+        )
+        return f"{name}, chief" if mine.is_chief and mine.role == "worker" else name
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> typing.NoReturn:
+        raise UsageError(f"{message} (ddrl plan --help explains the options)")
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Runs `ddrl plan`; returns the exit status."""
+    if set(argv) & {"-h", "--help"}:
+        print(HELP, end="")
+        return 0
+    parser = _Parser(prog="ddrl plan", add_help=False, allow_abbrev=False)
+    for field in dataclasses.fields(Nodes):
+        parser.add_argument(f"--{field.name.replace('_', '-')}", type=int)
+    parser.add_argument("--json", default="")
+    own, rest = parser.parse_known_args(list(argv))
+    nodes = Nodes(own.nodes, own.cpus_per_node, own.gpus_per_node, own.ranks_per_node)
+    config = train.parse(rest, _machine(nodes)).config
+    try:
+        seats, source = topology(config, nodes, environ)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    assignments = place_ranks(config, seats)
+    job = detect_job(environ)
+    if job is not None and job.rank > 0:
+        return 0
+    warnings = check_machine(config, this_machine()) if source == HERE else []
+    parameters = parameters_of(config)
+    ranks = plan(config, assignments, parameters)
+    warnings += warnings_of(seats, assignments)
+    _emit(as_json(config, source, seats, ranks, parameters, warnings), own.json)
+    return 0
+
+
+HERE = "this machine"
+
+
+def _machine(nodes: Nodes) -> Machine:
+    here = this_machine()
+    if not nodes.made_up:
+        return here
+    return Machine((nodes.nodes or 1) * (nodes.cpus_per_node or here.cores), 1 << 62)
+
+
+def topology(config: TrainConfig, nodes: Nodes, environ: Mapping[str, str]) -> tuple[tuple[Seat, ...], str]:
+    """Where the ranks sit, and where that is known from.
+
+    Raises:
+        ValueError: for numbers that make no job, or variables of Slurm that cannot be read.
+    """
+    if nodes.made_up:
+        number = nodes.nodes or 1
+        per_node = [nodes.ranks_per_node] * number if nodes.ranks_per_node else balanced(config.ranks, number)
+        cores = nodes.cpus_per_node or len(usable_cores())
+        return made_up(per_node, cores, nodes.gpus_per_node or 0), "nodes as given"
+    job = detect_job(environ)
+    if job is not None and job.size == 1:
+        return (this_seat(environ),), "this job"
+    if job is not None:
+        from mpi4py import MPI
+
+        return gather(MPI.COMM_WORLD, environ), "this job"
+    allocation = read_allocation(environ)
+    if allocation is not None:
+        per_node = [nodes.ranks_per_node] * len(allocation.nodes) if nodes.ranks_per_node else []
+        return allotted(allocation, per_node), f"Slurm job {allocation.job_id}"
+    seat = this_seat(environ)._replace(wish="")
+    return (seat,) * (nodes.ranks_per_node or config.ranks), HERE
+
+
+def parameters_of(config: TrainConfig) -> int:
+    """Length of the parameter vector.
+
+    Raises:
+        UsageError: for an unknown game, a network that does not suit it, or fewer parameters than servers.
+    """
+    from ddrl.envs import make_environment
+    from ddrl.networks.layouts import parameter_count
+
+    environment = make_environment(config.environment, num_envs=1)
+    try:
+        count = parameter_count(config.network, environment.observation_shape, environment.num_actions)
+    finally:
+        environment.close()
+    check_shards(count, config.exchange.parameter_servers)
+    return count
+
+
+def plan(config: TrainConfig, assignments: Sequence[Assignment], parameters: int) -> list[Rank]:
+    """What every rank needs."""
+    from ddrl.exchange.sharding import shard_ranges
+
+    shards = shard_ranges(parameters, max(1, config.exchange.parameter_servers))
+    ranks = []
+    for mine in assignments:
+        computes = mine.role in ("worker", "evaluator")
+        threads = threads_for(config.sampling, mine.cores) if computes else None
+        simulates = threads is not None and mine.role == "worker"
+        start, stop = shards[mine.index] if mine.role == "parameter_server" else (0, 0)
+        ranks.append(
+            Rank(
+                mine,
+                threads,
+                config.sampling.simulators if simulates else 0,
+                threads.simulator * groups_of(config.sampling) if simulates else 0,
+                4 * (stop - start),
+                rank_bytes(config, computes, stop - start),
+            )
+        )
+    return ranks
+
+
+def warnings_of(seats: Sequence[Seat], assignments: Sequence[Assignment]) -> list[str]:
+    """What works, but should not be wanted; a line for each node at most and kind."""
+    warnings = []
+    for host in dict.fromkeys(seat.host for seat in seats):
+        here = [mine for mine in assignments if mine.host == host]
+        workers = sum(mine.role == "worker" for mine in here)
+        cores = {core for seat in seats if seat.host == host for core in seat.cores}
+        shared = {gpu for seat in seats if seat.host == host and not seat.own_gpus for gpu in seat.gpus}
+        used = Counter(mine.gpu for mine in here if mine.gpu in shared)
+        if cores and workers > len(cores):
+            warnings.append(f"{host}: {workers} workers share {len(cores)} processors: expect them to take turns")
+        if max(used.values(), default=0) > 1:
+            warnings.append(f"{host}: {workers} workers share {_count(len(shared), 'GPU')}: start one for each GPU")
+        if len(shared) > len(used):
+            idle = _count(len(shared) - len(used), "GPU")
+            warnings.append(f"{host}: {idle} of {len(shared)} unused: start a worker for each GPU")
+    return warnings
+
+
+def as_json(
+    config: TrainConfig, source: str, seats: Sequence[Seat], ranks: Sequence[Rank], parameters: int, warnings: list[str]
+) -> dict[str, Any]:
+    """The plan in JSON types. Sizes in bytes; `bytes_per_update` is what all workers and servers send together."""
+    memory: Counter[str] = Counter()  # by host
+    for rank in ranks:
+        memory[rank.assignment.host] += int(rank.memory_bytes)
+    workers = config.exchange.workers
+    return {
+        "source": source,
+        "game": config.environment.game,
+        "network": config.network.network,
+        "ranks": [_rank_json(rank) for rank in ranks],
+        "totals": {
+            "nodes": len(memory),
+            "ranks": len(ranks),
+            "cores": len({(seat.host, core) for seat in seats for core in seat.cores}),
+            "gpus": sum(gpus_of_node([seat for seat in seats if seat.host == host]) for host in memory),
+            "gpus_used": _gpus_used(seats, ranks),
+            "simulators": sum(rank.simulators for rank in ranks),
+            "parameters": parameters,
+            "effective_batch": config.optimizer.batch_size * _gradients(config),
+            "bytes_per_update": 2 * 4 * parameters * workers if config.exchange.parameter_servers else 0,
+            "memory_bytes": sum(memory.values()),
+            "memory_bytes_of_fullest_node": max(memory.values()),
+        },
+        "warnings": warnings,
+    }
+
+
+def _gradients(config: TrainConfig) -> int:
+    """Gradients in one update."""
+    exchange = config.exchange
+    return 1 if exchange.updates == "asynchronous" else exchange.quorum or exchange.workers
+
+
+def _gpus_used(seats: Sequence[Seat], ranks: Sequence[Rank]) -> int:
+    used = [(seats[r.assignment.rank], r.assignment) for r in ranks if r.assignment.gpu]
+    own = sum(seat.own_gpus for seat, _ in used)
+    return own + len({(mine.host, mine.gpu) for seat, mine in used if not seat.own_gpus})
+
+
+def _rank_json(rank: Rank) -> dict[str, Any]:
+    mine, threads = rank.assignment, rank.threads
+    return {
+        "rank": mine.rank,
+        "host": mine.host,
+        "role": mine.role,
+        "name": rank.name,
+        "index": mine.index,
+        "is_chief": mine.is_chief,
+        "cores": mine.cores,
+        "gpu": mine.gpu,
+        "threads": {"intra_op": threads.intra_op, "inter_op": threads.inter_op} if threads else None,
+        "simulators": rank.simulators,
+        "simulator_threads": rank.simulator_threads,
+        "shard_bytes": rank.shard_bytes,
+        "memory_bytes": int(rank.memory_bytes),
+    }
+
+
+def _emit(content: dict[str, Any], json_target: str) -> None:
+    if not json_target:
+        _show(content)
+        return
+    text = json.dumps(content)
+    if json_target == "-":
+        print(text)
+        return
+    try:
+        with open(json_target, "w") as file:
+            file.write(text + "\n")
+    except OSError as error:
+        raise UsageError(f"--json {json_target}: {error.strerror}; name a file that can be written, or -") from error
+
+
+def _show(content: dict[str, Any]) -> None:
+    lines = [("rank", "host", "role", "cores", "GPU", "TensorFlow", "simulators", "shard", "memory")]
+    for rank in content["ranks"]:
+        threads = rank["threads"]
+        lines.append((
+            str(rank["rank"]),
+            rank["host"],
+            rank["name"],
+            str(rank["cores"]),
+            rank["gpu"] or "-",
+            f"{threads['intra_op']} x {threads['inter_op']} threads" if threads else "-",
+            f"{rank['simulators']} on {rank['simulator_threads']} threads" if rank["simulators"] else "-",
+            f"{rank['shard_bytes'] / 1e6:.2f} MB" if rank["shard_bytes"] else "-",
+            f"{rank['memory_bytes'] / 1e9:.1f} GB",
+        ))  # fmt: skip
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    print(f"{content['game']} on {content['source']}\n")
+    for line in lines:
+        print("  ".join(f"{text:{width}}" for text, width in zip(line, widths)).rstrip())
+    total = content["totals"]
+    print(
+        f"\n{total['ranks']} ranks on {_count(total['nodes'], 'node')} with {_count(total['cores'], 'core')} and "
+        f"{_count(total['gpus'], 'GPU')}, {total['gpus_used']} of them used; {total['simulators']} simulators\n"
+        f"network {content['network']}: {total['parameters']:,} parameters; an update takes "
+        f"{total['effective_batch']:,} data-points and moves {total['bytes_per_update'] / 1e6:.1f} MB\n"
+        f"memory: about {total['memory_bytes'] / 1e9:.1f} GB, {total['memory_bytes_of_fullest_node'] / 1e9:.1f} GB on "
+        "the fullest node"
+    )
+    for warning in content["warnings"]:
+        print(f"warning: {warning}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
