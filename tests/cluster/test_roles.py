@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import random
+import re
+import string
+
 import pytest
 
-from cluster.roles import Assignment, assign_roles
+from cluster.roles import Assignment, assign_roles, place
+from cluster.topology import Seat, balanced, made_up
 
 
 def test_the_laptop():
@@ -45,3 +50,225 @@ def test_sizes_that_make_no_job(sizes):
 def test_no_server_and_a_dedicated_chief_make_no_job():
     with pytest.raises(ValueError):
         assign_roles(1, 0, dedicated_chief=True)
+
+
+def seats(*ranks_per_node, cores=4, gpus=0):
+    """Ranks node by node, on hosts a, b, c, ..."""
+    return made_up(ranks_per_node, cores, gpus, string.ascii_lowercase[: len(ranks_per_node)])
+
+
+def words(assignments):
+    """One word for each rank: w0 s1 e."""
+    letters = {"worker": "w", "parameter_server": "s", "evaluator": "e", "chief": "c"}
+    return " ".join(
+        letters[a.role] + (str(a.index) if a.role in ("worker", "parameter_server") else "") for a in assignments
+    )
+
+
+def test_whole_assignments_on_nodes_of_different_sizes():
+    assert place(seats(2, 2, 1, 1), 3, 2, evaluator=True) == (
+        Assignment(0, "worker", 0, True, "a", 4),
+        Assignment(1, "parameter_server", 0, False, "a", 1),
+        Assignment(2, "worker", 1, False, "b", 4),
+        Assignment(3, "parameter_server", 1, False, "b", 1),
+        Assignment(4, "evaluator", 0, False, "c", 4),
+        Assignment(5, "worker", 2, False, "d", 4),
+    )
+
+
+@pytest.mark.parametrize(
+    "ranks_per_node, sizes, roles",
+    [
+        ((4,), dict(workers=2, parameter_servers=1, evaluator=True), "w0 w1 s0 e"),
+        ((5,), dict(workers=2, parameter_servers=2, dedicated_chief=True), "c w0 w1 s0 s1"),
+        ((2, 2), dict(workers=2, parameter_servers=2), "w0 s0 w1 s1"),
+        ((2, 2), dict(workers=3, parameter_servers=1), "w0 w1 w2 s0"),  # not the chief's node
+        ((1, 3), dict(workers=2, parameter_servers=2), "w0 w1 s0 s1"),  # the chief's node has no rank to spare
+        ((1, 1, 1, 1), dict(workers=2, parameter_servers=1, evaluator=True), "w0 s0 e w1"),
+        ((3, 1, 1), dict(workers=2, parameter_servers=3), "w0 w1 s0 s1 s2"),
+        ((2, 2), dict(workers=2, parameter_servers=1, evaluator=True), "w0 w1 s0 e"),
+        ((1,), dict(workers=1, parameter_servers=0, evaluator=True), "w0"),
+        ((2, 4), dict(workers=2, parameter_servers=2, dedicated_chief=True, evaluator=True), "c s0 w0 w1 s1 e"),
+    ],
+)
+def test_servers_are_spread_and_the_evaluator_is_kept_from_the_chief(ranks_per_node, sizes, roles):
+    assert words(place(seats(*ranks_per_node), **sizes)) == roles
+
+
+def test_ranks_dealt_out_in_turn():
+    dealt = seats(1, 1) * 3
+    assert words(place(dealt, workers=3, parameter_servers=2, evaluator=True)) == "w0 w1 w2 s0 s1 e"
+
+
+def test_the_paper_on_16_nodes():
+    assignments = place(made_up(balanced(70, 16), 32), 64, 4, dedicated_chief=True, evaluator=True)
+    servers = [a.host for a in assignments if a.role == "parameter_server"]
+    assert servers == ["node2", "node3", "node4", "node5"]  # of the fuller ones, which gain most
+    assert [a.host for a in assignments if a.role == "evaluator"] == ["node7"]
+    assert {a.cores for a in assignments if a.role == "worker"} == {6, 8, 10}  # 10 beside the evaluator
+    assert len(assignments) == 70 and sum(a.role == "worker" for a in assignments) == 64
+
+
+def wishing(topology, *wishes):
+    return tuple(seat._replace(wish=wish) for seat, wish in zip(topology, wishes, strict=True))
+
+
+def test_a_component_of_servers():
+    apart = seats(3) + tuple(seat._replace(host="server-node", wish="parameter_server") for seat in seats(2))
+    assert place(apart, 2, 2, evaluator=True) == (
+        Assignment(0, "worker", 0, True, "a", 2),
+        Assignment(1, "worker", 1, False, "a", 2),
+        Assignment(2, "evaluator", 0, False, "a", 1),
+        Assignment(3, "parameter_server", 0, False, "server-node", 1),
+        Assignment(4, "parameter_server", 1, False, "server-node", 1),
+    )
+
+
+@pytest.mark.parametrize(
+    "wishes, sizes, roles",
+    [
+        (("", "parameter_server", "", ""), dict(workers=3, parameter_servers=1), "w0 s0 w1 w2"),
+        (("", "parameter_server", "", ""), dict(workers=2, parameter_servers=2), "w0 s0 w1 s1"),
+        (("", "evaluator", "", ""), dict(workers=2, parameter_servers=1, evaluator=True), "w0 e w1 s0"),
+        (("worker", "worker", "", ""), dict(workers=2, parameter_servers=1, dedicated_chief=True), "c w0 w1 s0"),
+        (("worker", "worker", "worker", ""), dict(workers=3, parameter_servers=1), "w0 w1 w2 s0"),
+    ],
+)
+def test_wishes_are_had(wishes, sizes, roles):
+    assert words(place(wishing(seats(2, 2), *wishes), **sizes)) == roles
+
+
+@pytest.mark.parametrize(
+    "wishes, sizes, why",
+    [
+        (("", "server", "", ""), (3, 1), "DDRL_ROLE='server' on rank 1 (a): use one of worker, parameter_server"),
+        (("parameter_server", "", "", ""), (3, 1), "rank 0 (a), which is the chief: start the workers' component first"),
+        (("", "parameter_server", "parameter_server", ""), (3, 1), "2 ranks have DDRL_ROLE=parameter_server, and the"),
+        (("worker",) * 4, (3, 1), "4 ranks have DDRL_ROLE=worker, and the settings need 3"),
+        (("", "", "", "evaluator"), (3, 1), "1 ranks have DDRL_ROLE=evaluator, and the settings need 0"),
+    ],
+)
+def test_wishes_that_contradict_the_sizes(wishes, sizes, why):
+    with pytest.raises(ValueError, match=re.escape(why)) as caught:
+        place(wishing(seats(2, 2), *wishes), *sizes)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 5])
+def test_another_number_of_ranks(ranks):
+    why = f"this job has {ranks} ranks and the settings need 4: 2 workers + 1 parameter servers + 0 dedicated chief"
+    with pytest.raises(ValueError, match=re.escape(why)):
+        place(seats(ranks), 2, 1, evaluator=True)
+
+
+def cores_of(assignments):
+    return [a.cores for a in assignments]
+
+
+@pytest.mark.parametrize(
+    "masks, sizes, cores",
+    [
+        ([range(8)] * 3, dict(workers=2, parameter_servers=1), [4, 4, 1]),  # unbound: the node is divided
+        ([range(8)] * 4, dict(workers=2, parameter_servers=1, evaluator=True), [4, 4, 1, 2]),
+        ([range(2)] * 4, dict(workers=3, parameter_servers=1), [1, 1, 1, 1]),  # more ranks than cores
+        ([range(0, 2), range(2, 8), range(0, 8)], dict(workers=2, parameter_servers=1), [2, 6, 1]),  # bound apart
+        ([range(4)] * 2 + [range(4, 8)] * 2, dict(workers=3, parameter_servers=1), [2, 2, 4, 1]),  # to sockets
+        ([()] * 3, dict(workers=2, parameter_servers=1), [1, 1, 1]),  # nobody knows
+        ([range(6)], dict(workers=1, parameter_servers=0), [6]),
+    ],
+)
+def test_cores(masks, sizes, cores):
+    assert cores_of(place([Seat("a", tuple(mask)) for mask in masks], **sizes)) == cores
+
+
+def gpus_of(assignments):
+    return [a.gpu for a in assignments]
+
+
+@pytest.mark.parametrize(
+    "topology, sizes, gpus",
+    [
+        (seats(3, gpus=2), dict(workers=2, parameter_servers=1), ["0", "1", ""]),
+        (seats(3, 3, gpus=2), dict(workers=4, parameter_servers=2), ["0", "1", "", "0", "1", ""]),
+        (seats(4, gpus=2), dict(workers=3, parameter_servers=1), ["0", "1", "0", ""]),  # shared only when too few
+        (seats(2, gpus=4), dict(workers=1, parameter_servers=1), ["0", ""]),
+        (seats(4, gpus=2), dict(workers=2, parameter_servers=1, dedicated_chief=True), ["", "0", "1", ""]),
+        (
+            [Seat("a", (), ("0",), own_gpus=True)] * 3,
+            dict(workers=2, parameter_servers=1),
+            ["0", "0", ""],
+        ),
+        (
+            [Seat("a", (), ("GPU-1",)), Seat("a", (), ("GPU-2",)), Seat("a")],
+            dict(workers=2, parameter_servers=1),
+            ["GPU-1", "GPU-2", ""],
+        ),
+    ],
+)
+def test_gpus(topology, sizes, gpus):
+    assert gpus_of(place(topology, **sizes)) == gpus
+
+
+def test_servers_take_the_ranks_that_have_no_gpu():
+    topology = seats(2, 2, gpus=2) + tuple(seat._replace(host="c") for seat in seats(3))
+    assert words(place(topology, 4, 2, evaluator=True)) == "w0 w1 w2 w3 s0 s1 e"
+
+
+def random_topology(draw):
+    hosts = [f"h{n}" for n in range(draw.randint(1, 8))]
+    topology = []
+    for host in hosts:
+        cores, gpus = tuple(range(draw.randint(1, 8))), tuple(map(str, range(draw.choice((0, 0, 2)))))
+        topology += [Seat(host, cores, gpus)] * draw.randint(1, 6)
+    if draw.random() < 0.3:
+        draw.shuffle(topology)
+    return topology
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_holds_for_every_topology(seed):
+    draw = random.Random(seed)
+    for _ in range(25):
+        topology = random_topology(draw)
+        dedicated, evaluator = draw.random() < 0.5, draw.random() < 0.5
+        most = len(topology) - 1 - dedicated - evaluator
+        if most < 1:
+            continue
+        servers = draw.randint(1, most)
+        workers = len(topology) - servers - dedicated - evaluator
+        if workers < 1:
+            continue
+        check(topology, place(topology, workers, servers, dedicated, evaluator), workers, servers)
+
+
+def check(topology, assignments, workers, servers):
+    assert [a.rank for a in assignments] == list(range(len(topology)))
+    assert [a.host for a in assignments] == [seat.host for seat in topology]
+    assert [a.rank for a in assignments if a.is_chief] == [0]
+    assert [a.index for a in assignments if a.role == "worker"] == list(range(workers))
+    assert [a.index for a in assignments if a.role == "parameter_server"] == list(range(servers))
+    for host in {seat.host for seat in topology}:
+        here = [a for a in assignments if a.host == host]
+        assert [a.role for a in here if not a.is_chief] == sorted(
+            (a.role for a in here if not a.is_chief), key=["worker", "parameter_server", "evaluator"].index
+        )
+        mine = next(seat for seat in topology if seat.host == host)
+        total = sum(a.cores for a in here if a.role == "worker")
+        assert total <= max(len(mine.cores), sum(a.role == "worker" for a in here))
+        used = [a.gpu for a in here if a.role == "worker"]
+        assert set(used) <= (set(mine.gpus) or {""}) and len(set(used)) == min(len(used), max(1, len(mine.gpus)))
+    check_spread(topology, assignments)
+
+
+def check_spread(topology, assignments):
+    """No node has two servers while another that has a rank to spare, beyond its GPUs, has none."""
+    servers = {seat.host: 0 for seat in topology}
+    spare = dict(servers)
+    for mine in assignments:
+        servers[mine.host] += mine.role == "parameter_server"
+        spare[mine.host] += mine.role == "worker" and not mine.is_chief
+    for host in servers:
+        gpus = len(next(seat.gpus for seat in topology if seat.host == host))
+        computing = sum(a.role == "worker" for a in assignments if a.host == host)
+        if servers[host] == 0 and spare[host] and computing > gpus:
+            assert max(servers.values()) < 2

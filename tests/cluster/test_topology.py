@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from cluster.slurm import Allocation, Node
+from cluster.topology import Seat, allotted, balanced, gather, made_up, this_seat, visible_gpus
+
+
+@pytest.mark.parametrize(
+    "environ, gpus",
+    [
+        ({}, ()),
+        ({"CUDA_VISIBLE_DEVICES": "0"}, ("0",)),
+        ({"CUDA_VISIBLE_DEVICES": "3, 1"}, ("3", "1")),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-5ab,MIG-7"}, ("GPU-5ab", "MIG-7")),
+        ({"CUDA_VISIBLE_DEVICES": ""}, ()),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, ()),
+        ({"CUDA_VISIBLE_DEVICES": "1,-1,0"}, ("1",)),
+        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, ()),
+        ({"CUDA_VISIBLE_DEVICES": "0", "SLURM_JOB_GPUS": "0,1"}, ("0",)),
+        ({"SLURM_STEP_GPUS": "2", "SLURM_JOB_GPUS": "0,1,2"}, ("2",)),
+        ({"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "0,1"}, ("0", "1")),
+    ],
+)
+def test_gpus_that_the_environment_shows(environ, gpus, tmp_path):
+    assert visible_gpus(environ, tmp_path) == gpus
+
+
+def test_gpus_of_the_machine_unless_slurm_gave_none(tmp_path):
+    for name in ("nvidia10", "nvidia2", "nvidia0", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    assert visible_gpus({}, tmp_path) == ("0", "2", "10")
+    assert visible_gpus({"SLURM_JOB_ID": "7"}, tmp_path) == ()
+
+
+STEP = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4", "SLURM_GPUS_PER_TASK": "1"}
+
+
+@pytest.mark.parametrize(
+    "environ, own",
+    [
+        (STEP, True),
+        (STEP | {"PMIX_RANK": "1"}, True),
+        (STEP | {"OMPI_COMM_WORLD_RANK": "1"}, False),  # mpirun binds no GPU, whatever the job asked for
+        ({"SLURM_GPUS_PER_TASK": "1"}, False),
+        ({**STEP, "SLURM_GPUS_PER_TASK": "1", "CUDA_VISIBLE_DEVICES": "0"}, True),
+        ({"PMIX_RANK": "1", "CUDA_VISIBLE_DEVICES": "0"}, False),
+    ],
+)
+def test_whether_a_rank_has_gpus_of_its_own(environ, own):
+    assert this_seat(environ).own_gpus is own
+
+
+def test_this_seat():
+    seat = this_seat({"DDRL_ROLE": " evaluator ", "CUDA_VISIBLE_DEVICES": "1"})
+    assert seat == Seat(os.uname().nodename, tuple(sorted(os.sched_getaffinity(0))), ("1",), False, "evaluator")
+    assert this_seat({"SLURM_JOB_ID": "1"}).wish == ""
+
+
+class FakeComm:
+    """Three ranks, all of them this process: what one gives, all have."""
+
+    def Get_size(self):
+        return 3
+
+    def Allgather(self, mine, into):
+        into[:] = type(into)(into.typecode, list(mine) * 3)
+
+    def Allgatherv(self, mine, into):
+        buffer, counts = into
+        assert counts == [len(mine)] * 3
+        buffer[:] = bytes(mine) * 3
+
+
+def test_gathering_keeps_every_field():
+    environ = {"DDRL_ROLE": "worker", "CUDA_VISIBLE_DEVICES": "0,1"}
+    assert gather(FakeComm(), environ) == (this_seat(environ),) * 3
+
+
+def test_equal_nodes():
+    a, b = Seat("node1", (0, 1), ("0",)), Seat("node2", (0, 1), ("0",))
+    assert made_up([2, 1], 2, 1) == (a, a, b)
+    assert made_up([1, 0, 1], 1) == (Seat("node1", (0,)), Seat("node3", (0,)))
+
+
+@pytest.mark.parametrize("numbers", [([], 1, 0), ([0], 1, 0), ([2, -1], 1, 0), ([1], 0, 0), ([1], 1, -1)])
+def test_numbers_that_make_no_job(numbers):
+    with pytest.raises(ValueError, match="make no job"):
+        made_up(*numbers)
+
+
+def test_an_allocation():
+    nodes = (Node("n1", 2, 4, gpus=1), Node("n2", 0, 4), Node("n3", 1, 2))
+    wide, narrow = Seat("n1", (0, 1, 2, 3), ("0",)), Seat("n3", (0, 1))
+    assert allotted(Allocation(7, nodes)) == (wide, wide, narrow)
+    assert [seat.host for seat in allotted(Allocation(7, nodes), [1, 1, 1])] == ["n1", "n2", "n3"]
+
+
+@pytest.mark.parametrize("ranks, nodes, numbers", [(6, 4, (2, 2, 1, 1)), (3, 3, (1, 1, 1)), (1, 3, (1, 0, 0)), (70, 16, (5,) * 6 + (4,) * 10)])
+def test_even_shares(ranks, nodes, numbers):
+    assert balanced(ranks, nodes) == numbers
+
+
+def test_no_node():
+    with pytest.raises(ValueError, match="0 nodes"):
+        balanced(1, 0)
