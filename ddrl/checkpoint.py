@@ -154,6 +154,11 @@ def list_checkpoints(run_dir: str | Path) -> list[Path]:
     return [directory / name for _, name in sorted(found)]
 
 
+def version_of(path: Path) -> int:
+    """The version in the name of a checkpoint file."""
+    return int(_NAME.fullmatch(path.name)[1])
+
+
 def save(run_dir: str | Path, checkpoint: Checkpoint, keep: int) -> Path:
     """Write a checkpoint atomically, then remove all but the newest `keep` (at least 1) sound ones.
 

@@ -11,10 +11,8 @@ import dataclasses
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
 
 from rich.console import Console
 
@@ -22,31 +20,21 @@ from cluster.launch import (
     Launcher,
     find_mpirun,
     inspect_mpirun,
-    local_environment,
     mpirun_command,
-    rank_environment,
 )
-from ddrl import outcome, rundir
+from ddrl import outcome, rundir, start
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.presets import Machine
-from ddrl.processes import Interrupts, end_session
+from ddrl.processes import Interrupts
 from ddrl.resources import check_machine, heavy_ranks
+from ddrl.restarts import Restarts
+from ddrl.supervisor import Display, Supervisor
 
 RANK_PROGRAM = (sys.executable, "-m", "ddrl.roles")
-POLL_SECONDS = 0.2
 STOP_SECONDS = 90.0
-KILL_SECONDS = 5.0
-START_SECONDS = 300.0  # until the first line of metrics.jsonl: imports, environments and MPI on a slow file system
 FINISH_SECONDS = 300.0
 KILLED = 130  # exit status of a program that Ctrl-C ended
-
-
-class Display(Protocol):
-    """What shows the records of metrics.jsonl while the run goes on."""
-
-    def update(self, records: list[dict[str, Any]]) -> None:
-        """Shows new records."""
 
 
 def train(
@@ -73,10 +61,9 @@ def train(
     with rundir.locked(path) as lock:
         if resume is not None:
             rundir.update_run_dir(path, config)
-        for stale in (rundir.STOP, rundir.RESULT):
-            (path / stale).unlink(missing_ok=True)
-        argv = [*rank_program, str(path), *(["--resume"] if resume else [])]
-        return _run(config, path, launcher, argv, machine, console, stop_seconds, lock)
+        clear(path)
+        program = [*rank_program, str(path)]
+        return _run(config, path, launcher, program, resume is not None, console, stop_seconds, lock)
 
 
 def require_mpirun() -> Launcher:
@@ -108,52 +95,59 @@ def _run(
     config: TrainConfig,
     path: Path,
     launcher: Launcher | None,
-    argv: list[str],
-    machine: Machine,
+    program: list[str],
+    resume: bool,
     console: Console,
     stop_seconds: float,
     lock: int,
 ) -> int:
+    argv = [*program, *(["--resume"] if resume else [])]
     as_root = launcher is not None and os.geteuid() == 0
     if as_root:
         console.print(
             "running as root: Open MPI is told to allow it (OMPI_ALLOW_RUN_AS_ROOT)", highlight=False
         )
-    command = argv
-    if launcher is not None:
-        command = mpirun_command(config.ranks, argv, config.exchange.on_worker_loss == "survive", launcher)
-    environment = local_environment(os.environ) | rank_environment(as_root)
-    environment |= {rundir.LAUNCHER_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
     console.print(
         f"run directory {path}: {config.ranks} ranks, {heavy_ranks(config)} of them compute", highlight=False
     )
+    restarts = Restarts(config, path)
     with (path / rundir.LOG).open("ab") as log, Interrupts() as interrupts:
-        log_start = log.tell()
         follower = rundir.JsonLines(path / rundir.METRICS, from_end=True)
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-            pass_fds=(lock,),
-        )
-        supervisor = Supervisor(process, path, interrupts, stop_seconds)
-        try:
-            with _display(config, console) as display:
+        with _display(config, console) as display:
+            while True:
+                log_start = log.tell()
+                supervisor = Supervisor(config, path, interrupts, stop_seconds)
+                supervisor.start(_command(config, launcher, argv), as_root, log, lock)
                 supervisor.watch(display, follower, console)
-        finally:
-            end_session(process.pid, KILL_SECONDS)
-            process.wait(timeout=KILL_SECONDS)
+                again = None if supervisor.asked else restarts.decide(supervisor.minutes, supervisor.overdue)
+                if again is None:
+                    break
+                restarts.note(again)
+                clear(path)
+                argv = [*program, *(["--resume"] if again.resume else []), "--minutes", repr(again.minutes)]
     if supervisor.killed:
         console.print(f"killed; go on from the last checkpoint: ddrl train --resume {path}", highlight=False)
         return KILLED
+    if restarts.refusal:
+        console.print(restarts.refusal, highlight=False, markup=False)
     status = outcome.report(path, log_start, supervisor.overdue, console)
     if status == 0:
         finish(path, console)
         summarise(config, path, console)
     return status
+
+
+def clear(path: Path) -> None:
+    """Removes what the ranks of an earlier start left behind for whoever waits for them."""
+    for stale in (rundir.STOP, rundir.RESULT):
+        (path / stale).unlink(missing_ok=True)
+    start.clear_notes(path)
+
+
+def _command(config: TrainConfig, launcher: Launcher | None, argv: list[str]) -> list[str]:
+    if launcher is None:
+        return argv
+    return mpirun_command(config.ranks, argv, config.exchange.on_worker_loss == "survive", launcher)
 
 
 def _display(config: TrainConfig, console: Console) -> contextlib.AbstractContextManager[Display]:
@@ -167,57 +161,6 @@ def summarise(config: TrainConfig, path: Path, console: Console) -> None:
     from ddrl.progress import summary
 
     console.print(summary(path, config))
-
-
-class Supervisor:
-    """Waits for the ranks, with an end: after a stop request or their result they have `stop_seconds`."""
-
-    def __init__(
-        self, process: subprocess.Popen[bytes], path: Path, interrupts: Interrupts, stop_seconds: float
-    ):
-        self._process = process
-        self._path = path
-        self._interrupts = interrupts
-        self._stop_seconds = stop_seconds
-        self._deadline: float | None = None
-        self._asked = False
-        self._heard = False
-        self._began = time.monotonic()
-        self.killed = False
-        self.overdue = ""
-
-    def watch(self, display: Display, follower: rundir.JsonLines, console: Console) -> None:
-        """Returns when the ranks have ended, or should be ended: `killed` or `overdue` then say why."""
-        while self._process.poll() is None and not self.killed and not self.overdue:
-            records = follower.read()
-            self._heard = self._heard or bool(records)
-            with contextlib.suppress(OSError):  # a closed terminal must not end the run without a checkpoint
-                display.update(records)
-                self._ask_to_stop(console)
-            self._look()
-            time.sleep(POLL_SECONDS)
-        with contextlib.suppress(OSError):
-            display.update(follower.read())
-
-    def _ask_to_stop(self, console: Console) -> None:
-        if self._interrupts.stop is None or self._asked:
-            return
-        (self._path / rundir.STOP).touch()
-        self._asked = True
-        console.print(
-            f"{self._interrupts.stop.name}: asked the ranks to checkpoint and end; Ctrl-C again kills them",
-            highlight=False,
-        )
-
-    def _look(self) -> None:
-        self.killed = self._interrupts.kill
-        now = time.monotonic()
-        if self._deadline is None and (self._asked or (self._path / rundir.RESULT).exists()):
-            self._deadline = now + self._stop_seconds
-        if not self._heard and now > self._began + START_SECONDS:
-            self.overdue = f"no rank began within {START_SECONDS:g} s, and they were killed (see log.txt)"
-        if self._deadline is not None and now > self._deadline:
-            self.overdue = f"the ranks did not end within {self._stop_seconds:g} s and were killed"
 
 
 def finish(path: Path, console: Console) -> None:

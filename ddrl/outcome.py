@@ -37,7 +37,7 @@ def report(path: Path, log_start: int, overdue: str, console: Console) -> int:
     if status == "failed" and result.get("usage_error"):
         raise UsageError(message)
     if status not in TITLES:
-        _print_failure(path, log_start, message or overdue, console)
+        _print_failure(path, log_start, message, overdue, console)
         return 1
     title, reason = TITLES[status]
     line = message if message.startswith(title) else f"{title}: {message or reason}"
@@ -47,9 +47,9 @@ def report(path: Path, log_start: int, overdue: str, console: Console) -> int:
     return 0
 
 
-def _print_failure(path: Path, log_start: int, message: str, console: Console) -> None:
+def _print_failure(path: Path, log_start: int, message: str, overdue: str, console: Console) -> None:
     console.print(
-        f"ddrl: the run failed: {message or 'no result'}",
+        f"ddrl: the run failed: {message or overdue or 'no result'}",
         highlight=False,
         markup=False,
     )

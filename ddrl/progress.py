@@ -33,7 +33,7 @@ PANEL_WIDTH = 80
 _SPARKS = "".join(chr(code) for code in range(0x2581, 0x2589))
 _ASCII_SPARKS = "_.-=+*#@"
 _LOUD_EVENTS = 3
-_MILESTONES = ("target_reached", "worker_lost")
+_MILESTONES = ("target_reached", "worker_lost", "restarted")
 
 
 class Progress:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ddrl import cli, launch
+from ddrl import cli, launch, supervisor
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.presets import Machine
 
@@ -17,7 +17,7 @@ STOP_SECONDS = 3.0
 def run() -> int:
     behaviour, run_dir = sys.argv[1], sys.argv[2]
     launch.finish = lambda path, console: console.print("fake curve")  # no plot of a fake run
-    launch.KILL_SECONDS = 1.0
+    supervisor.KILL_SECONDS = 1.0
     config = TrainConfig(
         run=RunConfig(run_dir=run_dir), exchange=ExchangeConfig(workers=2, parameter_servers=1)
     )

@@ -27,6 +27,7 @@ MAY_IMPORT_CLUSTER = (
     "ddrl.cli",
     "ddrl.commands",
     "ddrl.launch",
+    "ddrl.supervisor",
     "ddrl.job",
     "ddrl.placement",
     "ddrl.resources",

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from cluster import launch as cluster_launch
-from ddrl import launch, outcome, rundir
+from ddrl import launch, outcome, processes, rundir
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.presets import Machine
@@ -269,7 +269,7 @@ def test_session_members_include_other_process_groups():
     process = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
     wait_for(lambda: len(session_members(process.pid)) == 2, "child")
     assert process.pid in session_members(process.pid)
-    launch.end_session(process.pid, 2.0)
+    processes.end_session(process.pid, 2.0)
     process.wait(timeout=PATIENCE_SECONDS)
     assert session_members(process.pid) == []
 

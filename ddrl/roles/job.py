@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from cluster.roles import Assignment
 from ddrl.config import TrainConfig
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport, Waiter
-from ddrl.rundir import STOP
+from ddrl.rundir import RESULT, STOP
 from ddrl.start import START_SECONDS
 
 
@@ -111,15 +111,19 @@ class Role(Protocol):
 
 
 class StopSignal:
-    """SIGTERM, SIGINT or SIGUSR1 to any rank asks the whole job to checkpoint and end, through the file `stop`."""
+    """SIGTERM, SIGINT or SIGUSR1 to any rank asks the whole job to checkpoint and end, through the file `stop`.
+
+    A job that has its result is ending, and whoever ends it sends SIGTERM: that asks for nothing.
+    """
 
     def __init__(self, run_dir: Path):
-        self._path = run_dir / STOP
+        self._path, self._result = run_dir / STOP, run_dir / RESULT
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: object) -> None:
-        self._path.touch()
+        if not self._result.exists():
+            self._path.touch()
 
 
 def run_roles(

@@ -123,7 +123,12 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     status = max((_status(role) for role in roles), default=0)
     if not survive:
         comm.Barrier()  # under the watchdog, which cannot run in MPI_Finalize
-    leave(comm, status, survive, at_end)
+
+    def conclude() -> None:
+        watchdog.left()
+        at_end()
+
+    leave(comm, status, survive, conclude)
     return status
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import json
+import math
 import os
 import sys
 import threading
@@ -151,6 +152,10 @@ class Watchdog:
     def leaving(self) -> None:
         """This rank is done; all that it waits for is that the others are, too."""
         self._leaving_since = time.monotonic()
+
+    def left(self) -> None:
+        """All ranks have met at the end: nothing is waited for any more."""
+        self._leaving_since = math.inf
 
     def _run(self) -> None:
         while True:

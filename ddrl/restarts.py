@@ -1,0 +1,93 @@
+"""Whether a job whose server or chief died is started again, from its last checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from ddrl import rundir
+from ddrl.checkpoint import list_checkpoints, version_of
+from ddrl.config import TrainConfig
+from ddrl.metrics import MetricsWriter, read_metrics
+
+LEAST_MINUTES = 0.02  # what is left of a budget that is used up: the job ends as it should, with a checkpoint
+
+
+class Restart(NamedTuple):
+    """A new start.
+
+    Attributes:
+        text: why, and from where.
+        resume: from a checkpoint; else from the beginning.
+        minutes: what is left of the budget (0: there is none).
+    """
+
+    text: str
+    resume: bool
+    minutes: float
+
+
+class Restarts:
+    """Decides about new starts of one run: at most `max_restarts` without a newer checkpoint in between."""
+
+    def __init__(self, config: TrainConfig, path: Path):
+        self._config, self._path = config, path
+        self._in_vain = 0
+        self._newest = self._version()
+        self._spent_minutes = 0.0
+        self.refusal = ""
+        """Why there was no new start after a loss that allows one; empty where there is nothing to say."""
+
+    def decide(self, minutes: float, trouble: str) -> Restart | None:
+        """The new start after a job has ended, or None; `refusal` then may say why.
+
+        Args:
+            minutes: that it has trained; 0 for one that did not begin.
+            trouble: what its launcher saw, or nothing.
+        """
+        self._spent_minutes += minutes
+        lost, limit = self._lost(minutes, trouble), self._config.run.max_restarts
+        if not lost or self._config.exchange.on_server_loss == "stop":
+            return None
+        newest, trained = self._version(), self._trained()
+        self._in_vain = 1 if newest != self._newest else self._in_vain + 1
+        self._newest = newest
+        if newest is None and trained:
+            self.refusal = f"{lost}, and there is no checkpoint yet: its {trained} updates are lost"
+            return None
+        if self._in_vain > limit:
+            self.refusal = f"{lost}; {limit} new starts brought no new checkpoint (--max-restarts)"
+            return None
+        where = "the beginning" if newest is None else f"update {newest}"
+        text = f"{lost}: it starts again from {where} (start {self._in_vain} of {limit} without a new checkpoint)"
+        return Restart(text, newest is not None, self._minutes_left())
+
+    def note(self, restart: Restart) -> None:
+        """Writes the event `restarted`; no rank may be alive."""
+        wall_seconds = max((line.get("wall_seconds", 0.0) for line in read_metrics(self._path)), default=0.0)
+        writer = MetricsWriter(self._path)
+        writer.event("restarted", restart.text, wall_seconds)
+        writer.close()
+
+    def _lost(self, minutes: float, trouble: str) -> str:
+        """Who died, if that is why the job ended.
+
+        A job that MPI ended at a death leaves no result. Neither does one that did not begin; that is a death
+        where one before it did begin, and else a mistake that another start would make again.
+        """
+        result = rundir.read_json(self._path / rundir.RESULT)
+        if result is not None:
+            return str(result.get("lost", ""))
+        return (trouble or "a rank died") if minutes or self._in_vain else ""
+
+    def _version(self) -> int | None:
+        """Of the newest checkpoint."""
+        paths = list_checkpoints(self._path)
+        return version_of(paths[-1]) if paths else None
+
+    def _trained(self) -> int:
+        return max((line.get("update", 0) for line in read_metrics(self._path)), default=0)
+
+    def _minutes_left(self) -> float:
+        budget = self._config.run.minutes
+        return max(LEAST_MINUTES, budget - self._spent_minutes) if budget else 0.0

@@ -1,0 +1,133 @@
+"""Starts the ranks of a local run, and waits for them, with an end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from rich.console import Console
+
+from cluster.launch import local_environment, rank_environment
+from ddrl import rundir, start
+from ddrl.config import TrainConfig
+from ddrl.processes import Interrupts, end_session, session_members
+
+POLL_SECONDS = 0.2
+KILL_SECONDS = 5.0
+TERM_SECONDS = 3.0  # an mpirun that ends its ranks sends them SIGTERM first, which asks for a stop
+GONE_SECONDS = 5.0  # a rank that is gone for so long, and left no result, did not end as it should
+
+
+class Display(Protocol):
+    """What shows the records of metrics.jsonl while the run goes on."""
+
+    def update(self, records: list[dict[str, Any]]) -> None:
+        """Shows new records."""
+
+
+class Supervisor:
+    """One start of a run's ranks. After a stop request or their result they have `stop_seconds` to end.
+
+    Attributes:
+        killed: a second Ctrl-C ended them.
+        overdue: why they were killed, or nothing.
+        asked: the user wants the run to end.
+        minutes: that they have trained, after `watch`; 0 if they did not begin.
+    """
+
+    def __init__(self, config: TrainConfig, path: Path, interrupts: Interrupts, stop_seconds: float):
+        self._config, self._path = config, path
+        self._interrupts, self._stop_seconds = interrupts, stop_seconds
+        self._deadline: float | None = None
+        self._said = False
+        self._heard: float | None = None
+        self._gone_since: float | None = None
+        self._stop_since: float | None = None
+        self.killed = self.asked = False
+        self.overdue = ""
+        self.minutes = 0.0
+
+    def start(self, command: Sequence[str], as_root: bool, log: BinaryIO, lock: int) -> None:
+        """Starts them in a session of their own; they hold the lock of the run directory, too."""
+        environment = local_environment(os.environ) | rank_environment(as_root)
+        environment |= {rundir.LAUNCHER_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
+        self._began = time.monotonic()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+            pass_fds=(lock,),
+        )
+
+    def watch(self, display: Display, follower: rundir.JsonLines, console: Console) -> None:
+        """Returns when the ranks have ended, or were ended: `killed` or `overdue` then say why."""
+        try:
+            while self._process.poll() is None and not self.killed and not self.overdue:
+                self._show(display, follower)
+                with contextlib.suppress(OSError):  # a closed terminal must not end the run without a checkpoint
+                    self._ask_to_stop(console)
+                self._look()
+                time.sleep(POLL_SECONDS)
+            self._show(display, follower)
+        finally:
+            end_session(self._process.pid, KILL_SECONDS)
+            self._process.wait(timeout=KILL_SECONDS)
+        if self._heard is not None:
+            self.minutes = (time.monotonic() - self._heard) / 60.0
+
+    def _show(self, display: Display, follower: rundir.JsonLines) -> None:
+        records = follower.read()
+        if records and self._heard is None:
+            self._heard = time.monotonic()
+        with contextlib.suppress(OSError):
+            display.update(records)
+
+    def _ask_to_stop(self, console: Console) -> None:
+        if self._interrupts.stop is None or self._said:
+            return
+        (self._path / rundir.STOP).touch()
+        self._said = self.asked = True
+        console.print(
+            f"{self._interrupts.stop.name}: asked the ranks to checkpoint and end; Ctrl-C again kills them",
+            highlight=False,
+        )
+
+    def _look(self) -> None:
+        self.killed = self._interrupts.kill
+        now = time.monotonic()
+        result = (self._path / rundir.RESULT).exists()
+        stop = not result and (self._path / rundir.STOP).exists()
+        self._stop_since = (self._stop_since or now) if stop else None
+        self.asked = self.asked or (stop and now > self._stop_since + TERM_SECONDS)
+        if self._deadline is None and (self._said or result):
+            self._deadline = now + self._stop_seconds
+        if self._heard is None and not result:
+            self._look_for_ranks(now)
+        if self._deadline is not None and now > self._deadline:
+            self.overdue = f"the ranks did not end within {self._stop_seconds:g} s and were killed"
+
+    def _look_for_ranks(self, now: float) -> None:
+        """Before the job begins: the others wait for a rank that is not there, for ever."""
+        dead = start.gone(self._path, session_members(self._process.pid))
+        if not dead:
+            self._gone_since = None
+        elif self._gone_since is None:
+            self._gone_since = now
+        elif now > self._gone_since + GONE_SECONDS:
+            self.overdue = f"{_ranks(dead)} died before the job began"
+        if not self.overdue and now > self._began + start.START_SECONDS:
+            missing = start.missing(self._path, self._config.ranks)
+            who = f"{_ranks(missing)} did not begin" if missing else "the job did not begin"
+            self.overdue = f"{who} within {start.START_SECONDS:g} s, and all were killed"
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    return ("rank " if len(numbers) == 1 else "ranks ") + ", ".join(map(str, numbers))
