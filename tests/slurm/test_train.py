@@ -4,26 +4,61 @@ from __future__ import annotations
 
 import pytest
 
-from ddrl import metrics
 from tests.parallel.support import events, kill, lines, newest, result
 
 pytestmark = pytest.mark.timeout(300)
-NODES = ("--nodes=3", "--ntasks-per-node=1")
+THREE_NODES = ("--nodes=3", "--ntasks-per-node=1")
 SETTINGS = """\
-SERVERS=1 REQUEUE=yes RESTARTS=0
-OPTIONS=(--preset smoke --no-evaluator --workers 2 --max-updates {updates} {more})
+SERVERS=1 REQUEUE=yes
+if ((${{SLURM_RESTART_COUNT:-0}})); then SERVERS=2; fi
+OPTIONS=(--preset smoke --no-evaluator --workers $((3 - SERVERS)) --minutes 0 --max-updates {updates})
 """
 
 
-def settings(updates: int, more: str = "") -> str:
-    return SETTINGS.format(updates=updates, more=more)
+def update_of(job) -> int:
+    """The last update that a job's run has told of."""
+    found = [line["update"] for line in lines(job.run)] if list(job.runs.glob(f"*-{job.number}")) else []
+    return max(found, default=0)
 
 
-def test_srun_trains_to_the_end_on_three_nodes(submit):
-    job = submit("train.sbatch", settings(200), *NODES, launcher="srun")
+def warned(job, slurm) -> None:
+    """Warns a job as Slurm does before its end, and waits until it is in the queue again."""
+    slurm.run("scancel", "--signal=USR1", "--batch", job.number)
+    job.wait_for(lambda: job.show("Restarts") == "1", "requeue")
+    assert newest(job.run).version == update_of(job) >= 20, "an update before the warning was lost"
+
+
+def test_srun_is_warned_requeued_and_trains_to_the_end(submit, slurm):
+    job = submit("train.sbatch", SETTINGS.format(updates=1000), *THREE_NODES, launcher="srun")
+    job.wait_for(lambda: update_of(job) > 20, "update 20")
+    warned(job, slurm)
+    first = newest(job.run).version
     assert job.wait() == ("COMPLETED", "0:0"), job.output
-    print(job.output)
-    assert result(job.run)["status"] == "finished" and newest(job.run).version == 200
-    assert job.output.count("finished: the budget of 200 updates is used up") == 1, "rank 0 speaks, and no other"
+    assert [event["update"] for event in events(job.run, "resumed")] == [first]
+    assert newest(job.run).version == 1000
+    assert job.output.count("finished: the budget of 1000 updates is used up") == 1, "rank 0 speaks, and no other"
     assert "learning curve:" in job.output and (job.run / "learning_curve.png").exists()
     assert f"ddrl train --resume {job.run}" in job.output
+    assert "oneDNN" not in job.output, "what libraries say is in log.txt"
+
+
+def test_mpirun_outlives_a_worker_is_requeued_and_trains_to_the_end(submit, slurm):
+    job = submit("train.sbatch", SETTINGS.format(updates=1000), *THREE_NODES)
+    job.wait_for(lambda: update_of(job) > 20, "update 20")
+    (worker,) = slurm.processes(OMPI_COMM_WORLD_RANK="2")  # rank 1, on a node of its own, is the server
+    kill(worker)
+    job.wait_for(lambda: events(job.run, "worker_lost"), "loss of a worker")
+    warned(job, slurm)
+    assert job.wait() == ("COMPLETED", "0:0"), job.output
+    assert result(job.run)["status"] == "finished" and newest(job.run).version == 1000
+    assert set(newest(job.run).worker_states) == {0}, "one worker and two servers went on"
+
+
+def test_a_cancelled_job_of_srun_leaves_a_checkpoint(submit, slurm):
+    job = submit("train.sbatch", SETTINGS.format(updates=10**6), *THREE_NODES, launcher="srun")
+    job.wait_for(lambda: update_of(job) > 20, "update 20")
+    slurm.run("scancel", job.number)
+    state, _ = job.wait()
+    assert state == "CANCELLED" and job.show("Restarts") == "0", job.output
+    assert result(job.run)["status"] == "stopped", job.output
+    assert newest(job.run).version == result(job.run)["update"]

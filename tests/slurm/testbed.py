@@ -134,13 +134,14 @@ class Cluster:
         assert done.returncode == 0, f"{' '.join(argv)}: {done.stderr}{done.stdout}"
         return done.stdout.strip()
 
-    def processes(self) -> Iterator[int]:
-        """Processes that the cluster started: daemons, and what is left of jobs."""
-        mark = f"SLURM_CONF={self.environment['SLURM_CONF']}\0".encode()
+    def processes(self, **variables: str) -> Iterator[int]:
+        """Processes that the cluster started and that have these variables: daemons, and what is left of jobs."""
+        wanted = variables | {"SLURM_CONF": self.environment["SLURM_CONF"]}
+        marks = {f"{name}={value}".encode() for name, value in wanted.items()}
         for entry in filter(str.isdigit, os.listdir("/proc")):
             try:
                 state = Path("/proc", entry, "stat").read_text().rsplit(")", 1)[1].split()[0]
-                if state not in "ZX" and mark in Path("/proc", entry, "environ").read_bytes():
+                if state not in "ZX" and marks <= set(Path("/proc", entry, "environ").read_bytes().split(b"\0")):
                     yield int(entry)
             except OSError:
                 pass
