@@ -55,8 +55,8 @@ def place(
 
     The chief is rank 0. A rank with a wish (DDRL_ROLE) has it. The servers are spread: no node has two while
     another has a rank to spare and none; where there are GPUs, a rank to spare is one more than they are. The
-    evaluator goes to the node with most processors for each rank that computes, but not the chief's if there is
-    another. Within a node the workers come first, then the servers, then the evaluator. Indices follow the ranks.
+    evaluator goes to the node with most processors for each rank, but not the chief's if there is another. Within a
+    node the workers come first, then the servers, then the evaluator. Indices follow the ranks.
 
     One worker without servers is a single process, which evaluates in line: no rank of its own for that.
 
@@ -158,6 +158,7 @@ class _Host:
 
     free: list[int]
     processors: int
+    room: Fraction  # processors for each rank
     gpus: int
     workers: int
     servers: int
@@ -183,11 +184,12 @@ def _cast(seats: Sequence[Seat], sizes: Sizes) -> list[Role]:
     fixed[0] = "chief" if sizes.dedicated_chief else "worker"
     hosts = [_host(name, seats, fixed) for name in dict.fromkeys(seat.host for seat in seats)]
     for _ in range(sizes.count("parameter_server") - fixed.count("parameter_server")):
-        # Where processors are fewest: its workers set the pace of all, and have more of them then.
-        host = min(_with_room(hosts), key=lambda host: (host.servers, host.share(), host.is_chiefs))
+        # Where processors are fewest: its workers set the pace of all, and have more of them then. The chief's node
+        # is the first of equals, since its worker has most to do.
+        host = min(_with_room(hosts), key=lambda host: (host.servers, host.share()))
         host.take("parameter_server")
     for _ in range(sizes.count("evaluator") - fixed.count("evaluator")):
-        host = min(_with_room(hosts), key=lambda host: (host.is_chiefs, -host.share(), host.servers))
+        host = min(_with_room(hosts), key=lambda host: (host.is_chiefs, -host.room, host.servers))
         host.take("evaluator")
     for host in hosts:
         roles = ["worker"] * (len(host.free) - len(host.cast)) + host.cast
@@ -199,9 +201,11 @@ def _cast(seats: Sequence[Seat], sizes: Sizes) -> list[Role]:
 def _host(name: str, seats: Sequence[Seat], fixed: list[str]) -> _Host:
     ranks = [rank for rank, seat in enumerate(seats) if seat.host == name]
     roles = Counter(fixed[rank] for rank in ranks)
+    processors = len({core for rank in ranks for core in seats[rank].cores})
     return _Host(
         free=[rank for rank in ranks if not fixed[rank]],
-        processors=len({core for rank in ranks for core in seats[rank].cores}),
+        processors=processors,
+        room=Fraction(processors, len(ranks)),
         gpus=gpus_of_node([seats[rank] for rank in ranks]),
         workers=roles["worker"] + roles[""],
         servers=roles["parameter_server"],

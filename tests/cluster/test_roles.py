@@ -82,11 +82,11 @@ def test_whole_assignments_on_nodes_of_different_sizes():
         ((4,), dict(workers=2, parameter_servers=1, evaluator=True), "w0 w1 s0 e"),
         ((5,), dict(workers=2, parameter_servers=2, dedicated_chief=True), "c w0 w1 s0 s1"),
         ((2, 2), dict(workers=2, parameter_servers=2), "w0 s0 w1 s1"),
-        ((2, 2), dict(workers=3, parameter_servers=1), "w0 w1 w2 s0"),  # not the chief's node
+        ((2, 2), dict(workers=3, parameter_servers=1), "w0 s0 w1 w2"),  # the chief has most to do
         ((1, 3), dict(workers=2, parameter_servers=2), "w0 w1 s0 s1"),  # the chief's node has no rank to spare
         ((1, 1, 1, 1), dict(workers=2, parameter_servers=1, evaluator=True), "w0 s0 e w1"),
         ((3, 1, 1), dict(workers=2, parameter_servers=3), "w0 w1 s0 s1 s2"),
-        ((2, 2), dict(workers=2, parameter_servers=1, evaluator=True), "w0 w1 s0 e"),
+        ((2, 2), dict(workers=2, parameter_servers=1, evaluator=True), "w0 s0 w1 e"),
         ((1,), dict(workers=1, parameter_servers=0, evaluator=True), "w0"),
         ((2, 4), dict(workers=2, parameter_servers=2, dedicated_chief=True, evaluator=True), "c s0 w0 w1 s1 e"),
     ],

@@ -9,6 +9,7 @@ import tensorflow as tf
 from ddrl.config import NetworkConfig
 from ddrl.errors import UsageError
 from ddrl.networks import build_network
+from ddrl.networks.layouts import parameter_count
 from tests import references
 
 # Stride, padding and pooling of each convolution.
@@ -155,3 +156,10 @@ def test_observations_that_do_not_suit():
         network_of("nature", (4,), dtype=np.float32)
     with pytest.raises(UsageError, match="not int64"):
         network_of("mlp", (4,), dtype=np.int64)
+
+
+@pytest.mark.parametrize("name", ["a3c", "nature", "ba3c", "mlp"])
+def test_the_size_is_known_without_building(name):
+    config = NetworkConfig(network=name, fc_neurons=64)
+    built = build_network(config, (3, 104, 80), np.uint8, 5)
+    assert parameter_count(config, (3, 104, 80), 5) == built.size

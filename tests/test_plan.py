@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ddrl import cli
+from ddrl.commands import plan
+
+CATCH = ["ba3c", "--game", "ddrl/Catch-v0", "--network", "mlp"]
+ALLOCATION = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_NODELIST": "n[1-4]",
+    "SLURM_JOB_CPUS_PER_NODE": "4(x2),2(x2)",
+    "SLURM_TASKS_PER_NODE": "2(x2),1(x2)",
+}
+
+
+def planned(capsys, *options, environ=None):
+    assert plan.main([*CATCH, *options, "--json", "-"], environ or {}) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_plan_of_nodes_that_are_not_there(capsys):
+    answer = planned(
+        capsys, "--workers", "3", "--parameter-servers", "2", "--nodes", "2", "--cpus-per-node", "4",
+        "--gpus-per-node", "1", "--simulators", "8", "--batch-size", "10",
+    )  # fmt: skip
+    # An mlp of two towers: 50 -> 64 -> 64 -> 3 and 1.
+    parameters = 2 * (50 * 64 + 64 + 64 * 64 + 64) + 64 * 3 + 3 + 64 + 1
+    assert [rank["name"] for rank in answer["ranks"]] == [
+        "worker 0, chief", "worker 1", "server 0", "worker 2", "server 1", "evaluator",
+    ]  # fmt: skip
+    assert [rank["host"] for rank in answer["ranks"]] == ["node1"] * 3 + ["node2"] * 3
+    assert [rank["gpu"] for rank in answer["ranks"]] == ["0", "0", "", "0", "", ""]
+    assert answer["ranks"][3] == {
+        "rank": 3, "host": "node2", "role": "worker", "name": "worker 2", "index": 2, "is_chief": False,
+        "cores": 4, "gpu": "0", "threads": {"intra_op": 2, "inter_op": 2}, "simulators": 8,
+        "simulator_threads": 2, "shard_bytes": 0, "memory_bytes": 1_000_000_000,
+    }  # fmt: skip
+    assert [rank["shard_bytes"] for rank in answer["ranks"] if rank["role"] == "parameter_server"] == [
+        4 * (parameters - parameters // 2),
+        4 * (parameters // 2),
+    ]
+    total = answer["totals"]
+    assert (total["nodes"], total["ranks"], total["cores"], total["gpus"], total["gpus_used"]) == (2, 6, 8, 2, 2)
+    assert (total["simulators"], total["parameters"], total["effective_batch"]) == (24, parameters, 30)
+    assert total["bytes_per_update"] == 2 * 3 * 4 * parameters
+    assert total["memory_bytes"] == sum(rank["memory_bytes"] for rank in answer["ranks"])
+    assert answer["warnings"] == ["node1: 2 workers share 1 GPU: start one for each GPU"]
+
+
+def test_a_slurm_allocation(capsys):
+    sizes = ["--workers", "3", "--parameter-servers", "2"]
+    answer = planned(capsys, *sizes, environ=ALLOCATION)
+    assert answer["source"] == "Slurm job 7"
+    assert [(rank["host"], rank["name"]) for rank in answer["ranks"]] == [
+        ("n1", "worker 0, chief"),
+        ("n1", "server 0"),
+        ("n2", "worker 1"),
+        ("n2", "server 1"),
+        ("n3", "evaluator"),
+        ("n4", "worker 2"),
+    ]
+    other = planned(capsys, "--workers", "2", "--ranks-per-node", "1", environ=ALLOCATION)
+    assert [rank["host"] for rank in other["ranks"]] == ["n1", "n2", "n3", "n4"]
+
+
+def test_this_machine_when_there_is_nothing_else(capsys):
+    answer = planned(capsys, "--workers", "1", "--parameter-servers", "0", environ={"DDRL_ROLE": "evaluator"})
+    assert answer["source"] == "this machine"
+    assert [(rank["rank"], rank["role"], rank["shard_bytes"]) for rank in answer["ranks"]] == [(0, "worker", 0)]
+    assert answer["totals"]["bytes_per_update"] == 0
+
+
+def test_the_table(capsys):
+    assert plan.main([*CATCH, "--nodes", "2", "--cpus-per-node", "1", "--workers", "4"], {}) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "ddrl/Catch-v0 on nodes as given"
+    assert lines[2].split() == ["rank", "host", "role", "cores", "GPU", "TensorFlow", "simulators", "shard", "memory"]
+    assert lines[3].split()[:6] == ["0", "node1", "worker", "0,", "chief", "1"]
+    assert "6 ranks on 2 nodes with 2 cores and 0 GPUs" in "\n".join(lines)
+    assert lines[-1].startswith("warning: node") and "workers share 1 processors" in lines[-1]
+    assert max(map(len, lines)) <= 110
+
+
+@pytest.mark.parametrize(
+    "updates, batch", [(["--quorum", "2"], 64), (["--updates", "asynchronous"], 32), ([], 96)]
+)
+def test_the_data_points_of_an_update(updates, batch, capsys):
+    answer = planned(capsys, "--workers", "3", "--batch-size", "32", "--nodes", "1", *updates)
+    assert answer["totals"]["effective_batch"] == batch
+
+
+@pytest.mark.parametrize(
+    "options, why",
+    [
+        (["--nodes", "0"], "--nodes 0: must be 1 or more"),
+        (["--gpus-per-node", "-1"], "--gpus-per-node -1: must be 0 or more"),
+        (["--nodes", "two"], "invalid int value: 'two'"),
+        (["--nodes", "2", "--ranks-per-node", "3"], "this job has 6 ranks and the settings need 4"),
+        (["--nodes", "2", "--game", "brekout", "--network", "a3c"], "unknown game 'brekout'; did you mean breakout"),
+        (["--nodes", "2", "--network", "nature"], "too small for network nature"),
+        (["--nodes", "1", "--json", "/nowhere/plan.json"], "--json /nowhere/plan.json: No such file"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_status_2(options, why, capsys):
+    assert cli.main(["plan", *CATCH, *options]) == 2
+    captured = capsys.readouterr()
+    lines = [line for line in captured.err.splitlines() if line.startswith("ddrl: ")]
+    assert len(lines) == 1 and why in lines[0] and captured.out == ""
+
+
+def test_wrong_variables_of_slurm(capsys, monkeypatch):
+    for name, value in (ALLOCATION | {"SLURM_TASKS_PER_NODE": "2"}).items():
+        monkeypatch.setenv(name, value)
+    assert cli.main(["plan", *CATCH]) == 2
+    assert "SLURM_TASKS_PER_NODE='2' speaks of 1 nodes" in capsys.readouterr().err
