@@ -30,23 +30,23 @@ def detect_job(environ: Mapping[str, str]) -> Job | None:
     may open as an interactive step has the step's variables too, of one task: neither is a rank. The numbers
     of a step are taken before those of the job, which may be larger.
     """
-    rank = _number(environ, "OMPI_COMM_WORLD_RANK")
+    rank = number(environ, "OMPI_COMM_WORLD_RANK")
     if rank is not None:
-        return Job(rank, _number(environ, "OMPI_COMM_WORLD_SIZE"), "openmpi")
+        return Job(rank, number(environ, "OMPI_COMM_WORLD_SIZE"), "openmpi")
     job = _process_manager_job(environ)
     lone = job is not None and job.size in (None, 1)
     return None if lone and in_special_step(environ) else job
 
 
 def _process_manager_job(environ: Mapping[str, str]) -> Job | None:
-    step_size = _number(environ, "SLURM_STEP_NUM_TASKS")
-    rank = _number(environ, "PMIX_RANK")
+    step_size = number(environ, "SLURM_STEP_NUM_TASKS")
+    rank = number(environ, "PMIX_RANK")
     if rank is not None:
-        return Job(rank, step_size or _number(environ, "SLURM_NTASKS"), "pmix")
-    rank = _number(environ, "PMI_RANK")
+        return Job(rank, step_size or number(environ, "SLURM_NTASKS"), "pmix")
+    rank = number(environ, "PMI_RANK")
     if rank is not None:
-        return Job(rank, _number(environ, "PMI_SIZE") or step_size, "pmi")
-    rank = _number(environ, "SLURM_PROCID")
+        return Job(rank, number(environ, "PMI_SIZE") or step_size, "pmi")
+    rank = number(environ, "SLURM_PROCID")
     if rank is not None and step_size is not None:
         return Job(rank, step_size, "slurm")
     return None
@@ -54,10 +54,11 @@ def _process_manager_job(environ: Mapping[str, str]) -> Job | None:
 
 def in_special_step(environ: Mapping[str, str]) -> bool:
     """Whether this is a step that Slurm made by itself, such as the shell of `salloc`: its variables mean little."""
-    step = _number(environ, "SLURM_STEP_ID") or _number(environ, "SLURM_STEPID") or 0
+    step = number(environ, "SLURM_STEP_ID") or number(environ, "SLURM_STEPID") or 0
     return step >= FIRST_SPECIAL_STEP
 
 
-def _number(environ: Mapping[str, str], name: str) -> int | None:
+def number(environ: Mapping[str, str], name: str) -> int | None:
+    """A variable that is a number; None if it is not set, or is none."""
     text = environ.get(name, "")
     return int(text) if text.isdigit() else None

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cluster.job import detect_job
+from cluster.job import detect_job, number
 from cluster.slurm import Allocation
 
 ROLE_VARIABLE = "DDRL_ROLE"  # set for the ranks of one component of a heterogeneous job
@@ -38,10 +38,14 @@ class Seat(NamedTuple):
 
 
 def this_seat(environ: Mapping[str, str]) -> Seat:
-    """Where this process sits."""
+    """Where this process sits.
+
+    Of its affinity mask it takes no more than Slurm gave the job on this node, since there are sites where Slurm
+    binds nobody, and the rest of the node is somebody else's.
+    """
     return Seat(
         os.uname().nodename,
-        usable_cores(),
+        usable_cores()[: number(environ, "SLURM_CPUS_ON_NODE")],
         visible_gpus(environ),
         _own_gpus(environ),
         environ.get(ROLE_VARIABLE, "").strip(),

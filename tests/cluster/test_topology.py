@@ -59,6 +59,12 @@ def test_this_seat():
     assert this_seat({"SLURM_JOB_ID": "1"}).wish == ""
 
 
+def test_no_more_cores_than_slurm_gave(monkeypatch):
+    monkeypatch.setattr("cluster.topology.usable_cores", lambda: (2, 3, 4, 5))
+    for given, cores in (("2", (2, 3)), ("9", (2, 3, 4, 5)), ("", (2, 3, 4, 5))):
+        assert this_seat({"SLURM_CPUS_ON_NODE": given}).cores == cores
+
+
 class FakeComm:
     """Three ranks, all of them this process: what one gives, all have."""
 
