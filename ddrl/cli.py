@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ commands:
   bench train        end to end, beside the roofline
   bench exchange     one synchronous step of parameter servers, beside bare MPI and gRPC
   bench idle         processor time of roles that wait
+  bench faults       random ranks killed at random moments
 
 options:
   -h, --help         this text; `ddrl COMMAND --help` explains every option
@@ -74,7 +76,9 @@ def dispatch(arguments: list[str]) -> int:
 def _refuse(message: str) -> int:
     job = detect_job(os.environ)
     if job is not None and job.rank > 0:
-        # All ranks see the same mistake, and a launcher ends all when one fails: rank 0 speaks first.
+        # All ranks see the same mistake, and a launcher ends all when one fails: rank 0 speaks first, and all end
+        # with the same status.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(SECOND_RANK_PATIENCE_SECONDS)
         return 2
     print("ddrl: " + " ".join(message.split()), file=sys.stderr, flush=True)

@@ -6,6 +6,8 @@ umask 022
 fail() { echo "ddrl: $*" >&2; exit 2; }
 
 [[ -n ${SLURM_JOB_ID:-} ]] || fail "not inside a Slurm job: submit the script with sbatch"
+SLURM_NTASKS=${SLURM_NTASKS:-${SLURM_NTASKS_HET_GROUP_0:-}}
+[[ $SLURM_NTASKS =~ ^[1-9][0-9]*$ ]] || fail "SLURM_NTASKS='$SLURM_NTASKS': give sbatch --ntasks or --ntasks-per-node"
 SITE=${SITE:-slurm/site.conf}
 [[ -r $SITE ]] || fail "no $SITE in $PWD: copy slurm/site.conf.example, and submit from the directory that holds slurm/"
 # shellcheck source=/dev/null
@@ -46,7 +48,6 @@ train() {
   else
     command=(mpirun --with-ft ulfm --bind-to none -n "$ranks" "${command[@]}")
   fi
-  mkdir -p "$(dirname "$run")"
   while true; do
     status=0
     supervise "$run" "${command[@]}" || status=$?

@@ -15,12 +15,14 @@ from cluster.launch import find_mpirun
 from tests.slurm.testbed import Cluster, missing
 
 ROOT = Path(__file__).parents[2]
+VENV = Path(sys.executable).parents[1]
 NODES = 4
 JOB_SECONDS = 150.0
 SITE = """\
 LAUNCHER={launcher} SRUN_MPI={mpi}
 VENV={venv} RUNS={runs}
 load_modules() {{ :; }}
+{site}
 """
 
 
@@ -77,21 +79,20 @@ class Job:
             time.sleep(0.1)
 
 
-@pytest.fixture
-def submit(slurm: Cluster, tmp_path: Path) -> Iterator[Callable[..., Job]]:
-    """submit(SCRIPT, SETTINGS, OPTION..., launcher="mpirun", NAME=VALUE...): a script of slurm/ with other settings."""
-    jobs = []
+@pytest.fixture(scope="module")
+def submit(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Job]]:
+    """submit(SCRIPT, SETTINGS, OPTION..., launcher=, mpi=, site=): a script of slurm/ with other settings."""
+    jobs, directory = [], tmp_path_factory.mktemp("slurm")
 
     def submit(
-        script: str, settings: str, *options: str, launcher: str = "mpirun", mpi: str = "pmix", **environment: str
+        script: str, settings: str, *options: str, launcher: str = "mpirun", mpi: str = "pmix", site: str = ""
     ) -> Job:
-        site, mine = tmp_path / f"{launcher}-{mpi}.conf", tmp_path / f"{len(jobs)}-{script}"
-        runs = tmp_path / "runs"
-        site.write_text(SITE.format(launcher=launcher, mpi=mpi, venv=Path(sys.executable).parents[1], runs=runs))
+        conf, mine = directory / f"{len(jobs)}.conf", directory / f"{len(jobs)}-{script}"
+        runs = directory / "runs"
+        conf.write_text(SITE.format(launcher=launcher, mpi=mpi, venv=VENV, runs=runs, site=site))
         mine.write_text(with_settings((ROOT / "slurm" / script).read_text(), settings))
-        variables = {"SITE": str(site), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        variables |= {"TF_CPP_MIN_LOG_LEVEL": "3"} | environment
-        output = tmp_path / f"{len(jobs)}.out"
+        variables = {"SITE": str(conf), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        output = directory / f"{len(jobs)}.out"
         number = slurm.run(
             "env", *(f"{name}={value}" for name, value in variables.items()),
             "sbatch", "--parsable", f"--chdir={ROOT}", f"--output={output}", "--mem-per-cpu=1", "--time=10",
