@@ -12,6 +12,7 @@ BENCHMARKS = {
     "train": "ddrl.bench.train",
     "exchange": "ddrl.bench.exchange",
     "idle": "ddrl.bench.idle",
+    "faults": "ddrl.bench.faults",
     "scaling": "ddrl.bench.scaling",
     "stragglers": "ddrl.bench.stragglers",
 }
@@ -21,6 +22,7 @@ HELP = """usage: ddrl bench NAME [OPTIONS]
   train      end to end, achieved / roofline
   exchange   milliseconds per synchronous step, beside bare MPI and TensorFlow's gRPC
   idle       processor time of roles that wait
+  faults     random ranks killed at random moments: what is lost, and how soon the run goes on
   scaling    updates/s over the number of workers, which sleep instead of computing
   stragglers waiting for all, a quorum and a deadline, with workers that are slow on purpose
 
