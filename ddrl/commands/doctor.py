@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cluster.job import Job, detect_job
 from cluster.launch import local_environment, mpirun_command, rank_environment
-from cluster.roles import assign_roles
+from cluster.roles import Sizes
 from ddrl import launch, rundir
 from ddrl.commands import train
 from ddrl.config import TrainConfig
@@ -94,17 +94,10 @@ def parse(argv: Sequence[str]) -> DoctorArguments:
 def need_of(arguments: DoctorArguments, alone: bool) -> Need:
     """What the settings ask of the ranks."""
     config = arguments.train.config
-    exchange = config.exchange
-    assignments = assign_roles(
-        exchange.workers, exchange.parameter_servers, exchange.chief == "dedicated", config.evaluation.evaluator
-    )
-    sizes = (
-        f"{exchange.workers} workers + {exchange.parameter_servers} parameter servers + "
-        f"{int(exchange.chief == 'dedicated')} dedicated chief + {config.ranks - exchange.ranks} evaluator"
-    )
+    exchange, evaluator = config.exchange, config.evaluation.evaluator
+    sizes = Sizes(exchange.workers, exchange.parameter_servers, exchange.chief == "dedicated", evaluator)
     return Need(
-        roles=tuple(assignment.role for assignment in assignments) if arguments.given or alone else (),
-        sizes=sizes,
+        sizes=sizes if arguments.given or alone else None,
         survive=exchange.on_worker_loss == "survive",
         gpus_per_node=arguments.gpus_per_node,
         existing=bool(arguments.train.resume),
@@ -155,7 +148,7 @@ def _alone(argv: Sequence[str], arguments: DoctorArguments, run_dir: Path) -> in
             return _start_ranks(argv, arguments, config)
         except UsageError as error:
             refusal = str(error)
-    findings, survey = examine_here(dataclasses.replace(need, roles=("worker",)), run_dir)
+    findings, survey = examine_here(dataclasses.replace(need, sizes=Sizes(1, 0)), run_dir)
     if refusal:
         findings = [Finding("problem", "ranks", refusal), *(f for f in findings if f.check != "ranks")]
     report.emit(findings, survey, arguments.json)

@@ -7,7 +7,8 @@ import statistics
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
-from ddrl.doctor.facts import SOURCE, RankFacts
+from cluster.roles import Sizes, place
+from ddrl.doctor.facts import SOURCE, Place, RankFacts
 from ddrl.resources import HEAVY_RANK_BYTES, RANKS_PER_CORE, SERVER_BYTES
 
 Level = Literal["problem", "warning", "fine"]
@@ -48,24 +49,28 @@ class Need:
     """What the settings of the run ask for.
 
     Attributes:
-        roles: role of each rank; empty when no settings were given: then any rank may compute.
-        sizes: the roles in words.
+        sizes: numbers of the roles; None when no settings were given: then any rank may be a worker.
+        roles: role of each rank, as `examine` casts them.
         survive: go on without a dead worker.
         gpus_per_node: GPUs that each node must show; 0: those that the job was given.
         existing: the run goes on in a directory that is there (--resume).
         outside: why the ranks that were started are not the user's job; empty if they are.
     """
 
+    sizes: Sizes | None = None
     roles: tuple[str, ...] = ()
-    sizes: str = ""
     survive: bool = True
     gpus_per_node: int = 0
     existing: bool = False
     outside: str = ""
 
-    def computes(self, rank: int) -> bool:
+    def heavy(self, rank: int) -> bool:
         """Whether a rank runs TensorFlow and emulators."""
-        return rank >= len(self.roles) or self.roles[rank] in ("worker", "evaluator")
+        return not self.roles or self.roles[rank] in ("worker", "evaluator")
+
+    def trains(self, rank: int) -> bool:
+        """Whether a rank computes all the time (an evaluator sleeps between its games)."""
+        return not self.roles or self.roles[rank] == "worker"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +109,8 @@ Findings = list[Finding]
 
 def examine(survey: Survey, need: Need) -> Findings:
     """All findings, problems first."""
-    findings = [finding for check in CHECKS for finding in check(survey, need)]
+    need, findings = cast(survey, need)
+    findings += [finding for check in CHECKS for finding in check(survey, need)]
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 
@@ -113,20 +119,25 @@ def exit_status(findings: Iterable[Finding]) -> int:
     return int(any(finding.level == "problem" for finding in findings))
 
 
-def check_world(survey: Survey, need: Need) -> Findings:
-    """As many ranks as the settings need."""
+def cast(survey: Survey, need: Need) -> tuple[Need, Findings]:
+    """The need with the role of each rank, if there are as many ranks as the settings need."""
     size = len(survey.ranks)
     nodes = ", ".join(f"{host} {numbers(f.rank for f in ranks)}" for host, ranks in survey.nodes.items())
     found = f"{size} on {len(survey.nodes)} node{'s' * (len(survey.nodes) != 1)}: {nodes}"
-    outside = [Finding("warning", "ranks", need.outside, "start doctor, and train, with srun or mpirun")]
-    outside = outside if need.outside else []
-    if not need.roles:
-        note = "; the options of `ddrl train`, given here too, are compared with them"
-        return [*outside, Finding("fine", "ranks", found + note)]
-    if size != len(need.roles):
-        remedy = f"start {len(need.roles)} ranks, or change the numbers"
-        return [Finding("problem", "ranks", f"{found}; the settings need {len(need.roles)}: {need.sizes}", remedy)]
-    return [*outside, Finding("fine", "ranks", f"{found}; {need.sizes}")]
+    findings: Findings = []
+    if need.outside:
+        findings.append(Finding("warning", "ranks", need.outside, "start doctor, and train, with srun or mpirun"))
+    if need.sizes is None:
+        note = "; give the options of `ddrl train` too, to have them compared"
+        return need, [*findings, Finding("fine", "ranks", found + note)]
+    try:
+        seats = [facts.seat for facts in survey.ranks]
+        assignments = place(seats, **dataclasses.asdict(need.sizes))
+    except ValueError as error:
+        why, _, remedy = str(error).partition("; ")
+        return need, [*findings, Finding("problem", "ranks", f"{why}; {found}", remedy or "see ddrl plan")]
+    roles = tuple(assignment.role for assignment in assignments)
+    return dataclasses.replace(need, roles=roles), [*findings, Finding("fine", "ranks", f"{found}; {need.sizes}")]
 
 
 def check_versions(survey: Survey, need: Need) -> Findings:
@@ -192,36 +203,36 @@ def _speed(latency: float, bandwidth: float) -> str:
 
 
 def check_cores(survey: Survey, need: Need) -> Findings:
-    """A core for each rank that computes, by the affinity masks: ranks may share one, or be bound to the same."""
+    """A core for each worker, by the affinity masks: ranks may share one, or be bound to the same."""
     findings = []
     for host, ranks in survey.nodes.items():
-        computing = [facts for facts in ranks if need.computes(facts.rank) and facts.cores]
-        worst = max(((_crowd(facts, computing), facts) for facts in computing), default=None, key=lambda pair: pair[0])
+        workers = [facts for facts in ranks if need.trains(facts.rank) and facts.seat.cores]
+        worst = max(((_crowd(facts, workers), facts) for facts in workers), default=None, key=lambda pair: pair[0])
         if worst is None or worst[0] <= 1:
             continue
         _, facts = worst
-        sharing = [other.rank for other in computing if set(other.cores) <= set(facts.cores)]
+        sharing = [other.rank for other in workers if set(other.seat.cores) <= set(facts.seat.cores)]
         found = (
-            f"on {host} {len(sharing)} ranks that compute ({numbers(sharing)}) share "
-            f"{len(facts.cores)} of {facts.node_cores} cores"
+            f"on {host} {len(sharing)} workers (ranks {numbers(sharing)}) share "
+            f"{len(facts.seat.cores)} of {facts.node_cores} cores"
         )
         remedy = "give each a core: --cpus-per-task (srun), --bind-to none or --map-by slot:PE=n (mpirun), or fewer workers"
         findings.append(Finding("problem" if worst[0] > RANKS_PER_CORE else "warning", "cores", found, remedy))
-    each = sorted({len(facts.cores) for facts in survey.ranks})
+    each = sorted({len(facts.seat.cores) for facts in survey.ranks})
     shown = f"each rank may use {' to '.join(map(str, dict.fromkeys((each[0], each[-1]))))} cores"
-    return findings or [Finding("fine", "cores", f"one or more for each rank that computes; {shown}")]
+    return findings or [Finding("fine", "cores", f"one or more for each worker; {shown}")]
 
 
-def _crowd(facts: RankFacts, computing: list[RankFacts]) -> float:
-    """Computing ranks that have no core outside this rank's mask, for each core of it."""
-    return sum(set(other.cores) <= set(facts.cores) for other in computing) / len(facts.cores)
+def _crowd(facts: RankFacts, workers: list[RankFacts]) -> float:
+    """Workers that have no core outside this rank's mask, for each core of it."""
+    return sum(set(other.seat.cores) <= set(facts.seat.cores) for other in workers) / len(facts.seat.cores)
 
 
 def check_memory(survey: Survey, need: Need) -> Findings:
     """Enough free memory on each node for its ranks."""
     problems, spare = [], []
     for host, ranks in survey.nodes.items():
-        wanted = sum(HEAVY_RANK_BYTES if need.computes(facts.rank) else SERVER_BYTES for facts in ranks)
+        wanted = sum(HEAVY_RANK_BYTES if need.heavy(facts.rank) else SERVER_BYTES for facts in ranks)
         free = min(facts.memory_bytes for facts in ranks)
         spare.append(f"{host} {_gigabytes(free)} for {_gigabytes(wanted)}")
         if free < wanted:
@@ -231,29 +242,32 @@ def check_memory(survey: Survey, need: Need) -> Findings:
 
 
 def check_gpus(survey: Survey, need: Need) -> Findings:
-    """The GPUs that were asked for, visible to nvidia-smi and to TensorFlow."""
-    problems = []
+    """The GPUs that were asked for, visible to nvidia-smi where that is there, and to TensorFlow."""
+    findings: Findings = []
+    shown = []
     for host, ranks in survey.nodes.items():
-        wanted = need.gpus_per_node or int(any(gpus_granted(facts) for facts in ranks))
-        seen = len({name for facts in ranks for name in facts.gpus})
-        usable = survey.tensorflow_gpus.get(host)
-        if seen < wanted:
-            found = f"{host} shows {seen} of {wanted} GPUs that the job asks for"
-            problems.append(Finding("problem", "GPUs", found, "look at nvidia-smi there, at --gres, and at CUDA_VISIBLE_DEVICES"))
-        elif wanted and usable is not None and usable < 1:
-            found = f"{host} shows {seen} GPUs, and TensorFlow " + ("does not answer" if usable < 0 else "can use none")
-            problems.append(Finding("problem", "GPUs", found, 'pip install "tensorflow[and-cuda]"; python -c "import tensorflow" says more'))
-    if problems:
-        return problems
-    shown = [f"{host} {len({name for facts in ranks for name in facts.gpus})}" for host, ranks in survey.nodes.items()]
-    some = any(facts.gpus for facts in survey.ranks)
-    return [Finding("fine", "GPUs", "visible: " + ", ".join(shown) if some else "none asked for, none visible")]
+        wanted = need.gpus_per_node or _gpus_of(ranks)
+        asked = need.gpus_per_node > 0 or any(facts.gpus_asked for facts in ranks)
+        seen = {name for facts in ranks for name in facts.gpus or ()}
+        usable = survey.tensorflow_gpus.get(host, 0)
+        shown.append(f"{host} {wanted}")
+        if len(seen) < wanted and (need.gpus_per_node or any(facts.gpus is not None for facts in ranks)):
+            remedy = "look at nvidia-smi there, at --gres or --gpus-per-node, and at CUDA_VISIBLE_DEVICES"
+            found = f"nvidia-smi on {host} shows {len(seen)} of {wanted} GPUs"
+        elif wanted and usable < 1:
+            remedy = 'pip install "tensorflow[and-cuda]"; python -c "import tensorflow" says more'
+            found = f"{host} has {wanted} GPUs, and TensorFlow " + ("does not answer" if usable < 0 else "can use none")
+        else:
+            continue
+        findings.append(Finding("problem" if asked else "warning", "GPUs", found, remedy))
+    some = any(not entry.endswith(" 0") for entry in shown)
+    return findings or [Finding("fine", "GPUs", "usable: " + ", ".join(shown) if some else "none asked for")]
 
 
-def gpus_granted(facts: RankFacts) -> bool:
-    """Whether a rank's environment says that it was given GPUs."""
-    return any(value not in ("0", "-1", "") or name == "CUDA_VISIBLE_DEVICES" and value == "0"
-               for name, value in facts.gpu_variables.items())  # fmt: skip
+def _gpus_of(ranks: list[RankFacts]) -> int:
+    """GPUs that a node's ranks were given."""
+    own = sum(len(facts.seat.gpus) for facts in ranks if facts.seat.own_gpus)
+    return own + len({gpu for facts in ranks if not facts.seat.own_gpus for gpu in facts.seat.gpus})
 
 
 def check_run_dir(survey: Survey, need: Need) -> Findings:
@@ -290,21 +304,26 @@ def check_space(survey: Survey, need: Need) -> Findings:
     """Free space for checkpoints, for MPI's session files, and for shared memory."""
     findings: Findings = []
     for host, ranks in survey.nodes.items():
-        for place in (ranks[0].base, *ranks[0].places):
-            findings += _space(host, place.path, place.error if place != ranks[0].base else "", place.free_bytes)
-    shown = ", ".join(f"{place.path} {_gigabytes(place.free_bytes)}" for place in (survey.ranks[0].base, *survey.ranks[0].places))
+        findings += [finding for place in _places(ranks[0]) for finding in _space(host, place)]
+    shown = ", ".join(f"{place.path} {_gigabytes(place.free_bytes)}" for place in _places(survey.ranks[0]))
     return findings or [Finding("fine", "free space", f"at {survey.ranks[0].host}: {shown}")]
 
 
-def _space(host: str, path: str, error: str, free: int) -> Findings:
-    if error:
-        return [Finding("problem", "free space", f"{path} on {host} is not writable: {error}", "set TMPDIR to a directory that is")]
-    shared_memory = path == "/dev/shm"
-    least = SHARED_MEMORY_BYTES if shared_memory else SPACE_PROBLEM_BYTES
-    found = f"{path} on {host} has {free / 1e6:,.0f} MB free"
-    if 0 <= free < least:
+def _places(facts: RankFacts) -> list[Place]:
+    """The directories that a rank needs, each once. (Whether it can write to the run's is another check.)"""
+    base = () if facts.base.error else (facts.base,)
+    return list({place.path: place for place in (*base, *facts.places)}.values())
+
+
+def _space(host: str, place: Place) -> Findings:
+    if place.error:
+        found = f"{place.path} on {host} is not writable: {place.error}"
+        return [Finding("problem", "free space", found, "set TMPDIR to a directory that is")]
+    shared_memory = place.path == "/dev/shm"
+    found = f"{place.path} on {host} has {place.free_bytes / 1e6:,.0f} MB free"
+    if 0 <= place.free_bytes < (SHARED_MEMORY_BYTES if shared_memory else SPACE_PROBLEM_BYTES):
         return [Finding("problem", "free space", found, "free some, or use another file system")]
-    if 0 <= free < SPACE_WARNING_BYTES and not shared_memory:
+    if 0 <= place.free_bytes < SPACE_WARNING_BYTES and not shared_memory:
         return [Finding("warning", "free space", found, "checkpoints, metrics and videos may fill it")]
     return []
 
@@ -348,7 +367,7 @@ def check_survival(survey: Survey, need: Need) -> Findings:
 
 
 CHECKS: tuple[Callable[[Survey, Need], Findings], ...] = (
-    check_world, check_versions, check_run_dir, check_memory, check_cores, check_gpus, check_network,
+    check_versions, check_run_dir, check_memory, check_cores, check_gpus, check_network,
     check_names, check_clocks, check_space, check_limits, check_survival,
 )  # fmt: skip
 

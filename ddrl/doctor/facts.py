@@ -20,13 +20,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from cluster.topology import Seat, this_seat
 from ddrl.resources import available_memory
 
 PACKAGES = ("ddrl", "tensorflow", "numpy", "mpi4py", "ale-py", "gymnasium")
 SOURCE = "source of ddrl"
 MPI_LIBRARY = "MPI library"
-GPU_VARIABLES = ("SLURM_GPUS_PER_TASK", "SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES")
+GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 NVIDIA_SMI_SECONDS = 15.0
+wall_clock = time.time
 TENSORFLOW_GPUS = "import tensorflow as tf; print('GPUS', len(tf.config.list_physical_devices('GPU')))"
 
 
@@ -51,10 +53,11 @@ class RankFacts:
 
     Attributes:
         rank: its rank, and `world` the number of ranks, as MPI has them.
-        host: its host name.
+        seat: its host, its cores by the affinity mask, its GPUs by the environment.
         versions: package -> version, empty where it is not installed; Python, MPI and ddrl's own source too.
-        cores: numbers of the cores that it may use; `node_cores` how many the machine has.
-        gpus: names of the GPUs that nvidia-smi shows it, each with its UUID; `gpu_variables` what its environment says of GPUs.
+        node_cores: cores that the machine has.
+        gpus: names of the GPUs that nvidia-smi shows it, each with its UUID; None where there is no nvidia-smi.
+        gpus_asked: whether the job or the user gave it GPUs by name.
         memory_bytes: memory that can be had.
         run_dir: absolute path of the run directory; `base` its nearest parent that exists, or itself.
         places: the temporary directory and shared memory.
@@ -66,12 +69,11 @@ class RankFacts:
 
     rank: int
     world: int
-    host: str
+    seat: Seat
     versions: dict[str, str]
-    cores: list[int]
     node_cores: int
-    gpus: list[str]
-    gpu_variables: dict[str, str]
+    gpus: list[str] | None
+    gpus_asked: bool
     memory_bytes: int
     run_dir: str
     base: Place
@@ -85,21 +87,31 @@ class RankFacts:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RankFacts:
         """The inverse of dataclasses.asdict."""
-        places = {"base": Place(**data["base"]), "places": [Place(**place) for place in data["places"]]}
-        return cls(**{**data, **places})
+        host, cores, gpus, own_gpus, wish = data["seat"]
+        parts = {
+            "seat": Seat(host, tuple(cores), tuple(gpus), own_gpus, wish),
+            "base": Place(**data["base"]),
+            "places": [Place(**place) for place in data["places"]],
+        }
+        return cls(**{**data, **parts})
+
+    @property
+    def host(self) -> str:
+        """Its host name."""
+        return self.seat.host
 
 
 def gather(rank: int, world: int, run_dir: str, base: Place, nonce: str, mpi_library: str) -> RankFacts:
     """The facts of this process, in a second or so."""
+    seat = this_seat(os.environ)
     return RankFacts(
         rank=rank,
         world=world,
-        host=socket.gethostname(),
+        seat=seat,
         versions=versions() | {MPI_LIBRARY: mpi_library},
-        cores=sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
         node_cores=os.cpu_count() or 1,
         gpus=visible_gpus(),
-        gpu_variables={name: os.environ[name] for name in GPU_VARIABLES if os.environ.get(name)},
+        gpus_asked=bool(seat.gpus) and any(name in os.environ for name in GPU_VARIABLES),
         memory_bytes=available_memory(),
         run_dir=run_dir,
         base=base,
@@ -133,11 +145,11 @@ def source_mark(root: Path = Path(__file__).parent.parent.parent) -> str:
     return digest.hexdigest()[:12]
 
 
-def visible_gpus() -> list[str]:
-    """Names and numbers of the GPUs that nvidia-smi shows; none where it is absent or does not answer."""
+def visible_gpus() -> list[str] | None:
+    """The GPUs that nvidia-smi shows, each with its UUID; none where it does not answer, None where it is absent."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return []
+        return None
     try:
         answer = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=NVIDIA_SMI_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):

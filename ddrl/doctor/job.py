@@ -37,7 +37,7 @@ def examine_here(need: Need, run_dir: Path) -> tuple[Findings, Survey]:
         mine = facts.gather(0, 1, str(run_dir), base, probe.nonce, "not needed")
     finally:
         probe.clean()
-    gpus = {mine.host: facts.tensorflow_gpus(120.0)} if mine.gpus and need.gpus_per_node else {}
+    gpus = {mine.host: facts.tensorflow_gpus(120.0)} if mine.seat.gpus else {}
     names = {mine.host: facts.unresolved([mine.host], SPARE_SECONDS)}
     survey = Survey((mine,), unresolved=names, tensorflow_gpus=gpus)
     return examine(survey, need), survey

@@ -20,7 +20,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ddrl.doctor import facts as local
-from ddrl.doctor.checks import Link, Survey, gpus_granted
+from ddrl.doctor.checks import Link, Survey
 from ddrl.doctor.facts import RankFacts
 from ddrl.doctor.probe import Probe
 
@@ -32,8 +32,8 @@ ALL_PAIRS = 8  # nodes of which every pair is measured; of more, neighbours in t
 INNER_PAIRS = 16  # nodes within which a pair is measured
 PINGS, BLOCKS = 40, 12
 BLOCK_BYTES = 1 << 20  # about a slice of the parameters
+GPU_SHARE = 0.8  # of the timeout, for TensorFlow to look for GPUs
 PAIR_SECONDS = 1.0  # a slow link is left after that with the rounds that it did
-wall_clock = time.time
 
 
 class Silent(Exception):
@@ -135,12 +135,11 @@ def lead(talk: Talk, mine: RankFacts, probe: Probe, begin_seconds: float, began:
     plan = {
         "token": secrets.token_hex(8),
         "names": list(Survey(ranks).nodes)[:NAMES],
-        "gpus": any(gpus_granted(facts) for facts in ranks),
     }
     probe.write_token(plan["token"])
     for rank in others:
         talk.send(rank, plan | {"leader": rank in leaders})
-    files = probe.sees_ranks({facts.rank: facts.nonce for facts in ranks})
+    files = probe.sees_ranks({facts.rank: facts.nonce for facts in ranks if not facts.base.error})
     answers = {0: explore(plan | {"leader": True}, mine, probe, talk.timeout_seconds)}
     answers |= talk.gather(others, "what it finds out of the others")
     clocks = {rank: _pair(talk, 0, rank, blocks=0) for rank in leaders[1:]}
@@ -181,11 +180,10 @@ def follow(talk: Talk, mine: RankFacts, probe: Probe, began: Callable[[], None])
 def explore(plan: dict[str, Any], mine: RankFacts, probe: Probe, timeout_seconds: float) -> dict[str, Any]:
     """What a rank finds out when it knows of the others; names and TensorFlow once on each node."""
     leader = plan["leader"]
-    wanted = leader and plan["gpus"] and bool(mine.gpus)
     return {
-        "token_seen": probe.sees_token(plan["token"]),
+        "token_seen": not mine.base.error and probe.sees_token(plan["token"]),
         "unresolved": local.unresolved(plan["names"], RESOLVE_SECONDS) if leader else [],
-        "gpus": local.tensorflow_gpus(0.8 * timeout_seconds) if wanted else None,
+        "gpus": local.tensorflow_gpus(GPU_SHARE * timeout_seconds) if leader and mine.seat.gpus else None,
     }
 
 
@@ -237,7 +235,7 @@ def _trips(talk: Talk, peer: int, count: int, size: int) -> Iterable[tuple[float
     block = np.zeros(size, np.uint8)
     end = time.monotonic() + PAIR_SECONDS
     for number in range(count + 1):
-        start, began = time.perf_counter(), wall_clock()
+        start, began = time.perf_counter(), local.wall_clock()
         _send_block(talk, peer, block)
         _receive_block(talk, peer, block)
         seconds = time.perf_counter() - start
@@ -251,7 +249,7 @@ def echo(talk: Talk, peer: int) -> None:
     """Sends back what comes, with this clock's time in front, until an empty message comes."""
     block = np.zeros(BLOCK_BYTES, np.uint8)
     while size := _receive_block(talk, peer, block):
-        block[:8].view(np.float64)[0] = wall_clock()
+        block[:8].view(np.float64)[0] = local.wall_clock()
         _send_block(talk, peer, block[:size])
 
 
