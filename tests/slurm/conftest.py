@@ -31,7 +31,7 @@ def slurm() -> Iterator[Cluster]:
     """The cluster."""
     why = missing() or ("" if find_mpirun() else "no mpirun")
     if why:
-        pytest.skip(f"no Slurm to test with ({why}; Debian: slurmctld slurmd slurm-client munge libpmix2)")
+        pytest.skip(f"no Slurm to test with ({why}; Debian: slurmctld slurmd slurm-client munge libpmix-dev)")
     with tempfile.TemporaryDirectory(prefix="ddrl-slurm-") as directory:  # short: sockets have short names
         cluster = Cluster(Path(directory) / "state", NODES, cpus=4)
         try:
