@@ -14,7 +14,7 @@ from ddrl import cli, presets, rundir
 from ddrl.commands import train
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
-from ddrl.job import check_world
+from ddrl.job import Wanted, check_world
 from ddrl.presets import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
@@ -172,11 +172,11 @@ def test_an_unknown_game_is_refused_before_anything_is_made(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_job_of_another_size_is_refused_by_rank_0_alone(tmp_path):
+def test_ranks_that_mpi_does_not_know_are_refused_by_rank_0_alone(tmp_path):
     line = ["train", "ba3c", "--workers", "4", "--run-dir", str(tmp_path / "run")]
     first = ddrl(*line, OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="3")
     assert first.returncode == 2
-    assert first.stderr.startswith("ddrl: this openmpi job has 3 ranks and the settings need 6: 4 workers +")
+    assert first.stderr.startswith("ddrl: the launcher started 3 ranks and MPI sees 1: ")
     second = ddrl(*line, OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="3")
     assert (second.returncode, second.stderr) == (2, "")
     assert not (tmp_path / "run").exists()
@@ -193,10 +193,10 @@ def test_in_a_job_nothing_is_launched(monkeypatch, tmp_path):
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
     monkeypatch.setattr(
-        "ddrl.job.train_in_job", lambda config, resume, job: seen.append((config, resume, job)) or 0
+        "ddrl.job.train_in_job", lambda parse, job: seen.append((parse(), job)) or 0
     )
     assert cli.main(["train", "ba3c", "--minutes", "3"]) == 0
-    assert seen == [(TrainConfig(run=RunConfig(minutes=3.0)), None, Job(0, 4, "openmpi"))]
+    assert seen == [(Wanted(TrainConfig(run=RunConfig(minutes=3.0)), None), Job(0, 4, "openmpi"))]
 
 
 def test_control_c_is_130(monkeypatch, capsys):

@@ -1,0 +1,93 @@
+"""What a job agrees on before it begins: refusals of any rank, versions, time, the run directory and its lock."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+
+import pytest
+
+from cluster.job import Job
+from ddrl import checkpoint, job, rundir
+from ddrl.commands.train import parse
+from ddrl.config import RunConfig, TrainConfig
+from ddrl.errors import UsageError
+from ddrl.presets import Machine
+
+MACHINE = Machine(8, 1 << 40)
+FINE = {"host": "n1", "version": "1.0"}
+
+
+def test_the_first_rank_that_refuses_is_named_unless_it_is_rank_0():
+    job._check_all([FINE, FINE])
+    with pytest.raises(UsageError, match="^rank 2 on n3: it will not$"):
+        job._check_all([FINE, FINE, {"host": "n3", "version": "1.0", "refused": "it will not"}])
+    with pytest.raises(UsageError, match="^it will not$"):
+        job._check_all([FINE | {"refused": "it will not"}, FINE | {"refused": "nor I"}])
+
+
+def test_versions_are_one():
+    with pytest.raises(UsageError, match="rank 1 on n2 has ddrl 0.9 and rank 0 on n1 has 1.0: install one"):
+        job._check_all([FINE, {"host": "n2", "version": "0.9"}])
+
+
+@pytest.mark.parametrize(
+    "minutes, checkpoints, updates, fine",
+    [(0.0, 5.0, 0, False), (2.0, 5.0, 0, True), (4.0, 5.0, 0, False), (0.0, 2.0, 0, True), (0.0, 5.0, 100, True)],
+)
+def test_a_job_is_longer_than_its_checkpoint_interval(minutes, checkpoints, updates, fine):
+    run = RunConfig(
+        minutes=minutes, checkpoint_every_minutes=checkpoints, checkpoint_every_updates=updates
+    )
+    environ = {job.JOB_END: "1180"}  # three minutes from 1000
+    with contextlib.nullcontext() if fine else pytest.raises(UsageError, match="ends in 3.0 minutes and the first"):
+        job.check_time(TrainConfig(run=run), environ, 1000.0)
+    job.check_time(TrainConfig(run=run), {}, 1000.0)
+
+
+def test_mistakes_of_all_ranks_are_said_once(tmp_path, capsys):
+    def mistaken() -> job.Wanted:
+        print("usage")
+        raise SystemExit(2)
+
+    assert job._parse(mistaken, rank=1)[1]["refused"] == ""
+    assert capsys.readouterr().out == ""
+    job._parse(mistaken, rank=0)
+    assert capsys.readouterr().out == "usage\n"
+
+
+def go_on(path, *options):
+    return parse(["ba3c", "--preset", "smoke", "--go-on", "--run-dir", str(path), *options], MACHINE)
+
+
+def test_go_on_begins_a_run_and_goes_on_with_it(tmp_path):
+    path = tmp_path / "run"
+    first = go_on(path, "--minutes", "7")
+    assert first.resume == "" and first.config.run.minutes == 7.0
+    rundir.create_run_dir(first.config)
+    second = go_on(path, "--workers", "3")
+    assert second.resume == str(path)
+    expected = dataclasses.replace(first.config.exchange, workers=3)
+    assert second.config == dataclasses.replace(first.config, exchange=expected)
+
+
+def test_resume_without_a_checkpoint_is_refused_at_once(tmp_path):
+    rundir.create_run_dir(go_on(tmp_path / "run").config)
+    with pytest.raises(UsageError, match="there is no checkpoint in"):
+        parse(["--resume", str(tmp_path / "run")], MACHINE)
+    with pytest.raises(UsageError, match="--go-on goes on with --run-dir"):
+        parse(["ba3c", "--go-on"], MACHINE)
+
+
+def test_rank_0_locks_the_run_directory(tmp_path):
+    wanted = job.Wanted(go_on(tmp_path / "run").config, None)
+    with contextlib.ExitStack() as stack:
+        message = job.prepare(wanted, stack)
+        assert message["resume"] is False and rundir.config_from_dict(message["config"]).run.run_dir == str(tmp_path / "run")
+        again = job.Wanted(wanted.config, tmp_path / "run")
+        with pytest.raises(UsageError, match="is being trained by another process"), contextlib.ExitStack() as other:
+            job.prepare(again, other)
+    (tmp_path / "run" / rundir.STOP).touch()
+    with contextlib.ExitStack() as stack:
+        assert job.prepare(again, stack)["resume"] is True
+    assert not (tmp_path / "run" / rundir.STOP).exists()
