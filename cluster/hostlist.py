@@ -15,9 +15,9 @@ _COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 def expand(text: str) -> tuple[str, ...]:
     """The host names of a Slurm host list, in its order.
 
-    Names are separated by commas; brackets hold numbers and ranges, several brackets in a name multiply with the
-    last running fastest (r[1-2]n[1-2]: r1n1, r1n2, r2n1, r2n2); numbers are as wide as a range's first, so leading
-    zeros are kept (n[08-10]: n08, n09, n10). Blanks around commas are ignored.
+    Names are separated by commas; brackets hold numbers and ranges, several brackets in a name multiply with
+    the last running fastest (r[1-2]n[1-2]: r1n1, r1n2, r2n1, r2n2); numbers are as wide as a range's first, so
+    leading zeros are kept (n[08-10]: n08, n09, n10). Blanks around commas are ignored.
 
     Raises:
         ValueError: for what is none, or more than MOST hosts; names the list and what is wrong with it.

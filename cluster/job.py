@@ -53,7 +53,7 @@ def _process_manager_job(environ: Mapping[str, str]) -> Job | None:
 
 
 def in_special_step(environ: Mapping[str, str]) -> bool:
-    """Whether this is a step that Slurm made by itself, such as the shell of `salloc`: its variables mean little."""
+    """Whether Slurm made this step by itself, as for the shell of `salloc`: its variables mean little."""
     step = number(environ, "SLURM_STEP_ID") or number(environ, "SLURM_STEPID") or 0
     return step >= FIRST_SPECIAL_STEP
 

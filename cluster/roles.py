@@ -1,4 +1,4 @@
-"""Which rank has which role, on which cores and GPU: pure functions of the topology and of the sizes asked for."""
+"""Which rank has which role, cores and GPU: pure functions of the topology and of the sizes asked for."""
 
 from __future__ import annotations
 
@@ -49,14 +49,18 @@ def assign_roles(
 
 
 def place(
-    seats: Sequence[Seat], workers: int, parameter_servers: int, dedicated_chief: bool = False, evaluator: bool = False
+    seats: Sequence[Seat],
+    workers: int,
+    parameter_servers: int,
+    dedicated_chief: bool = False,
+    evaluator: bool = False,
 ) -> tuple[Assignment, ...]:
     """One Assignment per rank.
 
     The chief is rank 0. A rank with a wish (DDRL_ROLE) has it. The servers are spread: no node has two while
     another has a rank to spare and none; where there are GPUs, a rank to spare is one more than they are. The
-    evaluator goes to the node with most processors for each rank, but not the chief's if there is another. Within a
-    node the workers come first, then the servers, then the evaluator. Indices follow the ranks.
+    evaluator goes to the node with most processors for each rank, but not the chief's if there is another.
+    Within a node the workers come first, then the servers, then the evaluator. Indices follow the ranks.
 
     One worker without servers is a single process, which evaluates in line: no rank of its own for that.
 
@@ -105,7 +109,8 @@ class Sizes:
 
     def __post_init__(self) -> None:
         if self.workers < 1 or self.parameter_servers < 0:
-            raise ValueError(f"{self.workers} workers and {self.parameter_servers} parameter servers make no job")
+            sizes = f"{self.workers} workers and {self.parameter_servers} parameter servers"
+            raise ValueError(f"{sizes} make no job")
         if self.parameter_servers == 0 and (self.workers > 1 or self.dedicated_chief):
             raise ValueError("without a parameter server there is one worker, which is its own chief")
 
@@ -136,7 +141,8 @@ def _check_wishes(seats: Sequence[Seat], sizes: Sizes) -> None:
     for rank, seat in enumerate(seats):
         if seat.wish and seat.wish not in WISHES:
             raise ValueError(
-                f"{ROLE_VARIABLE}={seat.wish!r} on rank {rank} ({seat.host}): use one of {', '.join(WISHES)}, or unset it"
+                f"{ROLE_VARIABLE}={seat.wish!r} on rank {rank} ({seat.host}): use one of {', '.join(WISHES)}, "
+                "or unset it"
             )
     if seats[0].wish not in ("", "worker"):
         raise ValueError(
@@ -147,8 +153,8 @@ def _check_wishes(seats: Sequence[Seat], sizes: Sizes) -> None:
     for role in WISHES:
         if wishes[role] > sizes.count(role):
             raise ValueError(
-                f"{wishes[role]} ranks have {ROLE_VARIABLE}={role}, and the settings need {sizes.count(role)}: "
-                "change the numbers, or start as many"
+                f"{wishes[role]} ranks have {ROLE_VARIABLE}={role}, and the settings need "
+                f"{sizes.count(role)}: change the numbers, or start as many"
             )
 
 
@@ -184,8 +190,8 @@ def _cast(seats: Sequence[Seat], sizes: Sizes) -> list[Role]:
     fixed[0] = "chief" if sizes.dedicated_chief else "worker"
     hosts = [_host(name, seats, fixed) for name in dict.fromkeys(seat.host for seat in seats)]
     for _ in range(sizes.count("parameter_server") - fixed.count("parameter_server")):
-        # Where processors are fewest: its workers set the pace of all, and have more of them then. The chief's node
-        # is the first of equals, since its worker has most to do.
+        # Where processors are fewest: its workers set the pace of all, and have more of them then. The chief's
+        # node is the first of equals, since its worker has most to do.
         host = min(_with_room(hosts), key=lambda host: (host.servers, host.share()))
         host.take("parameter_server")
     for _ in range(sizes.count("evaluator") - fixed.count("evaluator")):
@@ -229,9 +235,9 @@ def gpus_of_node(seats: Sequence[Seat]) -> int:
 def share_cores(seats: Sequence[Seat], roles: Sequence[Role]) -> list[int]:
     """Processors that each rank should count on, at least 1.
 
-    A processor is shared equally by the workers whose affinity masks have it: so a worker that the launcher bound
-    apart has its whole mask, and unbound ones divide their node. An evaluator plays a small part of the time, so it
-    counts the workers beside it, and they do not count it.
+    A processor is shared equally by the workers whose affinity masks have it: so a worker that the launcher
+    bound apart has its whole mask, and unbound ones divide their node. An evaluator plays a small part of the
+    time, so it counts the workers beside it, and they do not count it.
     """
     users = Counter(
         (seat.host, core) for seat, role in zip(seats, roles) if role == "worker" for core in seat.cores
@@ -246,7 +252,7 @@ def share_cores(seats: Sequence[Seat], roles: Sequence[Role]) -> list[int]:
 
 
 def share_gpus(seats: Sequence[Seat], roles: Sequence[Role]) -> list[str]:
-    """The GPU of each worker, empty for the other roles: one for each, and shared only when there are too few."""
+    """The GPU of each worker, empty for the other roles: one each, and shared only when there are too few."""
     users: Counter[tuple[str, str]] = Counter()
     chosen = []
     for seat, role in zip(seats, roles):

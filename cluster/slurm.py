@@ -104,7 +104,8 @@ def _gpu_count(environ: Mapping[str, str], name: str) -> int | None:
         return None
     counts = [part.rpartition(":")[2] for part in environ[name].split(",")]
     if not all(count.isdecimal() for count in counts):
-        raise ValueError(f"{name}={environ[name]!r} is no number of GPUs such as 4 or a100:4: ask Slurm for that")
+        value = environ[name]
+        raise ValueError(f"{name}={value!r} is no number of GPUs such as 4 or a100:4: correct or unset it")
     return sum(map(int, counts))
 
 
@@ -124,8 +125,8 @@ def _counts(environ: Mapping[str, str], name: str, hosts_name: str, nodes: int) 
         raise ValueError(f"{name}: {error}") from None
     if len(counts) != nodes:
         raise ValueError(
-            f"{name}={environ[name]!r} speaks of {len(counts)} nodes, and {hosts_name}={environ[hosts_name]!r} of "
-            f"{nodes}: unset what another job left in the environment"
+            f"{name}={environ[name]!r} speaks of {len(counts)} nodes, and "
+            f"{hosts_name}={environ[hosts_name]!r} of {nodes}: unset what another job left in the environment"
         )
     return counts
 
@@ -133,8 +134,8 @@ def _counts(environ: Mapping[str, str], name: str, hosts_name: str, nodes: int) 
 def _text(environ: Mapping[str, str], name: str) -> str:
     if not environ.get(name, "").strip():
         raise ValueError(
-            f"{name} is {'empty' if name in environ else 'not set'} though SLURM_JOB_ID={environ['SLURM_JOB_ID']}: "
-            "start this with sbatch, salloc or srun, or unset SLURM_JOB_ID outside of a Slurm job"
+            f"{name} is {'empty' if name in environ else 'not set'} though "
+            f"SLURM_JOB_ID={environ['SLURM_JOB_ID']}: start this with sbatch, salloc or srun, or unset SLURM_JOB_ID outside of a Slurm job"
         )
     return environ[name]
 

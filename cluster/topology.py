@@ -40,7 +40,7 @@ class Seat(NamedTuple):
 def this_seat(environ: Mapping[str, str]) -> Seat:
     """Where this process sits.
 
-    Of its affinity mask it takes no more than Slurm gave the job on this node, since there are sites where Slurm
+    Of its affinity mask it takes no more than Slurm gave the job on this node: there are sites where Slurm
     binds nobody, and the rest of the node is somebody else's.
     """
     return Seat(
@@ -62,8 +62,8 @@ def usable_cores() -> tuple[int, ...]:
 def visible_gpus(environ: Mapping[str, str], devices: Path = Path("/dev")) -> tuple[str, ...]:
     """Names of the GPUs that this process may use: numbers or UUIDs.
 
-    CUDA_VISIBLE_DEVICES says it; without it the job's in Slurm, where other GPUs of a node are somebody else's;
-    and outside of Slurm all that the node has.
+    CUDA_VISIBLE_DEVICES says it; without it the job's in Slurm, where other GPUs of a node are somebody
+    else's; and outside of Slurm all that the node has.
     """
     for name in ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
         if name in environ:
@@ -85,14 +85,14 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def _own_gpus(environ: Mapping[str, str]) -> bool:
-    """Whether srun gave this rank GPUs of its own. Inside its control group each rank may call its first one 0."""
+    """Whether srun gave this rank GPUs of its own. In its control group each rank may call its first one 0."""
     job = detect_job(environ)
     by_srun = job is not None and job.launcher != "openmpi"
     return by_srun and ("SLURM_GPUS_PER_TASK" in environ or "SLURM_TRES_PER_TASK" in environ)
 
 
 def gather(comm: Any, environ: Mapping[str, str] = os.environ) -> tuple[Seat, ...]:
-    """The topology of a running job, on every rank. All ranks of the mpi4py communicator `comm` call it at once.
+    """The topology of a running job, on every rank. All ranks of the mpi4py communicator `comm` call it.
 
     Bytes of JSON in plain buffers: nothing is pickled.
     """
@@ -117,14 +117,15 @@ def made_up(
     Raises:
         ValueError: for numbers that make no job.
     """
-    if min(ranks_per_node, default=0) < 0 or sum(ranks_per_node) < 1 or cpus_per_node < 1 or gpus_per_node < 0:
+    ranks = sum(ranks_per_node)
+    if min(ranks_per_node, default=0) < 0 or ranks < 1 or cpus_per_node < 1 or gpus_per_node < 0:
         raise ValueError(
-            f"{sum(ranks_per_node)} ranks on {len(ranks_per_node)} nodes of {cpus_per_node} processors and "
+            f"{ranks} ranks on {len(ranks_per_node)} nodes of {cpus_per_node} processors and "
             f"{gpus_per_node} GPUs make no job: at least one rank, one node and one processor"
         )
     names = list(hosts) or [f"node{number}" for number in range(1, len(ranks_per_node) + 1)]
     cores, gpus = tuple(range(cpus_per_node)), tuple(map(str, range(gpus_per_node)))
-    return tuple(Seat(host, cores, gpus) for host, ranks in zip(names, ranks_per_node) for _ in range(ranks))
+    return tuple(Seat(host, cores, gpus) for host, count in zip(names, ranks_per_node) for _ in range(count))
 
 
 def allotted(allocation: Allocation, ranks_per_node: Sequence[int] = ()) -> tuple[Seat, ...]:

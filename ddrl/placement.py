@@ -49,10 +49,10 @@ def place_ranks(config: TrainConfig, seats: Sequence[Seat]) -> tuple[Assignment,
 def threads_for(sampling: SamplingConfig, cores: int) -> Threads:
     """How a rank uses its cores.
 
-    With one core everything has one thread, and a policy query waits for a gradient, which others wait for. With
-    more, acting and learning go on at once and have half of the cores each; learning costs about as much as acting.
-    The synchronized schedule keeps TensorFlow at one thread whatever the node, since its results are promised to the
-    bit; there, emulators have all cores, because nothing else runs meanwhile.
+    With one core everything has one thread, and a policy query waits for a gradient, which others wait for.
+    With more, acting and learning go on at once and have half of the cores each; learning costs about as much
+    as acting. The synchronized schedule keeps TensorFlow at one thread whatever the node, since its results are
+    promised to the bit; there, emulators have all cores, because nothing else runs meanwhile.
     """
     if sampling.schedule == "synchronized":
         return Threads(1, 1, _simulator_threads(sampling, cores))

@@ -29,6 +29,7 @@ MAY_IMPORT_CLUSTER = (
     "ddrl.launch",
     "ddrl.supervisor",
     "ddrl.job",
+    "ddrl.doctor",
     "ddrl.placement",
     "ddrl.resources",
     "ddrl.bench",

@@ -80,7 +80,7 @@ def test_the_table(capsys):
     assert lines[2].split() == ["rank", "host", "role", "cores", "GPU", "TensorFlow", "simulators", "shard", "memory"]
     assert lines[3].split()[:6] == ["0", "node1", "worker", "0,", "chief", "1"]
     assert "6 ranks on 2 nodes with 2 cores and 0 GPUs" in "\n".join(lines)
-    assert lines[-1].startswith("warning: node") and "workers share 1 processors" in lines[-1]
+    assert lines[-1].startswith("warning: node") and "workers share 1 core" in lines[-1]
     assert max(map(len, lines)) <= 110
 
 

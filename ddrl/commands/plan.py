@@ -22,17 +22,18 @@ from ddrl.placement import Threads, groups_of, place_ranks, threads_for
 from ddrl.presets import Machine
 from ddrl.resources import check_machine, check_shards, rank_bytes, this_machine
 
-HELP = """usage: ddrl plan [--nodes N] [--cpus-per-node C] [--gpus-per-node G] [--ranks-per-node R] [--json FILE]
-                 [OPTIONS OF ddrl train]
+HELP = """usage: ddrl plan [--nodes N] [--cpus-per-node C] [--gpus-per-node G] [--ranks-per-node R]
+                 [--json FILE] [OPTIONS OF ddrl train]
 
 Prints what `ddrl train` with the same options would make of the nodes: host, role, processors, GPU, threads,
 simulators, shard and memory of every rank. Starts nothing.
 
-  --nodes N            plan for this many equal nodes that need not be there (default: what is here: the ranks of this
-                       job, the nodes of this Slurm allocation, or this machine)
+  --nodes N            plan for this many equal nodes that need not be there (default: what is here: the ranks
+                       of this job, the nodes of this Slurm allocation, or this machine)
   --cpus-per-node C    processors of each (default: as many as here)
   --gpus-per-node G    GPUs of each (default: 0)
-  --ranks-per-node R   ranks on each (default: those that the settings need, evenly; in an allocation, Slurm's tasks)
+  --ranks-per-node R   ranks on each (default: those that the settings need, evenly; in an allocation, its
+                       tasks)
   --json FILE          write one JSON object to this file (-: standard output) instead of a table
   -h, --help           this text; `ddrl train --help` explains the other options
 
@@ -204,9 +205,11 @@ def warnings_of(seats: Sequence[Seat], assignments: Sequence[Assignment]) -> lis
         shared = {gpu for seat in seats if seat.host == host and not seat.own_gpus for gpu in seat.gpus}
         used = Counter(mine.gpu for mine in here if mine.gpu in shared)
         if cores and workers > len(cores):
-            warnings.append(f"{host}: {workers} workers share {len(cores)} processors: expect them to take turns")
+            shared_cores = _count(len(cores), "core")
+            warnings.append(f"{host}: {workers} workers share {shared_cores}: expect them to take turns")
         if max(used.values(), default=0) > 1:
-            warnings.append(f"{host}: {workers} workers share {_count(len(shared), 'GPU')}: start one for each GPU")
+            few = _count(len(shared), "GPU")
+            warnings.append(f"{host}: {workers} workers share {few}: start one for each GPU")
         if len(shared) > len(used):
             idle = _count(len(shared) - len(used), "GPU")
             warnings.append(f"{host}: {idle} of {len(shared)} unused: start a worker for each GPU")
@@ -214,9 +217,14 @@ def warnings_of(seats: Sequence[Seat], assignments: Sequence[Assignment]) -> lis
 
 
 def as_json(
-    config: TrainConfig, source: str, seats: Sequence[Seat], ranks: Sequence[Rank], parameters: int, warnings: list[str]
+    config: TrainConfig,
+    source: str,
+    seats: Sequence[Seat],
+    ranks: Sequence[Rank],
+    parameters: int,
+    warnings: list[str],
 ) -> dict[str, Any]:
-    """The plan in JSON types. Sizes in bytes; `bytes_per_update` is what all workers and servers send together."""
+    """The plan in JSON types. Sizes in bytes; `bytes_per_update` is what workers and servers send together."""
     memory: Counter[str] = Counter()  # by host
     for rank in ranks:
         memory[rank.assignment.host] += int(rank.memory_bytes)
@@ -286,7 +294,8 @@ def _emit(content: dict[str, Any], json_target: str) -> None:
         with open(json_target, "w") as file:
             file.write(text + "\n")
     except OSError as error:
-        raise UsageError(f"--json {json_target}: {error.strerror}; name a file that can be written, or -") from error
+        remedy = "name a file that can be written, or -"
+        raise UsageError(f"--json {json_target}: {error.strerror}; {remedy}") from error
 
 
 def _show(content: dict[str, Any]) -> None:
@@ -310,12 +319,13 @@ def _show(content: dict[str, Any]) -> None:
         print("  ".join(f"{text:{width}}" for text, width in zip(line, widths)).rstrip())
     total = content["totals"]
     print(
-        f"\n{total['ranks']} ranks on {_count(total['nodes'], 'node')} with {_count(total['cores'], 'core')} and "
-        f"{_count(total['gpus'], 'GPU')}, {total['gpus_used']} of them used; {total['simulators']} simulators\n"
+        f"\n{_count(total['ranks'], 'rank')} on {_count(total['nodes'], 'node')} with "
+        f"{_count(total['cores'], 'core')} and {_count(total['gpus'], 'GPU')}, "
+        f"{total['gpus_used']} of them used; {total['simulators']} simulators\n"
         f"network {content['network']}: {total['parameters']:,} parameters; an update takes "
         f"{total['effective_batch']:,} data-points and moves {total['bytes_per_update'] / 1e6:.1f} MB\n"
-        f"memory: about {total['memory_bytes'] / 1e9:.1f} GB, {total['memory_bytes_of_fullest_node'] / 1e9:.1f} GB on "
-        "the fullest node"
+        f"memory: about {total['memory_bytes'] / 1e9:.1f} GB, "
+        f"{total['memory_bytes_of_fullest_node'] / 1e9:.1f} GB on the fullest node"
     )
     for warning in content["warnings"]:
         print(f"warning: {warning}")

@@ -87,7 +87,8 @@ def convolutional_tensors(
             f"{tuple(observation_shape)}: use --network mlp"
         )
     channels, *image = observation_shape
-    features = math.prod(_last_image(name, architecture, tuple(image))) * architecture.convolutions[-1].filters
+    pixels = math.prod(_last_image(name, architecture, tuple(image)))
+    features = pixels * architecture.convolutions[-1].filters
     channels = -(-channels // architecture.channel_multiple) * architecture.channel_multiple
     tensors: Tensors = []
     for layer, spec in enumerate(architecture.convolutions):
@@ -143,5 +144,6 @@ def parameter_count(config: NetworkConfig, observation_shape: tuple[int, ...], n
     if config.network == "mlp":
         tensors = mlp_tensors(observation_shape, num_actions)
     else:
-        tensors = convolutional_tensors(config.network, architecture_of(config), observation_shape, num_actions)
+        architecture = architecture_of(config)
+        tensors = convolutional_tensors(config.network, architecture, observation_shape, num_actions)
     return sum(math.prod(shape) for _, shape, _ in tensors)

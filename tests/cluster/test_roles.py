@@ -87,6 +87,7 @@ def test_whole_assignments_on_nodes_of_different_sizes():
         ((1, 1, 1, 1), dict(workers=2, parameter_servers=1, evaluator=True), "w0 s0 e w1"),
         ((3, 1, 1), dict(workers=2, parameter_servers=3), "w0 w1 s0 s1 s2"),
         ((2, 2), dict(workers=2, parameter_servers=1, evaluator=True), "w0 s0 w1 e"),
+        ((1, 2, 2), dict(workers=3, parameter_servers=1, evaluator=True), "w0 w1 s0 w2 e"),  # not the server's
         ((1,), dict(workers=1, parameter_servers=0, evaluator=True), "w0"),
         ((2, 4), dict(workers=2, parameter_servers=2, dedicated_chief=True, evaluator=True), "c s0 w0 w1 s1 e"),
     ],
@@ -130,7 +131,7 @@ def test_a_component_of_servers():
         (("", "parameter_server", "", ""), dict(workers=3, parameter_servers=1), "w0 s0 w1 w2"),
         (("", "parameter_server", "", ""), dict(workers=2, parameter_servers=2), "w0 s0 w1 s1"),
         (("", "evaluator", "", ""), dict(workers=2, parameter_servers=1, evaluator=True), "w0 e w1 s0"),
-        (("worker", "worker", "", ""), dict(workers=2, parameter_servers=1, dedicated_chief=True), "c w0 w1 s0"),
+        (("worker",) * 3 + ("",), dict(workers=2, parameter_servers=1, dedicated_chief=True), "c w0 w1 s0"),
         (("worker", "worker", "worker", ""), dict(workers=3, parameter_servers=1), "w0 w1 w2 s0"),
     ],
 )
