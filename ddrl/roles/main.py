@@ -19,6 +19,7 @@ from ddrl.errors import UsageError
 from ddrl.exchange.local import LocalTransport
 from ddrl.exchange.transport import Transport
 from ddrl.floating_point import flush_denormals
+from ddrl.phases import phase_ended
 from ddrl.placement import expose_gpu, place_ranks
 from ddrl.roles.job import Cast, Role, RoleLost, Setting, StopSignal, run_roles, waiter_with_alarm
 from ddrl.roles.server import ServerRole
@@ -75,12 +76,14 @@ def _run_single(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callab
     transport = LocalTransport(0)
     server_port = transport.port(1)
     transport.host(server_port, ServerRole(setting, server_port, 0))
+    phase_ended("tensorflow")
     factory = ComputeRoles(setting, mine)
     if cast.evaluator is not None:
         port = transport.port(cast.evaluator)
         transport.host(port, factory.evaluator(port))
     worker = factory.worker(transport, 0, wake)
     chief = factory.chief(transport, resume)
+    phase_ended("environments and network")
     watchdog = Watchdog(setting, 0, leave_now)
     watchdog.start()
     run_roles([chief, worker], transport, waiter, watchdog.note)
@@ -95,6 +98,7 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     from ddrl.exchange.mpi import JobRevoked, MpiTransport, leave
 
     comm = MPI.COMM_WORLD
+    phase_ended("mpi")
     exchange = config.exchange
     assignments = _assign(config, comm)
     setting = Setting(config, run_dir, Cast.from_assignments(assignments))
@@ -173,6 +177,7 @@ def _cast_rank(
     expose_gpu(mine.gpu)
     from ddrl.roles.compute import ComputeRoles
 
+    phase_ended("tensorflow")
     factory = ComputeRoles(setting, mine)
     if mine.role == "evaluator":
         return [factory.evaluator(transport)]
@@ -181,6 +186,7 @@ def _cast_rank(
         roles.append(factory.worker(transport, mine.index, wake))
     if mine.is_chief:
         roles.insert(0, factory.chief(transport, resume))
+    phase_ended("environments and network")
     return roles
 
 
