@@ -54,8 +54,11 @@ def examine_in_job(job: Job, need: Need, run_dir: Path, timeout_seconds: float, 
         return _rank(job, need, run_dir, probe, base, timeout_seconds, began, emit)
 
     def look() -> None:
-        if job.rank == 0 and (failed := {r: a for r, a in probe.arrivals().items() if a.failure}):
+        arrivals = probe.arrivals()
+        if job.rank == 0 and (failed := {r: a for r, a in arrivals.items() if a.failure}):
             raise CannotGoOn(failed_start(failed))
+        if job.rank > 0 and not base.error and job.rank not in arrivals:  # rank 0 has given up, and cleaned
+            raise CannotGoOn(Finding("problem", "start", "rank 0 gave up"))
 
     try:
         return guarded(work, patience + SPARE_SECONDS, 5 * timeout_seconds + SPARE_SECONDS, look)
@@ -85,7 +88,7 @@ def late_start(size: int | None, arrivals: Mapping[int, Arrival], seconds: float
     heard = ", ".join(f"{rank} on {arrivals[rank].host}" for rank in sorted(arrivals)[:16])
     missing = [rank for rank in range(size or 0) if rank not in arrivals]
     if missing:
-        found = f"no sign of ranks {numbers(missing)} within {seconds:g} s; ranks that came: {heard or 'none'}"
+        found = f"no sign of rank{'s' * (len(missing) != 1)} {numbers(missing)} within {seconds:g} s; ranks that came: {heard or 'none'}"
         remedy = "is ddrl installed on those nodes, and the parent of --run-dir shared? Look at what they printed"
     else:
         found = f"MPI did not start within {seconds:g} s, though all ranks came: {heard or 'none'}"
