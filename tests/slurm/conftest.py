@@ -6,8 +6,9 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -67,7 +68,7 @@ class Job:
 
     def wait(self, seconds: float = JOB_SECONDS) -> tuple[str, str]:
         """State and exit code when it has left the queue; fails the test if it does not in time."""
-        self.wait_for(lambda: self.number not in self.slurm.run("squeue", "-h", "-o", "%i"), "end", seconds)
+        self.wait_for(lambda: self.number not in self.slurm.run("squeue", "-h", "-o", "%F").split(), "end", seconds)
         return self.show("JobState"), self.show("ExitCode")
 
     def wait_for(self, condition: Callable[[], object], what: str, seconds: float = JOB_SECONDS) -> None:
@@ -81,16 +82,21 @@ class Job:
 
 @pytest.fixture(scope="module")
 def submit(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Job]]:
-    """submit(SCRIPT, SETTINGS, OPTION..., launcher=, mpi=, site=): a script of slurm/ with other settings."""
+    """submit(SCRIPT, SETTINGS, OPTION..., launcher=, mpi=, site=, edits=): a script of slurm/ with other settings."""
     jobs, directory = [], tmp_path_factory.mktemp("slurm")
 
     def submit(
-        script: str, settings: str, *options: str, launcher: str = "mpirun", mpi: str = "pmix", site: str = ""
-    ) -> Job:
+        script: str, settings: str, *options: str, launcher: str = "mpirun", mpi: str = "pmix", site: str = "",
+        edits: Mapping[str, str] = MappingProxyType({}),
+    ) -> Job:  # fmt: skip
         conf, mine = directory / f"{len(jobs)}.conf", directory / f"{len(jobs)}-{script}"
         runs = directory / "runs"
         conf.write_text(SITE.format(launcher=launcher, mpi=mpi, venv=VENV, runs=runs, site=site))
-        mine.write_text(with_settings((ROOT / "slurm" / script).read_text(), settings))
+        text = with_settings((ROOT / "slurm" / script).read_text(), settings)
+        for old, new in edits.items():
+            assert old in text
+            text = text.replace(old, new)
+        mine.write_text(text)
         variables = {"SITE": str(conf), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         output = directory / f"{len(jobs)}.out"
         number = slurm.run(
