@@ -1,0 +1,41 @@
+"""`ddrl doctor` on one rank with a fault: ranks_faulty.py FAULT ARGUMENTS. Each rank claims a node of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from ddrl import cli
+from ddrl.doctor import facts, job
+
+RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
+
+
+def break_last_rank(fault: str) -> None:
+    if fault == "versions":
+        facts._version = lambda package: "9.9"  # noqa: SLF001
+    elif fault == "skew":
+        facts.wall_clock = lambda: time.time() + 7.0
+    elif fault == "absent":
+        time.sleep(30.0)
+    elif fault == "frozen":
+        facts.gather = lambda *arguments: time.sleep(30.0)
+    elif fault == "no MPI":
+        os.environ["MPI4PY_LIBMPI"] = "/nothing/libmpi.so"
+        sys.modules["mpi4py.MPI"] = None  # type: ignore[assignment]
+
+
+def run() -> int:
+    this_seat = facts.this_seat
+    facts.this_seat = lambda environ: this_seat(environ)._replace(host=f"fake{RANK}")
+    facts.unresolved = lambda names, seconds: []
+    job.SPEAK_SECONDS = 1.0
+    fault, *argv = sys.argv[1:]
+    if RANK == 2:
+        break_last_rank(fault)
+    return cli.main(["doctor", *argv])
+
+
+if __name__ == "__main__":
+    sys.exit(run())
