@@ -35,6 +35,24 @@ def test_a_killed_worker_leaves_the_rest_training(tmp_path):
     assert lines(run)[-1]["live_workers"] == 2
 
 
+@pytest.mark.parametrize("number, name", [(CHIEF, "worker 0, the chief (rank 0)"), (2, "parameter server 0 (rank 2)")])
+def test_a_killed_chief_or_server_starts_all_again_from_the_last_checkpoint(tmp_path, number, name):
+    run = tmp_path / "run"
+    with train(run, *LONG, "--no-evaluator", "--log-every-seconds", "0.5") as job:
+        job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
+        job.wait_for_update(50)
+        saved = newest(run).version
+        kill(job.rank(number))
+        job.wait_for(lambda: events(run, "resumed"), "new start", seconds=100.0)
+        (again,), (resumed,) = events(run, "restarted"), events(run, "resumed")
+        assert again["text"].startswith(f"{name} died: it starts again from update {resumed['update']}")
+        assert resumed["update"] >= saved
+        job.wait_for(lambda: newest(run).version > resumed["update"], "checkpoint after the new start")
+        job.process.send_signal(signal.SIGTERM)
+        assert job.wait() == 0, job.output
+    assert "restarted: " in job.output and result(run)["status"] == "stopped"
+
+
 def end_of_a_lost_rank(run, job, number):
     """Kills a rank that the job cannot do without; returns what was said."""
     job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
@@ -47,20 +65,13 @@ def end_of_a_lost_rank(run, job, number):
 
 def test_a_killed_server_ends_all_and_resume_goes_on(tmp_path):
     run = tmp_path / "run"
-    with train(run, *LONG, "--no-evaluator", "--parameter-servers", "2") as job:
+    stop = ("--on-server-loss", "stop")
+    with train(run, *LONG, *stop, "--no-evaluator", "--parameter-servers", "2") as job:
         said = end_of_a_lost_rank(run, job, 3)
     assert "parameter server 1 (rank 3) died" in said and f"ddrl train --resume {run}" in said
     version = newest(run).version
     finish(run, "--resume", str(run), "--max-updates", str(version + 20))
     assert newest(run).version == version + 20 and result(run)["status"] == "finished"
-
-
-def test_a_killed_chief_ends_all(tmp_path):
-    run = tmp_path / "run"
-    with train(run, *LONG) as job:
-        said = end_of_a_lost_rank(run, job, CHIEF)
-    assert "worker 0, the chief (rank 0) died" in said
-    assert np.isfinite(newest(run).parameters).all()
 
 
 def test_a_killed_evaluator_leaves_training_going_and_sigterm_to_a_rank_stops_all(tmp_path):

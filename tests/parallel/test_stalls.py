@@ -1,0 +1,145 @@
+"""No rank waits for ever: ranks that hang, that never come, that come late, and disks that are full."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from ddrl import checkpoint, rundir
+from tests.parallel.support import CATCH, events, lines, needs_mpirun, result, train
+
+pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
+STALL = 6.0
+LONG = (*CATCH, "--max-updates", "100000", "--no-evaluator", "--stall-seconds", str(STALL))
+WORKER, SERVER = 1, 2
+END_SECONDS = 90.0
+
+
+def hang(run, number):
+    """Stops a rank of a training job (SIGSTOP) and waits for the end; what was said."""
+    with train(run, *LONG) as job:
+        job.wait_for_update(10)
+        os.kill(job.rank(number), signal.SIGSTOP)
+        assert job.wait(END_SECONDS) == 1, job.output
+    said = job.output.split("\n---")[0]
+    assert said.count("no progress") == 1, said
+    return said
+
+
+def reports(run):
+    """The first lines of the files of stacks, by rank; each holds stacks, too."""
+    texts = {int(path.stem.removeprefix("stacks-")): path.read_text() for path in run.glob("stacks-*.txt")}
+    assert all("most recent call first" in text for text in texts.values())
+    return {rank: json.loads(text.splitlines()[0]) for rank, text in texts.items()}
+
+
+def test_a_worker_that_hangs_is_named_with_who_waits_for_what(tmp_path):
+    run = tmp_path / "run"
+    said = hang(run, WORKER)
+    assert "worker 1 (rank 1) does not answer; parameter server 0 (rank 2) has waited" in said
+    assert "s for gradients of step" in said and "stacks-*.txt" in said
+    found = reports(run)
+    assert set(found) == {0, SERVER}, "the rank that hangs cannot write its stacks, and the others must"
+    assert found[SERVER]["peers"] == [WORKER] and found[0]["peers"] == [SERVER]
+    assert result(run)["status"] == "failed" and events(run, "restarted") == []
+
+
+def test_a_server_that_hangs_is_named(tmp_path):
+    run = tmp_path / "run"
+    assert "parameter server 0 (rank 2) does not answer" in hang(run, SERVER)
+    assert set(reports(run)) == {0, WORKER}
+
+
+def test_a_worker_that_hangs_does_not_hold_a_quorum_up(tmp_path):
+    run = tmp_path / "run"
+    with train(run, *LONG, "--quorum", "1") as job:
+        job.wait_for_update(10)
+        worker = job.rank(WORKER)
+        os.kill(worker, signal.SIGSTOP)
+        before = lines(run)[-1]
+        job.wait_for(
+            lambda: lines(run)[-1]["wall_seconds"] > before["wall_seconds"] + 2 * STALL, "more lines"
+        )
+        assert lines(run)[-1]["update"] > before["update"] + 10
+        os.kill(worker, signal.SIGCONT)
+        job.process.send_signal(signal.SIGTERM)
+        assert job.wait() == 0, job.output
+    assert result(run)["status"] == "stopped" and not list(run.glob("stacks-*"))
+
+
+def test_a_rank_that_dies_before_mpi_is_named(tmp_path):
+    run = tmp_path / "run"
+    with train(run, *LONG, program="ranks_faulty.py", environment={"TEST_FAULT": "before_mpi"}) as job:
+        assert job.wait(END_SECONDS) == 1, job.output
+    assert "the run failed: rank 1 died before the job began" in job.output
+
+
+def test_an_exception_in_a_server_ends_all_and_says_so(tmp_path):
+    run = tmp_path / "run"
+    with train(run, *LONG, program="ranks_faulty.py", environment={"TEST_FAULT": "server"}) as job:
+        assert job.wait(END_SECONDS) == 1, job.output
+    assert "the run failed: ArithmeticError: the server's fault" in job.output
+    assert "Traceback" in (run / rundir.LOG).read_text()
+    assert events(run, "restarted") == [], "a mistake that another start would make again"
+
+
+def test_a_worker_that_comes_late_is_not_waited_for_by_a_quorum_and_joins(tmp_path):
+    run = tmp_path / "run"
+    options = {"program": "ranks_faulty.py", "environment": {"TEST_FAULT": "late"}}
+    with train(run, *LONG, "--quorum", "1", **options) as job:
+        job.wait_for_update(1)
+        first = next(line for line in lines(run) if line["update"] > 0)
+        assert "worker-1" not in first["resident_mb"], "the late worker was not late"
+        job.wait_for(lambda: "worker-1" in lines(run)[-1].get("resident_mb", {}), "word of the late worker")
+        steps = lines(run)[-1]["agent_steps"]
+        job.wait_for(lambda: lines(run)[-1]["agent_steps"] > steps, "more steps")
+        job.process.send_signal(signal.SIGTERM)
+        assert job.wait() == 0, job.output
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 4 MB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(disk)], check=False).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def fill(disk, leave):
+    """Takes all space but so many bytes; returns the file that does."""
+    ballast = disk / "ballast"
+    state = os.statvfs(disk)
+    with contextlib.suppress(OSError), ballast.open("ab", buffering=0) as file:  # the run takes of the space, too
+        file.write(b"\0" * max(0, state.f_bavail * state.f_frsize - leave))
+    return ballast
+
+
+def test_a_disk_that_is_full_at_a_checkpoint_and_then_at_all(small_disk):
+    run = small_disk / "run"
+    with train(run, *LONG, "--checkpoint-every-updates", "20") as job:
+        job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
+        size = checkpoint.list_checkpoints(run)[-1].stat().st_size
+        ballast = fill(small_disk, leave=size // 2)
+        job.wait_for(lambda: events(run, "checkpoint_failed"), "failed checkpoint")
+        ballast.unlink()
+        good = len(events(run, "checkpoint"))
+        job.wait_for(lambda: len(events(run, "checkpoint")) > good, "checkpoint after space was freed")
+        end = time.monotonic() + END_SECONDS
+        while job.process.poll() is None and time.monotonic() < end:
+            fill(small_disk, leave=0)
+            time.sleep(0.05)
+        assert job.wait(1.0) in (1, 2), job.output
+    assert "No space left" in job.output and "free space" in job.output
+    for path in checkpoint.list_checkpoints(run):
+        checkpoint.load(path)
