@@ -1,0 +1,96 @@
+"""When a job is started again: decisions from what its ranks left behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddrl import rundir
+from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
+from ddrl.metrics import MetricsWriter, read_metrics
+from ddrl.restarts import LEAST_MINUTES, Restarts
+
+LOST = {"status": "failed", "message": "x", "lost": "server 0 died"}
+
+
+class Play:
+    """A run directory whose ranks die as told."""
+
+    def __init__(self, path, on_server_loss="restart", max_restarts=2):
+        self.path = path
+        (path / "checkpoints").mkdir()
+        config = TrainConfig(
+            run=RunConfig(minutes=10.0, max_restarts=max_restarts), exchange=ExchangeConfig(on_server_loss=on_server_loss)
+        )
+        self.restarts = Restarts(config, path)
+
+    def ends(self, result, minutes=1.0, trouble=""):
+        (self.path / rundir.RESULT).unlink(missing_ok=True)
+        if result:
+            rundir.write_json(self.path / rundir.RESULT, result)
+        return self.restarts.decide(minutes, trouble)
+
+    def checkpoint(self, version):
+        (self.path / "checkpoints" / f"update-{version:09d}.npz").touch()
+
+    def trained(self, update):
+        writer = MetricsWriter(self.path)
+        writer.write({"kind": "train", "wall_seconds": 5.0, "update": update})
+        writer.close()
+
+
+@pytest.fixture
+def play(tmp_path):
+    return lambda **options: Play(tmp_path, **options)
+
+
+def test_it_goes_on_from_the_newest_checkpoint_with_what_is_left_of_the_minutes(play):
+    job = play()
+    job.checkpoint(40)
+    job.trained(55)
+    again = job.ends(LOST, minutes=4.0)
+    assert again.resume and again.minutes == pytest.approx(6.0)
+    assert again.text.startswith("server 0 died: it starts again from update 40")
+    job.restarts.note(again)
+    (event,) = [r for r in read_metrics(job.path) if r["kind"] == "event"]
+    assert (event["name"], event["text"], event["wall_seconds"]) == ("restarted", again.text, 5.0)
+    assert job.ends(LOST, minutes=20.0).minutes == LEAST_MINUTES
+
+
+def test_the_limit_counts_starts_without_a_new_checkpoint(play):
+    job = play(max_restarts=2)
+    job.checkpoint(40)
+    assert job.ends(LOST) and job.ends(LOST)
+    job.checkpoint(80)
+    assert job.ends(LOST) and job.ends(LOST)
+    assert job.ends(LOST) is None
+    assert job.restarts.refusal == "server 0 died; 2 new starts brought no new checkpoint (--max-restarts)"
+
+
+def test_without_a_checkpoint_it_begins_again_only_if_nothing_was_trained(play):
+    job = play()
+    again = job.ends(LOST)
+    assert not again.resume and "from the beginning" in again.text
+    job.trained(7)
+    assert job.ends(LOST) is None
+    assert "no checkpoint yet: its 7 updates are lost" in job.restarts.refusal
+
+
+@pytest.mark.parametrize("result", [{"status": "finished"}, {"status": "failed", "message": "no progress"}])
+def test_other_ends_are_ends(play, result):
+    job = play()
+    job.checkpoint(1)
+    assert job.ends(result) is None and job.restarts.refusal == ""
+
+
+def test_a_job_without_a_result_starts_again_only_if_one_has_begun(play):
+    job = play()
+    job.checkpoint(1)
+    assert job.ends(None, minutes=0.0, trouble="rank 1 died before the job began") is None
+    assert "a rank died" in job.ends(None, minutes=0.1).text
+    assert "rank 1 died" in job.ends(None, minutes=0.0, trouble="rank 1 died before the job began").text
+
+
+def test_stop_stops(play):
+    job = play(on_server_loss="stop")
+    job.checkpoint(1)
+    assert job.ends(LOST) is None
