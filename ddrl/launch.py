@@ -123,6 +123,7 @@ def _run(
                 if again is None:
                     break
                 restarts.note(again)
+                display.update(follower.read())  # here, as the next records say that the ranks have begun
                 clear(path)
                 argv = [*program, *(["--resume"] if again.resume else []), "--minutes", repr(again.minutes)]
     if supervisor.killed:

@@ -174,6 +174,9 @@ class Run:
                 return
             time.sleep(POLL_SECONDS)
         kill.hung = True
+        for pid in self._living().values():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
         end_session(self._process.pid, 20.0)
         self._process.wait(timeout=60.0)
         self._begin()
