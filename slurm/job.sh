@@ -55,7 +55,7 @@ train() {
     [[ $status != 0 ]] || grep -Eqs '"status": "(finished|target|stopped)"' "$run/result.json" || status=1
     if [[ $ASKED || $status == [02] || $restarts == 0 ]] || ended "$run"; then break; fi
     restarts=$((restarts - 1))
-    echo "ddrl ended with status $status: it starts again from the last checkpoint"
+    echo "ddrl ended with status $status: it starts again, from the last checkpoint if there is one"
   done
   if [[ $ASKED == USR1 && ${REQUEUE:-no} == yes ]] && ! ended "$run"; then
     scontrol requeue "$SLURM_JOB_ID"

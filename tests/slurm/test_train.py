@@ -9,16 +9,16 @@ from tests.parallel.support import events, kill, lines, newest, result
 pytestmark = pytest.mark.timeout(300)
 THREE_NODES = ("--nodes=3", "--ntasks-per-node=1")
 SETTINGS = """\
-SERVERS=1 REQUEUE=yes
+SERVERS=1 REQUEUE=yes RESTARTS=1
 if ((${{SLURM_RESTART_COUNT:-0}})); then SERVERS=2; fi
-OPTIONS=(--preset smoke --no-evaluator --workers $((3 - SERVERS)) --minutes 0 --max-updates {updates})
+OPTIONS=(--preset smoke --no-evaluator --workers $((3 - SERVERS)) --minutes 0 --max-updates {updates} --checkpoint-every-updates 20)
 """
 
 
 def update_of(job) -> int:
-    """The last update that a job's run has told of."""
+    """The last update that a job's run has told of; 0 before that."""
     found = [line["update"] for line in lines(job.run)] if list(job.runs.glob(f"*-{job.number}")) else []
-    return max(found, default=0)
+    return found[-1] if found else 0
 
 
 def warned(job, slurm) -> None:
@@ -28,29 +28,33 @@ def warned(job, slurm) -> None:
     assert newest(job.run).version == update_of(job) >= 20, "an update before the warning was lost"
 
 
-def test_srun_is_warned_requeued_and_trains_to_the_end(submit, slurm):
-    job = submit("train.sbatch", SETTINGS.format(updates=1000), *THREE_NODES, launcher="srun")
-    job.wait_for(lambda: update_of(job) > 20, "update 20")
+def test_srun_starts_again_after_a_death_is_warned_requeued_and_trains_to_the_end(submit, slurm):
+    job = submit("train.sbatch", SETTINGS.format(updates=600), *THREE_NODES, launcher="srun")
+    job.wait_for(lambda: update_of(job) > 20 and events(job.run, "checkpoint"), "checkpoint")
+    (worker,) = slurm.processes(PMIX_RANK="2")
+    kill(worker)
+    job.wait_for(lambda: events(job.run, "resumed"), "another start")
+    job.wait_for(lambda: len(events(job.run, "started")) == 2, "another update")
     warned(job, slurm)
-    first = newest(job.run).version
+    second = newest(job.run).version
     assert job.wait() == ("COMPLETED", "0:0"), job.output
-    assert [event["update"] for event in events(job.run, "resumed")] == [first]
-    assert newest(job.run).version == 1000
-    assert job.output.count("finished: the budget of 1000 updates is used up") == 1, "rank 0 speaks, and no other"
+    assert [event["update"] for event in events(job.run, "resumed")][1:] == [second]
+    assert newest(job.run).version == 600
+    assert job.output.count("finished: the budget of 600 updates is used up") == 1, "rank 0 speaks, and no other"
     assert "learning curve:" in job.output and (job.run / "learning_curve.png").exists()
     assert f"ddrl train --resume {job.run}" in job.output
     assert "oneDNN" not in job.output, "what libraries say is in log.txt"
 
 
 def test_mpirun_outlives_a_worker_is_requeued_and_trains_to_the_end(submit, slurm):
-    job = submit("train.sbatch", SETTINGS.format(updates=1000), *THREE_NODES)
+    job = submit("train.sbatch", SETTINGS.format(updates=600), *THREE_NODES)
     job.wait_for(lambda: update_of(job) > 20, "update 20")
     (worker,) = slurm.processes(OMPI_COMM_WORLD_RANK="2")  # rank 1, on a node of its own, is the server
     kill(worker)
     job.wait_for(lambda: events(job.run, "worker_lost"), "loss of a worker")
     warned(job, slurm)
     assert job.wait() == ("COMPLETED", "0:0"), job.output
-    assert result(job.run)["status"] == "finished" and newest(job.run).version == 1000
+    assert result(job.run)["status"] == "finished" and newest(job.run).version == 600
     assert set(newest(job.run).worker_states) == {0}, "one worker and two servers went on"
 
 
