@@ -209,7 +209,7 @@ class Run:
             command += ["--resume", str(self.path)]
         else:
             command += ["ba3c", "--preset", "smoke", "--run-dir", str(self.path)]
-        command += [*self._sizes, "--minutes", "0", "--no-video", "--log-every-seconds", "0.3"]
+        command += [*self._sizes, "--minutes", "0", "--no-video", "--log-every-seconds", "0.3", "--max-restarts", "20"]
         command += ["--checkpoint-every-updates", str(INTERVAL_UPDATES), "--eval-every-updates", "150"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
