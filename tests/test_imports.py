@@ -42,7 +42,7 @@ LIGHT = (
     "ddrl.checkpoint", "ddrl.plots", "ddrl.placement", "ddrl.networks.layouts", "ddrl.commands.plan",
     "ddrl.finish", "ddrl.metrics",
     "ddrl.commands.doctor", "ddrl.doctor.checks", "ddrl.doctor.facts", "ddrl.doctor.job", "ddrl.doctor.probe",
-    "ddrl.doctor.report", "ddrl.doctor.watch",
+    "ddrl.doctor.report", "ddrl.doctor.survey", "ddrl.doctor.watch",
 )  # fmt: skip
 
 

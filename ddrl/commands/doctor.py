@@ -21,8 +21,9 @@ from ddrl import launch, rundir
 from ddrl.commands import train
 from ddrl.config import TrainConfig
 from ddrl.doctor import report
-from ddrl.doctor.checks import Finding, Need, exit_status
+from ddrl.doctor.checks import exit_status
 from ddrl.doctor.job import examine_here, examine_in_job
+from ddrl.doctor.survey import Finding, Need
 from ddrl.errors import UsageError
 from ddrl.processes import end_session
 from ddrl.resources import check_machine, this_machine

@@ -5,14 +5,11 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple
 
-from cluster.roles import Sizes, place
+from cluster.roles import place
 from ddrl.doctor.facts import SOURCE, Place, RankFacts
+from ddrl.doctor.survey import LEVELS, Finding, Findings, Level, Link, Need, Survey
 from ddrl.resources import HEAVY_RANK_BYTES, RANKS_PER_CORE, SERVER_BYTES
-
-Level = Literal["problem", "warning", "fine"]
-LEVELS: tuple[Level, ...] = ("problem", "warning", "fine")
 
 SKEW_WARNING_SECONDS = 1.0
 SKEW_PROBLEM_SECONDS = 240.0  # credentials of MUNGE, by which Slurm trusts its nodes, live five minutes
@@ -24,87 +21,6 @@ SPACE_WARNING_BYTES = 1e9
 SHARED_MEMORY_BYTES = 64e6  # containers have that little by default
 LOCKED_BYTES = 64 << 20
 FILES_SPARE = 256  # of a process' own, besides a connection or two for each rank
-
-
-class Finding(NamedTuple):
-    """One line of the report: what was looked at, what was found, and what to do about it."""
-
-    level: Level
-    check: str
-    found: str
-    remedy: str = ""
-
-
-class Link(NamedTuple):
-    """What two ranks measured: half the time of a round trip, seconds, and bytes/s one way (medians)."""
-
-    a: int
-    b: int
-    latency: float
-    bandwidth: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Need:
-    """What the settings of the run ask for.
-
-    Attributes:
-        sizes: numbers of the roles; None when no settings were given: then any rank may be a worker.
-        roles: role of each rank, as `examine` casts them.
-        survive: go on without a dead worker.
-        gpus_per_node: GPUs that each node must show; 0: those that the job was given.
-        existing: the run goes on in a directory that is there (--resume).
-        outside: why the ranks that were started are not the user's job; empty if they are.
-    """
-
-    sizes: Sizes | None = None
-    roles: tuple[str, ...] = ()
-    survive: bool = True
-    gpus_per_node: int = 0
-    existing: bool = False
-    outside: str = ""
-
-    def heavy(self, rank: int) -> bool:
-        """Whether a rank runs TensorFlow and emulators."""
-        return not self.roles or self.roles[rank] in ("worker", "evaluator")
-
-    def trains(self, rank: int) -> bool:
-        """Whether a rank computes all the time (an evaluator sleeps between its games)."""
-        return not self.roles or self.roles[rank] == "worker"
-
-
-@dataclasses.dataclass(frozen=True)
-class Survey:
-    """Facts of all ranks, and what they found out together.
-
-    Attributes:
-        ranks: the facts, in the order of the ranks.
-        unresolved: host -> names that have no address there.
-        tensorflow_gpus: host -> GPUs that TensorFlow can use there, where that was asked; -1: no answer.
-        links: measured pairs of ranks.
-        skews: host -> its clock minus that of rank 0's host, seconds.
-        token_unseen: ranks that did not see rank 0's file in the run directory.
-        file_unseen: ranks whose file rank 0 did not see.
-    """
-
-    ranks: tuple[RankFacts, ...]
-    unresolved: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-    tensorflow_gpus: dict[str, int] = dataclasses.field(default_factory=dict)
-    links: tuple[Link, ...] = ()
-    skews: dict[str, float] = dataclasses.field(default_factory=dict)
-    token_unseen: tuple[int, ...] = ()
-    file_unseen: tuple[int, ...] = ()
-
-    @property
-    def nodes(self) -> dict[str, list[RankFacts]]:
-        """host -> facts of its ranks."""
-        nodes: dict[str, list[RankFacts]] = {}
-        for facts in self.ranks:
-            nodes.setdefault(facts.host, []).append(facts)
-        return nodes
-
-
-Findings = list[Finding]
 
 
 def examine(survey: Survey, need: Need) -> Findings:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from cluster.job import Job
 from ddrl.doctor import facts
-from ddrl.doctor.checks import Finding, Findings, Need, Survey, examine, exit_status, numbers
+from ddrl.doctor.checks import examine, exit_status, numbers
 from ddrl.doctor.facts import Place
 from ddrl.doctor.probe import Arrival, Probe, job_name
+from ddrl.doctor.survey import Finding, Findings, Need, Survey
 from ddrl.doctor.watch import Died, Overdue, guarded
 
 SPEAK_SECONDS = 3.0  # for rank 0 to say why another rank cannot go on, before that one ends

@@ -105,9 +105,9 @@ class Probe:
     def _write(self, name: str, content: Any) -> None:
         write_json(self._directory / name, content)
 
-    def _sees(self, nonces: Mapping[str, str], seconds: float = SEEN_SECONDS) -> dict[str, bool]:
+    def _sees(self, nonces: Mapping[str, str]) -> dict[str, bool]:
         seen = dict.fromkeys(nonces, False)
-        _until(lambda: self._look(nonces, seen), seconds)
+        _until(lambda: self._look(nonces, seen), SEEN_SECONDS)
         return seen
 
     def _look(self, nonces: Mapping[str, str], seen: dict[str, bool]) -> bool:

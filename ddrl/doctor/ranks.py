@@ -20,9 +20,9 @@ import numpy as np
 from mpi4py import MPI
 
 from ddrl.doctor import facts as local
-from ddrl.doctor.checks import Link, Survey
 from ddrl.doctor.facts import RankFacts
 from ddrl.doctor.probe import Probe
+from ddrl.doctor.survey import Link, Survey
 
 TAG_JSON, TAG_PING = 1, 2
 POLL_SECONDS = 0.001

@@ -8,7 +8,8 @@ import shutil
 import textwrap
 from typing import Any
 
-from ddrl.doctor.checks import Finding, Findings, Survey, exit_status
+from ddrl.doctor.checks import exit_status
+from ddrl.doctor.survey import Finding, Findings, Survey
 from ddrl.errors import UsageError
 
 WIDTH = 110  # where there is no terminal

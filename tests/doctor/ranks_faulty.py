@@ -13,9 +13,8 @@ RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 
 
 def break_last_rank(fault: str) -> None:
-    if fault == "versions":
+    if fault == "other":
         facts._version = lambda package: "9.9"  # noqa: SLF001
-    elif fault == "skew":
         facts.wall_clock = lambda: time.time() + 7.0
     elif fault == "absent":
         time.sleep(30.0)
@@ -30,7 +29,7 @@ def run() -> int:
     this_seat = facts.this_seat
     facts.this_seat = lambda environ: this_seat(environ)._replace(host=f"fake{RANK}")
     facts.unresolved = lambda names, seconds: []
-    job.SPEAK_SECONDS = 1.0
+    job.SPEAK_SECONDS = job.SPARE_SECONDS = 1.0
     fault, *argv = sys.argv[1:]
     if RANK == 2:
         break_last_rank(fault)

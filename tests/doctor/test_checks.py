@@ -10,8 +10,9 @@ import pytest
 from cluster.roles import Sizes
 from cluster.topology import Seat
 from ddrl.doctor import report
-from ddrl.doctor.checks import Finding, Link, Need, Survey, examine, exit_status, numbers
+from ddrl.doctor.checks import examine, exit_status, numbers
 from ddrl.doctor.facts import Place, RankFacts
+from ddrl.doctor.survey import Finding, Link, Need, Survey
 
 GB = 10**9
 NEED = Need(sizes=Sizes(2, 1, False, True))

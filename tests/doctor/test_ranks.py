@@ -19,7 +19,8 @@ SIZES = ("--workers", "1", "--parameter-servers", "1")
 def start(directory: Path, fault: str, *arguments: str) -> Job:
     argv = [sys.executable, str(PROGRAM), fault, *SIZES, *arguments]
     environment = rank_environment(os.geteuid() == 0) | {"PYTHONPATH": str(PROGRAM.parent.parent.parent)}
-    return Job(mpirun_command(3, argv, True, inspect_mpirun(find_mpirun())), directory / "none", environment)
+    ulfm = fault != "absent"  # with it mpirun leaves behind a rank that never spoke to MPI
+    return Job(mpirun_command(3, argv, ulfm, inspect_mpirun(find_mpirun())), directory / "none", environment)
 
 
 def findings(directory: Path, fault: str, status: int, *arguments: str) -> list[dict]:
@@ -45,30 +46,24 @@ def test_a_sound_job_prints_one_table(tmp_path):
 
 
 @needs_mpirun
-@pytest.mark.parametrize(
-    "fault, status, check, found",
-    [
-        ("versions", 1, "versions", " 9.9 on fake2 (rank 2)"),
-        ("skew", 0, "clocks", "fake2 is 7.0 s ahead of fake0"),
-    ],
-)
-def test_a_rank_that_differs_is_named(tmp_path, fault, status, check, found):
-    said = findings(tmp_path, fault, status)
-    assert {finding["check"] for finding in said} == {check}
-    assert found in said[0]["found"]
+def test_a_rank_that_differs_is_named(tmp_path):
+    said = findings(tmp_path, "other", 1)
+    assert {finding["check"] for finding in said} == {"versions", "clocks"}
+    assert all(" 9.9 on fake2 (rank 2)" in finding["found"] for finding in said if finding["check"] == "versions")
+    assert said[-1]["found"] == "fake2 is 7.0 s ahead of fake0"
 
 
 @needs_mpirun
 @pytest.mark.parametrize(
     "fault, found",
     [
-        ("absent", "no sign of rank 2 within 4 s; ranks that came: 0 on "),
-        ("frozen", " did not answer within 4 s: what it sees of its machine"),
+        ("absent", "no sign of rank 2 within 5 s; ranks that came: 0 on "),
+        ("frozen", " did not answer within 6 s: what it sees of its machine"),
         ("no MPI", "MPI cannot be loaded"),
     ],
 )
 def test_a_rank_that_does_not_come_is_named(tmp_path, fault, found):
-    said = findings(tmp_path, fault, 1, "--timeout", "4" if fault != "no MPI" else "60")
+    said = findings(tmp_path, fault, 1, "--timeout", {"absent": "5", "frozen": "6"}.get(fault, "60"))
     assert [finding["check"] for finding in said] == ["start"]
     assert found in said[0]["found"] and "rank 2" in said[0]["found"]
 

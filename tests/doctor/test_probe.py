@@ -1,0 +1,94 @@
+"""Files by which ranks see each other, the watched child, and the words for what went wrong at the start."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from cluster.job import Job
+from ddrl import cli
+from ddrl.doctor import probe
+from ddrl.doctor.job import alone_in_world, late_start, mpi_library
+from ddrl.doctor.probe import Arrival, Probe, job_name, nearest_existing
+from ddrl.doctor.watch import Died, Overdue, guarded
+
+
+def test_two_ranks_see_each_other_and_leave_nothing(tmp_path):
+    run_dir = tmp_path / "a" / "b"
+    ranks = [Probe(run_dir, "job", rank) for rank in range(2)]
+    for rank in ranks:
+        assert rank.arrive(f"n{rank.rank}").error == ""
+    ranks[0].write_token("t")
+    assert ranks[1].sees_token("t")
+    assert ranks[0].sees_ranks({0: ranks[0].nonce, 1: ranks[1].nonce}) == {0: True, 1: True}
+    assert ranks[0].arrivals() == {0: Arrival("n0", ""), 1: Arrival("n1", "")}
+    ranks[1].clean()
+    assert list(ranks[0].arrivals()) == [0]
+    ranks[0].clean()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_directory_is_not_shared(tmp_path, monkeypatch):
+    monkeypatch.setattr(probe, "SEEN_SECONDS", 0.1)
+    here, there = Probe(tmp_path, "job", 0), Probe(tmp_path, "other", 1)
+    here.arrive("n0")
+    there.arrive("n1")
+    here.write_token("t")
+    assert not there.sees_token("t")
+    assert here.sees_ranks({1: there.nonce}) == {1: False}
+
+
+def test_a_directory_that_takes_no_file(tmp_path):
+    (tmp_path / ".ddrl-doctor-job").write_text("in the way")
+    place = Probe(tmp_path, "job", 0).arrive("n0")
+    assert (place.path, place.error) == (str(tmp_path), "File exists")
+
+
+def test_names():
+    assert job_name({"PMIX_NAMESPACE": "prterun-n1@1"}) == "prterun-n1_1"
+    assert job_name({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}) == "7-0"
+    assert job_name({}) == "job"
+    assert mpi_library("Open MPI v5.0.11, package: Open MPI x\nident: 5\0") == "Open MPI v5.0.11"
+    assert str(nearest_existing(Path("/nothing/of/that"))) == "/"
+
+
+def test_the_watched_child():
+    assert guarded(lambda began: 3, 20.0, 20.0) == 3
+    with pytest.raises(Overdue, match="the start"):
+        guarded(lambda began: time.sleep(60.0), 0.1, 60.0)
+    with pytest.raises(Overdue, match="the checks"):
+        guarded(lambda began: began() or time.sleep(60.0), 60.0, 0.1)
+    with pytest.raises(Died):
+        guarded(lambda began: os.kill(os.getpid(), 9), 20.0, 20.0)
+
+
+def test_what_kept_the_ranks_apart():
+    arrivals = {0: Arrival("n1", ""), 1: Arrival("n1", "")}
+    assert late_start(4, arrivals, 60.0).found == (
+        "no sign of ranks 2-3 within 60 s; ranks that came: 0 on n1, 1 on n1"
+    )
+    assert late_start(2, arrivals, 60.0).found == (
+        "MPI did not start within 60 s, though all ranks came: 0 on n1, 1 on n1"
+    )
+    wrong = alone_in_world(Job(0, 4, "slurm"), 1, "Open MPI v5")
+    assert wrong.found == "4 ranks were started, and each is an MPI world of 1: Open MPI v5 does not know its launcher"
+    assert wrong.remedy.startswith("srun --mpi=pmix")
+    assert alone_in_world(Job(0, 4, "slurm"), 4, "") is None
+    assert alone_in_world(Job(0, 1, "slurm"), 1, "") is None
+
+
+def test_one_process_needs_no_mpi(tmp_path, capsys):
+    arguments = ["doctor", "--workers", "1", "--parameter-servers", "0"]
+    assert cli.main([*arguments, "--run-dir", str(tmp_path / "run")]) in (0, 1)
+    assert "run directory  " in capsys.readouterr().out
+    assert cli.main([*arguments, "--run-dir", "/proc/x/run"]) == 1
+    assert "PROBLEM  run directory  not writable on " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("wrong", [["--timeout", "x"], ["--gpus-per-node", "-1"], ["--workers", "0"]])
+def test_bad_input(wrong, capsys):
+    assert cli.main(["doctor", *wrong]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
