@@ -104,7 +104,7 @@ def _network(links: list[Link], hosts: dict[int, str], name: str, between: bool)
             found += f", where the median is {_speed(link.latency, middle).split(', ')[1]}"
             findings.append(Finding("warning", name, found, "leave the slow node out (--exclude), and tell the site"))
         elif between and (link.bandwidth < BANDWIDTH_WARNING or link.latency > LATENCY_WARNING_SECONDS):
-            remedy = "see that MPI uses the fast network (ompi_info, UCX, site modules); fewer, larger steps suffer less"
+            remedy = "see that MPI uses the fast network (ompi_info, UCX, the site's modules)"
             findings.append(Finding("warning", name, found, remedy))
     if findings:
         return findings
@@ -132,7 +132,7 @@ def check_cores(survey: Survey, need: Need) -> Findings:
             f"on {host} {len(sharing)} workers (ranks {numbers(sharing)}) share "
             f"{len(facts.seat.cores)} of {facts.node_cores} cores"
         )
-        remedy = "give each a core: --cpus-per-task (srun), --bind-to none or --map-by slot:PE=n (mpirun), or fewer workers"
+        remedy = "fewer workers, or a core for each: --cpus-per-task (srun), --bind-to none (mpirun)"
         findings.append(Finding("problem" if worst[0] > RANKS_PER_CORE else "warning", "cores", found, remedy))
     each = sorted({len(facts.seat.cores) for facts in survey.ranks})
     shown = f"each rank may use {' to '.join(map(str, dict.fromkeys((each[0], each[-1]))))} cores"

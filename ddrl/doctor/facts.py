@@ -151,7 +151,9 @@ def visible_gpus() -> list[str] | None:
     if program is None:
         return None
     try:
-        answer = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=NVIDIA_SMI_SECONDS, check=False)
+        answer = subprocess.run(
+            [program, "-L"], capture_output=True, text=True, timeout=NVIDIA_SMI_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return []
     return re.findall(r"^GPU \d+: (.*)$", answer.stdout, re.MULTILINE)

@@ -89,7 +89,8 @@ def late_start(size: int | None, arrivals: Mapping[int, Arrival], seconds: float
     heard = ", ".join(f"{rank} on {arrivals[rank].host}" for rank in sorted(arrivals)[:16])
     missing = [rank for rank in range(size or 0) if rank not in arrivals]
     if missing:
-        found = f"no sign of rank{'s' * (len(missing) != 1)} {numbers(missing)} within {seconds:g} s; ranks that came: {heard or 'none'}"
+        absent = f"rank{'s' * (len(missing) != 1)} {numbers(missing)}"
+        found = f"no sign of {absent} within {seconds:g} s; ranks that came: {heard or 'none'}"
         remedy = "is ddrl installed on those nodes, and the parent of --run-dir shared? Look at what they printed"
     else:
         found = f"MPI did not start within {seconds:g} s, though all ranks came: {heard or 'none'}"

@@ -1,4 +1,4 @@
-"""The ranks of a job tell rank 0 what they see, and measure clocks and links in pairs. Over MPI, without a blocking call.
+"""The ranks of a job tell rank 0 what they see, and measure clocks and links in pairs: MPI without blocking calls.
 
 Rank 0 speaks to each rank alone: gather facts, hand out what to find out together, gather that, then lead pairs of
 ranks one after another through their measurements, and end. Whoever does not answer in time is named.
