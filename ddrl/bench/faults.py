@@ -195,7 +195,7 @@ class Run:
         resumed = [r["update"] for r in self._lines[seen:] if r.get("name") == "resumed"]
         if resumed:
             trained = [r["update"] for r in self._until_resumed(seen) if r["kind"] == "train"]
-            kill.updates_lost = [update, *trained][-1] - resumed[0]
+            kill.updates_lost = max(0, [update, *trained][-1] - resumed[0])  # lines are older than the last update
             kill.checkpoint_lost = resumed[0] < newest
 
     def _until_resumed(self, seen: int) -> list[dict[str, Any]]:
@@ -289,4 +289,5 @@ def _spread(values: list[float]) -> dict[str, float]:
 
 def _line(kill: Kill) -> str:
     facts = {name: value for name, value in dataclasses.asdict(kill).items() if value}
-    return ", ".join(f"{name} {value:.2f}" if isinstance(value, float) else f"{name} {value}" for name, value in facts.items())
+    texts = {name: f"{value:.2f}" if isinstance(value, float) else str(value) for name, value in facts.items()}
+    return ", ".join(f"{name} {text}" for name, text in texts.items())

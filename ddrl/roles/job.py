@@ -179,4 +179,5 @@ def first_word(setting: Setting) -> Wait:
 
 def end_of_job(setting: Setting) -> Wait:
     """The wait for END after the last update: the last evaluation takes its time."""
-    return Wait("the end of the job", (setting.cast.chief,), START_SECONDS + 60.0 * setting.config.evaluation.evaluation_minutes)
+    evaluation = 60.0 * setting.config.evaluation.evaluation_minutes
+    return Wait("the end of the job", (setting.cast.chief,), START_SECONDS + evaluation)

@@ -59,6 +59,9 @@ def run(
             raise
         print(f"ddrl: {error}", file=sys.stderr)
         return abort(EXIT_USAGE)
+    except RoleLost as error:
+        _write_failure(run_dir, f"{error} (see log.txt)", lost=str(error))
+        return abort(EXIT_FAILED)
     except Exception as error:
         _write_failure(run_dir, f"{type(error).__name__}: {error} (see log.txt)")
         traceback.print_exc()
@@ -100,7 +103,8 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     comm = MPI.COMM_WORLD
     phase_ended("mpi")
     exchange = config.exchange
-    assignments = _assign(config, comm)
+    with bounded_start():
+        assignments = _assign(config, comm)
     setting = Setting(config, run_dir, Cast.from_assignments(assignments))
     mine = assignments[comm.Get_rank()]
     survive = exchange.on_worker_loss == "survive" and ulfm_works()
@@ -138,8 +142,14 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
 
 def _assign(config: TrainConfig, comm: Any) -> tuple[Assignment, ...]:
     """The same on every rank; all see the same mistake, of which rank 0 speaks, and ends the others."""
+    from mpi4py import MPI
+
     try:
-        return place_ranks(config, gather(comm))
+        seats = gather(comm)
+    except (MPI.Exception, ValueError) as error:  # after a death a collective operation brings anything
+        raise RoleLost("a rank died while the job began") from error
+    try:
+        return place_ranks(config, seats)
     except UsageError:
         if comm.Get_rank() > 0:
             time.sleep(USAGE_SECONDS)
