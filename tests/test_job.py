@@ -9,7 +9,7 @@ import pytest
 
 from cluster.job import Job
 from ddrl import checkpoint, job, rundir
-from ddrl.commands.train import parse
+from ddrl.commands.train import checked, parse
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.presets import Machine
@@ -74,7 +74,7 @@ def test_go_on_begins_a_run_and_goes_on_with_it(tmp_path):
 def test_resume_without_a_checkpoint_is_refused_at_once(tmp_path):
     rundir.create_run_dir(go_on(tmp_path / "run").config)
     with pytest.raises(UsageError, match="there is no checkpoint in"):
-        parse(["--resume", str(tmp_path / "run")], MACHINE)
+        checked(["--resume", str(tmp_path / "run")], MACHINE)
     with pytest.raises(UsageError, match="--go-on goes on with --run-dir"):
         parse(["ba3c", "--go-on"], MACHINE)
 

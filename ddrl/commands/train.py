@@ -68,8 +68,6 @@ def parse(argv: Sequence[str], machine: presets.Machine) -> TrainArguments:
     if resume is not None:
         loaded = rundir.load_config(resume)
         start = _in_run_dir(loaded, resume)
-        if not first.go_on and not list_checkpoints(resume):
-            raise UsageError(f"there is no checkpoint in {resume}: name a run that has one, or start anew")
     else:
         start = presets.preset(first.preset or "default", first.game, machine)
     arguments = tyro.cli(
@@ -121,18 +119,24 @@ def main(argv: Sequence[str]) -> int:
     if job is not None:
         from ddrl.job import Wanted, train_in_job
 
-        return train_in_job(lambda: Wanted(*_checked(argv, machine, job.rank == 0)), job)
+        return train_in_job(lambda: Wanted(*checked(argv, machine, job.rank == 0)), job)
     from ddrl import launch
 
-    config, resume = _checked(argv, machine)
+    config, resume = checked(argv, machine)
     return launch.train(config, resume, machine, Console(highlight=False, soft_wrap=True))
 
 
-def _checked(
+def checked(
     argv: Sequence[str], machine: presets.Machine, with_game: bool = True
 ) -> tuple[TrainConfig, Path | None]:
-    """The settings, and the directory to go on with; its game is there too."""
+    """The settings, and the directory to go on with; its game and its checkpoint are there.
+
+    Raises:
+        UsageError: for settings that cannot be, a game or a checkpoint that is not there.
+    """
     arguments = parse(argv, machine)
+    if arguments.resume and not arguments.go_on and not list_checkpoints(arguments.resume):
+        raise UsageError(f"there is no checkpoint in {arguments.resume}: name a run that has one, or start anew")
     if with_game:
         check_game(arguments.config)
     return arguments.config, Path(arguments.resume) if arguments.resume else None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
 
-from ddrl import job
+from ddrl import job, rundir
 from ddrl.commands.train import parse
 from ddrl.resources import this_machine
 from ddrl.roles.main import run
@@ -15,6 +16,8 @@ if __name__ == "__main__":
     for argv in json.loads(sys.argv[1]):
         arguments = parse(argv, this_machine())
         resume = Path(arguments.resume) if arguments.resume else None
-        path, config = job.prepare(arguments.config, resume)
-        if run(config, path, resume=resume is not None):
-            sys.exit(1)
+        with contextlib.ExitStack() as stack:
+            agreed = job.prepare(job.Wanted(arguments.config, resume), stack)
+            path = Path(agreed["run_dir"])
+            if run(rundir.config_from_dict(agreed["config"], str(path)), path, resume=agreed["resume"]):
+                sys.exit(1)
