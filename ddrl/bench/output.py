@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ddrl.bench import machine
-from ddrl.errors import UsageError
+from ddrl.json_output import write_json_output
 
 
 def emit(title: str, values: Mapping[str, Any], json_target: str, notes: Mapping[str, str] | None = None) -> None:
@@ -27,21 +26,9 @@ def emit(title: str, values: Mapping[str, Any], json_target: str, notes: Mapping
     """
     values = {**values, "machine": machine.describe()}
     if json_target:
-        _write(json_target, values)
+        write_json_output(json_target, values)
     else:
         _show(title, values, notes or {})
-
-
-def _write(target: str, values: Mapping[str, Any]) -> None:
-    text = json.dumps(values)
-    if target == "-":
-        print(text)
-        return
-    try:
-        with open(target, "w") as file:
-            file.write(text + "\n")
-    except OSError as error:
-        raise UsageError(f"--json {target}: {error.strerror}; name a file that can be written, or -") from error
 
 
 def _show(title: str, values: Mapping[str, Any], notes: Mapping[str, str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import typing
 from collections import Counter
@@ -18,6 +17,7 @@ from cluster.topology import Seat, allotted, balanced, gather, made_up, this_sea
 from ddrl.commands import train
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.json_output import write_json_output
 from ddrl.placement import Threads, groups_of, place_ranks, threads_for
 from ddrl.presets import Machine
 from ddrl.resources import check_machine, check_shards, rank_bytes, this_machine
@@ -283,19 +283,10 @@ def _rank_json(rank: Rank) -> dict[str, Any]:
 
 
 def _emit(content: dict[str, Any], json_target: str) -> None:
-    if not json_target:
+    if json_target:
+        write_json_output(json_target, content)
+    else:
         _show(content)
-        return
-    text = json.dumps(content)
-    if json_target == "-":
-        print(text)
-        return
-    try:
-        with open(json_target, "w") as file:
-            file.write(text + "\n")
-    except OSError as error:
-        remedy = "name a file that can be written, or -"
-        raise UsageError(f"--json {json_target}: {error.strerror}; {remedy}") from error
 
 
 def _show(content: dict[str, Any]) -> None:

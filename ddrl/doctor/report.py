@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 import textwrap
 from typing import Any
 
 from ddrl.doctor.checks import exit_status
 from ddrl.doctor.survey import Finding, Findings, Survey
-from ddrl.errors import UsageError
+from ddrl.json_output import write_json_output
 
 WIDTH = 110  # where there is no terminal
 LABEL, CHECK = 9, 15  # columns
@@ -25,15 +24,7 @@ def emit(findings: Findings, survey: Survey | None, json_target: str) -> None:
     if not json_target:
         print(table(findings, shutil.get_terminal_size((WIDTH, 24)).columns), end="", flush=True)
         return
-    text = json.dumps(as_json(findings, survey))
-    if json_target == "-":
-        print(text, flush=True)
-        return
-    try:
-        with open(json_target, "w") as file:
-            file.write(text + "\n")
-    except OSError as error:
-        raise UsageError(f"--json {json_target}: {error.strerror}; name a file that can be written, or -") from error
+    write_json_output(json_target, as_json(findings, survey))
 
 
 def as_json(findings: Findings, survey: Survey | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from tests.parallel.support import Job, needs_mpirun
 @pytest.mark.timeout(400)
 def test_three_random_kills_lose_nothing_that_was_saved(tmp_path):
     target = tmp_path / "kills.json"
+    (tmp_path / "soak").mkdir()  # the log of the job is there too
     argv = [sys.executable, "-m", "ddrl.cli", "bench", "faults", "--kills", "3", "--json", str(target), "--seed", "2"]
     with Job([*argv, "--directory", str(tmp_path / "soak")], tmp_path / "soak" / "run") as job:
         assert job.wait(360.0) == 0, job.output
