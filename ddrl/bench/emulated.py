@@ -51,7 +51,7 @@ class EmulatedWorker(UntilStep):
         self.client = WorkerClient(worker, cast.servers, ranges)
         self.computed = 0  # gradients so far, whether they came in time or not
         self._gradient = np.full(parameters, 1e-3, np.float32)
-        self._ready_at: float | None = None
+        self.ready_at: float | None = None
         self._at: Snapshot | None = None
         transport.open(self.client.assembler.channels(cast.servers, Kind.PARAMETERS))
 
@@ -61,18 +61,18 @@ class EmulatedWorker(UntilStep):
 
     def handle(self, event: Event) -> None:
         if isinstance(event, Message) and event.header.kind == Kind.PARAMETERS:
-            if self.client.handle(event.header, event.payload) is not None and self._ready_at is None:
+            if self.client.handle(event.header, event.payload) is not None and self.ready_at is None:
                 self.begin()
 
     def begin(self) -> None:
         """Starts computing a gradient at the newest parameters."""
         self._at = self.client.snapshot
-        self._ready_at = time.monotonic() + self._compute_seconds()
+        self.ready_at = time.monotonic() + self._compute_seconds()
 
     def advance(self) -> None:
-        if self._ready_at is None or self.finished or time.monotonic() < self._ready_at:
+        if self.ready_at is None or self.finished or time.monotonic() < self.ready_at:
             return
-        self._ready_at = None
+        self.ready_at = None
         self.computed += 1
         messages = self.client.submit(self._gradient, self._at.step, self._at.version, 1, True)
         self.transport.send(messages)
@@ -80,7 +80,7 @@ class EmulatedWorker(UntilStep):
             self.begin()
 
     def due(self) -> bool:
-        return self._ready_at is None
+        return self.ready_at is None
 
 
 class EmulatedChief(UntilStep):
@@ -112,7 +112,7 @@ class EmulatedChief(UntilStep):
         self.members += len(closed.members) if closed else 0
 
     def due(self) -> bool:
-        return self.coordinator.waiting
+        return True
 
 
 class BenchServer(ServerRole):
@@ -167,8 +167,14 @@ class EmulatedJob:
             role.limit += steps
             if isinstance(role, EmulatedWorker) and role.client.snapshot is not None:
                 role.begin()
-        run_roles(self._roles, self.transport, Waiter())
+        run_roles(self._roles, self.transport, Waiter(sleep=self._sleep))
         self.transport.flush(1.0)
+
+
+    def _sleep(self, seconds: float) -> None:
+        """As long as that, but not beyond the end of the gradient, which wakes a real worker."""
+        end = self.worker.ready_at if self.worker else None
+        time.sleep(seconds if end is None else max(0.0, min(seconds, end - time.monotonic())))
 
 
 def _config(workers: int, servers: int) -> TrainConfig:

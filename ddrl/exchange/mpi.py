@@ -21,7 +21,8 @@ from mpi4py import MPI
 from ddrl.exchange.messages import CHANNEL, Header, HeaderFormat, Kind, Message
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, control_header
 
-LIVENESS_SECONDS = 0.005  # control receives are tested this often at most: they need no low latency
+LIVENESS_SECONDS = 0.001  # for each peer, between two tests of all control receives: they need no low latency
+SHORTEST_LIVENESS_SECONDS = 0.005
 BUFFERS = 2  # payload buffers of a channel, used in turn
 
 
@@ -121,7 +122,7 @@ class MpiTransport:
                 self._deliver(receive)
         now = time.monotonic()
         if now >= self._next_liveness:
-            self._next_liveness = now + LIVENESS_SECONDS
+            self._next_liveness = now + max(SHORTEST_LIVENESS_SECONDS, LIVENESS_SECONDS * len(self._blobs))
             self._poll_blobs()
         if not self._events:
             return []

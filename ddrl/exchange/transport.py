@@ -84,7 +84,8 @@ class Waiter:
         yield_seconds: how long to yield, after the last progress, while something is due. A sleep, however short,
             costs 25 microseconds of processor time in a virtual machine, a yield two.
         shortest_sleep: seconds.
-        longest_sleep: seconds; bounds the delay with which an idle role answers.
+        longest_sleep: seconds, while something is due.
+        idle_sleep: seconds, while nothing is: a worker that computes, an evaluator between games.
         sleep: for a role that another thread may wake up.
     """
 
@@ -93,9 +94,11 @@ class Waiter:
         yield_seconds: float = 300e-6,
         shortest_sleep: float = 60e-6,
         longest_sleep: float = 0.004,
+        idle_sleep: float = 0.02,
         sleep: Callable[[float], object] = time.sleep,
     ):
-        self.yield_seconds, self.shortest_sleep, self.longest_sleep = yield_seconds, shortest_sleep, longest_sleep
+        self.yield_seconds, self.shortest_sleep = yield_seconds, shortest_sleep
+        self.longest_sleep, self.idle_sleep = longest_sleep, idle_sleep
         self._sleep = sleep
         self._last_progress = time.monotonic()
         exact_sleep()
@@ -110,7 +113,8 @@ class Waiter:
         if due and waited < self.yield_seconds:
             os.sched_yield()
         else:
-            pause = min(self.longest_sleep, max(self.shortest_sleep, waited * SLEEP_SHARE))
+            longest = self.longest_sleep if due else self.idle_sleep
+            pause = min(longest, max(self.shortest_sleep, waited * SLEEP_SHARE))
             self._sleep(pause * random.uniform(0.8, 1.2))
 
 

@@ -129,7 +129,7 @@ class ChiefRole:
             self._write_line(now)
 
     def due(self) -> bool:
-        return bool(self.coordinator.waiting)
+        return self.phase is Phase.RUNNING  # a server may report at any time
 
     def waits(self) -> Wait | None:
         """Reports of the servers. Whatever else the chief waits for has a deadline of its own."""

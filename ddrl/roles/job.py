@@ -104,7 +104,7 @@ class Role(Protocol):
         """Does what is due by itself; called after every poll."""
 
     def due(self) -> bool:
-        """Whether an answer is expected within a moment, so that it is worth polling without sleep."""
+        """Whether a message may come that others wait for the answer to, so that this role must not sleep long."""
 
     def waits(self) -> Wait | None:
         """What is due to this role, or None. The watchdog asks twice a second."""

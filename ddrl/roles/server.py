@@ -52,7 +52,7 @@ class ServerRole:
         self._report()
 
     def due(self) -> bool:
-        return self.shard is not None and self.shard.held != 0
+        return self.shard is not None  # a gradient may come at any time
 
     def waits(self) -> Wait | None:
         shard, cast = self.shard, self.setting.cast
