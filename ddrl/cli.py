@@ -42,10 +42,11 @@ examples:
 """
 COMMANDS = ("train", "evaluate", "play", "plan", "doctor", "bench")
 SECOND_RANK_PATIENCE_SECONDS = 2.0
+CLOSED_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line; returns its exit status: 0, 1 failed, 2 bad input, 130 interrupted."""
+    """Runs one command line; returns its exit status: 0, 1 failed, 2 bad input, 130 interrupted, 141 output closed."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         return dispatch(arguments)
@@ -54,6 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("ddrl: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever read the output, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        return CLOSED_PIPE
 
 
 def dispatch(arguments: list[str]) -> int:

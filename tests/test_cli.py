@@ -206,3 +206,12 @@ def test_control_c_is_130(monkeypatch, capsys):
     monkeypatch.setattr(cli, "dispatch", interrupted)
     assert cli.main(["train"]) == 130
     assert capsys.readouterr().err == "ddrl: interrupted\n"
+
+
+def test_a_reader_that_leaves_early_gets_no_traceback():
+    command = [sys.executable, "-u", "-m", "ddrl.cli", "plan", "--preset", "smoke", "--nodes", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        errors = process.stderr.read().decode()
+        assert process.wait(timeout=60) == 141
+    assert "Traceback" not in errors
