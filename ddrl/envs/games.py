@@ -14,8 +14,9 @@ _SPELLING = re.compile(r"^(?:ALE/)?([A-Za-z0-9_]+?)(?:NoFrameskip|Deterministic)
 
 def atari_games() -> list[str]:
     """ROM names in snake case, sorted."""
-    from ale_py import roms
+    from ale_py import ALEInterface, LoggerMode, roms
 
+    ALEInterface.setLoggerMode(LoggerMode.Error)  # it greets on standard error, from every process
     return sorted(set(roms.get_all_rom_ids()) - _TWO_PLAYERS_ONLY)
 
 
