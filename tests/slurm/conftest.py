@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -82,35 +83,41 @@ class Job:
 
 @pytest.fixture(scope="module")
 def submit(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Job]]:
-    """submit(SCRIPT, SETTINGS, OPTION..., launcher=, mpi=, site=, edits=): a script of slurm/ with other settings."""
-    jobs, directory = [], tmp_path_factory.mktemp("slurm")
+    """submit(SCRIPT, SETTINGS, OPTION..., ...): as `submitted`; the jobs end with the tests of the module."""
+    jobs: list[Job] = []
+    directory = tmp_path_factory.mktemp("slurm")
 
-    def submit(
-        script: str, settings: str, *options: str, launcher: str = "mpirun", mpi: str = "pmix", site: str = "",
-        edits: Mapping[str, str] = MappingProxyType({}),
-    ) -> Job:  # fmt: skip
-        conf, mine = directory / f"{len(jobs)}.conf", directory / f"{len(jobs)}-{script}"
-        runs = directory / "runs"
-        conf.write_text(SITE.format(launcher=launcher, mpi=mpi, venv=VENV, runs=runs, site=site))
-        text = with_settings((ROOT / "slurm" / script).read_text(), settings)
-        for old, new in edits.items():
-            assert old in text
-            text = text.replace(old, new)
-        mine.write_text(text)
-        variables = {"SITE": str(conf), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        output = directory / f"{len(jobs)}.out"
-        number = slurm.run(
-            "env", *(f"{name}={value}" for name, value in variables.items()),
-            "sbatch", "--parsable", f"--chdir={ROOT}", f"--output={output}", "--mem-per-cpu=1", "--time=10",
-            *options, str(mine),
-        )  # fmt: skip
-        jobs.append(Job(slurm, number, output, runs))
+    def submit(*arguments: str, **options: Any) -> Job:
+        jobs.append(submitted(slurm, directory, *arguments, **options))
         return jobs[-1]
 
     yield submit
     for job in jobs:
         slurm.run("scancel", "--quiet", job.number)
         job.wait(60.0)
+
+
+def submitted(
+    slurm: Cluster, directory: Path, script: str, settings: str, *options: str, launcher: str = "mpirun",
+    mpi: str = "pmix", site: str = "", edits: Mapping[str, str] = MappingProxyType({}),
+) -> Job:  # fmt: skip
+    """A job of a script of slurm/ with other settings, a site.conf of its own, and `edits` of the rest."""
+    serial = len(list(directory.glob("*.conf")))
+    conf, mine, runs = directory / f"{serial}.conf", directory / f"{serial}-{script}", directory / "runs"
+    conf.write_text(SITE.format(launcher=launcher, mpi=mpi, venv=VENV, runs=runs, site=site))
+    text = with_settings((ROOT / "slurm" / script).read_text(), settings)
+    for old, new in edits.items():
+        assert old in text
+        text = text.replace(old, new)
+    mine.write_text(text)
+    variables = {"SITE": str(conf), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    output = directory / f"{serial}.out"
+    number = slurm.run(
+        "env", *(f"{name}={value}" for name, value in variables.items()),
+        "sbatch", "--parsable", f"--chdir={ROOT}", f"--output={output}", "--mem-per-cpu=1", "--time=10",
+        *options, str(mine),
+    )  # fmt: skip
+    return Job(slurm, number, output, runs)
 
 
 def with_settings(script: str, settings: str) -> str:

@@ -6,6 +6,7 @@ children; what their jobs start is found by SLURM_CONF in its environment.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -110,6 +111,14 @@ class Cluster:
         self._start(node, "unshare", "--uts", "--ipc", "--mount", "bash", "-ec", NODE, "node", node,
                     str(self.state / "hosts"))  # fmt: skip
 
+    def crash(self, node: str) -> None:
+        """Kills a node with all that runs on it, as if its power failed."""
+        self._daemons[node].kill()
+        self._daemons[node].wait(timeout=10.0)
+        for pid in list(self.processes(SLURMD_NODENAME=node)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def stop(self) -> None:
         """Kills jobs and daemons, and removes all."""
         for daemon in self._daemons.values():
@@ -119,10 +128,8 @@ class Cluster:
         end = time.monotonic() + 10.0
         while (left := list(self.processes())) and time.monotonic() < end:
             for pid in left:
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
             time.sleep(0.02)
         shutil.rmtree(self.state, ignore_errors=True)
 

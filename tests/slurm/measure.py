@@ -1,0 +1,91 @@
+"""`python -m tests.slurm.measure`: how soon a job of four nodes trains, and what the loss of a node costs.
+
+Figures for docs/results.md and docs/failures.md, from real jobs on the cluster of these tests. Prints lines of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.parallel.support import events, newest
+from tests.slurm.conftest import NODES, submitted
+from tests.slurm.testbed import Cluster, missing
+
+SIX_RANKS = """\
+SERVERS=2 REQUEUE=yes RESTARTS=1
+OPTIONS=(--preset smoke --workers 4 --no-evaluator --minutes 0 --max-updates 3000 --checkpoint-every-updates 50)
+"""
+SIX = ("--nodes=4", "--ntasks=6", "--ntasks-per-node=2")
+THREE_RANKS = SIX_RANKS.replace("SERVERS=2", "SERVERS=1").replace("--workers 4", "--workers 2")
+THREE = ("--nodes=3", "--ntasks-per-node=1")
+
+
+def start(slurm: Cluster, directory: Path, launcher: str) -> dict[str, object]:
+    """Seconds from sbatch to the first update, and those of its phases on rank 0."""
+    begin = time.time()
+    job = submitted(slurm, directory, "train.sbatch", SIX_RANKS, *SIX, launcher=launcher)
+    job.wait_for(lambda: list(job.runs.glob(f"*-{job.number}")) and events(job.run, "started"), "first update")
+    seconds = time.time() - begin
+    slurm.run("scancel", job.number)
+    job.wait()
+    (event,) = events(job.run, "started")
+    return {"what": "start", "launcher": launcher, "sbatch_to_first_update_seconds": round(seconds, 1),
+            "phases_of_rank_0": event["seconds"]}  # fmt: skip
+
+
+def node_loss(slurm: Cluster, directory: Path, launcher: str) -> dict[str, object]:
+    """Crashes the node of the last worker; what becomes of the job, and when it trains again."""
+    job = submitted(slurm, directory, "train.sbatch", THREE_RANKS, *THREE, launcher=launcher)
+    job.wait_for(lambda: list(job.runs.glob(f"*-{job.number}")) and events(job.run, "checkpoint"), "checkpoint")
+    node = slurm.run("squeue", "-h", "-j", job.number, "-o", "%N")
+    last = slurm.run("scontrol", "show", "hostnames", node).split()[-1]
+    before, begin = newest(job.run).version, time.time()
+    slurm.crash(last)
+    seen = None
+
+    def again() -> bool:
+        nonlocal seen
+        state = job.show("JobState")
+        told = events(job.run, "worker_lost") or "starts again" in job.output or state != "RUNNING"
+        seen = seen or (told and (time.time() - begin, state, bool(events(job.run, "worker_lost"))))
+        return bool(events(job.run, "worker_lost")) or len(events(job.run, "started")) > 1
+
+    try:
+        job.wait_for(again, "training again", 150.0)
+        trains = round(time.time() - begin, 1)
+    except BaseException as error:  # noqa: BLE001 - pytest's failure: the figure is that it does not
+        trains = f"not within 150 s: {str(error)[-400:]}"
+    slurm.start_node(last)
+    found = {"what": "node loss", "launcher": launcher, "seen": seen, "trains_again_seconds": trains,
+             "update_before": before, "state": job.show("JobState"), "restarts": job.show("Restarts")}  # fmt: skip
+    slurm.run("scancel", job.number)
+    return found | {"output": job.output[-1500:]}
+
+
+def main() -> int:
+    """Runs the jobs named on the command line (start, node), or all."""
+    why = missing()
+    if why:
+        print(f"no Slurm here: {why}", file=sys.stderr)
+        return 2
+    wanted = sys.argv[1:] or ["start", "node"]
+    with tempfile.TemporaryDirectory(prefix="ddrl-slurm-") as directory:
+        cluster = Cluster(Path(directory) / "state", NODES, cpus=4)
+        try:
+            cluster.start()
+            for name, measure in (("start", start), ("node", node_loss)):
+                for launcher in ("mpirun", "srun") if name in wanted else ():
+                    place = Path(directory) / f"{name}-{launcher}"
+                    place.mkdir()
+                    print(json.dumps(measure(cluster, place, launcher)), flush=True)
+        finally:
+            cluster.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
