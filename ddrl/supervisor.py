@@ -20,6 +20,7 @@ from ddrl.processes import Interrupts, end_session, session_members
 POLL_SECONDS = 0.2
 KILL_SECONDS = 5.0
 TERM_SECONDS = 3.0  # an mpirun that ends its ranks sends them SIGTERM first, which asks for a stop
+LOST_SECONDS = 15.0  # after the loss of a server or the chief: nobody has anything left to save
 GONE_SECONDS = 5.0  # a rank that is gone for so long, and left no result, did not end as it should
 
 
@@ -44,6 +45,7 @@ class Supervisor:
         self._config, self._path = config, path
         self._interrupts, self._stop_seconds = interrupts, stop_seconds
         self._deadline: float | None = None
+        self._patience = stop_seconds
         self._said = False
         self._heard: float | None = None
         self._gone_since: float | None = None
@@ -108,11 +110,13 @@ class Supervisor:
         self._stop_since = (self._stop_since or now) if stop else None
         self.asked = self.asked or (stop and now > self._stop_since + TERM_SECONDS)
         if self._deadline is None and (self._said or result):
-            self._deadline = now + self._stop_seconds
+            lost = result and "lost" in (rundir.read_json(self._path / rundir.RESULT) or {})
+            self._patience = min(LOST_SECONDS, self._stop_seconds) if lost else self._stop_seconds
+            self._deadline = now + self._patience
         if self._heard is None and not result:
             self._look_for_ranks(now)
         if self._deadline is not None and now > self._deadline:
-            self.overdue = f"the ranks did not end within {self._stop_seconds:g} s and were killed"
+            self.overdue = f"the ranks did not end within {self._patience:g} s and were killed"
 
     def _look_for_ranks(self, now: float) -> None:
         """Before the job begins: the others wait for a rank that is not there, for ever."""

@@ -45,14 +45,17 @@ def node_loss(slurm: Cluster, directory: Path, launcher: str) -> dict[str, objec
     last = slurm.run("scontrol", "show", "hostnames", node).split()[-1]
     before, begin = newest(job.run).version, time.time()
     slurm.crash(last)
-    seen = None
+    seen: dict[str, float] = {}
 
     def again() -> bool:
-        nonlocal seen
-        state = job.show("JobState")
-        told = events(job.run, "worker_lost") or "starts again" in job.output or state != "RUNNING"
-        seen = seen or (told and (time.time() - begin, state, bool(events(job.run, "worker_lost"))))
-        return bool(events(job.run, "worker_lost")) or len(events(job.run, "started")) > 1
+        signs = {
+            "worker_lost": bool(events(job.run, "worker_lost")),
+            "new start": "starts again" in job.output,
+            "not running": job.show("JobState") != "RUNNING",
+        }
+        for sign in (sign for sign, there in signs.items() if there):
+            seen.setdefault(sign, round(time.time() - begin, 1))
+        return len(events(job.run, "started")) > 1
 
     try:
         job.wait_for(again, "training again", 150.0)
@@ -60,7 +63,7 @@ def node_loss(slurm: Cluster, directory: Path, launcher: str) -> dict[str, objec
     except BaseException as error:  # noqa: BLE001 - pytest's failure: the figure is that it does not
         trains = f"not within 150 s: {str(error)[-400:]}"
     slurm.start_node(last)
-    found = {"what": "node loss", "launcher": launcher, "seen": seen, "trains_again_seconds": trains,
+    found = {"what": "node loss", "launcher": launcher, "seen_seconds": seen, "trains_again_seconds": trains,
              "update_before": before, "state": job.show("JobState"), "restarts": job.show("Restarts")}  # fmt: skip
     slurm.run("scancel", job.number)
     return found | {"output": job.output[-1500:]}
