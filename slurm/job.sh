@@ -54,6 +54,7 @@ train() {
     # with ULFM, mpirun takes the loss of any rank for survived
     [[ $status != 0 ]] || grep -Eqs '"status": "(finished|target|stopped)"' "$run/result.json" || status=1
     if [[ $ASKED || $status == [02] || $restarts == 0 ]] || ended "$run"; then break; fi
+    nodes_answer || await_requeue
     restarts=$((restarts - 1))
     echo "ddrl ended with status $status: it starts again, from the last checkpoint if there is one"
   done
@@ -62,6 +63,21 @@ train() {
     sleep 60 # Slurm ends it
   fi
   return "$status"
+}
+
+# nodes_answer: a step on every node of the job begins.
+nodes_answer() {
+  timeout 60 srun --mpi=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 true 2>&1 \
+    | sed 's/^/check of the nodes: /'
+}
+
+# await_requeue: a node is gone. Slurm puts the job back into the queue once it has seen that (SlurmdTimeout).
+await_requeue() {
+  [[ ${REQUEUE:-no} == yes ]] || fail "a node does not answer: submit the job again (REQUEUE=no)"
+  echo "a node does not answer: waiting until Slurm puts the job back into the queue, ${NODE_SECONDS:-600} s at most"
+  sleep "${NODE_SECONDS:-600}" &
+  wait $! || true
+  fail "Slurm did not put the job back into the queue: submit it again"
 }
 
 # ended RUN: the run came to an end that a new start would not change.

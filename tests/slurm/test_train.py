@@ -66,3 +66,17 @@ def test_a_cancelled_job_of_srun_leaves_a_checkpoint(submit, slurm):
     assert state == "CANCELLED" and job.show("Restarts") == "0", job.output
     assert result(job.run)["status"] == "stopped", job.output
     assert newest(job.run).version == result(job.run)["update"]
+
+
+def test_a_job_whose_node_crashes_goes_on_with_another_node(submit, slurm):
+    job = submit("train.sbatch", SETTINGS.format(updates=2000).replace("SERVERS=2; fi", "SERVERS=1; fi"), *THREE_NODES)
+    job.wait_for(lambda: update_of(job) > 20 and events(job.run, "checkpoint"), "checkpoint")
+    last = slurm.run("scontrol", "show", "hostnames", slurm.run("squeue", "-h", "-j", job.number, "-o", "%N")).split()[-1]
+    slurm.crash(last)
+    try:
+        job.wait_for(lambda: job.show("Restarts") == "1", "requeue")
+        job.wait_for(lambda: events(job.run, "resumed"), "another start")
+        job.wait_for(lambda: len(events(job.run, "started")) == 2, "another update")
+    finally:
+        slurm.start_node(last)
+    assert "a node does not answer" in job.output
