@@ -75,11 +75,7 @@ def place(
         ValueError: for sizes that make no job, another number of ranks, wishes that contradict them.
     """
     sizes = Sizes(workers, parameter_servers, dedicated_chief, evaluator)
-    if len(seats) != sizes.ranks:
-        raise ValueError(
-            f"this job has {len(seats)} ranks and the settings need {sizes.ranks}: {sizes}; "
-            f"start {sizes.ranks} ranks, or change the numbers"
-        )
+    sizes.check_world(len(seats))
     _check_wishes(seats, sizes)
     roles = _cast(seats, sizes)
     cores, gpus = share_cores(seats, roles), share_gpus(seats, roles)
@@ -129,6 +125,14 @@ class Sizes:
     def ranks(self) -> int:
         """Ranks of the job."""
         return self.count("chief") + sum(map(self.count, WISHES))
+
+    def check_world(self, ranks: int) -> None:
+        """Raises ValueError when a job of `ranks` ranks is not what these sizes need."""
+        if ranks != self.ranks:
+            raise ValueError(
+                f"this job has {ranks} ranks and the settings need {self.ranks}: {self}; "
+                f"start {self.ranks} ranks, or change the numbers"
+            )
 
     def __str__(self) -> str:
         return (

@@ -22,6 +22,7 @@ from typing import Any
 from rich.console import Console
 
 from cluster.job import Job
+from cluster.roles import Sizes
 from ddrl import launch, outcome, rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -105,16 +106,12 @@ def mpi_world(job: Job) -> Any:
 
 def check_world(config: TrainConfig, size: int) -> None:
     """Raises UsageError when a job of `size` ranks is not what the settings need."""
-    if size == config.ranks:
-        return
     exchange = config.exchange
-    evaluator = config.ranks - exchange.ranks
-    raise UsageError(
-        f"this job has {size} ranks and the settings need {config.ranks}: "
-        f"{exchange.workers} workers + {exchange.parameter_servers} parameter servers + "
-        f"{int(exchange.chief == 'dedicated')} dedicated chief + "
-        f"{evaluator} evaluator; start {config.ranks} ranks, or change the numbers"
-    )
+    dedicated, evaluator = exchange.chief == "dedicated", config.evaluation.evaluator
+    try:
+        Sizes(exchange.workers, exchange.parameter_servers, dedicated, evaluator).check_world(size)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def check_time(config: TrainConfig, environ: Mapping[str, str], now: float) -> None:

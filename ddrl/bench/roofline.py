@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from ddrl.bench import machine
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.rundir import config_to_dict
@@ -37,8 +36,7 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
     Returns:
         JSON types: `env` and `inference` (agent steps/s of one core), `gradient` (data-points/s of one
         core), `roofline` (agent steps/s of all cores: cores / (1/env + 1/inference + uses/gradient)), `uses`,
-        `cores`, `simulators`, `inference_batch`, `gradient_batch`, `network`, `dtype`, `game`, `protocol` and
-        `machine`.
+        `cores`, `simulators`, `inference_batch`, `gradient_batch`, `network`, `dtype`, `game` and `protocol`.
 
     Raises:
         UsageError: too many cores, or what the settings say cannot run.
@@ -61,7 +59,6 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
         "dtype": dtype,
         "game": config.environment.game,
         "protocol": config.environment.protocol,
-        "machine": machine.describe(),
     }
 
 

@@ -94,11 +94,6 @@ class Coordinator:
         """Whether flags wait for the next COMMIT."""
         return bool(self._flags)
 
-    @property
-    def waiting(self) -> bool:
-        """Whether some shard has reported for the current step, so that others will do so in a moment."""
-        return bool(self._have)
-
     def missing(self) -> list[int]:
         """Processes of the shards that have not reported for the current step."""
         return [process for shard, process in enumerate(self.shards) if shard not in self._have]
