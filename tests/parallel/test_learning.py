@@ -46,6 +46,7 @@ def test_asynchronous_updates_learn_catch_and_report_their_staleness(tmp_path):
     finish(
         run, *CATCH, "--minutes", "1", "--updates", "asynchronous", "--parameter-servers", "2", "--no-evaluator",
         "--max-updates", "4000", "--checkpoint-every-updates", "1000", "--clip-global-norm", "0",
+        "--learning-rate", "1e-3",  # 3e-3, the preset's, loses the policy again in one run of three
     )  # fmt: skip
     train = lines(run)
     assert max(line.get("online_score_mean", -1.0) for line in train) > 0.5  # chance: -0.6
