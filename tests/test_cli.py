@@ -14,7 +14,7 @@ from ddrl import cli, presets, rundir
 from ddrl.commands import train
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
-from ddrl.job import Wanted, check_world
+from ddrl.launch.job import Wanted, check_world
 from ddrl.presets import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
@@ -193,7 +193,7 @@ def test_in_a_job_nothing_is_launched(monkeypatch, tmp_path):
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
     monkeypatch.setattr(
-        "ddrl.job.train_in_job", lambda parse, job: seen.append((parse(), job)) or 0
+        "ddrl.launch.job.train_in_job", lambda parse, job: seen.append((parse(), job)) or 0
     )
     assert cli.main(["train", "ba3c", "--minutes", "3"]) == 0
     assert seen == [(Wanted(TrainConfig(run=RunConfig(minutes=3.0)), None), Job(0, 4, "openmpi"))]

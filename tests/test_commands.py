@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from ddrl import checkpoint, cli, finish, presets, rundir
+from ddrl import checkpoint, cli, presets, rundir
+from ddrl.launch import finish
 from ddrl.presets import Machine
 
 

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from ddrl import presets, resources, rundir
+from ddrl import presets, rundir
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import (
     EnvironmentConfig,
@@ -21,6 +21,7 @@ from ddrl.config import (
     TrainConfig,
 )
 from ddrl.errors import UsageError
+from ddrl.launch import resources
 from ddrl.presets import Machine
 
 GB = 10**9

@@ -18,7 +18,7 @@ LAYERS = {
     "ddrl.exchange": {"ddrl.config", "ddrl.algorithms"},
     "ddrl.networks": {"ddrl.ops", "ddrl.config"},
     "ddrl.envs": {"ddrl.config"},
-    "ddrl.sampling": {"ddrl.ops", "ddrl.config", "ddrl.envs", "ddrl.networks", "ddrl.rank_metrics"},
+    "ddrl.sampling": {"ddrl.ops", "ddrl.config", "ddrl.envs", "ddrl.networks", "ddrl.reporting.rank_metrics"},
     "cluster": set(),
 }
 MAY_IMPORT_CLUSTER = (
@@ -27,21 +27,18 @@ MAY_IMPORT_CLUSTER = (
     "ddrl.cli",
     "ddrl.commands",
     "ddrl.launch",
-    "ddrl.supervisor",
-    "ddrl.job",
     "ddrl.doctor",
-    "ddrl.placement",
-    "ddrl.resources",
     "ddrl.bench",
 )
-ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.job")
+ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.launch.job")
 LIGHT = (
     "ddrl.cli", "ddrl.commands.train", "ddrl.commands.evaluate", "ddrl.commands.play", "ddrl.commands.bench",
-    "ddrl.config", "ddrl.presets", "ddrl.resources", "ddrl.rundir", "ddrl.launch", "ddrl.outcome",
-    "ddrl.processes", "ddrl.job", "ddrl.errors", "ddrl.types", "ddrl.checks", "ddrl.progress",
-    "ddrl.checkpoint", "ddrl.plots", "ddrl.placement", "ddrl.networks.layouts", "ddrl.commands.plan",
-    "ddrl.finish", "ddrl.metrics",
-    "ddrl.commands.doctor", "ddrl.doctor.checks", "ddrl.doctor.facts", "ddrl.doctor.job", "ddrl.doctor.probe",
+    "ddrl.commands.plan", "ddrl.commands.doctor", "ddrl.config", "ddrl.presets", "ddrl.rundir", "ddrl.errors",
+    "ddrl.types", "ddrl.checks", "ddrl.checkpoint", "ddrl.networks.layouts",
+    "ddrl.launch.resources", "ddrl.launch.local", "ddrl.launch.outcome", "ddrl.launch.processes",
+    "ddrl.launch.job", "ddrl.launch.placement", "ddrl.launch.finish",
+    "ddrl.reporting.progress", "ddrl.reporting.plots", "ddrl.reporting.metrics",
+    "ddrl.doctor.checks", "ddrl.doctor.facts", "ddrl.doctor.job", "ddrl.doctor.probe",
     "ddrl.doctor.report", "ddrl.doctor.survey", "ddrl.doctor.watch",
 )  # fmt: skip
 

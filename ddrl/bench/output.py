@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ddrl.bench import machine
-from ddrl.json_output import write_json_output
+from ddrl.reporting.json_output import write_json_output
 
 
 def emit(title: str, values: Mapping[str, Any], json_target: str, notes: Mapping[str, str] | None = None) -> None:

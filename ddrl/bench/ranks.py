@@ -12,7 +12,7 @@ from typing import Any
 
 from cluster.launch import local_environment, mpirun_command, rank_environment
 from ddrl.errors import UsageError
-from ddrl.launch import require_mpirun
+from ddrl.launch.local import require_mpirun
 
 
 def run_ranks(ranks: int, module: str, options: Mapping[str, Any], timeout_seconds: float) -> Any:

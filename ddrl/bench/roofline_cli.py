@@ -11,8 +11,8 @@ import tyro
 
 from ddrl import checks
 from ddrl.bench.output import emit
+from ddrl.launch.resources import this_machine
 from ddrl.presets import preset
-from ddrl.resources import this_machine
 
 UNITS = {
     "env": "agent steps/s per core",

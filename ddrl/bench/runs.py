@@ -12,8 +12,8 @@ from rich.console import Console
 
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.metrics import read_metrics
-from ddrl.resources import this_machine
+from ddrl.launch.resources import this_machine
+from ddrl.reporting.metrics import read_metrics
 
 LINE_SECONDS = 2.0  # between lines of metrics.jsonl
 
@@ -24,7 +24,7 @@ def run_for(config: TrainConfig, seconds: float) -> list[dict[str, Any]]:
     Raises:
         UsageError: the run failed.
     """
-    from ddrl import launch
+    from ddrl.launch import local as launch
 
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "run"

@@ -17,7 +17,7 @@ from pathlib import Path
 from cluster.job import Job, detect_job
 from cluster.launch import local_environment, mpirun_command, rank_environment
 from cluster.roles import Sizes
-from ddrl import launch, rundir
+from ddrl import rundir
 from ddrl.commands import train
 from ddrl.config import TrainConfig
 from ddrl.doctor import report
@@ -25,8 +25,9 @@ from ddrl.doctor.checks import exit_status
 from ddrl.doctor.job import examine_here, examine_in_job
 from ddrl.doctor.survey import Finding, Need
 from ddrl.errors import UsageError
-from ddrl.processes import end_session
-from ddrl.resources import check_machine, this_machine
+from ddrl.launch import local as launch
+from ddrl.launch.processes import end_session
+from ddrl.launch.resources import check_machine, this_machine
 
 HELP = """usage: ddrl doctor [--timeout SECONDS] [--json FILE] [--gpus-per-node N] [OPTIONS OF ddrl train]
 

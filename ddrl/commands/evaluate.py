@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 
 from ddrl import checks, rundir
-from ddrl.resources import this_machine
+from ddrl.launch.resources import this_machine
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,10 +17,10 @@ from cluster.topology import Seat, allotted, balanced, gather, made_up, this_sea
 from ddrl.commands import train
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.json_output import write_json_output
-from ddrl.placement import Threads, groups_of, place_ranks, threads_for
+from ddrl.launch.placement import Threads, groups_of, place_ranks, threads_for
+from ddrl.launch.resources import check_machine, check_shards, rank_bytes, this_machine
 from ddrl.presets import Machine
-from ddrl.resources import check_machine, check_shards, rank_bytes, this_machine
+from ddrl.reporting.json_output import write_json_output
 
 HELP = """usage: ddrl plan [--nodes N] [--cpus-per-node C] [--gpus-per-node G] [--ranks-per-node R]
                  [--json FILE] [OPTIONS OF ddrl train]

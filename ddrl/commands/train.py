@@ -18,7 +18,7 @@ from ddrl import presets, rundir
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.resources import this_machine
+from ddrl.launch.resources import this_machine
 
 # A checkpoint fits no other network, game or optimizer.
 FIXED = (
@@ -117,10 +117,10 @@ def main(argv: Sequence[str]) -> int:
     machine = this_machine()
     job = detect_job(os.environ)
     if job is not None:
-        from ddrl.job import Wanted, train_in_job
+        from ddrl.launch.job import Wanted, train_in_job
 
         return train_in_job(lambda: Wanted(*checked(argv, machine, job.rank == 0)), job)
-    from ddrl import launch
+    from ddrl.launch import local as launch
 
     config, resume = checked(argv, machine)
     return launch.train(config, resume, machine, Console(highlight=False, soft_wrap=True))

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.topology import Seat, this_seat
-from ddrl.resources import available_memory
+from ddrl.launch.resources import available_memory
 
 PACKAGES = ("ddrl", "tensorflow", "numpy", "mpi4py", "ale-py", "gymnasium")
 SOURCE = "source of ddrl"

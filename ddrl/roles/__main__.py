@@ -12,7 +12,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 def main() -> int:
     """Runs this rank; returns the exit status."""
-    from ddrl.start import leave_note
+    from ddrl.launch.start import leave_note
 
     run_dir = Path(sys.argv[1])
     if rank := os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "")):

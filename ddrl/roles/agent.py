@@ -7,11 +7,11 @@ import numpy as np
 from ddrl.algorithms.ba3c import transform_reward
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment, make_environment
+from ddrl.launch.placement import groups_of
 from ddrl.learner import Policy
 from ddrl.networks import build_network
 from ddrl.networks.network import Network
-from ddrl.placement import groups_of
-from ddrl.rank_metrics import RankMetrics
+from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.actor import Actor
 from ddrl.sampling.batcher import Batcher
 from ddrl.sampling.schedules import Asynchronous, Schedule, Synchronized

@@ -23,15 +23,15 @@ from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.optimizers import learning_rate
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
-from ddrl.metrics import Collector, MetricsWriter, evaluation_record
-from ddrl.phases import phase_ended, take_phases
-from ddrl.rank_metrics import RankMetrics
+from ddrl.launch.start import START_SECONDS
+from ddrl.reporting.metrics import Collector, MetricsWriter, evaluation_record
+from ddrl.reporting.phases import phase_ended, take_phases
+from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.budget import Budget
 from ddrl.roles.evaluations import Evaluations
 from ddrl.roles.job import Setting, Topic, Wait, essential_lost, json_blob
 from ddrl.roles.parts import GATHER_SECONDS, Parts
 from ddrl.rundir import RESULT, config_to_dict, stop_requested, write_json
-from ddrl.start import START_SECONDS
 
 STOP_FILE_SECONDS = 0.25  # how often the file `stop` is looked for
 LAST_COMMIT_SECONDS = 10.0  # a step that does not close in this time does not delay the end

@@ -13,10 +13,10 @@ from ddrl.checkpoint import Checkpoint
 from ddrl.envs import make_environment
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.transport import Transport
+from ddrl.launch.placement import threads_for, with_threads
+from ddrl.launch.resources import check_shards
 from ddrl.learner import Learner, Policy, configure_tensorflow
-from ddrl.placement import threads_for, with_threads
-from ddrl.rank_metrics import RankMetrics
-from ddrl.resources import check_shards
+from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.agent import make_environments, make_schedule, network_for
 from ddrl.roles.chief import ChiefRole
 from ddrl.roles.evaluator import EvaluatorRole

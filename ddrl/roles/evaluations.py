@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddrl.config import EvaluationConfig
-from ddrl.rank_metrics import RankMetrics
+from ddrl.reporting.rank_metrics import RankMetrics
 
 SHORTEST_SECONDS = 15.0  # an evaluation gets this much whatever its share of the time, or it would say nothing
 

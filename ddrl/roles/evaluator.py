@@ -17,7 +17,7 @@ from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, Channel, Event, Transport
 from ddrl.learner import Policy, as_device_vector
 from ddrl.networks.network import Network
-from ddrl.rank_metrics import RankMetrics
+from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.job import Setting, Topic, Wait, essential_lost, json_blob
 
 SLICE_SECONDS = 0.02  # it plays this long between two polls

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 from cluster.roles import Assignment
 from ddrl.config import TrainConfig
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport, Waiter
+from ddrl.launch.start import START_SECONDS
 from ddrl.rundir import RESULT, STOP
-from ddrl.start import START_SECONDS
 
 
 class Topic(enum.IntEnum):

@@ -19,13 +19,13 @@ from ddrl.errors import UsageError
 from ddrl.exchange.local import LocalTransport
 from ddrl.exchange.transport import Transport
 from ddrl.floating_point import flush_denormals
-from ddrl.phases import phase_ended
-from ddrl.placement import expose_gpu, place_ranks
+from ddrl.launch.placement import expose_gpu, place_ranks
+from ddrl.launch.start import bounded_start
+from ddrl.reporting.phases import phase_ended
 from ddrl.roles.job import Cast, Role, RoleLost, Setting, StopSignal, run_roles, waiter_with_alarm
 from ddrl.roles.server import ServerRole
 from ddrl.roles.watchdog import Watchdog
 from ddrl.rundir import RESULT, write_json
-from ddrl.start import bounded_start
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2

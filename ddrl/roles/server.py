@@ -10,9 +10,9 @@ from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.shard import Shard
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
-from ddrl.rank_metrics import RankMetrics
+from ddrl.launch.start import START_SECONDS
+from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, first_word, json_blob
-from ddrl.start import START_SECONDS
 
 
 class ServerRole:

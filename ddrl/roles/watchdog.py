@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ddrl.launch.start import START_SECONDS
 from ddrl.roles.job import Role, Setting, Wait
 from ddrl.rundir import RESULT, write_json
-from ddrl.start import START_SECONDS
 
 STALLED = "stalled"
 LOOK_SECONDS = 0.5

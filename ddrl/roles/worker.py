@@ -21,13 +21,13 @@ from ddrl.exchange.client import WorkerClient
 from ddrl.exchange.messages import Flag, Kind, Message
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, Channel, Event, Transport
+from ddrl.launch.start import START_SECONDS
 from ddrl.learner import Learner, as_device_vector
 from ddrl.networks.network import Network
-from ddrl.rank_metrics import RankMetrics
+from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.agent import seed_of
 from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, first_word, json_blob
 from ddrl.sampling.schedules import Schedule
-from ddrl.start import START_SECONDS
 from ddrl.types import DataPoints, Snapshot
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ddrl.envs import Step, VectorEnvironment
-from ddrl.rank_metrics import RankMetrics
+from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.actions import draw_actions, uniforms
 from ddrl.sampling.segments import SegmentBuilder
 from ddrl.types import DataPoints, Snapshot

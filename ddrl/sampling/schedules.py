@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ddrl.rank_metrics import RankMetrics
+from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.actor import Actor
 from ddrl.sampling.batcher import Batcher
 from ddrl.types import DataPoints, Snapshot

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ddrl import cli, launch
+from ddrl import cli
 from ddrl.commands.train import parse
-from ddrl.resources import this_machine
+from ddrl.launch import local as launch
+from ddrl.launch.resources import this_machine
 
 
 def run() -> int:

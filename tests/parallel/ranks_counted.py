@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ddrl.rank_metrics import RankMetrics
+from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import __main__ as ranks
 from ddrl.roles import main
 

@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+from ddrl.launch.start import leave_note
 from ddrl.roles.__main__ import main
-from ddrl.start import leave_note
 
 FAULT = os.environ["TEST_FAULT"]
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])

@@ -7,9 +7,10 @@ import json
 import sys
 from pathlib import Path
 
-from ddrl import job, rundir
+from ddrl import rundir
 from ddrl.commands.train import parse
-from ddrl.resources import this_machine
+from ddrl.launch import job
+from ddrl.launch.resources import this_machine
 from ddrl.roles.main import run
 
 if __name__ == "__main__":

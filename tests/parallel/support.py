@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from cluster.launch import find_mpirun, inspect_mpirun, mpirun_command, rank_environment
-from ddrl import checkpoint, metrics, rundir
+from ddrl import checkpoint, rundir
+from ddrl.reporting import metrics
 
 HERE = Path(__file__).parent
 MARK = "DDRL_TEST_MARK"

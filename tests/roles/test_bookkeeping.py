@@ -9,7 +9,7 @@ from cluster.roles import assign_roles
 from ddrl.checkpoint import Checkpoint
 from ddrl.config import EvaluationConfig, RunConfig
 from ddrl.exchange.transport import PeerLost
-from ddrl.rank_metrics import RankMetrics
+from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import budget as budget_module
 from ddrl.roles.budget import Budget
 from ddrl.roles.evaluations import Evaluations

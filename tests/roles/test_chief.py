@@ -15,8 +15,8 @@ from ddrl.config import EvaluationConfig, ExchangeConfig, OptimizerConfig, RunCo
 from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, PeerLost
-from ddrl.metrics import read_metrics
-from ddrl.rank_metrics import RankMetrics
+from ddrl.reporting.metrics import read_metrics
+from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import budget, chief
 from ddrl.roles.chief import ChiefRole, Phase
 from ddrl.roles.job import Cast, RoleLost, Setting, Topic

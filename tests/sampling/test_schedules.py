@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ddrl.envs.base import EpisodeTracker
-from ddrl.rank_metrics import RankMetrics
+from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.actor import Actor
 from ddrl.sampling.batcher import Batcher
 from ddrl.sampling.schedules import Asynchronous, Synchronized

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from ddrl.errors import UsageError
-from ddrl.metrics import Collector, MetricsWriter, evaluation_record, read_metrics, without_undone
-from ddrl.rank_metrics import RankMetrics
-from ddrl.tensorboard import crc32c
+from ddrl.reporting.metrics import Collector, MetricsWriter, evaluation_record, read_metrics, without_undone
+from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.reporting.tensorboard import crc32c
 
 
 class Clock:
@@ -343,6 +343,6 @@ def test_every_start_has_an_events_file_of_its_own(tmp_path):
 
 
 def test_metrics_checkpoints_and_progress_load_no_tensorflow():
-    code = "import sys, ddrl.metrics, ddrl.rank_metrics, ddrl.checkpoint, ddrl.plots, ddrl.progress;"
+    code = "import sys, ddrl.reporting.metrics, ddrl.reporting.rank_metrics, ddrl.checkpoint, ddrl.reporting.plots, ddrl.reporting.progress;"
     code += "sys.exit(bool({'tensorflow', 'matplotlib', 'mpi4py'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -13,8 +13,8 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from ddrl.start import leave_note  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from ddrl.launch.start import leave_note  # noqa: E402
 
 LIMIT_SECONDS = 40.0
 

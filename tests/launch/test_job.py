@@ -8,10 +8,11 @@ import dataclasses
 import pytest
 
 from cluster.job import Job
-from ddrl import checkpoint, job, rundir
+from ddrl import checkpoint, rundir
 from ddrl.commands.train import checked, parse
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
+from ddrl.launch import job
 from ddrl.presets import Machine
 
 MACHINE = Machine(8, 1 << 40)

@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 from typing import Mapping
 
-
 LARGEST = 3.4e38
 """Scalars are stored as float32: larger ones cannot be written."""
 

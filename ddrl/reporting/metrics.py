@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Mapping
 
 from ddrl.errors import UsageError
+from ddrl.reporting.tensorboard import LARGEST, EventWriter
 from ddrl.rundir import METRICS, JsonLines
-from ddrl.tensorboard import LARGEST, EventWriter
 
 ONLINE_EPISODES = 100
 """Finished training episodes that the online score looks back on."""

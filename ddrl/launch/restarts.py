@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ddrl import rundir
 from ddrl.checkpoint import list_checkpoints, version_of
 from ddrl.config import TrainConfig
-from ddrl.metrics import MetricsWriter, read_metrics
+from ddrl.reporting.metrics import MetricsWriter, read_metrics
 
 LEAST_MINUTES = 0.02  # what is left of a budget that is used up: the job ends as it should, with a checkpoint
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ddrl import cli, launch, supervisor
+from ddrl import cli
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
+from ddrl.launch import local as launch
+from ddrl.launch import supervisor
 from ddrl.presets import Machine
 
 STOP_SECONDS = 3.0

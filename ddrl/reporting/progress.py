@@ -21,9 +21,9 @@ from rich.text import Text
 from ddrl.checkpoint import list_checkpoints, load
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.metrics import read_metrics, without_undone
-from ddrl.plots import LEARNING_CURVE
-from ddrl.report import time_report
+from ddrl.reporting.metrics import read_metrics, without_undone
+from ddrl.reporting.plots import LEARNING_CURVE
+from ddrl.reporting.report import time_report
 
 PLAIN_SECONDS = 10.0
 """Seconds between lines where there is no terminal."""

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from ddrl import report
 from ddrl.config import ExchangeConfig, TrainConfig
+from ddrl.reporting import report
 
 WORKER = {"simulation": 1.1, "gradient": 0.4, "wait_parameters": 0.2}
 

@@ -13,9 +13,10 @@ from typing import Any, BinaryIO, Protocol
 from rich.console import Console
 
 from cluster.launch import local_environment, rank_environment
-from ddrl import rundir, start
+from ddrl import rundir
 from ddrl.config import TrainConfig
-from ddrl.processes import Interrupts, end_session, session_members
+from ddrl.launch import start
+from ddrl.launch.processes import Interrupts, end_session, session_members
 
 POLL_SECONDS = 0.2
 KILL_SECONDS = 5.0

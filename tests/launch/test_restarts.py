@@ -6,8 +6,8 @@ import pytest
 
 from ddrl import rundir
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
-from ddrl.metrics import MetricsWriter, read_metrics
-from ddrl.restarts import LEAST_MINUTES, Restarts
+from ddrl.launch.restarts import LEAST_MINUTES, Restarts
+from ddrl.reporting.metrics import MetricsWriter, read_metrics
 
 LOST = {"status": "failed", "message": "x", "lost": "server 0 died"}
 

@@ -1,4 +1,4 @@
-"""What is made of a run that has ended: its learning curve and a video. `python -m ddrl.finish RUN`.
+"""What is made of a run that has ended: its learning curve and a video. `python -m ddrl.launch.finish RUN`.
 
 A process of its own, because the launcher does not import TensorFlow. Prints one line for each.
 """
@@ -32,7 +32,7 @@ def attempt(what: str, make: Callable[[], object]) -> str:
 
 
 def _curve(path: Path) -> object:
-    from ddrl.plots import plot_learning_curve
+    from ddrl.reporting.plots import plot_learning_curve
 
     return plot_learning_curve(path)
 

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from ddrl import checkpoint
 from ddrl.config import EvaluationConfig, ExchangeConfig, RunConfig, TrainConfig
-from ddrl.metrics import MetricsWriter, evaluation_record
-from ddrl.progress import Progress, RunState, duration, panel, rank_count, sparkline, summary
+from ddrl.reporting.metrics import MetricsWriter, evaluation_record
+from ddrl.reporting.progress import Progress, RunState, duration, panel, rank_count, sparkline, summary
 
 TRAIN = {
     "kind": "train", "wall_seconds": 83.0, "update": 1234, "agent_steps": 98_765_432, "episodes": 321,

@@ -23,11 +23,13 @@ from rich.console import Console
 
 from cluster.job import Job
 from cluster.roles import Sizes
-from ddrl import launch, outcome, rundir
+from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.phases import phase_ended
-from ddrl.start import bounded_start
+from ddrl.launch import local as launch
+from ddrl.launch import outcome
+from ddrl.launch.start import bounded_start
+from ddrl.reporting.phases import phase_ended
 
 MESSAGE_BYTES = 1 << 16
 REFUSAL_BYTES = 1 << 12
@@ -170,7 +172,7 @@ class Reporter:
         launch.summarise(self._config, self._path, self._console)
 
     def _show(self) -> None:
-        from ddrl.progress import Progress
+        from ddrl.reporting.progress import Progress
 
         self._console.print(f"run directory {self._path}")
         with Progress(self._config, self._console) as progress:

@@ -16,11 +16,13 @@ import pytest
 from rich.console import Console
 
 from cluster import launch as cluster_launch
-from ddrl import launch, outcome, processes, rundir
+from ddrl import rundir
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
+from ddrl.launch import local as launch
+from ddrl.launch import outcome, processes
+from ddrl.launch.processes import session_members
 from ddrl.presets import Machine
-from ddrl.processes import session_members
 
 TESTS = Path(__file__).parent
 PATIENCE_SECONDS = 30.0

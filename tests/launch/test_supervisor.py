@@ -9,9 +9,10 @@ import time
 import pytest
 from rich.console import Console
 
-from ddrl import rundir, supervisor
+from ddrl import rundir
 from ddrl.config import TrainConfig
-from ddrl.processes import Interrupts, session_members
+from ddrl.launch import supervisor
+from ddrl.launch.processes import Interrupts, session_members
 
 
 class Silent:

@@ -22,14 +22,15 @@ from cluster.launch import (
     inspect_mpirun,
     mpirun_command,
 )
-from ddrl import outcome, rundir, start
+from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.launch import outcome, start
+from ddrl.launch.processes import Interrupts
+from ddrl.launch.resources import check_machine, heavy_ranks
+from ddrl.launch.restarts import Restarts
+from ddrl.launch.supervisor import Display, Supervisor
 from ddrl.presets import Machine
-from ddrl.processes import Interrupts
-from ddrl.resources import check_machine, heavy_ranks
-from ddrl.restarts import Restarts
-from ddrl.supervisor import Display, Supervisor
 
 RANK_PROGRAM = (sys.executable, "-m", "ddrl.roles")
 STOP_SECONDS = 90.0
@@ -152,14 +153,14 @@ def _command(config: TrainConfig, launcher: Launcher | None, argv: list[str]) ->
 
 
 def _display(config: TrainConfig, console: Console) -> contextlib.AbstractContextManager[Display]:
-    from ddrl.progress import Progress
+    from ddrl.reporting.progress import Progress
 
     return Progress(config, console)
 
 
 def summarise(config: TrainConfig, path: Path, console: Console) -> None:
     """Prints what was learned, where it is, and how to go on."""
-    from ddrl.progress import summary
+    from ddrl.reporting.progress import summary
 
     console.print(summary(path, config))
 
@@ -169,7 +170,7 @@ def finish(path: Path, console: Console) -> None:
     try:
         with (path / rundir.LOG).open("ab") as log:
             done = subprocess.run(
-                [sys.executable, "-m", "ddrl.finish", str(path)],
+                [sys.executable, "-m", "ddrl.launch.finish", str(path)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -7,10 +7,10 @@ import os
 import matplotlib.image
 import pytest
 
-from ddrl import plots
 from ddrl.config import EnvironmentConfig, ExchangeConfig, OptimizerConfig, TrainConfig
 from ddrl.errors import UsageError
-from ddrl.metrics import MetricsWriter, evaluation_record
+from ddrl.reporting import plots
+from ddrl.reporting.metrics import MetricsWriter, evaluation_record
 from ddrl.rundir import config_to_dict, write_json
 
 

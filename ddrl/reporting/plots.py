@@ -7,7 +7,7 @@ from typing import Any, Mapping, Sequence
 
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.metrics import read_metrics, without_undone
+from ddrl.reporting.metrics import read_metrics, without_undone
 from ddrl.rundir import load_config
 
 LEARNING_CURVE = "learning_curve.png"
