@@ -220,4 +220,4 @@ class Policy:
     def _trace_apply(self, prepared, observations):
         self.trace_count += 1
         output = self._network.apply(prepared, observations)
-        return output.logits, output.value
+        return output.policy, output.value

@@ -44,10 +44,64 @@ class DataPoints(NamedTuple):
     behaviour_version: np.ndarray
 
 
-class PolicyValue(NamedTuple):
-    """Output of an actor-critic network: logits <float32>[B, A] and value <float32>[B]."""
+class Discrete(NamedTuple):
+    """Actions 0 .. count - 1, <int32>[B]; the policy is `count` logits."""
 
-    logits: Any
+    count: int
+
+    @property
+    def head_size(self) -> int:
+        """Outputs of a network's policy head."""
+        return self.count
+
+    @property
+    def policy_size(self) -> int:
+        """Parameters of the policy per observation."""
+        return self.count
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        """Shape of one action."""
+        return ()
+
+
+class Continuous(NamedTuple):
+    """Actions <float32>[B, A] within bounds; the policy is A means, then A logarithms of standard deviations.
+
+    Attributes:
+        low: smallest value of each of the A components; environments clip what a policy draws beyond.
+        high: largest.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @property
+    def head_size(self) -> int:
+        """Outputs of a network's policy head: the means."""
+        return len(self.low)
+
+    @property
+    def policy_size(self) -> int:
+        """Parameters of the policy per observation."""
+        return 2 * len(self.low)
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        """Shape of one action."""
+        return (len(self.low),)
+
+
+ActionSpace = Discrete | Continuous
+
+
+class PolicyValue(NamedTuple):
+    """Output of an actor-critic network: policy <float32>[B, P] and value <float32>[B].
+
+    `policy` parametrizes the distribution of the actions: logits, or means and logarithms of standard deviations.
+    """
+
+    policy: Any
     value: Any
 
 

@@ -23,7 +23,7 @@ def run_dir(tmp_path_factory):
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=str(path), video=True))
     path, config = rundir.create_run_dir(config)
     env = make_environment(config.environment, num_envs=1)
-    network = build_network(config.network, env.observation_shape, env.observation_dtype, env.num_actions)
+    network = build_network(config.network, env.observation_shape, env.observation_dtype, env.action_space)
     env.close()
     state = checkpoint.Checkpoint(
         version=7, step=7, agent_steps=1120, wall_seconds=1.0, parameters=network.initial_parameters(1),

@@ -11,14 +11,14 @@ from ddrl.config import NetworkConfig, OptimizerConfig
 from ddrl.errors import UsageError
 from ddrl.learner import Learner, Policy, as_device_vector
 from ddrl.networks import build_network
-from ddrl.types import DataPoints
+from ddrl.types import DataPoints, Discrete
 
 SPACES = {"mlp": ((1, 10, 5), 3), "a3c": ((4, 28, 28), 4)}
 
 
 def make_network(name, compute="float32"):
     shape, actions = SPACES[name]
-    return build_network(NetworkConfig(network=name, compute_dtype=compute), shape, np.uint8, actions)
+    return build_network(NetworkConfig(network=name, compute_dtype=compute), shape, np.uint8, Discrete(actions))
 
 
 def make_learner(network, batch_size, clip=0.0):
@@ -91,7 +91,7 @@ def test_policy_pads_cuts_and_never_retraces(name):
     for count in (1, 2, 3, 8, 9, 23):
         logits, value = policy(vector, observations[:count])
         assert logits.shape == (count, SPACES[name][1]) and value.shape == (count,)
-        np.testing.assert_allclose(logits, expected.logits[:count], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(logits, expected.policy[:count], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(value, expected.value[:count], rtol=1e-4, atol=1e-5)
     assert policy.trace_count == traces
 

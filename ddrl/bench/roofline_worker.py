@@ -63,7 +63,7 @@ def make_phases(config: TrainConfig) -> tuple[dict[str, Callable[[], int]], str]
     envs = make_environment(
         config.environment, group_size(config), batch_size=config.sampling.predict_batch, threads=1
     )
-    shape, dtype, actions = envs.observation_shape, envs.observation_dtype, envs.num_actions
+    shape, dtype, actions = envs.observation_shape, envs.observation_dtype, envs.action_space
     network = build_network(config.network, shape, dtype, actions)
     vector = as_device_vector(network.initial_parameters(config.run.seed))
     random = np.random.default_rng(config.run.seed)
@@ -85,7 +85,7 @@ def make_phases(config: TrainConfig) -> tuple[dict[str, Callable[[], int]], str]
 def _play(envs: Any, random: np.random.Generator) -> Iterator[int]:
     while True:
         step = envs.recv()
-        envs.send(random.integers(envs.num_actions, size=len(step.env_id)).astype(np.int32))
+        envs.send(random.integers(envs.action_space.count, size=len(step.env_id)).astype(np.int32))
         yield int(step.valid.sum())
 
 

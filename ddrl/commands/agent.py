@@ -47,7 +47,7 @@ def load_agent(path: Path, batch_sizes: Sequence[int]) -> Agent:
 
     env = make_environment(config.environment, num_envs=1, training=False)
     try:
-        shape, dtype, actions = env.observation_shape, env.observation_dtype, env.num_actions
+        shape, dtype, actions = env.observation_shape, env.observation_dtype, env.action_space
     finally:
         env.close()
     network = build_network(config.network, shape, dtype, actions)

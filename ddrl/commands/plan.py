@@ -164,7 +164,7 @@ def parameters_of(config: TrainConfig) -> int:
 
     environment = make_environment(config.environment, num_envs=1)
     try:
-        count = parameter_count(config.network, environment.observation_shape, environment.num_actions)
+        count = parameter_count(config.network, environment.observation_shape, environment.action_space)
     finally:
         environment.close()
     check_shards(count, config.exchange.parameter_servers)

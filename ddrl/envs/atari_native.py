@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from ddrl.envs.base import EpisodeTracker, Step, environment_seeds
 from ddrl.envs.protocols import Protocol
 from ddrl.errors import UsageError
-from ddrl.types import EpisodeEnd
+from ddrl.types import Discrete, EpisodeEnd
 
 
 class NativeAtari:
@@ -38,7 +38,7 @@ class NativeAtari:
         self._rom, self._protocol, self._threads = rom, protocol, threads
         self._tracker = EpisodeTracker(num_envs)
         self._envs: AtariVectorEnv | None = self._make()
-        self.num_actions = int(self._envs.single_action_space.n)
+        self.action_space = Discrete(int(self._envs.single_action_space.n))
         self._first: tuple | None = None  # what the library's reset received, for the first recv
         self._due = "reset"
         self.stamp = {
@@ -91,8 +91,8 @@ class NativeAtari:
         if self._due != "send":
             raise RuntimeError(f"send called where {self._due} is due")
         actions = np.ascontiguousarray(actions, np.int32)
-        if actions.shape != (self.batch_size,) or actions.min() < 0 or actions.max() >= self.num_actions:
-            limit = self.num_actions - 1
+        if actions.shape != (self.batch_size,) or actions.min() < 0 or actions.max() >= self.action_space.count:
+            limit = self.action_space.count - 1
             raise ValueError(f"expected {self.batch_size} actions in 0..{limit}, got {actions}")
         self._envs.send(actions)
         self._due = "recv"

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ddrl.errors import UsageError
-from ddrl.types import EpisodeEnd
+from ddrl.types import ActionSpace, EpisodeEnd
 
 
 class Step(NamedTuple):
@@ -42,7 +42,7 @@ class VectorEnvironment(Protocol):
         batch_size: rows per recv.
         observation_shape: of one environment; channel-first for images.
         observation_dtype: uint8 or float32.
-        num_actions: actions are 0..num_actions-1.
+        action_space: what `send` takes.
         stamp: protocol and every explicit setting, the backend ('native' or 'gymnasium') and package
             versions; JSON-able.
         can_save_state: get_state and set_state work, to the bit.
@@ -52,7 +52,7 @@ class VectorEnvironment(Protocol):
     batch_size: int
     observation_shape: tuple[int, ...]
     observation_dtype: np.dtype
-    num_actions: int
+    action_space: ActionSpace
     stamp: dict
     can_save_state: bool
 

@@ -15,7 +15,7 @@ from ddrl.envs.games import unknown_game
 from ddrl.envs.protocols import Protocol
 from ddrl.envs.saved_state import state_keeper
 from ddrl.errors import UsageError
-from ddrl.types import EpisodeEnd
+from ddrl.types import Discrete, EpisodeEnd
 
 
 class GymnasiumEnvironment:
@@ -38,7 +38,7 @@ class GymnasiumEnvironment:
         self.num_envs = self.batch_size = envs.num_envs
         self.observation_shape = tuple(space.shape)
         self.observation_dtype = np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
-        self.num_actions, self._first_action = int(actions.n), int(actions.start)
+        self.action_space, self._first_action = Discrete(int(actions.n)), int(actions.start)
         self.render_modes = tuple(envs.metadata.get("render_modes") or ())
         self.fps = int(envs.metadata.get("render_fps") or 30)  # of pictures, one per agent step
         self._keepers = [state_keeper(env) for env in envs.envs]
@@ -74,8 +74,8 @@ class GymnasiumEnvironment:
         if self._due != "send":
             raise RuntimeError(f"send called where {self._due} is due")
         actions = np.array(actions, np.int32)
-        if actions.shape != (self.num_envs,) or actions.min() < 0 or actions.max() >= self.num_actions:
-            raise ValueError(f"expected {self.num_envs} actions in 0..{self.num_actions - 1}, got {actions}")
+        if actions.shape != (self.num_envs,) or actions.min() < 0 or actions.max() >= self.action_space.count:
+            raise ValueError(f"expected {self.num_envs} actions in 0..{self.action_space.count - 1}, got {actions}")
         self._actions, self._due = actions, "recv"
 
     def pop_episodes(self) -> list[EpisodeEnd]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddrl.config import NetworkConfig
+from ddrl.types import ActionSpace
 
 if TYPE_CHECKING:
     from ddrl.networks.network import Network
 
 
 def build_network(
-    config: NetworkConfig, observation_shape: tuple[int, ...], observation_dtype: Any, num_actions: int
+    config: NetworkConfig, observation_shape: tuple[int, ...], observation_dtype: Any, action_space: ActionSpace
 ) -> Network:
     """The network that the settings name, for one observation and action space.
 
@@ -19,7 +20,7 @@ def build_network(
         config: network settings.
         observation_shape: [C, H, W] for the convolutional networks, anything for mlp.
         observation_dtype: uint8 (scaled by 1/255) or float32 (taken as it is).
-        num_actions: number of logits A.
+        action_space: which decides the policy head.
 
     Raises:
         UsageError: the observation does not suit the network.
@@ -27,7 +28,7 @@ def build_network(
     if config.network == "mlp":
         from ddrl.networks import mlp
 
-        return mlp.MLP(observation_shape, observation_dtype, num_actions)
+        return mlp.MLP(observation_shape, observation_dtype, action_space)
     from ddrl.networks import convolutional
 
-    return convolutional.build(config, observation_shape, observation_dtype, num_actions)
+    return convolutional.build(config, observation_shape, observation_dtype, action_space)

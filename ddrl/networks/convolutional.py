@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from ddrl.config import NetworkConfig
 from ddrl.networks.layouts import Architecture, architecture_of, convolutional_tensors, padding_after_first
-from ddrl.networks.network import Network
-from ddrl.types import PolicyValue
+from ddrl.networks.network import LOG_DEVIATION, Network
+from ddrl.types import ActionSpace, PolicyValue
 
 
 def build(
-    config: NetworkConfig, observation_shape: tuple[int, ...], observation_dtype: Any, num_actions: int
+    config: NetworkConfig, observation_shape: tuple[int, ...], observation_dtype: Any, action_space: ActionSpace
 ) -> ConvolutionalNetwork:
     """The convolutional network that `config` names.
 
@@ -32,7 +32,7 @@ def build(
         architecture_of(config),
         observation_shape,
         observation_dtype,
-        num_actions,
+        action_space,
         config.compute_dtype,
     )
 
@@ -56,10 +56,10 @@ class ConvolutionalNetwork(Network):
         architecture: Architecture,
         observation_shape: tuple[int, ...],
         observation_dtype: Any,
-        num_actions: int,
+        action_space: ActionSpace,
         compute_dtype: str,
     ) -> None:
-        tensors = convolutional_tensors(name, architecture, observation_shape, num_actions)
+        tensors = convolutional_tensors(name, architecture, observation_shape, action_space)
         self.architecture = architecture
         self._channels, *image = observation_shape
         self._padded_by = padding_after_first(tuple(image))
@@ -78,13 +78,13 @@ class ConvolutionalNetwork(Network):
         tensors = self.unflatten(vector)
         kernel = tensors["conv0/kernel"] * self.observation_scale
         tensors["conv0/kernel"] = _kernel_on_blocks(kernel, self._block) if self._block > 1 else kernel
-        in_float32 = ("dense/bias", "policy/kernel", "policy/bias", "value/kernel", "value/bias")
+        in_float32 = ("dense/bias", "policy/kernel", "policy/bias", "value/kernel", "value/bias", LOG_DEVIATION)
         return {
             name: x if name in in_float32 else tf.cast(x, self.compute_dtype) for name, x in tensors.items()
         }
 
     def apply(self, prepared: dict[str, Any], observations: Any) -> PolicyValue:
-        """Logits <float32>[B, A] and value <float32>[B] of <uint8 or float32>[B, C, H, W]."""
+        """Policy <float32>[B, P] and value <float32>[B] of <uint8 or float32>[B, C, H, W]."""
         x = self._channels_last(observations)
         for layer, spec in enumerate(self.architecture.convolutions):
             stride = spec.stride // self._block if layer == 0 else spec.stride
@@ -93,9 +93,9 @@ class ConvolutionalNetwork(Network):
         # In float32 from here: also, with the bias apart oneDNN multiplies with its faster kernel.
         x = tf.cast(x, tf.float32) + prepared["dense/bias"]
         x = tf.nn.relu(x) if self.architecture.dense_relu else x
-        logits = tf.matmul(x, prepared["policy/kernel"]) + prepared["policy/bias"]
+        head = tf.matmul(x, prepared["policy/kernel"]) + prepared["policy/bias"]
         value = tf.matmul(x, prepared["value/kernel"]) + prepared["value/bias"]
-        return PolicyValue(logits, tf.squeeze(value, axis=-1))
+        return PolicyValue(self.policy(head, prepared), tf.squeeze(value, axis=-1))
 
     def _channels_last(self, observations: Any) -> Any:
         """[B, H, W, C], or what `_blocks` makes where the first convolution works on blocks; compute type."""

@@ -8,12 +8,14 @@ import math
 from ddrl.config import NetworkConfig
 from ddrl.errors import UsageError
 from ddrl.networks.network import (
+    LOG_DEVIATION,
     Initializer,
     orthogonal,
     truncated_normal,
     uniform_unit_scaling,
     zeros,
 )
+from ddrl.types import ActionSpace, Continuous
 
 Tensors = list[tuple[str, tuple[int, ...], Initializer]]
 
@@ -74,7 +76,7 @@ def padding_after_first(image: tuple[int, ...]) -> int:
 
 
 def convolutional_tensors(
-    name: str, architecture: Architecture, observation_shape: tuple[int, ...], num_actions: int
+    name: str, architecture: Architecture, observation_shape: tuple[int, ...], action_space: ActionSpace
 ) -> Tensors:
     """Name, shape and initializer of each tensor, in the flat order.
 
@@ -99,12 +101,12 @@ def convolutional_tensors(
         channels = spec.filters
     dense = [
         ("dense", (features, architecture.neurons), architecture.dense_kernel),
-        ("policy", (architecture.neurons, num_actions), architecture.policy_kernel),
+        ("policy", (architecture.neurons, action_space.head_size), architecture.policy_kernel),
         ("value", (architecture.neurons, 1), architecture.value_kernel),
     ]
     for layer_name, shape, kernel in dense:
         tensors += [(f"{layer_name}/kernel", shape, kernel), (f"{layer_name}/bias", (shape[1],), zeros)]
-    return tensors
+    return tensors + deviation_tensors(action_space)
 
 
 def _last_image(name: str, architecture: Architecture, image: tuple[int, ...]) -> tuple[int, ...]:
@@ -122,28 +124,33 @@ def _last_image(name: str, architecture: Architecture, image: tuple[int, ...]) -
     return size
 
 
-def mlp_tensors(observation_shape: tuple[int, ...], num_actions: int) -> Tensors:
+def deviation_tensors(action_space: ActionSpace) -> Tensors:
+    """Logarithms of the standard deviations of a Gaussian policy: parameters of their own, whatever the state."""
+    return [(LOG_DEVIATION, (action_space.head_size,), zeros)] if isinstance(action_space, Continuous) else []
+
+
+def mlp_tensors(observation_shape: tuple[int, ...], action_space: ActionSpace) -> Tensors:
     """Name, shape and initializer of each tensor, in the flat order."""
     tensors: Tensors = []
     for tower, gain in MLP_TOWERS.items():
-        widths = (math.prod(observation_shape), *MLP_HIDDEN, num_actions if tower == "policy" else 1)
+        widths = (math.prod(observation_shape), *MLP_HIDDEN, action_space.head_size if tower == "policy" else 1)
         for layer, (fan_in, fan_out) in enumerate(zip(widths, widths[1:])):
             last = layer == len(MLP_HIDDEN)
             kernel = orthogonal(gain if last else math.sqrt(2.0))
             tensors.append((f"{tower}{layer}/kernel", (fan_in, fan_out), kernel))
             tensors.append((f"{tower}{layer}/bias", (fan_out,), zeros))
-    return tensors
+    return tensors + deviation_tensors(action_space)
 
 
-def parameter_count(config: NetworkConfig, observation_shape: tuple[int, ...], num_actions: int) -> int:
+def parameter_count(config: NetworkConfig, observation_shape: tuple[int, ...], action_space: ActionSpace) -> int:
     """Length of the flat vector of the network that `config` names.
 
     Raises:
         UsageError: the observation does not suit the network.
     """
     if config.network == "mlp":
-        tensors = mlp_tensors(observation_shape, num_actions)
+        tensors = mlp_tensors(observation_shape, action_space)
     else:
         architecture = architecture_of(config)
-        tensors = convolutional_tensors(config.network, architecture, observation_shape, num_actions)
+        tensors = convolutional_tensors(config.network, architecture, observation_shape, action_space)
     return sum(math.prod(shape) for _, shape, _ in tensors)

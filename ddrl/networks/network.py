@@ -10,6 +10,8 @@ import numpy as np
 from ddrl.errors import UsageError
 from ddrl.types import PolicyValue
 
+LOG_DEVIATION = "policy/log_deviation"
+
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 
@@ -63,8 +65,18 @@ class Network:
         """
         raise NotImplementedError
 
+    @staticmethod
+    def policy(head: Any, prepared: dict[str, Any]) -> Any:
+        """<float32>[B, P] from the policy head: itself, with the logarithms of the deviations if there are any."""
+        import tensorflow as tf
+
+        deviations = prepared.get(LOG_DEVIATION)
+        if deviations is None:
+            return head
+        return tf.concat([head, tf.broadcast_to(deviations, tf.shape(head))], axis=1)
+
     def apply(self, prepared: dict[str, Any], observations: Any) -> PolicyValue:
-        """Logits <float32>[B, A] and value <float32>[B] of <observation dtype>[B, ...]."""
+        """Policy <float32>[B, P] and value <float32>[B] of <observation dtype>[B, ...]."""
         raise NotImplementedError
 
     def __call__(self, vector: Any, observations: Any) -> PolicyValue:

@@ -21,7 +21,7 @@ from ddrl.sampling.segments import SegmentBuilder
 def network_for(config: TrainConfig, environment: VectorEnvironment) -> Network:
     """The network that fits the environment."""
     return build_network(
-        config.network, environment.observation_shape, environment.observation_dtype, environment.num_actions
+        config.network, environment.observation_shape, environment.observation_dtype, environment.action_space
     )
 
 

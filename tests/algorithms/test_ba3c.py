@@ -11,7 +11,7 @@ from ddrl.algorithms import ba3c_loss
 from ddrl.algorithms.ba3c import BA3CConfig, transform_reward
 from ddrl.config import NetworkConfig
 from ddrl.networks import build_network
-from ddrl.types import DataPoints, PolicyValue
+from ddrl.types import DataPoints, Discrete, PolicyValue
 from tests import references
 
 CONFIG = BA3CConfig(importance_clip=2.0)
@@ -79,7 +79,7 @@ def test_the_order_of_rows_does_not_matter():
 def surrogate(network, vector, batch, config, advantages, ratios):
     """The loss with its stopped terms held fixed, whose ordinary derivative is the gradient, in float64."""
     output = network(tf.constant(vector, tf.float32), tf.constant(batch.observation))
-    logits, value = output.logits.numpy().astype(np.float64), output.value.numpy().astype(np.float64)
+    logits, value = output.policy.numpy().astype(np.float64), output.value.numpy().astype(np.float64)
     probabilities = references.softmax(logits)[np.arange(len(value)), batch.action]
     policy = -np.mean(ratios * advantages * np.log(probabilities + config.log_epsilon))
     square = np.mean((batch.return_ - value) ** 2)
@@ -89,7 +89,7 @@ def surrogate(network, vector, batch, config, advantages, ratios):
 @pytest.mark.parametrize("importance_clip", [0.0, 2.0])
 def test_gradient_equals_finite_differences(importance_clip):
     config = BA3CConfig(importance_clip=importance_clip, entropy_cost=0.1)
-    network = build_network(NetworkConfig(network="mlp"), (5,), np.float32, 3)
+    network = build_network(NetworkConfig(network="mlp"), (5,), np.float32, Discrete(3))
     random, batch = np.random.default_rng(3), random_batch()
     start = network.initial_parameters(1) + 0.05 * random.standard_normal(network.size).astype(np.float32)
     with tf.GradientTape() as tape:

@@ -16,7 +16,7 @@ def drive(env, recvs: int, taken: np.ndarray | None = None) -> list:
     for _ in range(recvs):
         step = env.recv()
         steps.append(step)
-        actions = [own_action(i, taken[i], env.num_actions) for i in step.env_id]
+        actions = [own_action(i, taken[i], env.action_space.count) for i in step.env_id]
         taken[step.env_id] += 1
         env.send(np.array(actions, np.int32))
     return steps

@@ -127,7 +127,7 @@ def test_native_state_cannot_be_saved_and_protocols_that_it_lacks():
 def test_make_environment_chooses_the_backend_and_stamps_it():
     training = make_environment(EnvironmentConfig(game="Pong", protocol="machado18"), 1)
     assert training.stamp["backend"] == "native" and training.stamp["game"] == "pong"
-    assert training.num_actions == 18 and training.observation_shape == (4, 84, 84)
+    assert training.action_space.count == 18 and training.observation_shape == (4, 84, 84)
     evaluation = make_environment(EnvironmentConfig(), 1, training=False)
     assert evaluation.stamp["repeat_fire_after"] == 30
     assert make_environment(EnvironmentConfig(), 1).stamp["repeat_fire_after"] == 0

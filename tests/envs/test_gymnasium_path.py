@@ -46,7 +46,7 @@ def test_scripted_masks_whole_value():
 
 def test_scripted_observations_and_actions():
     env = make("ddrl-test/Scripted-v0", 1)
-    assert (env.observation_shape, env.observation_dtype, env.num_actions) == ((3,), np.float32, 4)
+    assert (env.observation_shape, env.observation_dtype, env.action_space.count) == ((3,), np.float32, 4)
     env.reset(0)
     env.recv()
     env.send(np.array([2], np.int32))
@@ -75,7 +75,7 @@ def test_strictly_recv_then_send(game):
     env.recv()
     with pytest.raises(RuntimeError, match="send is due"):
         env.recv()
-    for wrong in ([-1], [env.num_actions], [0, 0]):
+    for wrong in ([-1], [env.action_space.count], [0, 0]):
         with pytest.raises(ValueError, match="expected 1 actions"):
             env.send(np.array(wrong, np.int32))
     env.send(np.zeros(1, np.int32))
@@ -100,7 +100,7 @@ def test_negative_seed():
 
 def test_catch_is_catch():
     env = make("ddrl/Catch-v0", 16)
-    assert (env.observation_shape, env.observation_dtype, env.num_actions) == ((1, 10, 5), np.uint8, 3)
+    assert (env.observation_shape, env.observation_dtype, env.action_space.count) == ((1, 10, 5), np.uint8, 3)
     env.reset(0)
     for _ in range(10 * 20):
         step = env.recv()

@@ -10,6 +10,7 @@ from ddrl.config import NetworkConfig
 from ddrl.errors import UsageError
 from ddrl.networks import build_network
 from ddrl.networks.layouts import parameter_count
+from ddrl.types import Continuous, Discrete
 from tests import references
 
 # Stride, padding and pooling of each convolution.
@@ -22,7 +23,7 @@ LAYERS = {
 
 def network_of(name, shape, actions=6, dtype=np.uint8, compute="float32", **settings):
     config = NetworkConfig(network=name, compute_dtype=compute, **settings)
-    return build_network(config, shape, dtype, actions)
+    return build_network(config, shape, dtype, Discrete(actions))
 
 
 def images(count, shape, seed=0):
@@ -79,7 +80,7 @@ def test_equals_the_reference(name, shape, dtype):
         logits, value = references.convolutional_network(
             tensors, LAYERS[name], observations[b] / 255.0, dense_relu=name != "ba3c"
         )
-        np.testing.assert_allclose(output.logits[b], logits, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(output.policy[b], logits, rtol=1e-3, atol=1e-4)
         np.testing.assert_allclose(output.value[b], value, rtol=1e-3, atol=1e-4)
 
 
@@ -90,7 +91,7 @@ def test_stooke_images_are_padded():
         named(network, vector), [(4, 0, 1), (2, 1, 1)], observations[0] / 255.0
     )
     output = network(tf.constant(vector), tf.constant(observations))
-    np.testing.assert_allclose(output.logits[0], logits, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(output.policy[0], logits, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape, dtype", [((1, 10, 5), np.uint8), ((4,), np.float32)])
@@ -108,7 +109,7 @@ def test_mlp(shape, dtype):
             hidden = np.tanh(hidden) if layer < 2 else hidden
         expected[tower] = hidden
     output = network(tf.constant(vector), tf.constant(observations))
-    np.testing.assert_allclose(output.logits, expected["policy"], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(output.policy, expected["policy"], rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(output.value, expected["value"][:, 0], rtol=1e-4, atol=1e-4)
 
 
@@ -117,7 +118,7 @@ def test_bfloat16_is_close_and_its_outputs_are_float32(name, shape):
     exact, rough = network_of(name, shape), network_of(name, shape, compute="bfloat16")
     vector, observations = tf.constant(noisy_parameters(exact)), tf.constant(images(16, shape))
     a, b = exact(vector, observations), rough(vector, observations)
-    assert b.logits.dtype == b.value.dtype == tf.float32
+    assert b.policy.dtype == b.value.dtype == tf.float32
     scale = np.abs(a.value.numpy()).max()
     assert 0.0 < np.abs(a.value - b.value).max() < 0.05 * scale
 
@@ -161,5 +162,20 @@ def test_observations_that_do_not_suit():
 @pytest.mark.parametrize("name", ["a3c", "nature", "ba3c", "mlp"])
 def test_the_size_is_known_without_building(name):
     config = NetworkConfig(network=name, fc_neurons=64)
-    built = build_network(config, (3, 104, 80), np.uint8, 5)
-    assert parameter_count(config, (3, 104, 80), 5) == built.size
+    built = build_network(config, (3, 104, 80), np.uint8, Discrete(5))
+    assert parameter_count(config, (3, 104, 80), Discrete(5)) == built.size
+
+
+@pytest.mark.parametrize("name, shape, dtype", [("mlp", (3,), np.float32), ("a3c", (4, 84, 84), np.uint8)])
+def test_a_gaussian_policy_is_means_and_deviations_that_no_state_changes(name, shape, dtype):
+    space = Continuous((-1.0, -2.0), (1.0, 2.0))
+    network = build_network(NetworkConfig(network=name, compute_dtype="float32"), shape, dtype, space)
+    assert network.parameter_shapes[-1] == ("policy/log_deviation", (2,))
+    assert network.size == parameter_count(NetworkConfig(network=name), shape, space)
+    vector = network.initial_parameters(1)
+    vector[-2:] = [0.5, -0.25]
+    observations = np.random.default_rng(0).integers(0, 5, (4, *shape)).astype(dtype)
+    policy = network(tf.constant(vector), tf.constant(observations)).policy.numpy()
+    assert policy.shape == (4, space.policy_size)
+    np.testing.assert_array_equal(policy[:, 2:], np.tile(np.float32([0.5, -0.25]), (4, 1)))
+    assert len(np.unique(policy[:, 0])) == 4
