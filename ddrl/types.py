@@ -1,7 +1,7 @@
 """Records that pass between the four concerns (algorithm, schedule, exchange, placement).
 
 Arrays are NumPy on the host; nothing here imports TensorFlow. Shapes use B for a batch of
-data-points, N for the length of the flat parameter vector.
+data-points or environments, T for steps, N for the length of the flat parameter vector.
 """
 
 from __future__ import annotations
@@ -42,6 +42,58 @@ class DataPoints(NamedTuple):
     return_: np.ndarray
     behaviour_log_prob: np.ndarray
     behaviour_version: np.ndarray
+
+
+class Transitions(NamedTuple):
+    """A minibatch of M transitions with advantages computed when they were gathered: A2C, PPO.
+
+    Attributes:
+        observation: <uint8 or float32>[M, ...] as the environment gave it.
+        action: <int32>[M], or <float32>[M, A] as drawn, before an environment clips it.
+        advantage: <float32>[M] `ddrl.ops.returns.generalized_advantages`.
+        return_: <float32>[M] advantage plus the value of the policy that acted: what the value learns.
+        behaviour_log_prob: <float32>[M] log-probability of `action` when it was taken.
+        weight: <float32>[M] 1, or 0 for a row to ignore (the action after an episode's end).
+        behaviour_version: <int64>[M] version of the parameters that chose `action`.
+    """
+
+    observation: Any
+    action: Any
+    advantage: Any
+    return_: Any
+    behaviour_log_prob: Any
+    weight: Any
+    behaviour_version: Any
+
+
+class Unroll(NamedTuple):
+    """T steps of B environments, time first.
+
+    An episode that ends at step t leaves its final observation in row t + 1. The action on that observation is
+    ignored (the next step gives the first observation of the next episode), so row t + 1 is not valid.
+
+    Attributes:
+        observation: <uint8 or float32>[T+1, B, ...]; row T is where the unroll stopped.
+        action: <int32>[T, B], or <float32>[T, B, A] as drawn.
+        reward: <float32>[T, B] of the action at step t, transformed (clipped).
+        discount: <float32>[T, B] gamma, or 0 where the episode terminated at step t.
+        continues: <float32>[T, B] 1 where step t + 1 belongs to the same episode, 0 where step t terminated or
+            truncated it.
+        valid: <float32>[T, B] 0 for the action that is ignored after an episode's end, else 1.
+        value: <float32>[T+1, B] by the policy that acted.
+        behaviour_log_prob: <float32>[T, B] log-probability of `action` when it was taken.
+        behaviour_version: <int64>[T, B] version of the parameters that chose `action`.
+    """
+
+    observation: Any
+    action: Any
+    reward: Any
+    discount: Any
+    continues: Any
+    valid: Any
+    value: Any
+    behaviour_log_prob: Any
+    behaviour_version: Any
 
 
 class Discrete(NamedTuple):
