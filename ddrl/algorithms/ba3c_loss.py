@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 import tensorflow as tf
 
+from ddrl.algorithms.actor_critic_loss import actor_critic_loss
 from ddrl.algorithms.ba3c import BA3CConfig
-from ddrl.ops import policy_gradient
-from ddrl.types import DataPoints, LossOutput, PolicyValue
+from ddrl.ops import distributions, policy_gradient
+from ddrl.types import DataPoints, LossOutput
 
 
 def loss(
-    network: Callable[[Any, Any], PolicyValue],
+    network: Any,
     vector: Any,
     auxiliary: Any,
     batch: DataPoints,
@@ -28,34 +29,28 @@ def loss(
     w = min(pi/mu, importance_clip), or 1 when that setting is 0.
 
     Args:
-        network: (vector, observations) -> PolicyValue.
+        network: (vector, observations) -> PolicyValue, with its `action_space`.
         vector: <float32>[N], or whatever else the network takes as its parameters.
         auxiliary: unused; the algorithm has no target parameters.
         batch: tensors with the fields of DataPoints.
         config: weights of the parts.
 
     Returns:
-        LossOutput. Metrics are scalars: the parts as they enter the loss before their weights, the entropy in
-        nats, moments of the advantage and the value, and the mean importance ratio (clipped).
+        LossOutput with the metrics of `actor_critic_loss` and the mean importance ratio (clipped).
     """
     del auxiliary
-    logits, value = network(vector, batch.observation)
+    policy, value = network(vector, batch.observation)
     value.shape.assert_is_compatible_with(batch.return_.shape)
-    log_probs = policy_gradient.action_log_probs(logits, batch.action)
+    log_probs = distributions.log_prob(network.action_space, policy, batch.action)
     advantages = tf.stop_gradient(batch.return_ - value)
     ratios = policy_gradient.importance_ratios(log_probs, batch.behaviour_log_prob, config.importance_clip)
-    policy_loss = policy_gradient.policy_gradient_loss(log_probs, advantages, ratios, config.log_epsilon)
-    value_loss = tf.reduce_mean(tf.square(batch.return_ - value))
-    entropy = tf.reduce_mean(policy_gradient.entropy(logits))
-    total = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
-    metrics = {
-        "loss": total,
-        "policy_loss": policy_loss,
-        "value_loss": value_loss,
-        "entropy": entropy,
-        "advantage_mean": tf.reduce_mean(advantages),
-        "advantage_rms": tf.sqrt(tf.reduce_mean(tf.square(advantages))),
-        "value_mean": tf.reduce_mean(value),
-        "importance_ratio_mean": tf.reduce_mean(ratios),
-    }
-    return LossOutput(total, metrics)
+    return actor_critic_loss(
+        policy_gradient.policy_gradient_loss(log_probs, advantages, ratios, config.log_epsilon),
+        tf.square(batch.return_ - value),
+        distributions.entropy(network.action_space, policy),
+        advantages,
+        value,
+        tf.ones_like(value),
+        config,
+        {"importance_ratio_mean": tf.reduce_mean(ratios)},
+    )

@@ -68,7 +68,7 @@ class ConvolutionalNetwork(Network):
         self._block = first.stride if first.kernel % first.stride == 0 else 1
         used = [(side - first.kernel) // first.stride * first.stride + first.kernel for side in image]
         self._rows, self._columns = used
-        super().__init__(name, tensors, observation_dtype, compute_dtype)
+        super().__init__(name, tensors, observation_dtype, action_space, compute_dtype)
 
     def _padding(self, layer: int) -> int:
         return self._padded_by if layer else 0

@@ -21,7 +21,7 @@ class MLP(Network):
 
     def __init__(self, observation_shape: tuple[int, ...], observation_dtype: Any, action_space: ActionSpace) -> None:
         tensors = mlp_tensors(observation_shape, action_space)
-        super().__init__("mlp", tensors, observation_dtype, "float32")
+        super().__init__("mlp", tensors, observation_dtype, action_space, "float32")
 
     def prepare(self, vector: Any) -> dict[str, Any]:
         """The named tensors as they are."""

@@ -8,7 +8,7 @@ from typing import Any, Callable
 import numpy as np
 
 from ddrl.errors import UsageError
-from ddrl.types import PolicyValue
+from ddrl.types import ActionSpace, PolicyValue
 
 LOG_DEVIATION = "policy/log_deviation"
 
@@ -26,6 +26,7 @@ class Network:
         parameter_shapes: (tensor name, shape) in the flat order.
         size: N, the length of the flat vector.
         compute_dtype: name of the type of activations and kernels.
+        action_space: whose policies `apply` gives.
     """
 
     def __init__(
@@ -33,9 +34,11 @@ class Network:
         name: str,
         tensors: list[tuple[str, tuple[int, ...], Initializer]],
         observation_dtype: Any,
+        action_space: ActionSpace,
         compute_dtype: str,
     ) -> None:
         self.name = name
+        self.action_space = action_space
         self.parameter_shapes = tuple((tensor, shape) for tensor, shape, _ in tensors)
         self.size = sum(math.prod(shape) for _, shape in self.parameter_shapes)
         self.compute_dtype = compute_dtype

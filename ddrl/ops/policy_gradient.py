@@ -1,20 +1,10 @@
-"""Policy-gradient terms for categorical policies: probabilities, entropy, importance ratios, losses."""
+"""Policy-gradient terms: importance ratios, losses. Distributions of actions are in `ddrl.ops.distributions`."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-
-def action_log_probs(logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-    """log pi(a|s) <float32>[B] of `actions` <int32>[B] under `logits` <float32>[B, A]."""
-    _check_ranks(logits, actions)
-    return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=actions, logits=logits)
-
-
-def entropy(logits: tf.Tensor) -> tf.Tensor:
-    """H(pi(.|s)) = -sum_a pi log pi, in nats: <float32>[B] of `logits` <float32>[B, A]."""
-    log_probs = tf.nn.log_softmax(logits)
-    return -tf.reduce_sum(tf.exp(log_probs) * log_probs, axis=-1)
+LOG_RATIO_LIMIT = 20.0
 
 
 def importance_ratios(log_probs: tf.Tensor, behaviour_log_probs: tf.Tensor, clip: float) -> tf.Tensor:
@@ -32,7 +22,7 @@ def importance_ratios(log_probs: tf.Tensor, behaviour_log_probs: tf.Tensor, clip
 
 
 def policy_gradient_loss(
-    log_probs: tf.Tensor, advantages: tf.Tensor, weights: tf.Tensor, log_epsilon: float
+    log_probs: tf.Tensor, advantages: tf.Tensor, weights: tf.Tensor, log_epsilon: float = 0.0
 ) -> tf.Tensor:
     """Mean over the batch of -weight log(pi(a|s) + log_epsilon) advantage; a scalar.
 
@@ -42,7 +32,7 @@ def policy_gradient_loss(
     Args:
         log_probs: <float32>[B] log pi(a|s).
         advantages: <float32>[B].
-        weights: <float32>[B] importance ratios.
+        weights: <float32>[B] importance ratios, or 1 and 0 for rows that count and rows that do not.
         log_epsilon: added to the probability inside the logarithm (0: the plain policy gradient).
     """
     log_probs.shape.assert_is_compatible_with(advantages.shape)
@@ -52,6 +42,41 @@ def policy_gradient_loss(
     return -tf.reduce_mean(tf.stop_gradient(weights * advantages) * log_probs)
 
 
-def _check_ranks(logits: tf.Tensor, actions: tf.Tensor) -> None:
-    logits.shape.assert_has_rank(2)
-    actions.shape.assert_has_rank(1)
+def clipped_surrogate_loss(
+    log_probs: tf.Tensor, behaviour_log_probs: tf.Tensor, advantages: tf.Tensor, weights: tf.Tensor, clip: float
+) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    """Mean over the batch of -weight min(r A, clip(r, 1 - clip, 1 + clip) A), and what the ratios r = pi/mu were.
+
+    Schulman et al. 2017, Proximal Policy Optimization Algorithms, equation 7. The mean is over all B rows, also
+    those of weight 0, so that the mean over the parts of a batch is that of the whole. log r is held within +-20:
+    beyond, an infinite ratio would make the gradient of a clipped row NaN, not 0.
+
+    Args:
+        log_probs: <float32>[B] log pi(a|s) of the policy that learns.
+        behaviour_log_probs: <float32>[B] log mu(a|s) of the policy that acted.
+        advantages: <float32>[B]; no gradient flows through them.
+        weights: <float32>[B] 1, or 0 for rows that do not count.
+        clip: how far the ratio may move from 1 before a row stops pushing it further.
+
+    Returns:
+        The scalar, and means over the rows that count: `importance_ratio_mean`, `clip_fraction` of the rows with
+        |r - 1| > clip, and `approximate_kl`, the estimate r - 1 - log r of KL(mu, pi) in nats, never below 0.
+    """
+    for other in (behaviour_log_probs, advantages, weights):
+        log_probs.shape.assert_is_compatible_with(other.shape)
+    log_ratios = tf.clip_by_value(log_probs - behaviour_log_probs, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    ratios, advantages = tf.exp(log_ratios), tf.stop_gradient(weights * advantages)
+    clipped = tf.clip_by_value(ratios, 1.0 - clip, 1.0 + clip)
+    loss = -tf.reduce_mean(tf.minimum(ratios * advantages, clipped * advantages))
+    metrics = {
+        "importance_ratio_mean": mean_of_counted(ratios, weights),
+        "clip_fraction": mean_of_counted(tf.cast(tf.abs(ratios - 1.0) > clip, tf.float32), weights),
+        "approximate_kl": mean_of_counted(ratios - 1.0 - log_ratios, weights),
+    }
+    return loss, metrics
+
+
+def mean_of_counted(x: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Mean of `x` over the rows of weight 1, not those of weight 0 (no such row: 0); a scalar."""
+    x.shape.assert_is_compatible_with(weights.shape)
+    return tf.reduce_sum(weights * x) / tf.maximum(tf.reduce_sum(weights), 1.0)

@@ -1,4 +1,4 @@
-"""n-step returns. Plain operators only, so the same code serves NumPy arrays and tensors."""
+"""Returns and advantages. Plain operators only, so the same code serves NumPy arrays and tensors."""
 
 from __future__ import annotations
 
@@ -34,3 +34,41 @@ def n_step_returns(rewards: Any, discounts: Any, bootstrap: Any, stack: Callable
         return_t = rewards[t] + discounts[t] * return_t
         returns.append(return_t)
     return stack(returns[::-1])
+
+
+def generalized_advantages(
+    reward: Any, discount: Any, continues: Any, valid: Any, value: Any, lambda_: float, stack: Callable = np.stack
+) -> tuple[Any, Any]:
+    """Advantages and returns of an unroll (fields as in `ddrl.types.Unroll`).
+
+    A_t = delta_t + discount_t lambda A_(t+1), with delta_t = r_t + discount_t V_(t+1) - V_t and A_T = 0
+    (Schulman et al. 2016, High-Dimensional Continuous Control Using Generalized Advantage Estimation, equation 16).
+    The sum ends where the episode does: after a truncation delta_t still holds the value of the final
+    observation, after a termination discount_t is 0. lambda 1 is the n-step return minus the value, lambda 0
+    the one-step error.
+
+    Args:
+        reward, discount, continues, valid: <float32>[T, B].
+        value: <float32>[T+1, B].
+        lambda_: weight of longer returns, in [0, 1].
+        stack: joins the T results; `tf.stack` for tensors.
+
+    Returns:
+        Advantages <float32>[T, B], 0 where not valid; and returns <float32>[T, B], advantages + value[:T].
+    """
+    check_unroll(reward, discount, continues, valid, value)
+    errors = valid * (reward + discount * value[1:] - value[:-1])
+    nothing = np.zeros(tuple(reward.shape[1:]), np.float32)
+    advantages = n_step_returns(errors, valid * continues * discount * lambda_, nothing, stack)
+    return advantages, advantages + value[:-1]
+
+
+def check_unroll(reward: Any, discount: Any, continues: Any, valid: Any, value: Any) -> None:
+    """Raises ValueError unless the first four are [T, ...], all alike, and value is [T+1, ...]."""
+    steps, *rest = reward.shape
+    alike = all(tuple(x.shape) == tuple(reward.shape) for x in (discount, continues, valid))
+    if not alike or tuple(value.shape) != (steps + 1, *rest):
+        raise ValueError(
+            f"reward {reward.shape}, discount {discount.shape}, continues {continues.shape} and valid {valid.shape} "
+            f"must be equal [T, ...], and value {value.shape} must be [T+1, ...]"
+        )

@@ -11,8 +11,9 @@ from ddrl.algorithms import ba3c_loss
 from ddrl.algorithms.ba3c import BA3CConfig, transform_reward
 from ddrl.config import NetworkConfig
 from ddrl.networks import build_network
-from ddrl.types import DataPoints, Discrete, PolicyValue
+from ddrl.types import DataPoints, Discrete
 from tests import references
+from tests.algorithms.fixed_network import FixedNetwork
 
 CONFIG = BA3CConfig(importance_clip=2.0)
 
@@ -35,7 +36,7 @@ def outputs(seed=1, size=16, actions=3):
 
 
 def loss_of(logits, value, batch, config):
-    network = lambda vector, observations: PolicyValue(tf.constant(logits), tf.constant(value))  # noqa: E731
+    network = FixedNetwork(Discrete(logits.shape[1]), logits, value)
     return ba3c_loss.loss(network, None, (), DataPoints(*map(tf.constant, batch)), config)
 
 

@@ -6,27 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ddrl.ops import policy_gradient
+from ddrl.ops import distributions, policy_gradient
+from ddrl.types import Discrete
 from tests import references
 
 RANDOM = np.random.default_rng(0)
 LOGITS = (3.0 * RANDOM.standard_normal((6, 4))).astype(np.float32)
+SPACE = Discrete(4)
 ACTIONS = RANDOM.integers(4, size=6).astype(np.int32)
-
-
-def test_log_probs_and_entropy():
-    log_probs = policy_gradient.action_log_probs(tf.constant(LOGITS), tf.constant(ACTIONS))
-    expected = np.log(references.softmax(LOGITS)[np.arange(6), ACTIONS])
-    np.testing.assert_allclose(log_probs, expected, rtol=1e-5, atol=1e-6)
-    entropy = policy_gradient.entropy(tf.constant(LOGITS))
-    np.testing.assert_allclose(entropy, references.entropy(LOGITS), rtol=1e-5)
-
-
-def test_entropy_limits():
-    uniform = policy_gradient.entropy(tf.zeros([1, 8]))
-    certain = policy_gradient.entropy(tf.constant([[0.0, -1e4, -1e4]]))
-    np.testing.assert_allclose(uniform, [math.log(8)], rtol=1e-6)
-    np.testing.assert_array_equal(certain, [0.0])  # not NaN
 
 
 def test_importance_ratios():
@@ -49,7 +36,7 @@ def test_loss_gradient_without_epsilon_is_the_score_function():
     logits, advantages = tf.constant(LOGITS), RANDOM.standard_normal(6).astype(np.float32)
     with tf.GradientTape() as tape:
         tape.watch(logits)
-        log_probs = policy_gradient.action_log_probs(logits, tf.constant(ACTIONS))
+        log_probs = distributions.log_prob(SPACE, logits, tf.constant(ACTIONS))
         loss = policy_gradient.policy_gradient_loss(log_probs, tf.constant(advantages), tf.ones(6), 0.0)
     score = np.eye(4)[ACTIONS] - references.softmax(LOGITS)
     expected = -score * advantages[:, None] / 6
@@ -60,14 +47,12 @@ def test_epsilon_bounds_the_gradient_of_an_impossible_action():
     logits = tf.constant([[0.0, -200.0]])
     with tf.GradientTape() as tape:
         tape.watch(logits)
-        log_probs = policy_gradient.action_log_probs(logits, tf.constant([1]))
+        log_probs = distributions.log_prob(Discrete(2), logits, tf.constant([1]))
         loss = policy_gradient.policy_gradient_loss(log_probs, tf.ones(1), tf.ones(1), 1e-6)
     np.testing.assert_allclose(loss, -math.log(1e-6), rtol=1e-5)
     np.testing.assert_array_equal(tape.gradient(loss, logits), [[0.0, 0.0]])
 
 
 def test_ranks_and_shapes_are_checked():
-    with pytest.raises(ValueError):
-        policy_gradient.action_log_probs(tf.zeros([6, 4]), tf.zeros([6, 1], tf.int32))
     with pytest.raises(ValueError):
         policy_gradient.policy_gradient_loss(tf.zeros(6), tf.zeros([6, 1]), tf.ones(6), 0.0)

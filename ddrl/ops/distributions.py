@@ -1,0 +1,46 @@
+"""The distributions of actions: categorical over logits, or a Gaussian with independent components.
+
+A policy is <float32>[B, P] (see `ddrl.types.PolicyValue`). The Gaussian's is A means, then A logarithms of standard
+deviations, which are taken as they are: not clipped, and the density is that of the action before an environment
+clips it to its bounds.
+"""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+from ddrl.types import ActionSpace, Discrete
+
+
+def log_prob(action_space: ActionSpace, policy: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
+    """log pi(a|s) <float32>[B] in nats: of a probability (Discrete) or of a density (Continuous).
+
+    Args:
+        action_space: says which distribution it is.
+        policy: <float32>[B, P].
+        action: <int32>[B] in 0 .. count - 1, or <float32>[B, A].
+    """
+    _check(action_space, policy)
+    action.shape.assert_is_compatible_with([policy.shape[0], *action_space.action_shape])
+    if isinstance(action_space, Discrete):
+        return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=action, logits=policy)
+    mean, log_deviation = tf.split(policy, 2, axis=1)
+    standardized = (action - mean) * tf.exp(-log_deviation)
+    per_component = -0.5 * (tf.square(standardized) + math.log(2.0 * math.pi)) - log_deviation
+    return tf.reduce_sum(per_component, axis=1)
+
+
+def entropy(action_space: ActionSpace, policy: tf.Tensor) -> tf.Tensor:
+    """H(pi(.|s)) = -E log pi <float32>[B] in nats of `policy` <float32>[B, P]; below 0 for a narrow Gaussian."""
+    _check(action_space, policy)
+    if isinstance(action_space, Discrete):
+        log_probs = tf.nn.log_softmax(policy)
+        return -tf.reduce_sum(tf.exp(log_probs) * log_probs, axis=1)
+    _, log_deviation = tf.split(policy, 2, axis=1)
+    return tf.reduce_sum(log_deviation + 0.5 * math.log(2.0 * math.pi * math.e), axis=1)
+
+
+def _check(action_space: ActionSpace, policy: tf.Tensor) -> None:
+    policy.shape.assert_is_compatible_with([None, action_space.policy_size])
