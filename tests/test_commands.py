@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -46,6 +48,16 @@ def test_evaluate_prints_and_records(run_dir, capsys):
     assert cli.main(["evaluate", str(run_dir), "--games", "6", "--seed", "3"]) == 0
     again = json.loads((run_dir / rundir.EVALUATIONS).read_text().splitlines()[-1])
     assert again["scores"] == record["scores"], "one seed, one result"
+
+
+def test_tensorflow_is_not_heard_and_python_is(run_dir):
+    load = (
+        "import sys; from pathlib import Path; from ddrl.commands import agent; inner = agent._policy\n"
+        "agent._policy = lambda *settings: (print('loading', file=sys.stderr), inner(*settings))[1]\n"
+        "agent.load_agent(Path(sys.argv[1]), (1,)); print('loaded', file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", load, str(run_dir)], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "loading\nloaded\n")
 
 
 def test_play_writes_the_video(run_dir, tmp_path, capsys):

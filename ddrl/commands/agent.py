@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,7 +42,32 @@ def load_agent(path: Path, batch_sizes: Sequence[int]) -> Agent:
     """
     config = rundir.load_config(path)
     checkpoint = load_latest(path)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with quiet_libraries():
+        return Agent(config, checkpoint, _policy(config, checkpoint, batch_sizes))
+
+
+@contextlib.contextmanager
+def quiet_libraries() -> Iterator[None]:
+    """Around whatever loads TensorFlow, whose C++ greets on standard error whatever its log level is.
+
+    What Python writes there still comes out. TF_CPP_MIN_LOG_LEVEL=0 in the environment shows all.
+    """
+    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2") == "0":
+        yield
+        return
+    sys.stderr.flush()
+    errors = os.fdopen(os.dup(2), "w", buffering=1)  # not closed: a logger that is made meanwhile keeps it
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(errors):
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(errors.fileno(), 2)
+
+
+def _policy(
+    config: TrainConfig, checkpoint: Checkpoint, batch_sizes: Sequence[int]
+) -> Callable[[np.ndarray], np.ndarray]:
     from ddrl.envs import make_environment
     from ddrl.learner import Policy, as_device_vector
     from ddrl.networks import build_network
@@ -54,4 +81,4 @@ def load_agent(path: Path, batch_sizes: Sequence[int]) -> Agent:
     check_layout(checkpoint, network.parameter_shapes)
     policy = Policy(network, shape, dtype, tuple(batch_sizes))
     vector = as_device_vector(checkpoint.parameters)
-    return Agent(config, checkpoint, lambda observations: policy(vector, observations)[0])
+    return lambda observations: policy(vector, observations)[0]
