@@ -62,7 +62,8 @@ def place(
     evaluator goes to the node with most processors for each rank, but not the chief's if there is another.
     Within a node the workers come first, then the servers, then the evaluator. Indices follow the ranks.
 
-    One worker without servers is a single process, which evaluates in line: no rank of its own for that.
+    One worker without servers is a single process, which evaluates in line: no rank of its own for that. Several
+    workers without servers exchange among themselves.
 
     Args:
         seats: of the ranks, by rank.
@@ -107,12 +108,12 @@ class Sizes:
         if self.workers < 1 or self.parameter_servers < 0:
             sizes = f"{self.workers} workers and {self.parameter_servers} parameter servers"
             raise ValueError(f"{sizes} make no job")
-        if self.parameter_servers == 0 and (self.workers > 1 or self.dedicated_chief):
-            raise ValueError("without a parameter server there is one worker, which is its own chief")
+        if self.parameter_servers == 0 and self.dedicated_chief:
+            raise ValueError("without a parameter server a worker is the chief")
 
     def count(self, role: Role) -> int:
         """Ranks of this role."""
-        if self.parameter_servers == 0:
+        if self.parameter_servers == 0 and self.workers == 1:
             return int(role == "worker")
         return {
             "chief": int(self.dedicated_chief),

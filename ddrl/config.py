@@ -133,14 +133,20 @@ class OptimizerConfig:
 class ExchangeConfig:
     """Exchange and roles."""
 
+    exchange: Literal["parameter_server", "allreduce", "central_store"] = "parameter_server"
+    """How gradients become parameters. parameter_server: ranks of their own average and update; allreduce: every
+    worker has all parameters, and the workers average among themselves; central_store: the workers of one host update
+    parameters in shared memory, each on its own."""
     workers: int = 2
     """Workers that train; worker 0 is the chief unless --chief dedicated."""
-    parameter_servers: int = 1
-    """Parameter servers, each owning one byte-balanced slice. 0 with --workers 1: one process, no MPI."""
+    parameter_servers: int | None = None
+    """Parameter servers, each owning one byte-balanced slice (None: one for every 8 workers, and none where --exchange
+    has no servers). 0 with --workers 1: one process, no MPI."""
     chief: Literal["trains", "dedicated"] = "trains"
     """dedicated: one more rank that only coordinates, as in the BA3C paper."""
     updates: Literal["synchronous", "asynchronous"] = "synchronous"
-    """synchronous: all servers average the same quorum of gradients; asynchronous: each as it comes."""
+    """synchronous: all servers average the same quorum of gradients; asynchronous: each as it comes (as a central
+    store always does)."""
     quorum: int = 0
     """Gradients per synchronous update (0: all live workers); the rest are the papers' backup workers."""
     quorum_deadline_seconds: float = 0.0
@@ -156,16 +162,36 @@ class ExchangeConfig:
     def __post_init__(self) -> None:
         checks.known(self)
         checks.at_least(self, 1, "workers")
-        checks.at_least(self, 0, "parameter_servers", "quorum", "max_staleness", "quorum_deadline_seconds")
-        self._check_roles()
+        checks.at_least(self, 0, "quorum", "max_staleness", "quorum_deadline_seconds")
+        if self.parameter_servers is not None:
+            checks.at_least(self, 0, "parameter_servers")
+        if self.exchange != "parameter_server":
+            self._check_serverless()
+        elif self.parameter_servers == 0:
+            self._check_single()
         self._check_quorum()
 
-    def _check_roles(self) -> None:
-        if self.parameter_servers == 0 and self.workers > 1:
+    def _check_serverless(self) -> None:
+        """What goes with servers only."""
+        if self.parameter_servers:
+            checks.refuse(self, "parameter_servers", f"--exchange {self.exchange} has none; leave it out or 0")
+        if self.chief == "dedicated":
+            checks.refuse(self, "chief", f"with --exchange {self.exchange} the chief is worker 0; --chief trains")
+        all_or_none = "averages all live workers" if self.exchange == "allreduce" else "closes no steps"
+        for name in ("quorum", "quorum_deadline_seconds", "max_staleness"):
+            if getattr(self, name):
+                why = f"--exchange {self.exchange} {all_or_none}; leave it 0, or --exchange parameter_server"
+                checks.refuse(self, name, why)
+        if self.exchange == "allreduce" and self.updates == "asynchronous":
+            why = f"--exchange allreduce {all_or_none}; --exchange parameter_server or central_store"
+            checks.refuse(self, "updates", why)
+
+    def _check_single(self) -> None:
+        if self.workers > 1:
             checks.refuse(
                 self, "parameter_servers", f"--workers {self.workers} need at least 1 to share parameters"
             )
-        if self.parameter_servers == 0 and self.chief == "dedicated":
+        if self.chief == "dedicated":
             checks.refuse(
                 self, "chief", "a single process has no rank for a dedicated chief; --parameter-servers 1"
             )
@@ -186,9 +212,21 @@ class ExchangeConfig:
             checks.refuse(self, "max_staleness", "synchronous gradients are never stale; leave it 0")
 
     @property
+    def servers(self) -> int:
+        """Parameter servers that there are: what was asked for, or what the other settings make of None."""
+        if self.exchange != "parameter_server":
+            return 0
+        return -(-self.workers // 8) if self.parameter_servers is None else self.parameter_servers
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether each gradient is applied as it comes."""
+        return self.exchange == "central_store" or self.updates == "asynchronous"
+
+    @property
     def ranks(self) -> int:
         """Ranks that train and serve, the dedicated chief included, the evaluator not."""
-        return self.workers + self.parameter_servers + (self.chief == "dedicated")
+        return self.workers + self.servers + (self.chief == "dedicated")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -309,7 +347,7 @@ class TrainConfig:
     @property
     def single_process(self) -> bool:
         """Whether the run is one process without MPI, which evaluates in line."""
-        return self.exchange.parameter_servers == 0
+        return self.exchange.servers == 0 and self.exchange.workers == 1
 
     @property
     def ranks(self) -> int:

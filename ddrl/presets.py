@@ -77,7 +77,7 @@ def laptop(game: str, machine: Machine) -> TrainConfig:
             adam_epsilon=1e-5,  # between the paper's 1e-8 and the 1e-3 of its single-node ancestor
             clip_global_norm=0.5,  # Stooke and Abbeel 2018, A2C
         ),
-        exchange=ExchangeConfig(workers=workers, parameter_servers=laptop_servers(workers)),
+        exchange=ExchangeConfig(workers=workers, parameter_servers=0 if workers == 1 else None),
         evaluation=EvaluationConfig(evaluator=True, eval_games=50),
         run=RunConfig(minutes=10.0),
     )
@@ -87,11 +87,6 @@ def laptop_workers(machine: Machine) -> int:
     """One worker a core, as far as memory goes: 1 GB each, and 1.5 GB for evaluator, servers and system."""
     by_memory = int((machine.memory_bytes / 1e9 - 1.5) / 1.0)
     return max(1, min(machine.cores, by_memory, LARGEST_LAPTOP))
-
-
-def laptop_servers(workers: int) -> int:
-    """One server for up to 8 workers, then one more for each further 8; none for a single process."""
-    return 0 if workers == 1 else -(-workers // 8)
 
 
 def ba3c_paper(game: str, machine: Machine) -> TrainConfig:
@@ -144,7 +139,7 @@ def smoke(game: str, machine: Machine) -> TrainConfig:
         network=NetworkConfig(network="mlp", compute_dtype="float32"),
         sampling=SamplingConfig(simulators=8, groups=2),
         optimizer=OptimizerConfig(batch_size=32, learning_rate=3e-3, clip_global_norm=0.5),
-        exchange=ExchangeConfig(workers=2, parameter_servers=1),
+        exchange=ExchangeConfig(workers=2),
         evaluation=EvaluationConfig(eval_every_updates=200, eval_games=20),
         run=RunConfig(minutes=0.5, log_every_seconds=1.0, video=False),
     )

@@ -58,6 +58,16 @@ REFUSED = [
         "--parameter-servers 0: --workers 2 need at least 1",
     ),
     (ExchangeConfig, {"workers": 1, "parameter_servers": 0, "chief": "dedicated"}, "--chief dedicated"),
+    (
+        ExchangeConfig,
+        {"exchange": "allreduce", "parameter_servers": 2},
+        "--parameter-servers 2: --exchange allreduce has none",
+    ),
+    (ExchangeConfig, {"exchange": "allreduce", "quorum": 1}, "--quorum 1: --exchange allreduce averages all"),
+    (ExchangeConfig, {"exchange": "allreduce", "quorum_deadline_seconds": 0.5}, "--quorum-deadline-seconds 0.5: --exch"),
+    (ExchangeConfig, {"exchange": "allreduce", "updates": "asynchronous"}, "--updates asynchronous: --exchange allreduce"),
+    (ExchangeConfig, {"exchange": "central_store", "max_staleness": 3}, "--max-staleness 3: --exchange central_store"),
+    (ExchangeConfig, {"exchange": "central_store", "chief": "dedicated"}, "--chief dedicated: with --exchange central_st"),
     (ExchangeConfig, {"updates": "asynchronous", "quorum": 1}, "--quorum 1: asynchronous"),
     (
         ExchangeConfig,
@@ -102,6 +112,20 @@ def test_ranks():
     single = TrainConfig(exchange=ExchangeConfig(workers=1, parameter_servers=0))
     assert single.single_process and single.ranks == 1
     assert presets.preset("ba3c-paper", None, TWO_CORES).ranks == 70
+
+
+@pytest.mark.parametrize("name", ["allreduce", "central_store"])
+def test_an_exchange_without_servers_needs_no_second_flag(name):
+    config = dataclasses.replace(
+        TrainConfig(), exchange=dataclasses.replace(presets.smoke("x", TWO_CORES).exchange, exchange=name)
+    )
+    assert config.exchange.servers == 0 and config.ranks == 3 and not config.single_process
+    assert config.exchange.asynchronous == (name == "central_store")
+
+
+@pytest.mark.parametrize("workers, servers", [(1, 1), (8, 1), (9, 2), (64, 8)])
+def test_servers_that_nobody_asked_for(workers, servers):
+    assert ExchangeConfig(workers=workers).servers == servers
 
 
 def a_config() -> TrainConfig:
@@ -223,7 +247,7 @@ def test_target_and_epsilon_go_with_the_game(game, target, epsilon):
 )
 def test_laptop_takes_what_the_machine_carries(machine, workers, servers):
     config = presets.preset("laptop", None, machine)
-    assert (config.exchange.workers, config.exchange.parameter_servers) == (workers, servers)
+    assert (config.exchange.workers, config.exchange.servers) == (workers, servers)
     assert config.evaluation.target_score is None
     if machine.memory_bytes >= 2 * GB:
         assert resources.check_machine(config, machine) == []

@@ -69,7 +69,7 @@ def measure(config: TrainConfig, seconds: float, roofline_seconds: float) -> dic
         **{name: before[name] for name in ("inference_batch", "gradient_batch", "network", "dtype", "game")},
         **{name: value for name, value in achieved.items() if name != "agent_steps_per_s"},
         "workers": config.exchange.workers,
-        "parameter_servers": config.exchange.parameter_servers,
+        "parameter_servers": config.exchange.servers,
         "simulators": config.sampling.simulators,
     }
 

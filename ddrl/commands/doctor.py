@@ -97,7 +97,7 @@ def need_of(arguments: DoctorArguments, alone: bool) -> Need:
     """What the settings ask of the ranks."""
     config = arguments.train.config
     exchange, evaluator = config.exchange, config.evaluation.evaluator
-    sizes = Sizes(exchange.workers, exchange.parameter_servers, exchange.chief == "dedicated", evaluator)
+    sizes = Sizes(exchange.workers, exchange.servers, exchange.chief == "dedicated", evaluator)
     return Need(
         sizes=sizes if arguments.given or alone else None,
         survive=exchange.on_worker_loss == "survive",

@@ -15,7 +15,7 @@ from cluster.roles import Assignment, gpus_of_node
 from cluster.slurm import read_allocation
 from cluster.topology import Seat, allotted, balanced, gather, made_up, this_seat, usable_cores
 from ddrl.commands import train
-from ddrl.config import TrainConfig
+from ddrl.config import ExchangeConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch.placement import Threads, groups_of, place_ranks, threads_for
 from ddrl.launch.resources import check_machine, check_shards, rank_bytes, this_machine
@@ -167,7 +167,7 @@ def parameters_of(config: TrainConfig) -> int:
         count = parameter_count(config.network, environment.observation_shape, environment.action_space)
     finally:
         environment.close()
-    check_shards(count, config.exchange.parameter_servers)
+    check_shards(count, config.exchange.servers)
     return count
 
 
@@ -175,7 +175,7 @@ def plan(config: TrainConfig, assignments: Sequence[Assignment], parameters: int
     """What every rank needs."""
     from ddrl.exchange.sharding import shard_ranges
 
-    shards = shard_ranges(parameters, max(1, config.exchange.parameter_servers))
+    shards = shard_ranges(parameters, max(1, config.exchange.servers))
     ranks = []
     for mine in assignments:
         computes = mine.role in ("worker", "evaluator")
@@ -228,7 +228,6 @@ def as_json(
     memory: Counter[str] = Counter()  # by host
     for rank in ranks:
         memory[rank.assignment.host] += int(rank.memory_bytes)
-    workers = config.exchange.workers
     return {
         "source": source,
         "game": config.environment.game,
@@ -243,7 +242,7 @@ def as_json(
             "simulators": sum(rank.simulators for rank in ranks),
             "parameters": parameters,
             "effective_batch": config.optimizer.batch_size * _gradients(config),
-            "bytes_per_update": 2 * 4 * parameters * workers if config.exchange.parameter_servers else 0,
+            "bytes_per_update": _bytes_per_update(config.exchange, parameters),
             "memory_bytes": sum(memory.values()),
             "memory_bytes_of_fullest_node": max(memory.values()),
         },
@@ -251,10 +250,17 @@ def as_json(
     }
 
 
+def _bytes_per_update(exchange: ExchangeConfig, parameters: int) -> int:
+    """Each worker sends its gradient and is sent parameters; of an all-reduce, all but its own part of either."""
+    if exchange.exchange == "allreduce":
+        return 2 * 4 * parameters * (exchange.workers - 1)
+    return 2 * 4 * parameters * exchange.workers if exchange.servers else 0
+
+
 def _gradients(config: TrainConfig) -> int:
     """Gradients in one update."""
     exchange = config.exchange
-    return 1 if exchange.updates == "asynchronous" else exchange.quorum or exchange.workers
+    return 1 if exchange.asynchronous else exchange.quorum or exchange.workers
 
 
 def _gpus_used(seats: Sequence[Seat], ranks: Sequence[Rank]) -> int:

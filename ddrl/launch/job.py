@@ -111,7 +111,7 @@ def check_world(config: TrainConfig, size: int) -> None:
     exchange = config.exchange
     dedicated, evaluator = exchange.chief == "dedicated", config.evaluation.evaluator
     try:
-        Sizes(exchange.workers, exchange.parameter_servers, dedicated, evaluator).check_world(size)
+        Sizes(exchange.workers, exchange.servers, dedicated, evaluator).check_world(size)
     except ValueError as error:
         raise UsageError(str(error)) from error
 

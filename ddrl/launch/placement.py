@@ -38,7 +38,7 @@ def place_ranks(config: TrainConfig, seats: Sequence[Seat]) -> tuple[Assignment,
         return place(
             seats,
             exchange.workers,
-            exchange.parameter_servers,
+            exchange.servers,
             exchange.chief == "dedicated",
             config.evaluation.evaluator,
         )

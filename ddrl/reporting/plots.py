@@ -52,7 +52,7 @@ def plot_learning_curve(run_dir: str | Path) -> Path:
 def title(config: TrainConfig) -> str:
     """Algorithm, game, workers, effective batch and protocol of a run, in two lines."""
     exchange, environment = config.exchange, config.environment
-    members = 1 if exchange.updates == "asynchronous" else exchange.quorum or exchange.workers
+    members = 1 if exchange.asynchronous else exchange.quorum or exchange.workers
     samples = config.optimizer.batch_size
     batch = f"{samples * members:,} ({members} x {samples:,})" if members > 1 else f"{samples:,}"
     workers = f"{exchange.workers} worker{'s' if exchange.workers != 1 else ''}"

@@ -153,8 +153,8 @@ def panel(state: RunState, elapsed: float, width: int = PANEL_WIDTH, unicode: bo
     config = state.config
     exchange = config.exchange
     heading = f"BA3C on {config.environment.game}: {_count(exchange.workers, 'worker')}"
-    if exchange.parameter_servers:
-        heading += f", {_count(exchange.parameter_servers, 'parameter server')}"
+    if exchange.servers:
+        heading += f", {_count(exchange.servers, 'parameter server')}"
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(style="dim", width=11, no_wrap=True)
     grid.add_column(ratio=1, overflow="fold")
@@ -182,11 +182,7 @@ def summary(run_dir: str | Path, config: TrainConfig) -> RenderableType:
 
 def rank_count(config: TrainConfig) -> int:
     """Processes that the run starts: workers, servers, a dedicated chief, an evaluator of its own."""
-    exchange = config.exchange
-    if exchange.workers == 1 and exchange.parameter_servers == 0:
-        return 1
-    dedicated = exchange.chief == "dedicated"
-    return exchange.workers + exchange.parameter_servers + dedicated + config.evaluation.evaluator
+    return config.ranks
 
 
 def _count(number: int, noun: str) -> str:

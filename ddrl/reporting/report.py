@@ -46,7 +46,7 @@ def time_report(records: Sequence[Mapping[str, Any]], config: TrainConfig, param
         for role, name in (("worker", "workers"), ("parameter_server", "servers"))
         if (split := _mean_split(train, role))
     ]
-    if not config.exchange.parameter_servers:
+    if not config.exchange.servers:
         return rows
     return rows + [("pace", _pace(train)), ("shards", _shards(train, config, parameters))]
 
@@ -104,7 +104,7 @@ def advised_servers(busy: float, servers: int, workers: int) -> int:
 
 
 def _shards(train: Sequence[Mapping[str, Any]], config: TrainConfig, parameters: int) -> str:
-    servers, workers = config.exchange.parameter_servers, config.exchange.workers
+    servers, workers = config.exchange.servers, config.exchange.workers
     shard_mb = 4e-6 * math.ceil(parameters / servers)
     advice = advised_servers(server_busy(train), servers, workers)
     word = "as it is" if advice == servers else "advised"

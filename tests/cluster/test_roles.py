@@ -41,10 +41,18 @@ def test_a_single_process_evaluates_in_line(evaluator):
     assert assign_roles(1, 0, evaluator=evaluator) == (Assignment(0, "worker", 0, is_chief=True),)
 
 
-@pytest.mark.parametrize("sizes", [(0, 1), (2, 0), (1, -1)])
+@pytest.mark.parametrize("sizes", [(0, 1), (0, 0), (1, -1)])
 def test_sizes_that_make_no_job(sizes):
     with pytest.raises(ValueError):
         assign_roles(*sizes)
+
+
+def test_workers_without_servers_have_an_evaluator():
+    assert assign_roles(2, 0, evaluator=True) == (
+        Assignment(0, "worker", 0, is_chief=True),
+        Assignment(1, "worker", 1),
+        Assignment(2, "evaluator", 0),
+    )
 
 
 def test_no_server_and_a_dedicated_chief_make_no_job():
