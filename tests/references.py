@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ddrl.types import Discrete
+
 # --- returns, losses -------------------------------------------------------------------------------------
 
 
@@ -17,6 +19,125 @@ def n_step_returns(rewards, discounts, bootstrap):
             factor *= float(discounts[k])
         returns.append(total + factor * float(bootstrap))
     return np.array(returns)
+
+
+def steps_of_episode(continues, t):
+    """t and the steps after it that belong to the same episode and unroll."""
+    steps = [t]
+    while continues[steps[-1]] and steps[-1] + 1 < len(continues):
+        steps.append(steps[-1] + 1)
+    return steps
+
+
+def generalized_advantages(unroll, lambda_):
+    """sum_l (gamma lambda)^l delta_(t+l) over the steps of the episode (Schulman et al. 2016, equation 16)."""
+    advantages = np.zeros(unroll.reward.shape)
+    for t, b in np.argwhere(unroll.valid):
+        factor = 1.0
+        for k in steps_of_episode(unroll.continues[:, b], t):
+            discount, value = float(unroll.discount[k, b]), unroll.value[:, b].astype(float)
+            advantages[t, b] += factor * (unroll.reward[k, b] + discount * value[k + 1] - value[k])
+            factor *= discount * lambda_
+    return advantages
+
+
+def vtrace(log_rhos, unroll, value, clip_rho, clip_c, lambda_=1.0):
+    """Espeholt et al. 2018, equation 1 and section 4.2: the sum with its products, not the recursion."""
+    ratios, value = np.exp(log_rhos.astype(float)), value.astype(float)
+    vs, advantages = value.copy(), np.zeros(unroll.reward.shape)
+    for t, b in np.argwhere(unroll.valid):
+        steps = steps_of_episode(unroll.continues[:, b], t)
+        for k in steps:
+            trace = np.prod([float(unroll.discount[i, b]) * lambda_ * min(clip_c, ratios[i, b]) for i in range(t, k)])
+            rho = min(clip_rho, ratios[k, b])
+            error = unroll.reward[k, b] + unroll.discount[k, b] * value[k + 1, b] - value[k, b]
+            vs[t, b] += trace * rho * error
+    for t, b in np.argwhere(unroll.valid):
+        following = vs[t + 1, b] if unroll.continues[t, b] else value[t + 1, b]
+        target = unroll.reward[t, b] + unroll.discount[t, b] * following
+        advantages[t, b] = min(clip_rho, ratios[t, b]) * (target - value[t, b])
+    return vs[:-1], advantages
+
+
+def gaussian_density(mean, log_deviation, x):
+    deviation = np.exp(log_deviation)
+    return np.exp(-((x - mean) ** 2) / (2 * deviation**2)) / (deviation * np.sqrt(2 * np.pi))
+
+
+def log_probs(space, policy, actions):
+    """log pi(a|s) of each row: a probability, or the product of the densities of the components."""
+    if isinstance(space, Discrete):
+        return np.log([row[action] for row, action in zip(softmax(policy), actions, strict=True)])
+    rows = []
+    for row, action in zip(np.asarray(policy, np.float64), actions, strict=True):
+        mean, log_deviation = row[: len(action)], row[len(action) :]
+        rows.append(sum(np.log(gaussian_density(m, s, a)) for m, s, a in zip(mean, log_deviation, action)))
+    return np.array(rows)
+
+
+def entropies(space, policy):
+    """-E log pi of each row; the Gaussian's by summing -p log p over a fine grid."""
+    if isinstance(space, Discrete):
+        return entropy(policy)
+    totals, half = [], policy.shape[1] // 2
+    for row in np.asarray(policy, np.float64):
+        total = 0.0
+        for mean, log_deviation in zip(row[:half], row[half:]):
+            grid, width = np.linspace(mean - 8 * np.exp(log_deviation), mean + 8 * np.exp(log_deviation), 4001, retstep=True)
+            density = gaussian_density(mean, log_deviation, grid)
+            total -= np.sum(density * np.log(density)) * width
+        totals.append(total)
+    return np.array(totals)
+
+
+def clipped_surrogate(ratio, advantage, clip):
+    """Schulman et al. 2017, figure 1: a good action gains up to 1 + clip, a bad one loses from 1 - clip on."""
+    if advantage > 0:
+        return min(ratio, 1 + clip) * advantage
+    return max(ratio, 1 - clip) * advantage
+
+
+def actor_critic_loss(space, policy, value, policy_losses, targets, weights, config):
+    """(loss, policy loss, value loss, entropy): sums over the rows that count, over the number of all rows."""
+    totals, count = np.zeros(3), len(weights)
+    row_entropies = entropies(space, policy)
+    for row in range(count):
+        if weights[row]:
+            totals += policy_losses[row], (targets[row] - float(value[row])) ** 2, row_entropies[row]
+    policy_loss, value_loss, mean_entropy = totals / count
+    total = policy_loss + config.value_cost * value_loss - config.entropy_cost * mean_entropy
+    return total, policy_loss, value_loss, mean_entropy
+
+
+def a2c_loss(space, policy, value, batch, config):
+    losses = -log_probs(space, policy, batch.action) * batch.advantage
+    return actor_critic_loss(space, policy, value, losses, batch.return_, batch.weight, config)
+
+
+def ppo_loss(space, policy, value, batch, config):
+    counted = batch.advantage[batch.weight == 1].astype(np.float64)
+    losses = []
+    for row, log_prob in enumerate(log_probs(space, policy, batch.action)):
+        advantage = float(batch.advantage[row])
+        if config.normalize_advantages:
+            advantage = (advantage - counted.mean()) / counted.std()
+        ratio = np.exp(log_prob - float(batch.behaviour_log_prob[row]))
+        losses.append(-clipped_surrogate(ratio, advantage, config.clip_range))
+    return actor_critic_loss(space, policy, value, losses, batch.return_, batch.weight, config)
+
+
+def impala_loss(space, policy, value, batch, config):
+    steps, environments = batch.reward.shape
+    rows = steps * environments
+    actions = batch.action.reshape(rows, *batch.action.shape[2:])
+    log_pi = log_probs(space, policy[:rows], actions)
+    log_rhos = log_pi.reshape(steps, environments) - batch.behaviour_log_prob
+    vs, advantages = vtrace(
+        log_rhos, batch, value.reshape(steps + 1, environments), config.rho_clip, config.c_clip
+    )
+    return actor_critic_loss(
+        space, policy[:rows], value[:rows], -log_pi * advantages.ravel(), vs.ravel(), batch.valid.ravel(), config
+    )
 
 
 def softmax(logits):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ddrl.ops.returns import n_step_returns
+from ddrl.ops.returns import generalized_advantages, n_step_returns
 from tests import references
+from tests.unrolls import random_unroll
 
 
 def segment(steps, columns, seed=0):
@@ -57,3 +58,86 @@ def test_shapes_must_agree():
         n_step_returns(rewards, discounts, bootstrap[:, None])
     with pytest.raises(ValueError, match="discounts"):
         n_step_returns(rewards, discounts[:, :1], bootstrap)
+
+
+def fields(unroll):
+    return unroll.reward, unroll.discount, unroll.continues, unroll.valid, unroll.value
+
+
+@pytest.mark.parametrize("lambda_", [0.0, 0.5, 0.95, 1.0])
+@pytest.mark.parametrize("steps", [1, 2, 20])
+def test_advantages_equal_the_written_out_sum(lambda_, steps):
+    unroll = random_unroll(steps, environments=8, seed=steps)
+    advantages, returns = generalized_advantages(*fields(unroll), lambda_)
+    expected = references.generalized_advantages(unroll, lambda_)
+    np.testing.assert_allclose(advantages, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(returns, expected + unroll.value[:-1], rtol=1e-4, atol=1e-5)
+    assert advantages.dtype == returns.dtype == np.float32
+
+
+def test_lambda_1_is_the_n_step_return_less_the_value():
+    unroll = random_unroll()
+    _, returns = generalized_advantages(*fields(unroll), 1.0)
+    for b in range(unroll.reward.shape[1]):
+        for t in np.flatnonzero(unroll.valid[:, b]):
+            steps = references.steps_of_episode(unroll.continues[:, b], t)
+            rewards, discounts = unroll.reward[steps, b], unroll.discount[steps, b]
+            expected = references.n_step_returns(rewards, discounts, unroll.value[steps[-1] + 1, b])[0]
+            assert returns[t, b] == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_lambda_0_is_the_one_step_error():
+    unroll = random_unroll()
+    advantages, _ = generalized_advantages(*fields(unroll), 0.0)
+    errors = unroll.reward + unroll.discount * unroll.value[1:] - unroll.value[:-1]
+    np.testing.assert_array_equal(advantages, unroll.valid * errors)
+
+
+@pytest.mark.parametrize("lambda_", [0.0, 0.9, 1.0])
+def test_a_truncation_bootstraps_with_the_final_observation_and_a_termination_does_not(lambda_):
+    reward, valid = np.array([[1.0, 1.0], [5.0, 5.0], [7.0, 7.0]]), np.array([[1.0, 1.0], [0.0, 0.0], [1.0, 1.0]])
+    discount = np.array([[0.5, 0.0], [0.0, 0.0], [0.5, 0.5]])  # column 0 is truncated at step 0, column 1 terminated
+    continues = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]])
+    value = np.array([[10.0, 10.0], [20.0, 20.0], [30.0, 30.0], [40.0, 40.0]])
+    advantages, returns = generalized_advantages(reward, discount, continues, valid, value, lambda_)
+    np.testing.assert_array_equal(advantages, [[1 + 10 - 10, 1 - 10], [0, 0], [7 + 20 - 30, 7 + 20 - 30]])
+    np.testing.assert_array_equal(returns, [[11, 1], [20, 20], [27, 27]])
+
+
+@pytest.mark.parametrize("continues_after_end", [0.0, 1.0])
+@pytest.mark.parametrize("kind", ["goes on", "termination", "truncation"])
+def test_nothing_leaks_from_another_episode(kind, continues_after_end):
+    unroll = random_unroll(steps=8, environments=3)
+    rows = {name: np.ones((8, 3), np.float32) for name in ("discount", "continues", "valid")}
+    if kind != "goes on":
+        rows["continues"][3] = 0.0
+        rows["valid"][4] = 0.0
+        rows["continues"][4] = continues_after_end  # what the row that is ignored says does not matter
+    if kind == "termination":
+        rows["discount"][3] = 0.0
+    unroll = unroll._replace(**rows)
+    later = unroll.value.copy()
+    later[5:] += 100.0
+    rewards = unroll.reward.copy()
+    rewards[4:] += 100.0
+    other = unroll._replace(reward=rewards, value=later)
+    a, b = (generalized_advantages(*fields(u), 0.9)[0] for u in (unroll, other))
+    differs = (a != b).all(axis=1)
+    assert differs[5:].all()
+    assert differs[:4].all() if kind == "goes on" else (a[:5] == b[:5]).all()
+
+
+def test_advantages_of_tensors_are_the_same():
+    unroll = random_unroll()
+    advantages, returns = generalized_advantages(*map(tf.constant, fields(unroll)), 0.9, stack=tf.stack)
+    expected = generalized_advantages(*fields(unroll), 0.9)
+    np.testing.assert_allclose(advantages, expected[0], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(returns, expected[1], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("wrong", range(5))
+def test_shapes_of_an_unroll_must_agree(wrong):
+    arrays = list(fields(random_unroll()))
+    arrays[wrong] = arrays[wrong][:-1]
+    with pytest.raises(ValueError, match="must be equal"):
+        generalized_advantages(*arrays, 0.9)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddrl.ops import distributions
+from ddrl.types import Continuous, Discrete
+from tests import references
+
+RANDOM = np.random.default_rng(0)
+SPACES = {
+    "discrete": (Discrete(4), (3.0 * RANDOM.standard_normal((6, 4))), RANDOM.integers(4, size=6)),
+    "continuous": (Continuous((-1.0,) * 3, (1.0,) * 3), RANDOM.standard_normal((6, 6)), RANDOM.standard_normal((6, 3))),
+    "one component": (Continuous((-2.0,), (2.0,)), RANDOM.standard_normal((6, 2)), RANDOM.standard_normal((6, 1))),
+}
+
+
+def tensors(name):
+    space, policy, action = SPACES[name]
+    return space, tf.constant(policy, tf.float32), tf.constant(action, tf.int32 if name == "discrete" else tf.float32)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_log_probs_and_entropy_equal_the_references(name):
+    space, policy, action = tensors(name)
+    log_probs = distributions.log_prob(space, policy, action)
+    expected = references.log_probs(space, policy.numpy(), action.numpy())
+    np.testing.assert_allclose(log_probs, expected, rtol=1e-4, atol=1e-5)
+    entropy = distributions.entropy(space, policy)
+    np.testing.assert_allclose(entropy, references.entropies(space, policy.numpy()), rtol=1e-4, atol=1e-5)
+
+
+def test_entropy_limits_of_the_categorical():
+    uniform = distributions.entropy(Discrete(8), tf.zeros([1, 8]))
+    certain = distributions.entropy(Discrete(3), tf.constant([[0.0, -1e4, -1e4]]))
+    np.testing.assert_allclose(uniform, [math.log(8)], rtol=1e-6)
+    np.testing.assert_array_equal(certain, [0.0])  # not NaN
+
+
+def test_values_of_the_standard_normal():
+    space = Continuous((-1.0, -1.0), (1.0, 1.0))
+    at_mean = distributions.log_prob(space, tf.zeros([1, 4]), tf.zeros([1, 2]))
+    np.testing.assert_allclose(at_mean, [-math.log(2 * math.pi)], rtol=1e-6)
+    np.testing.assert_allclose(distributions.entropy(space, tf.zeros([1, 4])), [1 + math.log(2 * math.pi)], rtol=1e-6)
+
+
+def test_deviations_are_not_clipped_nor_actions_to_their_bounds():
+    space = Continuous((-1.0,), (1.0,))
+    policy, action = tf.constant([[0.0, -8.0], [0.0, 3.0]]), tf.constant([[0.0], [30.0]])
+    expected = [8.0 - 0.5 * math.log(2 * math.pi), -0.5 * (30 / math.exp(3)) ** 2 - 3.0 - 0.5 * math.log(2 * math.pi)]
+    np.testing.assert_allclose(distributions.log_prob(space, policy, action), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_the_mean_gradient_of_the_log_prob_is_zero(name):
+    """E grad log pi = 0 over actions of the policy, by the weights of a grid: the score function's identity."""
+    space, policy, _ = tensors(name)
+    row = policy[:1]
+    if isinstance(space, Discrete):
+        grid, weights = np.arange(4), references.softmax(row.numpy())[0]
+        actions = tf.constant(grid, tf.int32)
+    else:
+        random, size = np.random.default_rng(1), len(space.low)
+        normal = random.standard_normal((20_000, size))
+        normal = np.concatenate([normal, -normal]) / np.sqrt((normal**2).mean(axis=0))
+        actions = tf.constant(row[:, :size] + tf.exp(row[:, size:]) * normal.astype(np.float32))
+        weights = np.full(len(normal), 1 / len(normal))
+    with tf.GradientTape() as tape:
+        tape.watch(row)
+        repeated = tf.repeat(row, len(weights), axis=0)
+        total = tf.reduce_sum(distributions.log_prob(space, repeated, actions) * weights.astype(np.float32))
+    np.testing.assert_allclose(tape.gradient(total, row), np.zeros(row.shape), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_shapes_are_checked(name):
+    space, policy, action = tensors(name)
+    with pytest.raises(ValueError):
+        distributions.log_prob(space, policy[:, :-1], action)
+    with pytest.raises(ValueError):
+        distributions.entropy(space, policy[:, :-1])
+    with pytest.raises(ValueError):
+        distributions.log_prob(space, policy, action[:, None])
+    with pytest.raises(ValueError):
+        distributions.log_prob(space, policy, action[:3])
