@@ -105,9 +105,7 @@ class Optimizer:
             g = self._total([gradient[block] for gradient in gradients], scale)
             old = {name: slot[block] for name, slot in self.slots.items()}
             new = {name: slot[block] for name, slot in new_slots.items()}
-            update = self._update(old, new, g, scratch)
-            update *= step_size
-            np.subtract(parameters[block], update, out=out[block])
+            np.subtract(parameters[block], self._step(old, new, g, step_size, scratch), out=out[block])
 
     def _total(self, blocks: list[np.ndarray], scale: float) -> np.ndarray:
         """scale (blocks[0] + blocks[1] + ...), without touching the blocks."""
@@ -119,6 +117,14 @@ class Optimizer:
 
     def _step_size(self, learning_rate: float, count: int) -> float:
         return learning_rate
+
+    def _step(
+        self, old: Blocks, new: Blocks, g: np.ndarray, step_size: np.float32, scratch: np.ndarray
+    ) -> np.ndarray:
+        """As `_update`; returns what is to be subtracted from the parameters, in `scratch`."""
+        step = self._update(old, new, g, scratch)
+        step *= step_size
+        return step
 
     def _update(self, old: Blocks, new: Blocks, g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
         """From the slots' old blocks and the gradient's to their new ones; returns the direction, in `scratch`."""

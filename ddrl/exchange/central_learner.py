@@ -1,0 +1,175 @@
+"""A learner on a central store: gradients in, its newest parameters out (Stooke and Abbeel 2018, section 4.3).
+
+Two ways to apply a gradient. `SharedStatistics` applies each one to the central parameters with the central slots, as A3C
+does (Mnih et al. 2016; any optimizer). `LocalSteps` takes Adam steps on parameters of its own, and synchronizes
+after every n of them (appendix A).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from ddrl.config import OptimizerConfig
+from ddrl.errors import UsageError
+from ddrl.exchange.central_store import CentralStore
+from ddrl.exchange.multistep_adam import MultiStepAdam
+from ddrl.exchange.optimizers import make_optimizer
+
+
+def make_learner(store: CentralStore, config: OptimizerConfig, synchronize_every: int = 0) -> CentralLearner:
+    """A learner that synchronizes after so many local steps, or (0) applies each gradient to the central parameters.
+
+    Raises:
+        UsageError: if another optimizer than Adam is to take local steps, or the store lacks its slots.
+    """
+    if synchronize_every and config.optimizer != "adam":
+        raise UsageError(
+            f"--optimizer {config.optimizer} takes no local steps between synchronizations: "
+            "they are defined for adam; choose that, or apply each gradient to the central parameters"
+        )
+    slots = make_optimizer(config, 1).slot_names
+    if set(slots) != set(store.chunks[0].slots):
+        raise UsageError(f"{store.path} has the slots {', '.join(store.chunks[0].slots)}, not {', '.join(slots)}")
+    return LocalSteps(store, config, synchronize_every) if synchronize_every else SharedStatistics(store, config)
+
+
+class CentralLearner(ABC):
+    """One process' learner.
+
+    Attributes:
+        vector: its newest parameters <float32>[N], read-only; each call that changes them gives a new array.
+        versions: of the store's chunks behind `vector`, own steps that are not yet synchronized left out.
+        staleness: gradients that others applied between this learner's last read and its last update, in the chunk
+            with the most of them.
+        local_steps: own steps in `vector` that are not yet in the store.
+    """
+
+    def __init__(self, store: CentralStore):
+        self.store = store
+        self.staleness = 0
+        self.versions = store.versions
+        self.vector = np.empty(0, np.float32)
+
+    @property
+    @abstractmethod
+    def local_steps(self) -> int: ...
+
+    @property
+    def version(self) -> int:
+        """Gradients behind every part of `vector`."""
+        return int(self.versions.min()) + self.local_steps
+
+    @property
+    def newest_version(self) -> int:
+        """What `version` would be after a `pull` now."""
+        return self.store.version + self.local_steps
+
+    @abstractmethod
+    def submit(self, gradient: np.ndarray, learning_rate: float) -> np.ndarray:
+        """Applies a gradient <float32>[N], finite; returns `vector`.
+
+        Raises:
+            TimeoutError: if a chunk of the store does not become free.
+        """
+
+    @abstractmethod
+    def pull(self) -> np.ndarray:
+        """Reads the central parameters, so that acting goes on with the newest ones; returns `vector`.
+
+        Raises:
+            TimeoutError: if a chunk of the store does not become free.
+        """
+
+    @abstractmethod
+    def synchronize(self) -> np.ndarray:
+        """Brings the local steps into the store, and reads it; returns `vector`.
+
+        Raises:
+            TimeoutError: if a chunk of the store does not become free.
+        """
+
+    def _renew(self, vector: np.ndarray, versions: np.ndarray) -> np.ndarray:
+        vector.flags.writeable = False
+        self.vector, self.versions = vector, versions
+        return vector
+
+
+class SharedStatistics(CentralLearner):
+    """Applies each gradient to the central parameters, with slots that all learners share."""
+
+    local_steps = 0
+
+    def __init__(self, store: CentralStore, config: OptimizerConfig):
+        super().__init__(store)
+        self._optimizers = [make_optimizer(config, chunk.parameters.size) for chunk in store.chunks]
+        for optimizer, chunk in zip(self._optimizers, store.chunks, strict=True):
+            optimizer.slots = chunk.slots
+        self.pull()
+
+    def submit(self, gradient: np.ndarray, learning_rate: float) -> np.ndarray:
+        vector, before = np.empty(self.store.size, np.float32), np.empty_like(self.versions)
+
+        def apply(chunk):
+            optimizer = self._optimizers[chunk.index]
+            optimizer.count, before[chunk.index] = chunk.count, chunk.version
+            optimizer.apply(chunk.parameters, gradient[chunk.part], learning_rate)
+            vector[chunk.part] = chunk.parameters
+
+        self.store.update(apply)
+        self.staleness = int((before - self.versions).max())
+        return self._renew(vector, before + 1)
+
+    def pull(self) -> np.ndarray:
+        vector = np.empty(self.store.size, np.float32)
+        return self._renew(vector, self.store.read(vector))
+
+    def synchronize(self) -> np.ndarray:
+        return self.pull()
+
+
+class LocalSteps(CentralLearner):
+    """Takes Adam steps on its own parameters, and synchronizes with the store after every `every` of them.
+
+    A pull keeps the local steps: theta = Theta - a_s, with m, v and t as they are. So it changes what acts and where the
+    next gradient is taken, and not what the next synchronization brings to the store.
+    """
+
+    def __init__(self, store: CentralStore, config: OptimizerConfig, every: int):
+        super().__init__(store)
+        self.every = every
+        self._adams = [MultiStepAdam(config, chunk.parameters.size) for chunk in store.chunks]
+        self.synchronize()
+
+    @property
+    def local_steps(self) -> int:
+        return self._adams[0].local_steps
+
+    def submit(self, gradient: np.ndarray, learning_rate: float) -> np.ndarray:
+        vector = np.empty(self.store.size, np.float32)
+        for adam, chunk in zip(self._adams, self.store.chunks, strict=True):
+            part = chunk.part
+            adam.apply(self.vector[part], gradient[part], learning_rate, out=vector[part])
+        self._renew(vector, self.versions)
+        return self.synchronize() if self.local_steps >= self.every else vector
+
+    def pull(self) -> np.ndarray:
+        vector = np.empty(self.store.size, np.float32)
+        versions = self.store.read(vector)
+        for adam, chunk in zip(self._adams, self.store.chunks, strict=True):
+            adam.ahead_of(vector[chunk.part], out=vector[chunk.part])
+        return self._renew(vector, versions)
+
+    def synchronize(self) -> np.ndarray:
+        vector, before = np.empty(self.store.size, np.float32), np.empty_like(self.versions)
+        steps = self.local_steps
+
+        def exchange(chunk):
+            before[chunk.index] = chunk.version
+            adam = self._adams[chunk.index]
+            adam.synchronize(chunk.parameters, chunk.slots, chunk.count, out=vector[chunk.part])
+
+        self.store.update(exchange, steps)
+        self.staleness = int((before - self.versions).max())
+        return self._renew(vector, before + steps)

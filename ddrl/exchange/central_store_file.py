@@ -1,0 +1,117 @@
+"""The file behind a central store: whose it is, whether its run lives, and locks on its bytes.
+
+It belongs to this user, and nobody else may read it: it is created with O_EXCL and mode 0600, and whoever opens it looks
+at its owner and mode, since a name tells nothing about a file in a directory where everybody may write.
+
+Locks are "open file description" locks on single bytes (fcntl, F_OFD_SETLK; Linux), which the kernel frees when their
+owner dies. Plain POSIX record locks would be freed by any close of the file anywhere in the process, and would not
+keep two stores of one process apart. An open file description lives on in a forked child and in a mapping of
+memory; so the memory is mapped through another one, and a child closes its copy as soon as it is forked.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import struct
+from pathlib import Path
+
+from ddrl.errors import UsageError
+
+CREATOR_BYTE, FIRST_CHUNK_BYTE = 0, 1  # of the file, to lock
+
+
+def create_file(path: Path, nbytes: int, header: bytes) -> None:
+    """A new file with `header` at its start and zeros after it; one that a dead run left there is replaced.
+
+    Raises:
+        UsageError: if the file cannot be had, belongs to somebody else or to a run that lives, or there is no room.
+    """
+    if has_living_creator(path):
+        raise UsageError(f"the central store {path} is that of a run that goes on: wait for its end, or end it")
+    path.unlink(missing_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise UsageError(f"the central store {path} cannot be created: {error.strerror}") from None
+    try:
+        # Reserved now, or a full file system would kill the process (SIGBUS) at its first write to the memory.
+        os.posix_fallocate(descriptor, 0, nbytes)
+        os.pwrite(descriptor, header, 0)
+    except OSError as error:
+        path.unlink()
+        raise UsageError(
+            f"the central store {path} needs {nbytes / 1e6:.0f} MB: {error.strerror}; "
+            f"make room in {path.parent} or name another directory"
+        ) from None
+    finally:
+        os.close(descriptor)
+
+
+def has_living_creator(path: Path) -> bool:
+    """Whether the file is there and the process that created it holds its lock still.
+
+    Raises:
+        UsageError: if the file is not this user's alone, or the system has no such locks.
+    """
+    if not hasattr(fcntl, "F_OFD_GETLK"):
+        raise UsageError("the central store needs locks that only Linux has: choose another exchange")
+    try:
+        descriptor = open_own(path)
+    except FileNotFoundError:
+        return False
+    try:
+        answer = _lock_call(descriptor, fcntl.F_OFD_GETLK, fcntl.F_WRLCK, CREATOR_BYTE)
+        return struct.unpack_from("h", answer)[0] != fcntl.F_UNLCK
+    finally:
+        os.close(descriptor)
+
+
+def open_own(path: Path) -> int:
+    """A descriptor of the file, if it is a plain one of this user which nobody else may touch.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        UsageError: if it is not so.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        reason = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        raise UsageError(f"the central store {path} cannot be opened: {reason}; remove it") from None
+    status = os.fstat(descriptor)
+    wrong = None
+    if not stat.S_ISREG(status.st_mode):
+        wrong = "is no plain file"
+    elif status.st_uid != os.geteuid():
+        wrong = f"belongs to user {status.st_uid}, not to {os.geteuid()}"
+    elif stat.S_IMODE(status.st_mode) != 0o600:
+        wrong = f"has mode {stat.S_IMODE(status.st_mode):04o}, not 0600"
+    if wrong:
+        os.close(descriptor)
+        raise UsageError(f"the central store {path} {wrong}: remove it, or name another directory")
+    return descriptor
+
+
+def try_lock(descriptor: int, byte: int) -> bool:
+    """Locks a byte of the file if it is free; whether it was."""
+    try:
+        _lock_call(descriptor, fcntl.F_OFD_SETLK, fcntl.F_WRLCK, byte)
+    except (BlockingIOError, PermissionError):  # EAGAIN, EACCES
+        return False
+    return True
+
+
+def unlock(descriptor: int, byte: int) -> None:
+    """Frees the lock of a byte."""
+    _lock_call(descriptor, fcntl.F_OFD_SETLK, fcntl.F_UNLCK, byte)
+
+
+def _lock_call(descriptor: int, command: int, kind: int, byte: int) -> bytes:
+    # struct flock: type, whence, start, length, process (0 for these locks), padded as in C.
+    return fcntl.fcntl(descriptor, command, struct.pack("hhqqi0q", kind, os.SEEK_SET, byte, 1, 0))
