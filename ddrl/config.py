@@ -20,16 +20,45 @@ class EnvironmentConfig:
     """Environment."""
 
     game: str = "breakout"
-    """Atari ROM in snake case (breakout, space_invaders) or any Gymnasium id (CartPole-v1, ddrl/Catch-v0)."""
+    """Atari ROM in snake case (breakout, space_invaders), any Gymnasium id (CartPole-v1, ddrl/Catch-v0), or a scenario
+    of Google Research Football (football/academy_3_vs_1_with_keeper)."""
     protocol: Literal["nature", "machado18", "ba3c", "stooke"] = "nature"
     """Named Atari evaluation protocol; it is stamped into every result."""
     life_loss_terminal: bool = False
     """Treat the loss of a life as the end of an episode for the returns (training only; the game goes on)."""
+    reset: Literal["at-once", "in-pause", "swap"] = "at-once"
+    """After an episode, in training: at-once: reset when the next step is due; in-pause: idle until the learner's
+    pause; swap: a second instance, reset beforehand, takes over. Not for Atari's native path."""
+    random_start_steps: int = 0
+    """Before training every simulator takes a random number of random actions, up to this (0: none)."""
+    step_time_mean_ms: float = 0.0
+    """Time that a step of a simulator takes at least, in milliseconds: mean of a Gamma distribution (0: off)."""
+    step_time_cv: float = 0.0
+    """Standard deviation of the step times over their mean (1: exponential, 0: all alike)."""
+    pin_simulators: bool = False
+    """Fix every simulator thread or process to one core of this process' affinity mask."""
+    simulator_processes: int = 0
+    """Processes per group that step its simulators (0: the group's own thread). Not for Atari's native path."""
+    football_view: Literal["map", "pixels"] = "map"
+    """Football: the extracted map of 4 planes, or the picture in colour; 72x96, 4 frames."""
+    football_players: int = 1
+    """Football: players of the left team that the policy controls, each with its own observation and action."""
+    football_checkpoints: bool = False
+    """Football: 0.1 more for each tenth of the way to the goal with the ball, in training; scores stay goals."""
 
     def __post_init__(self) -> None:
         checks.known(self)
         if not self.game.strip():
             raise UsageError("--game is empty: name an Atari game (breakout) or a Gymnasium id (CartPole-v1)")
+        checks.at_least(self, 0, "random_start_steps", "simulator_processes")
+        checks.at_least(self, 0.0, "step_time_mean_ms", "step_time_cv")
+        checks.between(self, 1, 11, "football_players", why="a team has no more")
+        if self.step_time_cv and not self.step_time_mean_ms:
+            checks.refuse(self, "step_time_cv", "there are no step times to vary; give --step-time-mean-ms")
+        if not self.game.startswith("football/"):
+            for name, default in (("football_view", "map"), ("football_players", 1), ("football_checkpoints", False)):
+                if getattr(self, name) != default:
+                    checks.refuse(self, name, f"--game {self.game} is no football; leave it out")
 
 
 @dataclasses.dataclass(frozen=True)

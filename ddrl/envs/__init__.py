@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ddrl.config import EnvironmentConfig
 from ddrl.envs.base import Step, VectorEnvironment, environment_seeds
-from ddrl.envs.games import atari_rom
+from ddrl.envs.games import FOOTBALL, atari_rom
+from ddrl.envs.pinning import process_cores
 from ddrl.envs.protocols import PROTOCOLS, Protocol, find_protocol
+from ddrl.envs.step_time import GammaTimes, StepTime
 from ddrl.errors import UsageError
 
 __all__ = [
@@ -15,20 +19,23 @@ __all__ = [
 
 
 def make_environment(
-    config: EnvironmentConfig, num_envs: int, *, batch_size: int = 0, threads: int = 1, training: bool = True
+    config: EnvironmentConfig, num_envs: int, *, batch_size: int = 0, threads: int = 1, training: bool = True,
+    cores: Sequence[int] = (),
 ) -> VectorEnvironment:
     """The vector environment that `config` names.
 
     Args:
         config: game and protocol; the protocol applies to Atari games only.
-        num_envs: environments.
-        batch_size: rows per recv (0: all). Only the native backend takes fewer than num_envs; the Gymnasium
-            path steps all of them in turn and gives all rows.
+        num_envs: simulators: rows, or in football games of `football_players` rows each.
+        batch_size: simulators per recv (0: all).
         threads: emulator threads of the native backend; the Gymnasium path uses the caller's.
-        training: the games are the same; the forced FIRE of evaluation is stamped only when False.
+        training: False: the plain game, whatever `config` says about resets, starts, step times, pinning and
+            processes; and the forced FIRE of evaluation is stamped.
+        cores: with `pin_simulators` the threads or processes are fixed to these in turn (none: all of this process).
 
     Raises:
-        UsageError: unknown game or protocol, an action space that is not discrete, impossible numbers.
+        UsageError: unknown game or protocol, a space that is not supported, impossible numbers, an option that the
+            backend lacks.
     """
     if num_envs < 1:
         raise UsageError(f"num_envs is {num_envs}; at least 1 environment is needed")
@@ -36,20 +43,73 @@ def make_environment(
         raise UsageError(f"predict batch {batch_size} is not in 0..{num_envs}, the environments of the group")
     if threads < 1:
         raise UsageError(f"simulator threads {threads}; at least 1 is needed")
-    protocol = find_protocol(config.protocol)
-    rom = atari_rom(config.game)
-    if rom is None:
-        from ddrl.envs.gymnasium_path import make_gymnasium
-
-        env = make_gymnasium(config.game, num_envs)
-    elif protocol.native:
-        from ddrl.envs.atari_native import NativeAtari
-
-        env = NativeAtari(rom, protocol, num_envs, batch_size=batch_size, threads=threads)
-    else:
-        from ddrl.envs.gymnasium_path import make_atari
-
-        env = make_atari(rom, protocol, num_envs)
+    if not training:
+        config = plain_game(config)
+    cores = tuple(cores or sorted(process_cores())) if config.pin_simulators else ()
+    env = _make(config, num_envs, batch_size, threads, cores)
     if training:
         env.stamp["repeat_fire_after"] = 0
+    if config.step_time_mean_ms:
+        env.stamp.update(step_time_mean_ms=config.step_time_mean_ms, step_time_cv=config.step_time_cv)
+        env = StepTime(env, GammaTimes(config.step_time_mean_ms / 1000.0, config.step_time_cv, num_envs))
     return env
+
+
+def plain_game(config: EnvironmentConfig) -> EnvironmentConfig:
+    """`config` without what concerns training only."""
+    kept = ("game", "protocol", "life_loss_terminal", "football_view", "football_players")
+    return EnvironmentConfig(**{name: getattr(config, name) for name in kept})
+
+
+def _make(
+    config: EnvironmentConfig, num_envs: int, batch_size: int, threads: int, cores: tuple[int, ...]
+) -> VectorEnvironment:
+    protocol, rom = find_protocol(config.protocol), atari_rom(config.game)
+    if rom is not None and protocol.native:
+        return _make_native(config, rom, protocol, num_envs, batch_size, threads, cores)
+    # Only one game of a process can draw pictures.
+    processes = num_envs if config.football_view == "pixels" else config.simulator_processes
+    if processes:
+        from ddrl.envs.processes import ProcessEnvironment
+
+        return ProcessEnvironment(config, num_envs, processes, batch_size=batch_size, cores=cores)
+    return make_in_thread(config, num_envs, batch_size=batch_size, core=cores[0] if cores else None)
+
+
+def make_in_thread(
+    config: EnvironmentConfig, num_envs: int, *, batch_size: int = 0, first: int = 0, core: int | None = None
+) -> VectorEnvironment:
+    """Simulators on the Gymnasium path, stepped in the calling thread; see GymnasiumEnvironment for the arguments."""
+    from ddrl.envs.gymnasium_path import make_atari, make_gymnasium
+
+    options = {
+        "batch_size": batch_size, "reset": config.reset, "random_start_steps": config.random_start_steps,
+        "first": first, "core": core,
+    }
+    rom = atari_rom(config.game)
+    if rom is not None:
+        return make_atari(rom, find_protocol(config.protocol), num_envs, **options)
+    if config.game.startswith(FOOTBALL):
+        from ddrl.envs.football import make_football
+
+        return make_football(config, num_envs, **options)
+    return make_gymnasium(config.game, num_envs, **options)
+
+
+def _make_native(
+    config: EnvironmentConfig, rom: str, protocol: Protocol, num_envs: int, batch_size: int, threads: int,
+    cores: tuple[int, ...],
+) -> VectorEnvironment:
+    from ddrl.envs.atari_native import NativeAtari
+
+    what = f"Atari under the protocol {protocol.name!r} runs in ale-py's emulator threads"
+    if config.reset != "at-once":
+        raise UsageError(f"--reset {config.reset}: {what}, which reset games at once; leave it out")
+    if config.simulator_processes:
+        raise UsageError(
+            f"--simulator-processes {config.simulator_processes}: {what}; leave it 0 and give --simulator-threads"
+        )
+    return NativeAtari(
+        rom, protocol, num_envs, batch_size=batch_size, threads=threads,
+        random_start_steps=config.random_start_steps, cores=cores,
+    )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Sequence
 
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
 from ddrl.envs.base import EpisodeTracker, Step, environment_seeds
+from ddrl.envs.pinning import new_threads_pinned
 from ddrl.envs.protocols import Protocol
+from ddrl.envs.spaces import RANDOM_START, check_actions
 from ddrl.errors import UsageError
 from ddrl.types import Discrete, EpisodeEnd
 
@@ -24,18 +27,25 @@ class NativeAtari:
     The observation where a game is truncated shows the step's third frame over the previous observation,
     because the emulator loop leaves before it captures the last frame; where a game terminates it is not
     meaningful.
+
+    Args:
+        random_start_steps: every environment begins with its own number, uniform in 0 to this, of random actions;
+            with smaller batches at least its own number, as the pool can hold none of them back.
+        cores: the emulator threads are fixed to these cores, in turn (none: they are not fixed).
     """
 
-    can_save_state = False
+    can_save_state, players = False, 1
 
     def __init__(
-        self, rom: str, protocol: Protocol, num_envs: int, *, batch_size: int = 0, threads: int = 1
+        self, rom: str, protocol: Protocol, num_envs: int, *, batch_size: int = 0, threads: int = 1,
+        random_start_steps: int = 0, cores: Sequence[int] = (),
     ) -> None:
         if not protocol.native:
             raise UsageError(f"protocol {protocol.name!r} has a random skip or a crop; use make_atari")
         self.num_envs, self.batch_size = num_envs, batch_size or num_envs
         self.observation_shape, self.observation_dtype = protocol.observation_shape, np.dtype(np.uint8)
-        self._rom, self._protocol, self._threads = rom, protocol, threads
+        self._rom, self._protocol, self._threads, self._cores = rom, protocol, threads, cores
+        self._random_start_steps = random_start_steps
         self._tracker = EpisodeTracker(num_envs)
         self._envs: AtariVectorEnv | None = self._make()
         self.action_space = Discrete(int(self._envs.single_action_space.n))
@@ -47,9 +57,16 @@ class NativeAtari:
         }
 
     def _make(self) -> AtariVectorEnv:
+        if not self._cores:
+            return self._make_pool()
+        with new_threads_pinned(self._cores):
+            return self._make_pool()
+
+    def _make_pool(self) -> AtariVectorEnv:
         protocol = self._protocol
         return AtariVectorEnv(
             self._rom, self.num_envs, batch_size=self.batch_size, num_threads=self._threads,
+            # Its own pinning counts cores from 0, whatever the process may use.
             thread_affinity_offset=-1, autoreset_mode=AutoresetMode.NEXT_STEP,
             # Counted in frames of agent steps; the no-ops and FIRE before a game do not count.
             max_num_frames_per_episode=protocol.max_frames,
@@ -73,7 +90,36 @@ class NativeAtari:
         observation, info = self._envs.reset(seed=seeds)
         nothing = np.zeros(self.batch_size, bool)
         self._first = (observation, nothing, nothing, nothing, info)
+        if self._random_start_steps:
+            self._tracker.begin_amid(np.arange(self.num_envs))
+            self._first = self._random_start(seed, self._first)
         self._due = "recv"
+
+    def _random_start(self, seed: int, rows: tuple) -> tuple:
+        """Stooke and Abbeel 2018, section 5.3. Gives the rows last received."""
+        generators = [np.random.default_rng([seed, i, RANDOM_START]) for i in range(self.num_envs)]
+        left = np.array([generator.integers(self._random_start_steps + 1) for generator in generators])
+        if self.batch_size < self.num_envs:
+            while left.max() > 0:
+                ids = rows[4]["env_id"]
+                rows = self._act_randomly(generators, ids, np.ones(self.batch_size, bool))
+                left[ids] -= 1
+            return rows
+        # All are stepped together; one of fewer actions than the others is reset when they have as many left.
+        for remaining in range(left.max(), -1, -1):
+            begins = (left == remaining) & (left < left.max())
+            if begins.any():
+                observation, info = self._envs.reset(options={"reset_mask": begins})
+                rows = (observation, rows[1], rows[2] & ~begins, rows[3] & ~begins, info)
+            if remaining:
+                rows = self._act_randomly(generators, np.arange(self.num_envs), left >= remaining)
+        return rows
+
+    def _act_randomly(self, generators: list, ids: np.ndarray, acting: np.ndarray) -> tuple:
+        count = self.action_space.count
+        actions = [generators[i].integers(count) if acts else 0 for i, acts in zip(ids, acting)]
+        self._envs.send(np.array(actions, np.int32))
+        return self._envs.recv()
 
     def recv(self) -> Step:
         """The `batch_size` rows that are ready first; the library gives fresh arrays every time."""
@@ -84,16 +130,15 @@ class NativeAtari:
         self._due = "send"
         if self._protocol.color:  # [b, stack, H, W, 3] -> [b, stack * 3, H, W]
             observation = np.moveaxis(observation, 4, 2).reshape(self.batch_size, *self.observation_shape)
-        return self._tracker.step(info["env_id"], observation, reward, terminated, truncated, info["lives"])
+        return self._tracker.step(
+            info["env_id"], observation, reward, terminated, truncated, info["lives"], ended=terminated | truncated
+        )
 
     def send(self, actions: np.ndarray) -> None:
         """<int32>[batch_size] for the rows last received. Raises ValueError for an action out of range."""
         if self._due != "send":
             raise RuntimeError(f"send called where {self._due} is due")
-        actions = np.ascontiguousarray(actions, np.int32)
-        if actions.shape != (self.batch_size,) or actions.min() < 0 or actions.max() >= self.action_space.count:
-            limit = self.action_space.count - 1
-            raise ValueError(f"expected {self.batch_size} actions in 0..{limit}, got {actions}")
+        actions = check_actions(actions, self.action_space, self.batch_size)
         self._envs.send(actions)
         self._due = "recv"
 

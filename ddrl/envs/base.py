@@ -20,7 +20,8 @@ class Step(NamedTuple):
         terminated: <bool>[b] the game ended in this transition.
         truncated: <bool>[b] a step limit cut the game off in this transition.
         valid: <bool>[b] False: the row is a reset observation (the first after `reset`, or the autoreset
-            step, whose action was ignored), so no transition belongs to it.
+            step, whose action was ignored, or a simulator that idles until `reset_ended`), so no transition
+            belongs to it.
         life_lost: <bool>[b] a life was lost in this transition without ending the game; False where
             there are no lives.
     """
@@ -40,6 +41,7 @@ class VectorEnvironment(Protocol):
     Attributes:
         num_envs: environments, numbered 0..num_envs-1.
         batch_size: rows per recv.
+        players: rows of one game, next to each other, that share its episodes and its score; 1 but in football.
         observation_shape: of one environment; channel-first for images.
         observation_dtype: uint8 or float32.
         action_space: what `send` takes.
@@ -50,6 +52,7 @@ class VectorEnvironment(Protocol):
 
     num_envs: int
     batch_size: int
+    players: int
     observation_shape: tuple[int, ...]
     observation_dtype: np.dtype
     action_space: ActionSpace
@@ -63,7 +66,9 @@ class VectorEnvironment(Protocol):
         """Wait for the environments until batch_size rows are there."""
 
     def send(self, actions: np.ndarray) -> None:
-        """actions: <int32>[batch_size], in the order of the rows last received."""
+        """actions: <int32>[batch_size], or <float32>[batch_size, A], which are clipped to the bounds of the action
+        space; in the order of the rows last received.
+        """
 
     def pop_episodes(self) -> list[EpisodeEnd]:
         """Whole games (not lives) that finished since the last call, with raw scores."""
@@ -78,39 +83,51 @@ class VectorEnvironment(Protocol):
         """Free the environments."""
 
 
-def environment_seeds(seed: int, num_envs: int) -> np.ndarray:
-    """<int64>[num_envs] seeds in [0, 2^31), one per environment, derived from (seed, i).
+def environment_seeds(seed: int, num_envs: int, first: int = 0) -> np.ndarray:
+    """<int64>[num_envs] seeds in [0, 2^31), one per environment, derived from (seed, i), i from `first` up.
 
     Raises UsageError for a negative seed.
     """
     if seed < 0:
         raise UsageError(f"seed {seed} is negative; give a whole number from 0 up")
-    words = [np.random.SeedSequence([seed, i]).generate_state(1)[0] >> 1 for i in range(num_envs)]
+    words = [np.random.SeedSequence([seed, i]).generate_state(1)[0] >> 1 for i in range(first, first + num_envs)]
     return np.array(words, np.int64)
 
 
 class EpisodeTracker:
-    """Turns raw environment rows into `Step`s: masks autoreset rows, lives to life_lost, sums scores."""
+    """Turns raw environment rows into `Step`s: masks autoreset rows, lives to life_lost, sums scores.
 
-    def __init__(self, num_envs: int) -> None:
-        self._num_envs = num_envs
+    Args:
+        num_envs: environments.
+        players: rows per game; the first of them speaks for the game's episodes.
+    """
+
+    def __init__(self, num_envs: int, players: int = 1) -> None:
+        self._num_envs, self._players = num_envs, players
         self.reset()
         self._finished: list[EpisodeEnd] = []
 
     def reset(self) -> None:
         """Forget the games under way; the next row of every environment is a reset observation."""
         self._resetting = np.ones(self._num_envs, bool)
+        self._partial = np.zeros(self._num_envs, bool)
         self._lives = np.zeros(self._num_envs, np.int64)
         self._score = np.zeros(self._num_envs, np.float64)
         self._steps = np.zeros(self._num_envs, np.int64)
 
-    @property
-    def resetting(self) -> np.ndarray:
-        """<bool>[num_envs]: the environment's next row is a reset observation."""
-        return self._resetting
+    def begin_amid(self, env_id) -> None:
+        """The games under way in env_id <int>[b] began before the first step: they are no episodes."""
+        self._partial[env_id] = True
 
-    def step(self, env_id, observation, reward, terminated, truncated, lives=None) -> Step:
-        """The rows as a Step; env_id <int>[b] without repeats, lives <int>[b] or None."""
+    def step(self, env_id, observation, reward, terminated, truncated, lives=None, *, points=None, ended=None) -> Step:
+        """The rows as a Step.
+
+        Args:
+            env_id: <int>[b] without repeats.
+            lives: <int>[b], or None where there are none.
+            points: <float>[b] what the step adds to the score, where that is not the reward.
+            ended: <bool>[b] the next row is no transition; None: where this one ended an episode.
+        """
         env_id = np.array(env_id, np.int32)
         valid = ~self._resetting[env_id]
         terminated, truncated = np.array(terminated, bool) & valid, np.array(truncated, bool) & valid
@@ -119,13 +136,19 @@ class EpisodeTracker:
         if lives is not None:
             life_lost = valid & ~terminated & (lives < self._lives[env_id])
             self._lives[env_id] = lives
-        self._score[env_id] = np.where(valid, self._score[env_id] + reward, 0.0)
+        points = reward if points is None else points
+        self._score[env_id] = np.where(valid, self._score[env_id] + points, 0.0)
         self._steps[env_id] = np.where(valid, self._steps[env_id] + 1, 0)
         over = terminated | truncated
-        self._resetting[env_id] = over
-        for i in env_id[over].tolist():
-            self._finished.append(EpisodeEnd(float(self._score[i]), int(self._steps[i]), i))
+        self._resetting[env_id] = over if ended is None else ended
+        self._finish(env_id[over])
         return Step(env_id, observation, reward, terminated, truncated, valid, life_lost)
+
+    def _finish(self, env_id: np.ndarray) -> None:
+        for i in env_id.tolist():
+            if i % self._players == 0 and not self._partial[i]:
+                self._finished.append(EpisodeEnd(float(self._score[i]), int(self._steps[i]), i))
+        self._partial[env_id] = False
 
     def pop_episodes(self) -> list[EpisodeEnd]:
         """Games finished since the last call."""
@@ -134,11 +157,14 @@ class EpisodeTracker:
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Copies of all fields as arrays."""
-        state = {name: getattr(self, f"_{name}").copy() for name in ("resetting", "lives", "score", "steps")}
+        state = {name: getattr(self, f"_{name}").copy() for name in _FIELDS}
         return {**state, "finished": np.array(self._finished, np.float64).reshape(-1, 3)}
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Inverse of get_state."""
-        for name in ("resetting", "lives", "score", "steps"):
+        for name in _FIELDS:
             setattr(self, f"_{name}", np.array(state[name], getattr(self, f"_{name}").dtype))
         self._finished = [EpisodeEnd(float(s), int(n), int(i)) for s, n, i in state["finished"]]
+
+
+_FIELDS = ("resetting", "partial", "lives", "score", "steps")

@@ -9,6 +9,7 @@ from ddrl.errors import UsageError
 
 # ROMs without a single-player mode: ALE registers no environment for them.
 _TWO_PLAYERS_ONLY = {"combat", "joust", "maze_craze", "warlords"}
+FOOTBALL = "football/"
 _SPELLING = re.compile(r"^(?:ALE/)?([A-Za-z0-9_]+?)(?:NoFrameskip|Deterministic)?(?:-v[045])?$")
 
 

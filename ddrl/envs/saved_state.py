@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import gymnasium
 import numpy as np
-from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.envs import classic_control
 from gymnasium.wrappers import TimeLimit
 
+from ddrl.envs.simulators import PausingSimulator, Simulator
+
+CLASSIC_CONTROL = (
+    classic_control.CartPoleEnv, classic_control.PendulumEnv, classic_control.AcrobotEnv,
+    classic_control.MountainCarEnv, classic_control.Continuous_MountainCarEnv,
+)
 _WORD = (1 << 64) - 1
 
 
@@ -29,31 +35,34 @@ def set_generator_state(generator: np.random.Generator, words: np.ndarray) -> No
     }
 
 
-class CartPoleState:
-    """get_state and set_state for CartPole with its step limit; TimeLimit has no public counter."""
+class ClassicControlState:
+    """get_state and set_state for a game of CLASSIC_CONTROL with its step limit; TimeLimit has no public counter."""
 
     def __init__(self, env: gymnasium.Env) -> None:
-        self._pole, self._limit = env.unwrapped, _find(env, TimeLimit)
+        self._game, self._limit = env.unwrapped, _find(env, TimeLimit)
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Position, steps and generator."""
-        pole, limit = self._pole, self._limit
-        beyond, elapsed = pole.steps_beyond_terminated, limit._elapsed_steps
+        game = self._game
+        beyond, elapsed = getattr(game, "steps_beyond_terminated", None), self._limit._elapsed_steps
+        started = getattr(game, "state", None) is not None
         return {
-            "started": np.array(pole.state is not None),
-            "state": np.zeros(4) if pole.state is None else np.array(pole.state, np.float64),
+            "started": np.array(started),
+            "state": np.array(game.state) if started else np.zeros(0),
             "steps": np.array([-1 if n is None else n for n in (beyond, elapsed)], np.int64),
-            "generator": generator_state(pole.np_random),
+            "generator": generator_state(game.np_random),
         }
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Inverse of get_state."""
-        pole, limit = self._pole, self._limit
+        game = self._game
         beyond, elapsed = (None if number < 0 else int(number) for number in state["steps"])
-        limit.reset()  # tells the wrappers' order check that the environment was reset
-        pole.state = np.array(state["state"], np.float64) if state["started"] else None
-        pole.steps_beyond_terminated, limit._elapsed_steps = beyond, elapsed
-        set_generator_state(pole.np_random, state["generator"])
+        self._limit.reset()  # tells the wrappers' order check that the environment was reset
+        game.state = np.array(state["state"]) if state["started"] else None
+        if hasattr(game, "steps_beyond_terminated"):
+            game.steps_beyond_terminated = beyond
+        self._limit._elapsed_steps = elapsed
+        set_generator_state(game.np_random, state["generator"])
 
 
 def state_keeper(env: gymnasium.Env):
@@ -61,9 +70,30 @@ def state_keeper(env: gymnasium.Env):
     inner = env.unwrapped
     if hasattr(inner, "get_state") and hasattr(inner, "set_state"):
         return _Plain(env)
-    if type(inner) is CartPoleEnv and _find(env, TimeLimit) is not None:
-        return CartPoleState(env)
+    if type(inner) in CLASSIC_CONTROL and _find(env, TimeLimit) is not None:
+        return ClassicControlState(env)
     return None
+
+
+def get_simulator_state(simulator: Simulator) -> dict[str, np.ndarray]:
+    """Of a simulator whose `env` has a state keeper, and which has no spare instance."""
+    state = {**state_keeper(simulator.env).get_state(), "ended": np.array(simulator.ended)}
+    if isinstance(simulator, PausingSimulator):
+        if simulator.final is not None:
+            state["final"] = simulator.final
+        if simulator.fresh is not None:
+            state["fresh"], state["fresh_lives"] = simulator.fresh[0], np.array(simulator.fresh[1].get("lives", 0))
+    return state
+
+
+def set_simulator_state(simulator: Simulator, state: dict[str, np.ndarray]) -> None:
+    """Inverse of get_simulator_state."""
+    state_keeper(simulator.env).set_state(state)
+    simulator.ended = bool(state["ended"])
+    if isinstance(simulator, PausingSimulator):
+        fresh = "fresh" in state
+        simulator.fresh = (state["fresh"], {"lives": int(state["fresh_lives"])}) if fresh else None
+        simulator.final = state.get("final")
 
 
 class _Plain:

@@ -39,3 +39,14 @@ class Scripted(gymnasium.Env):
 
 if "ddrl-test/Scripted-v0" not in gymnasium.registry:
     gymnasium.register("ddrl-test/Scripted-v0", entry_point=Scripted)
+
+
+class Odd(gymnasium.Env):
+    """An action space that nobody handles."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,))
+    action_space = gymnasium.spaces.MultiDiscrete([2, 3])
+
+
+if "ddrl-test/Odd-v0" not in gymnasium.registry:
+    gymnasium.register("ddrl-test/Odd-v0", entry_point=Odd)

@@ -132,4 +132,4 @@ def test_make_environment_chooses_the_backend_and_stamps_it():
     assert evaluation.stamp["repeat_fire_after"] == 30
     assert make_environment(EnvironmentConfig(), 1).stamp["repeat_fire_after"] == 0
     ba3c = make_environment(EnvironmentConfig(protocol="ba3c"), 2, batch_size=1)
-    assert ba3c.stamp["backend"] == "gymnasium" and ba3c.batch_size == 2
+    assert ba3c.stamp["backend"] == "gymnasium" and ba3c.batch_size == 1

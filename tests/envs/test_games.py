@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import tests.envs.scripted  # noqa: F401  (registers)
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
 from ddrl.envs.games import atari_games, atari_rom, gymnasium_games
@@ -39,7 +40,7 @@ def test_lists():
         ("ddrl/Cach-v0", "did you mean ddrl/Catch-v0"),
         ("nowhere/Nothing-v0", "unknown game"),
         ("a b", "cannot make the game 'a b'"),
-        ("Pendulum-v1", "Pendulum-v1 has the action space Box.*only Discrete"),
+        ("ddrl-test/Odd-v0", "ddrl-test/Odd-v0 has the action space MultiDiscrete.*supported are Discrete and a Box"),
         ("FrozenLake-v1", "observation space Discrete"),
     ],
 )

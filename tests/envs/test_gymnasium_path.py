@@ -217,7 +217,7 @@ def test_crop_and_halving():
     env = make_atari("breakout", dataclasses.replace(STOOKE, noop_max=0), 1)
     env.reset(0)
     observation = env.recv().observation[0]
-    screen = env._envs.envs[0].unwrapped.ale.getScreenGrayscale()[:208].astype(np.float64)
+    screen = env._simulators[0].env.unwrapped.ale.getScreenGrayscale()[:208].astype(np.float64)
     halved = screen.reshape(104, 2, 80, 2).mean(axis=(1, 3))
     assert np.abs(observation[3] - halved).max() <= 0.5
     assert not observation[:3].any()
@@ -227,6 +227,6 @@ def test_color_is_frame_major():
     env = make_atari("breakout", dataclasses.replace(BA3C, height=210, width=160), 1)
     env.reset(0)
     steps = drive(env, 3)
-    screen = env._envs.envs[0].unwrapped.ale.getScreenRGB()
+    screen = env._simulators[0].env.unwrapped.ale.getScreenRGB()
     assert np.array_equal(steps[-1].observation[0, 9:], np.moveaxis(screen, 2, 0))
     assert np.array_equal(steps[-1].observation[0, 6:9], steps[-2].observation[0, 9:])

@@ -1,0 +1,211 @@
+"""Any Gymnasium environment, and the Atari protocols that the native one lacks, stepped in the calling thread."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+import ddrl.envs.catch  # noqa: F401  (registers ddrl/Catch-v0)
+from ddrl.envs.base import EpisodeTracker, Step, environment_seeds
+from ddrl.envs.pinning import pin_thread
+from ddrl.envs.saved_state import get_simulator_state, set_simulator_state, state_keeper
+from ddrl.envs.simulators import PausingSimulator, Simulator, SwappingSimulator, random_start
+from ddrl.envs.spaces import RANDOM_START, action_space_of, check_actions, no_actions, observation_of, random_action
+from ddrl.errors import UsageError
+from ddrl.types import EpisodeEnd
+
+RESETS = ("at-once", "in-pause", "swap")
+_DUE = ("reset", "recv", "send")
+
+
+class GymnasiumEnvironment:
+    """Simulators stepped one after the other in the calling thread, inside recv.
+
+    recv takes the rows that have waited longest since their send, `batch_size` of them, in order of their numbers.
+
+    Args:
+        make: one Gymnasium environment, called num_envs times (twice that for reset 'swap'). One with an attribute
+            `players` above 1 is a game with as many rows: its step takes that many actions and gives that many
+            observations and rewards; its `info` has what a step adds to the score as `score_reward`.
+        num_envs: simulators.
+        stamp: protocol, settings and versions.
+        batch_size: simulators per recv (0: all).
+        reset: what happens when an episode has ended; see ddrl.envs.simulators. 'in-pause' waits for `reset_ended`.
+        random_start_steps: every simulator begins with its own number, uniform in 0 to this, of random actions.
+        first: number of the first simulator among all of the same seed.
+        core: the thread that calls recv first is fixed to this core.
+    """
+
+    chooses_rows = True
+
+    def __init__(
+        self, make: Callable[[], gymnasium.Env], num_envs: int, stamp: dict, *, batch_size: int = 0,
+        reset: str = "at-once", random_start_steps: int = 0, first: int = 0, core: int | None = None,
+    ) -> None:
+        self._resets = ThreadPoolExecutor(1, "resets") if reset == "swap" else None
+        self._simulators = [_simulator(make, reset, self._resets) for _ in range(num_envs)]
+        env = self._simulators[0].env
+        self.players = getattr(env.unwrapped, "players", 1)
+        self.num_envs, self.batch_size = num_envs * self.players, (batch_size or num_envs) * self.players
+        self.observation_shape, self.observation_dtype = observation_of(stamp["game"], env.observation_space)
+        self.action_space = action_space_of(stamp["game"], env.action_space)
+        self._first_action = int(getattr(env.action_space, "start", 0))
+        self.stamp, self._first, self._core = stamp, first, core
+        self._random_start_steps = random_start_steps
+        self.render_modes = tuple(env.metadata.get("render_modes") or ())
+        self.fps = int(env.metadata.get("render_fps") or 30)  # of pictures, one per agent step
+        self.can_save_state = reset != "swap" and state_keeper(env) is not None
+        self._tracker = EpisodeTracker(self.num_envs, self.players)
+        self._seed, self._due = -1, "reset"
+        self._actions = no_actions(self.action_space, self.num_envs)
+        self._turn = np.zeros(num_envs, np.int64)  # the number of the send that each waits since; -1: it was received
+        self._begun = np.zeros(num_envs, bool)
+        self._sends = 0
+
+    def reset(self, seed: int) -> None:
+        """New games, each when its first row is received."""
+        environment_seeds(seed, 0)
+        self._seed, self._due, self._sends = seed, "recv", 0
+        self._turn[:], self._begun[:] = 0, False
+        self._tracker.reset()
+
+    def recv(self, order: np.ndarray | None = None) -> Step:
+        """Step (or begin) simulators.
+
+        Args:
+            order: <float>[num_envs]; those of the lowest numbers are taken, instead of those that waited longest.
+        """
+        self._check_due("recv")
+        if self._core is not None:
+            pin_thread(self._core)
+            self._core = None
+        simulators = self._choose(order)
+        env_id = (simulators[:, None] * self.players + np.arange(self.players)).ravel()
+        observation = np.empty((len(env_id), *self.observation_shape), self.observation_dtype)
+        reward, points = np.zeros((2, len(env_id)))
+        terminated, truncated, ended = np.zeros((3, len(env_id)), bool)
+        lives = np.zeros(len(env_id), np.int64)
+        for k, i in enumerate(simulators.tolist()):
+            rows = slice(k * self.players, (k + 1) * self.players)
+            row = self._next(i) if self._begun[i] else self._begin(i)
+            observation[rows], reward[rows], terminated[rows], truncated[rows], info = row
+            points[rows], lives[rows] = info.get("score_reward", row[1]), info.get("lives", 0)
+            ended[rows] = self._simulators[i].ended
+        self._turn[simulators], self._due = -1, "send"
+        return self._tracker.step(
+            env_id, observation, reward, terminated, truncated, lives, points=points, ended=ended
+        )
+
+    def send(self, actions: np.ndarray) -> None:
+        """<int32>[batch_size], or <float32>[batch_size, A], which are clipped to the bounds.
+
+        Raises ValueError for an action out of range or not finite.
+        """
+        self._check_due("send")
+        received = self._turn < 0
+        actions = check_actions(actions, self.action_space, int(received.sum()) * self.players)
+        self._actions[np.repeat(received, self.players)] = actions
+        self._sends += 1
+        self._turn[received], self._due = self._sends, "recv"
+
+    def reset_ended(self) -> None:
+        """The learner pauses: reset the simulators that idle. Their next rows show new episodes. Send is due."""
+        self._check_due("send")
+        for i in np.flatnonzero(self._turn < 0):
+            self._simulators[i].reset_ended()
+
+    def pop_episodes(self) -> list[EpisodeEnd]:
+        """Whole games finished since the last call."""
+        return self._tracker.pop_episodes()
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """At any time; after set_state the same one of recv or send is due, so the caller that saves
+        between recv and send keeps its Step itself.
+        """
+        self._check_can_save()
+        state = {f"tracker/{name}": value for name, value in self._tracker.get_state().items()}
+        for i, simulator in enumerate(self._simulators):
+            state.update({f"{i}/{name}": value for name, value in get_simulator_state(simulator).items()})
+        numbers = np.array([_DUE.index(self._due), self._seed, self._sends], np.int64)
+        waiting = {"turn": self._turn.copy(), "begun": self._begun.copy()}
+        return {**state, **waiting, "numbers": numbers, "actions": self._actions.copy()}
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Inverse of get_state. Raises UsageError when it was saved with another number of environments."""
+        self._check_can_save()
+        saved = len(state["actions"])
+        if saved != self.num_envs:
+            raise UsageError(f"saved state has {saved} environments, this run {self.num_envs}; use as many")
+        self._tracker.set_state(_under("tracker/", state))
+        for i, simulator in enumerate(self._simulators):
+            set_simulator_state(simulator, _under(f"{i}/", state))
+        due, self._seed, self._sends = (int(number) for number in state["numbers"])
+        self._due, self._actions = _DUE[due], np.array(state["actions"], self._actions.dtype)
+        self._turn, self._begun = np.array(state["turn"], np.int64), np.array(state["begun"], bool)
+
+    def render(self) -> np.ndarray:
+        """<uint8>[h, w, 3] picture of environment 0, when made with render_mode 'rgb_array'."""
+        return self._simulators[0].env.render()
+
+    def close(self) -> None:
+        """Close all environments."""
+        for simulator in self._simulators:
+            simulator.close()
+        if self._resets is not None:
+            self._resets.shutdown()
+
+    def _choose(self, order: np.ndarray | None) -> np.ndarray:
+        waiting = np.flatnonzero(self._turn >= 0)
+        first = self._turn[waiting] if order is None else order[:: self.players][waiting]
+        return np.sort(waiting[np.argsort(first, kind="stable")[: self.batch_size // self.players]])
+
+    def _begin(self, i: int) -> tuple[Any, float, bool, bool, dict]:
+        """The first row: a new episode, or one amid which the random actions ended."""
+        simulator, number = self._simulators[i], self._first + i
+        start = simulator.reset(int(environment_seeds(self._seed, 1, number)[0]))
+        if self._random_start_steps:
+            start = random_start(simulator, start, self._random_actions(number))
+            self._tracker.begin_amid(np.arange(i * self.players, (i + 1) * self.players))
+        self._begun[i] = True
+        return start[0], 0.0, False, False, start[1]
+
+    def _random_actions(self, number: int) -> Iterator[Any]:
+        generator = np.random.default_rng([self._seed, number, RANDOM_START])
+        for _ in range(generator.integers(self._random_start_steps + 1)):
+            yield self._taken(np.array([random_action(self.action_space, generator) for _ in range(self.players)]))
+
+    def _next(self, i: int) -> tuple[Any, Any, bool, bool, dict]:
+        return self._simulators[i].next(self._taken(self._actions[i * self.players : (i + 1) * self.players]))
+
+    def _taken(self, actions: np.ndarray) -> Any:
+        """The actions of a game's players as its step takes them."""
+        actions = actions + self._first_action if self._first_action else actions
+        return actions if self.players > 1 else actions[0]
+
+    def _check_due(self, call: str) -> None:
+        if self._due != call:
+            raise RuntimeError(f"{call} called where {self._due} is due")
+
+    def _check_can_save(self) -> None:
+        if not self.can_save_state:
+            raise UsageError(f"{self.stamp['game']} cannot save its state; reset it at checkpoints instead")
+
+
+def _simulator(make: Callable[[], gymnasium.Env], reset: str, resets: ThreadPoolExecutor | None) -> Simulator:
+    if reset == "swap":
+        return SwappingSimulator(make(), make(), resets)
+    return PausingSimulator(make()) if reset == "in-pause" else Simulator(make())
+
+
+def _under(prefix: str, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name[len(prefix) :]: value for name, value in state.items() if name.startswith(prefix)}
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Of Gymnasium and of these, for the stamp."""
+    return {name.replace("-", "_"): importlib.metadata.version(name) for name in ("gymnasium", *packages)}

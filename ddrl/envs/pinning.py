@@ -1,0 +1,78 @@
+"""Simulator threads fixed to cores of this process' affinity mask.
+
+A thread inherits the mask of the one that makes it, so the threads of a native pool are narrowed to their cores by
+narrowing the maker; then each gets one core of its own. Whatever was asked is read back from the kernel.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ddrl.errors import UsageError
+
+
+def check_cores(cores: Sequence[int]) -> None:
+    """Raises UsageError for a core that this process may not use."""
+    allowed = process_cores()
+    for core in cores:
+        if core not in allowed:
+            raise UsageError(
+                f"--pin-simulators: core {core} is not among those this process may use ({_text(allowed)}); "
+                "give the process that core, or drop --pin-simulators"
+            )
+
+
+def process_cores() -> set[int]:
+    """The cores of the process: those of its main thread, whatever the calling thread is fixed to."""
+    return os.sched_getaffinity(os.getpid())
+
+
+def pin_thread(core: int, thread: int = 0) -> None:
+    """Fix a thread (0: the calling one) to one core. Raises UsageError when the kernel does not do it."""
+    check_cores([core])
+    _set(thread, {core})
+
+
+@contextmanager
+def new_threads_pinned(cores: Sequence[int]) -> Iterator[None]:
+    """Threads made inside are fixed to `cores` in turn, one each; the calling thread gets its own mask back.
+
+    Raises UsageError for a core outside the mask, when the kernel does not do it, and when no thread was made.
+    """
+    check_cores(cores)
+    before, mask = _threads(), os.sched_getaffinity(0)
+    _set(0, set(cores))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, mask)
+    made = [thread for thread in sorted(_threads() - before) if os.sched_getaffinity(thread) == set(cores)]
+    if not made:
+        raise UsageError("--pin-simulators: no simulator thread was found to pin; drop --pin-simulators")
+    for number, thread in enumerate(made):
+        _set(thread, {cores[number % len(cores)]})
+
+
+def _set(thread: int, cores: set[int]) -> None:
+    try:
+        os.sched_setaffinity(thread, cores)
+    except OSError as error:
+        raise UsageError(
+            f"--pin-simulators: the kernel refused core {_text(cores)}: {error.strerror}; drop --pin-simulators"
+        ) from error
+    if os.sched_getaffinity(thread) != cores:
+        raise UsageError(
+            f"--pin-simulators: asked for core {_text(cores)}, the kernel gave {_text(os.sched_getaffinity(thread))}; "
+            "drop --pin-simulators"
+        )
+
+
+def _threads() -> set[int]:
+    return {int(path.name) for path in Path("/proc/self/task").iterdir()}
+
+
+def _text(cores: set[int]) -> str:
+    return ", ".join(map(str, sorted(cores)))

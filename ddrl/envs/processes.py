@@ -1,0 +1,293 @@
+"""Simulators in processes of their own: Stooke and Abbeel 2018, section 4.1, for environments that hold the GIL.
+
+Each process steps its share of the simulators in turn and leaves the rows in memory that both map; one line goes each
+way per step. The processes end when their input does, so none outlives the one that made it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import mmap
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ddrl.config import EnvironmentConfig
+from ddrl.envs.base import Step, environment_seeds
+from ddrl.envs.pinning import check_cores
+from ddrl.envs.spaces import check_actions
+from ddrl.errors import UsageError
+from ddrl.types import ActionSpace, Continuous, Discrete, EpisodeEnd
+
+ANSWER_SECONDS = 300.0
+"""Longest time of one step of a process, and of making its simulators."""
+
+
+class Shape(NamedTuple):
+    """What a process says of its simulators, as JSON."""
+
+    rows: int
+    players: int
+    observation_shape: list[int]
+    observation_dtype: str
+    low: list[float] | None
+    high: list[float] | None
+    count: int | None
+    stamp: dict
+
+    @property
+    def action_space(self) -> ActionSpace:
+        """Of one row."""
+        return Discrete(self.count) if self.low is None else Continuous(tuple(self.low), tuple(self.high))
+
+
+class SharedRows(NamedTuple):
+    """Views of the memory of one process: what `Step` has, the actions, and the episodes that ended.
+
+    Attributes:
+        finished: <float64>[rows, 2] score and agent steps of the episode that ended with the row; else NaN.
+    """
+
+    observation: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    valid: np.ndarray
+    life_lost: np.ndarray
+    finished: np.ndarray
+    action: np.ndarray
+
+
+def map_rows(descriptor: int, shape: Shape) -> SharedRows:
+    """The memory behind `descriptor`, made as large as it must be."""
+    rows, space = shape.rows, shape.action_space
+    flags = [((rows,), np.bool_)] * 4
+    arrays = [
+        ((rows, *shape.observation_shape), np.dtype(shape.observation_dtype)), ((rows,), np.float32), *flags,
+        ((rows, 2), np.float64),
+        ((rows, *space.action_shape), np.int32 if isinstance(space, Discrete) else np.float32),
+    ]
+    sizes = [-(-int(np.prod(size)) * np.dtype(dtype).itemsize // 64) * 64 for size, dtype in arrays]
+    os.ftruncate(descriptor, sum(sizes))
+    memory = mmap.mmap(descriptor, sum(sizes))
+    starts = np.cumsum([0, *sizes[:-1]]).tolist()
+    return SharedRows(*(
+        np.ndarray(size, dtype, memory, start) for (size, dtype), start in zip(arrays, starts)
+    ))
+
+
+class _Process:
+    """One process and the rows that it shares."""
+
+    def __init__(self, config: EnvironmentConfig, num_envs: int, first: int, core: int | None) -> None:
+        self._memory = os.memfd_create("ddrl-simulators")
+        settings = {
+            "config": dataclasses.asdict(config), "num_envs": num_envs, "first": first, "core": core,
+            "memory": self._memory,
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "ddrl.envs.simulator_process", json.dumps(settings)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, pass_fds=[self._memory],
+            env=_environment(),
+        )
+        self._read = b""
+        self.rows: SharedRows | None = None
+
+    @property
+    def answers(self) -> int:
+        """The descriptor that its answers are read from."""
+        return self._process.stdout.fileno()
+
+    def shape(self) -> Shape:
+        """What it made; the rows are mapped."""
+        shape = Shape(**self.answer())
+        self.rows = map_rows(self._memory, shape)
+        return shape
+
+    def tell(self, command: dict) -> None:
+        """Sends a command."""
+        try:
+            self._process.stdin.write(json.dumps(command).encode() + b"\n")
+        except BrokenPipeError:
+            self._lost()
+
+    def answer(self) -> dict:
+        """The answer to the oldest command without one.
+
+        Raises UsageError that the process raised; RuntimeError when it fails, dies, or is silent.
+        """
+        while b"\n" not in self._read:
+            if not select.select([self.answers], [], [], ANSWER_SECONDS)[0]:
+                raise RuntimeError(f"simulator process {self._process.pid} gave no answer for {ANSWER_SECONDS:.0f} s")
+            got = os.read(self.answers, 1 << 16)
+            if not got:
+                self._lost()
+            self._read += got
+        line, self._read = self._read.split(b"\n", 1)
+        answer = json.loads(line)
+        if "usage" in answer:
+            raise UsageError(answer["usage"])
+        return answer
+
+    def close(self) -> None:
+        """Ends the process: its input ends; killed if it does not follow."""
+        self._process.stdin.close()
+        try:
+            self._process.wait(10.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        if self._memory >= 0:
+            os.close(self._memory)
+            self._memory = -1
+
+    def _lost(self) -> None:
+        status = self._process.wait(10.0)
+        raise RuntimeError(f"simulator process {self._process.pid} ended with status {status}; see its messages")
+
+
+class ProcessEnvironment:
+    """`num_envs` simulators in `processes` processes; a process steps its own one after the other.
+
+    A step begins with send. recv gives the rows of the processes that are ready first, `batch_size` simulators.
+
+    Args:
+        config: as in make_environment; step times are not added here.
+        num_envs: simulators, a multiple of `processes`.
+        batch_size: simulators per recv (0: all), a multiple of those of a process.
+        cores: processes are fixed to these in turn (none: they are not fixed).
+    """
+
+    can_save_state = False
+
+    def __init__(
+        self, config: EnvironmentConfig, num_envs: int, processes: int, *, batch_size: int = 0,
+        cores: Sequence[int] = (),
+    ) -> None:
+        check_cores(cores)
+        each, batch_size = num_envs // processes, batch_size or num_envs
+        if num_envs % processes or batch_size % each:
+            raise UsageError(
+                f"--simulator-processes {processes}: a group of {num_envs} simulators, of which a query takes "
+                f"{batch_size}, does not divide by it; all processes have as many simulators"
+            )
+        self._processes: list[_Process] = []
+        try:
+            for k in range(processes):
+                core = cores[k % len(cores)] if cores else None
+                self._processes.append(_Process(config, each, k * each, core))
+            shape = [process.shape() for process in self._processes][0]
+        except BaseException:
+            self.close()
+            raise
+        self.players, self._each = shape.players, shape.rows
+        self.num_envs, self.batch_size = num_envs * shape.players, batch_size * shape.players
+        self.observation_shape = tuple(shape.observation_shape)
+        self.observation_dtype, self.action_space = np.dtype(shape.observation_dtype), shape.action_space
+        self.stamp = {**shape.stamp, "simulator_processes": processes}
+        self._finished: list[EpisodeEnd] = []
+        self._waiting: list[int] = []  # processes that step
+        self._received: list[int] = []  # those whose rows were received last
+        self._due = "reset"
+
+    def reset(self, seed: int) -> None:
+        """New games in all processes."""
+        environment_seeds(seed, 0)
+        self._drain()
+        for process in self._processes:
+            process.tell({"do": "reset", "seed": seed})
+        self._waiting, self._received, self._due = list(range(len(self._processes))), [], "recv"
+
+    def recv(self) -> Step:
+        """Waits for the processes until batch_size rows are there."""
+        self._check_due("recv")
+        ready: list[int] = []
+        while len(ready) * self._each < self.batch_size:
+            ready += self._ready(self.batch_size // self._each - len(ready))
+        self._received, self._due = sorted(ready), "send"
+        parts = [self._processes[k].rows for k in self._received]
+        env_id = np.concatenate([k * self._each + np.arange(self._each, dtype=np.int32) for k in self._received])
+        fields = [np.concatenate([getattr(rows, name) for rows in parts]) for name in Step._fields[1:]]
+        self._finish(env_id, np.concatenate([rows.finished for rows in parts]))
+        return Step(env_id, *fields)
+
+    def send(self, actions: np.ndarray) -> None:
+        """<int32>[batch_size], or <float32>[batch_size, A], which are clipped to the bounds.
+
+        Raises ValueError for an action out of range or not finite.
+        """
+        self._check_due("send")
+        actions = check_actions(actions, self.action_space, self.batch_size)
+        for k, part in zip(self._received, np.split(actions, len(self._received))):
+            self._processes[k].rows.action[:] = part
+            self._processes[k].tell({"do": "step"})
+        self._waiting += self._received
+        self._received, self._due = [], "recv"
+
+    def reset_ended(self) -> None:
+        """The learner pauses: reset the simulators that idle. Send is due."""
+        self._check_due("send")
+        for k in self._received:
+            self._processes[k].tell({"do": "reset_ended"})
+        for k in self._received:
+            self._processes[k].answer()
+
+    def pop_episodes(self) -> list[EpisodeEnd]:
+        """Whole games finished since the last call."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Raises UsageError: the states of other processes are not saved."""
+        raise UsageError("simulators in processes cannot save their state; reset them at checkpoints instead")
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Raises UsageError, as get_state."""
+        raise UsageError("simulators in processes cannot restore a state; reset them at checkpoints")
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._processes:
+            process.close()
+
+    def _ready(self, at_most: int) -> list[int]:
+        """Those of the waiting processes that answered, at least one; they wait no more."""
+        answers = {self._processes[k].answers: k for k in self._waiting}
+        readable, _, _ = select.select(list(answers), [], [], ANSWER_SECONDS)
+        if not readable:
+            raise RuntimeError(f"no simulator process gave an answer for {ANSWER_SECONDS:.0f} s")
+        # In the order of their sends, so that no process is passed over for ever.
+        ready = sorted((answers[descriptor] for descriptor in readable), key=self._waiting.index)[:at_most]
+        for k in ready:
+            self._processes[k].answer()
+            self._waiting.remove(k)
+        return ready
+
+    def _finish(self, env_id: np.ndarray, finished: np.ndarray) -> None:
+        for row in np.flatnonzero(~np.isnan(finished[:, 0])):
+            score, steps = finished[row]
+            self._finished.append(EpisodeEnd(float(score), int(steps), int(env_id[row])))
+
+    def _drain(self) -> None:
+        for k in self._waiting:
+            self._processes[k].answer()
+        self._waiting = []
+
+    def _check_due(self, call: str) -> None:
+        if self._due != call:
+            raise RuntimeError(f"{call} called where {self._due} is due")
+
+
+def _environment() -> dict[str, str]:
+    """Variables for a process that is no rank: one thread, and this project importable from anywhere."""
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": path}

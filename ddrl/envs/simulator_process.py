@@ -1,0 +1,77 @@
+"""`python -m ddrl.envs.simulator_process SETTINGS`: a process that steps simulators for ProcessEnvironment.
+
+Commands come on standard input, answers go to standard output, one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import numpy as np
+
+from ddrl.config import EnvironmentConfig
+from ddrl.envs import VectorEnvironment, make_in_thread
+from ddrl.envs.pinning import pin_thread
+from ddrl.envs.processes import Shape, SharedRows, map_rows
+from ddrl.errors import UsageError
+from ddrl.types import Continuous
+
+
+def main(settings: dict[str, Any]) -> None:
+    """Serves until standard input ends."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # an engine that prints would garble the answers
+
+    def answer(value: dict) -> None:
+        answers.write(json.dumps(value) + "\n")
+
+    try:
+        if settings["core"] is not None:
+            pin_thread(settings["core"])  # before an engine makes threads
+        config = EnvironmentConfig(**settings["config"])
+        env = make_in_thread(config, settings["num_envs"], first=settings["first"])
+        shape = shape_of(env)
+        answer(shape._asdict())
+        rows = map_rows(settings["memory"], shape)
+        for line in sys.stdin:
+            serve(env, rows, json.loads(line))
+            answer({})
+    except UsageError as error:
+        answer({"usage": str(error)})
+    except (KeyboardInterrupt, BrokenPipeError):
+        pass  # whoever made this process ends
+
+
+def shape_of(env: VectorEnvironment) -> Shape:
+    """For whoever reads the rows."""
+    space = env.action_space
+    low, high = (space.low, space.high) if isinstance(space, Continuous) else (None, None)
+    return Shape(
+        env.num_envs, env.players, list(env.observation_shape), env.observation_dtype.name, low, high,
+        getattr(space, "count", None) if low is None else None, env.stamp,
+    )
+
+
+def serve(env: VectorEnvironment, rows: SharedRows, command: dict) -> None:
+    """One command; the rows hold what a recv gave."""
+    if command["do"] == "reset_ended":
+        env.reset_ended()
+        return
+    if command["do"] == "reset":
+        env.reset(command["seed"])
+    else:
+        env.send(rows.action)
+    step = env.recv()
+    for name, value in step._asdict().items():
+        if name != "env_id":
+            getattr(rows, name)[:] = value
+    rows.finished[:] = np.nan
+    for episode in env.pop_episodes():
+        rows.finished[episode.env_id] = episode.score, episode.agent_steps
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

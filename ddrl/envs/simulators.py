@@ -1,0 +1,147 @@
+"""One Gymnasium environment each, and what takes its place when its episode has ended.
+
+Stooke and Abbeel, Accelerated Methods for Deep Reinforcement Learning, 2018, section 4.1: a slow reset delays all
+simulators that are stepped together, unless it happens in the learner's pause, or a fresh instance is swapped in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+Start = tuple[Any, dict]
+"""What Gymnasium's reset gives: observation and info."""
+
+
+class Simulator:
+    """Resets when its next step is due."""
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        self.env = env
+        self.ended = False  # the last step ended an episode, and none has begun since
+
+    @property
+    def instances(self) -> list[gymnasium.Env]:
+        """All Gymnasium environments behind it."""
+        return [self.env]
+
+    def reset(self, seed: int) -> Start:
+        """A first episode from this seed."""
+        self.ended = False
+        return self.env.reset(seed=seed)
+
+    def next(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
+        """Gymnasium's step; after the end of an episode the next one's start instead, with reward 0."""
+        if self.ended:
+            observation, info = self._restart()
+            return observation, 0.0, False, False, info
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.ended = bool(terminated or truncated)
+        return observation, reward, terminated, truncated, info
+
+    def reset_ended(self) -> None:
+        """The learner pauses: what idles is reset now."""
+
+    def close(self) -> None:
+        """Close the instances."""
+        for env in self.instances:
+            env.close()
+
+    def _restart(self) -> Start:
+        self.ended = False
+        return self.env.reset()
+
+
+class PausingSimulator(Simulator):
+    """Idles after an episode, showing its last observation, until `reset_ended`."""
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        self.final: Any = None  # the observation shown while it idles
+        self.fresh: Start | None = None  # the episode that begins with the next step
+
+    def reset(self, seed: int) -> Start:
+        """As Simulator.reset."""
+        self.final = self.fresh = None
+        return super().reset(seed)
+
+    def next(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
+        """As Simulator.next; an idle step gives nothing new."""
+        row = super().next(action)
+        self.final = np.array(row[0]) if self.ended else None
+        return row
+
+    def reset_ended(self) -> None:
+        """Reset now, if the episode is over."""
+        if self.ended and self.fresh is None:
+            self.fresh = self.env.reset()
+
+    def _restart(self) -> Start:
+        if self.fresh is None:
+            return self.final, {}
+        fresh, self.fresh, self.ended = self.fresh, None, False
+        return fresh
+
+
+class SwappingSimulator(Simulator):
+    """Two instances in turn: one plays while a thread resets the other.
+
+    Which of them plays depends on nothing but the number of episodes: the swap waits for the reset where it must.
+    Each draws from its own generator, so the order of resets does not matter.
+
+    Args:
+        env, spare: the instances; the spare's seed is derived from the other's.
+        resets: runs the spares' resets.
+    """
+
+    def __init__(self, env: gymnasium.Env, spare: gymnasium.Env, resets: ThreadPoolExecutor) -> None:
+        super().__init__(env)
+        self._spare, self._resets = spare, resets
+        self._fresh: Future[Start] | None = None
+
+    @property
+    def instances(self) -> list[gymnasium.Env]:
+        """Both."""
+        return [self.env, self._spare]
+
+    def reset(self, seed: int) -> Start:
+        """As Simulator.reset; the spare is reset too."""
+        self._wait()
+        spare_seed = int(np.random.SeedSequence([seed, 1]).generate_state(1)[0] >> 1)
+        self._fresh = self._resets.submit(self._spare.reset, seed=spare_seed)
+        return super().reset(seed)
+
+    def close(self) -> None:
+        """Close both instances once the reset under way is over."""
+        self._wait()
+        super().close()
+
+    def _restart(self) -> Start:
+        start = self._fresh.result()
+        self.env, self._spare, self.ended = self._spare, self.env, False
+        self._fresh = self._resets.submit(self._spare.reset)
+        return start
+
+    def _wait(self) -> None:
+        if self._fresh is not None:
+            self._fresh.exception()
+
+
+def random_start(simulator: Simulator, start: Start, actions: Iterator[Any]) -> Start:
+    """Takes all `actions`, through as many episodes as they need; what the simulator then shows.
+
+    Stooke and Abbeel 2018, section 5.3: simulators that begin in the same state give large, poorly informed
+    gradients.
+    """
+    observation, info = start
+    for action in actions:
+        simulator.reset_ended()
+        observation, _, _, _, info = simulator.next(action)
+    if simulator.ended:
+        simulator.reset_ended()
+        observation, _, _, _, info = simulator.next(None)
+    return observation, info

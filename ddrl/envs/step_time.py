@@ -1,0 +1,124 @@
+"""Step times drawn from a Gamma distribution, around any vector environment.
+
+For the question of Liu, Yeh and Schwing, High-Throughput Synchronous Deep RL, 2020, section 4: what does the variance
+of step times cost a schedule?
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from ddrl.envs.base import Step, VectorEnvironment
+
+_BLOCK = 64
+
+
+class GammaTimes:
+    """Step times in seconds, of every environment its own stream: draw k of environment i depends on (seed, i, k).
+
+    Args:
+        mean_seconds: of a step.
+        variation: standard deviation / mean; 1: exponential; 0: every step takes the mean.
+        num_envs: environments.
+    """
+
+    def __init__(self, mean_seconds: float, variation: float, num_envs: int) -> None:
+        self._mean, self._variation = mean_seconds, variation
+        self._seed = 0
+        self.count = np.zeros(num_envs, np.int64)  # draws so far
+        self._block = np.zeros((num_envs, _BLOCK))
+        self._number = np.full(num_envs, -1, np.int64)  # of the block at hand
+
+    def restart(self, seed: int) -> None:
+        """All streams from their beginning."""
+        self._seed, self.count[:], self._number[:] = seed, 0, -1
+
+    def go_on(self, seed: int, count: np.ndarray) -> None:
+        """All streams from draw `count` <int64>[num_envs] on."""
+        self.restart(seed)
+        self.count[:] = count
+
+    @property
+    def seed(self) -> int:
+        """Of the streams."""
+        return self._seed
+
+    def draw(self, env_id: np.ndarray) -> np.ndarray:
+        """<float64>[b] seconds, the next of each environment <int>[b]."""
+        if self._variation == 0.0:
+            return np.full(len(env_id), self._mean)
+        number = self.count[env_id] // _BLOCK
+        for k in np.flatnonzero(number != self._number[env_id]):
+            self._fill(int(env_id[k]), int(number[k]))
+        seconds = self._block[env_id, self.count[env_id] % _BLOCK]
+        self.count[env_id] += 1
+        return seconds
+
+    def _fill(self, i: int, number: int) -> None:
+        key = np.random.SeedSequence([self._seed, i, 0x57E9, number])
+        shape = self._variation**-2
+        self._block[i] = np.random.Generator(np.random.Philox(key)).gamma(shape, self._mean / shape, _BLOCK)
+        self._number[i] = number
+
+
+class StepTime:
+    """`environment`, with a step time drawn for every environment at each send.
+
+    The num_envs environments stand for as many simulators that step at once: recv waits until the drawn time of the
+    slowest of its rows has passed since its send; the real time of the step runs meanwhile. Where the environment
+    lets its rows be chosen (the Gymnasium path), they are those that are done first.
+
+    Args:
+        environment: any vector environment; all that is not said here is as there.
+        times: as many streams as it has games.
+    """
+
+    def __init__(self, environment: VectorEnvironment, times: GammaTimes) -> None:
+        self._environment, self._times = environment, times
+        self._end = np.zeros(environment.num_envs)
+        self._rows = np.zeros(0, np.int32)
+        self._chooses = getattr(environment, "chooses_rows", False) and environment.batch_size < environment.num_envs
+
+    def __getattr__(self, name: str):
+        return getattr(self._environment, name)
+
+    def reset(self, seed: int) -> None:
+        """As the environment's; resets take no drawn time."""
+        self._environment.reset(seed)
+        self._times.restart(seed)
+        self._end[:] = 0.0
+
+    def recv(self) -> Step:
+        """The environment's rows, once the slowest of them is done."""
+        if self._chooses:
+            step = self._environment.recv(order=self._end)
+        else:
+            step = self._environment.recv()
+        self._rows = step.env_id
+        rest = self._end[step.env_id].max() - time.monotonic()
+        if rest > 0:
+            time.sleep(rest)
+        return step
+
+    def send(self, actions: np.ndarray) -> None:
+        """The steps begin now."""
+        self._environment.send(actions)
+        players = self._environment.players
+        seconds = self._times.draw(self._rows[::players] // players)
+        self._end[self._rows] = time.monotonic() + np.repeat(seconds, players)
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """The environment's, and how many times each stream was drawn from."""
+        drawn = {"step_time/count": self._times.count.copy(), "step_time/seed": np.array(self._times.seed)}
+        return {**self._environment.get_state(), **drawn, "step_time/rows": self._rows.copy()}
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Inverse of get_state; a step under way then takes no drawn time."""
+        own = {name: value for name, value in state.items() if name.startswith("step_time/")}
+        self._environment.set_state({name: value for name, value in state.items() if name not in own})
+        if own:
+            self._times.go_on(int(own["step_time/seed"]), own["step_time/count"])
+            self._rows = np.array(own["step_time/rows"], np.int32)
+        self._end[:] = 0.0
