@@ -83,7 +83,8 @@ def entropies(space, policy):
     for row in np.asarray(policy, np.float64):
         total = 0.0
         for mean, log_deviation in zip(row[:half], row[half:]):
-            grid, width = np.linspace(mean - 8 * np.exp(log_deviation), mean + 8 * np.exp(log_deviation), 4001, retstep=True)
+            reach = 8 * np.exp(log_deviation)
+            grid, width = np.linspace(mean - reach, mean + reach, 4001, retstep=True)
             density = gaussian_density(mean, log_deviation, grid)
             total -= np.sum(density * np.log(density)) * width
         totals.append(total)
@@ -103,7 +104,7 @@ def actor_critic_loss(space, policy, value, policy_losses, targets, weights, con
     row_entropies = entropies(space, policy)
     for row in range(count):
         if weights[row]:
-            totals += policy_losses[row], (targets[row] - float(value[row])) ** 2, row_entropies[row]
+            totals += policy_losses[row], (float(targets[row]) - float(value[row])) ** 2, row_entropies[row]
     policy_loss, value_loss, mean_entropy = totals / count
     total = policy_loss + config.value_cost * value_loss - config.entropy_cost * mean_entropy
     return total, policy_loss, value_loss, mean_entropy
