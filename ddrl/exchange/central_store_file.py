@@ -13,14 +13,23 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import stat
 import struct
+import tempfile
 from pathlib import Path
 
 from ddrl.errors import UsageError
 
 CREATOR_BYTE, FIRST_CHUNK_BYTE = 0, 1  # of the file, to lock
+
+
+def store_path(run_dir: str | Path) -> Path:
+    """Where the processes of a run on one host find its store: in memory where there is /dev/shm."""
+    name = hashlib.sha256(os.fsencode(Path(run_dir).resolve())).hexdigest()[:16]
+    memory = Path("/dev/shm")
+    return (memory if memory.is_dir() else Path(tempfile.gettempdir())) / f"ddrl-{os.geteuid()}-{name}"
 
 
 def create_file(path: Path, nbytes: int, header: bytes) -> None:

@@ -234,13 +234,17 @@ class Shard:
         )  # fmt: skip
         return [Message(process, header, self.parameters, newest_only=True) for process in workers.values()]
 
+    def _refuses(self, header: Header) -> bool:
+        """Asynchronous: whether a gradient is too old, or not finite."""
+        too_old = self.max_staleness > 0 and self.version - header.version > self.max_staleness
+        return too_old or not header.flags & Flag.FINITE
+
     def _apply_on_arrival(self, header: Header, payload: np.ndarray) -> list[Message]:
         staleness = self.version - header.version
-        too_old = self.max_staleness and staleness > self.max_staleness
         if self.stopped:
             return []
         flags = Flag.NONE
-        if too_old or not header.flags & Flag.FINITE:
+        if self._refuses(header):
             self.dropped += 1
             flags = Flag.SKIP
         else:
