@@ -10,9 +10,11 @@ import dataclasses
 import math
 from typing import Literal
 
-from ddrl import checks
-from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl import checks, combinations
+from ddrl.algorithms import A2CConfig, BA3CConfig, ImpalaConfig, PPOConfig
 from ddrl.errors import UsageError
+
+ASYNCHRONOUS_NAMES = {"a2c": "a3c", "ppo": "appo"}  # with asynchronous updates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,12 +83,17 @@ class NetworkConfig:
 class SamplingConfig:
     """Sampling."""
 
-    schedule: Literal["asynchronous", "synchronized"] = "asynchronous"
-    """asynchronous: predictor threads beside the trainer (BA3C); synchronized: act, then learn, in turn."""
+    schedule: Literal["asynchronous", "synchronized", "double-buffered"] = "asynchronous"
+    """asynchronous: predictor threads beside the trainer (BA3C, IMPALA); synchronized: act, then learn, in turn
+    (A2C, PPO); double-buffered: both at once, one rollout apart (HTS-RL)."""
     simulators: int = 32
     """Environments per worker, in all groups together."""
     groups: int = 2
-    """Groups of simulators per worker; each has one predictor thread."""
+    """Groups of simulators per worker, each with a thread: one is inferred while another steps."""
+    rollout_length: int = 0
+    """Agent steps of every simulator between two synchronizations, HTS-RL's alpha (0: --unroll-length)."""
+    refresh_every_steps: int = 0
+    """Agent steps after which acting takes newer parameters in the middle of a rollout (0: not before its end)."""
     predict_batch: int = 0
     """Observations per policy query (0: all of a group); the ones that are ready first are taken."""
     simulator_threads: int = 1
@@ -97,6 +104,7 @@ class SamplingConfig:
     def __post_init__(self) -> None:
         checks.known(self)
         checks.at_least(self, 1, "simulators", "groups", "queue_batches")
+        checks.at_least(self, 0, "rollout_length", "refresh_every_steps")
         checks.at_least(
             self, 1, "simulator_threads", why="0 would mean all cores of the machine, in every rank"
         )
@@ -118,7 +126,10 @@ class OptimizerConfig:
     """Optimizer."""
 
     batch_size: int = 32
-    """Data-points per gradient, per worker. Effective batch = batch size x gradients per update."""
+    """Data-points per gradient, per worker (0: the whole rollout; PPO's minibatch). Effective batch = batch size x
+    gradients per update."""
+    learner_threads: int = 0
+    """Threads that share the batch of a gradient (0: one per core of the rank, at least 32 data-points each)."""
     optimizer: Literal["adam", "rmsprop", "rmsprop-centered"] = "adam"
     """Update rule, applied on the parameter servers."""
     learning_rate: float = 1e-3
@@ -148,7 +159,8 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         checks.known(self)
-        checks.at_least(self, 1, "batch_size", "learning_rate_updates")
+        checks.at_least(self, 1, "learning_rate_updates")
+        checks.at_least(self, 0, "batch_size", "learner_threads")
         checks.above(self, 0.0, "learning_rate", why="0 learns nothing, below 0 unlearns")
         checks.at_least(self, 0.0, "learning_rate_end")
         checks.above(
@@ -335,7 +347,7 @@ class TrainConfig:
 
     environment: EnvironmentConfig = EnvironmentConfig()
     network: NetworkConfig = NetworkConfig()
-    algorithm: BA3CConfig = BA3CConfig()
+    algorithm: BA3CConfig | A2CConfig | PPOConfig | ImpalaConfig = BA3CConfig()
     sampling: SamplingConfig = SamplingConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     exchange: ExchangeConfig = ExchangeConfig()
@@ -343,35 +355,7 @@ class TrainConfig:
     run: RunConfig = RunConfig()
 
     def __post_init__(self) -> None:
-        _check_ba3c(self.algorithm)
-        self._check_schedule()
-
-    def _check_schedule(self) -> None:
-        """What the synchronized schedule needs, and what needs it."""
-        synchronized = self.sampling.schedule == "synchronized"
-        if self.run.reset_at_checkpoint and not synchronized:
-            checks.refuse(
-                self.run,
-                "reset_at_checkpoint",
-                "asynchronous acting never resumes to the bit; --schedule synchronized",
-            )
-        backups = self.exchange.quorum or self.exchange.quorum_deadline_seconds
-        if self.run.reset_at_checkpoint and backups:
-            checks.refuse(
-                self.run, "reset_at_checkpoint", "workers that miss a step cannot reset with the others; no --quorum"
-            )
-        if synchronized and self.sampling.predict_batch:
-            checks.refuse(
-                self.sampling, "predict_batch", "what is ready first depends on timing; --schedule asynchronous"
-            )
-        at_once = self.sampling.simulators * self.algorithm.unroll_length
-        if synchronized and self.optimizer.batch_size < at_once:
-            checks.refuse(
-                self.optimizer,
-                "batch_size",
-                f"one step of the synchronized schedule can complete {at_once} data-points (--simulators x "
-                f"--unroll-length); raise it to {at_once}, or --schedule asynchronous",
-            )
+        combinations.check(self)
 
     @property
     def single_process(self) -> bool:
@@ -383,9 +367,20 @@ class TrainConfig:
         """Ranks of the job."""
         return self.exchange.ranks + (self.evaluation.evaluator and not self.single_process)
 
+    @property
+    def rollout_length(self) -> int:
+        """Agent steps of every simulator in one rollout."""
+        return self.sampling.rollout_length or self.algorithm.unroll_length
 
-def _check_ba3c(config: BA3CConfig) -> None:
-    checks.between(config, 0.0, 1.0, "discount", why="returns grow without bound above 1")
-    checks.at_least(config, 1, "unroll_length")
-    checks.at_least(config, 0.0, "entropy_cost", "value_cost", "reward_clip", "importance_clip")
-    checks.at_least(config, 0.0, "log_epsilon")
+    @property
+    def batch_size(self) -> int:
+        """Data-points per gradient, per worker."""
+        return self.optimizer.batch_size or self.rollout_length * self.sampling.simulators
+
+    @property
+    def title(self) -> str:
+        """The name of algorithm, schedule and exchange together: ba3c, a2c, a3c, hts-ppo, ..."""
+        name = self.algorithm.name
+        if self.sampling.schedule == "double-buffered":
+            return f"hts-{name}"
+        return ASYNCHRONOUS_NAMES.get(name, name) if self.exchange.updates == "asynchronous" else name

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import queue
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from ddrl.algorithms import ba3c_loss
-from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.algorithms import ActorCriticConfig
 from ddrl.config import OptimizerConfig
 from ddrl.errors import UsageError
 from ddrl.networks.network import Network
 from ddrl.ops.clipping import clip_by_average_norm
-from ddrl.types import DataPoints
+from ddrl.types import LossOutput, Unroll
+
+Loss = Callable[[Network, Any, Any, Any, Any], LossOutput]
+UNUSED_FIELDS = ("behaviour_version",)  # of batches: for the measure of the lag, not for the loss
 
 
 def configure_tensorflow(intra_op_threads: int, inter_op_threads: int = 1, gpu: str = "") -> None:
@@ -51,79 +56,138 @@ def as_device_vector(vector: np.ndarray) -> tf.Tensor:
 
 
 class Learner:
-    """The gradient of the loss over batches of one fixed size.
+    """The gradient of the loss over batches of one fixed shape.
+
+    With several threads each takes an equal part of the batch, and the gradients are added in the order of the
+    parts: faster than one operation with several threads, and equal to the bit from run to run.
 
     Args:
         network: policy and value.
-        algorithm: settings of the loss.
+        loss: of the algorithm, see `ddrl.algorithms.losses`.
+        algorithm: its settings.
         optimizer: only `clip_tensor_average_norm` is used here.
-        observation_shape: of one observation, [C, H, W] or [d].
-        observation_dtype: uint8 or float32.
-        batch_size: data-points per gradient.
+        template: a batch of the shapes and types to come; a field None takes no part in the loss.
+        threads: parts of the batch, if that many divide it.
 
     Attributes:
         trace_count: times that the function was traced: 1 for ever.
+        batch_size: data-points per gradient.
     """
 
     def __init__(
         self,
         network: Network,
-        algorithm: BA3CConfig,
+        loss: Loss,
+        algorithm: ActorCriticConfig,
         optimizer: OptimizerConfig,
-        observation_shape: tuple[int, ...],
-        observation_dtype: Any,
-        batch_size: int,
+        template: Any,
+        threads: int = 1,
     ) -> None:
-        self._network, self._algorithm, self._optimizer = network, algorithm, optimizer
-        self.batch_size = batch_size
+        self._network, self._loss, self._algorithm, self._optimizer = network, loss, algorithm, optimizer
+        self._template = template
+        self._axis = 1 if isinstance(template, Unroll) else 0
+        self.batch_size = template.action.size // math.prod(network.action_space.action_shape)
+        self._parts = self._parts_for(threads)
         self.trace_count = 0
         self._metric_names: list[str] = []
-        specs = [
-            tf.TensorSpec([network.size], tf.float32),
-            tf.TensorSpec([batch_size, *observation_shape], tf.as_dtype(observation_dtype)),
-            tf.TensorSpec([batch_size], tf.int32),
-            tf.TensorSpec([batch_size], tf.float32),
-            tf.TensorSpec([batch_size], tf.float32),
-        ]
+        self._fields = [name for name in template._fields if name not in UNUSED_FIELDS]
+        specs = [tf.TensorSpec([network.size], tf.float32)]
+        for name in self._fields:
+            array = self._part(getattr(template, name), 0)
+            specs.append(tf.TensorSpec(array.shape, tf.as_dtype(array.dtype)))
         self._compiled = tf.function(self._trace, input_signature=specs, autograph=False).get_concrete_function()
+        self._threads = [_PartThread(self._compute) for _ in range(self._parts - 1)]
 
-    def gradient(
-        self, vector: np.ndarray | tf.Tensor, batch: DataPoints
-    ) -> tuple[np.ndarray, dict[str, float]]:
+    def gradient(self, vector: np.ndarray | tf.Tensor, batch: Any) -> tuple[np.ndarray, dict[str, float]]:
         """Gradient of the mean loss, clipped per tensor, and the metrics of the loss.
 
         Args:
             vector: <float32>[N].
-            batch: exactly `batch_size` data-points.
+            batch: of the template's shapes.
 
         Returns:
-            <float32>[N], read-only; and the loss's metrics with `gradient_norm`, the global norm before
-            clipping.
+            <float32>[N], and the loss's metrics, each the mean over the parts of the batch, with `gradient_norm`, the
+            global norm before clipping.
 
         Raises:
             UsageError: the batch has another size or other shapes.
         """
-        if len(batch.action) != self.batch_size:
+        if batch.action.shape != self._template.action.shape:
             raise UsageError(
-                f"batch of {len(batch.action)} data-points for a learner of {self.batch_size}: "
-                "every gradient takes exactly --batch-size"
+                f"batch of actions {batch.action.shape} for a learner of {self._template.action.shape}: "
+                "every gradient takes exactly --batch-size data-points"
             )
-        arrays = (batch.observation, batch.action, batch.return_, batch.behaviour_log_prob)
-        gradient, metrics = self._compiled(as_device_vector(vector), *map(tf.convert_to_tensor, arrays))
-        return np.asarray(gradient), dict(zip(self._metric_names, np.asarray(metrics).tolist()))
+        vector = as_device_vector(vector)
+        for part, thread in enumerate(self._threads, start=1):
+            thread.start(vector, batch, part)
+        gradient, metrics = self._compute(vector, batch, 0)
+        for thread in self._threads:
+            more, more_metrics = thread.result()
+            gradient = np.add(gradient, more, out=gradient if gradient.flags.writeable else None)
+            metrics = metrics + more_metrics
+        values = dict(zip(self._metric_names, (metrics / self._parts).tolist()))
+        if self._threads:
+            values["gradient_norm"] = float(np.sqrt(np.dot(gradient, gradient)))  # not the mean of those of the parts
+        return gradient, values
 
-    def _trace(self, vector, observation, action, return_, log_prob):
+    def _parts_for(self, threads: int) -> int:
+        """The largest number of equal parts up to `threads`; one where clipping must see the whole gradient."""
+        if self._optimizer.clip_tensor_average_norm:
+            return 1
+        rows = self._template.action.shape[self._axis]
+        return max(parts for parts in range(1, max(1, threads) + 1) if rows % parts == 0)
+
+    def _part(self, array: np.ndarray, part: int) -> np.ndarray:
+        rows = array.shape[self._axis] // self._parts
+        index = slice(part * rows, (part + 1) * rows)
+        return array[:, index] if self._axis else array[index]
+
+    def _compute(self, vector: tf.Tensor, batch: Any, part: int) -> tuple[np.ndarray, np.ndarray]:
+        arrays = (self._part(getattr(batch, name), part) for name in self._fields)
+        gradient, metrics = self._compiled(vector, *map(tf.convert_to_tensor, arrays))
+        return np.asarray(gradient), np.asarray(metrics)
+
+    def _trace(self, vector, *tensors):
         self.trace_count += 1
-        batch = DataPoints(observation, action, return_, log_prob, None)
+        unused = dict.fromkeys(self._template._fields)
+        batch = type(self._template)(**unused | dict(zip(self._fields, tensors)))
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(vector)
-            output = ba3c_loss.loss(self._network, vector, (), batch, self._algorithm)
-        gradient = tape.gradient(output.loss, vector)
+            output = self._loss(self._network, vector, (), batch, self._algorithm)
+            loss = output.loss / self._parts
+        gradient = tape.gradient(loss, vector)
         metrics = {**output.metrics, "gradient_norm": tf.sqrt(2.0 * tf.nn.l2_loss(gradient))}
         self._metric_names = list(metrics)
         limit = self._optimizer.clip_tensor_average_norm
         gradient = clip_by_average_norm(gradient, self._network.parameter_shapes, limit)
         return gradient, tf.stack(list(metrics.values()))
+
+
+class _PartThread:
+    """A thread that computes one part of each gradient."""
+
+    def __init__(self, compute: Callable[..., tuple[np.ndarray, np.ndarray]]):
+        self._orders: queue.SimpleQueue[tuple] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(target=self._run, args=(compute,), name="learner", daemon=True).start()
+
+    def start(self, *order: Any) -> None:
+        self._orders.put(order)
+
+    def result(self) -> tuple[np.ndarray, np.ndarray]:
+        """What became of the last order; raises what it raised."""
+        result = self._results.get()
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def _run(self, compute: Callable[..., tuple[np.ndarray, np.ndarray]]) -> None:
+        while True:
+            order = self._orders.get()
+            try:
+                self._results.put(compute(*order))
+            except BaseException as error:  # noqa: BLE001 - raised again by `result`
+                self._results.put(error)
 
 
 class Policy:
@@ -174,7 +238,7 @@ class Policy:
     def __call__(
         self, vector: np.ndarray | tf.Tensor, observations: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Logits <float32>[b, A] and value <float32>[b] of <observation dtype>[b, ...].
+        """Policy <float32>[b, P] and value <float32>[b] of <observation dtype>[b, ...].
 
         A tensor from `as_device_vector` is prepared once; a NumPy vector may change in place, so it is
         prepared at every call.
@@ -187,8 +251,8 @@ class Policy:
         ]
         if len(pieces) == 1:
             return pieces[0]
-        logits, values = zip(*pieces)
-        return np.concatenate(logits), np.concatenate(values)
+        policies, values = zip(*pieces)
+        return np.concatenate(policies), np.concatenate(values)
 
     def _infer(self, prepared: Any, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         count = len(observations)
@@ -197,8 +261,8 @@ class Policy:
             padded = np.zeros((size, *observations.shape[1:]), self._dtype)
             padded[:count] = observations
             observations = padded
-        logits, value = self._compiled[size](prepared, tf.convert_to_tensor(observations))
-        return np.asarray(logits)[:count], np.asarray(value)[:count]
+        policy, value = self._compiled[size](prepared, tf.convert_to_tensor(observations))
+        return np.asarray(policy)[:count], np.asarray(value)[:count]
 
     def _prepared(self, vector: np.ndarray | tf.Tensor) -> Any:
         if not isinstance(vector, tf.Tensor):

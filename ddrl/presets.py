@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ddrl import rollout_presets
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import (
     EnvironmentConfig,
@@ -18,6 +19,7 @@ from ddrl.config import (
     TrainConfig,
 )
 from ddrl.errors import UsageError
+from ddrl.rollout_presets import ROLLOUTS
 
 
 class Machine(NamedTuple):
@@ -151,15 +153,32 @@ PRESETS: dict[str, Callable[[str, Machine], TrainConfig]] = {
     "ba3c-paper": ba3c_paper,
     "smoke": smoke,
 }
+NAMES = ("ba3c", *ROLLOUTS)  # what `ddrl train` takes: an algorithm with its schedule and exchange
 DEFAULT_GAMES = {"smoke": "ddrl/Catch-v0"}
 
 
-def preset(name: str, game: str | None, machine: Machine) -> TrainConfig:
-    """The settings of a preset for a game (None: the preset's own).
+def family(algorithm: str) -> str:
+    """The loss behind a name that `ddrl train` takes: a2c of a3c and hts-a2c."""
+    return {"a3c": "a2c", "appo": "ppo"}.get(algorithm, algorithm.removeprefix("hts-"))
+
+
+def preset(name: str, game: str | None, machine: Machine, algorithm: str = "ba3c") -> TrainConfig:
+    """The settings of a preset for a game (None: the preset's own) and an algorithm, by its name for `ddrl train`.
 
     Raises:
-        UsageError: for a preset that is not there.
+        UsageError: for a preset or an algorithm that is not there, or that do not go together.
     """
     if name not in PRESETS:
         raise UsageError(f"--preset {name}: there is none of that name; choose one of {', '.join(PRESETS)}")
-    return PRESETS[name](game or DEFAULT_GAMES.get(name, EnvironmentConfig.game), machine)
+    if algorithm not in NAMES:
+        raise UsageError(f"{algorithm}: there is no such algorithm; choose one of {', '.join(NAMES)}")
+    game = game or DEFAULT_GAMES.get(name, EnvironmentConfig.game)
+    if algorithm == "ba3c":
+        return PRESETS[name](game, machine)
+    if name == "default":
+        return ROLLOUTS[algorithm](game, machine)
+    if name == "laptop":
+        return rollout_presets.laptop(algorithm, game, machine)
+    if name == "smoke":
+        return rollout_presets.smoke(algorithm, game, machine)
+    raise UsageError(f"--preset {name} is one of ba3c, not of {algorithm}: choose default, laptop or smoke")

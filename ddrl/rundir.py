@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ddrl.algorithms import ALGORITHMS
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 
@@ -52,7 +53,7 @@ def locked(path: Path) -> Iterator[int]:
 
 def config_to_dict(config: TrainConfig) -> dict[str, Any]:
     """Every setting of a run, as JSON types."""
-    return {"format": FORMAT, "algorithm_name": "ba3c", **dataclasses.asdict(config)}
+    return {"format": FORMAT, "algorithm_name": config.algorithm.name, **dataclasses.asdict(config)}
 
 
 def config_from_dict(data: Any, where: str = CONFIG) -> TrainConfig:
@@ -61,13 +62,17 @@ def config_from_dict(data: Any, where: str = CONFIG) -> TrainConfig:
     Raises:
         UsageError: for anything that is no configuration, with `where` it was read.
     """
-    if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("algorithm_name") != "ba3c":
-        raise UsageError(f"{where} is not a configuration of this version of ddrl (format {FORMAT}, ba3c)")
+    if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("algorithm_name") not in ALGORITHMS:
+        names = ", ".join(ALGORITHMS)
+        raise UsageError(f"{where} is not a configuration of this version of ddrl (format {FORMAT}, one of {names})")
     groups = {name: value for name, value in data.items() if name not in ("format", "algorithm_name")}
-    return _decode(TrainConfig, groups, where)
+    kind = ALGORITHMS[data["algorithm_name"]]
+    algorithm = _decode(kind, groups.pop("algorithm", {}), f"{where}: algorithm")
+    # Decoded with the algorithm in place, since whether the other settings are right depends on it.
+    return _decode(TrainConfig, groups, where, algorithm=algorithm)
 
 
-def _decode(kind: type, data: Any, where: str) -> Any:
+def _decode(kind: type, data: Any, where: str, **decoded: Any) -> Any:
     if not isinstance(data, dict):
         raise UsageError(f"{where}: {kind.__name__} must be an object, not {data!r}")
     hints = typing.get_type_hints(kind)
@@ -77,7 +82,7 @@ def _decode(kind: type, data: Any, where: str) -> Any:
             f"{where}: unknown setting {unknown[0]!r}; it was written by another version of ddrl"
         )
     return kind(
-        **{name: _decode_value(hints[name], value, f"{where}: {name}") for name, value in data.items()}
+        **{name: _decode_value(hints[name], value, f"{where}: {name}") for name, value in data.items()}, **decoded
     )
 
 
@@ -100,7 +105,7 @@ def _decode_value(hint: Any, value: Any, where: str) -> Any:
 def default_run_dir(config: TrainConfig) -> str:
     """runs/ALGORITHM-GAME-TIME, in local time."""
     game = config.environment.game.replace("/", "-").lower()
-    return os.path.join("runs", f"ba3c-{game}-{time.strftime('%Y%m%d-%H%M%S')}")
+    return os.path.join("runs", f"{config.title}-{game}-{time.strftime('%Y%m%d-%H%M%S')}")
 
 
 def create_run_dir(config: TrainConfig) -> tuple[Path, TrainConfig]:

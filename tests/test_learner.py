@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.algorithms import BA3CConfig, ba3c_loss
 from ddrl.config import NetworkConfig, OptimizerConfig
 from ddrl.errors import UsageError
 from ddrl.learner import Learner, Policy, as_device_vector
@@ -21,9 +21,9 @@ def make_network(name, compute="float32"):
     return build_network(NetworkConfig(network=name, compute_dtype=compute), shape, np.uint8, Discrete(actions))
 
 
-def make_learner(network, batch_size, clip=0.0):
+def make_learner(network, batch_size, clip=0.0, threads=1):
     settings = OptimizerConfig(batch_size=batch_size, clip_tensor_average_norm=clip)
-    return Learner(network, BA3CConfig(), settings, SPACES[network.name][0], np.uint8, batch_size)
+    return Learner(network, ba3c_loss.loss, BA3CConfig(), settings, batch_of(network.name, batch_size), threads)
 
 
 def batch_of(name, size, seed=0):
@@ -52,6 +52,28 @@ def test_whole_batch_equals_the_average_of_halves(name):
     assert half.trace_count == 1
 
 
+@pytest.mark.parametrize("threads, parts", [(2, 2), (3, 2), (4, 4), (5, 4)])
+def test_threads_share_a_batch_in_equal_parts(threads, parts):
+    network, batch = make_network("a3c"), batch_of("a3c", 16)
+    vector = as_device_vector(network.initial_parameters(1))
+    whole, metrics = make_learner(network, 16).gradient(vector, batch)
+    learner = make_learner(network, 16, threads=threads)
+    shared, shared_metrics = learner.gradient(vector, batch)
+    assert len(learner._threads) == parts - 1 and learner.trace_count == 1
+    np.testing.assert_allclose(shared, whole, rtol=1e-3, atol=1e-5 * np.abs(whole).max())
+    assert shared_metrics["loss"] == pytest.approx(metrics["loss"], rel=1e-4)
+    assert shared_metrics["gradient_norm"] == pytest.approx(metrics["gradient_norm"], rel=1e-3)
+    np.testing.assert_array_equal(shared, learner.gradient(vector, batch)[0])
+
+
+def test_what_a_thread_raises_is_raised():
+    learner = make_learner(make_network("mlp"), 8, threads=2)
+    batch = batch_of("mlp", 8)
+    broken = batch._replace(observation=batch.observation[:4])
+    with pytest.raises(Exception, match="shape|size|signature"):
+        learner.gradient(make_network("mlp").initial_parameters(1), broken)
+
+
 def test_bfloat16_gradient_is_close():
     vector, batch = make_network("a3c").initial_parameters(1), batch_of("a3c", 64)
     exact, _ = make_learner(make_network("a3c"), 64).gradient(vector, batch)
@@ -77,7 +99,7 @@ def test_clip_per_tensor_leaves_the_reported_norm():
 
 def test_a_batch_of_another_size_is_refused():
     learner = make_learner(make_network("mlp"), 8)
-    with pytest.raises(UsageError, match="batch of 7 data-points for a learner of 8"):
+    with pytest.raises(UsageError, match=r"batch of actions \(7,\) for a learner of \(8,\)"):
         learner.gradient(make_network("mlp").initial_parameters(1), batch_of("mlp", 7))
 
 

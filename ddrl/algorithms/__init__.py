@@ -1,0 +1,17 @@
+"""The algorithms: one file of settings and one pure loss each. Importing this imports no TensorFlow."""
+
+from __future__ import annotations
+
+from ddrl.algorithms.a2c import A2CConfig
+from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.algorithms.impala import ImpalaConfig
+from ddrl.algorithms.ppo import PPOConfig
+from ddrl.algorithms.settings import ActorCriticConfig, transform_reward
+
+__all__ = [
+    "ALGORITHMS", "A2CConfig", "ActorCriticConfig", "BA3CConfig", "ImpalaConfig", "PPOConfig", "transform_reward",
+]  # fmt: skip
+
+ALGORITHMS: dict[str, type[ActorCriticConfig]] = {
+    config.name: config for config in (BA3CConfig, A2CConfig, PPOConfig, ImpalaConfig)
+}

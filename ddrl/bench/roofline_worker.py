@@ -55,6 +55,7 @@ def make_phases(config: TrainConfig) -> tuple[dict[str, Callable[[], int]], str]
 
     And the compute type that the network really has.
     """
+    from ddrl.algorithms.losses import loss_of
     from ddrl.envs import make_environment
     from ddrl.learner import Learner, Policy, as_device_vector, configure_tensorflow
     from ddrl.networks import build_network
@@ -72,8 +73,8 @@ def make_phases(config: TrainConfig) -> tuple[dict[str, Callable[[], int]], str]
     policy = Policy(network, shape, dtype, (inference_batch(config),))
     observations = _images(random, (inference_batch(config), *shape), dtype)
     size = config.optimizer.batch_size
-    learner = Learner(network, config.algorithm, config.optimizer, shape, dtype, size)
     batch = _data_points(random, _images(random, (size, *shape), dtype), actions)
+    learner = Learner(network, loss_of(config.algorithm), config.algorithm, config.optimizer, batch)
     phases = {
         "env": lambda: next(play),
         "inference": lambda: len(policy(vector, observations)[0]),

@@ -179,7 +179,7 @@ def plan(config: TrainConfig, assignments: Sequence[Assignment], parameters: int
     ranks = []
     for mine in assignments:
         computes = mine.role in ("worker", "evaluator")
-        threads = threads_for(config.sampling, mine.cores) if computes else None
+        threads = threads_for(config, mine.cores) if computes else None
         simulates = threads is not None and mine.role == "worker"
         start, stop = shards[mine.index] if mine.role == "parameter_server" else (0, 0)
         ranks.append(
@@ -187,7 +187,7 @@ def plan(config: TrainConfig, assignments: Sequence[Assignment], parameters: int
                 mine,
                 threads,
                 config.sampling.simulators if simulates else 0,
-                threads.simulator * groups_of(config.sampling) if simulates else 0,
+                threads.simulator * groups_of(config) if simulates else 0,
                 4 * (stop - start),
                 rank_bytes(config, computes, stop - start),
             )

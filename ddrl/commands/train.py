@@ -33,8 +33,11 @@ FIXED = (
 class TrainArguments:
     """Train an agent. Defaults shown are those of the chosen --preset, --game or --resume."""
 
-    algorithm: tyro.conf.Positional[Literal["ba3c"]] = "ba3c"
-    """Algorithm."""
+    algorithm: tyro.conf.Positional[
+        Literal["ba3c", "a2c", "a3c", "ppo", "appo", "impala", "hts-a2c", "hts-ppo"]
+    ] = "ba3c"
+    """Algorithm, with its own schedule and exchange: a3c and appo are a2c and ppo with asynchronous updates of a central
+    store, hts-* act and learn at once."""
     preset: Literal["default", "laptop", "ba3c-paper", "smoke"] = "default"
     """Named settings that the other options change. laptop: a small network on all cores here; ba3c-paper:
     Adamski et al. 2018, 64 workers; smoke: Catch in seconds."""
@@ -61,25 +64,46 @@ def parse(argv: Sequence[str], machine: presets.Machine) -> TrainArguments:
     for name in ("--preset", "--game", "--resume", "--run-dir"):
         peek.add_argument(name)
     peek.add_argument("--go-on", action="store_true")
-    first, _ = peek.parse_known_args(list(argv))
+    first, rest = peek.parse_known_args(list(argv))
+    algorithm = _algorithm(rest)
     if first.resume is not None and first.preset is not None:
         raise UsageError("--preset with --resume: a resumed run keeps its settings; give one of the two")
     resume = _begun(first.run_dir, first.resume) if first.go_on else first.resume
     if resume is not None:
         loaded = rundir.load_config(resume)
         start = _in_run_dir(loaded, resume)
+        check_algorithm(algorithm, start, resume)
+        algorithm = algorithm or start.title
     else:
-        start = presets.preset(first.preset or "default", first.game, machine)
+        algorithm = algorithm or "ba3c"
+        start = presets.preset(first.preset or "default", first.game, machine, algorithm)
     arguments = tyro.cli(
         TrainArguments,
         args=list(argv),
         prog="ddrl train",
-        default=TrainArguments(preset=first.preset or "default", resume=resume or "", config=start),
-        config=(tyro.conf.OmitArgPrefixes,),
+        default=TrainArguments(algorithm, preset=first.preset or "default", resume=resume or "", config=start),
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands),
     )
     if arguments.resume:
         check_resumable(start, arguments.config)
     return arguments
+
+
+def _algorithm(words: Sequence[str]) -> str | None:
+    """The algorithm that a command line names: a word of that name which is no option's value."""
+    values = ("--network", "--protocol")  # whose values bear names of algorithms, too
+    pairs = zip(["", *words], words)
+    return next((word for before, word in pairs if word in presets.NAMES and before not in values), None)
+
+
+def check_algorithm(named: str | None, config: TrainConfig, run: str) -> None:
+    """A resumed run keeps its algorithm.
+
+    Raises:
+        UsageError: the command line names another one.
+    """
+    if named is not None and presets.family(named) != config.algorithm.name:
+        raise UsageError(f"{named}: the run in {run} is one of {config.title}; leave the algorithm out, or start anew")
 
 
 def _begun(run_dir: str | None, resume: str | None) -> str | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from cluster.roles import Assignment, place
 from cluster.topology import Seat
-from ddrl.config import SamplingConfig, TrainConfig
+from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 
 
@@ -46,28 +46,33 @@ def place_ranks(config: TrainConfig, seats: Sequence[Seat]) -> tuple[Assignment,
         raise UsageError(str(error)) from error
 
 
-def threads_for(sampling: SamplingConfig, cores: int) -> Threads:
+def threads_for(config: TrainConfig, cores: int) -> Threads:
     """How a rank uses its cores.
 
     With one core everything has one thread, and a policy query waits for a gradient, which others wait for.
     With more, acting and learning go on at once and have half of the cores each; learning costs about as much
     as acting. The synchronized schedule keeps TensorFlow at one thread whatever the node, since its results are
-    promised to the bit; there, emulators have all cores, because nothing else runs meanwhile.
+    promised to the bit; there, emulators have all cores, because nothing else runs meanwhile. Rollouts are acted and
+    learned from by several threads that each run operations of one thread (`Learner`, `Crew`).
     """
+    sampling = config.sampling
+    if not config.algorithm.on_data_points:
+        return Threads(1, cores, _simulator_threads(config, cores))
     if sampling.schedule == "synchronized":
-        return Threads(1, 1, _simulator_threads(sampling, cores))
+        return Threads(1, 1, _simulator_threads(config, cores))
     learning = max(1, cores // 2)
-    return Threads(learning, 1 if cores == 1 else 2, _simulator_threads(sampling, cores - learning))
+    return Threads(learning, 1 if cores == 1 else 2, _simulator_threads(config, cores - learning))
 
 
-def _simulator_threads(sampling: SamplingConfig, cores: int) -> int:
-    groups = groups_of(sampling)
+def _simulator_threads(config: TrainConfig, cores: int) -> int:
+    sampling, groups = config.sampling, groups_of(config)
     return max(sampling.simulator_threads, min(cores // groups, sampling.simulators // groups))
 
 
-def groups_of(sampling: SamplingConfig) -> int:
-    """Groups of simulators that a worker has: the synchronized schedule makes one of all."""
-    return sampling.groups if sampling.schedule == "asynchronous" else 1
+def groups_of(config: TrainConfig) -> int:
+    """Groups of simulators that a worker has: data-points of the synchronized schedule come from one of all."""
+    one = config.algorithm.on_data_points and config.sampling.schedule == "synchronized"
+    return 1 if one else config.sampling.groups
 
 
 def with_threads(config: TrainConfig, threads: Threads) -> TrainConfig:

@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import numpy as np
 
-from ddrl.algorithms.ba3c import transform_reward
+from ddrl.algorithms import ImpalaConfig, PPOConfig, transform_reward
+from ddrl.algorithms.losses import loss_of
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment, make_environment
+from ddrl.errors import UsageError
 from ddrl.launch.placement import groups_of
-from ddrl.learner import Policy
+from ddrl.learner import Learner, Policy
 from ddrl.networks import build_network
 from ddrl.networks.network import Network
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.sampling.actor import Actor
 from ddrl.sampling.batcher import Batcher
+from ddrl.sampling.crew import Crew
+from ddrl.sampling.minibatches import Minibatches
+from ddrl.sampling.rollout_schedules import DoubleBuffered, SynchronizedRollouts
+from ddrl.sampling.rollouts import RolloutActor, UnrollActor, UnrollBatcher, empty_unroll
 from ddrl.sampling.schedules import Asynchronous, Schedule, Synchronized
-from ddrl.sampling.segments import SegmentBuilder
+from ddrl.sampling.segments import SegmentActor, SegmentBuilder
+from ddrl.types import Discrete, Transitions, Unroll
+
+SMALLEST_PART = 32  # data-points of a learner thread: below it the gradient's fixed costs outweigh a second core
 
 
 def network_for(config: TrainConfig, environment: VectorEnvironment) -> Network:
-    """The network that fits the environment."""
-    return build_network(
-        config.network, environment.observation_shape, environment.observation_dtype, environment.action_space
-    )
+    """The network that fits the environment.
+
+    Raises:
+        UsageError: the algorithm takes no such actions.
+    """
+    space = environment.action_space
+    if config.algorithm.on_data_points and not isinstance(space, Discrete):
+        raise UsageError(
+            f"{config.algorithm.name} takes discrete actions, and {config.environment.game} has {len(space.low)} "
+            "continuous ones: train a2c, ppo or impala"
+        )
+    return build_network(config.network, environment.observation_shape, environment.observation_dtype, space)
 
 
 def seed_of(seed: int, worker: int, version: int) -> int:
@@ -33,7 +52,7 @@ def seed_of(seed: int, worker: int, version: int) -> int:
 def make_environments(config: TrainConfig) -> list[VectorEnvironment]:
     """A worker's environments, one object per group."""
     sampling = config.sampling
-    groups = groups_of(sampling)
+    groups = groups_of(config)
     return [
         make_environment(
             config.environment,
@@ -43,6 +62,28 @@ def make_environments(config: TrainConfig) -> list[VectorEnvironment]:
         )
         for _ in range(groups)
     ]
+
+
+def make_learner(config: TrainConfig, network: Network, shape: tuple[int, ...], dtype: Any, cores: int) -> Learner:
+    """The gradient of the algorithm's loss, over as many threads as the settings or the cores allow."""
+    size = config.batch_size
+    threads = config.optimizer.learner_threads or max(1, min(cores, size // SMALLEST_PART))
+    template = batch_template(config, network, shape, dtype)
+    return Learner(network, loss_of(config.algorithm), config.algorithm, config.optimizer, template, threads)
+
+
+def batch_template(config: TrainConfig, network: Network, shape: tuple[int, ...], dtype: Any) -> Any:
+    """An empty batch of the shapes that the algorithm learns from."""
+    size, algorithm = config.batch_size, config.algorithm
+    if algorithm.on_data_points:
+        return Batcher(size, shape, dtype).empty
+    if isinstance(algorithm, ImpalaConfig):
+        return _unroll(config, size // algorithm.unroll_length, network, shape, dtype)
+    unroll = empty_unroll(size, 1, shape, dtype, network.action_space)
+    column = np.zeros(size, np.float32)
+    return Transitions(
+        unroll.observation[:size, 0], unroll.action[:, 0], column, column, column, column, unroll.behaviour_version[:, 0]
+    )
 
 
 def make_schedule(
@@ -55,29 +96,96 @@ def make_schedule(
     """A worker's schedule over its environments."""
     shape, dtype = environments[0].observation_shape, environments[0].observation_dtype
     policy = Policy(network, shape, dtype, (environments[0].batch_size,))
-    batcher = Batcher(config.optimizer.batch_size, shape, dtype)
+    common = [_actor_arguments(config, environments, group, worker) for group in range(len(environments))]
+    if config.algorithm.on_data_points:
+        return _on_data_points(config, environments, policy, metrics, common)
+    ended = threading.Event()
+    algorithm = config.algorithm
+    rollout_arguments = {
+        "discount": algorithm.discount,
+        "transform_reward": lambda reward: transform_reward(reward, algorithm),
+        "life_loss_terminal": config.environment.life_loss_terminal,
+        "ended": ended,
+    }
+    if isinstance(algorithm, ImpalaConfig):
+        group_size = environments[0].num_envs
+        batcher = UnrollBatcher(config.batch_size // algorithm.unroll_length)
+        more = {"batcher": batcher, "make_unroll": lambda: _unroll(config, group_size, network, shape, dtype)}
+        actors = [
+            UnrollActor(environment, policy, metrics, **arguments, **rollout_arguments, **more)
+            for environment, arguments in zip(environments, common, strict=True)
+        ]
+        return Asynchronous(actors, config.sampling.queue_batches, metrics, ended)
+    actors = [
+        RolloutActor(environment, policy, metrics, **arguments, **rollout_arguments)
+        for environment, arguments in zip(environments, common, strict=True)
+    ]
+    return _on_rollouts(config, Crew(actors, ended), ended, network, (shape, dtype), worker)
+
+
+def _actor_arguments(
+    config: TrainConfig, environments: list[VectorEnvironment], group: int, worker: int
+) -> dict[str, Any]:
+    environment = environments[group]
+    return {
+        "first_id": worker * config.sampling.simulators + group * environment.num_envs,
+        "seed": config.run.seed,
+        "frames_per_step": float(np.mean(environment.stamp.get("frame_skip", 1))),  # a range: its mean
+    }
+
+
+def _on_data_points(
+    config: TrainConfig,
+    environments: list[VectorEnvironment],
+    policy: Policy,
+    metrics: RankMetrics,
+    common: list[dict[str, Any]],
+) -> Schedule:
+    algorithm = config.algorithm
+    shape, dtype = environments[0].observation_shape, environments[0].observation_dtype
+    batcher = Batcher(config.batch_size, shape, dtype)
     actors = []
-    for group, environment in enumerate(environments):
+    for environment, arguments in zip(environments, common, strict=True):
         segments = SegmentBuilder(
             environment.num_envs,
-            config.algorithm.unroll_length,
+            algorithm.unroll_length,
             shape,
             dtype,
-            config.algorithm.discount,
-            lambda reward: transform_reward(reward, config.algorithm),
+            algorithm.discount,
+            lambda reward: transform_reward(reward, algorithm),
             config.environment.life_loss_terminal,
         )
-        actors.append(
-            Actor(
-                environment,
-                policy,
-                segments,
-                metrics,
-                first_id=worker * config.sampling.simulators + group * environment.num_envs,
-                seed=config.run.seed,
-                frames_per_step=float(np.mean(environment.stamp.get("frame_skip", 1))),  # a range: its mean
-            )
-        )
+        actors.append(SegmentActor(environment, policy, metrics, segments=segments, batcher=batcher, **arguments))
     if config.sampling.schedule == "synchronized":
-        return Synchronized(actors[0], batcher)
-    return Asynchronous(actors, batcher, config.sampling.queue_batches, metrics)
+        return Synchronized(actors[0])
+    return Asynchronous(actors, config.sampling.queue_batches, metrics)
+
+
+def _on_rollouts(
+    config: TrainConfig,
+    crew: Crew,
+    ended: threading.Event,
+    network: Network,
+    observations: tuple[tuple[int, ...], Any],
+    worker: int,
+) -> Schedule:
+    algorithm, simulators = config.algorithm, config.sampling.simulators
+    is_ppo = isinstance(algorithm, PPOConfig)
+    minibatches = Minibatches(
+        algorithm.unroll_length,
+        algorithm.gae_lambda,
+        config.batch_size,
+        epochs=algorithm.epochs if is_ppo else 1,
+        shuffle=is_ppo,
+        normalize=is_ppo and algorithm.normalize_advantages,
+        seed=(config.run.seed, worker),
+    )
+    learning = empty_unroll(config.rollout_length, simulators, *observations, network.action_space)
+    if config.sampling.schedule == "double-buffered":
+        spare = empty_unroll(config.rollout_length, simulators, *observations, network.action_space)
+        return DoubleBuffered(crew, learning, spare, minibatches, ended)
+    return SynchronizedRollouts(crew, learning, minibatches, ended, config.sampling.refresh_every_steps)
+
+
+def _unroll(config: TrainConfig, environments: int, network: Network, shape: tuple[int, ...], dtype: Any) -> Unroll:
+    return empty_unroll(config.algorithm.unroll_length, environments, shape, dtype, network.action_space)

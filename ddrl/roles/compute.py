@@ -15,9 +15,9 @@ from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.transport import Transport
 from ddrl.launch.placement import threads_for, with_threads
 from ddrl.launch.resources import check_shards
-from ddrl.learner import Learner, Policy, configure_tensorflow
+from ddrl.learner import Policy, configure_tensorflow
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.roles.agent import make_environments, make_schedule, network_for
+from ddrl.roles.agent import make_environments, make_learner, make_schedule, network_for
 from ddrl.roles.chief import ChiefRole
 from ddrl.roles.evaluator import EvaluatorRole
 from ddrl.roles.job import Setting
@@ -38,7 +38,8 @@ class ComputeRoles:
 
     def __init__(self, setting: Setting, mine: Assignment):
         self.setting = setting
-        threads = threads_for(setting.config.sampling, mine.cores)
+        self._cores = mine.cores
+        threads = threads_for(setting.config, mine.cores)
         self._worker_config = with_threads(setting.config, threads)
         configure_tensorflow(threads.intra_op, threads.inter_op, mine.gpu)
         probe = make_environment(setting.config.environment, 1, threads=1, training=False)
@@ -53,9 +54,7 @@ class ComputeRoles:
         metrics = RankMetrics("worker", index)
         environments = make_environments(self._worker_config)
         schedule = make_schedule(config, environments, self.network, metrics, index)
-        learner = Learner(
-            self.network, config.algorithm, config.optimizer, self._shape, self._dtype, config.optimizer.batch_size
-        )
+        learner = make_learner(config, self.network, self._shape, self._dtype, self._cores)
         return WorkerRole(self.setting, transport, index, self.network, schedule, learner, metrics, wake)
 
     def evaluator(self, transport: Transport) -> EvaluatorRole:

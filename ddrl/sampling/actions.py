@@ -1,17 +1,25 @@
-"""Drawing actions from logits with counter-based random numbers.
+"""Drawing actions from a policy with counter-based random numbers.
 
-The number for (seed, environment, step) is a hash of the three, so a draw depends on nothing else: not on
+The number for (seed, environment, count) is a hash of the three, so a draw depends on nothing else: not on
 which thread makes it, nor on which other environments are in the batch; and the whole state of the stream is
 one counter per environment.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
+
+from ddrl.types import ActionSpace, Continuous
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
+
+Draw = Callable[[np.ndarray, int, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""(policy <float32>[b, P], seed, environment ids [b], counts [b]) -> (actions, their log-probabilities <float32>[b])."""
 
 
 def _mix(values: np.ndarray) -> np.ndarray:
@@ -27,6 +35,17 @@ def uniforms(seed: int, environments: np.ndarray, counters: np.ndarray) -> np.nd
         stream = _mix(np.uint64(seed) * _GAMMA + environments.astype(np.uint64) + np.uint64(1))
         bits = _mix(stream + counters.astype(np.uint64) * _GAMMA)
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def draw_for(space: ActionSpace) -> Draw:
+    """The function that draws the actions of an action space."""
+    return _draw_gaussian if isinstance(space, Continuous) else _draw_categorical
+
+
+def _draw_categorical(
+    policy: np.ndarray, seed: int, environments: np.ndarray, counts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    return draw_actions(policy, uniforms(seed, environments, counts))
 
 
 def draw_actions(logits: np.ndarray, uniform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -45,3 +64,31 @@ def draw_actions(logits: np.ndarray, uniform: np.ndarray) -> tuple[np.ndarray, n
     actions = (cumulative[:, :-1] <= (uniform * total)[:, None]).sum(axis=1)
     log_prob = shifted[np.arange(len(actions)), actions] - np.log(total)
     return actions.astype(np.int32), log_prob.astype(np.float32)
+
+
+def _draw_gaussian(
+    policy: np.ndarray, seed: int, environments: np.ndarray, counts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Actions <float32>[b, A] of a diagonal Gaussian: two uniforms a component (Box and Muller 1958)."""
+    size = policy.shape[1] // 2
+    counters = counts[:, None] * (2 * size) + np.arange(2 * size)
+    uniform = uniforms(seed, np.repeat(environments, 2 * size), counters.ravel()).reshape(-1, 2 * size)
+    radius = np.sqrt(-2.0 * np.log1p(-uniform[:, :size]))
+    return gaussian_actions(policy, radius * np.cos(2.0 * math.pi * uniform[:, size:]))
+
+
+def gaussian_actions(policy: np.ndarray, normal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Actions of a diagonal Gaussian from standard normal numbers.
+
+    Args:
+        policy: <float32>[b, 2 A] means, then logarithms of standard deviations.
+        normal: <float64>[b, A].
+
+    Returns:
+        Actions <float32>[b, A], not clipped, and their log-probabilities <float32>[b].
+    """
+    mean, log_deviation = np.split(policy.astype(np.float64), 2, axis=1)
+    actions = (mean + np.exp(log_deviation) * normal).astype(np.float32)
+    standard = (actions - mean) * np.exp(-log_deviation)  # of the rounded action, which is what the learner sees
+    log_prob = -0.5 * standard**2 - log_deviation - 0.5 * math.log(2.0 * math.pi)
+    return actions, log_prob.sum(axis=1).astype(np.float32)

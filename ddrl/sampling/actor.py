@@ -1,4 +1,4 @@
-"""An actor: one vector environment, the policy that plays in it, and the data-points that come out."""
+"""An actor: one vector environment and the policy that plays in it. What becomes of the steps is its subclasses' part."""
 
 from __future__ import annotations
 
@@ -8,53 +8,57 @@ import numpy as np
 
 from ddrl.envs import Step, VectorEnvironment
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.sampling.actions import draw_actions, uniforms
-from ddrl.sampling.segments import SegmentBuilder
-from ddrl.types import DataPoints, Snapshot
+from ddrl.sampling.actions import draw_for
+from ddrl.types import Snapshot
 
 PolicyFunction = Callable[[object, np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""(parameters <float32>[N], observations [b, ...]) -> (logits <float32>[b, A], value <float32>[b])."""
+"""(parameters <float32>[N], observations [b, ...]) -> (policy <float32>[b, P], value <float32>[b])."""
 
 
 class Actor:
     """Steps one group of environments; whoever drives it decides with which parameters.
 
-    The order is: receive, close, then act (perhaps after `infer` with newer parameters), store; and again.
+    The order is: receive, then act (perhaps after `infer` with newer parameters); and again.
 
     Args:
         environment: strictly receive, send, receive, ...
         first_id: number of its first environment among all of the job's, for the action streams.
         seed: of the action streams.
         frames_per_step: emulator frames per agent step, for the count of frames.
+
+    Attributes:
+        step: what the environments answered last.
+        value: <float32>[b] value of `step.observation`.
+        action: what `act` drew last, and `log_prob` <float32>[b].
+        version: of the parameters behind value and action.
     """
 
     def __init__(
         self,
         environment: VectorEnvironment,
         policy: PolicyFunction,
-        segments: SegmentBuilder,
         metrics: RankMetrics,
         *,
         first_id: int,
         seed: int,
         frames_per_step: float = 1.0,
     ):
-        self.environment, self.policy, self.segments, self.metrics = environment, policy, segments, metrics
+        self.environment, self.policy, self.metrics = environment, policy, metrics
         self.seed, self.frames_per_step = seed, frames_per_step
+        self._draw = draw_for(environment.action_space)
         self._ids = first_id + np.arange(environment.num_envs)
         self._draws = np.zeros(environment.num_envs, np.int64)
         self.step: Step | None = None
-        self._logits = self._value = self._action = self._log_prob = None
-        self._version = -1
+        self._policy = self.value = self.action = self.log_prob = None
+        self.version = -1
 
     def reset(self, seed: int) -> None:
-        """Starts new episodes in all environments and forgets the open segments."""
+        """Starts new episodes in all environments."""
         self.environment.reset(seed)
-        self.segments.length[:] = 0
         self.step = None
 
     def receive(self, snapshot: Snapshot) -> None:
-        """Takes the next observations and infers logits and values for them."""
+        """Takes the next observations and infers policy and values for them."""
         with self.metrics.timer("simulation"):
             self.step = self.environment.recv()
         self.infer(snapshot)
@@ -67,30 +71,20 @@ class Actor:
     def infer(self, snapshot: Snapshot) -> None:
         """Queries the policy for the observations at hand."""
         with self.metrics.timer("inference"):
-            self._logits, self._value = self.policy(snapshot.vector, self.step.observation)
-        self._version = snapshot.version
-
-    def close(self) -> DataPoints | None:
-        """Data-points of the segments that ended with the last observations."""
-        return self.segments.close(self.step, self._value)
+            self._policy, self.value = self.policy(snapshot.vector, self.step.observation)
+        self.version = snapshot.version
 
     def act(self) -> None:
         """Draws an action for each environment and sends them."""
         ids = self.step.env_id
-        uniform = uniforms(self.seed, self._ids[ids], self._draws[ids])
+        self.action, self.log_prob = self._draw(self._policy, self.seed, self._ids[ids], self._draws[ids])
         self._draws[ids] += 1
-        self._action, self._log_prob = draw_actions(self._logits, uniform)
-        self.environment.send(self._action)
-
-    def store(self) -> None:
-        """Opens the transitions of the actions just sent."""
-        self.segments.store(self.step, self._action, self._log_prob, self._version)
+        self.environment.send(self.action)
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Everything, between `close` and `act`; the environment's part only if it can be saved."""
+        """Everything, before `act`; the environment's part only if it can be saved."""
         state = {"draws": self._draws.copy()}
         if self.environment.can_save_state and self.step is not None:
-            state |= {f"segments.{k}": v for k, v in self.segments.get_state().items()}
             state |= {f"environment.{k}": v for k, v in self.environment.get_state().items()}
             state |= {f"step.{k}": np.asarray(v) for k, v in self.step._asdict().items()}
         return state
@@ -102,11 +96,11 @@ class Actor:
         self._draws[:] = state["draws"] if same_number else state["draws"].max()
         if "step.env_id" not in state or not self.environment.can_save_state or not same_number:
             return False
-        self.segments.set_state(_part(state, "segments."))
-        self.environment.set_state(_part(state, "environment."))
-        self.step = Step(**_part(state, "step."))
+        self.environment.set_state(part(state, "environment."))
+        self.step = Step(**part(state, "step."))
         return True
 
 
-def _part(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+def part(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """The entries of a state under `prefix`, without it."""
     return {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}

@@ -14,7 +14,7 @@ class Batcher:
 
     def __init__(self, batch_size: int, observation_shape: tuple[int, ...], observation_dtype: np.dtype):
         self._lock = threading.Lock()
-        self._empty = DataPoints(
+        self.empty = DataPoints(
             np.empty((batch_size, *observation_shape), observation_dtype),
             np.empty(batch_size, np.int32),
             np.empty(batch_size, np.float32),
@@ -56,4 +56,4 @@ class Batcher:
         self.add(DataPoints(**state))
 
     def _fresh(self) -> DataPoints:
-        return DataPoints(*(np.empty_like(array) for array in self._empty))
+        return DataPoints(*(np.empty_like(array) for array in self.empty))

@@ -1,6 +1,7 @@
 """The schedules: who steps which environments when, with which version of the parameters.
 
-Both turn actors into a stream of batches behind one interface, so that a trainer need not know which it has.
+All turn actors into a stream of batches behind one interface, so that a trainer need not know which it has. Those
+that fill whole rollouts are in `ddrl.sampling.rollout_schedules`.
 """
 
 from __future__ import annotations
@@ -8,13 +9,13 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.actor import Actor
-from ddrl.sampling.batcher import Batcher
+from ddrl.sampling.segments import SegmentActor
 from ddrl.types import DataPoints, Snapshot
 
 POLL_SECONDS = 0.1  # how soon a thread that waits sees that it should end
@@ -26,8 +27,10 @@ class Schedule(Protocol):
     def update(self, snapshot: Snapshot) -> None:
         """Act with these parameters from now on."""
 
-    def next_batch(self, wait_for_snapshot: Callable[[], Snapshot | None]) -> tuple[Snapshot, DataPoints] | None:
-        """The next batch and the parameters to take its gradient at; None when the schedule has ended.
+    def next_batch(self, wait_for_snapshot: Callable[[], Snapshot | None]) -> tuple[Snapshot, Any] | None:
+        """The next batch and the step that its gradient is for; None when the schedule has ended.
+
+        The vector of the snapshot is where the gradient is taken: that of the step, unless the schedule delays it.
 
         Args:
             wait_for_snapshot: blocks until the parameters of the next step are there; None at the end.
@@ -43,6 +46,13 @@ class Schedule(Protocol):
         """Ends acting; bounded."""
 
 
+class Producer(Protocol):
+    """An actor that makes batches."""
+
+    def advance(self, newest: Callable[[], Snapshot]) -> list:
+        """Acts for a while with the newest parameters; the batches that it made full."""
+
+
 class Asynchronous:
     """BA3C's local asynchronous schedule: one predictor thread per actor beside the trainer.
 
@@ -54,11 +64,17 @@ class Asynchronous:
         Exception: whatever ended a predictor thread, from `next_batch`.
     """
 
-    def __init__(self, actors: Sequence[Actor], batcher: Batcher, queue_batches: int, metrics: RankMetrics):
-        self.actors, self.batcher, self.metrics = actors, batcher, metrics
-        self._queue: queue.Queue[DataPoints] = queue.Queue(queue_batches)
+    def __init__(
+        self,
+        actors: Sequence[Actor | Producer],
+        queue_batches: int,
+        metrics: RankMetrics,
+        ended: threading.Event | None = None,
+    ):
+        self.actors, self.metrics = actors, metrics
+        self._queue: queue.Queue[Any] = queue.Queue(queue_batches)
         self._snapshot: Snapshot | None = None
-        self._ended = threading.Event()
+        self._ended = ended or threading.Event()
         self._error: BaseException | None = None
         self._threads = [
             threading.Thread(target=self._predict, args=(actor,), name=f"predictor-{i}", daemon=True)
@@ -68,7 +84,7 @@ class Asynchronous:
     def update(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
 
-    def next_batch(self, wait_for_snapshot: Callable[[], Snapshot | None]) -> tuple[Snapshot, DataPoints] | None:
+    def next_batch(self, wait_for_snapshot: Callable[[], Snapshot | None]) -> tuple[Snapshot, Any] | None:
         with self.metrics.timer("wait_data"):
             batch = self._take()
         snapshot = wait_for_snapshot()
@@ -92,7 +108,7 @@ class Asynchronous:
             if thread.ident is not None:
                 thread.join(timeout=5.0)
 
-    def _take(self) -> DataPoints | None:
+    def _take(self) -> Any:
         while not self._ended.is_set():
             try:
                 return self._queue.get(timeout=POLL_SECONDS)
@@ -102,22 +118,18 @@ class Asynchronous:
             raise self._error
         return None
 
-    def _predict(self, actor: Actor) -> None:
+    def _predict(self, actor: Producer) -> None:
         try:
             while self._snapshot is None and not self._ended.is_set():
                 self._ended.wait(POLL_SECONDS)
             while not self._ended.is_set():
-                actor.receive(self._snapshot)
-                actor.act()  # first, so that the simulators work while the data-points are put together
-                points = actor.close()
-                actor.store()
-                for batch in self.batcher.add(points) if points is not None else ():
+                for batch in actor.advance(lambda: self._snapshot):
                     self._put(batch)
         except BaseException as error:  # noqa: BLE001 - the trainer raises it again
             self._error = error
             self._ended.set()
 
-    def _put(self, batch: DataPoints) -> None:
+    def _put(self, batch: Any) -> None:
         while not self._ended.is_set():
             try:
                 return self._queue.put(batch, timeout=POLL_SECONDS)
@@ -126,13 +138,13 @@ class Asynchronous:
 
 
 class Synchronized:
-    """Acts until a batch is full, then learns from it, in turn, in one thread: the serial twin.
+    """Acts until a batch of data-points is full, then learns from it, in turn, in one thread: BA3C's serial twin.
 
     Every action is drawn from the newest parameters, and a run is a function of its seed alone.
     """
 
-    def __init__(self, actor: Actor, batcher: Batcher):
-        self.actor, self.batcher = actor, batcher
+    def __init__(self, actor: SegmentActor):
+        self.actor, self.batcher = actor, actor.batcher
         self._ended = False
         self._acting = threading.Lock()
 
@@ -157,8 +169,7 @@ class Synchronized:
             self.actor.act()
             self.actor.store()
             self.actor.receive(snapshot)
-            points = self.actor.close()
-            full = self.batcher.add(points) if points is not None else []
+            full = self.actor.close()
         return _only(full) if full else None
 
     def get_state(self) -> dict[str, np.ndarray]:

@@ -8,7 +8,9 @@ import numpy as np
 
 from ddrl.envs import Step
 from ddrl.ops.returns import n_step_returns
-from ddrl.types import DataPoints
+from ddrl.sampling.actor import Actor, part
+from ddrl.sampling.batcher import Batcher
+from ddrl.types import DataPoints, Snapshot
 
 
 class SegmentBuilder:
@@ -107,3 +109,49 @@ class SegmentBuilder:
             self.log_prob[at, env],
             self.version[at, env],
         )
+
+
+class SegmentActor(Actor):
+    """An actor whose steps become data-points: receive, close, act, store; and again.
+
+    Args:
+        segments: the open segments of its environments.
+        batcher: gathers the data-points of all actors.
+    """
+
+    def __init__(self, *args, segments: SegmentBuilder, batcher: Batcher, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.segments, self.batcher = segments, batcher
+
+    def advance(self, newest: Callable[[], Snapshot]) -> list[DataPoints]:
+        """One step of all environments with the newest parameters; the batches that it made full."""
+        self.receive(newest())
+        self.act()  # first, so that the simulators work while the data-points are put together
+        full = self.close()
+        self.store()
+        return full
+
+    def reset(self, seed: int) -> None:
+        super().reset(seed)
+        self.segments.length[:] = 0
+
+    def close(self) -> list[DataPoints]:
+        """Cuts the segments that ended with the last observations; returns the batches that became full."""
+        points = self.segments.close(self.step, self.value)
+        return self.batcher.add(points) if points is not None else []
+
+    def store(self) -> None:
+        """Opens the transitions of the actions just sent."""
+        self.segments.store(self.step, self.action, self.log_prob, self.version)
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        state = super().get_state()
+        if len(state) > 1:
+            state |= {f"segments.{k}": v for k, v in self.segments.get_state().items()}
+        return state
+
+    def set_state(self, state: dict[str, np.ndarray]) -> bool:
+        goes_on = super().set_state(state)
+        if goes_on:
+            self.segments.set_state(part(state, "segments."))
+        return goes_on

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from cluster.topology import Seat, made_up
-from ddrl.config import ExchangeConfig, SamplingConfig, TrainConfig
+from ddrl.config import ExchangeConfig, OptimizerConfig, SamplingConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch.placement import Threads, expose_gpu, place_ranks, threads_for, with_threads
 
@@ -26,7 +26,7 @@ from ddrl.launch.placement import Threads, expose_gpu, place_ranks, threads_for,
     ],
 )
 def test_threads_follow_from_the_cores(settings, cores, threads):
-    assert threads_for(SamplingConfig(**settings), cores) == threads
+    assert threads_for(TrainConfig(sampling=SamplingConfig(**settings), optimizer=OptimizerConfig(batch_size=10_000)), cores) == threads
 
 
 def test_a_rank_has_its_own_emulator_threads():

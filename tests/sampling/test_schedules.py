@@ -10,11 +10,10 @@ import pytest
 
 from ddrl.envs.base import EpisodeTracker
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.sampling.actor import Actor
 from ddrl.sampling.batcher import Batcher
 from ddrl.sampling.schedules import Asynchronous, Synchronized
-from ddrl.sampling.segments import SegmentBuilder
-from ddrl.types import Snapshot
+from ddrl.sampling.segments import SegmentActor, SegmentBuilder
+from ddrl.types import Discrete, Snapshot
 
 ENVIRONMENTS, BATCH, N = 4, 20, 3
 
@@ -24,6 +23,7 @@ class Counting:
 
     batch_size = num_envs = ENVIRONMENTS
     can_save_state = True
+    action_space = Discrete(2)
 
     def __init__(self, pause=0.0):
         self.pause, self.fail_after, self.received = pause, None, 0
@@ -68,10 +68,13 @@ def policy(vector, observations):
     return np.stack([np.sin(value), np.cos(value)], axis=1).astype(np.float32), value.astype(np.float32)
 
 
-def make_actor(environment=None, first_id=0, metrics=None):
+def make_actor(environment=None, first_id=0, metrics=None, batcher=None, batch=BATCH):
     segments = SegmentBuilder(ENVIRONMENTS, N, (2,), np.float32, 0.9, lambda r: r, False)
     metrics = metrics or RankMetrics("worker", 0)
-    return Actor(environment or Counting(), policy, segments, metrics, first_id=first_id, seed=5)
+    batcher = batcher or Batcher(batch, (2,), np.float32)
+    return SegmentActor(
+        environment or Counting(), policy, metrics, first_id=first_id, seed=5, segments=segments, batcher=batcher
+    )
 
 
 def snapshot(version):
@@ -79,14 +82,15 @@ def snapshot(version):
 
 
 def synchronized():
-    return Synchronized(make_actor(), Batcher(BATCH, (2,), np.float32))
+    return Synchronized(make_actor())
 
 
 def asynchronous(environments=None, queue=2):
     metrics = RankMetrics("worker", 0)
     environments = environments or [Counting(), Counting()]
-    actors = [make_actor(e, i * ENVIRONMENTS, metrics) for i, e in enumerate(environments)]
-    return Asynchronous(actors, Batcher(BATCH, (2,), np.float32), queue, metrics)
+    batcher = Batcher(BATCH, (2,), np.float32)
+    actors = [make_actor(e, i * ENVIRONMENTS, metrics, batcher) for i, e in enumerate(environments)]
+    return Asynchronous(actors, queue, metrics)
 
 
 def batches_of(schedule, versions):
@@ -112,9 +116,9 @@ def test_synchronized_acts_with_the_parameters_that_learn():
 
 
 def test_synchronized_is_on_policy_where_batches_end_with_segments():
-    actor = make_actor()
+    actor = make_actor(batch=ENVIRONMENTS * N)
     actor.environment.recv, endless = endless_recv(actor.environment), 10**6
-    schedule = Synchronized(actor, Batcher(ENVIRONMENTS * N, (2,), np.float32))
+    schedule = Synchronized(actor)
     schedule.set_state({}, reset_seed=endless)
     for version, batch in enumerate(batches_of(schedule, range(6))):
         assert (batch.behaviour_version == version).all()
@@ -155,7 +159,7 @@ def test_synchronized_runs_are_equal_and_seeds_matter():
 
 
 def test_synchronized_saves_nothing_in_the_middle_of_acting():
-    schedule = Synchronized(make_actor(Counting(pause=0.02)), Batcher(BATCH, (2,), np.float32))
+    schedule = Synchronized(make_actor(Counting(pause=0.02)))
     schedule.set_state({}, reset_seed=1)
     thread = threading.Thread(target=batches_of, args=(schedule, [0]))
     thread.start()
@@ -178,10 +182,11 @@ def test_asynchronous_queue_and_lag_are_bounded():
     schedule = asynchronous(queue=2)
     schedule.update(snapshot(0))
     schedule.set_state({}, reset_seed=1)
-    time.sleep(0.3)  # acting runs into the full queue and waits there
-    received = [actor.environment.received for actor in schedule.actors]
-    time.sleep(0.2)
-    assert [actor.environment.received for actor in schedule.actors] == received, "acting did not wait"
+    deadline, received, before = time.monotonic() + 20.0, [], None
+    while received != before and time.monotonic() < deadline:  # acting runs into the full queue and waits there
+        time.sleep(0.3)
+        before, received = received, [actor.environment.received for actor in schedule.actors]
+    assert received == before, "acting did not wait"
     lags = []
     for version in range(1, 40):
         schedule.update(snapshot(version))

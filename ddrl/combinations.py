@@ -1,0 +1,152 @@
+"""Which settings go together. Each check names both sides, and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddrl import checks
+from ddrl.algorithms import BA3CConfig, ImpalaConfig
+
+if TYPE_CHECKING:
+    from ddrl.config import TrainConfig
+
+
+def check(config: TrainConfig) -> None:
+    """Refuses settings that contradict each other.
+
+    Raises:
+        UsageError: with the setting to change.
+    """
+    if isinstance(config.algorithm, BA3CConfig):
+        _check_data_points(config)
+    elif isinstance(config.algorithm, ImpalaConfig):
+        _check_unrolls(config)
+    else:
+        _check_rollouts(config)
+    _check_resets(config)
+    _check_refresh(config)
+
+
+def _check_data_points(config: TrainConfig) -> None:
+    sampling, optimizer = config.sampling, config.optimizer
+    if sampling.schedule == "double-buffered":
+        checks.refuse(sampling, "schedule", "ba3c has no rollouts of one length; train a2c or ppo, or synchronized")
+    _no_rollouts(config)
+    if not optimizer.batch_size:
+        checks.refuse(optimizer, "batch_size", "ba3c has no rollouts to take whole; give the data-points per gradient")
+    if sampling.schedule == "asynchronous":
+        return
+    if sampling.predict_batch:
+        checks.refuse(sampling, "predict_batch", "what is ready first depends on timing; --schedule asynchronous")
+    at_once = sampling.simulators * config.algorithm.unroll_length
+    if optimizer.batch_size < at_once:
+        checks.refuse(
+            optimizer,
+            "batch_size",
+            f"one step of the synchronized schedule can complete {at_once} data-points (--simulators x "
+            f"--unroll-length); raise it to {at_once}, or --schedule asynchronous",
+        )
+
+
+def _check_unrolls(config: TrainConfig) -> None:
+    sampling, unroll = config.sampling, config.algorithm.unroll_length
+    if sampling.schedule != "asynchronous":
+        checks.refuse(sampling, "schedule", "impala corrects for the lag of --schedule asynchronous; else train a2c")
+    _no_rollouts(config)
+    _whole_groups(config)
+    step = unroll * (sampling.simulators // sampling.groups)
+    if config.batch_size % step:
+        checks.refuse(
+            config.optimizer,
+            "batch_size",
+            f"must be a multiple of {step}, which is --unroll-length {unroll} x the {step // unroll} simulators of a "
+            "group, since a batch has whole unrolls (or 0: one of each simulator)",
+        )
+
+
+def _no_rollouts(config: TrainConfig) -> None:
+    if config.sampling.rollout_length:
+        checks.refuse(
+            config.sampling,
+            "rollout_length",
+            f"{config.algorithm.name} learns from unrolls of --unroll-length; leave it 0",
+        )
+
+
+def _check_rollouts(config: TrainConfig) -> None:
+    sampling, algorithm, rollout = config.sampling, config.algorithm, config.rollout_length
+    if sampling.schedule == "asynchronous":
+        checks.refuse(
+            sampling,
+            "schedule",
+            f"{algorithm.name} learns from its own policy's rollouts; synchronized or double-buffered, or train impala",
+        )
+    _whole_groups(config)
+    if rollout % algorithm.unroll_length:
+        checks.refuse(
+            sampling,
+            "rollout_length",
+            f"must be a multiple of --unroll-length {algorithm.unroll_length}: advantages reach to the end of an unroll",
+        )
+    total = rollout * sampling.simulators
+    if total % config.batch_size:
+        checks.refuse(
+            config.optimizer,
+            "batch_size",
+            f"does not divide the rollout of {total} data-points ({rollout} steps x --simulators {sampling.simulators})",
+        )
+    if algorithm.name == "a2c" and config.batch_size % sampling.simulators:
+        checks.refuse(
+            config.optimizer,
+            "batch_size",
+            f"a2c takes so many steps of all simulators; a multiple of --simulators {sampling.simulators}",
+        )
+    if sampling.schedule == "double-buffered":
+        _check_double_buffered(config)
+
+
+def _check_double_buffered(config: TrainConfig) -> None:
+    exchange = config.exchange
+    promise = "the lag of --schedule double-buffered is one rollout exactly"
+    if exchange.updates == "asynchronous":
+        checks.refuse(exchange, "updates", f"{promise}; --updates synchronous, or --schedule synchronized")
+    if exchange.quorum or exchange.quorum_deadline_seconds:
+        name = "quorum" if exchange.quorum else "quorum_deadline_seconds"
+        checks.refuse(exchange, name, f"{promise}, so every gradient counts; leave it 0")
+
+
+def _whole_groups(config: TrainConfig) -> None:
+    if config.sampling.predict_batch:
+        checks.refuse(
+            config.sampling,
+            "predict_batch",
+            f"{config.algorithm.name} steps whole groups; more --groups make smaller queries",
+        )
+
+
+def _check_resets(config: TrainConfig) -> None:
+    run, exchange = config.run, config.exchange
+    if not run.reset_at_checkpoint:
+        return
+    if config.sampling.schedule != "synchronized":
+        why = {
+            "asynchronous": "asynchronous acting never resumes to the bit; --schedule synchronized",
+            "double-buffered": "a rollout is being acted at every checkpoint; --schedule synchronized",
+        }
+        checks.refuse(run, "reset_at_checkpoint", why[config.sampling.schedule])
+    if exchange.quorum or exchange.quorum_deadline_seconds:
+        checks.refuse(run, "reset_at_checkpoint", "workers that miss a step cannot reset with the others; no --quorum")
+
+
+def _check_refresh(config: TrainConfig) -> None:
+    sampling, exchange = config.sampling, config.exchange
+    if not sampling.refresh_every_steps:
+        return
+    if sampling.schedule != "synchronized" or config.algorithm.on_data_points:
+        checks.refuse(
+            sampling, "refresh_every_steps", "only rollouts of the synchronized schedule can be refreshed; leave it 0"
+        )
+    if exchange.updates != "asynchronous":
+        checks.refuse(
+            sampling, "refresh_every_steps", "nothing newer comes before a rollout's end; --updates asynchronous, or 0"
+        )

@@ -1,0 +1,205 @@
+"""Schedules that fill whole rollouts: in turn with learning, or at once with it (HTS-RL)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+
+from ddrl.sampling.actor import part
+from ddrl.sampling.crew import Crew
+from ddrl.sampling.minibatches import Minibatches
+from ddrl.sampling.rollouts import Ended
+from ddrl.types import Snapshot, Transitions, Unroll
+
+
+class RolloutSchedule:
+    """What both have in common: a rollout to learn from, a crew that fills rollouts, and their state.
+
+    Args:
+        crew: the groups.
+        learning: the rollout that is learned from.
+        minibatches: cuts it.
+        ended: shared with the crew and its actors.
+        refresh_every: steps after which acting asks for newer parameters in the middle of a rollout (0: never).
+    """
+
+    def __init__(
+        self,
+        crew: Crew,
+        learning: Unroll,
+        minibatches: Minibatches,
+        ended: threading.Event,
+        refresh_every: int = 0,
+    ):
+        self.crew, self.learning, self.minibatches = crew, learning, minibatches
+        self.refresh_every = refresh_every
+        self.rollouts = 0  # learned from, the one at hand included
+        self._ended = ended
+        self._busy = threading.Lock()
+
+    def next_batch(
+        self, wait_for_snapshot: Callable[[], Snapshot | None]
+    ) -> tuple[Snapshot, Transitions] | None:
+        """See `ddrl.sampling.schedules.Schedule`."""
+        snapshot = wait_for_snapshot()
+        if snapshot is None or self._ended.is_set():
+            return None
+        with self._busy:
+            try:
+                return self._next(snapshot)
+            except Ended:
+                return None
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Nothing in the middle of acting, where a straggler is that the others did not wait for."""
+        if not self._busy.acquire(blocking=False):
+            return {}
+        try:
+            return {"rollouts": np.int64(self.rollouts)} | self._state()
+        finally:
+            self._busy.release()
+
+    def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
+        """Goes on from `state`; environments that could not be saved are reset, and the rollout is forgotten."""
+        self.rollouts = int(state.get("rollouts", 0))
+        self.minibatches.clear()
+        if not (self.crew.set_state(state) and self._set_state(state)):
+            self.crew.reset(reset_seed)
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.crew.join()
+
+    def _next(self, snapshot: Snapshot) -> tuple[Snapshot, Transitions]:
+        raise NotImplementedError
+
+    def _state(self) -> dict[str, np.ndarray]:
+        raise NotImplementedError
+
+    def _set_state(self, state: dict[str, np.ndarray]) -> bool:
+        raise NotImplementedError
+
+    def _start(self) -> None:
+        """Begins to learn from `learning`."""
+        self.rollouts += 1
+        self.minibatches.start(self.learning, self.rollouts)
+
+    def _learning_state(self) -> dict[str, np.ndarray]:
+        """The rollout at hand, while batches of it are left."""
+        if self.minibatches.empty:
+            return {}
+        rollout = {f"learning.{name}": array.copy() for name, array in self.learning._asdict().items()}
+        return rollout | {"taken": np.int64(self.minibatches.taken)}
+
+    def _set_learning_state(self, state: dict[str, np.ndarray]) -> None:
+        if "taken" in state:
+            for name, array in part(state, "learning.").items():
+                getattr(self.learning, name)[...] = array
+            self.minibatches.start(self.learning, self.rollouts, int(state["taken"]))
+
+
+class SynchronizedRollouts(RolloutSchedule):
+    """Acts for a rollout, then learns from it, in turn (Stooke and Abbeel 2018, section 4.1).
+
+    All steps of a rollout are acted with the parameters that its first gradient is taken at, unless
+    `refresh_every` has newer ones fetched in between.
+    """
+
+    _latest: Snapshot | None = None
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Parameters for `refresh_every`; otherwise acting takes those of `next_batch`."""
+        self._latest = snapshot
+
+    def _next(self, snapshot: Snapshot) -> tuple[Snapshot, Transitions]:
+        if self.minibatches.empty:
+            self._latest = snapshot
+            self.crew.fill(self.learning, lambda: self._latest, self.refresh_every)
+            self.crew.reset_ended()
+            self._start()
+        return snapshot, self.minibatches.take()
+
+    def _state(self) -> dict[str, np.ndarray]:
+        return self.crew.get_state() | self._learning_state()
+
+    def _set_state(self, state: dict[str, np.ndarray]) -> bool:
+        self._set_learning_state(state)
+        return True
+
+
+class DoubleBuffered(RolloutSchedule):
+    """Acts and learns at once, with two storages that change places every alpha steps (Liu et al. 2020, HTS-RL).
+
+    j counts storages, which is synchronizations. Storage j is filled with theta_j, the parameters at the
+    synchronization before it; meanwhile the learner consumes storage j - 1, which theta_(j-1) had filled. The lag is
+    exactly one storage.
+
+    With one gradient per storage this is equation 6: the gradient is taken at theta_(j-1) on its own data, and
+    applied to theta_j. Where a storage gives several gradients (PPO's epochs and minibatches, A2C with alpha a
+    multiple of the unroll length), gradient i is taken at phi_i = theta + (theta_(j-1) - theta_j), where theta are the
+    newest parameters: phi_0 is theta_(j-1), and phi moves by the same steps as theta, so that minibatches build on
+    each other as in PPO, and the data stay those of the policy that the first gradient is taken at. The denominator of
+    PPO's ratio is the log-probability recorded when acting, which is that of theta_(j-1): the ratio is 1 at phi_0.
+
+    Args:
+        spare: the second storage.
+    """
+
+    def __init__(
+        self, crew: Crew, learning: Unroll, spare: Unroll, minibatches: Minibatches, ended: threading.Event
+    ):
+        super().__init__(crew, learning, minibatches, ended)
+        self._filling = spare
+        self._acting: Snapshot | None = None  # parameters that fill `_filling`
+        self._behind: np.ndarray | None = None  # theta_(j-1) - theta_j of the storage at hand
+        self._first: np.ndarray | None = None  # theta_(j-1), until its gradient was taken
+        self._begun: dict[str, np.ndarray] = {}  # the crew's state when it began to fill
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Nothing to do: storages are filled with the parameters of a synchronization."""
+
+    def _next(self, snapshot: Snapshot) -> tuple[Snapshot, Transitions]:
+        if self.minibatches.empty:
+            self._synchronize(snapshot)
+        if self._first is not None:
+            point, self._first = self._first, None
+        else:
+            point = snapshot.vector + self._behind
+        return snapshot._replace(vector=point), self.minibatches.take()
+
+    def _synchronize(self, snapshot: Snapshot) -> None:
+        if self._acting is None:  # the first storage: nothing to learn from yet, so theta_1 is theta_0
+            self._fill(snapshot)
+        self.crew.wait()
+        self.crew.reset_ended()
+        behaviour = self._acting
+        self.learning, self._filling = self._filling, self.learning
+        self._fill(snapshot)
+        self._first, self._behind = behaviour.vector, behaviour.vector - snapshot.vector
+        self._start()
+
+    def _fill(self, snapshot: Snapshot) -> None:
+        self._acting = snapshot
+        self._begun = self.crew.get_state()
+        self.crew.begin(self._filling, lambda: snapshot)
+
+    def _state(self) -> dict[str, np.ndarray]:
+        """The storage at hand, and where the filling of the other began: it is filled again after a resume."""
+        if self._acting is None:
+            return self.crew.get_state()
+        acting = {"acting.version": np.int64(self._acting.version), "acting.vector": np.asarray(self._acting.vector)}
+        learning = self._learning_state()
+        if learning:
+            learning["behind"] = np.asarray(self._behind)
+            if self._first is not None:
+                learning["first"] = np.asarray(self._first)
+        return self._begun | acting | learning
+
+    def _set_state(self, state: dict[str, np.ndarray]) -> bool:
+        if "acting.vector" in state:
+            self._set_learning_state(state)
+            self._behind, self._first = state.get("behind"), state.get("first")
+            self._fill(Snapshot(int(state["acting.version"]), -1, state["acting.vector"]))
+        return True
