@@ -68,7 +68,7 @@ class _Group:
     """Environments stepped together until the first game of each is over."""
 
     def __init__(self, env: VectorEnvironment, first_game: int) -> None:
-        self.env, self.first_game = env, first_game
+        self.env, self.first_row = env, first_game * env.players
         self.scores = np.zeros(env.num_envs)
         self.steps = np.zeros(env.num_envs, np.int64)
         self.playing = np.ones(env.num_envs, bool)
@@ -76,7 +76,7 @@ class _Group:
         self._live = np.ones(env.num_envs, bool)
 
     def recv(self) -> tuple[np.ndarray, np.ndarray]:
-        """Observations and games of the rows that still play."""
+        """Observations and numbers of the rows that still play."""
         step = self.env.recv()
         ids = step.env_id
         counted = step.valid & self.playing[ids]
@@ -86,7 +86,7 @@ class _Group:
         self.cut[ids] |= limit
         self.playing[ids] &= ~(counted & (step.terminated | limit))
         self._live = self.playing[ids]
-        return step.observation[self._live], self.first_game + ids[self._live]
+        return step.observation[self._live], self.first_row + ids[self._live]
 
     def send(self, live_actions: np.ndarray) -> None:
         """Rows whose game is over get action 0; what they play is not counted."""
@@ -135,7 +135,7 @@ def play_games(
         for group, word in zip(groups, environment_seeds(seed, len(groups))):
             group.env.reset(int(word))
             yield
-        greedy = GreedyActions(policy, games, groups[0].env.stamp["repeat_fire_after"])
+        greedy = GreedyActions(policy, games * groups[0].env.players, groups[0].env.stamp["repeat_fire_after"])
         yield from _play(groups, greedy, ahead, stop)
         return _result(groups, seed)
     finally:
@@ -179,10 +179,11 @@ def _play(
 
 
 def _result(groups: list[_Group], seed: int) -> EvaluationResult:
-    scores = np.concatenate([group.scores for group in groups])
-    steps = np.concatenate([group.steps for group in groups])
-    timed_out = int(sum(group.playing.sum() for group in groups))
-    unfinished = timed_out + int(sum(group.cut.sum() for group in groups))
+    players = groups[0].env.players  # of one game, whose rows tell the same
+    scores = np.concatenate([group.scores[::players] for group in groups])
+    steps = np.concatenate([group.steps[::players] for group in groups])
+    timed_out = int(sum(group.playing[::players].sum() for group in groups))
+    unfinished = timed_out + int(sum(group.cut[::players].sum() for group in groups))
     return EvaluationResult(
         float(scores.mean()), float(scores.max()), tuple(scores.tolist()), tuple(steps.tolist()),
         {**groups[0].env.stamp, "seed": seed, "games": len(scores)}, unfinished, timed_out,

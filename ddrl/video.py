@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ddrl.config import EnvironmentConfig
-from ddrl.envs import find_protocol
+from ddrl.envs import find_protocol, make_in_thread, plain_game
 from ddrl.envs.games import atari_rom
 from ddrl.errors import UsageError
 from ddrl.evaluate import GreedyActions, Policy
@@ -64,7 +64,7 @@ class _Game:
         self._max_agent_steps, self.score = max_agent_steps, 0.0
         rom = atari_rom(config.game)
         if rom is None:
-            self._env, self._draw, self.fps = _other_game(config.game)
+            self._env, self._draw, self.fps = _other_game(config)
             repeat_fire_after = 0
         else:
             protocol = find_protocol(config.protocol)
@@ -72,7 +72,7 @@ class _Game:
             self._env = make_atari(rom, protocol, 1, recorder.on_frame)
             self._draw, self.fps = recorder.take, ATARI_FPS
             repeat_fire_after = protocol.repeat_fire_after
-        self._greedy = GreedyActions(policy, 1, repeat_fire_after)
+        self._greedy = GreedyActions(policy, self._env.num_envs, repeat_fire_after)
         self._env.reset(seed)
 
     def pictures(self) -> Iterator[np.ndarray]:
@@ -80,7 +80,7 @@ class _Game:
         step = self._env.recv()
         yield from self._draw()
         for _ in range(self._max_agent_steps):
-            self._env.send(self._greedy(step.observation, np.zeros(1, np.int64)))
+            self._env.send(self._greedy(step.observation, step.env_id))
             step = self._env.recv()
             self.score += float(step.reward[0])
             yield from self._draw()
@@ -111,16 +111,14 @@ class _AtariRecorder:
         return pictures
 
 
-def _other_game(game: str) -> tuple[object, Callable[[], list[np.ndarray]], int]:
+def _other_game(config: EnvironmentConfig) -> tuple[object, Callable[[], list[np.ndarray]], int]:
     import gymnasium
 
-    from ddrl.envs.gymnasium_path import make_gymnasium
-
-    plain = make_gymnasium(game, 1)
+    game, plain = config.game, make_in_thread(plain_game(config), 1)
     plain.close()
     if "rgb_array" not in plain.render_modes:
         raise UsageError(f"{game} cannot draw pictures (no render mode rgb_array): no video of it")
-    env = make_gymnasium(game, 1, render_mode="rgb_array")
+    env = make_in_thread(plain_game(config), 1, render_mode="rgb_array")
 
     def draw() -> list[np.ndarray]:
         try:

@@ -14,7 +14,7 @@ from ddrl.errors import UsageError
 
 __all__ = [
     "PROTOCOLS", "Protocol", "Step", "VectorEnvironment",
-    "environment_seeds", "find_protocol", "make_environment",
+    "environment_seeds", "find_protocol", "make_environment", "make_in_thread", "plain_game",
 ]
 
 
@@ -76,16 +76,15 @@ def _make(
     return make_in_thread(config, num_envs, batch_size=batch_size, core=cores[0] if cores else None)
 
 
-def make_in_thread(
-    config: EnvironmentConfig, num_envs: int, *, batch_size: int = 0, first: int = 0, core: int | None = None
-) -> VectorEnvironment:
-    """Simulators on the Gymnasium path, stepped in the calling thread; see GymnasiumEnvironment for the arguments."""
+def make_in_thread(config: EnvironmentConfig, num_envs: int, **options) -> VectorEnvironment:
+    """Simulators on the Gymnasium path, stepped in the calling thread.
+
+    Args:
+        options: batch_size, first and core as in GymnasiumEnvironment; render_mode 'rgb_array' but for Atari.
+    """
     from ddrl.envs.gymnasium_path import make_atari, make_gymnasium
 
-    options = {
-        "batch_size": batch_size, "reset": config.reset, "random_start_steps": config.random_start_steps,
-        "first": first, "core": core,
-    }
+    options |= {"reset": config.reset, "random_start_steps": config.random_start_steps}
     rom = atari_rom(config.game)
     if rom is not None:
         return make_atari(rom, find_protocol(config.protocol), num_envs, **options)

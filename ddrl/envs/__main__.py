@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ddrl.envs.games import atari_games, gymnasium_games
+from ddrl.envs.games import atari_games, football_games, gymnasium_games
 
 print("Atari:", *atari_games())
 print("Gymnasium:", *gymnasium_games())
+print("Football, with the extra `football`:", *football_games())

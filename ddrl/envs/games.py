@@ -10,6 +10,13 @@ from ddrl.errors import UsageError
 # ROMs without a single-player mode: ALE registers no environment for them.
 _TWO_PLAYERS_ONLY = {"combat", "joust", "maze_craze", "warlords"}
 FOOTBALL = "football/"
+_ACADEMY = (
+    "3_vs_1_with_keeper", "corner", "counterattack_easy", "counterattack_hard", "empty_goal", "empty_goal_close",
+    "pass_and_shoot_with_keeper", "run_pass_and_shoot_with_keeper", "run_to_score", "run_to_score_with_keeper",
+    "single_goal_versus_lazy",
+)
+_WHOLE_GAMES = ("11_vs_11_easy_stochastic", "11_vs_11_stochastic", "11_vs_11_hard_stochastic")
+_SCENARIOS = (*(f"academy_{name}" for name in _ACADEMY), *_WHOLE_GAMES)
 _SPELLING = re.compile(r"^(?:ALE/)?([A-Za-z0-9_]+?)(?:NoFrameskip|Deterministic)?(?:-v[045])?$")
 
 
@@ -32,6 +39,11 @@ def gymnasium_games() -> list[str]:
     return sorted(s.id for s in specs if not str(s.entry_point).startswith(atari) and s.namespace != "ALE")
 
 
+def football_games() -> list[str]:
+    """All academy scenarios of Google Research Football and the whole game at its three difficulties, sorted."""
+    return sorted(FOOTBALL + name for name in _SCENARIOS)
+
+
 def atari_rom(game: str) -> str | None:
     """The ROM that `game` means (breakout, Breakout, SpaceInvaders, ALE/Breakout-v5), or None."""
     by_key = {rom.replace("_", ""): rom for rom in atari_games()}
@@ -40,8 +52,8 @@ def atari_rom(game: str) -> str | None:
 
 
 def unknown_game(game: str) -> UsageError:
-    """The error for a game that is neither a ROM nor a Gymnasium id, with the closest names."""
-    names = atari_games() + gymnasium_games()
+    """The error for a game that is no ROM, no Gymnasium id and no scenario, with the closest names."""
+    names = atari_games() + gymnasium_games() + football_games()
     keys = {name.replace("_", "").lower(): name for name in names}
     close = difflib.get_close_matches(game.replace("_", "").lower(), keys, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(keys[key] for key in close)}? " if close else ""
