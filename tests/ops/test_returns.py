@@ -105,14 +105,14 @@ def test_a_truncation_bootstraps_with_the_final_observation_and_a_termination_do
 
 
 @pytest.mark.parametrize("continues_after_end", [0.0, 1.0])
-@pytest.mark.parametrize("kind", ["goes on", "termination", "truncation"])
+@pytest.mark.parametrize("kind", ["goes on", "termination", "truncation", "cut"])
 def test_nothing_leaks_from_another_episode(kind, continues_after_end):
     unroll = random_unroll(steps=8, environments=3)
     rows = {name: np.ones((8, 3), np.float32) for name in ("discount", "continues", "valid")}
     if kind != "goes on":
         rows["continues"][3] = 0.0
-        rows["valid"][4] = 0.0
-        rows["continues"][4] = continues_after_end  # what the row that is ignored says does not matter
+        rows["valid"][4] = float(kind == "cut")
+        rows["continues"][4] = continues_after_end  # of a row that is ignored it does not matter
     if kind == "termination":
         rows["discount"][3] = 0.0
     unroll = unroll._replace(**rows)
@@ -124,7 +124,8 @@ def test_nothing_leaks_from_another_episode(kind, continues_after_end):
     a, b = (generalized_advantages(*fields(u), 0.9)[0] for u in (unroll, other))
     differs = (a != b).all(axis=1)
     assert differs[5:].all()
-    assert differs[:4].all() if kind == "goes on" else (a[:5] == b[:5]).all()
+    assert differs[:4].all() if kind == "goes on" else not differs[:4].any()
+    assert differs[4].all() == (kind in ("goes on", "cut"))
 
 
 def test_advantages_of_tensors_are_the_same():
