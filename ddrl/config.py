@@ -283,7 +283,8 @@ class EvaluationConfig:
     eval_time_share: float = 0.1
     """Largest share of the run's time that evaluation may take (0 to 1)."""
     evaluation_minutes: float = 3.0
-    """Longest time of one evaluation, in minutes; games that still go on then count with their score so far."""
+    """Longest time of one evaluation, in minutes; games that still go on then count with their score
+    so far, and the evaluation as cut off."""
     target_score: float | None = None
     """Stop when the evaluation's mean score reaches this, and write the time that it took."""
 
@@ -323,8 +324,10 @@ class RunConfig:
     reset_at_checkpoint: bool = False
     """Reset environments whose state cannot be saved at each checkpoint: resume equals uninterrupted."""
     stall_seconds: float = 300.0
-    """End the job when a rank waits this long for something that is due, and say for what (0: never). It must be
-    longer than a first gradient, which compiles, and than loading TensorFlow in all ranks."""
+    """End the job when a rank waits this long for something that is due, and say for what (0: never)."""
+    start_seconds: float = 180.0
+    """End the job when a rank has not begun after this time, and say which. First gradients, which compile, and
+    other things that happen once have this much patience, too, however short --stall-seconds is."""
     max_refused_steps: int = 10
     """Stop after this many steps refused for a gradient that is not finite."""
     max_restarts: int = 3
@@ -337,7 +340,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         checks.at_least(self, 0, "minutes", "agent_steps", "max_updates", why="0: no such budget")
         checks.at_least(self, 0, "seed", "checkpoint_every_updates", "max_restarts", "stall_seconds")
-        checks.above(self, 0.0, "checkpoint_every_minutes", "log_every_seconds")
+        checks.above(self, 0.0, "checkpoint_every_minutes", "log_every_seconds", "start_seconds")
         checks.at_least(self, 1, "checkpoints_kept", "max_refused_steps")
 
 

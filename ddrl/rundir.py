@@ -213,7 +213,16 @@ LAUNCHER_PID = "DDRL_LAUNCHER_PID"
 
 def stop_requested(path: Path) -> bool:
     """Whether the ranks should checkpoint and end: the file `stop` is there, or their launcher is gone."""
-    return (path / STOP).exists() or _launcher_gone(os.environ.get(LAUNCHER_PID, ""))
+    return os.path.exists(path / STOP) or _launcher_gone(os.environ.get(LAUNCHER_PID, ""))
+
+
+def why_lost(path: Path) -> str:
+    """Why a run directory that was locked before cannot be written any more; empty where it can."""
+    try:
+        os.close(os.open(path / LOCK, os.O_RDWR))
+    except OSError as error:
+        return str(error.strerror)
+    return ""
 
 
 def _launcher_gone(pid: str) -> bool:

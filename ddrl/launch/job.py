@@ -24,7 +24,7 @@ from rich.console import Console
 from cluster.job import Job
 from cluster.roles import Sizes
 from ddrl import rundir
-from ddrl.config import TrainConfig
+from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
 from ddrl.launch import outcome
@@ -61,9 +61,11 @@ def train_in_job(parse: Callable[[], Wanted], job: Job, environ: Mapping[str, st
     Raises:
         UsageError: on all ranks alike, for what any of them found wrong.
     """
-    world = None if job.size == 1 else mpi_world(job)
+    wanted, mine = _parse(parse, job.rank)
+    run_config = RunConfig() if wanted is None else wanted.config.run
+    world = None if job.size == 1 else mpi_world(job, run_config.start_seconds)
     with contextlib.ExitStack() as stack:
-        agreed = _accepted(_begin(world, parse, stack, environ))
+        agreed = _accepted(_begin(world, wanted, mine, stack, environ))
         path = Path(agreed["run_dir"])
         _accepted(_share(world, path))
         phase_ended("agreement")
@@ -82,15 +84,15 @@ def _accepted(message: dict[str, Any]) -> dict[str, Any]:
     raise UsageError(message["refused"]) if message["refused"] else SystemExit(2)
 
 
-def mpi_world(job: Job) -> Any:
-    """MPI's communicator of all ranks.
+def mpi_world(job: Job, start_seconds: float) -> Any:
+    """MPI's communicator of all ranks. A rank that waits for the others for so long writes its stack, and exits.
 
     Raises:
         UsageError: there is no MPI, or it does not know of the ranks that were started.
     """
     try:
         phase_ended("python")
-        with bounded_start():
+        with bounded_start(start_seconds):
             from mpi4py import MPI
         phase_ended("mpi")
     except (ImportError, RuntimeError) as error:
@@ -182,11 +184,10 @@ class Reporter:
 
 
 def _begin(
-    world: Any, parse: Callable[[], Wanted], stack: contextlib.ExitStack, environ: Mapping[str, str]
+    world: Any, wanted: Wanted | None, mine: dict[str, str], stack: contextlib.ExitStack, environ: Mapping[str, str]
 ) -> dict[str, Any]:
     """What all ranks do: {"run_dir", "config", "resume"}, or {"refused": why} ("": said already)."""
-    rank, size = (0, 1) if world is None else (world.Get_rank(), world.Get_size())
-    wanted, mine = _parse(parse, rank)
+    size = 1 if world is None else world.Get_size()
 
     def decide(everyone: list[dict[str, str]]) -> dict[str, Any]:
         _check_all(everyone)

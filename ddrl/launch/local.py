@@ -120,6 +120,8 @@ def _run(
                 supervisor = Supervisor(config, path, interrupts, stop_seconds)
                 supervisor.start(_command(config, launcher, argv), as_root, log, lock)
                 supervisor.watch(display, follower, console)
+                if lost := rundir.why_lost(path):
+                    return _files_lost(path, lost, console)
                 again = None if supervisor.asked else restarts.decide(supervisor.minutes, supervisor.overdue)
                 if again is None:
                     break
@@ -137,6 +139,13 @@ def _run(
         finish(path, console)
         summarise(config, path, console)
     return status
+
+
+def _files_lost(path: Path, why: str, console: Console) -> int:
+    """The run directory went away under the ranks: whatever they had to say of it is gone, too."""
+    text = f"ddrl: the run failed: run directory {path} cannot be written any more ({why})"
+    console.print(f"{text}: mend that, and go on with ddrl train --resume {path}", highlight=False, markup=False)
+    return 1
 
 
 def clear(path: Path) -> None:

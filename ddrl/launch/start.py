@@ -12,51 +12,70 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-START_SECONDS = 300.0  # imports, environments and MPI on a slow file system
 MARGIN_SECONDS = 30.0  # by which a launcher that can name the missing ranks is earlier than the ranks themselves
 RANKS = "ranks"
 
 
-def leave_note(run_dir: Path, rank: int) -> None:
-    """Writes RUN/ranks/RANK: the process that this rank is. A directory that cannot be written costs the note."""
+class Note(NamedTuple):
+    """Which process a rank is, and whether it has come as far as MPI, where it waits for the others."""
+
+    host: str
+    pid: int
+    arrived: bool
+
+
+def leave_note(run_dir: Path, environ: Mapping[str, str], arrived: bool) -> None:
+    """Writes RUN/ranks/RANK, a Note; in a job of one process, none. A directory that takes nothing costs the note."""
+    rank = environ.get("OMPI_COMM_WORLD_RANK", environ.get("PMI_RANK", ""))
+    if not rank:
+        return
     with contextlib.suppress(OSError):
         (run_dir / RANKS).mkdir(exist_ok=True)
-        note = {"pid": os.getpid(), "host": socket.gethostname()}
-        (run_dir / RANKS / str(rank)).write_text(json.dumps(note))
+        note = Note(socket.gethostname(), os.getpid(), arrived)
+        (run_dir / RANKS / rank).write_text(json.dumps(note._asdict()))
 
 
-def notes(run_dir: Path) -> dict[int, tuple[str, int]]:
-    """Rank -> host and process id, of the ranks that have begun."""
+def notes(run_dir: Path) -> dict[int, Note]:
+    """By rank, of those that have begun."""
     found = {}
-    for path in run_dir.glob(f"{RANKS}/*"):
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            content = json.loads(path.read_text())
-            found[int(path.name)] = (str(content["host"]), int(content["pid"]))
+    for path in _paths(run_dir):
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            found[int(path.name)] = Note(**json.loads(path.read_text()))
     return found
 
 
 def clear_notes(run_dir: Path) -> None:
     """Removes the notes of an earlier start."""
-    for path in run_dir.glob(f"{RANKS}/*"):
+    for path in _paths(run_dir):
         path.unlink(missing_ok=True)
 
 
+def _paths(run_dir: Path) -> list[Path]:
+    try:
+        return [run_dir / RANKS / name for name in os.listdir(run_dir / RANKS)]
+    except OSError:
+        return []
+
+
 def missing(run_dir: Path, ranks: int) -> list[int]:
-    """Ranks that have not begun."""
-    return sorted(set(range(ranks)) - set(notes(run_dir)))
+    """Ranks that have not come as far as MPI; none if all have, and one hangs there."""
+    return sorted(set(range(ranks)) - {rank for rank, note in notes(run_dir).items() if note.arrived})
 
 
 def gone(run_dir: Path, living: Collection[int]) -> list[int]:
     """Ranks that have begun on this host and are none of its living processes any more."""
     here = socket.gethostname()
-    return sorted(rank for rank, (host, pid) in notes(run_dir).items() if host == here and pid not in living)
+    return sorted(
+        rank for rank, note in notes(run_dir).items() if note.host == here and note.pid not in living
+    )
 
 
 @contextlib.contextmanager
-def bounded_start(seconds: float = START_SECONDS + MARGIN_SECONDS) -> Iterator[None]:
+def bounded_start(seconds: float) -> Iterator[None]:
     """Around the import of mpi4py.MPI: a rank that waits longer writes its stacks to standard error, and exits."""
     faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
     try:

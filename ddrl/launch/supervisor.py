@@ -106,8 +106,8 @@ class Supervisor:
     def _look(self) -> None:
         self.killed = self._interrupts.kill
         now = time.monotonic()
-        result = (self._path / rundir.RESULT).exists()
-        stop = not result and (self._path / rundir.STOP).exists()
+        result = os.path.exists(self._path / rundir.RESULT)  # no error where the file system is lost
+        stop = not result and os.path.exists(self._path / rundir.STOP)
         self._stop_since = (self._stop_since or now) if stop else None
         self.asked = self.asked or (stop and now > self._stop_since + TERM_SECONDS)
         if self._deadline is None and (self._said or result):
@@ -128,10 +128,11 @@ class Supervisor:
             self._gone_since = now
         elif now > self._gone_since + GONE_SECONDS:
             self.overdue = f"{_ranks(dead)} died before the job began"
-        if not self.overdue and now > self._began + start.START_SECONDS:
+        limit = self._config.run.start_seconds
+        if not self.overdue and now > self._began + limit:
             missing = start.missing(self._path, self._config.ranks)
-            who = f"{_ranks(missing)} did not begin" if missing else "the job did not begin"
-            self.overdue = f"{who} within {start.START_SECONDS:g} s, and all were killed"
+            who = f"{_ranks(missing)} did not begin" if missing else "all ranks came to MPI, and the job did not begin"
+            self.overdue = f"{who} within {limit:g} s (--start-seconds), and all were killed"
 
 
 def _ranks(numbers: Sequence[int]) -> str:

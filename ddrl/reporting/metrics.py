@@ -28,6 +28,10 @@ RATES = ("agent_steps", "frames", "datapoints")
 """Counters whose rate per second is reported."""
 TOTALS = ("agent_steps", "gradients_dropped", "steps_refused", "evaluations_skipped")
 """Counters whose total over the whole run, resumed parts included, is reported."""
+EVALUATED = (
+    "mean", "maximum", "games", "unfinished", "timed_out", "version", "agent_steps", "wall_seconds", "seconds"
+)  # fmt: skip
+"""What an evaluator reports that goes into the record."""
 SPREADS = ("lag", "staleness")
 """Quantities reported as NAME_mean and NAME_max, in versions."""
 
@@ -109,6 +113,7 @@ def evaluation_record(
     maximum: float,
     games: int,
     unfinished: int,
+    timed_out: int = 0,
     version: int,
     agent_steps: int,
     wall_seconds: float,
@@ -120,6 +125,7 @@ def evaluation_record(
     Args:
         mean, maximum: raw score over the games.
         unfinished: games that a limit of steps or time ended; their score until then counts.
+        timed_out: those of them that time ended; a mean with any in it says too little to be compared.
         version: updates behind the parameters that played.
         agent_steps, wall_seconds: of the run when those parameters were taken, not when the games ended.
         seconds: that the games took.
@@ -134,6 +140,7 @@ def evaluation_record(
         "maximum": maximum,
         "games": games,
         "unfinished": unfinished,
+        "timed_out": timed_out,
         "seconds": round(seconds, 3),
         "protocol": protocol,
     }
@@ -190,6 +197,11 @@ class MetricsWriter:
 def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
     """All records of a run, oldest first, without a half-written last line; none where there is no file."""
     return JsonLines(Path(run_dir) / METRICS).read()
+
+
+def whole(evaluations: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those evaluation records whose games were all played to their end."""
+    return [record for record in evaluations if not record.get("timed_out")]
 
 
 def without_undone(records: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any, Mapping, Sequence
 
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.reporting.metrics import read_metrics, without_undone
+from ddrl.reporting.metrics import read_metrics, whole, without_undone
 from ddrl.rundir import load_config
 
 LEARNING_CURVE = "learning_curve.png"
@@ -63,7 +63,7 @@ def title(config: TrainConfig) -> str:
 
 
 def learning_curve(
-    online: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]], heading: str
+    online: Sequence[Mapping[str, Any]], evaluations: list[Mapping[str, Any]], heading: str
 ) -> Any:
     """The figure itself, of any number of points (none included).
 
@@ -97,7 +97,7 @@ def _draw(
     name: str,
     unit: float,
     online: Sequence[Mapping[str, Any]],
-    evaluations: Sequence[Mapping[str, Any]],
+    evaluations: list[Mapping[str, Any]],
 ) -> None:
     """One panel. Lines of one point would be invisible, so they get a marker."""
     axes.margins(y=0.08)
@@ -111,9 +111,9 @@ def _draw(
         )  # fmt: skip
     if evaluations:
         x = [record[name] / unit for record in evaluations]
-        games = evaluations[-1]["games"]
+        games, complete = evaluations[-1]["games"], whole(evaluations)
         axes.plot(
-            x, [record["mean"] for record in evaluations],
+            [record[name] / unit for record in complete], [record["mean"] for record in complete],
             color=MEAN_COLOUR, linewidth=1.8, marker="o", markersize=4,
             label=f"evaluation, mean of {games} games",
         )  # fmt: skip
@@ -122,6 +122,12 @@ def _draw(
             color=MAX_COLOUR, linewidth=1.2, linestyle="--", marker="^", markersize=3.5,
             label="evaluation, best game",
         )  # fmt: skip
+        if cut := [record for record in evaluations if record not in complete]:
+            axes.plot(
+                [record[name] / unit for record in cut], [record["mean"] for record in cut],
+                color=MEAN_COLOUR, linestyle="", marker="o", markersize=4, markerfacecolor="white",
+                label="evaluation cut off by time",
+            )  # fmt: skip
     if not online and not evaluations:
         axes.set(ylim=(0, 1), xticks=[], yticks=[])
         axes.text(0.5, 0.5, "no finished episode yet", ha="center", va="center", transform=axes.transAxes)

@@ -21,7 +21,7 @@ from rich.text import Text
 from ddrl.checkpoint import list_checkpoints, load
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.reporting.metrics import read_metrics, without_undone
+from ddrl.reporting.metrics import read_metrics, whole, without_undone
 from ddrl.reporting.plots import LEARNING_CURVE
 from ddrl.reporting.report import time_report
 
@@ -33,7 +33,7 @@ PANEL_WIDTH = 80
 _SPARKS = "".join(chr(code) for code in range(0x2581, 0x2589))
 _ASCII_SPARKS = "_.-=+*#@"
 _LOUD_EVENTS = 3
-_MILESTONES = ("target_reached", "worker_lost", "restarted")
+_MILESTONES = ("target_reached", "worker_lost", "evaluator_lost", "evaluation_failed", "restarted")
 
 
 class Progress:
@@ -120,7 +120,7 @@ class RunState:
                 self.online.append(record["online_score_mean"])
         elif kind == "evaluation":
             self.evaluation = record
-            if not self.best or record["mean"] > self.best["mean"]:
+            if whole([record]) and (not self.best or record["mean"] > self.best["mean"]):
                 self.best = record
         elif kind == "event":
             self.events.append(record)
@@ -212,8 +212,12 @@ def evaluation_line(record: Mapping[str, Any]) -> str:
     """One evaluation: mean, maximum, games, and the version and time of the snapshot that played."""
     return (
         f"evaluation: mean {record['mean']:.1f}, max {record['maximum']:.0f} over {record['games']} games,"
-        f" version {record['version']:,} at {duration(record['wall_seconds'])}"
+        f" version {record['version']:,} at {duration(record['wall_seconds'])}{_cut(record)}"
     )
+
+
+def _cut(record: Mapping[str, Any]) -> str:
+    return f", {record['timed_out']} games cut off by time" if record.get("timed_out") else ""
 
 
 def event_line(record: Mapping[str, Any]) -> str:
@@ -273,7 +277,7 @@ def _evaluation(state: RunState) -> str:
     last, best = state.evaluation, state.best
     return (
         f"mean {last['mean']:.1f}  max {last['maximum']:.0f}  (version {last['version']:,}"
-        f" at {duration(last['wall_seconds'])})  best mean {best['mean']:.1f}"
+        f" at {duration(last['wall_seconds'])}{_cut(last)})" + (f"  best mean {best['mean']:.1f}" if best else "")
     )
 
 
@@ -294,15 +298,20 @@ def _outcome(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     online = [record["online_score_mean"] for record in train if "online_score_mean" in record]
     score = _first_best_last(online) + " (mean of last 100 episodes)" if online else "no finished episode"
     rows.append(("training score", score))
-    if evaluations:
-        rows.append(("evaluation", _first_best_last([record["mean"] for record in evaluations])
-                     + f" (mean of {evaluations[-1]['games']} games); best game"
-                     f" {max(record['maximum'] for record in evaluations):.0f}"))  # fmt: skip
-    else:
-        rows.append(("evaluation", "none"))
+    rows.append(("evaluation", _evaluated(evaluations)))
     if train:
         rows += [("trained", _trained(train))]
     return rows + [("event", event_line(record)) for record in records if record.get("name") in _MILESTONES]
+
+
+def _evaluated(evaluations: list[Mapping[str, Any]]) -> str:
+    complete = whole(evaluations)
+    cut = _count(len(evaluations) - len(complete), "evaluation") + " cut off by time"
+    if not complete:
+        return cut if evaluations else "none"
+    text = _first_best_last([record["mean"] for record in complete]) + f" (mean of {complete[-1]['games']} games)"
+    text += f"; best game {max(record['maximum'] for record in evaluations):.0f}"
+    return text + (f"; {cut}, not among them" if len(complete) < len(evaluations) else "")
 
 
 def _trained(train: Sequence[Mapping[str, Any]]) -> str:

@@ -15,8 +15,7 @@ def main() -> int:
     from ddrl.launch.start import leave_note
 
     run_dir = Path(sys.argv[1])
-    if rank := os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "")):
-        leave_note(run_dir, int(rank))
+    leave_note(run_dir, os.environ, arrived=False)
     from ddrl.errors import UsageError
     from ddrl.roles.main import abort, run
     from ddrl.rundir import load_config

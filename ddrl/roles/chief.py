@@ -23,8 +23,7 @@ from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.optimizers import learning_rate
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
-from ddrl.launch.start import START_SECONDS
-from ddrl.reporting.metrics import Collector, MetricsWriter, evaluation_record
+from ddrl.reporting.metrics import EVALUATED, Collector, MetricsWriter, evaluation_record
 from ddrl.reporting.phases import phase_ended, take_phases
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.budget import Budget
@@ -123,7 +122,11 @@ class ChiefRole:
             self._command()
         self._gather(now)
         if self.phase is Phase.EVALUATING:
-            if self._signalled or self.evaluations.idle or now >= self._stop_deadline:
+            if not self.evaluations.idle and now >= self._stop_deadline:
+                name = self.setting.cast.name(self.setting.cast.evaluator)
+                self._event("evaluation_failed", f"{name} did not give the last result in time; the run ends without")
+                self.evaluations.lost()
+            if self._signalled or self.evaluations.idle:
                 self._end()
         if now >= self._next_line:
             self._write_line(now)
@@ -137,9 +140,10 @@ class ChiefRole:
         last = self.phase is Phase.STOPPING and self._stop_deadline == math.inf
         if self.phase is not Phase.RUNNING and not last:
             return None
+        once = self.setting.config.run.start_seconds
         if coordinator.asynchronous:
-            return Wait(f"an update after version {coordinator.version}", servers[:1], START_SECONDS)
-        patience = START_SECONDS if coordinator.step == self.start.step else 0.0
+            return Wait(f"an update after version {coordinator.version}", servers[:1], once)
+        patience = once if coordinator.step == self.start.step else 0.0
         what = f"word of the gradients of step {coordinator.step}"
         return Wait(what, tuple(coordinator.missing()) or servers, patience)
 
@@ -300,13 +304,7 @@ class ChiefRole:
         if "failed" in content:
             self._event("evaluation_failed", content["failed"], update=content["version"])
             return
-        self.writer.write(
-            evaluation_record(
-                **{key: content[key] for key in ("mean", "maximum", "games", "unfinished", "version")},
-                **{key: content[key] for key in ("agent_steps", "wall_seconds", "seconds")},
-                protocol=content["stamp"],
-            )
-        )
+        self.writer.write(evaluation_record(protocol=content["stamp"], **{name: content[name] for name in EVALUATED}))
         target = self.setting.config.evaluation.target_score
         if target is not None and content["mean"] >= target and not content["timed_out"]:
             text = f"{content['mean']:.1f} >= {target:g} after {content['wall_seconds']:.0f} s"

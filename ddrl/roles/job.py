@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import json
@@ -14,8 +15,10 @@ from typing import Any, NamedTuple, Protocol
 from cluster.roles import Assignment
 from ddrl.config import TrainConfig
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport, Waiter
-from ddrl.launch.start import START_SECONDS
 from ddrl.rundir import RESULT, STOP
+
+
+LAST_SECONDS = 300.0  # for the last checkpoint and the end, beyond the time of the last games
 
 
 class Topic(enum.IntEnum):
@@ -122,8 +125,9 @@ class StopSignal:
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: object) -> None:
-        if not self._result.exists():
-            self._path.touch()
+        with contextlib.suppress(OSError):  # a file system that is lost is for the chief to tell of
+            if not self._result.exists():
+                self._path.touch()
 
 
 def run_roles(
@@ -174,10 +178,10 @@ class Setting:
 
 def first_word(setting: Setting) -> Wait:
     """The wait for SETUP: the chief may still be loading TensorFlow."""
-    return Wait("the chief's first word", (setting.cast.chief,), START_SECONDS)
+    return Wait("the chief's first word", (setting.cast.chief,), setting.config.run.start_seconds)
 
 
 def end_of_job(setting: Setting) -> Wait:
     """The wait for END after the last update: the last evaluation takes its time."""
     evaluation = 60.0 * setting.config.evaluation.evaluation_minutes
-    return Wait("the end of the job", (setting.cast.chief,), START_SECONDS + evaluation)
+    return Wait("the end of the job", (setting.cast.chief,), LAST_SECONDS + evaluation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import threading
 import time
@@ -20,7 +21,7 @@ from ddrl.exchange.local import LocalTransport
 from ddrl.exchange.transport import Transport
 from ddrl.floating_point import flush_denormals
 from ddrl.launch.placement import expose_gpu, place_ranks
-from ddrl.launch.start import bounded_start
+from ddrl.launch.start import MARGIN_SECONDS, bounded_start, leave_note
 from ddrl.reporting.phases import phase_ended
 from ddrl.roles.job import Cast, Role, RoleLost, Setting, StopSignal, run_roles, waiter_with_alarm
 from ddrl.roles.server import ServerRole
@@ -95,7 +96,9 @@ def _run_single(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callab
 
 
 def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], None]) -> int:
-    with bounded_start():
+    leave_note(run_dir, os.environ, arrived=True)
+    patience = config.run.start_seconds + MARGIN_SECONDS
+    with bounded_start(patience):
         from mpi4py import MPI
 
     from ddrl.exchange.mpi import JobRevoked, MpiTransport, leave
@@ -103,12 +106,13 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     comm = MPI.COMM_WORLD
     phase_ended("mpi")
     exchange = config.exchange
-    with bounded_start():
+    with bounded_start(patience):
         assignments = _assign(config, comm)
     setting = Setting(config, run_dir, Cast.from_assignments(assignments))
     mine = assignments[comm.Get_rank()]
     survive = exchange.on_worker_loss == "survive" and ulfm_works()
-    watchdog = Watchdog(setting, comm.Get_rank(), abort)
+    alone = survive and mine.role == "evaluator"
+    watchdog = Watchdog(setting, comm.Get_rank(), abort, go=die if alone else None)
     watchdog.start()
     transport = MpiTransport(comm, exchange.workers, survive=survive)
     waiter, wake = waiter_with_alarm()
@@ -177,6 +181,13 @@ def leave_now(status: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+def die() -> None:
+    """Ends this process so that Open MPI tells the others: of one that exits by itself it says nothing."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _cast_rank(

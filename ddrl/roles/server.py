@@ -10,7 +10,6 @@ from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.shard import Shard
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
-from ddrl.launch.start import START_SECONDS
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, first_word, json_blob
 
@@ -60,10 +59,11 @@ class ServerRole:
             return first_word(self.setting)
         if shard.stopped:
             return end_of_job(self.setting)
-        patience = START_SECONDS if shard.step == self._first_step else 0.0
+        once = self.setting.config.run.start_seconds
+        patience = once if shard.step == self._first_step else 0.0
         if shard.asynchronous:
             what = f"a gradient after version {shard.version} ({shard.dropped} dropped)"
-            return Wait(what, (*shard.workers.values(),), START_SECONDS)
+            return Wait(what, (*shard.workers.values(),), once)
         absent = tuple(process for worker, process in shard.workers.items() if not shard.held >> worker & 1)
         if shard.held.bit_count() >= max(1, shard.expected) or not absent:
             return Wait(f"the decision on step {shard.step}", (cast.chief,), patience)

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ddrl.launch.start import START_SECONDS
 from ddrl.roles.job import Role, Setting, Wait
 from ddrl.rundir import RESULT, write_json
 
@@ -53,10 +52,10 @@ class Report(NamedTuple):
 class Waits:
     """Since when this rank has been waiting for what. Pure bookkeeping; times are time.monotonic()."""
 
-    def __init__(self, limit: float, now: float):
+    def __init__(self, limit: float, start: float, now: float):
         self._limit = limit
         self._since: dict[Wait, float] = {}
-        self._loop = Wait("its own start", (), START_SECONDS)
+        self._loop = Wait("its own start", (), start)
         self._noted = self._looked = now
 
     def note(self, waits: Iterable[Wait], now: float) -> None:
@@ -118,26 +117,32 @@ def _what(report: Report, name: Callable[[int], str]) -> str:
 class Watchdog:
     """The thread of a rank that sees the job stand still. Only the role loop calls `note` and `leaving`.
 
+    It touches no file itself, as a file system that is lost may not answer: a second thread listens for the others.
+
     Args:
         rank: of this process.
         end: ends every rank of the job with an exit status; called in this thread.
+        go: ends this process alone, where the others can do without it.
     """
 
-    def __init__(self, setting: Setting, rank: int, end: Callable[[int], object]):
+    def __init__(
+        self, setting: Setting, rank: int, end: Callable[[int], object], go: Callable[[], object] | None = None
+    ):
         self.setting, self.rank = setting, rank
         self.name = setting.cast.name(rank)
-        self._end, self._limit = end, setting.config.run.stall_seconds
-        self._waits = Waits(self._limit, time.monotonic())
+        self._end, self._go, self._limit = end, go, setting.config.run.stall_seconds
+        self._waits = Waits(self._limit, setting.config.run.start_seconds, time.monotonic())
         self._lock = threading.Lock()
         self._next_note = 0.0
         self._leaving_since: float | None = None
-        self._stale = self._request()
+        self._stale, self._called = self._request(), False
 
     def start(self) -> None:
         """Starts the thread, which ends with the process."""
         self._stacks(self.rank).unlink(missing_ok=True)
         if self._limit:
             threading.Thread(target=self._run, name="watchdog", daemon=True).start()
+            threading.Thread(target=self._listen, name="watchdog's files", daemon=True).start()
 
     def note(self, roles: Iterable[Role]) -> None:
         """The role loop is alive; call it in each round."""
@@ -168,13 +173,21 @@ class Watchdog:
                 continue
             with self._lock:
                 wait, seconds, beyond = self._waits.longest(now)
-            if beyond > 0 or self._request() not in (None, self._stale):
+            if beyond > 0 and self._go is not None and not self._called:
+                self._withdraw(wait, seconds)
+            elif beyond > 0 or self._called:
                 self._stalled(wait, seconds)
+
+    def _listen(self) -> None:
+        """Whether another rank asks for stacks."""
+        while self._request() in (None, self._stale):
+            time.sleep(LOOK_SECONDS)
+        self._called = True
 
     def _stalled(self, wait: Wait, seconds: float) -> None:
         """Writes this rank's stacks; the first one writes the message, and ends the job."""
         report = Report(self.rank, self.name, wait.what, wait.peers, seconds)
-        if seconds < self._limit / 2:
+        if seconds < max(self._limit, wait.patience_seconds) / 2:
             report = report._replace(waits="", peers=())  # it works, and another rank stands still
         files = threading.Thread(target=self._report, args=(report,), daemon=True)
         files.start()
@@ -184,12 +197,25 @@ class Watchdog:
             print(f"{text}, and the run directory does not answer either", file=sys.stderr, flush=True)
         self._end(1)
 
-    def _report(self, report: Report) -> None:
-        first = self._claim()
+    def _withdraw(self, wait: Wait, seconds: float) -> None:
+        """Leaves the job, which goes on without this rank."""
+        report = Report(self.rank, self.name, wait.what, wait.peers, seconds)
+        files = threading.Thread(target=self._write_stacks, args=(report,), daemon=True)
+        files.start()
+        files.join(timeout=FILES_SECONDS)
+        text = f"{self.name} has waited {seconds:.0f} s for {_what(report, self.setting.cast.name)}, and leaves the job"
+        print(f"ddrl: {text} (stacks in {self._stacks(self.rank)})", file=sys.stderr, flush=True)
+        self._go()
+
+    def _write_stacks(self, report: Report) -> None:
         with contextlib.suppress(OSError), self._stacks(self.rank).open("w") as file:
             file.write(json.dumps(report._asdict()) + "\n")
             file.flush()
             faulthandler.dump_traceback(file=file, all_threads=True)
+
+    def _report(self, report: Report) -> None:
+        first = self._claim()
+        self._write_stacks(report)
         time.sleep(ANSWER_SECONDS if first else 2 * ANSWER_SECONDS)  # the first one ends all
         if first:
             self._say([*read_reports(self.setting.run_dir)] or [report])

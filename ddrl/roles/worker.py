@@ -21,7 +21,6 @@ from ddrl.exchange.client import WorkerClient
 from ddrl.exchange.messages import Flag, Kind, Message
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, Channel, Event, Transport
-from ddrl.launch.start import START_SECONDS
 from ddrl.learner import Learner, as_device_vector
 from ddrl.networks.network import Network
 from ddrl.reporting.rank_metrics import RankMetrics
@@ -179,7 +178,7 @@ class WorkerRole:
 
     def _patience(self, step: int) -> float:
         """The first gradient is compiled first."""
-        return START_SECONDS if step <= self._first_step else 0.0
+        return self.setting.config.run.start_seconds if step <= self._first_step else 0.0
 
     def _begin(self, data: bytes) -> None:
         content = decode_arrays(data)

@@ -22,7 +22,7 @@ LIMIT_SECONDS = 40.0
 def main() -> int:
     behaviour, run_dir = sys.argv[1], Path(sys.argv[2])
     rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
-    leave_note(run_dir, rank)
+    leave_note(run_dir, os.environ, arrived=True)
     if behaviour == "deaf":
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)

@@ -1,10 +1,15 @@
-"""`ddrl train` without the plot at the end: launcher.py RANK_PROGRAM_OR_EMPTY ARGUMENTS of ddrl train ..."""
+"""`ddrl train` without the plot at the end: launcher.py RANK_PROGRAM_OR_EMPTY ARGUMENTS of ddrl train ...
+
+TEST_NO_ULFM: as with an mpirun that has no ULFM. TEST_LOST_FILES: see tests/parallel/lost_files.py.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
+import lost_files
 from rich.console import Console
 
 from ddrl import cli
@@ -17,8 +22,13 @@ def run() -> int:
     program, *argv = sys.argv[1:]
     launch.finish = lambda path, console: None  # a plot costs seconds
     ranks = (sys.executable, str(Path(__file__).with_name(program))) if program else launch.RANK_PROGRAM
+    if "TEST_NO_ULFM" in os.environ:
+        inspect = launch.inspect_mpirun
+        launch.inspect_mpirun = lambda path: inspect(path)._replace(major=4)
     machine = this_machine()
     arguments = parse(argv, machine)
+    if "TEST_LOST_FILES" in os.environ:
+        lost_files.arm(Path(arguments.config.run.run_dir))
     resume = Path(arguments.resume) if arguments.resume else None
     return launch.train(arguments.config, resume, machine, Console(soft_wrap=True), ranks)
 

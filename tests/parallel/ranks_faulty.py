@@ -1,16 +1,25 @@
 """Ranks that go wrong by themselves: TEST_FAULT names how.
 
+absent: rank 1 hangs before it has begun.
 before_mpi: rank 1 dies before MPI has begun.
+no_mpi: rank 1 hangs before it comes to MPI.
+first_word: the parameter server hangs before it listens.
 server: the parameter server raises at step 10.
 late: worker 1 comes 15 seconds after the others.
+silent_evaluator: the evaluator stops (SIGSTOP) instead of playing the last version; patience is short.
+hanging_evaluator: the evaluator's loop hangs at its first game; patience is short.
+lost_files: see tests/parallel/lost_files.py.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
+
+import lost_files
 
 from ddrl.launch.start import leave_note
 from ddrl.roles.__main__ import main
@@ -18,36 +27,98 @@ from ddrl.roles.__main__ import main
 FAULT = os.environ["TEST_FAULT"]
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 LATE_SECONDS = 15.0
+LONG_SECONDS = 200.0
+SHORT_SECONDS = 3.0
 
 
-def arm() -> None:
-    """Prepares this rank's fault."""
-    if FAULT == "before_mpi" and RANK == 1:
-        leave_note(Path(sys.argv[1]), RANK)
+def sleep(*arguments: object) -> None:
+    """Hangs."""
+    time.sleep(LONG_SECONDS)
+
+
+def absent() -> None:
+    if RANK == 1:
+        sleep()
+
+
+def before_mpi() -> None:
+    if RANK == 1:
+        leave_note(Path(sys.argv[1]), os.environ, arrived=False)
         os._exit(1)
-    if FAULT == "server":
-        from ddrl.exchange.shard import Shard
 
-        commit = Shard._on_commit  # noqa: SLF001
 
-        def failing(shard, header):
-            if header.step == 10:
-                raise ArithmeticError("the server's fault")
-            return commit(shard, header)
+def no_mpi() -> None:
+    if RANK == 1:
+        leave_note(Path(sys.argv[1]), os.environ, arrived=False)
+        sleep()
 
-        Shard._on_commit = failing  # noqa: SLF001
-    if FAULT == "late" and RANK == 1:
-        from ddrl.roles import compute
 
-        worker = compute.ComputeRoles.worker
+def first_word() -> None:
+    from ddrl.roles import main as ranks
 
-        def late(*arguments):
-            time.sleep(LATE_SECONDS)
-            return worker(*arguments)
+    ranks.ServerRole = sleep
 
-        compute.ComputeRoles.worker = late
 
+def server() -> None:
+    from ddrl.exchange.shard import Shard
+
+    commit = Shard._on_commit  # noqa: SLF001
+
+    def failing(shard, header):
+        if header.step == 10:
+            raise ArithmeticError("the server's fault")
+        return commit(shard, header)
+
+    Shard._on_commit = failing  # noqa: SLF001
+
+
+def late() -> None:
+    if RANK != 1:
+        return
+    from ddrl.roles import compute
+
+    worker = compute.ComputeRoles.worker
+
+    def comes_late(*arguments):
+        time.sleep(LATE_SECONDS)
+        return worker(*arguments)
+
+    compute.ComputeRoles.worker = comes_late
+
+
+def silent_evaluator() -> None:
+    from ddrl.roles import chief, evaluator, watchdog
+
+    chief.LAST_RESULT_SECONDS = watchdog.LEAVE_SECONDS = SHORT_SECONDS
+    begin = evaluator.EvaluatorRole._begin  # noqa: SLF001
+
+    def silent(role, version, vector):
+        if version == role.setting.config.run.max_updates:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        begin(role, version, vector)
+
+    evaluator.EvaluatorRole._begin = silent  # noqa: SLF001
+
+
+def hanging_evaluator() -> None:
+    from ddrl.roles import evaluator, watchdog
+
+    watchdog.LOOP_SECONDS = 2 * SHORT_SECONDS
+    evaluator.EvaluatorRole._begin = sleep  # noqa: SLF001
+
+
+def files() -> None:
+    from ddrl.roles import watchdog
+
+    watchdog.FILES_SECONDS = SHORT_SECONDS
+    lost_files.arm(Path(sys.argv[1]))
+
+
+FAULTS = {
+    "absent": absent, "before_mpi": before_mpi, "no_mpi": no_mpi, "first_word": first_word, "server": server,
+    "late": late, "silent_evaluator": silent_evaluator, "hanging_evaluator": hanging_evaluator, "lost_files": files,
+}  # fmt: skip
 
 if __name__ == "__main__":
-    arm()
+    FAULTS[FAULT]()
     sys.exit(main())

@@ -53,6 +53,24 @@ def test_a_killed_chief_or_server_starts_all_again_from_the_last_checkpoint(tmp_
     assert "restarted: " in job.output and result(run)["status"] == "stopped"
 
 
+@pytest.mark.parametrize("number, how", [(1, "--on-worker-loss"), (2, "no ULFM")])
+def test_a_killed_rank_where_mpi_then_ends_the_job(tmp_path, number, how):
+    run = tmp_path / "run"
+    option = (how, "restart") if how.startswith("--") else ()
+    environment = {} if option else {"TEST_NO_ULFM": "1"}
+    with train(run, *LONG, *option, "--no-evaluator", environment=environment) as job:
+        job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
+        kill(job.rank(number))
+        job.wait_for(lambda: events(run, "resumed"), "new start", seconds=100.0)
+        (again,), (resumed,) = events(run, "restarted"), events(run, "resumed")
+        assert again["text"].startswith(f"a rank died: it starts again from update {resumed['update']}")
+        job.wait_for(lambda: newest(run).version > resumed["update"], "checkpoint after the new start")
+        job.process.send_signal(signal.SIGTERM)
+        assert job.wait() == 0, job.output
+    assert ("has no ULFM: the loss of a worker ends the job" in job.output) == (not option)
+    assert result(run)["status"] == "stopped" and not events(run, "worker_lost")
+
+
 def end_of_a_lost_rank(run, job, number):
     """Kills a rank that the job cannot do without; returns what was said."""
     job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from ddrl import checkpoint, rundir
-from tests.parallel.support import CATCH, events, lines, needs_mpirun, result, train
+from tests.parallel.support import CATCH, events, lines, needs_mpirun, newest, result, train
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 STALL = 6.0
@@ -78,6 +78,48 @@ def test_a_rank_that_dies_before_mpi_is_named(tmp_path):
     with train(run, *LONG, program="ranks_faulty.py", environment={"TEST_FAULT": "before_mpi"}) as job:
         assert job.wait(END_SECONDS) == 1, job.output
     assert "the run failed: rank 1 died before the job began" in job.output
+
+
+@pytest.mark.parametrize("fault", ["absent", "no_mpi"])
+def test_a_rank_that_does_not_come_to_mpi_is_named(tmp_path, fault):
+    limit = ("--start-seconds", "10")
+    with train(tmp_path / "run", *LONG, *limit, program="ranks_faulty.py", environment={"TEST_FAULT": fault}) as job:
+        assert job.wait(END_SECONDS) == 1, job.output
+    said = [line for line in job.output.split("\n---")[0].splitlines() if "the run failed" in line]
+    reason = "rank 1 did not begin within 10 s (--start-seconds), and all were killed"
+    assert said == [f"ddrl: the run failed: {reason}"]
+
+
+def test_a_rank_that_hangs_before_its_first_word_is_named(tmp_path):
+    run, limit = tmp_path / "run", ("--start-seconds", "15")
+    with train(run, *LONG, *limit, program="ranks_faulty.py", environment={"TEST_FAULT": "first_word"}) as job:
+        assert job.wait(END_SECONDS) == 1, job.output
+    said = job.output.split("\n---")[0]
+    assert "no progress: parameter server 0 (rank 2) has waited 15 s for its own start" in said
+    assert result(run)["status"] == "failed" and events(run, "restarted") == []
+
+
+def test_an_evaluator_that_is_silent_at_the_end_does_not_keep_the_job(tmp_path):
+    run, short = tmp_path / "run", ("--max-updates", "150", "--eval-every-updates", "50", "--evaluation-minutes", "0.05")
+    fault = {"program": "ranks_faulty.py", "environment": {"TEST_FAULT": "silent_evaluator"}}
+    with train(run, *CATCH, *short, **fault) as job:
+        assert job.wait(END_SECONDS) == 0, job.output
+    (failed,) = events(run, "evaluation_failed")
+    assert failed["text"].startswith("the evaluator (rank 3) did not give the last result in time")
+    assert failed["text"] in job.output.split("\n---")[0]
+    assert result(run)["status"] == "finished" and newest(run).version == 150
+
+
+def test_an_evaluator_that_hangs_leaves_the_rest_training(tmp_path):
+    run = tmp_path / "run"
+    fault = {"program": "ranks_faulty.py", "environment": {"TEST_FAULT": "hanging_evaluator"}}
+    with train(run, *CATCH, "--eval-every-updates", "50", "--stall-seconds", "5", **fault) as job:
+        job.wait_for(lambda: events(run, "evaluator_lost"), "loss of the evaluator")
+        job.wait_for_update(lines(run)[-1]["update"] + 50)
+        job.process.send_signal(signal.SIGTERM)
+        assert job.wait() == 0, job.output
+    assert "the evaluator (rank 3) has waited" in job.output and "for its own loop, and leaves the job" in job.output
+    assert result(run)["status"] == "stopped" and set(reports(run)) == {3}
 
 
 def test_an_exception_in_a_server_ends_all_and_says_so(tmp_path):

@@ -245,7 +245,7 @@ def test_records_come_back(tmp_path):
     assert train["time_split"]["worker"]["acting"] == 0.25
     assert played == {
         "kind": "evaluation", "wall_seconds": 1.0, "version": 5, "agent_steps": 100, "mean": 1.5,
-        "maximum": 4.0, "games": 50, "unfinished": 0, "seconds": 0.5, "protocol": {"name": "nature"},
+        "maximum": 4.0, "games": 50, "unfinished": 0, "timed_out": 0, "seconds": 0.5, "protocol": {"name": "nature"},
     }  # fmt: skip
     assert event == {
         "kind": "event", "wall_seconds": 1.25, "name": "worker_lost", "text": "worker 1 ended", "worker": 1,
@@ -330,7 +330,7 @@ def test_events_are_read_back_by_tensorflow(tmp_path):
     assert list(zip([event.step for event in events], values)) == [
         (3_000_000_000, {"train/agent_steps": 3e9, "train/update": 7.0, f"train/split/{tag}": -0.25}),
         (100, {"evaluation/mean": 1.5, "evaluation/maximum": 4.0, "evaluation/games": 50.0, "evaluation/unfinished": 0.0,
-               "evaluation/version": 5.0, "evaluation/agent_steps": 100.0, "evaluation/wall_seconds": 1.0,
+               "evaluation/timed_out": 0.0, "evaluation/version": 5.0, "evaluation/agent_steps": 100.0, "evaluation/wall_seconds": 1.0,
                "evaluation/seconds": 0.5}),
     ]  # fmt: skip
     assert all(abs(event.wall_time - version.wall_time) < 600 for event in events)

@@ -72,6 +72,15 @@ def test_lines_show_what_they_are_named():
     }
 
 
+def test_an_evaluation_that_was_cut_off_is_hollow_and_on_no_line():
+    online, evaluations = records(3)
+    axes = plots.learning_curve(online, [*evaluations, evaluations[-1] | {"mean": 1.0, "timed_out": 2}], "").axes[0]
+    shown = {line.get_label(): line for line in axes.lines}
+    assert list(shown["evaluation, mean of 50 games"].get_ydata()) == [3.0, 6.0, 9.0]
+    cut = shown["evaluation cut off by time"]
+    assert list(cut.get_ydata()) == [1.0] and cut.get_markerfacecolor() == "white" and cut.get_linestyle() == "None"
+
+
 def test_legend_lies_outside_of_both_panels():
     figure = plots.learning_curve(*records(5), "title")
     figure.canvas.draw()

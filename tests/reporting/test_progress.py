@@ -11,7 +11,9 @@ from rich.console import Console
 from ddrl import checkpoint
 from ddrl.config import EvaluationConfig, ExchangeConfig, RunConfig, TrainConfig
 from ddrl.reporting.metrics import MetricsWriter, evaluation_record
-from ddrl.reporting.progress import Progress, RunState, duration, panel, rank_count, sparkline, summary
+from ddrl.reporting.progress import (
+    Progress, RunState, _evaluated, _evaluation, duration, evaluation_line, panel, rank_count, sparkline, summary,
+)  # fmt: skip
 
 TRAIN = {
     "kind": "train", "wall_seconds": 83.0, "update": 1234, "agent_steps": 98_765_432, "episodes": 321,
@@ -138,6 +140,17 @@ def test_terminal_shows_a_live_panel_that_goes_away():
         progress.update([TRAIN])
         assert "1,234 updates" in text_of(file)
     assert text_of(file).endswith("\x1b[2K")
+
+
+def test_an_evaluation_that_was_cut_off_is_said_to_be_and_is_not_the_best():
+    whole, cut = evaluation(5.0), evaluation(9.0) | {"timed_out": 3}
+    assert state_of(TRAIN, whole, cut).best == whole
+    assert evaluation_line(cut).endswith("at 1:05, 3 games cut off by time")
+    assert "best" not in _evaluation(state_of(TRAIN, cut))
+    assert _evaluated([whole, cut]) == (
+        "first 5.0, best 5.0, last 5.0 (mean of 50 games); best game 18; 1 evaluation cut off by time, not among them"
+    )
+    assert (_evaluated([cut]), _evaluated([])) == ("1 evaluation cut off by time", "none")
 
 
 def test_without_terminal_a_line_every_10_seconds_and_evaluations_at_once():

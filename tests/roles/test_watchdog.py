@@ -45,7 +45,7 @@ def beyond(waits, now):
 
 
 def test_only_a_wait_that_stays_the_same_counts():
-    waits, a, b = Waits(10.0, 0.0), Wait("a", (1,)), Wait("b", (1,))
+    waits, a, b = Waits(10.0, 300.0, 0.0), Wait("a", (1,)), Wait("b", (1,))
     for now in range(1, 9):
         waits.note([a], now)
         assert beyond(waits, now) < 0
@@ -58,7 +58,7 @@ def test_only_a_wait_that_stays_the_same_counts():
 
 
 def test_patience_prolongs_a_wait():
-    waits, slow = Waits(10.0, 0.0), Wait("slow", (), 30.0)
+    waits, slow = Waits(10.0, 300.0, 0.0), Wait("slow", (), 30.0)
     for now in range(1, 31):
         waits.note([slow], now)
         assert beyond(waits, now) < 0
@@ -67,7 +67,7 @@ def test_patience_prolongs_a_wait():
 
 
 def test_the_time_of_a_stopped_process_does_not_count():
-    waits, a = Waits(10.0, 0.0), Wait("a", (1,))
+    waits, a = Waits(10.0, 300.0, 0.0), Wait("a", (1,))
     waits.note([a], 1.0)
     assert beyond(waits, 1.0) < 0
     assert waits.longest(1000.0)[1] == 0.0
@@ -76,7 +76,7 @@ def test_the_time_of_a_stopped_process_does_not_count():
 
 
 def test_a_loop_that_does_not_turn_is_a_wait_too():
-    waits = Waits(10.0, 0.0)
+    waits = Waits(10.0, 300.0, 0.0)
     waits.note([], 1.0)
     wait = None
     for now in range(1, int(watchdog.LOOP_SECONDS) + 3):
