@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddrl.sampling.actions import draw_actions, uniforms
+from ddrl.sampling.actions import draw_actions, draw_for, uniforms
+from ddrl.types import Continuous
 from tests import references
 
 
@@ -60,3 +61,28 @@ def test_extremes():
         assert actions[0] in (0, 2) and actions[1] == 0 and actions[2] == 2
         assert np.isfinite(log_prob).all()
     assert draw_actions(np.zeros((1, 1), np.float32), np.array([0.9]))[0] == 0
+
+
+def test_gaussian_actions_have_the_policys_moments_and_densities():
+    policy = np.tile(np.float32([0.5, -2.0, np.log(0.3), np.log(2.0)]), (20_000, 1))
+    draw = draw_for(Continuous((-1.0, -1.0), (1.0, 1.0)))
+    actions, log_prob = draw(policy, 3, np.arange(20_000), np.full(20_000, 11))
+    assert actions.dtype == log_prob.dtype == np.float32 and actions.shape == (20_000, 2)
+    np.testing.assert_allclose(actions.mean(axis=0), [0.5, -2.0], atol=0.05)
+    np.testing.assert_allclose(actions.std(axis=0), [0.3, 2.0], rtol=0.03)
+    assert abs(np.corrcoef(actions.T)[0, 1]) < 0.03
+    density = 1.0
+    for i, (mean, deviation) in enumerate([(0.5, 0.3), (-2.0, 2.0)]):
+        density = density * np.exp(-((actions[:, i] - mean) ** 2) / (2 * deviation**2)) / (deviation * np.sqrt(2 * np.pi))
+    np.testing.assert_allclose(np.exp(log_prob), density, rtol=1e-4)
+
+
+def test_gaussian_draws_depend_on_nothing_but_environment_and_count():
+    draw = draw_for(Continuous((-1.0,) * 3, (1.0,) * 3))
+    policy = np.random.default_rng(0).standard_normal((5, 6)).astype(np.float32)
+    whole = draw(policy, 3, np.arange(5), np.arange(5) * 2)
+    for i in range(5):
+        alone = draw(policy[i : i + 1], 3, np.array([i]), np.array([i * 2]))
+        np.testing.assert_array_equal(alone[0][0], whole[0][i])
+        np.testing.assert_array_equal(alone[1][0], whole[1][i])
+    assert (draw(policy, 3, np.arange(5), np.arange(5) * 2 + 1)[0] != whole[0]).all()
