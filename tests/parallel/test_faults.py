@@ -14,7 +14,7 @@ from ddrl import checkpoint, rundir
 from tests.parallel.support import (
     CATCH, events, finish, kill, lines, needs_mpirun, newest, result, train,
 )  # fmt: skip
-from tests.test_launch import Terminal
+from tests.launch.test_local import Terminal
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(200)]
 END_SECONDS = 30.0  # within which every rank ends after the loss of the chief or a server
