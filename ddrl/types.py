@@ -50,8 +50,9 @@ class Transitions(NamedTuple):
     Attributes:
         observation: <uint8 or float32>[M, ...] as the environment gave it.
         action: <int32>[M], or <float32>[M, A] as drawn, before an environment clips it.
-        advantage: <float32>[M] `ddrl.ops.returns.generalized_advantages`.
-        return_: <float32>[M] advantage plus the value of the policy that acted: what the value learns.
+        advantage: <float32>[M] `ddrl.ops.returns.generalized_advantages`, normalized or not.
+        return_: <float32>[M] advantage, not normalized, plus `value`: what the value learns.
+        value: <float32>[M] by the policy that acted.
         behaviour_log_prob: <float32>[M] log-probability of `action` when it was taken.
         weight: <float32>[M] 1, or 0 for a row to ignore (the action after an episode's end).
         behaviour_version: <int64>[M] version of the parameters that chose `action`.
@@ -61,6 +62,7 @@ class Transitions(NamedTuple):
     action: Any
     advantage: Any
     return_: Any
+    value: Any
     behaviour_log_prob: Any
     weight: Any
     behaviour_version: Any

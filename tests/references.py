@@ -116,14 +116,10 @@ def a2c_loss(space, policy, value, batch, config):
 
 
 def ppo_loss(space, policy, value, batch, config):
-    counted = batch.advantage[batch.weight == 1].astype(np.float64)
     losses = []
     for row, log_prob in enumerate(log_probs(space, policy, batch.action)):
-        advantage = float(batch.advantage[row])
-        if config.normalize_advantages:
-            advantage = (advantage - counted.mean()) / counted.std()
         ratio = np.exp(log_prob - float(batch.behaviour_log_prob[row]))
-        losses.append(-clipped_surrogate(ratio, advantage, config.clip_range))
+        losses.append(-clipped_surrogate(ratio, float(batch.advantage[row]), config.clip_range))
     return actor_critic_loss(space, policy, value, losses, batch.return_, batch.weight, config)
 
 
@@ -230,6 +226,38 @@ def rmsprop(theta, gradients, rate, decay, epsilon, *, inside, centered):
             root = np.sqrt(spread + epsilon) if inside else np.sqrt(spread) + epsilon
             theta[i] -= rate * float(g) / root
     return theta
+
+
+def multistep_adam(theta, events, rate, beta1, beta2, epsilon):
+    """Stooke and Abbeel 2018, appendix A, with s = a m / (sqrt(v) + epsilon); t grows by n per synchronization.
+
+    events: (learner, gradient) for a local step, (learner, None) for a synchronization; a learner adopts the central
+    values before its first event. Returns (central theta, m, v, t) and each learner's theta.
+    """
+    theta = np.array(theta, np.float64)
+    central = {"theta": theta, "m": np.zeros_like(theta), "v": np.zeros_like(theta), "t": 0}
+    learners = {}
+    for name, gradient in events:
+        own = learners.setdefault(name, central | dict.fromkeys(("a_g", "a_g2", "a_s", "n"), 0))
+        if gradient is not None:
+            g = np.array(gradient, np.float64)
+            own["t"], own["n"] = own["t"] + 1, own["n"] + 1
+            a = rate * np.sqrt(1 - beta2 ** own["t"]) / (1 - beta1 ** own["t"])
+            own["m"] = beta1 * own["m"] + (1 - beta1) * g
+            own["v"] = beta2 * own["v"] + (1 - beta2) * g**2
+            s = a * own["m"] / (np.sqrt(own["v"]) + epsilon)
+            own["theta"] = own["theta"] - s
+            own["a_g"], own["a_g2"] = beta1 * own["a_g"] + g, beta2 * own["a_g2"] + g**2
+            own["a_s"] = own["a_s"] + s
+        else:
+            central = {
+                "theta": central["theta"] - own["a_s"],
+                "m": beta1 ** own["n"] * central["m"] + (1 - beta1) * own["a_g"],
+                "v": beta2 ** own["n"] * central["v"] + (1 - beta2) * own["a_g2"],
+                "t": central["t"] + own["n"],
+            }
+            learners[name] = central | dict.fromkeys(("a_g", "a_g2", "a_s", "n"), 0)
+    return central, {name: own["theta"] for name, own in learners.items()}
 
 
 # --- segments --------------------------------------------------------------------------------------------

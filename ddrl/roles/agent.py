@@ -82,7 +82,7 @@ def batch_template(config: TrainConfig, network: Network, shape: tuple[int, ...]
     unroll = empty_unroll(size, 1, shape, dtype, network.action_space)
     column = np.zeros(size, np.float32)
     return Transitions(
-        unroll.observation[:size, 0], unroll.action[:, 0], column, column, column, column, unroll.behaviour_version[:, 0]
+        unroll.observation[:size, 0], unroll.action[:, 0], *[column] * 5, unroll.behaviour_version[:, 0]
     )
 
 

@@ -36,6 +36,7 @@ def transitions_of(rollout: Unroll, unroll_length: int, gae_lambda: float) -> Tr
         action=flat(rollout.action),
         advantage=flat(advantage),
         return_=flat(return_),
+        value=flat(rollout.value),
         behaviour_log_prob=flat(rollout.behaviour_log_prob),
         weight=flat(rollout.valid),
         behaviour_version=flat(rollout.behaviour_version),

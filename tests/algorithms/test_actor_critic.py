@@ -20,10 +20,9 @@ from tests.unrolls import random_unroll
 SPACES = {"discrete": Discrete(3), "continuous": Continuous((-1.0, -1.0), (1.0, 1.0))}
 WEIGHTS = {"entropy_cost": 0.1, "value_cost": 0.7}
 A2C = A2CConfig(**WEIGHTS)
-PLAIN_PPO = PPOConfig(normalize_advantages=False, **WEIGHTS)
 PPO = PPOConfig(**WEIGHTS)
 IMPALA = ImpalaConfig(rho_clip=1.5, c_clip=0.8, **WEIGHTS)
-ON_TRANSITIONS = {"a2c": (a2c_loss, A2C), "plain ppo": (ppo_loss, PLAIN_PPO), "ppo": (ppo_loss, PPO)}
+ON_TRANSITIONS = {"a2c": (a2c_loss, A2C), "ppo": (ppo_loss, PPO)}
 PARTS = ("loss", "policy_loss", "value_loss", "entropy")
 STEPS, ENVIRONMENTS = 6, 4
 
@@ -53,6 +52,7 @@ def transitions(space, policy, count=24, seed=0):
         action=action,
         advantage=noise(),
         return_=noise(),
+        value=noise(),
         behaviour_log_prob=behaviour.astype(np.float32),
         weight=(random.random(count) > 0.3).astype(np.float32),
         behaviour_version=np.zeros(count, np.int64),
@@ -184,7 +184,7 @@ def test_what_ignored_rows_hold_does_not_matter(name, space):
         np.testing.assert_allclose(plain.metrics[metric], changed.metrics[metric], rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["a2c", "plain ppo"])
+@pytest.mark.parametrize("name", ON_TRANSITIONS)
 def test_the_mean_of_the_gradients_of_parts_is_that_of_the_whole(name, space):
     (module, config), (policy, value) = ON_TRANSITIONS[name], outputs(space, 24)
     batch = transitions(space, policy)._replace(weight=(np.arange(24) > 4).astype(np.float32))
@@ -215,7 +215,7 @@ def test_at_ratio_1_the_gradient_of_ppo_is_that_of_a2c(space):
     batch = transitions(space, policy)
     on_policy = references.log_probs(space, policy, batch.action).astype(np.float32)
     batch = batch._replace(behaviour_log_prob=on_policy)
-    ppo = gradient_of(ppo_loss, space, policy, value, batch, PLAIN_PPO)
+    ppo = gradient_of(ppo_loss, space, policy, value, batch, PPO)
     np.testing.assert_allclose(ppo, gradient_of(a2c_loss, space, policy, value, batch, A2C), rtol=1e-4, atol=1e-6)
 
 
@@ -234,8 +234,8 @@ def test_impala_on_policy_is_a2c_with_n_step_returns(space):
         unroll.reward, unroll.discount, unroll.continues, unroll.valid, value, 1.0
     )
     batch = Transitions(
-        unroll.observation[:-1].reshape(rows, 5), actions, advantage.ravel(), return_.ravel(), log_probs,
-        unroll.valid.ravel(), unroll.behaviour_version.ravel(),
+        unroll.observation[:-1].reshape(rows, 5), actions, advantage.ravel(), return_.ravel(), value[:-1].ravel(),
+        log_probs, unroll.valid.ravel(), unroll.behaviour_version.ravel(),
     )  # fmt: skip
     gradients = []
     for module, data, config in ((a2c_loss, batch, A2C), (impala_loss, unroll, ImpalaConfig(**WEIGHTS))):
@@ -245,30 +245,6 @@ def test_impala_on_policy_is_a2c_with_n_step_returns(space):
         gradients.append(tape.gradient(output.loss, vector).numpy())
     np.testing.assert_allclose(*gradients, rtol=1e-3, atol=1e-5)
     assert np.linalg.norm(gradients[0]) > 0.1
-
-
-def test_normalized_advantages_have_mean_0_and_deviation_1_where_rows_count():
-    random = np.random.default_rng(0)
-    advantages, weights = 3.0 + 7.0 * random.standard_normal(50), (random.random(50) > 0.4).astype(np.float32)
-    normal = ppo_loss.normalize(tf.constant(advantages, tf.float32), tf.constant(weights)).numpy()[weights == 1]
-    assert normal.mean() == pytest.approx(0.0, abs=1e-5) and normal.std() == pytest.approx(1.0, rel=1e-5)
-
-
-def test_normalized_advantages_where_there_is_no_spread():
-    equal = ppo_loss.normalize(tf.constant([2.0, 2.0, 5.0]), tf.constant([1.0, 1.0, 0.0]))
-    np.testing.assert_array_equal(equal[:2], [0.0, 0.0])
-    none = ppo_loss.normalize(tf.constant([2.0, 3.0]), tf.zeros(2))
-    assert np.isfinite(none).all()
-
-
-def test_with_normalization_scale_and_shift_of_advantages_do_not_matter(space):
-    policy, value = outputs(space, 24)
-    batch = transitions(space, policy)
-    other = batch._replace(advantage=5.0 * batch.advantage + 3.0)
-    a, b = (gradient_of(ppo_loss, space, policy, value, x, PPO) for x in (batch, other))
-    np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
-    a, b = (gradient_of(ppo_loss, space, policy, value, x, PLAIN_PPO) for x in (batch, other))
-    assert np.abs(a - b).max() > 0.01
 
 
 @pytest.mark.parametrize(
@@ -283,8 +259,8 @@ def test_with_normalization_scale_and_shift_of_advantages_do_not_matter(space):
 )
 def test_value_clipping(value, return_, loss, gradient):
     batch = Transitions(
-        np.zeros((1, 5), np.float32), np.zeros(1, np.int32), np.array([return_ - 1.0], np.float32),
-        np.array([return_], np.float32), np.zeros(1, np.float32), np.ones(1, np.float32), np.zeros(1, np.int64),
+        np.zeros((1, 5), np.float32), np.zeros(1, np.int32), np.zeros(1, np.float32), np.array([return_], np.float32),
+        np.ones(1, np.float32), np.zeros(1, np.float32), np.ones(1, np.float32), np.zeros(1, np.int64),
     )  # fmt: skip
     config = PPOConfig(value_clip_range=0.1, value_cost=1.0)
     policy, values = np.zeros((1, 3), np.float32), np.array([value], np.float32)
