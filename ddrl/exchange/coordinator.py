@@ -90,6 +90,11 @@ class Coordinator:
         self._norms: dict[int, Header] = {}
 
     @property
+    def takes_requests(self) -> bool:
+        """Whether flags that are asked for now go with the update that is under way."""
+        return True
+
+    @property
     def has_requests(self) -> bool:
         """Whether flags wait for the next COMMIT."""
         return bool(self._flags)

@@ -59,6 +59,9 @@ class LocalTransport:
             role.advance()
         return self.take()
 
+    def pending(self) -> bool:
+        return any(self._mailboxes.values())
+
     def take(self) -> list[Event]:
         """Empties this end's mailbox."""
         events = list(self._mailboxes[self.rank])

@@ -30,6 +30,11 @@ class Kind(enum.IntEnum):
     LOAD = 11  # chief -> shard: parameters and slots to start from
     BLOB = 12  # anyone -> anyone: announces bytes of any length (control, metrics, states)
     BLOB_BYTES = 13  # the announced bytes
+    SLICE = 14  # replica -> replica: the part of a gradient that the other one averages
+    AVERAGE = 15  # replica -> replica: the part of the average that it made
+    REGROUP = 16  # chief's replica -> replicas: these are the members from now on
+    OUTCOME = 17  # replica -> chief's replica: the last step that it completed, and its average
+    RESUME = 18  # chief's replica -> replicas: the last step that any of them completed, and its average
 
 
 # Kinds that must not overtake one another share a tag; MPI keeps the order per sender and tag. (A COMMIT that
@@ -58,13 +63,14 @@ class Header(NamedTuple):
 
     Attributes:
         kind: what the message is.
-        generation: of the communicator; it grows when a rank joins.
+        generation: of the members of an all-reduce; it grows when one of them is lost.
         sender: stable id of the sending worker or shard (never its MPI rank).
         step: the slot that the message is about.
         version: updates behind the parameters that the message is about (a gradient's: where it was taken).
         flags: see `Flag`.
         count: samples behind a gradient; gradients expected at the next step; bytes of a blob.
-        value: learning rate (COMMIT, LOAD) or squared norm of the average (HAVE, NORM; NaN: not computed).
+        value: learning rate (COMMIT, LOAD) or squared norm of the average (HAVE, NORM; NaN: not computed); a replica's
+            HAVE, OUTCOME and RESUME have the norm itself.
         scale: factor on the averaged gradient (COMMIT).
         ahead: learning rate of the update after this one (COMMIT), for working ahead.
         members: bitmap of worker ids.

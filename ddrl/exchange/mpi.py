@@ -90,6 +90,8 @@ class MpiTransport:
 
     def open(self, channels: Iterable[Channel]) -> None:
         for channel in channels:
+            if channel.peer == self.rank:
+                continue  # what roles of one process say to each other needs no receive
             receive = _Receive(channel, np.empty(self.format.nbytes, np.uint8))
             self._post(receive)
             self._receives.append(receive)
@@ -129,6 +131,9 @@ class MpiTransport:
         events = list(self._events)
         self._events.clear()
         return events
+
+    def pending(self) -> bool:
+        return bool(self._events)
 
     def flush(self, timeout: float) -> bool:
         """Waits until everything is sent, at most `timeout` seconds; True if it is."""

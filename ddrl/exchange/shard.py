@@ -15,12 +15,11 @@ import numpy as np
 
 from ddrl.exchange.averaging import average_of
 from ddrl.exchange.messages import Flag, Header, Kind, Message
+from ddrl.exchange.published import Published
 from ddrl.exchange.sharding import from_bitmap, to_bitmap
 
 if TYPE_CHECKING:
     from ddrl.exchange.optimizers import Optimizer
-
-PUBLISHED_VERSIONS_KEPT = 2  # so that a reader that has one shard's older version can still complete it
 
 
 class Shard:
@@ -68,8 +67,7 @@ class Shard:
         self._held: dict[int, tuple[Header, np.ndarray]] = {}
         self._average: tuple[int, float] | None = None  # of whom `_sum` is the average, and its squared norm
         self._sum = np.empty(size if needs_norm else 0, np.float32)
-        self._published: dict[int, np.ndarray] = {}
-        self._deferred: dict[int, int] = {}
+        self._published = Published(index)
 
     @property
     def held(self) -> int:
@@ -91,7 +89,7 @@ class Shard:
             self.expected = header.count
             return self._have()
         if header.kind == Kind.FETCH:
-            return self._on_fetch(peer, header.version)
+            return self._published.fetch(peer, header.version)
         if header.kind == Kind.LOAD:
             return self._on_load(header, payload)
         raise ValueError(f"shard {self.index} cannot handle a {header.kind.name}")
@@ -210,22 +208,8 @@ class Shard:
         if header.flags & Flag.PUBLISH:
             # In asynchronous mode shards differ in version: a publication carries the chief's number for it.
             name = header.version if self.asynchronous else self.version
-            self._published[name] = self.parameters
-            while len(self._published) > PUBLISHED_VERSIONS_KEPT:
-                del self._published[min(self._published)]
-            waiting, self._deferred = self._deferred, {}
-            for peer, wanted in waiting.items():
-                messages += self._on_fetch(peer, wanted)
+            messages += self._published.add(name, self.version, self.parameters)
         return messages
-
-    def _on_fetch(self, peer: int, wanted: int) -> list[Message]:
-        newest = max(self._published, default=-1)
-        if newest < wanted:
-            self._deferred[peer] = wanted
-            return []
-        version = wanted if wanted in self._published else newest
-        header = Header(Kind.PUBLISHED, sender=self.index, version=version, step=self.version)
-        return [Message(peer, header, self._published[version])]
 
     def _parameters_to(self, workers: Mapping[int, int], flags: Flag, members: int) -> list[Message]:
         header = Header(

@@ -70,6 +70,9 @@ class Transport(Protocol):
     def poll(self) -> list[Event]:
         """What has arrived since the last call."""
 
+    def pending(self) -> bool:
+        """Whether the next poll brings something for sure: what roles of this process have said to each other."""
+
     def flush(self, timeout: float) -> bool:
         """Waits until everything is sent, at most `timeout` seconds; True if it is."""
 

@@ -18,9 +18,8 @@ import numpy as np
 from ddrl import checkpoint as checkpoints
 from ddrl.checkpoint import Checkpoint, encode_arrays
 from ddrl.errors import UsageError
-from ddrl.exchange.coordinator import Closed, Coordinator, Quorum
+from ddrl.exchange.coordinator import Closed
 from ddrl.exchange.messages import Flag, Header, Kind, Message
-from ddrl.exchange.optimizers import learning_rate
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
 from ddrl.reporting.metrics import EVALUATED, Collector, MetricsWriter, evaluation_record
@@ -28,8 +27,9 @@ from ddrl.reporting.phases import phase_ended, take_phases
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.budget import Budget
 from ddrl.roles.evaluations import Evaluations
+from ddrl.roles.exchanges import make_coordinator
 from ddrl.roles.job import Setting, Topic, Wait, essential_lost, json_blob
-from ddrl.roles.parts import GATHER_SECONDS, Parts
+from ddrl.roles.parts import GATHER_SECONDS, Gathering, Parts
 from ddrl.rundir import RESULT, config_to_dict, stop_requested, write_json
 
 STOP_FILE_SECONDS = 0.25  # how often the file `stop` is looked for
@@ -64,21 +64,12 @@ class ChiefRole:
         self.metrics = RankMetrics("chief", 0)
         self.collector = Collector(start.version, start.wall_seconds, start.counters.get("metrics"))
         self.writer = MetricsWriter(setting.run_dir)
-        self.coordinator = Coordinator(
-            cast.servers,
-            cast.workers,
-            Quorum(config.exchange.quorum, config.exchange.quorum_deadline_seconds),
-            lambda version: learning_rate(config.optimizer, version),
-            clip_norm=config.optimizer.clip_global_norm,
-            step=start.step,
-            version=start.version,
-            asynchronous=config.exchange.updates == "asynchronous",
-        )
+        self.coordinator = make_coordinator(setting, start)
         self._began = time.monotonic()
         self.budget = Budget(config.run, start)
         self.evaluations = Evaluations(config.evaluation, start.version, start.counters.get("evaluations"))
         self._ranges = shard_ranges(start.parameters.size, len(cast.servers))
-        self._parts: Parts | None = None
+        self._gathering = Gathering()
         self._next_line = self._next_stop_check = 0.0
         self._stop_deadline = 0.0
         self._signalled = self._started = False
@@ -106,8 +97,8 @@ class ChiefRole:
                 self.metrics.maximum("staleness", event.header.value)
             for closed in self.coordinator.handle(event.header, time.monotonic()):
                 self._on_closed(closed)
-        elif event.header.kind == Kind.SNAPSHOT and self._parts is not None:
-            self._parts.add_slice(event.header, event.payload)
+        elif event.header.kind == Kind.SNAPSHOT:
+            self._gathering.add_slice(event.header, event.payload)
 
     def advance(self) -> None:
         if self.finished:
@@ -138,8 +129,8 @@ class ChiefRole:
         """Reports of the servers. Whatever else the chief waits for has a deadline of its own."""
         coordinator, servers = self.coordinator, self.setting.cast.servers
         last = self.phase is Phase.STOPPING and self._stop_deadline == math.inf
-        if self.phase is not Phase.RUNNING and not last:
-            return None
+        if (self.phase is not Phase.RUNNING and not last) or self.setting.cast.has_replicas:
+            return None  # a replica in this process says itself whom it waits for
         once = self.setting.config.run.start_seconds
         if coordinator.asynchronous:
             return Wait(f"an update after version {coordinator.version}", servers[:1], once)
@@ -152,7 +143,8 @@ class ChiefRole:
     def _begin(self, resumed: bool) -> None:
         cast, start = self.setting.cast, self.start
         setup = {"parameters": int(start.parameters.size)}
-        self.transport.send(json_blob(process, Topic.SETUP, setup) for process in cast.servers)
+        servers = set(cast.servers) - set(cast.workers.values())
+        self.transport.send(json_blob(process, Topic.SETUP, setup) for process in servers)
         for worker, process in cast.workers.items():
             state = start.worker_states.get(worker, {}) | {"version": np.int64(start.version)}
             self.transport.send([Blob(process, Topic.SETUP, encode_arrays(state))])
@@ -188,7 +180,8 @@ class ChiefRole:
     def _command(self) -> None:
         messages, closed = self.coordinator.close_empty()
         self.transport.send(messages)
-        self._on_flags(closed)
+        if closed:
+            self._on_flags(closed)
 
     def _end(self) -> None:
         self._write_line(time.monotonic())
@@ -207,7 +200,7 @@ class ChiefRole:
     # Steps ---------------------------------------------------------------------------------------------------
 
     def _close_step(self, now: float) -> None:
-        if self.phase is Phase.RUNNING:
+        if self.phase is Phase.RUNNING and self.coordinator.takes_requests:
             self._request_flags()
         messages, closed = self.coordinator.poll(now)
         self.transport.send(messages)
@@ -222,7 +215,7 @@ class ChiefRole:
             self.stop("finished", f"the budget of {self.setting.config.run.max_updates} updates is used up")
             self._stop_deadline = math.inf  # the last update is still to be made
             return
-        if self.budget.checkpoint_due(version, time.monotonic()) and self._parts is None:
+        if self.budget.checkpoint_due(version, time.monotonic()) and self._gathering.parts is None:
             self.coordinator.request(Flag.CHECKPOINT)
         elapsed = self.wall_seconds
         if self.setting.cast.evaluator is not None and self.evaluations.due(version, elapsed, self.metrics):
@@ -231,6 +224,9 @@ class ChiefRole:
             self._command()
 
     def _on_closed(self, closed: Closed) -> None:
+        if closed.flags & Flag.COMMAND:
+            self._on_flags(closed)
+            return
         metrics = self.metrics
         metrics.count("datapoints_applied", 0 if closed.refused else closed.samples)
         metrics.gauge("learning_rate", self.coordinator.learning_rate(closed.version))
@@ -254,7 +250,7 @@ class ChiefRole:
         flags = closed.flags
         if flags & Flag.CHECKPOINT:
             asynchronous = self.coordinator.asynchronous
-            self._parts = Parts(
+            parts = Parts(
                 closed.version,
                 self.coordinator.step,
                 self.wall_seconds,
@@ -262,6 +258,7 @@ class ChiefRole:
                 with_states=not asynchronous or bool(flags & Flag.STOP),
                 any_step=asynchronous,
             )
+            self._gathering.begin(parts)
             self.budget.checkpointed(closed.version, time.monotonic())
         if flags & Flag.STOP:
             self.phase = Phase.SAVING
@@ -327,15 +324,12 @@ class ChiefRole:
             self.stop("finished", reason)
 
     def _gather(self, now: float) -> None:
-        parts = self._parts
-        if parts is not None:
-            if parts.ready(len(self.setting.cast.servers), self.coordinator.live, now):
-                self._save(parts)
-                self._parts = None
-            elif now >= parts.deadline:
-                self._event("checkpoint_failed", f"the parameter servers' parts of update {parts.version} are missing")
-                self._parts = None
-        if self.phase is Phase.SAVING and self._parts is None:
+        parts, incomplete = self._gathering.take(len(self.setting.cast.servers), self.coordinator.live, now)
+        if incomplete:
+            self._event("checkpoint_failed", f"the parameter servers' parts of update {parts.version} are missing")
+        elif parts is not None:
+            self._save(parts)
+        if self.phase is Phase.SAVING and self._gathering.parts is None:
             self.phase = Phase.EVALUATING
             limit = 60.0 * self.setting.config.evaluation.evaluation_minutes
             self._stop_deadline = now + limit + LAST_RESULT_SECONDS
@@ -360,10 +354,10 @@ class ChiefRole:
             self.collector.add(json.loads(blob.data))
         elif blob.topic == Topic.RESULT:
             self._on_result(json.loads(blob.data))
-        elif blob.topic == Topic.STATE and self._parts is not None:
+        elif blob.topic == Topic.STATE:
             worker = next((w for w, p in self.setting.cast.workers.items() if p == blob.peer), None)
             if worker is not None:
-                self._parts.add_state(worker, blob.data)
+                self._gathering.add_state(worker, blob.data)
         elif blob.topic == Topic.FAILED:
             text = json.loads(blob.data)["text"]
             name = self.setting.cast.name(blob.peer)

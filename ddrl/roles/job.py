@@ -40,7 +40,8 @@ class Cast:
     Attributes:
         chief: process of the chief, which is worker 0's unless the chief is dedicated.
         workers: worker id -> process.
-        servers: process of each parameter server, by shard index.
+        servers: process of each parameter server, by shard index; where every worker's process hosts a server of its
+            own, the one that this process turns to.
         evaluator: process of the evaluator, or None.
         size: number of processes.
     """
@@ -67,10 +68,20 @@ class Cast:
         """One process that hosts a server and an evaluator beside its worker."""
         return cls(chief=0, workers={0: 0}, servers=(1,), evaluator=2 if evaluator else None, size=1)
 
+    def with_replicas(self, process: int) -> Cast:
+        """The cast as `process` sees it where every worker's process hosts its server: its own, or else the chief's."""
+        own = process if process in self.workers.values() else self.chief
+        return dataclasses.replace(self, servers=(own,))
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether workers' processes host the servers."""
+        return not set(self.servers).isdisjoint(self.workers.values())
+
     def name(self, process: int) -> str:
         """What to call a process in a message: 'worker 2 (rank 3)'."""
         names = [f"worker {w}" for w, p in self.workers.items() if p == process]
-        names += [f"parameter server {s}" for s, p in enumerate(self.servers) if p == process]
+        names += [f"parameter server {s}" for s, p in enumerate(self.servers) if p == process and not names]
         names += ["the evaluator"] if process == self.evaluator else []
         names = ["the chief"] if process == self.chief and not names else names
         chief = ", the chief" if process == self.chief and names != ["the chief"] else ""
@@ -142,7 +153,7 @@ def run_roles(
         for role in roles:
             role.advance()
         note(roles)
-        waiter.wait(bool(events), any(role.due() for role in roles))
+        waiter.wait(bool(events) or transport.pending(), any(role.due() for role in roles))
 
 
 def waiter_with_alarm() -> tuple[Waiter, Callable[[], None]]:

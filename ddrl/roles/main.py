@@ -24,6 +24,7 @@ from ddrl.launch.placement import expose_gpu, place_ranks
 from ddrl.launch.start import MARGIN_SECONDS, bounded_start, leave_note
 from ddrl.reporting.phases import phase_ended
 from ddrl.roles.job import Cast, Role, RoleLost, Setting, StopSignal, run_roles, waiter_with_alarm
+from ddrl.roles.replica import ReplicaRole
 from ddrl.roles.server import ServerRole
 from ddrl.roles.watchdog import Watchdog
 from ddrl.rundir import RESULT, write_json
@@ -108,7 +109,10 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     exchange = config.exchange
     with bounded_start(patience):
         assignments = _assign(config, comm)
-    setting = Setting(config, run_dir, Cast.from_assignments(assignments))
+    cast = Cast.from_assignments(assignments)
+    if not exchange.servers:
+        cast = cast.with_replicas(comm.Get_rank())
+    setting = Setting(config, run_dir, cast)
     mine = assignments[comm.Get_rank()]
     survive = exchange.on_worker_loss == "survive" and ulfm_works()
     alone = survive and mine.role == "evaluator"
@@ -205,6 +209,8 @@ def _cast_rank(
     roles: list[Role] = []
     if mine.role == "worker":
         roles.append(factory.worker(transport, mine.index, wake))
+        if setting.cast.has_replicas:
+            roles.append(ReplicaRole(setting, transport, mine.index, factory.network.size))
     if mine.is_chief:
         roles.insert(0, factory.chief(transport, resume))
     phase_ended("environments and network")

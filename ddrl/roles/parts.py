@@ -13,6 +13,44 @@ from ddrl.exchange.messages import Header
 GATHER_SECONDS = 30.0  # for the parts to arrive
 
 
+class Gathering:
+    """At most one checkpoint's parts. A worker's state may come before the chief hears of the update it belongs to."""
+
+    def __init__(self) -> None:
+        self.parts: Parts | None = None
+        self._states: dict[int, bytes] = {}
+
+    def begin(self, parts: Parts) -> None:
+        """Gathers `parts`, and nothing else any more."""
+        self.parts = parts
+        states, self._states = self._states, {}
+        for worker, data in states.items():
+            if not parts.any_step:
+                parts.add_state(worker, data)
+
+    def add_slice(self, header: Header, payload: np.ndarray) -> None:
+        """Takes a server's SNAPSHOT."""
+        if self.parts is not None:
+            self.parts.add_slice(header, payload)
+
+    def add_state(self, worker: int, data: bytes) -> None:
+        """Takes a worker's STATE."""
+        self._states[worker] = data
+        if self.parts is not None:
+            self.parts.add_state(worker, data)
+
+    def take(self, servers: int, workers: set[int], now: float) -> tuple[Parts | None, bool]:
+        """The parts when nothing more is waited for, and whether slices of them are missing."""
+        parts = self.parts
+        if parts is None:
+            return None, False
+        ready = parts.ready(servers, workers, now)
+        if not ready and now < parts.deadline:
+            return None, False
+        self.parts = None
+        return parts, not ready
+
+
 @dataclasses.dataclass
 class Parts:
     """What is here of the checkpoint of `version`.

@@ -88,7 +88,7 @@ class ServerRole:
             optimizer,
             cast.workers,
             cast.chief,
-            asynchronous=config.exchange.updates == "asynchronous",
+            asynchronous=config.exchange.asynchronous,
             needs_norm=config.optimizer.clip_global_norm > 0,
             max_staleness=config.exchange.max_staleness,
         )

@@ -128,7 +128,7 @@ class WorkerRole:
         self.metrics, self.finished, self._stopped = metrics, False, False
         cast, exchange = setting.cast, setting.config.exchange
         ranges = shard_ranges(network.size, len(cast.servers))
-        self.client = WorkerClient(worker, cast.servers, ranges, exchange.updates == "asynchronous")
+        self.client = WorkerClient(worker, cast.servers, ranges, exchange.asynchronous)
         self.trainer = Trainer(schedule, learner, metrics, wake)
         self._next_report = time.monotonic() + setting.config.run.log_every_seconds
         self._waiting_since: float | None = None
@@ -170,6 +170,8 @@ class WorkerRole:
         if not self._begun:
             return first_word(self.setting)
         if client.snapshot is None or self._waiting_since is not None:
+            if cast.has_replicas:
+                return None  # the server in this process says whom it waits for
             step = client.snapshot.step + 1 if client.snapshot is not None else 0
             peers = tuple(cast.servers[shard] for shard in client.assembler.missing())
             return Wait(f"parameters of step {step}", peers, self._patience(step - 1))

@@ -1,0 +1,320 @@
+"""All-reduce as a state machine: every worker's process has a replica of all parameters and of the optimizer's state.
+
+A step has two phases. In the first, each replica cuts its worker's gradient into a slice for every member, and sends
+it there (SLICE); in the second, each averages its own slice, in the order of the worker ids, and sends that to all
+(AVERAGE). So every value is averaged by one process in one order: all replicas hold the same average to the bit, equal
+to a parameter server's, and apply the same update to the same parameters. Each sends and receives the gradient twice,
+less its own part, whatever the number of members, in two messages to each of the others.
+
+Every SLICE names its gradient's sender, samples and whether it is finite, and that of worker 0 the flags of the chief.
+Each replica has seen all of them before it applies the step, so that all decide alike: a gradient that is not finite is
+refused by all, and checkpoint, publication and stop happen at the same update everywhere.
+
+A death. Nobody can complete a step without everyone's SLICE, and a SLICE of the next step says that its sender has
+completed this one. So replicas are never more than one step apart, and each keeps the last average, and its gradient of
+the step that is under way. The chief's replica, whose death ends the job, begins a new generation without the dead
+member (REGROUP); from then on all ignore what belongs to the old one, and tell the last step that they completed
+(OUTCOME). If one is a step ahead, its average is given to all (RESUME), else the step is done anew by those who are
+left. Nothing that was applied is taken back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddrl.exchange.averaging import average_of
+from ddrl.exchange.messages import Flag, Header, Kind, Message
+from ddrl.exchange.published import Published
+from ddrl.exchange.sharding import from_bitmap, shard_ranges, to_bitmap
+
+if TYPE_CHECKING:
+    from ddrl.exchange.optimizers import Optimizer
+
+TO_WORKER = Flag.SKIP | Flag.CHECKPOINT | Flag.STOP
+
+
+class Replica:
+    """One worker's part of the all-reduce: messages in, messages out; no process, clock or MPI here.
+
+    Args:
+        worker: id of the worker in whose process this is.
+        processes: process of each worker, by worker id.
+        chief: the chief's process, which is that of worker 0.
+        size: float32 values in the parameter vector; at least as many as there are workers.
+        optimizer: applies an averaged gradient.
+        learning_rate: version -> learning rate of the update that leads to the next one.
+        clip_norm: clip the averaged gradient to this global norm (0: off).
+    """
+
+    def __init__(
+        self,
+        worker: int,
+        processes: Mapping[int, int],
+        chief: int,
+        size: int,
+        optimizer: Optimizer,
+        learning_rate: Callable[[int], float],
+        *,
+        clip_norm: float = 0.0,
+    ):
+        self.worker, self.processes, self.chief = worker, dict(processes), chief
+        self.is_chiefs = self.processes[worker] == chief
+        self.optimizer, self.learning_rate, self.clip_norm = optimizer, learning_rate, clip_norm
+        self.live = set(processes)
+        self.parameters = np.zeros(size, np.float32)
+        self.step = self.version = self.generation = self.dropped = 0
+        self.loaded = self.stopped = self.regrouping = False
+        self._ranges: dict[int, tuple[int, int]] = {}
+        self._set_members(tuple(sorted(processes)))
+        self._gradient: Message | None = None  # of this worker for this step; kept until the step is complete
+        self._slices: dict[tuple[int, int], tuple[Header, np.ndarray]] = {}  # by step and worker
+        self._norms: dict[int, float] = {}  # squared, of the parts of the average that are here
+        self._average, self._spare = np.zeros(size, np.float32), np.zeros(size, np.float32)
+        self._outcome = Header(Kind.OUTCOME, sender=worker, step=-1)  # of the last complete step
+        self._outcomes: dict[int, tuple[Header, np.ndarray]] = {}
+        self._early: list[Message] = []  # of a generation, or of steps, that this replica does not yet know
+        self._may_send, self._flags = -1, Flag.NONE  # the step that the chief has opened, and its flags
+        self._command = Flag.NONE  # what is to be done at the end of a regrouping
+        self._published = Published(0)
+
+    def handle(self, peer: int, header: Header, payload: np.ndarray | None) -> list[Message]:
+        """Takes one message and returns the messages that answer it."""
+        if header.kind in (Kind.SLICE, Kind.AVERAGE):
+            return self._on_part(Message(peer, header, payload))
+        if header.kind == Kind.GRADIENT:
+            return self._on_gradient(Message(peer, header, payload))
+        if header.kind == Kind.FETCH:
+            return self._published.fetch(peer, header.version)
+        handlers = {
+            Kind.COMMIT: lambda: self._on_commit(header),
+            Kind.LOAD: lambda: self._on_load(header, payload),
+            Kind.REGROUP: lambda: self._on_regroup(header),
+            Kind.OUTCOME: lambda: self._on_outcome(header, payload),
+            Kind.RESUME: lambda: self._on_resume(header, payload),
+        }
+        return handlers[header.kind]()
+
+    def worker_lost(self, worker: int) -> list[Message]:
+        """A member is dead. The chief's replica begins a new generation; the others hear of it."""
+        if worker not in self.live:
+            return []
+        self.live.discard(worker)
+        return self._regroup(self._command) if self.is_chiefs else []
+
+    def missing(self) -> tuple[str, list[int]]:
+        """What is due to this replica, and from which processes; ('', []) while its own worker computes."""
+        if self.regrouping:
+            absent = [w for w in self.members if w not in self._outcomes and w != self.worker]
+            return "agreement on", [self.processes[w] for w in absent] if self.is_chiefs else [self.chief]
+        if (self.step, self.worker) not in self._slices:
+            return "", []
+        absent = [w for w in self.members if (self.step, w) not in self._slices]
+        absent = absent or [w for w in self.members if w not in self._norms]
+        return "all-reduce of", [self.processes[w] for w in absent]
+
+    # A step --------------------------------------------------------------------------------------------------
+
+    def _on_load(self, header: Header, payload: np.ndarray) -> list[Message]:
+        parts = payload.reshape(1 + len(self.optimizer.slots), -1)
+        self._set_parameters(parts[0].copy())
+        for slot, values in zip(self.optimizer.slots.values(), parts[1:], strict=True):
+            slot[:] = values
+        self.optimizer.count = header.count
+        self.step, self.version, self.loaded = header.step, header.version, True
+        self._outcome = self._outcome._replace(step=header.step - 1)
+        messages = [Message(self.processes[w], header, payload) for w in self._others()] if self.is_chiefs else []
+        return messages + [self._to_worker(Flag.NONE, members=0)] + self._take_early()
+
+    def _on_commit(self, header: Header) -> list[Message]:
+        """The chief opens a step, or commands flags between two steps."""
+        if header.flags & Flag.COMMAND:
+            return self._regroup(header.flags)
+        self._may_send, self._flags = header.step, header.flags
+        return self._contribute()
+
+    def _on_gradient(self, message: Message) -> list[Message]:
+        if message.header.step != self.step or self.stopped:
+            self.dropped += 1
+            return []
+        self._gradient = message
+        return self._contribute()
+
+    def _contribute(self) -> list[Message]:
+        """Sends this worker's gradient, when it is here and may be sent."""
+        opened = not self.is_chiefs or self._may_send == self.step
+        if self._gradient is None or self.regrouping or self.stopped or not opened:
+            return []
+        header, gradient = self._gradient.header, self._gradient.payload
+        flags = header.flags & Flag.FINITE | (self._flags if self.is_chiefs else Flag.NONE)
+        header = header._replace(kind=Kind.SLICE, generation=self.generation, flags=flags)
+        messages = []
+        for worker, (start, stop) in self._ranges.items():
+            if worker == self.worker:
+                self._slices[self.step, worker] = header, gradient[start:stop]
+            else:
+                messages.append(Message(self.processes[worker], header, gradient[start:stop]))
+        return messages + self._progress()
+
+    def _on_part(self, message: Message) -> list[Message]:
+        header = message.header
+        if header.generation < self.generation:
+            return []
+        if header.generation > self.generation or self.regrouping or not self.loaded:
+            self._early.append(message._replace(payload=message.payload.copy()))
+            return []
+        if header.kind == Kind.SLICE:
+            start, stop = self._ranges[self.worker]
+            self._slices[header.step, header.sender] = header, message.payload[: stop - start]
+        else:
+            start, stop = self._ranges[header.sender]
+            self._spare[start:stop] = message.payload[: stop - start]
+            self._norms[header.sender] = header.value
+        return self._progress()
+
+    def _progress(self) -> list[Message]:
+        """Averages this replica's slice when all of it is here; completes the step when the whole average is."""
+        held = [self._slices[self.step, w] for w in self.members if (self.step, w) in self._slices]
+        if len(held) < len(self.members):
+            return []
+        headers = [header for header, _ in held]
+        refused = to_bitmap(h.sender for h in headers if not h.flags & Flag.FINITE)
+        messages = []
+        if not refused and self.worker not in self._norms:
+            start, stop = self._ranges[self.worker]
+            own = self._spare[start:stop]
+            self._norms[self.worker] = average_of([payload for _, payload in held], out=own)
+            header = Header(
+                Kind.AVERAGE, self.generation, self.worker, self.step, self.version, value=self._norms[self.worker]
+            )
+            messages = [Message(self.processes[w], header, own) for w in self._others()]
+        if refused or len(self._norms) == len(self.members):
+            messages += self._complete(self._outcome_of(headers, refused), self._spare)
+        return messages
+
+    def _outcome_of(self, headers: list[Header], refused: int) -> Header:
+        """What all replicas make of a step: who is in it, whether it is refused, and what else happens then."""
+        squared = math.fsum(self._norms[w] for w in self.members) if not refused else float("nan")
+        if not refused and not math.isfinite(squared):
+            refused = to_bitmap(self.members)
+        chiefs = next(h for h in headers if self.processes[h.sender] == self.chief)
+        return Header(
+            Kind.OUTCOME, sender=self.worker, step=self.step, count=sum(h.count for h in headers),
+            value=math.sqrt(squared) if squared >= 0 else squared, members=to_bitmap(self.members), refused=refused,
+            flags=chiefs.flags & ~Flag.FINITE | (Flag.SKIP if refused else Flag.NONE),
+        )  # fmt: skip
+
+    def _complete(self, outcome: Header, average: np.ndarray) -> list[Message]:
+        """Applies a step, alike on all replicas; `average` is kept for those that may still lack it."""
+        if not outcome.refused:
+            clips = self.clip_norm and outcome.value > self.clip_norm
+            scale = self.clip_norm / outcome.value if clips else 1.0
+            parameters = np.empty_like(self.parameters)  # the worker and readers may still have the old ones
+            self.optimizer.apply(self.parameters, [average], self.learning_rate(self.version), scale, out=parameters)
+            self._set_parameters(parameters)
+            self.version += 1
+            self._average, self._spare = average, self._average
+        self._outcome = outcome
+        self.step += 1
+        self._slices = {key: held for key, held in self._slices.items() if key[0] >= self.step}
+        self._norms.clear()
+        self._gradient = None
+        return self._effects(outcome)
+
+    def _effects(self, outcome: Header) -> list[Message]:
+        """What the flags of a complete step, or of a command, bring."""
+        messages = []
+        if self.is_chiefs:
+            have = outcome._replace(kind=Kind.HAVE, sender=0, version=self.version)
+            messages.append(Message(self.chief, have))
+            if outcome.flags & Flag.CHECKPOINT:
+                everything = np.concatenate([self.parameters, *self.optimizer.slots.values()])
+                header = Header(Kind.SNAPSHOT, step=self.step, version=self.version, count=self.optimizer.count)
+                messages.append(Message(self.chief, header, everything))
+            if outcome.flags & Flag.PUBLISH:
+                messages += self._published.add(self.version, self.version, self.parameters)
+        self.stopped = self.stopped or bool(outcome.flags & Flag.STOP)
+        return messages + [self._to_worker(outcome.flags, outcome.members)]
+
+    def _to_worker(self, flags: Flag, members: int) -> Message:
+        header = Header(
+            Kind.PARAMETERS, step=self.step, version=self.version, flags=flags & TO_WORKER, members=members
+        )
+        return Message(self.processes[self.worker], header, self.parameters)
+
+    def _set_parameters(self, parameters: np.ndarray) -> None:
+        parameters.flags.writeable = False
+        self.parameters = parameters
+
+    # A death -------------------------------------------------------------------------------------------------
+
+    def _regroup(self, command: Flag) -> list[Message]:
+        """The chief's replica: a new generation of those who live, at whose start `command` is carried out."""
+        self._begin_generation(self.generation + 1, tuple(sorted(self.live)), command)
+        header = Header(Kind.REGROUP, self.generation, members=to_bitmap(self.members), flags=command)
+        return [Message(self.processes[w], header) for w in self._others()] + self._agree()
+
+    def _on_regroup(self, header: Header) -> list[Message]:
+        if header.generation <= self.generation:
+            return []
+        self._begin_generation(header.generation, from_bitmap(header.members), header.flags)
+        self.live = set(self.members)
+        return [Message(self.chief, self._outcome._replace(generation=self.generation), self._average)]
+
+    def _begin_generation(self, generation: int, members: tuple[int, ...], command: Flag) -> None:
+        self.generation, self.regrouping, self._command = generation, True, command
+        self._set_members(members)
+        self._slices.clear()
+        self._norms.clear()
+        self._outcomes.clear()
+        self._spare = np.zeros_like(self._spare)  # parts of the old one may still be on their way
+
+    def _on_outcome(self, header: Header, payload: np.ndarray) -> list[Message]:
+        if header.generation != self.generation or not self.regrouping:
+            return []
+        self._outcomes[header.sender] = header, payload.copy()
+        return self._agree()
+
+    def _agree(self) -> list[Message]:
+        """The chief's replica: goes on from the furthest step that any member completed, once all have told theirs."""
+        if len(self._outcomes) < len(self.members) - 1:
+            return []
+        messages = []
+        for header, average in self._outcomes.values():
+            messages += self._adopt(header, average)
+        resume = self._outcome._replace(kind=Kind.RESUME, generation=self.generation)
+        messages += [Message(self.processes[w], resume, self._average) for w in self._others()]
+        return messages + self._resume()
+
+    def _on_resume(self, header: Header, payload: np.ndarray) -> list[Message]:
+        if header.generation != self.generation or not self.regrouping:
+            return []
+        return self._adopt(header, payload.copy()) + self._resume()
+
+    def _adopt(self, outcome: Header, average: np.ndarray) -> list[Message]:
+        """Completes the step under way as another replica did, if that one did."""
+        if outcome.step != self.step or not self.loaded:
+            return []
+        return self._complete(outcome._replace(kind=Kind.OUTCOME, sender=self.worker), average)
+
+    def _resume(self) -> list[Message]:
+        self.regrouping = False
+        command, self._command = self._command, Flag.NONE
+        messages = []
+        if command and not self.stopped:
+            messages += self._effects(Header(Kind.OUTCOME, step=self.step, flags=command))
+        return messages + self._contribute() + self._take_early()
+
+    def _take_early(self) -> list[Message]:
+        early, self._early = self._early, []
+        return [answer for message in early for answer in self._on_part(message)]
+
+    def _set_members(self, members: tuple[int, ...]) -> None:
+        self.members = members
+        self._ranges = dict(zip(members, shard_ranges(self.parameters.size, len(members)), strict=True))
+
+    def _others(self) -> list[int]:
+        return [worker for worker in self.members if worker != self.worker]
