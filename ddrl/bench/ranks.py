@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -35,9 +36,11 @@ def json_line(command: Sequence[str], environment: Mapping[str, str], timeout_se
     try:
         output, errors = process.communicate(timeout=timeout_seconds)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
         raise UsageError(f"no result within {timeout_seconds:.0f} s; ask for less") from None
+    finally:  # after an interrupt, too; and what it may have left behind
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     for line in output.splitlines():
         if line.startswith("RESULT "):
             return json.loads(line[len("RESULT ") :])

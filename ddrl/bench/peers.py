@@ -1,0 +1,218 @@
+"""`ddrl bench peers`: agent steps/s of an algorithm here and in another library, in turns on the same machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ddrl.bench.output import emit
+from ddrl.bench.ranks import json_line
+from ddrl.bench.runs import LINE_SECONDS, replace, run_for
+from ddrl.commands.train import parse
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.launch.resources import this_machine
+
+SHORTEST_SECONDS = 5.0
+WARM_UP_SECONDS = 10.0  # of both sides: simulators start together, queues fill, functions are traced
+START_SECONDS = 300.0  # allowed for the peer's imports and its end, on a machine that is busy
+
+
+class Library(NamedTuple):
+    """Another library: the program that measures it, and what `pip install` needs for it."""
+
+    program: str
+    packages: str
+
+
+LIBRARIES = {
+    "stable-baselines3": Library("peer_sb3.py", "stable-baselines3 ale-py opencv-python-headless"),
+    "sample-factory": Library("peer_sample_factory.py", "sample-factory 'ale-py>=0.10,<0.11'"),
+    "rllib": Library("peer_rllib.py", "'ray[rllib]' torch ale-py opencv-python-headless"),
+}
+
+# Ours: options of `ddrl train`. Peers: the first is the default; options of its program.
+OURS = {
+    "a2c": "a2c --simulators 16 --unroll-length 5",
+    "ppo": "ppo --simulators 8 --unroll-length 128 --epochs 4 --minibatch-size 256",
+    "appo": "appo --epochs 1",
+    "impala": "impala",
+}
+PEERS = {
+    "a2c": {"stable-baselines3": "--algorithm a2c --environments 16 --steps 5"},
+    "ppo": {"stable-baselines3": "--algorithm ppo --environments 8 --steps 128 --epochs 4 --minibatch 256"},
+    "appo": {"sample-factory": "--algorithm appo", "rllib": "--algorithm appo"},
+    "impala": {"rllib": "--algorithm impala", "sample-factory": "--algorithm impala"},
+}
+COMMON = "--preset laptop --game breakout --network nature --no-evaluator"
+
+NOTES = {
+    "ours": "agent steps/s, median of the rounds",
+    "peer": "agent steps/s, median of the rounds",
+    "ratio": "ours / peer",
+    "roofline": "agent steps/s that ours could reach",
+    "roofline_share": "ours / roofline",
+    "load": "processes that ran or waited to, before and after",
+}
+
+HELP = """usage: ddrl bench peers --algorithm {a2c,ppo,appo,impala} [--peer-python PATH] [--peer NAME] [--seconds S]
+                        [--rounds N] [--peer-options TEXT] [--roofline-seconds S] [--json FILE] [OPTIONS of ddrl train]
+
+Trains Breakout with the Nature network in turns, the peer and then ours, --rounds times (default 2), and prints
+the medians of agent steps/s and their ratio.
+
+  --peer-python PATH    Python of a virtual environment that has the peer; without it only ours is measured
+  --peer NAME           stable-baselines3 (a2c, ppo), sample-factory or rllib (appo, impala)
+  --peer-options TEXT   more options of the peer's program, such as "--threads 1"
+  --seconds S           measured in each turn after a warm-up of 10 s (default 20)
+  --roofline-seconds S  for each part of our roofline, before and after (default 3; 0: not measured)
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measures and prints; returns the exit status."""
+    if {"-h", "--help"} & set(argv):
+        print(HELP, end="")
+        return 0
+    options, rest = parse_options(argv)
+    peer = options.peer or next(iter(PEERS[options.algorithm]))
+    ours = [*OURS[options.algorithm].split(), *COMMON.split(), *rest]
+    config = parse(ours, this_machine()).config
+    command = peer_command(options, peer) if options.peer_python else None
+    if command is None:
+        print(f"ddrl: only ours is measured; for {peer}: {how_to_install(peer)}", file=sys.stderr)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    values = measure(config, command, options, peer)
+    settings = {"algorithm": options.algorithm, "settings_of_ours": " ".join(ours)}
+    emit(f"{options.algorithm}: ours and {peer}", settings | values, options.json, NOTES)
+    return 0
+
+
+def parse_options(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The benchmark's own options, and those of `ddrl train`.
+
+    Raises:
+        UsageError: an algorithm without a peer, a peer that it has not, a time that is too short.
+    """
+    own = argparse.ArgumentParser(prog="ddrl bench peers", add_help=False, allow_abbrev=False)
+    for name in ("--algorithm", "--peer", "--peer-python", "--peer-options", "--json"):
+        own.add_argument(name, default="")
+    own.add_argument("--seconds", type=float, default=20.0)
+    own.add_argument("--rounds", type=int, default=2)
+    own.add_argument("--roofline-seconds", type=float, default=3.0)
+    options, rest = own.parse_known_args(list(argv))
+    if options.algorithm not in PEERS:
+        raise UsageError(f"--algorithm {options.algorithm or '(none)'}: choose one of {', '.join(PEERS)}")
+    if options.peer and options.peer not in PEERS[options.algorithm]:
+        known = ", ".join(PEERS[options.algorithm])
+        raise UsageError(f"--peer {options.peer}: {options.algorithm} is compared with {known}")
+    if not options.seconds >= SHORTEST_SECONDS:
+        raise UsageError(f"--seconds {options.seconds:g}: at least {SHORTEST_SECONDS:g}, or it says nothing")
+    if options.rounds < 1:
+        raise UsageError(f"--rounds {options.rounds}: at least 1")
+    if not options.roofline_seconds >= 0:
+        raise UsageError(f"--roofline-seconds {options.roofline_seconds:g}: at least 0")
+    return options, rest
+
+
+def peer_command(options: argparse.Namespace, peer: str) -> list[str]:
+    """What runs the peer's program with the peer's Python, which sees nothing of this environment (-I).
+
+    Raises:
+        UsageError: there is no such program.
+    """
+    python = Path(options.peer_python)
+    if not os.access(python, os.X_OK) or python.is_dir():
+        raise UsageError(f"--peer-python {python}: no program there that can be run; {how_to_install(peer)}")
+    settings = [*PEERS[options.algorithm][peer].split(), *options.peer_options.split()]
+    times = ["--seconds", f"{options.seconds:g}", "--warm-up-seconds", f"{WARM_UP_SECONDS:g}"]
+    program = Path(__file__).with_name(LIBRARIES[peer].program)
+    return [os.path.abspath(python), "-I", str(program), *settings, *times]  # abspath keeps a link to Python as it is
+
+
+def how_to_install(peer: str) -> str:
+    """The commands that make an environment for a peer, in one line."""
+    return f"python -m venv PEER && PEER/bin/pip install {LIBRARIES[peer].packages}, then --peer-python PEER/bin/python"
+
+
+def measure(config: TrainConfig, command: Sequence[str] | None, options: argparse.Namespace, peer: str) -> dict[str, Any]:
+    """Roofline, then peer and ours in turns, then the roofline again: the machine's speed drifts.
+
+    Returns:
+        JSON types: `ours`, `peer`, `ratio`, `roofline`, `roofline_share` (None where not measured), what each round
+        gave, and what the peer says of itself.
+
+    Raises:
+        UsageError: ours or the peer failed, or the peer is not in that environment.
+    """
+    load = [os.getloadavg()[0]]
+    rooflines, ours, peers = _roofline(config, options.roofline_seconds), [], []
+    for _ in range(options.rounds):
+        if command is not None:
+            peers.append(_peer(command, peer, options.seconds))
+        ours.append(_ours(config, options.seconds))
+    rooflines += _roofline(config, options.roofline_seconds)
+    load.append(os.getloadavg()[0])
+    values = compare(ours, [run["agent_steps_per_second"] for run in peers], rooflines)
+    about = {name: value for name, value in peers[-1].items() if name not in RATES} if peers else {"name": peer}
+    return values | {"about_peer": about, "seconds": options.seconds, "load": [round(value, 2) for value in load]}
+
+
+RATES = ("agent_steps", "seconds", "agent_steps_per_second")  # of a peer's result; all else are its settings
+
+
+def compare(ours: Sequence[float], peers: Sequence[float], rooflines: Sequence[float]) -> dict[str, Any]:
+    """Medians of the rounds and what follows from them; None for what was not measured."""
+    ours_median = statistics.median(ours)
+    peer_median = statistics.median(peers) if peers else None
+    roofline = statistics.mean(rooflines) if rooflines else None
+    return {
+        "ours": ours_median,
+        "peer": peer_median,
+        "ratio": ours_median / peer_median if peer_median else None,
+        "roofline": roofline,
+        "roofline_share": ours_median / roofline if roofline else None,
+        "ours_by_round": [round(rate, 1) for rate in ours],
+        "peer_by_round": [round(rate, 1) for rate in peers],
+    }
+
+
+def _roofline(config: TrainConfig, seconds: float) -> list[float]:
+    if seconds == 0:
+        return []
+    from ddrl.bench.roofline import measure_roofline
+
+    return [measure_roofline(config, seconds, this_machine().cores)["roofline"]]
+
+
+def _ours(config: TrainConfig, seconds: float) -> float:
+    """Agent steps/s of a real run between its first line after the warm-up and its last."""
+    lines = run_for(replace(config, "evaluation", evaluator=False), WARM_UP_SECONDS + seconds + LINE_SECONDS)
+    return rate(lines, WARM_UP_SECONDS)
+
+
+def rate(lines: Sequence[dict[str, Any]], warm_up_seconds: float) -> float:
+    """Agent steps/s between the first of the train records after the warm-up and the last but one.
+
+    Raises:
+        UsageError: there are too few records, on a machine that is too busy or with updates that take too long.
+    """
+    later = [line for line in lines[:-1] if line["wall_seconds"] >= warm_up_seconds]
+    if len(later) < 2:
+        raise UsageError("the run was too short to be measured; give more --seconds")
+    first, last = later[0], later[-1]
+    return (last["agent_steps"] - first["agent_steps"]) / (last["wall_seconds"] - first["wall_seconds"])
+
+
+def _peer(command: Sequence[str], peer: str, seconds: float) -> dict[str, Any]:
+    """What the peer's program measured."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "OPENBLAS_"))}
+    result = json_line(command, environment, WARM_UP_SECONDS + 2 * seconds + START_SECONDS)
+    if "missing" in result:
+        raise UsageError(f"--peer-python {command[0]}: {result['missing']}; {how_to_install(peer)}")
+    return result

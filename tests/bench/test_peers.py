@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ddrl import cli
+from ddrl.bench import peers, ranks
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+
+INSTALLED = [name for name in ("stable_baselines3", "sample_factory", "ray") if importlib.util.find_spec(name)]
+without_libraries = pytest.mark.skipif(bool(INSTALLED), reason=f"{INSTALLED} would really run")
+PROGRAMS = [Path(peers.__file__).with_name(library.program) for library in peers.LIBRARIES.values()]
+
+
+@pytest.fixture
+def ours(monkeypatch):
+    """Stands in for our runs, which take time, and for the command line of algorithms; keeps what was asked for."""
+    asked = []
+
+    def run_for(config, seconds):
+        asked.append((config, seconds))
+        step = 100 * len(asked)  # agent steps/s
+        return [{"wall_seconds": 2.0 * i, "agent_steps": 2 * i * step} for i in range(1, 30)]
+
+    class Arguments:
+        config = TrainConfig()
+
+    monkeypatch.setattr(peers, "run_for", run_for)
+    monkeypatch.setattr(peers, "parse", lambda argv, machine: asked.append(argv) or Arguments())
+    return asked
+
+
+def peer_python(folder: Path, lines: str) -> str:
+    """A program in the place of a peer's Python; it sees what it was called with."""
+    path = folder / "python"
+    path.write_text(f"#!{sys.executable}\nimport json, sys, time\n{lines}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def bench(*options: str) -> int:
+    return cli.main(["bench", "peers", "--roofline-seconds", "0", *options])
+
+
+def test_ours_and_the_peer_in_turns(ours, tmp_path, capsys):
+    calls = tmp_path / "calls"
+    python = peer_python(
+        tmp_path,
+        f"""
+with open({str(calls)!r}, "a") as file: print(json.dumps(sys.argv[1:]), file=file)
+print("chatter")
+rate = 60.0 * len(open({str(calls)!r}).readlines())
+print("RESULT", json.dumps({{"agent_steps_per_second": rate, "name": "fake", "version": "7", "threads": 2}}))
+""",
+    )
+    status = bench("--algorithm", "ppo", "--peer-python", python, "--json", "-", "--seconds", "8", "--game", "pong")
+    assert status == 0
+    result = json.loads(capsys.readouterr().out)
+    # Our runs gave 200 and 300 (the first entry of what was asked is the command line), the peer 60 and 120.
+    assert (result["ours"], result["peer"]) == (pytest.approx(250.0), 90.0)
+    assert result["ratio"] == pytest.approx(250 / 90)
+    assert result["ours_by_round"] == [200.0, 300.0] and result["peer_by_round"] == [60.0, 120.0]
+    assert result["about_peer"] == {"name": "fake", "version": "7", "threads": 2}
+    assert (result["roofline"], result["roofline_share"]) == (None, None)
+    assert result["machine"]["cores"] >= 1
+    assert ours[0][-2:] == ["--game", "pong"]
+    assert ours[1][1] >= 8 + peers.WARM_UP_SECONDS
+    first = json.loads(calls.read_text().splitlines()[0])
+    assert first[0] == "-I" and first[1].endswith("peer_sb3.py")
+    assert "--algorithm ppo --environments 8 --steps 128" in " ".join(first)
+    assert first[first.index("--seconds") + 1] == "8"
+
+
+def test_without_a_peer_ours_alone(ours, capsys):
+    assert bench("--algorithm", "impala", "--json", "-") == 0
+    captured = capsys.readouterr()
+    assert len(captured.err.splitlines()) == 1 and "pip install 'ray[rllib]'" in captured.err
+    result = json.loads(captured.out)
+    assert result["ours"] > 0 and result["peer"] is None and result["ratio"] is None
+
+
+def test_the_roofline_stands_beside(ours, monkeypatch, capsys):
+    monkeypatch.setattr(peers, "_roofline", lambda config, seconds: [500.0])
+    assert bench("--algorithm", "a2c", "--rounds", "1", "--json", "-") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["roofline"], result["roofline_share"]) == (500.0, pytest.approx(200 / 500))
+
+
+@without_libraries
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_a_missing_package_is_one_line(ours, program, tmp_path, capsys):
+    """The real programs under a Python that has none of the libraries."""
+    name = next(name for name, library in peers.LIBRARIES.items() if library.program == program.name)
+    algorithm = next(algorithm for algorithm in peers.PEERS if name in peers.PEERS[algorithm])
+    assert bench("--algorithm", algorithm, "--peer", name, "--peer-python", sys.executable) == 2
+    errors = capsys.readouterr().err
+    assert len(errors.splitlines()) == 1
+    assert "No module named" in errors and "pip install" in errors
+    assert [entry for entry in ours if isinstance(entry, tuple)] == []  # ours did not run for nothing
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ("", "--algorithm (none): choose one of a2c, ppo, appo, impala"),
+        ("--algorithm sac", "--algorithm sac: choose one of"),
+        ("--algorithm a2c --peer rllib", "--peer rllib: a2c is compared with stable-baselines3"),
+        ("--algorithm a2c --seconds 1", "--seconds 1: at least 5"),
+        ("--algorithm a2c --seconds nan", "--seconds nan: at least 5"),
+        ("--algorithm a2c --rounds 0", "--rounds 0: at least 1"),
+        ("--algorithm a2c --peer-python /no/python", "--peer-python /no/python: no program there"),
+        ("--algorithm a2c --peer-python /", "--peer-python /: no program there"),
+    ],
+)
+def test_bad_input_is_one_line(ours, options, said, capsys):
+    assert bench(*options.split()) == 2
+    errors = capsys.readouterr().err
+    assert said in errors and len(errors.splitlines()) == 1
+
+
+def test_a_peer_that_fails_is_named_and_nothing_of_it_is_left(ours, tmp_path, capsys):
+    python = peer_python(
+        tmp_path,
+        f"""
+import subprocess
+nothing = subprocess.DEVNULL
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], stdout=nothing, stderr=nothing)
+open({str(tmp_path / "child")!r}, "w").write(str(child.pid))
+sys.exit("no such game")
+""",
+    )
+    assert bench("--algorithm", "a2c", "--peer-python", python) == 2
+    assert "no such game" in capsys.readouterr().err
+    assert not alive(int((tmp_path / "child").read_text()))
+
+
+def test_a_peer_that_takes_too_long_is_ended(tmp_path):
+    lines = f"import os; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(300)"
+    python = peer_python(tmp_path, lines)
+    with pytest.raises(UsageError, match="no result within 3 s"):
+        ranks.json_line([python], os.environ, 3.0)
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def alive(process: int) -> bool:
+    """Whether a process still runs shortly after it was killed; one that only waits to be reaped does not."""
+    for _ in range(50):
+        try:
+            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return False
+        except OSError:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def test_the_rate_leaves_out_the_warm_up_and_the_last_line():
+    lines = [{"wall_seconds": t, "agent_steps": steps} for t, steps in [(2, 0), (10, 50), (12, 250), (14, 450), (15, 9)]]
+    assert peers.rate(lines, 9.0) == 100.0
+    with pytest.raises(UsageError, match="give more --seconds"):
+        peers.rate(lines, 13.0)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_programs_import_nothing_of_ours(program):
+    names = [
+        name
+        for node in ast.walk(ast.parse(program.read_text()))
+        for name in (
+            [alias.name for alias in node.names] if isinstance(node, ast.Import)
+            else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        )
+    ]  # fmt: skip
+    assert names and not [name for name in names if name.split(".")[0] in ("ddrl", "cluster")]
+    command = [sys.executable, "-I", str(program), "--help"]
+    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+
+
+@without_libraries
+@pytest.mark.parametrize("algorithm, name", [(a, name) for a, named in peers.PEERS.items() for name in named])
+def test_programs_take_the_options_of_the_table(algorithm, name):
+    program = Path(peers.__file__).with_name(peers.LIBRARIES[name].program)
+    done = subprocess.run(
+        [sys.executable, "-I", str(program), *peers.PEERS[algorithm][name].split(), "--seconds", "1"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0 and "missing" in done.stdout
