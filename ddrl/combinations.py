@@ -32,6 +32,8 @@ def _check_data_points(config: TrainConfig) -> None:
     if sampling.schedule == "double-buffered":
         checks.refuse(sampling, "schedule", "ba3c has no rollouts of one length; train a2c or ppo, or synchronized")
     _no_rollouts(config)
+    if sampling.predictors:
+        checks.refuse(sampling, "predictors", "ba3c has a predictor thread for each of its --groups; leave it 0")
     if not optimizer.batch_size:
         checks.refuse(optimizer, "batch_size", "ba3c has no rollouts to take whole; give the data-points per gradient")
     if sampling.schedule == "asynchronous":
@@ -116,11 +118,11 @@ def _check_double_buffered(config: TrainConfig) -> None:
 
 
 def _whole_groups(config: TrainConfig) -> None:
-    if config.sampling.predict_batch:
+    if config.sampling.predict_batch and not config.sampling.predictors:
         checks.refuse(
             config.sampling,
             "predict_batch",
-            f"{config.algorithm.name} steps whole groups; more --groups make smaller queries",
+            f"{config.algorithm.name} steps whole groups; more --groups make smaller queries, --predictors larger ones",
         )
 
 

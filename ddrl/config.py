@@ -94,8 +94,11 @@ class SamplingConfig:
     """Agent steps of every simulator between two synchronizations, HTS-RL's alpha (0: --unroll-length)."""
     refresh_every_steps: int = 0
     """Agent steps after which acting takes newer parameters in the middle of a rollout (0: not before its end)."""
+    predictors: int = 0
+    """Predictor threads that serve all groups together, as in HTS-RL (0: every group queries the policy itself)."""
     predict_batch: int = 0
-    """Observations per policy query (0: all of a group); the ones that are ready first are taken."""
+    """Observations per policy query (0: all of a group; with --predictors all simulators); the ones that are ready
+    first are taken."""
     simulator_threads: int = 1
     """Emulator threads per group."""
     queue_batches: int = 2
@@ -104,7 +107,7 @@ class SamplingConfig:
     def __post_init__(self) -> None:
         checks.known(self)
         checks.at_least(self, 1, "simulators", "groups", "queue_batches")
-        checks.at_least(self, 0, "rollout_length", "refresh_every_steps")
+        checks.at_least(self, 0, "rollout_length", "refresh_every_steps", "predictors")
         checks.at_least(
             self, 1, "simulator_threads", why="0 would mean all cores of the machine, in every rank"
         )
@@ -112,13 +115,19 @@ class SamplingConfig:
             checks.refuse(
                 self, "simulators", f"must be a multiple of --groups {self.groups}: groups have one size"
             )
-        checks.between(
-            self,
-            0,
-            self.simulators // self.groups,
-            "predict_batch",
-            why="a group has no more simulators than that, so a larger batch would wait for ever",
-        )
+        group = self.simulators // self.groups
+        if self.predictors:
+            why = f"predictors take whole groups of {group}, and no more than all simulators; 0: all"
+            if self.predict_batch and not group <= self.predict_batch <= self.simulators:
+                checks.refuse(self, "predict_batch", why)
+        else:
+            checks.between(
+                self,
+                0,
+                group,
+                "predict_batch",
+                why="a group has no more simulators than that, so a larger batch would wait for ever",
+            )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -163,3 +163,19 @@ def test_device_vector_is_a_copy():
     vector[:] = 1.0
     assert not tensor.numpy().any()
     assert as_device_vector(tensor) is tensor
+
+
+@pytest.mark.parametrize("compute", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name, size", [("mlp", 4), ("a3c", 5), ("a3c", 16)])
+def test_a_row_depends_on_neither_its_companions_nor_its_place(name, size, compute):
+    """What predictors rely on that infer together whatever is there: to the bit, in a batch of one size."""
+    network, random = make_network(name, compute), np.random.default_rng(3)
+    policy = Policy(network, SPACES[name][0], np.uint8, (size,))
+    vector = as_device_vector(network.initial_parameters(1))
+    observations = batch_of(name, size).observation
+    logits, value = policy(vector, observations)
+    for count in range(1, size + 1):
+        rows = random.permutation(size)[:count]
+        few_logits, few_value = policy(vector, observations[rows])
+        np.testing.assert_array_equal(few_logits, logits[rows])
+        np.testing.assert_array_equal(few_value, value[rows])

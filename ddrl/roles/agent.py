@@ -17,9 +17,11 @@ from ddrl.learner import Learner, Policy
 from ddrl.networks import build_network
 from ddrl.networks.network import Network
 from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.sampling.actor import PolicyFunction
 from ddrl.sampling.batcher import Batcher
 from ddrl.sampling.crew import Crew
 from ddrl.sampling.minibatches import Minibatches
+from ddrl.sampling.predictors import Predictors
 from ddrl.sampling.rollout_schedules import DoubleBuffered, SynchronizedRollouts
 from ddrl.sampling.rollouts import RolloutActor, UnrollActor, UnrollBatcher, empty_unroll
 from ddrl.sampling.schedules import Asynchronous, Schedule, Synchronized
@@ -57,7 +59,7 @@ def make_environments(config: TrainConfig) -> list[VectorEnvironment]:
         make_environment(
             config.environment,
             sampling.simulators // groups,
-            batch_size=sampling.predict_batch,
+            batch_size=0 if sampling.predictors else sampling.predict_batch,
             threads=sampling.simulator_threads,
         )
         for _ in range(groups)
@@ -95,12 +97,12 @@ def make_schedule(
 ) -> Schedule:
     """A worker's schedule over its environments."""
     shape, dtype = environments[0].observation_shape, environments[0].observation_dtype
-    policy = Policy(network, shape, dtype, (environments[0].batch_size,))
     common = [_actor_arguments(config, environments, group, worker) for group in range(len(environments))]
     if config.algorithm.on_data_points:
+        policy = Policy(network, shape, dtype, (environments[0].batch_size,))
         return _on_data_points(config, environments, policy, metrics, common)
-    ended = threading.Event()
-    algorithm = config.algorithm
+    ended, algorithm = threading.Event(), config.algorithm
+    policy = _policy_of_groups(config, environments[0], network, ended)
     rollout_arguments = {
         "discount": algorithm.discount,
         "transform_reward": lambda reward: transform_reward(reward, algorithm),
@@ -121,6 +123,18 @@ def make_schedule(
         for environment, arguments in zip(environments, common, strict=True)
     ]
     return _on_rollouts(config, Crew(actors, ended), ended, network, (shape, dtype), worker)
+
+
+def _policy_of_groups(
+    config: TrainConfig, environment: VectorEnvironment, network: Network, ended: threading.Event
+) -> PolicyFunction:
+    """What every group queries: the policy itself, or predictors in front of it."""
+    sampling = config.sampling
+    shape, dtype = environment.observation_shape, environment.observation_dtype
+    if not sampling.predictors:
+        return Policy(network, shape, dtype, (environment.num_envs,))
+    size = sampling.predict_batch or sampling.simulators
+    return Predictors(Policy(network, shape, dtype, (size,)), sampling.predictors, size, ended)
 
 
 def _actor_arguments(
