@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from ddrl.ops import distributions
+from ddrl.sampling.actions import draw_for
 from ddrl.types import Continuous, Discrete
 from tests import references
 
@@ -86,3 +87,12 @@ def test_shapes_are_checked(name):
         distributions.log_prob(space, policy, action[:, None])
     with pytest.raises(ValueError):
         distributions.log_prob(space, policy, action[:3])
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_log_probs_recorded_when_acting_are_those_of_the_learner(name):
+    """So that the ratio of a policy to itself is 1."""
+    space, policy, _ = tensors(name)
+    action, recorded = draw_for(space)(policy.numpy(), 1, np.arange(6), np.full(6, 3))
+    learned = distributions.log_prob(space, policy, tf.constant(action))
+    np.testing.assert_allclose(learned, recorded, rtol=1e-5, atol=1e-5)
