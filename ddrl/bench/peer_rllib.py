@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import tempfile
 import time
 from typing import Any
 
@@ -24,16 +25,21 @@ def main() -> None:
     parser.add_argument("--environments", type=int, default=16, help="of each of these")
     parser.add_argument("--steps", type=int, default=20, help="agent steps of a rollout")
     parser.add_argument("--minibatch", type=int, default=500)
+    parser.add_argument("--threads", type=int, default=0, help="of torch (0: as many as it takes by itself)")
     options = parser.parse_args()
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        result = measure(options)
-    except ImportError as error:
-        result = {"missing": str(error)}
+    if options.threads:
+        os.environ["OMP_NUM_THREADS"] = str(options.threads)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        # Ray writes a token and results at home, and would not remove them.
+        os.environ |= {"HOME": folder, "RAY_USAGE_STATS_ENABLED": "0"}
+        try:
+            result = measure(options, folder)
+        except ImportError as error:
+            result = {"missing": str(error)}
     print("\nRESULT " + json.dumps(result), flush=True)
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
+def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
     """Agent steps that the learner used between two of its iterations."""
     import ale_py  # noqa: F401
     import gymnasium  # noqa: F401
@@ -41,7 +47,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     workers = options.workers + 1  # a processor each for them and for the learner, so that ray starts them all
-    ray.init(num_cpus=max(workers, os.cpu_count() or 1), include_dashboard=False, log_to_driver=False)
+    cores = max(workers, os.cpu_count() or 1)
+    ray.init(num_cpus=cores, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
     algorithm = settings(options).build_algo()
     marks: list[tuple[float, int]] = []  # when the warm-up began, when it ended, and the end
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 import time
 from typing import Any
@@ -25,7 +26,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=32, help="agent steps of a rollout")
     parser.add_argument("--minibatch", type=int, default=1024)
     parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=0, help="of torch (0: as many as it takes by itself)")
     options = parser.parse_args()
+    if options.threads:
+        os.environ["OMP_NUM_THREADS"] = str(options.threads)
     try:
         result = measure(options)
     except ImportError as error:

@@ -140,7 +140,9 @@ def how_to_install(peer: str) -> str:
     return f"python -m venv PEER && PEER/bin/pip install {LIBRARIES[peer].packages}, then --peer-python PEER/bin/python"
 
 
-def measure(config: TrainConfig, command: Sequence[str] | None, options: argparse.Namespace, peer: str) -> dict[str, Any]:
+def measure(
+    config: TrainConfig, command: Sequence[str] | None, options: argparse.Namespace, peer: str
+) -> dict[str, Any]:
     """Roofline, then peer and ours in turns, then the roofline again: the machine's speed drifts.
 
     Returns:

@@ -18,6 +18,7 @@ from ddrl.errors import UsageError
 
 INSTALLED = [name for name in ("stable_baselines3", "sample_factory", "ray") if importlib.util.find_spec(name)]
 without_libraries = pytest.mark.skipif(bool(INSTALLED), reason=f"{INSTALLED} would really run")
+PAIRS = [(algorithm, name) for algorithm, names in peers.PEERS.items() for name in names]
 PROGRAMS = [Path(peers.__file__).with_name(library.program) for library in peers.LIBRARIES.values()]
 
 
@@ -164,7 +165,8 @@ def alive(process: int) -> bool:
 
 
 def test_the_rate_leaves_out_the_warm_up_and_the_last_line():
-    lines = [{"wall_seconds": t, "agent_steps": steps} for t, steps in [(2, 0), (10, 50), (12, 250), (14, 450), (15, 9)]]
+    records = [(2, 0), (10, 50), (12, 250), (14, 450), (15, 9)]
+    lines = [{"wall_seconds": seconds, "agent_steps": steps} for seconds, steps in records]
     assert peers.rate(lines, 9.0) == 100.0
     with pytest.raises(UsageError, match="give more --seconds"):
         peers.rate(lines, 13.0)
@@ -186,7 +188,7 @@ def test_programs_import_nothing_of_ours(program):
 
 
 @without_libraries
-@pytest.mark.parametrize("algorithm, name", [(a, name) for a, named in peers.PEERS.items() for name in named])
+@pytest.mark.parametrize("algorithm, name", PAIRS)
 def test_programs_take_the_options_of_the_table(algorithm, name):
     program = Path(peers.__file__).with_name(peers.LIBRARIES[name].program)
     done = subprocess.run(
