@@ -1,7 +1,7 @@
 """A learner on a central store: gradients in, its newest parameters out (Stooke and Abbeel 2018, section 4.3).
 
-Two ways to apply a gradient. `SharedStatistics` applies each one to the central parameters with the central slots, as A3C
-does (Mnih et al. 2016; any optimizer). `LocalSteps` takes Adam steps on parameters of its own, and synchronizes
+Two ways to apply a gradient. `SharedStatistics` applies each one to the central parameters with the central slots, as
+A3C does (Mnih et al. 2016; any optimizer). `LocalSteps` takes Adam steps on parameters of its own, and synchronizes
 after every n of them (appendix A).
 """
 
@@ -132,8 +132,8 @@ class SharedStatistics(CentralLearner):
 class LocalSteps(CentralLearner):
     """Takes Adam steps on its own parameters, and synchronizes with the store after every `every` of them.
 
-    A pull keeps the local steps: theta = Theta - a_s, with m, v and t as they are. So it changes what acts and where the
-    next gradient is taken, and not what the next synchronization brings to the store.
+    A pull keeps the local steps: theta = Theta - a_s, with m, v and t as they are. So it changes what acts and where
+    the next gradient is taken, and nothing that was accumulated for the next synchronization.
     """
 
     def __init__(self, store: CentralStore, config: OptimizerConfig, every: int):

@@ -1,7 +1,7 @@
 """The file behind a central store: whose it is, whether its run lives, and locks on its bytes.
 
-It belongs to this user, and nobody else may read it: it is created with O_EXCL and mode 0600, and whoever opens it looks
-at its owner and mode, since a name tells nothing about a file in a directory where everybody may write.
+It belongs to this user, and nobody else may read it: it is created with O_EXCL and mode 0600, and whoever opens it
+looks at its owner and mode, since a name tells nothing about a file in a directory where everybody may write.
 
 Locks are "open file description" locks on single bytes (fcntl, F_OFD_SETLK; Linux), which the kernel frees when their
 owner dies. Plain POSIX record locks would be freed by any close of the file anywhere in the process, and would not

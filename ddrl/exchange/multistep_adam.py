@@ -32,7 +32,7 @@ from ddrl.exchange.optimizers import Adam, Blocks
 
 
 class MultiStepAdam(Adam):
-    """One learner's side for a slice of the parameters: `apply` takes a local step, `synchronize` ends a series of them.
+    """One learner's side for a slice of the parameters: `apply` takes a local step, `synchronize` ends a series.
 
     Attributes:
         slots: m, v, a_g, a_g2, a_s, each <float32>[size].
