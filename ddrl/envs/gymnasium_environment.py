@@ -63,15 +63,15 @@ class GymnasiumEnvironment:
         self._tracker = EpisodeTracker(self.num_envs, self.players)
         self._seed, self._due = -1, "reset"
         self._actions = no_actions(self.action_space, self.num_envs)
-        self._turn = np.zeros(num_envs, np.int64)  # the number of the send that each waits since; -1: it was received
         self._begun = np.zeros(num_envs, bool)
-        self._sends = 0
+        self._waiting = np.ones(num_envs, bool)  # for its step, and not for an action
+        self._turn = np.arange(num_envs)  # who is next: the lowest
 
     def reset(self, seed: int) -> None:
         """New games, each when its first row is received."""
         environment_seeds(seed, 0)
-        self._seed, self._due, self._sends = seed, "recv", 0
-        self._turn[:], self._begun[:] = 0, False
+        self._seed, self._due = seed, "recv"
+        self._begun[:], self._waiting[:], self._turn[:] = False, True, np.arange(len(self._turn))
         self._tracker.reset()
 
     def recv(self, order: np.ndarray | None = None) -> Step:
@@ -96,7 +96,7 @@ class GymnasiumEnvironment:
             observation[rows], reward[rows], terminated[rows], truncated[rows], info = row
             points[rows], lives[rows] = info.get("score_reward", row[1]), info.get("lives", 0)
             ended[rows] = self._simulators[i].ended
-        self._turn[simulators], self._due = -1, "send"
+        self._waiting[simulators], self._due = False, "send"
         return self._tracker.step(
             env_id, observation, reward, terminated, truncated, lives, points=points, ended=ended
         )
@@ -107,16 +107,14 @@ class GymnasiumEnvironment:
         Raises ValueError for an action out of range or not finite.
         """
         self._check_due("send")
-        received = self._turn < 0
-        actions = check_actions(actions, self.action_space, int(received.sum()) * self.players)
-        self._actions[np.repeat(received, self.players)] = actions
-        self._sends += 1
-        self._turn[received], self._due = self._sends, "recv"
+        received = np.repeat(~self._waiting, self.players)
+        self._actions[received] = check_actions(actions, self.action_space, self.batch_size)
+        self._waiting[:], self._due = True, "recv"
 
     def reset_ended(self) -> None:
         """The learner pauses: reset the simulators that idle. Their next rows show new episodes. Send is due."""
-        self._check_due("send")
-        for i in np.flatnonzero(self._turn < 0):
+        self._check_due("send", "reset_ended")
+        for i in np.flatnonzero(~self._waiting):
             self._simulators[i].reset_ended()
 
     def pop_episodes(self) -> list[EpisodeEnd]:
@@ -131,9 +129,8 @@ class GymnasiumEnvironment:
         state = {f"tracker/{name}": value for name, value in self._tracker.get_state().items()}
         for i, simulator in enumerate(self._simulators):
             state.update({f"{i}/{name}": value for name, value in get_simulator_state(simulator).items()})
-        numbers = np.array([_DUE.index(self._due), self._seed, self._sends], np.int64)
-        waiting = {"turn": self._turn.copy(), "begun": self._begun.copy()}
-        return {**state, **waiting, "numbers": numbers, "actions": self._actions.copy()}
+        own = {name: getattr(self, f"_{name}").copy() for name in ("actions", "begun", "waiting", "turn")}
+        return {**state, **own, "due": np.array(_DUE.index(self._due)), "seed": np.array(self._seed)}
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Inverse of get_state. Raises UsageError when it was saved with another number of environments."""
@@ -144,9 +141,9 @@ class GymnasiumEnvironment:
         self._tracker.set_state(_under("tracker/", state))
         for i, simulator in enumerate(self._simulators):
             set_simulator_state(simulator, _under(f"{i}/", state))
-        due, self._seed, self._sends = (int(number) for number in state["numbers"])
-        self._due, self._actions = _DUE[due], np.array(state["actions"], self._actions.dtype)
-        self._turn, self._begun = np.array(state["turn"], np.int64), np.array(state["begun"], bool)
+        for name in ("actions", "begun", "waiting", "turn"):
+            getattr(self, f"_{name}")[:] = state[name]
+        self._due, self._seed = _DUE[int(state["due"])], int(state["seed"])
 
     def render(self) -> np.ndarray:
         """<uint8>[h, w, 3] picture of environment 0, when made with render_mode 'rgb_array'."""
@@ -160,9 +157,12 @@ class GymnasiumEnvironment:
             self._resets.shutdown()
 
     def _choose(self, order: np.ndarray | None) -> np.ndarray:
-        waiting = np.flatnonzero(self._turn >= 0)
+        """Numbers of the simulators that step, ascending."""
+        waiting = np.flatnonzero(self._waiting)
         first = self._turn[waiting] if order is None else order[:: self.players][waiting]
-        return np.sort(waiting[np.argsort(first, kind="stable")[: self.batch_size // self.players]])
+        chosen = waiting[np.argsort(first, kind="stable")[: self.batch_size // self.players]]
+        self._turn[chosen] = self._turn.max() + 1 + np.arange(len(chosen))
+        return np.sort(chosen)
 
     def _begin(self, i: int) -> tuple[Any, float, bool, bool, dict]:
         """The first row: a new episode, or one amid which the random actions ended."""
@@ -187,9 +187,9 @@ class GymnasiumEnvironment:
         actions = actions + self._first_action if self._first_action else actions
         return actions if self.players > 1 else actions[0]
 
-    def _check_due(self, call: str) -> None:
-        if self._due != call:
-            raise RuntimeError(f"{call} called where {self._due} is due")
+    def _check_due(self, due: str, call: str = "") -> None:
+        if self._due != due:
+            raise RuntimeError(f"{call or due} called where {self._due} is due")
 
     def _check_can_save(self) -> None:
         if not self.can_save_state:

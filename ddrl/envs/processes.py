@@ -234,7 +234,7 @@ class ProcessEnvironment:
 
     def reset_ended(self) -> None:
         """The learner pauses: reset the simulators that idle. Send is due."""
-        self._check_due("send")
+        self._check_due("send", "reset_ended")
         for k in self._received:
             self._processes[k].tell({"do": "reset_ended"})
         for k in self._received:
@@ -281,9 +281,9 @@ class ProcessEnvironment:
             self._processes[k].answer()
         self._waiting = []
 
-    def _check_due(self, call: str) -> None:
-        if self._due != call:
-            raise RuntimeError(f"{call} called where {self._due} is due")
+    def _check_due(self, due: str, call: str = "") -> None:
+        if self._due != due:
+            raise RuntimeError(f"{call or due} called where {self._due} is due")
 
 
 def _environment() -> dict[str, str]:

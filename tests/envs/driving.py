@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from ddrl.types import ActionSpace, Discrete
+
 
 def own_action(env_id: int, step: int, num_actions: int) -> int:
     return (env_id * 7 + step * 5 + step // 3) % num_actions
+
+
+def own_actions(space: ActionSpace, env_id: np.ndarray, taken: np.ndarray) -> np.ndarray:
+    """One for each row; continuous ones are five levels from below the lowest to above the highest."""
+    if isinstance(space, Discrete):
+        return np.array([own_action(i, taken[i], space.count) for i in env_id], np.int32)
+    levels = np.array([own_action(i, taken[i], 5) for i in env_id], np.float32)[:, None] / 2 - 1
+    return levels * np.float32(space.high) * 1.5
 
 
 def drive(env, recvs: int, taken: np.ndarray | None = None) -> list:
@@ -16,9 +26,8 @@ def drive(env, recvs: int, taken: np.ndarray | None = None) -> list:
     for _ in range(recvs):
         step = env.recv()
         steps.append(step)
-        actions = [own_action(i, taken[i], env.action_space.count) for i in step.env_id]
+        env.send(own_actions(env.action_space, step.env_id, taken))
         taken[step.env_id] += 1
-        env.send(np.array(actions, np.int32))
     return steps
 
 

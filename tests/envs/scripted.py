@@ -50,3 +50,29 @@ class Odd(gymnasium.Env):
 
 if "ddrl-test/Odd-v0" not in gymnasium.registry:
     gymnasium.register("ddrl-test/Odd-v0", entry_point=Odd)
+
+
+class Pair(gymnasium.Env):
+    """A game of two players: it ends after 3 steps, player p is rewarded 10 p + its action, the game scores 1."""
+
+    players = 2
+    observation_space = gymnasium.spaces.Box(0.0, 1000.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(4)
+
+    def __init__(self) -> None:
+        self._step = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._step = 0
+        return np.array([[0, 0], [1, 0]], np.float32), {}
+
+    def step(self, action):
+        self._step += 1
+        reward = np.array([action[0], 10.0 + action[1]])
+        observation = np.array([[0, self._step], [1, self._step]], np.float32)
+        return observation, reward, self._step == 3, False, {"score_reward": 1}
+
+
+if "ddrl-test/Pair-v0" not in gymnasium.registry:
+    gymnasium.register("ddrl-test/Pair-v0", entry_point=Pair)

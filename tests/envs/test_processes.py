@@ -1,0 +1,103 @@
+"""Simulators in processes of their own: the same rows to the bit, and what happens when one fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from ddrl.config import EnvironmentConfig
+from ddrl.envs import make_environment
+from ddrl.envs.processes import ProcessEnvironment
+from ddrl.errors import UsageError
+from tests.envs.driving import assert_same, by_environment, drive
+
+
+@pytest.fixture
+def make():
+    """Environments that are closed after the test, whose processes are gone then."""
+    made = []
+
+    def make(game: str, num_envs: int, processes: int, batch_size: int = 0, **fields):
+        config = EnvironmentConfig(game=game, simulator_processes=processes, **fields)
+        made.append(make_environment(config, num_envs, batch_size=batch_size))
+        return made[-1]
+
+    yield make
+    for env in made:
+        env.close()
+        for process in getattr(env, "_processes", []):
+            assert process._process.returncode is not None
+
+
+def test_rows_are_those_of_one_thread(make):
+    fields = {"random_start_steps": 6, "reset": "in-pause"}
+    apart, together = make("ddrl/Catch-v0", 4, 2, **fields), make("ddrl/Catch-v0", 4, 0, **fields)
+    assert isinstance(apart, ProcessEnvironment) and apart.stamp["simulator_processes"] == 2
+    for _ in range(2):  # the second reset comes while a step is on its way
+        rows = []
+        for env in (apart, together):
+            env.reset(3)
+            steps = drive(env, 25)
+            steps.append(env.recv())
+            env.reset_ended()
+            env.send(np.zeros(4, np.int32))
+            rows.append(steps + drive(env, 12))
+        assert_same(*rows)
+        ends = [sorted(env.pop_episodes()) for env in (apart, together)]
+        assert ends[0] == ends[1]
+    with pytest.raises(RuntimeError, match="send called where recv is due"):
+        apart.send(np.zeros(4, np.int32))
+    assert any(step.terminated.any() for step in rows[0][26:])
+
+
+def test_continuous_actions_and_smaller_batches(make):
+    env, whole = make("Pendulum-v1", 4, 2, batch_size=2), make("Pendulum-v1", 4, 0)
+    assert env.action_space == whole.action_space and env.batch_size == 2
+    rows = []
+    for one, recvs in ((env, 40), (whole, 40)):
+        one.reset(1)
+        steps = []
+        for _ in range(recvs):
+            steps.append(one.recv())
+            one.send(np.full((one.batch_size, 1), 7.0, np.float32))
+        rows.append(by_environment(steps))
+    assert {i: len(row) for i, row in rows[0].items()}.keys() == {0, 1, 2, 3}
+    for i, row in rows[0].items():
+        assert row == rows[1][i][: len(row)]
+    with pytest.raises(ValueError, match="finite"):
+        env.recv()
+        env.send(np.zeros(2, np.float32))
+
+
+def test_a_process_that_dies(make):
+    env = make("ddrl/Catch-v0", 2, 2)
+    env.reset(0)
+    env.recv()
+    process = env._processes[1]._process
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(10.0)
+    with pytest.raises(RuntimeError, match=f"simulator process {process.pid} ended with status -9"):
+        env.send(np.zeros(2, np.int32))
+        env.recv()
+
+
+def test_what_a_process_refuses_is_said_here(make):
+    with pytest.raises(UsageError, match="unknown game 'brakout'; did you mean breakout"):
+        make("brakout", 1, 1)
+
+
+def test_what_does_not_go_together(make):
+    with pytest.raises(UsageError, match="--simulator-processes 2: a group of 3 simulators.*does not divide"):
+        make("ddrl/Catch-v0", 3, 2)
+    with pytest.raises(UsageError, match="--simulator-processes 2: a group of 4 simulators, .*takes 1, does not"):
+        make("ddrl/Catch-v0", 4, 2, batch_size=1)
+    with pytest.raises(UsageError, match="--simulator-processes 1: Atari under the protocol 'nature'"):
+        make("breakout", 1, 1)
+    env = make("ddrl/Catch-v0", 2, 1)
+    assert not env.can_save_state
+    for call in (env.get_state, lambda: env.set_state({})):
+        with pytest.raises(UsageError, match="reset them at checkpoints"):
+            call()
