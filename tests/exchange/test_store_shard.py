@@ -1,0 +1,198 @@
+"""The central store behind the asynchronous protocol: coordinator, clients and doors, without processes."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from ddrl.errors import UsageError
+from ddrl.exchange.client import Reader, WorkerClient
+from ddrl.exchange.coordinator import Coordinator, Quorum
+from ddrl.exchange.messages import Flag, Header, Kind, Message
+from ddrl.exchange.store_shard import StoreShard
+from tests.exchange.test_multistep_adam import ADAM, RATE, adam_of, problem
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the store's locks are Linux's")
+CHIEF, SIZE = 0, 50  # worker w and its door live in process w; worker 0 and the chief share one
+
+
+class World:
+    """A chief, some workers with a door each, and messages that arrive at once."""
+
+    def __init__(self, path, theta, workers=2, **arguments):
+        self.doors = [
+            StoreShard(
+                theta.size, ADAM, {w: w}, CHIEF, path / "store", workers - 1, main=w == 0, patience_seconds=5.0,
+                **arguments,
+            )
+            for w in range(workers)
+        ]  # fmt: skip
+        self.clients = [WorkerClient(w, [w], [(0, theta.size)], asynchronous=True) for w in range(workers)]
+        self.reader = Reader([0], [(0, theta.size)])
+        self.coordinator = Coordinator(
+            range(workers), range(workers), Quorum(), lambda version: RATE, step=3, version=7, asynchronous=True
+        )
+        self.closed, self.snapshots, self.published = [], [], []
+        state = np.concatenate([theta, np.zeros(2 * theta.size, np.float32)])
+        for w, door in enumerate(self.doors):
+            load = Header(Kind.LOAD, step=3, version=7, count=0, value=RATE)
+            self.deliver(w, door.handle(CHIEF, load, state if w == 0 else None))
+        self.to_doors(self.coordinator.expect())
+
+    def to_doors(self, messages):
+        for message in messages:
+            door = self.doors[message.peer]
+            self.deliver(message.peer, door.handle(CHIEF, message.header, message.payload))
+
+    def deliver(self, sender, messages):
+        for peer, header, payload, _ in messages:
+            if header.kind == Kind.PARAMETERS:
+                self.clients[peer].handle(header, np.array(payload))
+            elif header.kind == Kind.HAVE:
+                assert peer == CHIEF
+                self.closed += [(header, closed) for closed in self.coordinator.handle(header, 0.0)]
+            elif header.kind == Kind.SNAPSHOT:
+                self.snapshots.append((sender, header, np.array(payload)))
+            else:
+                self.published.append(self.reader.handle(header, np.array(payload))[1])
+
+    def submit(self, worker, gradient, finite=True, version=None):
+        client = self.clients[worker]
+        version = client.snapshot.version if version is None else version
+        for message in client.submit(gradient, client.snapshot.step, version, 32, finite):
+            self.deliver(worker, self.doors[message.peer].handle(worker, message.header, message.payload))
+
+    def command(self, flags):
+        self.coordinator.request(flags)
+        self.to_doors(self.coordinator.close_empty()[0])
+
+
+def test_gradients_of_all_workers_meet_in_the_store(tmp_path):
+    theta, gradients = problem(SIZE, 6)
+    world = World(tmp_path, theta)
+    assert [client.snapshot.version for client in world.clients] == [7, 7]
+    for i, gradient in enumerate(gradients):
+        world.submit(i % 2, gradient)
+    expected, _ = adam_of(ADAM, theta, gradients)
+    np.testing.assert_array_equal(world.clients[1].snapshot.vector, expected)
+    assert [client.snapshot.version for client in world.clients] == [12, 13]
+    assert [client.snapshot.step for client in world.clients] == [6, 6]
+    assert world.coordinator.version == 13
+    assert [header.value for header, _ in world.closed] == [0, 1, 1, 1, 1, 1]  # staleness
+    assert [closed.members for _, closed in world.closed] == [(0,), (1,)] * 3
+    assert {closed.samples for _, closed in world.closed} == {32}
+
+
+def test_the_main_door_answers_for_the_store_and_stop_reaches_all(tmp_path):
+    theta, gradients = problem(SIZE, 2)
+    world = World(tmp_path, theta)
+    world.submit(0, gradients[0])
+    world.command(Flag.PUBLISH)
+    published = world.clients[0].snapshot.vector
+    world.submit(1, gradients[1])
+    world.command(Flag.CHECKPOINT)
+    expected, optimizer = adam_of(ADAM, theta, gradients)
+    ((sender, header, state),) = world.snapshots
+    assert sender == 0 and header.version == 9 and header.count == 2
+    np.testing.assert_array_equal(state, np.concatenate([expected, *optimizer.slots.values()]))
+    for message in world.reader.fetch(8):
+        world.deliver(0, world.doors[0].handle(5, message.header, None))
+    np.testing.assert_array_equal(world.published[0].vector, published)
+    world.command(Flag.STOP | Flag.CHECKPOINT | Flag.PUBLISH)
+    assert all(client.flags & Flag.STOP and client.flags & Flag.CHECKPOINT for client in world.clients)
+    assert len(world.snapshots) == 2
+    world.submit(1, gradients[0])
+    assert world.coordinator.version == 9  # nothing is applied any more
+
+
+def test_a_reader_waits_for_a_publication(tmp_path):
+    world = World(tmp_path, problem(SIZE, 1)[0])
+    messages = [m for request in world.reader.fetch(7) for m in world.doors[0].handle(5, request.header, None)]
+    assert messages == []
+    world.command(Flag.PUBLISH)
+    assert world.published[0].version == 7
+
+
+def test_local_steps_reach_the_store_at_every_nth_and_at_the_end(tmp_path):
+    theta, gradients = problem(SIZE, 4)
+    world = World(tmp_path, theta, workers=1, synchronize_every=3)
+    for gradient in gradients:
+        world.submit(0, gradient)
+    expected, _ = adam_of(ADAM, theta, gradients)
+    snapshot = world.clients[0].snapshot
+    np.testing.assert_allclose(snapshot.vector, expected, rtol=1e-5, atol=1e-6)
+    assert snapshot.version == world.coordinator.version == 11
+    assert [header.value for header, _ in world.closed] == [0, 0, 0, 0]
+    world.command(Flag.CHECKPOINT)
+    assert world.snapshots[0][1].version == 10  # the fourth step is still the worker's own
+    world.command(Flag.STOP | Flag.CHECKPOINT)
+    _, header, state = world.snapshots[1]
+    assert header.version == 11 and header.count == 4
+    np.testing.assert_allclose(state[:SIZE], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_that_are_old_or_not_finite_are_dropped_and_answered_with_the_newest(tmp_path):
+    theta, gradients = problem(SIZE, 4)
+    world = World(tmp_path, theta, max_staleness=1)
+    world.submit(0, np.full(SIZE, np.nan, np.float32), finite=False)
+    assert world.closed[-1][1].refused == (0,) and world.coordinator.version == 7
+    for gradient in gradients[:2]:
+        world.submit(0, gradient)
+    world.submit(1, gradients[2], version=7)  # two versions old
+    header, closed = world.closed[-1]
+    assert closed.members == () and world.coordinator.version == 9
+    assert header.value == 2 and header.flags & Flag.SKIP
+    assert [door.dropped for door in world.doors] == [1, 1]
+    np.testing.assert_array_equal(world.clients[1].snapshot.vector, world.clients[0].snapshot.vector)
+    world.submit(1, gradients[3])
+    assert world.closed[-1][1].members == (1,) and world.coordinator.version == 10
+
+
+def test_a_pull_brings_newer_parameters_under_the_same_step(tmp_path):
+    theta, gradients = problem(SIZE, 1)
+    world = World(tmp_path, theta)
+    world.submit(0, gradients[0])
+    (message,) = world.doors[1].pull()
+    assert (message.peer, message.header.step, message.header.version) == (1, 3, 8)
+    np.testing.assert_array_equal(message.payload, world.clients[0].snapshot.vector)
+    world.command(Flag.STOP)
+    assert world.doors[1].pull() == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_name_is_gone_once_all_have_opened_the_store(tmp_path, workers):
+    theta, gradients = problem(SIZE, 1)
+    world = World(tmp_path, theta, workers)
+    world.submit(0, gradients[0])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_closing_removes_the_name_if_not_all_came(tmp_path):
+    theta, _ = problem(SIZE, 1)
+    door = StoreShard(SIZE, ADAM, {0: 0}, CHIEF, tmp_path / "store", 1, main=True)
+    door.handle(CHIEF, Header(Kind.LOAD, value=RATE), np.concatenate([theta, theta, theta]))
+    assert (tmp_path / "store").exists()
+    door.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stop_may_come_before_the_parameters(tmp_path):
+    door = StoreShard(SIZE, ADAM, {1: 1}, CHIEF, tmp_path / "store", 1, main=False)
+    (answer,) = door.handle(CHIEF, Header(Kind.COMMIT, flags=Flag.STOP | Flag.COMMAND), None)
+    assert isinstance(answer, Message) and answer.peer == 1 and answer.header.flags & Flag.STOP
+    assert door.handle(CHIEF, Header(Kind.LOAD, value=RATE), None) == []
+    door.close()
+
+
+def test_networks_of_two_sizes_are_refused(tmp_path):
+    theta, _ = problem(SIZE, 1)
+    doors = [
+        StoreShard(size, ADAM, {w: w}, CHIEF, tmp_path / "store", 1, main=w == 0)
+        for w, size in enumerate((SIZE, SIZE + 1))
+    ]
+    doors[0].handle(CHIEF, Header(Kind.LOAD, value=RATE), np.concatenate([theta, theta, theta]))
+    with pytest.raises(UsageError, match="holds 50 parameters, this worker's network has 51"):
+        doors[1].handle(CHIEF, Header(Kind.LOAD, value=RATE), None)
+    doors[0].close()
