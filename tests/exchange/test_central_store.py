@@ -115,11 +115,10 @@ def test_an_update_that_fails_counts_as_torn(path):
 
 def test_no_update_of_several_processes_is_lost_and_no_read_is_torn(path):
     store = create(path, size=50_000)
-    with process("increment", path, 500) as one, process("increment", path, 500) as two:
-        with process("increment", path, 500) as three:
-            for child in (one, two, three):
-                _, errors = child.communicate(timeout=90)
-                assert child.returncode == 0, errors
+    with contextlib.ExitStack() as stack:
+        for child in [stack.enter_context(process("increment", path, 500)) for _ in range(3)]:
+            _, errors = child.communicate(timeout=90)
+            assert child.returncode == 0, errors
     parameters, slots, versions = everything(store)
     assert (parameters == 1500).all() and (slots["m"] == 1500).all() and versions.tolist() == [1500] * 3
     assert store.torn == 0
