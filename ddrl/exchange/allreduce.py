@@ -76,9 +76,9 @@ class Replica:
         self._average, self._spare = np.zeros(size, np.float32), np.zeros(size, np.float32)
         self._outcome = Header(Kind.OUTCOME, sender=worker, step=-1)  # of the last complete step
         self._outcomes: dict[int, tuple[Header, np.ndarray]] = {}
-        self._early: list[Message] = []  # of a generation, or of steps, that this replica does not yet know
+        self._early: list[Message] = []  # of a generation that this replica does not know yet, or before its LOAD
         self._may_send, self._flags = -1, Flag.NONE  # the step that the chief has opened, and its flags
-        self._command = Flag.NONE  # what is to be done at the end of a regrouping
+        self._command = Flag.NONE  # STOP and more, at the end of a regrouping; kept for those that missed it
         self._published = Published(0)
 
     def handle(self, peer: int, header: Header, payload: np.ndarray | None) -> list[Message]:
@@ -92,7 +92,7 @@ class Replica:
         handlers = {
             Kind.COMMIT: lambda: self._on_commit(header),
             Kind.LOAD: lambda: self._on_load(header, payload),
-            Kind.REGROUP: lambda: self._on_regroup(header),
+            Kind.REGROUP: lambda: self._on_regroup(peer, header),
             Kind.OUTCOME: lambda: self._on_outcome(header, payload),
             Kind.RESUME: lambda: self._on_resume(header, payload),
         }
@@ -130,7 +130,7 @@ class Replica:
         return messages + [self._to_worker(Flag.NONE, members=0)] + self._take_early()
 
     def _on_commit(self, header: Header) -> list[Message]:
-        """The chief opens a step, or commands flags between two steps."""
+        """The chief opens a step, or commands the stop between two steps."""
         if header.flags & Flag.COMMAND:
             return self._regroup(header.flags)
         self._may_send, self._flags = header.step, header.flags
@@ -257,8 +257,11 @@ class Replica:
         header = Header(Kind.REGROUP, self.generation, members=to_bitmap(self.members), flags=command)
         return [Message(self.processes[w], header) for w in self._others()] + self._agree()
 
-    def _on_regroup(self, header: Header) -> list[Message]:
+    def _on_regroup(self, peer: int, header: Header) -> list[Message]:
         if header.generation <= self.generation:
+            return []
+        if not self.loaded:  # it has nothing to tell yet, and nothing to stop with
+            self._early.append(Message(peer, header))
             return []
         self._begin_generation(header.generation, from_bitmap(header.members), header.flags)
         self.live = set(self.members)
@@ -296,21 +299,20 @@ class Replica:
 
     def _adopt(self, outcome: Header, average: np.ndarray) -> list[Message]:
         """Completes the step under way as another replica did, if that one did."""
-        if outcome.step != self.step or not self.loaded:
+        if outcome.step != self.step:
             return []
         return self._complete(outcome._replace(kind=Kind.OUTCOME, sender=self.worker), average)
 
     def _resume(self) -> list[Message]:
         self.regrouping = False
-        command, self._command = self._command, Flag.NONE
         messages = []
-        if command and not self.stopped:
-            messages += self._effects(Header(Kind.OUTCOME, step=self.step, flags=command))
+        if self._command and not self.stopped:
+            messages += self._effects(Header(Kind.OUTCOME, step=self.step, flags=self._command))
         return messages + self._contribute() + self._take_early()
 
     def _take_early(self) -> list[Message]:
         early, self._early = self._early, []
-        return [answer for message in early for answer in self._on_part(message)]
+        return [answer for message in early for answer in self.handle(*message[:3])]
 
     def _set_members(self, members: tuple[int, ...]) -> None:
         self.members = members
