@@ -203,6 +203,11 @@ class ExchangeConfig:
     """Close a step with what is there after this time since its first gradient (0: no deadline)."""
     max_staleness: int = 0
     """Asynchronous: drop gradients more than this many versions old (0: unbounded)."""
+    store_chunks: int = 3
+    """Parts of the central store, each with a lock of its own."""
+    local_steps: int = 0
+    """Adam steps that a worker takes by itself between two synchronizations with the central store (0: it applies each
+    gradient to the store)."""
     on_worker_loss: Literal["survive", "restart"] = "survive"
     """survive: go on without a dead worker (Open MPI with ULFM); restart: as for a server."""
     on_server_loss: Literal["stop", "restart"] = "restart"
@@ -212,7 +217,10 @@ class ExchangeConfig:
     def __post_init__(self) -> None:
         checks.known(self)
         checks.at_least(self, 1, "workers")
-        checks.at_least(self, 0, "quorum", "max_staleness", "quorum_deadline_seconds")
+        checks.at_least(self, 0, "quorum", "max_staleness", "quorum_deadline_seconds", "local_steps")
+        checks.at_least(self, 1, "store_chunks")
+        if self.local_steps and self.exchange != "central_store":
+            checks.refuse(self, "local_steps", f"--exchange {self.exchange} has no central store; leave it 0")
         if self.parameter_servers is not None:
             checks.at_least(self, 0, "parameter_servers")
         if self.exchange != "parameter_server":
@@ -228,7 +236,7 @@ class ExchangeConfig:
         if self.chief == "dedicated":
             checks.refuse(self, "chief", f"with --exchange {self.exchange} the chief is worker 0; --chief trains")
         all_or_none = "averages all live workers" if self.exchange == "allreduce" else "closes no steps"
-        for name in ("quorum", "quorum_deadline_seconds", "max_staleness"):
+        for name in ("quorum", "quorum_deadline_seconds"):
             if getattr(self, name):
                 why = f"--exchange {self.exchange} {all_or_none}; leave it 0, or --exchange parameter_server"
                 checks.refuse(self, name, why)
@@ -258,7 +266,7 @@ class ExchangeConfig:
             checks.refuse(
                 self, name, "asynchronous updates close no steps; leave it 0, or --updates synchronous"
             )
-        if self.updates == "synchronous" and self.max_staleness:
+        if not self.asynchronous and self.max_staleness:
             checks.refuse(self, "max_staleness", "synchronous gradients are never stale; leave it 0")
 
     @property

@@ -67,7 +67,9 @@ REFUSED = [
     (ExchangeConfig, {"exchange": "allreduce", "quorum": 1}, "--quorum 1: --exchange allreduce averages all"),
     (ExchangeConfig, {"exchange": "allreduce", "quorum_deadline_seconds": 0.5}, "--quorum-deadline-seconds 0.5: --exch"),
     (ExchangeConfig, {"exchange": "allreduce", "updates": "asynchronous"}, "--updates asynchronous: --exchange allreduce"),
-    (ExchangeConfig, {"exchange": "central_store", "max_staleness": 3}, "--max-staleness 3: --exchange central_store"),
+    (ExchangeConfig, {"exchange": "allreduce", "max_staleness": 3}, "--max-staleness 3: synchronous gradients"),
+    (ExchangeConfig, {"exchange": "central_store", "quorum": 1}, "--quorum 1: --exchange central_store closes no steps"),
+    (ExchangeConfig, {"local_steps": 3}, "--local-steps 3: --exchange parameter_server has no central store"),
     (ExchangeConfig, {"exchange": "central_store", "chief": "dedicated"}, "--chief dedicated: with --exchange central_st"),
     (ExchangeConfig, {"updates": "asynchronous", "quorum": 1}, "--quorum 1: asynchronous"),
     (

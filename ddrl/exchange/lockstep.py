@@ -32,7 +32,7 @@ class LockstepCoordinator:
         step: int = 0,
         version: int = 0,
     ):
-        self._replica, self.live, self.learning_rate = replica, set(workers), learning_rate
+        self.shards, self.live, self.learning_rate = (replica,), set(workers), learning_rate
         self.step, self.version = step, version
         self.refused_steps = 0
         self.stopped = False
@@ -86,7 +86,7 @@ class LockstepCoordinator:
             return [], None
         self._opened = self.step
         self._sent, self._flags = self._flags, Flag.NONE
-        return [Message(self._replica, Header(Kind.COMMIT, step=self.step, flags=self._sent))], None
+        return [Message(*self.shards, Header(Kind.COMMIT, step=self.step, flags=self._sent))], None
 
     def rate_is_old(self) -> bool:
         """Never: every replica computes the rate of a version by itself."""
@@ -98,4 +98,4 @@ class LockstepCoordinator:
         self._flags = self._sent = Flag.NONE
         if not flags or self.stopped:
             return [], None
-        return [Message(self._replica, Header(Kind.COMMIT, step=self.step, flags=flags | Flag.COMMAND))], None
+        return [Message(*self.shards, Header(Kind.COMMIT, step=self.step, flags=flags | Flag.COMMAND))], None

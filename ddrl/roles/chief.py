@@ -129,7 +129,7 @@ class ChiefRole:
         """Reports of the servers. Whatever else the chief waits for has a deadline of its own."""
         coordinator, servers = self.coordinator, self.setting.cast.servers
         last = self.phase is Phase.STOPPING and self._stop_deadline == math.inf
-        if (self.phase is not Phase.RUNNING and not last) or self.setting.cast.has_replicas:
+        if (self.phase is not Phase.RUNNING and not last) or self.setting.cast.hosts_servers:
             return None  # a replica in this process says itself whom it waits for
         once = self.setting.config.run.start_seconds
         if coordinator.asynchronous:
@@ -149,10 +149,10 @@ class ChiefRole:
             state = start.worker_states.get(worker, {}) | {"version": np.int64(start.version)}
             self.transport.send([Blob(process, Topic.SETUP, encode_arrays(state))])
         slots = len(start.slots)
+        self.transport.open(Channel(process, Kind.HAVE) for process in self.coordinator.shards)
         self.transport.open(
-            channel
+            Channel(process, Kind.SNAPSHOT, (1 + slots) * (b - a))
             for process, (a, b) in zip(cast.servers, self._ranges, strict=True)
-            for channel in (Channel(process, Kind.HAVE), Channel(process, Kind.SNAPSHOT, (1 + slots) * (b - a)))
         )
         for process, (a, b) in zip(cast.servers, self._ranges, strict=True):
             parameters, optimizer_slots = checkpoints.slice_state(start, a, b)

@@ -6,17 +6,20 @@ from ddrl.checkpoint import Checkpoint
 from ddrl.exchange.coordinator import Coordinator, Quorum
 from ddrl.exchange.lockstep import LockstepCoordinator
 from ddrl.exchange.optimizers import learning_rate
-from ddrl.roles.job import Setting
+from ddrl.exchange.transport import Transport
+from ddrl.roles.job import Role, Setting
+from ddrl.roles.replica import ReplicaRole
+from ddrl.roles.store import StoreRole
 
 
 def make_coordinator(setting: Setting, start: Checkpoint) -> Coordinator | LockstepCoordinator:
     """The chief's, at the state to start from."""
     config, cast = setting.config, setting.cast
     rate = lambda version: learning_rate(config.optimizer, version)  # noqa: E731
-    if cast.has_replicas and config.exchange.exchange == "allreduce":
+    if cast.hosts_servers and config.exchange.exchange == "allreduce":
         return LockstepCoordinator(cast.chief, cast.workers, rate, step=start.step, version=start.version)
     return Coordinator(
-        cast.servers,
+        tuple(cast.workers.values()) if cast.hosts_servers else cast.servers,
         cast.workers,
         Quorum(config.exchange.quorum, config.exchange.quorum_deadline_seconds),
         rate,
@@ -25,3 +28,9 @@ def make_coordinator(setting: Setting, start: Checkpoint) -> Coordinator | Locks
         version=start.version,
         asynchronous=config.exchange.asynchronous,
     )
+
+
+def hosted_server(setting: Setting, transport: Transport, worker: int, size: int) -> Role:
+    """The server that worker `worker` has in its own process, of `size` parameters."""
+    kinds = {"allreduce": ReplicaRole, "central_store": StoreRole}
+    return kinds[setting.config.exchange.exchange](setting, transport, worker, size)

@@ -68,13 +68,13 @@ class Cast:
         """One process that hosts a server and an evaluator beside its worker."""
         return cls(chief=0, workers={0: 0}, servers=(1,), evaluator=2 if evaluator else None, size=1)
 
-    def with_replicas(self, process: int) -> Cast:
+    def with_hosted_servers(self, process: int) -> Cast:
         """The cast as `process` sees it where every worker's process hosts its server: its own, or else the chief's."""
         own = process if process in self.workers.values() else self.chief
         return dataclasses.replace(self, servers=(own,))
 
     @property
-    def has_replicas(self) -> bool:
+    def hosts_servers(self) -> bool:
         """Whether workers' processes host the servers."""
         return not set(self.servers).isdisjoint(self.workers.values())
 

@@ -23,8 +23,8 @@ from ddrl.floating_point import flush_denormals
 from ddrl.launch.placement import expose_gpu, place_ranks
 from ddrl.launch.start import MARGIN_SECONDS, bounded_start, leave_note
 from ddrl.reporting.phases import phase_ended
+from ddrl.roles.exchanges import hosted_server
 from ddrl.roles.job import Cast, Role, RoleLost, Setting, StopSignal, run_roles, waiter_with_alarm
-from ddrl.roles.replica import ReplicaRole
 from ddrl.roles.server import ServerRole
 from ddrl.roles.watchdog import Watchdog
 from ddrl.rundir import RESULT, write_json
@@ -111,7 +111,7 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
         assignments = _assign(config, comm)
     cast = Cast.from_assignments(assignments)
     if not exchange.servers:
-        cast = cast.with_replicas(comm.Get_rank())
+        cast = cast.with_hosted_servers(comm.Get_rank())
     setting = Setting(config, run_dir, cast)
     mine = assignments[comm.Get_rank()]
     survive = exchange.on_worker_loss == "survive" and ulfm_works()
@@ -209,8 +209,8 @@ def _cast_rank(
     roles: list[Role] = []
     if mine.role == "worker":
         roles.append(factory.worker(transport, mine.index, wake))
-        if setting.cast.has_replicas:
-            roles.append(ReplicaRole(setting, transport, mine.index, factory.network.size))
+        if setting.cast.hosts_servers:
+            roles.append(hosted_server(setting, transport, mine.index, factory.network.size))
     if mine.is_chief:
         roles.insert(0, factory.chief(transport, resume))
     phase_ended("environments and network")

@@ -17,12 +17,14 @@ from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, fir
 class ServerRole:
     """Waits for the chief's SETUP, then answers workers, chief and readers until END."""
 
+    name = "parameter_server"
+
     def __init__(self, setting: Setting, transport: Transport, index: int):
         self.setting, self.transport, self.index = setting, transport, index
         self.finished = False
         self.shard: Shard | None = None
         self._first_step = -1  # of this part of the run
-        self.metrics = RankMetrics("parameter_server", index)
+        self.metrics = RankMetrics(self.name, index)
         self._dropped = 0
         self._next_report = 0.0
 
@@ -100,8 +102,10 @@ class ServerRole:
         self.transport.open(channels)
 
     def _report(self) -> None:
-        shard, metrics = self.shard, self.metrics
+        self._count()
+        self.transport.send([json_blob(self.setting.cast.chief, Topic.REPORT, self.metrics.report())])
+
+    def _count(self) -> None:
         if self.index == 0:  # all shards drop the same gradients, or nearly
-            metrics.count("gradients_dropped", shard.dropped - self._dropped)
-            self._dropped = shard.dropped
-        self.transport.send([json_blob(self.setting.cast.chief, Topic.REPORT, metrics.report())])
+            self.metrics.count("gradients_dropped", self.shard.dropped - self._dropped)
+            self._dropped = self.shard.dropped

@@ -170,7 +170,7 @@ class WorkerRole:
         if not self._begun:
             return first_word(self.setting)
         if client.snapshot is None or self._waiting_since is not None:
-            if cast.has_replicas:
+            if cast.hosts_servers:
                 return None  # the server in this process says whom it waits for
             step = client.snapshot.step + 1 if client.snapshot is not None else 0
             peers = tuple(cast.servers[shard] for shard in client.assembler.missing())
