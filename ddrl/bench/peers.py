@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ddrl.bench.output import emit
 from ddrl.bench.ranks import json_line
-from ddrl.bench.runs import LINE_SECONDS, replace, run_for
+from ddrl.bench.runs import LINE_SECONDS, run_for
 from ddrl.commands.train import parse
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -36,10 +36,10 @@ LIBRARIES = {
     "rllib": Library("peer_rllib.py", "'ray[rllib]' torch ale-py opencv-python-headless"),
 }
 
-# Ours: options of `ddrl train`. Peers: the first is the default; options of its program.
+# Options of `ddrl train`, and of the peers' programs; the first peer is the default.
 OURS = {
     "a2c": "a2c --simulators 16 --unroll-length 5",
-    "ppo": "ppo --simulators 8 --unroll-length 128 --epochs 4 --minibatch-size 256",
+    "ppo": "ppo --simulators 8 --unroll-length 128 --epochs 4 --batch-size 256",
     "appo": "appo --epochs 1",
     "impala": "impala",
 }
@@ -49,7 +49,7 @@ PEERS = {
     "appo": {"sample-factory": "--algorithm appo", "rllib": "--algorithm appo"},
     "impala": {"rllib": "--algorithm impala", "sample-factory": "--algorithm impala"},
 }
-COMMON = "--preset laptop --game breakout --network nature --no-evaluator"
+COMMON = "--game breakout --network nature --no-evaluator"  # every peer plays Breakout with this network
 
 NOTES = {
     "ours": "agent steps/s, median of the rounds",
@@ -194,7 +194,7 @@ def _roofline(config: TrainConfig, seconds: float) -> list[float]:
 
 def _ours(config: TrainConfig, seconds: float) -> float:
     """Agent steps/s of a real run between its first line after the warm-up and its last."""
-    lines = run_for(replace(config, "evaluation", evaluator=False), WARM_UP_SECONDS + seconds + LINE_SECONDS)
+    lines = run_for(config, WARM_UP_SECONDS + seconds + LINE_SECONDS)
     return rate(lines, WARM_UP_SECONDS)
 
 
@@ -204,7 +204,8 @@ def rate(lines: Sequence[dict[str, Any]], warm_up_seconds: float) -> float:
     Raises:
         UsageError: there are too few records, on a machine that is too busy or with updates that take too long.
     """
-    later = [line for line in lines[:-1] if line["wall_seconds"] >= warm_up_seconds]
+    acted = [line for line in lines[:-1] if "agent_steps" in line]
+    later = [line for line in acted if line["wall_seconds"] >= warm_up_seconds]
     if len(later) < 2:
         raise UsageError("the run was too short to be measured; give more --seconds")
     first, last = later[0], later[-1]

@@ -18,7 +18,6 @@ from ddrl.errors import UsageError
 from ddrl.rundir import config_to_dict
 
 PHASES = ("env", "inference", "gradient")
-USES = 1  # BA3C trains once on each data-point
 _START_SECONDS = 180.0  # for imports, environments and tracing, with all cores busy
 
 
@@ -49,12 +48,12 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
     env, inference, gradient = (rates[phase] for phase in PHASES)
     return {
         **rates,
-        "roofline": combine(env, inference, gradient, USES, cores),
-        "uses": USES,
+        "roofline": combine(env, inference, gradient, uses(config), cores),
+        "uses": uses(config),
         "cores": cores,
         "simulators": group_size(config),
         "inference_batch": inference_batch(config),
-        "gradient_batch": config.optimizer.batch_size,
+        "gradient_batch": config.batch_size,
         "network": config.network.network,
         "dtype": dtype,
         "game": config.environment.game,
@@ -65,6 +64,11 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
 def combine(env: float, inference: float, gradient: float, uses: float, cores: int) -> float:
     """Agent steps/s of cores that do the parts in turn: cores / (1/env + 1/inference + uses/gradient)."""
     return cores / (1.0 / env + 1.0 / inference + uses / gradient)
+
+
+def uses(config: TrainConfig) -> int:
+    """Gradients that each data-point takes part in: PPO's epochs, 1 in the other algorithms."""
+    return getattr(config.algorithm, "epochs", 1)
 
 
 def group_size(config: TrainConfig) -> int:

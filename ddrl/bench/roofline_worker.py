@@ -59,6 +59,7 @@ def make_phases(config: TrainConfig) -> tuple[dict[str, Callable[[], int]], str]
     from ddrl.envs import make_environment
     from ddrl.learner import Learner, Policy, as_device_vector, configure_tensorflow
     from ddrl.networks import build_network
+    from ddrl.roles.agent import batch_template
 
     configure_tensorflow(1)
     envs = make_environment(
@@ -72,13 +73,12 @@ def make_phases(config: TrainConfig) -> tuple[dict[str, Callable[[], int]], str]
     play = _play(envs, random)
     policy = Policy(network, shape, dtype, (inference_batch(config),))
     observations = _images(random, (inference_batch(config), *shape), dtype)
-    size = config.optimizer.batch_size
-    batch = _data_points(random, _images(random, (size, *shape), dtype), actions)
+    batch = _filled(batch_template(config, network, shape, dtype), random, actions)
     learner = Learner(network, loss_of(config.algorithm), config.algorithm, config.optimizer, batch)
     phases = {
         "env": lambda: next(play),
         "inference": lambda: len(policy(vector, observations)[0]),
-        "gradient": lambda: len(batch.action) if learner.gradient(vector, batch) else 0,
+        "gradient": lambda: learner.batch_size if learner.gradient(vector, batch) else 0,
     }
     return phases, network.compute_dtype
 
@@ -94,17 +94,20 @@ def _images(random: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> 
     return random.integers(0, 256, shape).astype(dtype)
 
 
-def _data_points(random: np.random.Generator, observations: np.ndarray, actions: int) -> Any:
-    from ddrl.types import DataPoints
-
-    size = len(observations)
-    return DataPoints(
-        observations,
-        random.integers(actions, size=size).astype(np.int32),
-        random.standard_normal(size).astype(np.float32),
-        np.full(size, -np.log(actions), np.float32),
-        np.zeros(size, np.int64),
-    )
+def _filled(template: Any, random: np.random.Generator, actions: Any) -> Any:
+    """A batch of the template's shapes with random contents, all of it valid."""
+    ones = ("valid", "weight", "continues", "discount")
+    values = template._asdict()
+    for name, array in values.items():
+        if name == "observation":
+            values[name] = _images(random, array.shape, array.dtype)
+        elif name == "action":
+            values[name] = random.integers(actions.count, size=array.shape).astype(array.dtype)
+        elif name == "behaviour_log_prob":
+            values[name] = np.full_like(array, -np.log(actions.count))
+        elif array.dtype == np.float32:
+            values[name] = np.ones_like(array) if name in ones else random.standard_normal(array.shape, np.float32)
+    return type(template)(**values)
 
 
 if __name__ == "__main__":

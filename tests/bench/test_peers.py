@@ -165,6 +165,8 @@ def alive(process: int) -> bool:
 
 
 def test_the_rate_leaves_out_the_warm_up_and_the_last_line():
+    with pytest.raises(UsageError, match="give more --seconds"):
+        peers.rate([{"wall_seconds": 12.0}] * 4, 9.0)  # nobody reported yet
     records = [(2, 0), (10, 50), (12, 250), (14, 450), (15, 9)]
     lines = [{"wall_seconds": seconds, "agent_steps": steps} for seconds, steps in records]
     assert peers.rate(lines, 9.0) == 100.0

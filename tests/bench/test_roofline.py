@@ -8,6 +8,7 @@ import pytest
 from ddrl.bench import roofline
 from ddrl.config import EnvironmentConfig, NetworkConfig, OptimizerConfig, SamplingConfig, TrainConfig
 from ddrl.errors import UsageError
+from ddrl.presets import Machine, preset
 
 CONFIG = TrainConfig(
     environment=EnvironmentConfig(game="ddrl/Catch-v0"),
@@ -46,3 +47,12 @@ def test_what_cannot_run_is_said_in_one_line():
     unknown = dataclasses.replace(CONFIG, environment=EnvironmentConfig(game="no_such_game"))
     with pytest.raises(UsageError, match="no_such_game"):
         roofline.measure_roofline(unknown, 0.05, 1)
+
+
+@pytest.mark.parametrize("algorithm, uses, batch", [("a2c", 1, 80), ("ppo", 4, 32), ("impala", 1, 80)])
+def test_every_kind_of_batch(algorithm, uses, batch):
+    config = preset("smoke", None, Machine(2, 16 * 10**9), algorithm)
+    result = roofline.measure_roofline(config, 0.05, 1)
+    env, inference, gradient = (result[phase] for phase in roofline.PHASES)
+    assert result["roofline"] == pytest.approx(1 / (1 / env + 1 / inference + uses / gradient))
+    assert (result["uses"], result["gradient_batch"]) == (uses, batch)
