@@ -25,6 +25,7 @@ def check(config: TrainConfig) -> None:
         _check_rollouts(config)
     _check_resets(config)
     _check_refresh(config)
+    _check_deterministic(config)
 
 
 def _check_data_points(config: TrainConfig) -> None:
@@ -152,3 +153,24 @@ def _check_refresh(config: TrainConfig) -> None:
         checks.refuse(
             sampling, "refresh_every_steps", "nothing newer comes before a rollout's end; --updates asynchronous, or 0"
         )
+
+
+def _check_deterministic(config: TrainConfig) -> None:
+    """What --deterministic cannot promise anything of."""
+    if not config.run.deterministic:
+        return
+    promise = "--deterministic promises equal bits for an equal seed"
+    sampling, exchange = config.sampling, config.exchange
+    if sampling.schedule == "asynchronous":
+        why = f"{promise}, and here it depends on time which parameters act; synchronized or double-buffered"
+        checks.refuse(sampling, "schedule", why)
+    if exchange.exchange == "central_store":
+        why = f"{promise}, and workers update a central store in any order; allreduce or parameter_server"
+        checks.refuse(exchange, "exchange", why)
+    if exchange.updates == "asynchronous":
+        why = f"{promise}, and gradients are applied in the order that they arrive; --updates synchronous"
+        checks.refuse(exchange, "updates", why)
+    for name in ("quorum", "quorum_deadline_seconds"):
+        if getattr(exchange, name):
+            why = f"{promise}, and it depends on time whose gradients make a quorum; leave it 0"
+            checks.refuse(exchange, name, why)

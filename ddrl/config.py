@@ -340,6 +340,9 @@ class RunConfig:
     """Newest checkpoints kept on disk."""
     reset_at_checkpoint: bool = False
     """Reset environments whose state cannot be saved at each checkpoint: resume equals uninterrupted."""
+    deterministic: bool = False
+    """Promise that the same seed gives the same parameters to the bit, or refuse; the hash of each version's parameters
+    is written to parameter_hashes.txt."""
     stall_seconds: float = 300.0
     """End the job when a rank waits this long for something that is due, and say for what (0: never)."""
     start_seconds: float = 180.0

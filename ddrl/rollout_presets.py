@@ -115,7 +115,7 @@ def smoke(name: str, game: str, machine: Machine) -> TrainConfig:
         network=NetworkConfig(network="mlp", compute_dtype="float32"),
         algorithm=algorithm,
         sampling=sampling,
-        optimizer=OptimizerConfig(batch_size=batch_size, learning_rate=3e-3, clip_global_norm=0.5),
+        optimizer=OptimizerConfig(batch_size=batch_size, learning_rate=2e-3, clip_global_norm=0.5),
         evaluation=EvaluationConfig(eval_every_updates=200, eval_games=20),
         run=RunConfig(minutes=0.5, log_every_seconds=1.0, video=False),
     )

@@ -48,6 +48,18 @@ def test_the_defaults_of_every_algorithm_go_together(name):
         ("ppo", {"simulators": 7, "groups": 2}, "--simulators 7: must be a multiple of --groups 2"),
         ("impala", {"schedule": "synchronized"}, "--schedule synchronized: impala corrects for the lag"),
         ("impala", {"batch_size": 100}, "--batch-size 100: must be a multiple of 320, which is --unroll-length 20 x"),
+        ("impala", {"deterministic": True}, "--schedule asynchronous: --deterministic promises equal bits"),
+        ("a3c", {"deterministic": True}, "--exchange central_store: --deterministic promises equal bits"),
+        (
+            "ppo",
+            {**SYNCHRONOUS_SERVERS, "deterministic": True, "quorum": 1},
+            "--quorum 1: --deterministic promises equal bits",
+        ),
+        (
+            "ppo",
+            {**SYNCHRONOUS_SERVERS, "deterministic": True, "updates": "asynchronous"},
+            "--updates asynchronous: --deterministic promises equal bits",
+        ),
         ("hts-a2c", {"reset_at_checkpoint": True}, "--reset-at-checkpoint True: a rollout is being acted"),
         (
             "hts-ppo",

@@ -25,6 +25,7 @@ from ddrl.learner import Learner, as_device_vector
 from ddrl.networks.network import Network
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.agent import seed_of
+from ddrl.roles.hashes import ParameterHashes
 from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, first_word, json_blob
 from ddrl.sampling.schedules import Schedule
 from ddrl.types import DataPoints, Snapshot
@@ -135,6 +136,8 @@ class WorkerRole:
         self._failed = self._begun = False
         self._first_step = -1  # of this part of the run
         self._dropped = 0
+        promised = setting.config.run.deterministic and worker == 0
+        self._hashes = ParameterHashes(setting.run_dir) if promised else None
         transport.open(self.client.assembler.channels(cast.servers, Kind.PARAMETERS))
 
     def handle(self, event: Event) -> None:
@@ -192,6 +195,8 @@ class WorkerRole:
     def _on_snapshot(self, snapshot: Snapshot) -> None:
         if self._first_step < 0:
             self._first_step = snapshot.step
+        if self._hashes is not None:
+            self._hashes.add(snapshot.version, snapshot.vector)
         if self._waiting_since is not None:
             self.metrics.mean("exchange_ms", 1000 * (time.monotonic() - self._waiting_since))
             self._waiting_since = None
