@@ -111,7 +111,7 @@ def _check_rollouts(config: TrainConfig) -> None:
 def _check_double_buffered(config: TrainConfig) -> None:
     exchange = config.exchange
     promise = "the lag of --schedule double-buffered is one rollout exactly"
-    if exchange.updates == "asynchronous":
+    if exchange.asynchronous:
         checks.refuse(exchange, "updates", f"{promise}; --updates synchronous, or --schedule synchronized")
     if exchange.quorum or exchange.quorum_deadline_seconds:
         name = "quorum" if exchange.quorum else "quorum_deadline_seconds"
@@ -149,7 +149,7 @@ def _check_refresh(config: TrainConfig) -> None:
         checks.refuse(
             sampling, "refresh_every_steps", "only rollouts of the synchronized schedule can be refreshed; leave it 0"
         )
-    if exchange.updates != "asynchronous":
+    if not exchange.asynchronous:
         checks.refuse(
             sampling, "refresh_every_steps", "nothing newer comes before a rollout's end; --updates asynchronous, or 0"
         )

@@ -56,6 +56,7 @@ class Flag(enum.IntFlag):
     CHECKPOINT = 8  # COMMIT, PARAMETERS: a checkpoint is taken at this update boundary
     STOP = 16  # COMMIT, PARAMETERS: training ends with this version
     COMMAND = 32  # COMMIT: closes no step; only carries flags and the learning rate
+    REFRESH = 64  # PARAMETERS: newer ones under the step that the worker has, to act with
 
 
 class Header(NamedTuple):

@@ -214,7 +214,7 @@ class Shard:
     def _parameters_to(self, workers: Mapping[int, int], flags: Flag, members: int) -> list[Message]:
         header = Header(
             Kind.PARAMETERS, sender=self.index, step=self.step, version=self.version,
-            flags=flags & (Flag.SKIP | Flag.CHECKPOINT | Flag.STOP), members=members,
+            flags=flags & (Flag.SKIP | Flag.CHECKPOINT | Flag.STOP | Flag.REFRESH), members=members,
         )  # fmt: skip
         return [Message(process, header, self.parameters, newest_only=True) for process in workers.values()]
 

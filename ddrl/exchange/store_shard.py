@@ -72,7 +72,7 @@ class StoreShard(Shard):
         if self.learner is None or self.stopped:
             return []
         self._renew(self.learner.pull())
-        return self._parameters_to(self.workers, Flag.NONE, members=0)
+        return self._parameters_to(self.workers, Flag.REFRESH, members=0)
 
     def close(self) -> None:
         """Frees what this process has of the store; the main one removes its name too, if it is there still."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from ddrl.exchange.central_store_file import store_path
 from ddrl.exchange.messages import Kind, Message
 from ddrl.exchange.store_shard import StoreShard
@@ -9,6 +11,7 @@ from ddrl.exchange.transport import Blob, Channel, Event, Transport
 from ddrl.roles.job import Setting, Topic, Wait, end_of_job, first_word
 from ddrl.roles.server import ServerRole
 
+PULL_SECONDS = 0.05  # between two looks at the central parameters while acting wants newer ones
 HANDLED = (Kind.GRADIENT, Kind.COMMIT, Kind.EXPECT, Kind.LOAD, Kind.FETCH)
 
 
@@ -41,6 +44,8 @@ class StoreRole(ServerRole):
             chunks=config.exchange.store_chunks,
             max_staleness=config.exchange.max_staleness,
         )
+        self._pulls = config.sampling.refresh_every_steps > 0
+        self._next_pull = 0.0
         channels = [Channel(cast.chief, Kind.COMMIT), Channel(cast.chief, Kind.LOAD)]
         if self._main and cast.evaluator is not None:
             channels.append(Channel(cast.evaluator, Kind.FETCH))
@@ -55,6 +60,13 @@ class StoreRole(ServerRole):
                 self.shard.close()
             return
         super().handle(event)
+
+    def advance(self) -> None:
+        super().advance()
+        now = time.monotonic()
+        if self._pulls and now >= self._next_pull:
+            self._next_pull = now + PULL_SECONDS
+            self.transport.send(self.shard.pull())
 
     def due(self) -> bool:
         return False  # the worker says when it waits for an answer; the chief can wait

@@ -143,6 +143,9 @@ class WorkerRole:
     def handle(self, event: Event) -> None:
         essential_lost(event, self.setting.cast)
         if isinstance(event, Message) and event.header.kind == Kind.PARAMETERS:
+            if event.header.flags & Flag.REFRESH:
+                self._refresh(event)
+                return
             snapshot = self.client.handle(event.header, event.payload)
             if snapshot is not None:
                 self._on_snapshot(snapshot)
@@ -191,6 +194,11 @@ class WorkerRole:
         self.schedule.set_state(content, seed_of(self.setting.config.run.seed, self.worker, version))
         self.trainer.start()
         self._begun = True
+
+    def _refresh(self, message: Message) -> None:
+        """Newer parameters to act with, while the gradient is still taken at those of the step."""
+        header = message.header
+        self.schedule.update(Snapshot(header.version, header.step, as_device_vector(message.payload)))
 
     def _on_snapshot(self, snapshot: Snapshot) -> None:
         if self._first_step < 0:
