@@ -16,6 +16,8 @@ Policy = Callable[[np.ndarray], np.ndarray]
 
 UNLIMITED_GAME_STEPS = 108_000
 """Agent steps after which a game without a limit of its own is cut off."""
+DRAWN_GROUPS = 4
+"""Groups at once whose games draw pictures."""
 
 
 class EvaluationResult(NamedTuple):
@@ -127,20 +129,29 @@ def play_games(
     if games < 1:
         raise UsageError(f"evaluation of {games} games; at least 1 is needed")
     groups: list[_Group] = []
-    try:
-        for first in range(0, games, group_size):
-            env = make_environment(config, min(group_size, games - first), training=False)
-            groups.append(_Group(env, first))
-            yield
-        for group, word in zip(groups, environment_seeds(seed, len(groups))):
-            group.env.reset(int(word))
-            yield
-        greedy = GreedyActions(policy, games * groups[0].env.players, groups[0].env.stamp["repeat_fire_after"])
-        yield from _play(groups, greedy, ahead, stop)
-        return _result(groups, seed)
-    finally:
-        for group in groups:
-            group.env.close()
+    seeds = environment_seeds(seed, -(-games // group_size))
+    # A game that draws pictures takes a process and 0.5 GB.
+    at_once = games if config.football_view == "map" else DRAWN_GROUPS * group_size
+    for start in range(0, games, at_once):
+        wave: list[_Group] = []
+        try:
+            for first in range(start, min(start + at_once, games), group_size):
+                env = make_environment(config, min(group_size, games - first), training=False)
+                wave.append(_Group(env, first))
+                yield
+            for k, group in enumerate(wave):
+                group.env.reset(int(seeds[len(groups) + k]))
+                yield
+            groups += wave
+            if start == 0:
+                greedy = GreedyActions(policy, games * wave[0].env.players, wave[0].env.stamp["repeat_fire_after"])
+            yield from _play(wave, greedy, ahead, stop)
+        finally:
+            for group in wave:
+                group.env.close()
+        if stop():
+            break
+    return _result(groups, seed)
 
 
 def evaluate(

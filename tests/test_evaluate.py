@@ -125,6 +125,40 @@ def test_closing_in_the_middle_closes_the_environments(monkeypatch):
     assert len(closed) == 3
 
 
+def test_players_of_one_game_are_one_score():
+    seen = []
+
+    def policy(observations):
+        seen.append(len(observations))
+        return np.tile(np.eye(4)[2], (len(observations), 1))
+
+    result = evaluate(EnvironmentConfig(game="ddrl-test/Pair-v0"), policy, 3, 0)
+    # The first player's rewards are what the game is scored by; all rows are asked for actions.
+    assert result.scores == (6.0, 6.0, 6.0) and result.agent_steps == (3, 3, 3) and seen == [6, 6, 6]
+    assert result.unfinished == 0 and result.stamp["games"] == 3
+
+
+def test_games_that_draw_pictures_play_a_few_at_once(monkeypatch):
+    make, is_open = ddrl.evaluate.make_environment, []
+
+    def spy(config, num_envs, **options):
+        env = make(CATCH, num_envs, **options)
+        is_open.append(sum(1 for e in made if not e.closed) + 1)
+        made.append(env)
+        env.closed = False
+        close = env.close
+        env.close = lambda: (setattr(env, "closed", True), close())
+        return env
+
+    made: list = []
+    expected = evaluate(CATCH, constant(1, 3), 10, 4)
+    monkeypatch.setattr(ddrl.evaluate, "make_environment", spy)
+    pixels = EnvironmentConfig(game="football/academy_corner", football_view="pixels")
+    result = evaluate(pixels, constant(1, 3), 10, 4)
+    assert max(is_open) == ddrl.evaluate.DRAWN_GROUPS and len(made) == 10 and all(env.closed for env in made)
+    assert result.scores == expected.scores and len(set(result.scores)) == 2
+
+
 def test_endless_game_is_cut_and_counted(monkeypatch):
     monkeypatch.setattr(ddrl.evaluate, "UNLIMITED_GAME_STEPS", 25)
     result = evaluate(EnvironmentConfig(game="ddrl-test/Endless-v0"), constant(0, 2), 2, 0)
