@@ -149,6 +149,13 @@ class OptimizerConfig:
     """Learning rate that the linear schedule ends at and stays at."""
     learning_rate_updates: int = 100_000
     """Updates over which the linear schedule runs."""
+    learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
+    """How the rate grows with the effective batch over --learning-rate-batch: not, in proportion (Goyal et al. 2017), or
+    with the square root (Stooke and Abbeel 2018, A2C)."""
+    learning_rate_batch: int = 0
+    """Effective batch at which --learning-rate holds as it is, for --learning-rate-scaling."""
+    warmup_updates: int = 0
+    """Updates over which the rate grows from nearly 0 to its schedule (0: none)."""
     adam_epsilon: float = 1e-8
     """Adam's epsilon-hat: theta -= lr_t m / (sqrt(v) + epsilon)."""
     beta1: float = 0.9
@@ -169,7 +176,10 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         checks.known(self)
         checks.at_least(self, 1, "learning_rate_updates")
-        checks.at_least(self, 0, "batch_size", "learner_threads")
+        checks.at_least(self, 0, "batch_size", "learner_threads", "learning_rate_batch", "warmup_updates")
+        if (self.learning_rate_scaling == "none") != (self.learning_rate_batch == 0):
+            why = "says how, --learning-rate-batch from which batch on: give both or none"
+            checks.refuse(self, "learning_rate_scaling", why)
         checks.above(self, 0.0, "learning_rate", why="0 learns nothing, below 0 unlearns")
         checks.at_least(self, 0.0, "learning_rate_end")
         checks.above(
@@ -399,6 +409,12 @@ class TrainConfig:
     def batch_size(self) -> int:
         """Data-points per gradient, per worker."""
         return self.optimizer.batch_size or self.rollout_length * self.sampling.simulators
+
+    @property
+    def effective_batch(self) -> int:
+        """Data-points in one update, of all its gradients."""
+        exchange = self.exchange
+        return self.batch_size * (1 if exchange.asynchronous else exchange.quorum or exchange.workers)
 
     @property
     def title(self) -> str:

@@ -49,6 +49,8 @@ REFUSED = [
     (OptimizerConfig, {"beta1": 1.0}, "--beta1 1.0"),
     (OptimizerConfig, {"beta2": math.nan}, "--beta2 nan"),
     (OptimizerConfig, {"clip_global_norm": -0.5}, "--clip-global-norm -0.5"),
+    (OptimizerConfig, {"learning_rate_scaling": "linear"}, "--learning-rate-scaling linear: says how"),
+    (OptimizerConfig, {"learning_rate_batch": 64}, "--learning-rate-scaling none: says how"),
     (OptimizerConfig, {"batch_size": -1}, "--batch-size -1"),
     (TrainConfig, {"optimizer": OptimizerConfig(batch_size=0)}, "--batch-size 0: ba3c has no rollouts"),
     (ExchangeConfig, {"workers": 4, "quorum": 5}, "--quorum 5: no step could ever close"),

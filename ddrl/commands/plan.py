@@ -241,7 +241,7 @@ def as_json(
             "gpus_used": _gpus_used(seats, ranks),
             "simulators": sum(rank.simulators for rank in ranks),
             "parameters": parameters,
-            "effective_batch": config.optimizer.batch_size * _gradients(config),
+            "effective_batch": config.effective_batch,
             "bytes_per_update": _bytes_per_update(config.exchange, parameters),
             "memory_bytes": sum(memory.values()),
             "memory_bytes_of_fullest_node": max(memory.values()),
@@ -255,12 +255,6 @@ def _bytes_per_update(exchange: ExchangeConfig, parameters: int) -> int:
     if exchange.exchange == "allreduce":
         return 2 * 4 * parameters * (exchange.workers - 1)
     return 2 * 4 * parameters * exchange.workers if exchange.servers else 0
-
-
-def _gradients(config: TrainConfig) -> int:
-    """Gradients in one update."""
-    exchange = config.exchange
-    return 1 if exchange.asynchronous else exchange.quorum or exchange.workers
 
 
 def _gpus_used(seats: Sequence[Seat], ranks: Sequence[Rank]) -> int:

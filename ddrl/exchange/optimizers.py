@@ -18,12 +18,21 @@ Blocks = dict[str, np.ndarray]
 """Slot name -> one block of it."""
 
 
-def learning_rate(config: OptimizerConfig, version: int) -> float:
-    """Learning rate of the update that is applied to `version`, by the configured schedule."""
-    if config.learning_rate_schedule == "constant":
-        return config.learning_rate
-    progress = min(version / config.learning_rate_updates, 1.0)
-    return config.learning_rate + (config.learning_rate_end - config.learning_rate) * progress
+def learning_rate(config: OptimizerConfig, version: int, effective_batch: int = 0) -> float:
+    """Learning rate of the update that is applied to `version`.
+
+    It is that of the schedule, times the growth with the effective batch (data-points per update), times the warm-up.
+    """
+    rate = config.learning_rate
+    if config.learning_rate_schedule == "linear":
+        progress = min(version / config.learning_rate_updates, 1.0)
+        rate += (config.learning_rate_end - config.learning_rate) * progress
+    if config.learning_rate_scaling != "none":
+        growth = effective_batch / config.learning_rate_batch
+        rate *= growth if config.learning_rate_scaling == "linear" else math.sqrt(growth)
+    if config.warmup_updates:
+        rate *= min((version + 1) / config.warmup_updates, 1.0)
+    return rate
 
 
 def make_optimizer(config: OptimizerConfig, size: int) -> Optimizer:

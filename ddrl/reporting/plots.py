@@ -53,11 +53,11 @@ def title(config: TrainConfig) -> str:
     """Algorithm, game, workers, effective batch and protocol of a run, in two lines."""
     exchange, environment = config.exchange, config.environment
     members = 1 if exchange.asynchronous else exchange.quorum or exchange.workers
-    samples = config.optimizer.batch_size
+    samples = config.batch_size
     batch = f"{samples * members:,} ({members} x {samples:,})" if members > 1 else f"{samples:,}"
     workers = f"{exchange.workers} worker{'s' if exchange.workers != 1 else ''}"
     return (
-        f"BA3C on {environment.game}, {config.network.network} network\n"
+        f"{config.title.upper()} on {environment.game}, {config.network.network} network\n"
         f"{workers}, effective batch {batch}, protocol {environment.protocol}"
     )
 

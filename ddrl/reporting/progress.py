@@ -152,7 +152,7 @@ def panel(state: RunState, elapsed: float, width: int = PANEL_WIDTH, unicode: bo
     """
     config = state.config
     exchange = config.exchange
-    heading = f"BA3C on {config.environment.game}: {_count(exchange.workers, 'worker')}"
+    heading = f"{config.title.upper()} on {config.environment.game}: {_count(exchange.workers, 'worker')}"
     if exchange.servers:
         heading += f", {_count(exchange.servers, 'parameter server')}"
     grid = Table.grid(padding=(0, 1), expand=True)
@@ -177,7 +177,7 @@ def summary(run_dir: str | Path, config: TrainConfig) -> RenderableType:
     lines = [
         Text.assemble((name.ljust(width), "dim"), text, no_wrap=True, overflow="ignore") for name, text in rows
     ]
-    return Group(Text(f"BA3C on {config.environment.game}", style="bold"), *lines)
+    return Group(Text(f"{config.title.upper()} on {config.environment.game}", style="bold"), *lines)
 
 
 def rank_count(config: TrainConfig) -> int:

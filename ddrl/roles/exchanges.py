@@ -15,7 +15,7 @@ from ddrl.roles.store import StoreRole
 def make_coordinator(setting: Setting, start: Checkpoint) -> Coordinator | LockstepCoordinator:
     """The chief's, at the state to start from."""
     config, cast = setting.config, setting.cast
-    rate = lambda version: learning_rate(config.optimizer, version)  # noqa: E731
+    rate = lambda version: learning_rate(config.optimizer, version, config.effective_batch)  # noqa: E731
     if cast.hosts_servers and config.exchange.exchange == "allreduce":
         return LockstepCoordinator(cast.chief, cast.workers, rate, step=start.step, version=start.version)
     return Coordinator(

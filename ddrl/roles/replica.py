@@ -43,7 +43,7 @@ class ReplicaRole:
             cast.chief,
             size,
             make_optimizer(config.optimizer, size),
-            lambda version: learning_rate(config.optimizer, version),
+            lambda version: learning_rate(config.optimizer, version, config.effective_batch),
             clip_norm=config.optimizer.clip_global_norm,
         )
         transport.open(self._channels(size))
