@@ -18,8 +18,9 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch.resources import this_machine
 
-SHORTEST_SECONDS = 5.0
+SECONDS = (5.0, 3600.0)  # shortest and longest turn
 WARM_UP_SECONDS = 10.0  # of both sides: simulators start together, queues fill, functions are traced
+QUIET_LOAD = 0.7  # above it other programs take part; threads that wait for each other suffer far more than others
 START_SECONDS = 300.0  # allowed for the peer's imports and its end, on a machine that is busy
 
 
@@ -86,6 +87,8 @@ def main(argv: Sequence[str]) -> int:
     command = peer_command(options, peer) if options.peer_python else None
     if command is None:
         print(f"ddrl: only ours is measured; for {peer}: {how_to_install(peer)}", file=sys.stderr)
+    if os.getloadavg()[0] > QUIET_LOAD:
+        print(f"ddrl: load {os.getloadavg()[0]:.1f} before the start: measure when nothing else runs", file=sys.stderr)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     values = measure(config, command, options, peer)
     settings = {"algorithm": options.algorithm, "settings_of_ours": " ".join(ours)}
@@ -111,12 +114,13 @@ def parse_options(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     if options.peer and options.peer not in PEERS[options.algorithm]:
         known = ", ".join(PEERS[options.algorithm])
         raise UsageError(f"--peer {options.peer}: {options.algorithm} is compared with {known}")
-    if not options.seconds >= SHORTEST_SECONDS:
-        raise UsageError(f"--seconds {options.seconds:g}: at least {SHORTEST_SECONDS:g}, or it says nothing")
+    shortest, longest = SECONDS
+    if not shortest <= options.seconds <= longest:
+        raise UsageError(f"--seconds {options.seconds:g}: from {shortest:g}, for a rate that says something, to {longest:g}")
     if options.rounds < 1:
         raise UsageError(f"--rounds {options.rounds}: at least 1")
-    if not options.roofline_seconds >= 0:
-        raise UsageError(f"--roofline-seconds {options.roofline_seconds:g}: at least 0")
+    if not 0 <= options.roofline_seconds <= longest:
+        raise UsageError(f"--roofline-seconds {options.roofline_seconds:g}: from 0 to {longest:g}")
     return options, rest
 
 

@@ -36,6 +36,7 @@ def ours(monkeypatch):
         config = TrainConfig()
 
     monkeypatch.setattr(peers, "run_for", run_for)
+    monkeypatch.setattr(peers.os, "getloadavg", lambda: (0.1, 0.1, 0.1))
     monkeypatch.setattr(peers, "parse", lambda argv, machine: asked.append(argv) or Arguments())
     return asked
 
@@ -63,7 +64,8 @@ rate = 60.0 * len(open({str(calls)!r}).readlines())
 print("RESULT", json.dumps({{"agent_steps_per_second": rate, "name": "fake", "version": "7", "threads": 2}}))
 """,
     )
-    status = bench("--algorithm", "ppo", "--peer-python", python, "--json", "-", "--seconds", "8", "--game", "pong")
+    status = bench("--algorithm", "ppo", "--peer-python", python, "--json", "-", "--seconds", "8", "--game", "pong",
+                   "--peer-options", "--threads 1")  # fmt: skip
     assert status == 0
     result = json.loads(capsys.readouterr().out)
     # Our runs gave 200 and 300 (the first entry of what was asked is the command line), the peer 60 and 120.
@@ -78,6 +80,7 @@ print("RESULT", json.dumps({{"agent_steps_per_second": rate, "name": "fake", "ve
     first = json.loads(calls.read_text().splitlines()[0])
     assert first[0] == "-I" and first[1].endswith("peer_sb3.py")
     assert "--algorithm ppo --environments 8 --steps 128" in " ".join(first)
+    assert first[first.index("--threads") + 1] == "1"
     assert first[first.index("--seconds") + 1] == "8"
 
 
@@ -87,6 +90,14 @@ def test_without_a_peer_ours_alone(ours, capsys):
     assert len(captured.err.splitlines()) == 1 and "pip install 'ray[rllib]'" in captured.err
     result = json.loads(captured.out)
     assert result["ours"] > 0 and result["peer"] is None and result["ratio"] is None
+
+
+def test_a_busy_machine_is_named(ours, monkeypatch, capsys):
+    monkeypatch.setattr(peers.os, "getloadavg", lambda: (3.0, 0.1, 0.1))
+    assert bench("--algorithm", "a2c", "--rounds", "1", "--json", "-") == 0
+    captured = capsys.readouterr()
+    assert "load 3.0 before the start" in captured.err
+    assert json.loads(captured.out)["load"] == [3.0, 3.0]
 
 
 def test_the_roofline_stands_beside(ours, monkeypatch, capsys):
@@ -115,8 +126,9 @@ def test_a_missing_package_is_one_line(ours, program, tmp_path, capsys):
         ("", "--algorithm (none): choose one of a2c, ppo, appo, impala"),
         ("--algorithm sac", "--algorithm sac: choose one of"),
         ("--algorithm a2c --peer rllib", "--peer rllib: a2c is compared with stable-baselines3"),
-        ("--algorithm a2c --seconds 1", "--seconds 1: at least 5"),
-        ("--algorithm a2c --seconds nan", "--seconds nan: at least 5"),
+        ("--algorithm a2c --seconds 1", "--seconds 1: from 5"),
+        ("--algorithm a2c --seconds nan", "--seconds nan: from 5"),
+        ("--algorithm a2c --seconds inf", "--seconds inf: from 5"),
         ("--algorithm a2c --rounds 0", "--rounds 0: at least 1"),
         ("--algorithm a2c --peer-python /no/python", "--peer-python /no/python: no program there"),
         ("--algorithm a2c --peer-python /", "--peer-python /: no program there"),
