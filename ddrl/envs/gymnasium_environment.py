@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import gymnasium
@@ -47,7 +47,8 @@ class GymnasiumEnvironment:
         self, make: Callable[[], gymnasium.Env], num_envs: int, stamp: dict, *, batch_size: int = 0,
         reset: str = "at-once", random_start_steps: int = 0, first: int = 0, core: int | None = None,
     ) -> None:
-        self._resets = ThreadPoolExecutor(1, "resets") if reset == "swap" else None
+        self._resets = None if reset == "at-once" else ThreadPoolExecutor(1, "resets")
+        self._pause: Future | None = None  # the resets that the last `reset_ended` began
         self._simulators = [_simulator(make, reset, self._resets) for _ in range(num_envs)]
         env = self._simulators[0].env
         self.players = getattr(env.unwrapped, "players", 1)
@@ -69,6 +70,7 @@ class GymnasiumEnvironment:
 
     def reset(self, seed: int) -> None:
         """New games, each when its first row is received."""
+        self._end_pause()
         environment_seeds(seed, 0)
         self._seed, self._due = seed, "recv"
         self._begun[:], self._waiting[:], self._turn[:] = False, True, np.arange(len(self._turn))
@@ -81,6 +83,7 @@ class GymnasiumEnvironment:
             order: <float>[num_envs]; those of the lowest numbers are taken, instead of those that waited longest.
         """
         self._check_due("recv")
+        self._end_pause()
         if self._core is not None:
             pin_thread(self._core)
             self._core = None
@@ -112,10 +115,15 @@ class GymnasiumEnvironment:
         self._waiting[:], self._due = True, "recv"
 
     def reset_ended(self) -> None:
-        """The learner pauses: reset the simulators that idle. Their next rows show new episodes. Send is due."""
+        """The acting pauses, and send is due: a thread begins to reset the simulators that idle.
+
+        The next recv waits for it, and their rows show new episodes.
+        """
         self._check_due("send", "reset_ended")
-        for i in np.flatnonzero(~self._waiting):
-            self._simulators[i].reset_ended()
+        self._end_pause()
+        idle = [self._simulators[i] for i in np.flatnonzero(~self._waiting) if self._simulators[i].ended]
+        if self._resets is not None and idle:
+            self._pause = self._resets.submit(lambda: [simulator.reset_ended() for simulator in idle])
 
     def pop_episodes(self) -> list[EpisodeEnd]:
         """Whole games finished since the last call."""
@@ -126,6 +134,7 @@ class GymnasiumEnvironment:
         between recv and send keeps its Step itself.
         """
         self._check_can_save()
+        self._end_pause()
         state = {f"tracker/{name}": value for name, value in self._tracker.get_state().items()}
         for i, simulator in enumerate(self._simulators):
             state.update({f"{i}/{name}": value for name, value in get_simulator_state(simulator).items()})
@@ -135,6 +144,7 @@ class GymnasiumEnvironment:
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Inverse of get_state. Raises UsageError when it was saved with another number of environments."""
         self._check_can_save()
+        self._end_pause()
         saved = len(state["actions"])
         if saved != self.num_envs:
             raise UsageError(f"saved state has {saved} environments, this run {self.num_envs}; use as many")
@@ -151,10 +161,17 @@ class GymnasiumEnvironment:
 
     def close(self) -> None:
         """Close all environments."""
+        self._end_pause()
         for simulator in self._simulators:
             simulator.close()
         if self._resets is not None:
             self._resets.shutdown()
+
+    def _end_pause(self) -> None:
+        """Waits for the resets of `reset_ended`; what they raised is raised here."""
+        pause, self._pause = self._pause, None
+        if pause is not None:
+            pause.result()
 
     def _choose(self, order: np.ndarray | None) -> np.ndarray:
         """Numbers of the simulators that step, ascending."""

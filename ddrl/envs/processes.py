@@ -233,7 +233,7 @@ class ProcessEnvironment:
         self._received, self._due = [], "recv"
 
     def reset_ended(self) -> None:
-        """The learner pauses: reset the simulators that idle. Send is due."""
+        """The acting pauses, and send is due: the processes begin to reset the simulators that idle."""
         self._check_due("send", "reset_ended")
         for k in self._received:
             self._processes[k].tell({"do": "reset_ended"})

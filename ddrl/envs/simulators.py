@@ -44,7 +44,7 @@ class Simulator:
         return observation, reward, terminated, truncated, info
 
     def reset_ended(self) -> None:
-        """The learner pauses: what idles is reset now."""
+        """The acting pauses: what idles is reset now."""
 
     def close(self) -> None:
         """Close the instances."""

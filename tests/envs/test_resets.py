@@ -111,6 +111,23 @@ def test_swap_does_not_wait_for_a_reset_and_takes_turns():
     timer.join()
 
 
+def test_in_pause_resets_while_others_work_and_the_next_step_waits():
+    gate = threading.Event()
+    Slow.made.clear()
+    env = GymnasiumEnvironment(lambda: Slow(gate), 2, {"game": "slow"}, reset="in-pause")
+    env.reset(0)
+    drive(env, 2)
+    env.recv()
+    env.reset_ended()  # comes back although no reset can go on
+    assert not gate.is_set()
+    env.send(np.zeros(2, np.int32))
+    timer = threading.Timer(0.05, gate.set)
+    timer.start()
+    assert env.recv().observation.tolist() == [[0, 0], [1, 0]]
+    env.close()
+    timer.join()
+
+
 def test_swap_is_the_same_on_every_run():
     runs = []
     for _ in range(2):
