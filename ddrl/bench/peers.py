@@ -116,7 +116,7 @@ def parse_options(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         raise UsageError(f"--peer {options.peer}: {options.algorithm} is compared with {known}")
     shortest, longest = SECONDS
     if not shortest <= options.seconds <= longest:
-        raise UsageError(f"--seconds {options.seconds:g}: from {shortest:g}, for a rate that says something, to {longest:g}")
+        raise UsageError(f"--seconds {options.seconds:g}: from {shortest:g} to {longest:g}")
     if options.rounds < 1:
         raise UsageError(f"--rounds {options.rounds}: at least 1")
     if not 0 <= options.roofline_seconds <= longest:
