@@ -129,13 +129,8 @@ class ChiefRole:
         """Reports of the servers. Whatever else the chief waits for has a deadline of its own."""
         coordinator, servers = self.coordinator, self.setting.cast.servers
         last = self.phase is Phase.STOPPING and self._stop_deadline == math.inf
-<<<<<<< HEAD
         if (self.phase is not Phase.RUNNING and not last) or self.setting.cast.hosts_servers:
             return None  # a replica in this process says itself whom it waits for
-=======
-        if self.phase is not Phase.RUNNING and not last:
-            return None
->>>>>>> 508b869 (work)
         once = self.setting.config.run.start_seconds
         if coordinator.asynchronous:
             return Wait(f"an update after version {coordinator.version}", servers[:1], once)
