@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import time
 
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from ddrl import rundir
 from ddrl.config import TrainConfig
-from ddrl.launch import supervisor
+from ddrl.launch import start, supervisor
 from ddrl.launch.processes import Interrupts, session_members
 
 
@@ -42,3 +43,15 @@ def test_without_patience_for_a_stop_there_is_none_for_a_loss(tmp_path):
     began = time.monotonic()
     assert "0.2 s" in watched(tmp_path, stop_seconds=0.2)
     assert time.monotonic() - began < supervisor.LOST_SECONDS
+
+
+def test_a_rank_is_missing_until_it_has_come_to_mpi(tmp_path):
+    start.leave_note(tmp_path, {"PMI_RANK": "0"}, arrived=True)
+    start.leave_note(tmp_path, {"OMPI_COMM_WORLD_RANK": "1"}, arrived=False)
+    start.leave_note(tmp_path, {}, arrived=True)  # a run of one process
+    assert start.missing(tmp_path, 3) == [1, 2]
+    start.leave_note(tmp_path, {"OMPI_COMM_WORLD_RANK": "1"}, arrived=True)
+    assert start.missing(tmp_path, 2) == []
+    assert start.gone(tmp_path, [os.getpid()]) == [] and start.gone(tmp_path, []) == [0, 1]
+    start.clear_notes(tmp_path)
+    assert start.missing(tmp_path, 2) == [0, 1] and start.missing(tmp_path / "nowhere", 1) == [0]

@@ -1,9 +1,8 @@
 """Ranks that go wrong by themselves: TEST_FAULT names how.
 
-absent: rank 1 hangs before it has begun.
 before_mpi: rank 1 dies before MPI has begun.
 no_mpi: rank 1 hangs before it comes to MPI.
-first_word: the parameter server hangs before it listens.
+first_word: the parameter server hangs before it listens; its own patience is short.
 server: the parameter server raises at step 10.
 late: worker 1 comes 15 seconds after the others.
 silent_evaluator: the evaluator stops (SIGSTOP) instead of playing the last version; patience is short.
@@ -26,6 +25,7 @@ from ddrl.roles.__main__ import main
 
 FAULT = os.environ["TEST_FAULT"]
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
+SERVER = 2
 LATE_SECONDS = 15.0
 LONG_SECONDS = 200.0
 SHORT_SECONDS = 3.0
@@ -34,11 +34,6 @@ SHORT_SECONDS = 3.0
 def sleep(*arguments: object) -> None:
     """Hangs."""
     time.sleep(LONG_SECONDS)
-
-
-def absent() -> None:
-    if RANK == 1:
-        sleep()
 
 
 def before_mpi() -> None:
@@ -55,7 +50,11 @@ def no_mpi() -> None:
 
 def first_word() -> None:
     from ddrl.roles import main as ranks
+    from ddrl.roles import watchdog
 
+    waits = watchdog.Waits
+    if RANK == SERVER:
+        watchdog.Waits = lambda limit, start, now: waits(SHORT_SECONDS, SHORT_SECONDS, now)
     ranks.ServerRole = sleep
 
 
@@ -115,7 +114,7 @@ def files() -> None:
 
 
 FAULTS = {
-    "absent": absent, "before_mpi": before_mpi, "no_mpi": no_mpi, "first_word": first_word, "server": server,
+    "before_mpi": before_mpi, "no_mpi": no_mpi, "first_word": first_word, "server": server,
     "late": late, "silent_evaluator": silent_evaluator, "hanging_evaluator": hanging_evaluator, "lost_files": files,
 }  # fmt: skip
 

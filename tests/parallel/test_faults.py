@@ -16,8 +16,8 @@ from tests.parallel.support import (
 )  # fmt: skip
 from tests.launch.test_local import Terminal
 
-pytestmark = [needs_mpirun, pytest.mark.timeout(200)]
-END_SECONDS = 30.0  # within which every rank ends after the loss of the chief or a server
+pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
+END_SECONDS = 60.0  # within which every rank ends after the loss of the chief or a server
 LONG = (*CATCH, "--max-updates", "100000", "--checkpoint-every-updates", "20")
 CHIEF, WORKER, SERVER, EVALUATOR = 0, 1, 2, 3
 
@@ -43,7 +43,7 @@ def test_a_killed_chief_or_server_starts_all_again_from_the_last_checkpoint(tmp_
         job.wait_for_update(50)
         saved = newest(run).version
         kill(job.rank(number))
-        job.wait_for(lambda: events(run, "resumed"), "new start", seconds=100.0)
+        job.wait_for(lambda: events(run, "resumed"), "new start")
         (again,), (resumed,) = events(run, "restarted"), events(run, "resumed")
         assert again["text"].startswith(f"{name} died: it starts again from update {resumed['update']}")
         assert resumed["update"] >= saved
@@ -53,21 +53,19 @@ def test_a_killed_chief_or_server_starts_all_again_from_the_last_checkpoint(tmp_
     assert "restarted: " in job.output and result(run)["status"] == "stopped"
 
 
-@pytest.mark.parametrize("number, how", [(1, "--on-worker-loss"), (2, "no ULFM")])
-def test_a_killed_rank_where_mpi_then_ends_the_job(tmp_path, number, how):
+def test_without_ulfm_mpi_ends_the_job_at_any_death_and_all_start_again(tmp_path):
     run = tmp_path / "run"
-    option = (how, "restart") if how.startswith("--") else ()
-    environment = {} if option else {"TEST_NO_ULFM": "1"}
-    with train(run, *LONG, *option, "--no-evaluator", environment=environment) as job:
+    with train(run, *LONG, "--no-evaluator", environment={"TEST_NO_ULFM": "1"}) as job:
         job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
-        kill(job.rank(number))
-        job.wait_for(lambda: events(run, "resumed"), "new start", seconds=100.0)
-        (again,), (resumed,) = events(run, "restarted"), events(run, "resumed")
-        assert again["text"].startswith(f"a rank died: it starts again from update {resumed['update']}")
-        job.wait_for(lambda: newest(run).version > resumed["update"], "checkpoint after the new start")
+        for starts, number in ((1, WORKER), (2, 2)):
+            kill(job.rank(number))
+            job.wait_for(lambda: len(events(run, "resumed")) == starts, "new start")  # noqa: B023
+            again, resumed = events(run, "restarted")[-1], events(run, "resumed")[-1]
+            assert again["text"].startswith(f"a rank died: it starts again from update {resumed['update']}")
+            job.wait_for(lambda: newest(run).version > resumed["update"], "new checkpoint")  # noqa: B023
         job.process.send_signal(signal.SIGTERM)
         assert job.wait() == 0, job.output
-    assert ("has no ULFM: the loss of a worker ends the job" in job.output) == (not option)
+    assert "has no ULFM: the loss of a worker ends the job" in job.output
     assert result(run)["status"] == "stopped" and not events(run, "worker_lost")
 
 
@@ -109,7 +107,7 @@ def test_control_c_in_a_terminal_with_real_ranks(tmp_path):
     run = tmp_path / "run"
     ddrl = os.path.join(os.path.dirname(sys.executable), "ddrl")
     terminal = Terminal([ddrl, "train", *LONG, "--run-dir", str(run)])
-    end = time.monotonic() + 60.0
+    end = time.monotonic() + 120.0
     while not (run / rundir.METRICS).exists() or not any(line["update"] > 10 for line in lines(run)):
         assert time.monotonic() < end, terminal.read()
         terminal.read()

@@ -12,7 +12,7 @@ from ddrl import checkpoint
 from tests.parallel import lost_files
 from tests.parallel.support import CATCH, events, needs_mpirun, newest, train
 
-pytestmark = [needs_mpirun, pytest.mark.timeout(200)]
+pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 LONG = (*CATCH, "--max-updates", "100000", "--no-evaluator", "--checkpoint-every-updates", "20")
 END_SECONDS = 60.0
 LOST = {"program": "ranks_faulty.py", "environment": {"TEST_FAULT": "lost_files"}}
@@ -37,15 +37,14 @@ def test_a_run_directory_that_is_removed(tmp_path):
     assert not run.exists(), "a new run began where the old one was lost"
 
 
-@pytest.mark.parametrize("name", ["ESTALE", "EIO"])
-def test_a_file_system_that_refuses_everything(tmp_path, name):
+def test_a_file_system_that_refuses_everything(tmp_path):
     run = tmp_path / "run"
     environment = LOST["environment"] | {"TEST_LOST_FILES": "1"}
     with train(run, *LONG, program=LOST["program"], environment=environment) as job:
         job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
-        lost_files.marker(run).write_text(name)
+        lost_files.marker(run).write_text("ESTALE")
         said = said_of(run, job)
-    assert f"cannot be written any more ({os.strerror(getattr(errno, name))})" in said
+    assert f"cannot be written any more ({os.strerror(errno.ESTALE)})" in said
     assert f"ddrl train --resume {run}" in said and events(run, "restarted") == []
     assert newest(run).version >= 20
 

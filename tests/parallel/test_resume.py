@@ -13,7 +13,7 @@ from tests.parallel.support import (
 
 SINGLE = ("--workers", "1", "--parameter-servers", "0")
 PONG = (
-    "ba3c", "--preset", "smoke", "--minutes", "3", "--game", "pong", "--network", "a3c", "--schedule", "synchronized",
+    "ba3c", "--preset", "smoke", "--minutes", "0", "--game", "pong", "--network", "a3c", "--schedule", "synchronized",
     "--groups", "1", "--simulators", "4", "--batch-size", "32", "--checkpoint-every-updates", "3",
     "--max-updates", "6", "--no-evaluator", "--reset-at-checkpoint",
 )  # fmt: skip
@@ -30,7 +30,7 @@ def runs(tmp_path_factory):
 
 
 @needs_mpirun
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(300)
 def test_resumed_equals_uninterrupted_to_the_bit(runs, tmp_path):
     whole, half = runs
     assert newest(half).version == 20 and newest(whole).version == 40
@@ -44,7 +44,7 @@ def test_resumed_equals_uninterrupted_to_the_bit(runs, tmp_path):
 
 
 @needs_mpirun
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(300)
 def test_from_before_a_damaged_checkpoint_on_another_number_of_servers_to_the_bit(runs, tmp_path):
     run = copy_run(runs[0], tmp_path / "run")
     path = checkpoint.list_checkpoints(run)[-1]
@@ -58,7 +58,7 @@ def test_from_before_a_damaged_checkpoint_on_another_number_of_servers_to_the_bi
 
 
 @needs_mpirun
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(300)
 def test_another_number_of_workers_goes_on(runs, tmp_path):
     resumed = copy_run(runs[1], tmp_path / "run")
     finish(resumed, "--resume", str(resumed), "--max-updates", "40", *SINGLE)
@@ -67,7 +67,7 @@ def test_another_number_of_workers_goes_on(runs, tmp_path):
 
 
 @needs_mpirun
-@pytest.mark.timeout(100)
+@pytest.mark.timeout(300)
 def test_foreign_checkpoints_are_refused_in_one_line(runs, tmp_path):
     run = copy_run(runs[1], tmp_path / "run")
     for path in checkpoint.list_checkpoints(run):
@@ -91,11 +91,11 @@ def single(tmp_path_factory):
         jobs.append([*flags, *SINGLE, "--run-dir", half, "--max-updates", str(updates // 2)])
         jobs.append(["--resume", half, "--max-updates", str(updates)])
     with program("single_runs.py", directory, json.dumps(jobs)) as job:
-        assert job.wait(150.0) == 0, job.output
+        assert job.wait() == 0, job.output
     return directory
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name, half", [("catch", 20), ("pong", 3)])
 def test_single_process_resumes_to_the_bit(single, name, half):
     whole, resumed = single / f"{name}-whole", single / f"{name}-half"

@@ -7,12 +7,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
 
+from cluster.launch import find_mpirun, inspect_mpirun, mpirun_command, rank_environment
 from ddrl import checkpoint, rundir
-from tests.parallel.support import CATCH, events, lines, needs_mpirun, newest, result, train
+from tests.parallel.support import CATCH, Job, events, lines, needs_mpirun, newest, result, train
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 STALL = 6.0
@@ -80,22 +82,39 @@ def test_a_rank_that_dies_before_mpi_is_named(tmp_path):
     assert "the run failed: rank 1 died before the job began" in job.output
 
 
-@pytest.mark.parametrize("fault", ["absent", "no_mpi"])
-def test_a_rank_that_does_not_come_to_mpi_is_named(tmp_path, fault):
-    limit = ("--start-seconds", "10")
-    with train(tmp_path / "run", *LONG, *limit, program="ranks_faulty.py", environment={"TEST_FAULT": fault}) as job:
+def test_a_rank_that_does_not_come_to_mpi_is_named(tmp_path):
+    options = {"program": "ranks_faulty.py", "environment": {"TEST_FAULT": "no_mpi"}}
+    with train(tmp_path / "run", *LONG, "--start-seconds", "10", **options) as job:
         assert job.wait(END_SECONDS) == 1, job.output
     said = [line for line in job.output.split("\n---")[0].splitlines() if "the run failed" in line]
     reason = "rank 1 did not begin within 10 s (--start-seconds), and all were killed"
     assert said == [f"ddrl: the run failed: {reason}"]
 
 
+ABSENT = """
+import os, runpy, sys, time
+if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+    time.sleep(100)
+sys.argv = ["ddrl", "train", "ba3c", "--preset", "smoke", "--start-seconds", "3", "--run-dir", sys.argv[1]]
+runpy.run_module("ddrl.cli", run_name="__main__")
+"""
+
+
+def test_a_rank_of_a_bare_job_that_never_begins(tmp_path):
+    program = [sys.executable, "-c", ABSENT, str(tmp_path / "run")]
+    command = mpirun_command(4, program, False, inspect_mpirun(find_mpirun()))
+    with Job(command, tmp_path / "none", rank_environment(as_root=True)) as job:
+        assert job.wait(END_SECONDS) == 1, job.output
+    assert "Timeout (0:00:03)!" in job.output and "in mpi_world" in job.output
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_rank_that_hangs_before_its_first_word_is_named(tmp_path):
-    run, limit = tmp_path / "run", ("--start-seconds", "15")
-    with train(run, *LONG, *limit, program="ranks_faulty.py", environment={"TEST_FAULT": "first_word"}) as job:
+    run = tmp_path / "run"
+    with train(run, *LONG, program="ranks_faulty.py", environment={"TEST_FAULT": "first_word"}) as job:
         assert job.wait(END_SECONDS) == 1, job.output
     said = job.output.split("\n---")[0]
-    assert "no progress: parameter server 0 (rank 2) has waited 15 s for its own start" in said
+    assert "no progress: parameter server 0 (rank 2) has waited 3 s for its own start" in said
     assert result(run)["status"] == "failed" and events(run, "restarted") == []
 
 
