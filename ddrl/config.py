@@ -40,7 +40,8 @@ class EnvironmentConfig:
     pin_simulators: bool = False
     """Fix every simulator thread or process to one core of this process' affinity mask."""
     simulator_processes: int = 0
-    """Processes per group that step its simulators (0: the group's own thread). Not for Atari's native path."""
+    """Processes per group that step its simulators, one each at most (0: the group's own thread). Not for Atari's
+    native path."""
     football_view: Literal["map", "pixels"] = "map"
     """Football: the extracted map of 4 planes, or the picture in colour; 72x96, 4 frames."""
     football_players: int = 1

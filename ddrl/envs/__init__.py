@@ -68,7 +68,7 @@ def _make(
     if rom is not None and protocol.native:
         return _make_native(config, rom, protocol, num_envs, batch_size, threads, cores)
     # Only one game of a process can draw pictures.
-    processes = num_envs if config.football_view == "pixels" else config.simulator_processes
+    processes = num_envs if config.football_view == "pixels" else min(config.simulator_processes, num_envs)
     if processes:
         from ddrl.envs.processes import ProcessEnvironment
 

@@ -96,8 +96,8 @@ def test_what_does_not_go_together(make):
         make("ddrl/Catch-v0", 4, 2, batch_size=1)
     with pytest.raises(UsageError, match="--simulator-processes 1: Atari under the protocol 'nature'"):
         make("breakout", 1, 1)
-    env = make("ddrl/Catch-v0", 2, 1)
-    assert not env.can_save_state
+    env = make("ddrl/Catch-v0", 1, 3)
+    assert not env.can_save_state and env.stamp["simulator_processes"] == 1
     for call in (env.get_state, lambda: env.set_state({})):
         with pytest.raises(UsageError, match="reset them at checkpoints"):
             call()
