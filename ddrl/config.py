@@ -365,12 +365,14 @@ class RunConfig:
     """Restarts after the loss of a server or the chief without a new checkpoint in between (--on-server-loss)."""
     log_every_seconds: float = 5.0
     """Seconds between lines of metrics.jsonl."""
+    norms_every_updates: int = 0
+    """Updates between measures of the norms of parameters, gradients and steps, per layer (0: none)."""
     video: bool = True
     """Record a short video of the agent at the end of the run."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 0, "minutes", "agent_steps", "max_updates", why="0: no such budget")
-        checks.at_least(self, 0, "seed", "checkpoint_every_updates", "max_restarts", "stall_seconds")
+        checks.at_least(self, 0, "seed", "checkpoint_every_updates", "norms_every_updates", "max_restarts", "stall_seconds")
         checks.above(self, 0.0, "checkpoint_every_minutes", "log_every_seconds", "start_seconds")
         checks.at_least(self, 1, "checkpoints_kept", "max_refused_steps")
 
@@ -423,4 +425,4 @@ class TrainConfig:
         name = self.algorithm.name
         if self.sampling.schedule == "double-buffered":
             return f"hts-{name}"
-        return ASYNCHRONOUS_NAMES.get(name, name) if self.exchange.updates == "asynchronous" else name
+        return ASYNCHRONOUS_NAMES.get(name, name) if self.exchange.asynchronous else name

@@ -73,7 +73,7 @@ def appo(game: str, machine: Machine) -> TrainConfig:
         base,
         sampling=dataclasses.replace(base.sampling, refresh_every_steps=64),
         optimizer=dataclasses.replace(base.optimizer, learning_rate=base.optimizer.learning_rate / 4),
-        exchange=_central(machine),
+        exchange=_central(machine, local_steps=1),
     )
 
 
@@ -121,5 +121,6 @@ def smoke(name: str, game: str, machine: Machine) -> TrainConfig:
     )
 
 
-def _central(machine: Machine) -> ExchangeConfig:
-    return ExchangeConfig(exchange="central_store", workers=max(2, min(machine.cores, 8)), updates="asynchronous")
+def _central(machine: Machine, local_steps: int = 0) -> ExchangeConfig:
+    workers = max(2, min(machine.cores, 8))
+    return ExchangeConfig(exchange="central_store", workers=workers, local_steps=local_steps)

@@ -92,6 +92,8 @@ class Collector:
         samples = counters.get("datapoints_applied", counters.get("datapoints"))
         if updates > 0 and samples is not None:
             line["effective_batch"] = round(samples / updates, 2)
+        if counters.get("agent_steps") and "datapoints" in counters:
+            line["training_intensity"] = round(counters["datapoints"] / counters["agent_steps"], 3)
         line |= self._scores_now() | _averages(self._reports)
         for report in self._reports:
             line |= report["gauges"]

@@ -27,6 +27,7 @@ from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.agent import seed_of
 from ddrl.roles.hashes import ParameterHashes
 from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, first_word, json_blob
+from ddrl.roles.norms import NormMeter
 from ddrl.sampling.schedules import Schedule
 from ddrl.types import DataPoints, Snapshot
 
@@ -137,6 +138,8 @@ class WorkerRole:
         self._first_step = -1  # of this part of the run
         self._dropped = 0
         promised = setting.config.run.deterministic and worker == 0
+        every = setting.config.run.norms_every_updates if worker == 0 else 0
+        self._norms = NormMeter(network.parameter_shapes, every, metrics) if every else None
         self._hashes = ParameterHashes(setting.run_dir) if promised else None
         transport.open(self.client.assembler.channels(cast.servers, Kind.PARAMETERS))
 
@@ -205,6 +208,8 @@ class WorkerRole:
             self._first_step = snapshot.step
         if self._hashes is not None:
             self._hashes.add(snapshot.version, snapshot.vector)
+        if self._norms is not None:
+            self._norms.parameters(snapshot.version, snapshot.vector)
         if self._waiting_since is not None:
             self.metrics.mean("exchange_ms", 1000 * (time.monotonic() - self._waiting_since))
             self._waiting_since = None
@@ -224,6 +229,8 @@ class WorkerRole:
         if self._stopped:
             return
         snapshot = gradient.snapshot
+        if self._norms is not None and gradient.finite:
+            self._norms.gradient(snapshot.version, gradient.vector)
         with self.metrics.timer("push"):
             messages = self.client.submit(
                 self._clipped(gradient.vector), snapshot.step, snapshot.version, gradient.samples, gradient.finite

@@ -154,7 +154,7 @@ def test_line_by_hand():
         "frames_per_s": 200.0,
         "datapoints_per_s": 44.8,
         "updates_per_s": 0.4,
-        "effective_batch": 96.0,
+        "training_intensity": 0.896, "effective_batch": 96.0,
         "episodes": 5,
         "online_score_mean": 30.0,
         "online_score_max": 60.0,

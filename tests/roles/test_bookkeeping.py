@@ -14,6 +14,7 @@ from ddrl.roles import budget as budget_module
 from ddrl.roles.budget import Budget
 from ddrl.roles.evaluations import Evaluations
 from ddrl.roles.job import Cast, RoleLost, essential_lost
+from ddrl.roles.norms import NormMeter
 
 
 def budget(version=0, **options):
@@ -116,3 +117,18 @@ def test_who_is_essential(peer, lost):
         return essential_lost(PeerLost(peer), cast(evaluator=True))
     with pytest.raises(RoleLost, match=rf"\(rank {peer}\) died"):
         essential_lost(PeerLost(peer), cast(evaluator=True))
+
+
+def test_norms_per_layer_of_parameters_gradient_and_step():
+    metrics = RankMetrics("worker", 0)
+    meter = NormMeter([("conv0/kernel", (2,)), ("conv0/bias", (1,)), ("value/bias", (1,))], 2, metrics)
+    meter.parameters(0, np.array([3, 0, 4, 12], np.float32))
+    meter.gradient(0, np.array([0, 1, 0, 0], np.float32))
+    meter.parameters(1, np.array([3, 0, 4, 10], np.float32))
+    meter.gradient(1, np.full(4, 9, np.float32))  # not an update that is measured
+    gauges = metrics.report()["gauges"]
+    assert gauges == {
+        "parameter_norm/conv0": 5.0, "parameter_norm/value": 12.0, "parameter_norm/all": 13.0,
+        "gradient_norm/conv0": 1.0, "gradient_norm/value": 0.0, "gradient_norm/all": 1.0,
+        "step_norm/conv0": 0.0, "step_norm/value": 2.0, "step_norm/all": 2.0,
+    }  # fmt: skip
