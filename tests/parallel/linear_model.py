@@ -9,9 +9,9 @@ from ddrl.config import OptimizerConfig
 SIZE, ROWS, RATE = 11, 48, 0.05
 DEFAULTS = {
     "workers": 2, "servers": 1, "steps": 20, "quorum": 0, "deadline": 0.0, "clip": 0.0, "slow": {},
-    "jitter": 0.003,
+    "jitter": 0.003, "exchange": "parameter_server", "dies": None,
 }  # fmt: skip
-OPTIMIZER = OptimizerConfig(beta1=0.8, beta2=0.75, adam_epsilon=1e-3)
+OPTIMIZER = OptimizerConfig(learning_rate=RATE, beta1=0.8, beta2=0.75, adam_epsilon=1e-3)
 
 
 def gradient(theta: np.ndarray, worker: int, workers: int) -> np.ndarray:

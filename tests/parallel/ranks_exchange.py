@@ -1,13 +1,15 @@
-"""Under mpirun: real servers, clients and coordinator around a small linear model in NumPy.
+"""Under mpirun: real servers or replicas, clients and coordinator around a small linear model in NumPy.
 
-ranks_exchange.py DIRECTORY JSON: a list of scenarios, each on the first ranks of the world;
-DIRECTORY/NAME-RANK.npz holds what each rank saw. No TensorFlow.
+ranks_exchange.py DIRECTORY JSON: scenarios by name, each on the first ranks of the world; DIRECTORY/NAME-RANK.npz holds
+what each rank saw. A scenario in which a worker dies is the last one. No TensorFlow.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -19,10 +21,12 @@ from cluster.roles import assign_roles
 from ddrl.config import EvaluationConfig, ExchangeConfig, RunConfig, TrainConfig
 from ddrl.exchange.client import WorkerClient
 from ddrl.exchange.coordinator import Coordinator, Quorum
+from ddrl.exchange.lockstep import LockstepCoordinator
 from ddrl.exchange.messages import Header, Kind, Message
-from ddrl.exchange.mpi import MpiTransport
+from ddrl.exchange.mpi import MpiTransport, leave
 from ddrl.exchange.sharding import shard_ranges
-from ddrl.exchange.transport import Channel, Waiter
+from ddrl.exchange.transport import Blob, Channel, PeerLost, Waiter
+from ddrl.roles.exchanges import hosted_server
 from ddrl.roles.job import Cast, Setting, Topic, json_blob, run_roles
 from ddrl.roles.server import ServerRole
 from ddrl.types import Snapshot
@@ -56,7 +60,13 @@ class Worker:
             self._due_at, snapshot = None, self._snapshot
             vector = gradient(snapshot.vector, self.worker, self.scenario["workers"])
             self.calls += 1
+            dies = self.scenario["dies"] or {}
+            dying = dies.get("worker") == self.worker and dies["step"] == snapshot.step
+            if dying and not dies["sends"]:
+                os.kill(os.getpid(), signal.SIGKILL)
             self.transport.send(self.client.submit(vector, snapshot.step, snapshot.version, 1, True))
+            if dying:  # the others get its gradient, or a part of it
+                Waiter(sleep=lambda seconds: os.kill(os.getpid(), signal.SIGKILL)).wait(False, False)
 
     def due(self) -> bool:
         return False
@@ -70,13 +80,15 @@ class Chief:
 
     def __init__(self, transport, cast: Cast, scenario: dict):
         self.transport, self.cast, self.steps = transport, cast, scenario["steps"]
-        quorum = Quorum(scenario["quorum"], scenario["deadline"])
-        self.coordinator = Coordinator(
-            cast.servers, cast.workers, quorum, lambda version: RATE, clip_norm=scenario["clip"]
-        )
+        quorum, rate = Quorum(scenario["quorum"], scenario["deadline"]), lambda version: RATE
+        if cast.hosts_servers:
+            self.coordinator = LockstepCoordinator(cast.chief, cast.workers, rate)
+        else:
+            self.coordinator = Coordinator(cast.servers, cast.workers, quorum, rate, clip_norm=scenario["clip"])
         self.closed, self.finished = [], False
         transport.open(Channel(p, Kind.HAVE) for p in cast.servers)
-        transport.send(json_blob(p, Topic.SETUP, {"parameters": SIZE}) for p in cast.servers)
+        if not cast.hosts_servers:
+            transport.send(json_blob(p, Topic.SETUP, {"parameters": SIZE}) for p in cast.servers)
         for process, (a, b) in zip(cast.servers, shard_ranges(SIZE, len(cast.servers)), strict=True):
             payload = np.concatenate([start()[a:b], np.zeros(2 * (b - a), np.float32)])
             transport.send([Message(process, Header(Kind.LOAD, value=RATE), payload)])
@@ -84,7 +96,9 @@ class Chief:
 
     def handle(self, event) -> None:
         if isinstance(event, Message) and event.header.kind in (Kind.HAVE, Kind.NORM):
-            self.coordinator.handle(event.header, time.monotonic())
+            self.closed += self.coordinator.handle(event.header, time.monotonic())
+        elif isinstance(event, PeerLost):
+            self.coordinator.worker_lost(event.peer)
 
     def advance(self) -> None:
         if self.finished:
@@ -96,7 +110,8 @@ class Chief:
             self.finished = True
             # Late gradients are to arrive, so that they are counted.
             time.sleep(0.1)
-            self.transport.send(json_blob(p, Topic.END, {}) for p in self.cast.servers)
+            others = set(range(self.cast.size)) | set(self.cast.servers)
+            self.transport.send(Blob(p, Topic.END, b"{}") for p in others)
 
     def due(self) -> bool:
         return False
@@ -109,28 +124,35 @@ class Chief:
 def play(comm: MPI.Comm, scenario: dict) -> dict:
     """One scenario; what this rank saw."""
     workers, servers = scenario["workers"], scenario["servers"]
+    rank = comm.Get_rank()
     cast = Cast.from_assignments(assign_roles(workers, servers))
+    cast = cast if servers else cast.with_hosted_servers(rank)
     config = TrainConfig(
-        exchange=ExchangeConfig(workers=workers, parameter_servers=servers),
+        exchange=ExchangeConfig(workers=workers, parameter_servers=servers, exchange=scenario["exchange"]),
         optimizer=dataclasses.replace(OPTIMIZER, clip_global_norm=scenario["clip"]),
         evaluation=EvaluationConfig(evaluator=False),
         run=RunConfig(log_every_seconds=1e9),
     )
-    transport, rank = MpiTransport(comm, workers), comm.Get_rank()
+    transport, setting = MpiTransport(comm, workers, survive=bool(scenario["dies"])), Setting(config, Path("."), cast)
     roles: list = []
-    if rank in cast.servers:
-        roles.append(ServerRole(Setting(config, Path("."), cast), transport, cast.servers.index(rank)))
-    else:
+    if rank in cast.workers:
         roles.append(Worker(transport, rank, cast, scenario))
+        roles += [] if servers else [hosted_server(setting, transport, rank, SIZE)]
+    else:
+        roles.append(ServerRole(setting, transport, cast.servers.index(rank)))
     if rank == 0:
         roles.insert(0, Chief(transport, cast, scenario))
     run_roles(roles, transport, Waiter())
     transport.flush(10.0)
-    comm.Barrier()
+    if not scenario["dies"]:
+        comm.Barrier()
     transport.close()
     seen = {"tensorflow": "tensorflow" in sys.modules}
     for role in roles:
-        seen |= {"dropped": role.shard.dropped} if isinstance(role, ServerRole) else role.seen()
+        if isinstance(role, (Worker, Chief)):
+            seen |= role.seen()
+        elif isinstance(role, ServerRole):
+            seen |= {"dropped": role.shard.dropped}
     return seen
 
 
@@ -143,6 +165,8 @@ def main() -> None:
         comm = world.Split(0 if plays else 1)
         if plays:
             np.savez(directory / f"{name}-{world.Get_rank()}.npz", **play(comm, scenario))
+        if scenario["dies"]:
+            leave(comm, 0, survive=True)
         world.Barrier()
 
 

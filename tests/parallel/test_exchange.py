@@ -1,4 +1,4 @@
-"""The exchange over real MPI: payloads to the bit, and N workers on split batches equal to one process."""
+"""The exchanges over real MPI: payloads to the bit, and N workers on split batches equal to one process."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.parallel.support import mpirun, needs_mpirun
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(120)]
 RANKS = 6
+ALLREDUCE = {"exchange": "allreduce", "servers": 0}
 SCENARIOS = {
     "plain": {},
     "again": {},
@@ -25,6 +26,14 @@ SCENARIOS = {
     "quorum": {"workers": 3, "servers": 2, "quorum": 2, "slow": {"2": 0.03}},
     "quorum-clip": {"workers": 3, "servers": 2, "quorum": 2, "slow": {"2": 0.01}, "clip": 0.3},
     "deadline": {"workers": 3, "servers": 2, "deadline": 0.03, "slow": {"2": 0.2}, "steps": 10},
+    "allreduce": {**ALLREDUCE, "workers": 2},
+    "allreduce-three": {**ALLREDUCE, "workers": 3},
+    "allreduce-six": {**ALLREDUCE, "workers": 6, "slow": {"4": 0.005}},
+    "allreduce-clip": {**ALLREDUCE, "workers": 3, "clip": 0.3},
+}
+DEATHS = {
+    "unsent": {**ALLREDUCE, "workers": 4, "dies": {"worker": 2, "step": 7, "sends": False}},
+    "sent": {**ALLREDUCE, "workers": 4, "dies": {"worker": 1, "step": 7, "sends": True}},
 }
 
 
@@ -43,7 +52,7 @@ def seen(tmp_path_factory):
 
 def replay(seen, name):
     """The parameters that the recorded members make of the start, in one process and without the protocol."""
-    options = model.DEFAULTS | SCENARIOS[name]
+    options = model.DEFAULTS | (SCENARIOS | DEATHS)[name]
     theta, optimizer = model.start(), make_optimizer(model.OPTIMIZER, model.SIZE)
     for bitmap, norm in zip(seen[name][0]["members"], seen[name][0]["norms"], strict=True):
         members = from_bitmap(int(bitmap))
@@ -74,9 +83,11 @@ def test_the_protocol_adds_and_loses_nothing(seen, name):
 def test_runs_and_shards_are_equal_to_the_bit(seen):
     assert theta(seen, "plain").tobytes() == theta(seen, "again").tobytes()
     assert theta(seen, "plain").tobytes() == theta(seen, "three-shards").tobytes()
+    assert theta(seen, "plain").tobytes() == theta(seen, "allreduce").tobytes()
+    assert theta(seen, "three-workers").tobytes() == theta(seen, "allreduce-three").tobytes()
 
 
-@pytest.mark.parametrize("name", ["plain", "three-workers", "one-worker"])
+@pytest.mark.parametrize("name", ["plain", "three-workers", "one-worker", "allreduce-six"])
 def test_split_batches_equal_the_whole_batch_under_reference_adam(seen, name):
     expected = model.start().astype(np.float64)
     gradients = []
@@ -116,6 +127,20 @@ def test_where_all_are_the_quorum_nothing_is_dropped(seen):
         assert all(int(rank["dropped"]) == 0 for rank in seen[name])
         everyone = (1 << SCENARIOS[name].get("workers", 2)) - 1
         assert (seen[name][0]["members"] == everyone).all()
+
+
+@pytest.mark.parametrize("name", DEATHS)
+def test_replicas_go_on_without_a_dead_one_from_the_average_of_those_who_are_left(tmp_path, name):
+    with mpirun("ranks_exchange.py", 4, tmp_path, str(tmp_path), json.dumps({name: DEATHS[name]})) as job:
+        assert job.wait(60.0) == 0, job.output
+    dead, step = DEATHS[name]["dies"]["worker"], DEATHS[name]["dies"]["step"]
+    ranks = [dict(np.load(tmp_path / f"{name}-{rank}.npz")) for rank in range(4) if rank != dead]
+    members = [from_bitmap(int(bitmap)) for bitmap in ranks[0]["members"]]
+    alive = tuple(worker for worker in range(4) if worker != dead)
+    assert members[:step] == [(0, 1, 2, 3)] * step and members[step + 1 :] == [alive] * (19 - step)
+    assert members[step] in ((0, 1, 2, 3), alive) and (members[step] == alive or DEATHS[name]["dies"]["sends"])
+    expected = replay({name: ranks}, name).tobytes()
+    assert [rank["theta"].tobytes() for rank in ranks] == [expected] * 3
 
 
 def test_the_exchange_needs_no_tensorflow(seen):

@@ -59,6 +59,18 @@ def test_from_before_a_damaged_checkpoint_on_another_number_of_servers_to_the_bi
 
 @needs_mpirun
 @pytest.mark.timeout(300)
+def test_all_reduce_equals_a_parameter_server_and_resumes_to_the_bit(runs, tmp_path):
+    run = tmp_path / "run"
+    finish(run, *EXACT, "--exchange", "allreduce", "--max-updates", "20")
+    assert list(differences(newest(run), newest(runs[1]))) == []
+    finish(run, "--resume", str(run), "--max-updates", "40")
+    assert events(run, "resumed")[0]["update"] == 20
+    assert list(differences(newest(run), newest(runs[0]))) == []
+    assert newest(run).agent_steps == newest(runs[0]).agent_steps
+
+
+@needs_mpirun
+@pytest.mark.timeout(300)
 def test_another_number_of_workers_goes_on(runs, tmp_path):
     resumed = copy_run(runs[1], tmp_path / "run")
     finish(resumed, "--resume", str(resumed), "--max-updates", "40", *SINGLE)
