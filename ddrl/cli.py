@@ -20,7 +20,8 @@ HELP = """usage: ddrl COMMAND [OPTIONS]
 Distributed deep reinforcement learning with TensorFlow and MPI parameter servers.
 
 commands:
-  train ba3c         train an agent; alone on this machine, or as one rank of a job
+  train ALGORITHM    train an agent; alone on this machine, or as one rank of a job. ba3c, a2c, a3c, ppo, appo,
+                     impala, hts-a2c or hts-ppo
   train --resume RUN go on with a run
   evaluate RUN       play games with the newest checkpoint of a run and print the scores
   play RUN           record a video of the newest checkpoint of a run
@@ -38,6 +39,7 @@ options:
 
 examples:
   ddrl train ba3c --preset laptop --game pong --minutes 20
+  ddrl train ppo --game CartPole-v1 --network mlp
   ddrl train ba3c --preset ba3c-paper --game breakout
 """
 COMMANDS = ("train", "evaluate", "play", "plan", "doctor", "bench")
