@@ -64,18 +64,30 @@ def test_native_takes_each_ones_own_number():
 
 def test_native_through_the_ends_of_games():
     protocol = dataclasses.replace(NATURE, max_agent_steps=5)
-    for batch_size in (3, 1):
-        env = NativeAtari("breakout", protocol, 3, random_start_steps=23, batch_size=batch_size)
-        env.reset(1)
-        rows = by_environment(drive(env, 24 * 3 // batch_size))
-        episodes = env.pop_episodes()
-        assert episodes and {e.agent_steps for e in episodes} == {5}
-        for row in rows.values():
-            valid = [r[4] for r in row]
-            ends = [k for k, r in enumerate(row) if r[3]]
-            # An end, a reset, and 5 steps to the next end; nothing else is masked after the first end.
-            assert not valid[0] and np.all(np.diff(ends) == 6)
-            assert [k for k in range(ends[0], len(row)) if not valid[k]] == [k + 1 for k in ends if k + 1 < len(row)]
+    env = NativeAtari("breakout", protocol, 6, random_start_steps=5)
+    env.reset(11)
+    numbers = [int(np.random.default_rng([11, i, RANDOM_START]).integers(6)) for i in range(6)]
+    assert {0, 5} <= set(numbers), "the seed gives no simulator that begins last, or none that ends an episode"
+    rows = by_environment(drive(env, 14))
+    for i, number in enumerate(numbers):
+        valid, ends = [r[4] for r in rows[i]], [k for k, r in enumerate(rows[i]) if r[3]]
+        first = 5 - number or 6  # after 5 random steps the episode is over, and a reset comes first
+        assert ends[:2] == [first, first + 6], (i, number)
+        resets = {0, 1, 7, 13} if number == 5 else {0, first + 1, first + 7}
+        assert [k for k in range(14) if not valid[k]] == sorted(k for k in resets if k < 14), (i, number)
+    # Each one's first episode is in no statistic.
+    assert {e.agent_steps for e in env.pop_episodes()} == {5}
+
+
+def test_native_smaller_batches_take_at_least_that_many():
+    env = NativeAtari("breakout", dataclasses.replace(NATURE, max_agent_steps=5), 3, random_start_steps=20, batch_size=1)
+    env.reset(1)
+    rows = by_environment(drive(env, 60))
+    assert {e.agent_steps for e in env.pop_episodes()} == {5}
+    for row in rows.values():
+        ends = [k for k, r in enumerate(row) if r[3]]
+        assert not row[0][4] and np.all(np.diff(ends) == 6) and len(ends) >= 2
+        assert [k for k in range(ends[0], len(row)) if not row[k][4]] == [k + 1 for k in ends if k + 1 < len(row)]
 
 
 def test_native_seeds_reproduce():
