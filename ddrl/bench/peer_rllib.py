@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
-    """Agent steps that the learner used between two of its iterations."""
+    """Agent steps that were taken and learned from between two iterations: the lesser of both numbers."""
     import ale_py  # noqa: F401
     import gymnasium  # noqa: F401
     import ray
@@ -50,32 +50,37 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
     cores = max(workers, os.cpu_count() or 1)
     ray.init(num_cpus=cores, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
     algorithm = settings(options).build_algo()
-    marks: list[tuple[float, int]] = []  # when the warm-up began, when it ended, and the end
+    marks: list[tuple[float, tuple[int, int]]] = []  # when the warm-up began, when it ended, and the end
     try:
         while len(marks) < 3:
-            steps, now = trained(algorithm.train()), time.perf_counter()
+            steps, now = counted(algorithm.train()), time.perf_counter()
             wait = (0.0, options.warm_up_seconds, options.seconds)[len(marks)]
-            if steps > 0 and (not marks or now - marks[-1][0] >= wait):
+            if min(steps) > 0 and (not marks or now - marks[-1][0] >= wait):
                 marks.append((now, steps))
     finally:
         algorithm.stop()
         ray.shutdown()
     _, (start, before), (end, after) = marks
+    taken, used = (now - then for now, then in zip(after, before, strict=True))
     return {
         "name": "rllib",
         "version": ray.__version__,
         "torch": torch.__version__,
-        "agent_steps": after - before,
+        "agent_steps": min(taken, used),
+        "agent_steps_taken": taken,
+        "agent_steps_used": used,
         "seconds": end - start,
-        "agent_steps_per_second": (after - before) / (end - start),
+        "agent_steps_per_second": min(taken, used) / (end - start),
         "threads": torch.get_num_threads(),
         **{name: getattr(options, name) for name in ("workers", "environments", "steps", "minibatch")},
     }
 
 
-def trained(result: dict[str, Any]) -> int:
-    """Agent steps that the learner has used so far."""
-    return int(result.get("learners", {}).get("default_policy", {}).get("num_module_steps_trained_lifetime", 0))
+def counted(result: dict[str, Any]) -> tuple[int, int]:
+    """Agent steps that were taken, and that the learner has used, so far."""
+    taken = result.get("env_runners", {}).get("num_env_steps_sampled_lifetime", 0)
+    used = result.get("learners", {}).get("default_policy", {}).get("num_module_steps_trained_lifetime", 0)
+    return int(taken), int(used)
 
 
 def settings(options: argparse.Namespace) -> Any:
@@ -90,7 +95,8 @@ def settings(options: argparse.Namespace) -> Any:
         conv_filters=[[32, 8, 4], [64, 4, 2], [64, 3, 1]], conv_activation="relu", head_fcnet_hiddens=[512],
         head_fcnet_activation="relu", vf_share_layers=True,
     )  # fmt: skip
-    config = IMPALAConfig() if options.algorithm == "impala" else APPOConfig()
+    # APPO's ring of batches would train on each of them twice.
+    config = IMPALAConfig() if options.algorithm == "impala" else APPOConfig().training(use_circular_buffer=False)
     return (
         config.environment("atari", clip_rewards=True)
         .env_runners(
