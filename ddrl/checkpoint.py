@@ -168,7 +168,7 @@ def save(run_dir: str | Path, checkpoint: Checkpoint, keep: int) -> Path:
     path = checkpoint_path(run_dir, checkpoint.version)
     data = _seal(encode_arrays(_to_arrays(checkpoint)))
     try:
-        os.makedirs(path.parent, mode=0o755, exist_ok=True)
+        path.parent.mkdir(mode=0o755, exist_ok=True)  # and not the run directory: one that is lost is not made anew
         _write_atomically(path, data)
         _prune(path, max(keep, 1))
     except OSError as error:
