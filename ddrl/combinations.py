@@ -57,7 +57,7 @@ def _check_unrolls(config: TrainConfig) -> None:
         checks.refuse(sampling, "schedule", "impala corrects for the lag of --schedule asynchronous; else train a2c")
     _no_rollouts(config)
     _whole_groups(config)
-    step = unroll * (sampling.simulators // sampling.groups)
+    step = unroll * (config.rows // sampling.groups)
     if config.batch_size % step:
         checks.refuse(
             config.optimizer,
@@ -91,18 +91,18 @@ def _check_rollouts(config: TrainConfig) -> None:
             "rollout_length",
             f"must be a multiple of --unroll-length {algorithm.unroll_length}: advantages reach to the end of an unroll",
         )
-    total = rollout * sampling.simulators
+    total = rollout * config.rows
     if total % config.batch_size:
         checks.refuse(
             config.optimizer,
             "batch_size",
-            f"does not divide the rollout of {total} data-points ({rollout} steps x --simulators {sampling.simulators})",
+            f"does not divide the rollout of {total} data-points ({rollout} steps x {config.rows} of --simulators)",
         )
-    if algorithm.name == "a2c" and config.batch_size % sampling.simulators:
+    if algorithm.name == "a2c" and config.batch_size % config.rows:
         checks.refuse(
             config.optimizer,
             "batch_size",
-            f"a2c takes so many steps of all simulators; a multiple of --simulators {sampling.simulators}",
+            f"a2c takes so many steps of all simulators; a multiple of {config.rows}",
         )
     if sampling.schedule == "double-buffered":
         _check_double_buffered(config)
@@ -129,6 +129,9 @@ def _whole_groups(config: TrainConfig) -> None:
 
 def _check_resets(config: TrainConfig) -> None:
     run, exchange = config.run, config.exchange
+    if config.environment.reset == "in-pause" and config.sampling.schedule == "asynchronous":
+        why = "the asynchronous schedule makes no pause to reset in; at-once or swap"
+        checks.refuse(config.environment, "reset", why)
     if not run.reset_at_checkpoint:
         return
     if config.sampling.schedule != "synchronized":

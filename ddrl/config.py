@@ -118,9 +118,8 @@ class SamplingConfig:
             )
         group = self.simulators // self.groups
         if self.predictors:
-            why = f"predictors take whole groups of {group}, and no more than all simulators; 0: all"
-            if self.predict_batch and not group <= self.predict_batch <= self.simulators:
-                checks.refuse(self, "predict_batch", why)
+            if self.predict_batch and self.predict_batch < group:
+                checks.refuse(self, "predict_batch", f"predictors take whole groups, here of {group}; 0: all simulators")
         else:
             checks.between(
                 self,
@@ -409,9 +408,14 @@ class TrainConfig:
         return self.sampling.rollout_length or self.algorithm.unroll_length
 
     @property
+    def rows(self) -> int:
+        """Observations that one step of a worker's simulators gives: one for each player."""
+        return self.sampling.simulators * self.environment.football_players
+
+    @property
     def batch_size(self) -> int:
         """Data-points per gradient, per worker."""
-        return self.optimizer.batch_size or self.rollout_length * self.sampling.simulators
+        return self.optimizer.batch_size or self.rollout_length * self.rows
 
     @property
     def effective_batch(self) -> int:

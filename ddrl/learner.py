@@ -106,7 +106,7 @@ class Learner:
             batch: of the template's shapes.
 
         Returns:
-            <float32>[N], and the loss's metrics, each the mean over the parts of the batch, with `gradient_norm`, the
+            <float32>[N], read-only, and the loss's metrics, each the mean over the parts of the batch, with `gradient_norm`, the
             global norm before clipping.
 
         Raises:
@@ -125,6 +125,7 @@ class Learner:
             more, more_metrics = thread.result()
             gradient = np.add(gradient, more, out=gradient if gradient.flags.writeable else None)
             metrics = metrics + more_metrics
+        gradient.flags.writeable = False
         values = dict(zip(self._metric_names, (metrics / self._parts).tolist()))
         if self._threads:
             values["gradient_norm"] = float(np.sqrt(np.dot(gradient, gradient)))  # not the mean of those of the parts

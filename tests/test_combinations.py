@@ -60,6 +60,7 @@ def test_the_defaults_of_every_algorithm_go_together(name):
             {**SYNCHRONOUS_SERVERS, "deterministic": True, "updates": "asynchronous"},
             "--updates asynchronous: --deterministic promises equal bits",
         ),
+        ("impala", {"reset": "in-pause", "game": "CartPole-v1"}, "--reset in-pause: the asynchronous schedule makes no pause"),
         ("hts-a2c", {"reset_at_checkpoint": True}, "--reset-at-checkpoint True: a rollout is being acted"),
         (
             "hts-ppo",

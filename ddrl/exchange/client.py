@@ -42,6 +42,8 @@ class Assembler:
 
     def add(self, key: tuple, shard: int, payload: np.ndarray) -> np.ndarray | None:
         """Adds one slice; returns the whole vector <float32>[N], read-only, when all shards' slices have one key."""
+        if len(self.ranges) == 1 and not payload.flags.writeable:
+            return payload  # of this process: whole, and nobody will write to it
         which = self._posted.get(shard, self._next)
         if not np.may_share_memory(payload, self._vectors[which]):
             self._slice(which, shard)[:] = payload

@@ -23,6 +23,11 @@ class Hosted(Protocol):
     def advance(self) -> None: ...
 
 
+def _lasting(payload: np.ndarray | None) -> np.ndarray | None:
+    """A payload that stays as it is: itself where nobody may write to it, else a copy."""
+    return payload if payload is None or not payload.flags.writeable else payload.copy()
+
+
 class LocalTransport:
     """Process `rank`'s end of a set of in-process mailboxes; see `ddrl.exchange.transport.Transport`."""
 
@@ -48,8 +53,7 @@ class LocalTransport:
             if isinstance(item, Blob):
                 event: Event = Blob(self.rank, item.topic, item.data)
             else:
-                payload = None if item.payload is None else np.array(item.payload)
-                event = Message(self.rank, item.header, payload)
+                event = Message(self.rank, item.header, _lasting(item.payload))
             self._mailboxes[item.peer].append(event)
 
     def poll(self) -> list[Event]:

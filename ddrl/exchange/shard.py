@@ -105,6 +105,7 @@ class Shard:
         if all(header.flags & Flag.FINITE for header, _ in self._held.values()):
             members, scale = self.held, 1.0 / len(self._held)
             parameters = self.optimizer.prepare(self.parameters, self._gradients(members), self._next_rate, scale)
+            parameters.flags.writeable = False
             self._prepared = (members, self._next_rate, scale), parameters
 
     def worker_lost(self, worker: int) -> None:
@@ -188,6 +189,7 @@ class Shard:
         """The next version, in a new array: the old one may still be on its way to a straggler or a reader."""
         parameters = np.empty_like(self.parameters)
         self.optimizer.apply(self.parameters, gradients, learning_rate, scale, out=parameters)
+        parameters.flags.writeable = False
         self.parameters = parameters
         self.version += 1
 

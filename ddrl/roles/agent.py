@@ -11,6 +11,7 @@ from ddrl.algorithms import ImpalaConfig, PPOConfig, transform_reward
 from ddrl.algorithms.losses import loss_of
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment, make_environment
+from ddrl.envs.pinning import process_cores
 from ddrl.errors import UsageError
 from ddrl.launch.placement import groups_of
 from ddrl.learner import Learner, Policy
@@ -61,9 +62,16 @@ def make_environments(config: TrainConfig) -> list[VectorEnvironment]:
             sampling.simulators // groups,
             batch_size=0 if sampling.predictors else sampling.predict_batch,
             threads=sampling.simulator_threads,
+            cores=_cores_of(group, groups) if config.environment.pin_simulators else (),
         )
-        for _ in range(groups)
+        for group in range(groups)
     ]
+
+
+def _cores_of(group: int, groups: int) -> tuple[int, ...]:
+    """The cores of this process that a group's simulators are fixed to: shares, as equal as can be."""
+    cores = sorted(process_cores())
+    return tuple(cores[group::groups]) or (cores[group % len(cores)],)
 
 
 def make_learner(config: TrainConfig, network: Network, shape: tuple[int, ...], dtype: Any, cores: int) -> Learner:
@@ -133,7 +141,7 @@ def _policy_of_groups(
     shape, dtype = environment.observation_shape, environment.observation_dtype
     if not sampling.predictors:
         return Policy(network, shape, dtype, (environment.num_envs,))
-    size = sampling.predict_batch or sampling.simulators
+    size = sampling.predict_batch or config.rows
     return Predictors(Policy(network, shape, dtype, (size,)), sampling.predictors, size, ended)
 
 
@@ -142,7 +150,7 @@ def _actor_arguments(
 ) -> dict[str, Any]:
     environment = environments[group]
     return {
-        "first_id": worker * config.sampling.simulators + group * environment.num_envs,
+        "first_id": worker * config.rows + group * environment.num_envs,
         "seed": config.run.seed,
         "frames_per_step": float(np.mean(environment.stamp.get("frame_skip", 1))),  # a range: its mean
     }
@@ -183,7 +191,7 @@ def _on_rollouts(
     observations: tuple[tuple[int, ...], Any],
     worker: int,
 ) -> Schedule:
-    algorithm, simulators = config.algorithm, config.sampling.simulators
+    algorithm = config.algorithm
     is_ppo = isinstance(algorithm, PPOConfig)
     minibatches = Minibatches(
         algorithm.unroll_length,
@@ -194,9 +202,9 @@ def _on_rollouts(
         normalize=is_ppo and algorithm.normalize_advantages,
         seed=(config.run.seed, worker),
     )
-    learning = empty_unroll(config.rollout_length, simulators, *observations, network.action_space)
+    learning = empty_unroll(config.rollout_length, config.rows, *observations, network.action_space)
     if config.sampling.schedule == "double-buffered":
-        spare = empty_unroll(config.rollout_length, simulators, *observations, network.action_space)
+        spare = empty_unroll(config.rollout_length, config.rows, *observations, network.action_space)
         return DoubleBuffered(crew, learning, spare, minibatches, ended)
     return SynchronizedRollouts(crew, learning, minibatches, ended, config.sampling.refresh_every_steps)
 

@@ -33,6 +33,7 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 USAGE_SECONDS = 5.0  # in which rank 0 says what is wrong and ends the others
 ABORT_SECONDS = 10.0
+MOST_OPTIMIZER_THREADS = 4  # beyond it memory is the limit
 REVOKE_SECONDS = 2.0  # in which the other ranks see that the job is called off, and leave
 
 
@@ -80,7 +81,7 @@ def _run_single(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callab
     waiter, wake = waiter_with_alarm()
     transport = LocalTransport(0)
     server_port = transport.port(1)
-    transport.host(server_port, ServerRole(setting, server_port, 0))
+    transport.host(server_port, ServerRole(setting, server_port, 0, min(mine.cores, MOST_OPTIMIZER_THREADS)))
     phase_ended("tensorflow")
     factory = ComputeRoles(setting, mine)
     if cast.evaluator is not None:
