@@ -140,7 +140,7 @@ def smoke(game: str, machine: Machine) -> TrainConfig:
         environment=EnvironmentConfig(game=game),
         network=NetworkConfig(network="mlp", compute_dtype="float32"),
         sampling=SamplingConfig(simulators=8, groups=2),
-        optimizer=OptimizerConfig(batch_size=32, learning_rate=3e-3, clip_global_norm=0.5),
+        optimizer=OptimizerConfig(batch_size=32, learning_rate=1e-3, clip_global_norm=0.5),
         exchange=ExchangeConfig(workers=2),
         evaluation=EvaluationConfig(eval_every_updates=200, eval_games=20),
         run=RunConfig(minutes=0.5, log_every_seconds=1.0, video=False),
