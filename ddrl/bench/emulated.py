@@ -1,4 +1,4 @@
-"""Ranks that exchange without computing: workers that sleep, a chief that only closes steps, and real servers.
+"""Ranks that exchange without computing: workers that sleep, a chief that only closes steps, real servers or replicas.
 
 No TensorFlow, so that many of them fit on a small machine.
 """
@@ -15,10 +15,12 @@ from cluster.roles import assign_roles
 from ddrl.config import EvaluationConfig, ExchangeConfig, OptimizerConfig, RunConfig, TrainConfig
 from ddrl.exchange.client import WorkerClient
 from ddrl.exchange.coordinator import Coordinator, Quorum
+from ddrl.exchange.lockstep import LockstepCoordinator
 from ddrl.exchange.messages import Header, Kind, Message
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Channel, Event, Transport, Waiter
 from ddrl.roles.job import Cast, Role, Setting, Topic, json_blob, run_roles
+from ddrl.roles.replica import ReplicaRole
 from ddrl.roles.server import ServerRole
 from ddrl.types import Snapshot
 
@@ -90,9 +92,14 @@ class EmulatedChief(UntilStep):
         super().__init__()
         self.transport = transport
         self.members = 0  # gradients averaged so far
-        self.coordinator = Coordinator(cast.servers, cast.workers, quorum, lambda version: 1e-3)
+        rate = lambda version: 1e-3  # noqa: E731
+        self.coordinator: Coordinator | LockstepCoordinator
+        if cast.hosts_servers:
+            self.coordinator = LockstepCoordinator(cast.chief, cast.workers, rate)
+        else:
+            self.coordinator = Coordinator(cast.servers, cast.workers, quorum, rate)
+            transport.send(json_blob(process, Topic.SETUP, {"parameters": parameters}) for process in cast.servers)
         transport.open(Channel(process, Kind.HAVE) for process in cast.servers)
-        transport.send(json_blob(process, Topic.SETUP, {"parameters": parameters}) for process in cast.servers)
         for process, (a, b) in zip(cast.servers, shard_ranges(parameters, len(cast.servers)), strict=True):
             payload = np.zeros((1 + slots) * (b - a), np.float32)
             transport.send([Message(process, Header(Kind.LOAD, value=1e-3), payload)])
@@ -104,7 +111,8 @@ class EmulatedChief(UntilStep):
 
     def handle(self, event: Event) -> None:
         if isinstance(event, Message) and event.header.kind == Kind.HAVE:
-            self.coordinator.handle(event.header, time.monotonic())
+            for closed in self.coordinator.handle(event.header, time.monotonic()):
+                self.members += len(closed.members)
 
     def advance(self) -> None:
         messages, closed = self.coordinator.poll(time.monotonic())
@@ -129,11 +137,26 @@ class BenchServer(ServerRole):
         pass
 
 
+class BenchReplica(ReplicaRole):
+    """The real role of a replica, which pauses at the end of a block."""
+
+    limit = 0
+
+    @property
+    def finished(self) -> bool:
+        return self.replica.loaded and self.replica.step >= self.limit
+
+    @finished.setter
+    def finished(self, value: bool) -> None:
+        pass
+
+
 class EmulatedJob:
     """This rank's roles in a job of emulated workers, run for so many steps at a time.
 
     Args:
         rank: of this process; workers come first (0 is the chief too), then the servers.
+        servers: how many there are; 0: the workers all-reduce.
         compute_seconds: of this rank's gradients, if it is a worker.
     """
 
@@ -148,11 +171,12 @@ class EmulatedJob:
         quorum: Quorum = Quorum(),
     ):
         self.transport = transport
-        self.cast = Cast.from_assignments(assign_roles(workers, servers))
+        cast = Cast.from_assignments(assign_roles(workers, servers))
+        self.cast = cast if servers else cast.with_hosted_servers(rank)
+        setting = Setting(_config(workers, servers), Path("."), self.cast)
         self.chief: EmulatedChief | None = None
         self.worker: EmulatedWorker | None = None
-        if rank in self.cast.servers:
-            setting = Setting(_config(workers, servers), Path("."), self.cast)
+        if rank not in self.cast.workers:
             self._roles: list[Role] = [BenchServer(setting, transport, self.cast.servers.index(rank))]
             return
         self.worker = EmulatedWorker(transport, rank, self.cast, parameters, compute_seconds)
@@ -160,6 +184,8 @@ class EmulatedJob:
         if rank == 0:
             self.chief = EmulatedChief(transport, self.cast, parameters, slots=2, quorum=quorum)
             self._roles.insert(0, self.chief)
+        if not servers:
+            self._roles.append(BenchReplica(setting, transport, rank, parameters))
 
     def run(self, steps: int) -> None:
         """So many synchronous steps more; all ranks call it together."""
@@ -179,7 +205,9 @@ class EmulatedJob:
 
 def _config(workers: int, servers: int) -> TrainConfig:
     return TrainConfig(
-        exchange=ExchangeConfig(workers=workers, parameter_servers=servers),
+        exchange=ExchangeConfig(
+            workers=workers, parameter_servers=servers, exchange="parameter_server" if servers else "allreduce"
+        ),
         optimizer=OptimizerConfig(),
         evaluation=EvaluationConfig(evaluator=False),
         run=RunConfig(log_every_seconds=1e9),

@@ -20,6 +20,7 @@ from ddrl.errors import UsageError
 TIMEOUT_SECONDS = 300.0
 NOTES = {
     "ms_per_step": "ours: gradients in, quorum, average, Adam, parameters out",
+    "allreduce_ms": "the workers among themselves, without servers: average, Adam on each of them",
     "bare_mpi_ms": "as many bytes, written anew each step, our waiter, nothing computed",
     "bare_mpi_spinning_ms": "the same with blocking MPI calls, which spin",
     "bare_mpi_constant_ms": "the same bytes again and again, so that they stay in the cache",
@@ -78,6 +79,7 @@ def measure(arguments: ExchangeArguments) -> dict[str, Any]:
     }
     values = {
         "ms_per_step": medians["ours"],
+        "allreduce_ms": medians["allreduce"],
         "bare_mpi_ms": medians["bare_fresh"],
         "bare_mpi_spinning_ms": medians["bare_fresh_spinning"],
         "bare_mpi_constant_ms": medians["bare_constant"],

@@ -1,9 +1,10 @@
 """`python -m ddrl.bench.exchange_ranks JSON`: the ranks of `ddrl bench exchange`, under mpirun. No TensorFlow.
 
 Ranks 0..W-1 are workers (0 the chief too), then P servers. Rounds of blocks follow one another, so that the
-machine's mood is the same for all: our exchange, and bare loops of the same bytes. The bytes of a real exchange
-are new in every step, so the bare loop writes them anew ("fresh"); "constant" sends the same ones again, which stay
-in the caches of both sides. "spinning" waits in blocking MPI calls, the others with our waiter.
+machine's mood is the same for all: our exchange with servers, our all-reduce among the workers, and bare loops of the
+bytes of the former. The bytes of a real exchange are new in every step, so the bare loop writes them anew ("fresh");
+"constant" sends the same ones again, which stay in the caches of both sides. "spinning" waits in blocking MPI calls,
+the others with our waiter.
 """
 
 from __future__ import annotations
@@ -67,22 +68,29 @@ def main() -> None:
     workers, servers, parameters = options["workers"], options["servers"], options["parameters"]
     transport = MpiTransport(comm, workers)
     job = EmulatedJob(transport, comm.Get_rank(), workers, servers, parameters)
-    kinds = ("ours", "bare_fresh", "bare_fresh_spinning", "bare_constant")
+    alone = comm.Split(0 if comm.Get_rank() < workers else 1)
+    reducing = MpiTransport(alone, workers)
+    replicas = EmulatedJob(reducing, comm.Get_rank(), workers, 0, parameters) if comm.Get_rank() < workers else None
+    kinds = ("ours", "allreduce", "bare_fresh", "bare_fresh_spinning", "bare_constant")
     blocks: dict[str, list[float]] = {kind: [] for kind in kinds}
     for round_number in range(options["rounds"] + 1):  # round 0 warms up
         for name in kinds:
             spinning = name.endswith("spinning")
             steps = max(1, options["steps"] // SPINNING_SHARE) if spinning else options["steps"]
-            comm.Barrier()
+            _wait([comm.Ibarrier()], Waiter())  # not blocking: ranks that have no part in a block must not spin
             start = time.perf_counter()
             if name == "ours":
                 job.run(steps)
+            elif name == "allreduce":
+                if replicas:
+                    replicas.run(steps)
             else:
                 bare_loop(comm, job.cast, parameters, steps, None if spinning else Waiter(), fresh="fresh" in name)
             if round_number:
                 blocks[name].append((time.perf_counter() - start) / steps)
     comm.Barrier()
     transport.close()
+    reducing.close()
     if comm.Get_rank() == 0:
         print("RESULT " + json.dumps(blocks), flush=True)
 

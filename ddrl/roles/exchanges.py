@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cluster.roles import Assignment
 from ddrl.checkpoint import Checkpoint
 from ddrl.exchange.coordinator import Coordinator, Quorum
 from ddrl.exchange.lockstep import LockstepCoordinator
@@ -10,6 +11,8 @@ from ddrl.exchange.transport import Transport
 from ddrl.roles.job import Role, Setting
 from ddrl.roles.replica import ReplicaRole
 from ddrl.roles.store import StoreRole
+
+MOST_OPTIMIZER_THREADS = 4  # beyond it memory is the limit
 
 
 def make_coordinator(setting: Setting, start: Checkpoint) -> Coordinator | LockstepCoordinator:
@@ -30,7 +33,13 @@ def make_coordinator(setting: Setting, start: Checkpoint) -> Coordinator | Locks
     )
 
 
-def hosted_server(setting: Setting, transport: Transport, worker: int, size: int) -> Role:
-    """The server that worker `worker` has in its own process, of `size` parameters."""
-    kinds = {"allreduce": ReplicaRole, "central_store": StoreRole}
-    return kinds[setting.config.exchange.exchange](setting, transport, worker, size)
+def optimizer_threads(mine: Assignment) -> int:
+    """Threads of an optimizer in a worker's process, which has the cores while the worker waits."""
+    return min(mine.cores, MOST_OPTIMIZER_THREADS)
+
+
+def hosted_server(setting: Setting, transport: Transport, mine: Assignment, size: int) -> Role:
+    """The server that a worker has in its own process, of `size` parameters."""
+    if setting.config.exchange.exchange == "central_store":
+        return StoreRole(setting, transport, mine.index, size)
+    return ReplicaRole(setting, transport, mine.index, size, optimizer_threads(mine))

@@ -23,7 +23,7 @@ from ddrl.floating_point import flush_denormals
 from ddrl.launch.placement import expose_gpu, place_ranks
 from ddrl.launch.start import MARGIN_SECONDS, bounded_start, leave_note
 from ddrl.reporting.phases import phase_ended
-from ddrl.roles.exchanges import hosted_server
+from ddrl.roles.exchanges import hosted_server, optimizer_threads
 from ddrl.roles.job import Cast, Role, RoleLost, Setting, StopSignal, run_roles, waiter_with_alarm
 from ddrl.roles.server import ServerRole
 from ddrl.roles.watchdog import Watchdog
@@ -33,7 +33,6 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 USAGE_SECONDS = 5.0  # in which rank 0 says what is wrong and ends the others
 ABORT_SECONDS = 10.0
-MOST_OPTIMIZER_THREADS = 4  # beyond it memory is the limit
 REVOKE_SECONDS = 2.0  # in which the other ranks see that the job is called off, and leave
 
 
@@ -81,7 +80,7 @@ def _run_single(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callab
     waiter, wake = waiter_with_alarm()
     transport = LocalTransport(0)
     server_port = transport.port(1)
-    transport.host(server_port, ServerRole(setting, server_port, 0, min(mine.cores, MOST_OPTIMIZER_THREADS)))
+    transport.host(server_port, ServerRole(setting, server_port, 0, optimizer_threads(mine)))
     phase_ended("tensorflow")
     factory = ComputeRoles(setting, mine)
     if cast.evaluator is not None:
@@ -211,7 +210,7 @@ def _cast_rank(
     if mine.role == "worker":
         roles.append(factory.worker(transport, mine.index, wake))
         if setting.cast.hosts_servers:
-            roles.append(hosted_server(setting, transport, mine.index, factory.network.size))
+            roles.append(hosted_server(setting, transport, mine, factory.network.size))
     if mine.is_chief:
         roles.insert(0, factory.chief(transport, resume))
     phase_ended("environments and network")

@@ -22,12 +22,13 @@ class ReplicaRole:
     Args:
         worker: id of the worker in this process.
         size: float32 values in the parameter vector.
+        threads: of the optimizer.
 
     Raises:
         UsageError: more workers than parameters.
     """
 
-    def __init__(self, setting: Setting, transport: Transport, worker: int, size: int):
+    def __init__(self, setting: Setting, transport: Transport, worker: int, size: int, threads: int = 1):
         config, cast = setting.config, setting.cast
         if len(cast.workers) > size:
             raise UsageError(f"--workers {len(cast.workers)}: the network has {size} parameters; use at most that many")
@@ -42,7 +43,7 @@ class ReplicaRole:
             cast.workers,
             cast.chief,
             size,
-            make_optimizer(config.optimizer, size),
+            make_optimizer(config.optimizer, size, threads),
             lambda version: learning_rate(config.optimizer, version, config.effective_batch),
             clip_norm=config.optimizer.clip_global_norm,
         )

@@ -49,3 +49,10 @@ def test_slice_that_has_landed_early_is_not_overwritten_when_a_shard_skips_versi
     receive.land(1, 4)
     np.testing.assert_array_equal(receive.tell(1, 4), [4] * 4)
     np.testing.assert_array_equal(third, [3] * 4)
+
+
+def test_what_a_server_of_this_process_sends_is_not_copied():
+    vector = np.arange(4, dtype=np.float32)
+    assert Assembler([(0, 4)]).add((1,), 0, vector) is not vector
+    vector.flags.writeable = False
+    assert Assembler([(0, 4)]).add((1,), 0, vector) is vector

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from cluster.topology import Seat, made_up
-from ddrl.config import ExchangeConfig, OptimizerConfig, SamplingConfig, TrainConfig
+from ddrl.config import EvaluationConfig, ExchangeConfig, OptimizerConfig, SamplingConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch.placement import Threads, expose_gpu, place_ranks, threads_for, with_threads
 
@@ -115,3 +115,13 @@ def test_the_gpu_is_chosen_before_tensorflow_is_imported(tmp_path):
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert run.stdout == "seen 2\n", run.stderr
+
+
+def test_a_central_store_wants_all_workers_on_one_host():
+    config = TrainConfig(
+        exchange=ExchangeConfig(workers=2, exchange="central_store"), evaluation=EvaluationConfig(evaluator=False)
+    )
+    seats = (Seat("a"), Seat("b"))
+    assert len(place_ranks(config, (seats[0],) * 2)) == 2
+    with pytest.raises(UsageError, match="^--exchange central_store is memory that the workers share.* on a, b: start"):
+        place_ranks(config, seats)

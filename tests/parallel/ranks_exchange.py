@@ -125,7 +125,8 @@ def play(comm: MPI.Comm, scenario: dict) -> dict:
     """One scenario; what this rank saw."""
     workers, servers = scenario["workers"], scenario["servers"]
     rank = comm.Get_rank()
-    cast = Cast.from_assignments(assign_roles(workers, servers))
+    assignments = assign_roles(workers, servers)
+    cast = Cast.from_assignments(assignments)
     cast = cast if servers else cast.with_hosted_servers(rank)
     config = TrainConfig(
         exchange=ExchangeConfig(workers=workers, parameter_servers=servers, exchange=scenario["exchange"]),
@@ -137,7 +138,7 @@ def play(comm: MPI.Comm, scenario: dict) -> dict:
     roles: list = []
     if rank in cast.workers:
         roles.append(Worker(transport, rank, cast, scenario))
-        roles += [] if servers else [hosted_server(setting, transport, rank, SIZE)]
+        roles += [] if servers else [hosted_server(setting, transport, assignments[rank], SIZE)]
     else:
         roles.append(ServerRole(setting, transport, cast.servers.index(rank)))
     if rank == 0:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from cluster.roles import assign_roles
-from ddrl.checkpoint import Checkpoint
+from ddrl.checkpoint import Checkpoint, encode_arrays
 from ddrl.config import EvaluationConfig, RunConfig
+from ddrl.exchange.messages import Header, Kind
 from ddrl.exchange.transport import PeerLost
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import budget as budget_module
@@ -15,6 +16,7 @@ from ddrl.roles.budget import Budget
 from ddrl.roles.evaluations import Evaluations
 from ddrl.roles.job import Cast, RoleLost, essential_lost
 from ddrl.roles.norms import NormMeter
+from ddrl.roles.parts import Gathering, Parts
 
 
 def budget(version=0, **options):
@@ -132,3 +134,41 @@ def test_norms_per_layer_of_parameters_gradient_and_step():
         "gradient_norm/conv0": 1.0, "gradient_norm/value": 0.0, "gradient_norm/all": 1.0,
         "step_norm/conv0": 0.0, "step_norm/value": 2.0, "step_norm/all": 2.0,
     }  # fmt: skip
+
+
+def state(step):
+    return encode_arrays({"draws": np.full(2, step), "step": np.int64(step)})
+
+
+@pytest.mark.parametrize("any_step, states", [(False, {1: 5}), (True, {})])
+def test_a_state_that_came_before_its_update_was_known_is_in_the_checkpoint(any_step, states):
+    """All-reduce: a worker may complete the step before the chief's own replica."""
+    gathering = Gathering()
+    gathering.add_state(0, state(4))
+    gathering.add_state(1, state(5))
+    assert gathering.take(1, {0, 1}, 0.0) == (None, False)
+    gathering.begin(Parts(5, 5, 1.0, 30.0, with_states=True, any_step=any_step))
+    assert {worker: arrays["draws"][0] for worker, arrays in gathering.parts.states.items()} == states
+    gathering.add_slice(Header(Kind.SNAPSHOT, step=5, version=5), np.zeros(3, np.float32))
+    assert gathering.take(1, {0, 1}, 29.0) == (None, False)
+    parts, incomplete = gathering.take(1, {0, 1}, 30.0)
+    assert parts.version == 5 and not incomplete and gathering.parts is None
+
+
+def test_a_checkpoint_whose_slice_does_not_come_is_given_up():
+    gathering = Gathering()
+    gathering.begin(Parts(5, 5, 1.0, 30.0, with_states=False, any_step=False))
+    assert gathering.take(1, {0}, 29.0) == (None, False)
+    parts, incomplete = gathering.take(1, {0}, 30.0)
+    assert incomplete and parts.version == 5
+
+
+def test_where_workers_host_servers_each_process_turns_to_its_own_and_others_to_the_chiefs():
+    cast = Cast.from_assignments(assign_roles(3, 0, evaluator=True))
+    assert [cast.with_hosted_servers(process).servers for process in range(4)] == [(0,), (1,), (2,), (0,)]
+    here = cast.with_hosted_servers(1)
+    assert here.hosts_servers and here.name(1) == "worker 1 (rank 1)" and here.name(0) == "worker 0, the chief (rank 0)"
+    assert not Cast.from_assignments(assign_roles(2, 1)).hosts_servers
+    with pytest.raises(RoleLost, match="worker 0, the chief"):
+        essential_lost(PeerLost(0), here)
+    essential_lost(PeerLost(2), here)
