@@ -13,7 +13,7 @@ from ddrl.rundir import load_config
 LEARNING_CURVE = "learning_curve.png"
 ONLINE_COLOUR, MEAN_COLOUR, MAX_COLOUR = "#56B4E9", "#0072B2", "#D55E00"
 """Blue, dark blue and vermilion of the palette for the colour-blind of Okabe and Ito (2008)."""
-_STYLE = {
+STYLE = {
     "font.size": 10,
     "axes.labelsize": 11,
     "axes.titlesize": 12,
@@ -77,7 +77,7 @@ def learning_curve(
 
     longest = max((record["wall_seconds"] for record in [*online, *evaluations]), default=0.0)
     _, seconds, unit = next(row for row in _TIME_UNITS if longest >= row[0])
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(9.0, 4.0), layout="constrained")
         FigureCanvasAgg(figure)
         left, right = figure.subplots(1, 2, sharey=True)

@@ -1,0 +1,145 @@
+"""`ddrl study NAME`: each study is a module of ddrl.studies with a STUDY."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+
+import tyro
+
+from ddrl.errors import UsageError
+from ddrl.launch.resources import this_machine
+from ddrl.studies import plan as plans
+from ddrl.studies.settings import StudySettings, from_json, to_json
+
+if typing.TYPE_CHECKING:
+    from ddrl.studies.study import Study
+
+STUDIES = {
+    "sampling": "ddrl.studies.sampling",
+    "simulators": "ddrl.studies.simulators",
+    "hts": "ddrl.studies.hts",
+    "speed": "ddrl.studies.speed",
+}
+HELP = """usage: ddrl study NAME [--dir DIR] [OPTIONS]
+
+An experiment of a paper as one command: many runs, one after the other or as a Slurm array, and a table
+(table.md, results.json) and a figure (figure.png, figure.pdf) of those that have finished.
+
+  sampling    agent steps/s without learning, by simulators per core and groups (Stooke and Abbeel 2018, figure 2)
+  simulators  score against agent steps, by number of simulators or learners (Stooke and Abbeel 2018, figure 3)
+  hts         HTS-RL beside its own synchronous A2C and PPO (Liu et al. 2020, figure 4, tables 1, 2, 4, 5)
+  speed       hours for 50 million agent steps, by number of workers (Stooke and Abbeel 2018, table 2)
+
+  ddrl study NAME --quick               tiny sizes, a few minutes in all: does it work here?
+  ddrl study NAME --dir DIR --list      the points, and what became of them
+  ddrl study NAME --dir DIR             run what has not finished; Ctrl-C stops, the same command goes on
+  ddrl study NAME --dir DIR --point P   run one point alone, by name or number
+  ddrl study NAME --dir DIR --submit    run them as one Slurm array, a task for each point
+  ddrl study NAME --dir DIR --collect   table and figure of what has finished, while others still run
+
+`ddrl study NAME --help` explains the options. DIR/study.json keeps them, so that later calls need only --dir.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Actions:
+    """What to do."""
+
+    dir: str = ""
+    """Directory of the study (default: studies/NAME, or studies/NAME-quick); one that is there goes on."""
+    list: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Print the points and what became of them; run nothing."""
+    collect: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Report what has finished; run nothing."""
+    submit: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Submit all points that have not finished as one Slurm array, a task for each."""
+    point: str = ""
+    """Run this point alone, by its name or number in --list, and report nothing."""
+    sbatch_options: str = ""
+    """More options of sbatch for --submit, in one word: --sbatch-options="--partition=cpu --time=60"."""
+
+    def __post_init__(self) -> None:
+        asked = [name for name in ("list", "collect", "submit", "point") if getattr(self, name)]
+        if len(asked) > 1:
+            raise UsageError(f"--{asked[0]} with --{asked[1]}: give one of the two")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs one study; returns the exit status."""
+    if argv and argv[0] in ("-h", "--help"):
+        print(HELP, end="")
+        return 0
+    if not argv:
+        raise UsageError(f"study: name one of {', '.join(STUDIES)}")
+    if argv[0] not in STUDIES:
+        raise UsageError(f"study {argv[0]}: there is none of that name; use one of {', '.join(STUDIES)}")
+    study = importlib.import_module(STUDIES[argv[0]]).STUDY
+    actions, settings, plan = parse(study, argv[1:])
+    if plan is None:
+        directory = directory_of(study, actions.dir, settings.quick)
+        if actions.collect:
+            raise UsageError(f"--collect: {directory} holds no study that was begun; name one with --dir")
+        points = tuple(study.points(settings, this_machine()))
+        plan = plans.Plan(directory, study.name, to_json(settings), points)
+        if not actions.list:
+            plans.write(plan)
+    return act(study, plan, actions)
+
+
+def parse(study: Study, argv: Sequence[str]) -> tuple[Actions, StudySettings, plans.Plan | None]:
+    """What to do, the settings, and the plan where the study was begun before: it then gives the defaults.
+
+    Raises:
+        UsageError: for settings that cannot be, or that are not those of the plan.
+    """
+    peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    peek.add_argument("--dir", nargs="?", default="")
+    peek.add_argument("--quick", action="store_true")
+    first, _ = peek.parse_known_args(list(argv))
+    plan = plans.load(directory_of(study, first.dir or "", first.quick), study.name)
+    defaults = study.quick if first.quick else study.defaults
+    if plan is not None:
+        defaults = from_json(type(study.defaults), plan.settings)
+    kind = dataclasses.make_dataclass(
+        "Arguments", [("settings", type(defaults)), ("actions", Actions)], namespace={"__doc__": type(defaults).__doc__}
+    )
+    arguments = tyro.cli(
+        kind, args=list(argv), prog=f"ddrl study {study.name}", default=kind(defaults, Actions()),
+        config=(tyro.conf.OmitArgPrefixes,),
+    )
+    if plan is not None:
+        plans.check_same(plan, to_json(arguments.settings))
+    return arguments.actions, arguments.settings, plan
+
+
+def directory_of(study: Study, named: str, quick: bool) -> Path:
+    """The directory of a study: as named, or by its own name."""
+    return Path(named or f"studies/{study.name}{'-quick' if quick else ''}")
+
+
+def act(study: Study, plan: plans.Plan, actions: Actions) -> int:
+    """Does what was asked for with a study that has begun; returns the exit status."""
+    from ddrl.studies.collect import collect
+    from ddrl.studies.engine import run_points
+
+    if actions.list:
+        for number, point in enumerate(plan.points):
+            state = plan.state(point)
+            print(f"{number:3d}  {point.name:50s} {state.status}{': ' + state.why if state.why else ''}")
+        return 0
+    if actions.submit:
+        from ddrl.studies.slurm import submit
+
+        number = submit(plan, actions.sbatch_options)
+        print(f"Slurm array {number}; what has finished: ddrl study {study.name} --dir {plan.directory} --collect")
+        return 0
+    if actions.point:
+        return run_points(plan, study.run, [plan.find(actions.point)])
+    status = 0 if actions.collect else run_points(plan, study.run)
+    collect(plan, study)
+    return status

@@ -1,0 +1,1 @@
+"""Experiments of the papers: many runs that differ in a few settings, a table and a figure of them all."""

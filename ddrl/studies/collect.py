@@ -1,0 +1,77 @@
+"""What a study has found so far: table.md, results.json, figure.png and figure.pdf in its directory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+from ddrl import rundir
+from ddrl.errors import UsageError
+from ddrl.studies import figures
+from ddrl.studies.engine import MACHINE
+from ddrl.studies.plan import Plan
+from ddrl.studies.points import Outcome, outcome_of
+from ddrl.studies.settings import from_json
+from ddrl.studies.study import Report, Study
+
+RESULTS, TABLE = "results.json", "table.md"
+
+
+def collect(plan: Plan, study: Study) -> None:
+    """Reports the points that have finished, and names the others.
+
+    Raises:
+        UsageError: none has finished, or the directory cannot be written.
+    """
+    states = [(point, plan.state(point)) for point in plan.points]
+    outcomes = [outcome_of(point, plan.path(point)) for point, state in states if state.status == "finished"]
+    missing = _missing(states)
+    if not outcomes:
+        raise UsageError(f"{plan.directory}: no point has finished ({'; '.join(missing)})")
+    report = study.report(from_json(type(study.defaults), plan.settings), outcomes)
+    notes = [*report.notes, *missing, _measured_on(plan, outcomes)]
+    text = "\n".join(table.markdown() for table in report.tables) + "\n" + "\n".join(f"- {note}" for note in notes) + "\n"
+    print(text)
+    try:
+        (plan.directory / TABLE).write_text(f"# {report.heading}\n\n{report.caption}\n\n{text}")
+        rundir.write_json(plan.directory / RESULTS, _results(plan, report, states, notes))
+    except OSError as error:
+        raise UsageError(f"--dir {plan.directory}: {error.strerror}; free space or mend permissions") from error
+    figure = figures.draw(report.panels, report.heading, report.caption, report.columns)
+    paths = figures.save(figure, plan.directory)
+    print(f"table: {plan.directory / TABLE}\nresults: {plan.directory / RESULTS}\nfigure: {paths[0]}, {paths[1].name}")
+
+
+def _missing(states: Sequence[Any]) -> list[str]:
+    """One line for all that wait or run, and one for each failure."""
+    counts = Counter(state.status for _, state in states if state.status not in ("finished", "failed"))
+    lines = [f"not finished: {', '.join(f'{count} {status}' for status, count in counts.items())}"] if counts else []
+    return lines + [f"failed: {point.name}: {state.why}" for point, state in states if state.status == "failed"]
+
+
+def _measured_on(plan: Plan, outcomes: Sequence[Outcome]) -> str:
+    machines = [rundir.read_json(outcome.path / MACHINE) or {} for outcome in outcomes]
+    kinds = sorted({f"{m.get('processor', 'unknown')}, {m.get('cores', '?')} cores" for m in machines})
+    versions = sorted({str(m.get("packages", {}).get("ddrl", "unknown")) for m in machines})
+    return f"{len(outcomes)} of {len(plan.points)} points, measured on {'; '.join(kinds)}; ddrl {', '.join(versions)}"
+
+
+def _results(plan: Plan, report: Report, states: Sequence[Any], notes: Sequence[str]) -> dict[str, Any]:
+    points = [
+        {"name": point.name, "labels": dict(point.labels), "seed": point.config.run.seed, **state._asdict(),
+         "machine": rundir.read_json(plan.path(point) / MACHINE)}
+        for point, state in states
+    ]  # fmt: skip
+    return {
+        "study": plan.study, "settings": dict(plan.settings), "ddrl": version("ddrl"), "heading": report.heading,
+        "caption": report.caption, "tables": [table.as_json() for table in report.tables], "notes": list(notes),
+        "curves": [_curves(panel) for panel in report.panels], "points": points,
+    }  # fmt: skip
+
+
+def _curves(panel: figures.Panel) -> dict[str, Any]:
+    """What a panel shows, as numbers."""
+    curves = [{name: list(v) if isinstance(v, (list, tuple)) else v for name, v in c._asdict().items()} for c in panel.curves]
+    return {"title": panel.title, "x": panel.x_label, "y": panel.y_label, "curves": curves}

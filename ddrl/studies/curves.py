@@ -1,0 +1,90 @@
+"""Curves of several seeds as one: their mean and the interval around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ddrl.studies.figures import Curve
+from ddrl.studies.metrics import bootstrap
+from ddrl.studies.points import Outcome
+
+GRID = 60
+ONLINE, EVALUATION = "online_score_mean", "mean"
+"""Names of the two scores in `train` and `evaluation` records."""
+CAPTIONS = {
+    ONLINE: "online score: mean of the last 100 training games",
+    EVALUATION: "evaluation score: greedy games with frozen parameters",
+}
+
+
+def score_curve(outcomes: Sequence[Outcome], score: str, against: str, unit: float = 1.0, label: str = "") -> Curve:
+    """The scores of runs that differ in their seed alone.
+
+    Args:
+        outcomes: the runs; those without a score do not count.
+        score: ONLINE or EVALUATION.
+        against: agent_steps or wall_seconds.
+        unit: what x is divided by.
+    """
+    kind = "train" if score == ONLINE else "evaluation"
+    runs = []
+    for outcome in outcomes:
+        records = [r for r in outcome.records if r["kind"] == kind and score in r and against in r and not r.get("timed_out")]
+        if records:
+            runs.append((np.array([r[against] for r in records]) / unit, np.array([r[score] for r in records], float)))
+    return mean_curve(runs, label)
+
+
+def mean_curve(runs: Sequence[tuple[np.ndarray, np.ndarray]], label: str = "") -> Curve:
+    """Mean of curves with a 95% bootstrap interval, where all of them have values; a single one as it is.
+
+    Args:
+        runs: (x <float>[n] ascending, y <float>[n]) of each, n may differ.
+    """
+    if not runs:
+        return Curve(label, [], [])
+    if len(runs) == 1:
+        x, y = runs[0]
+        return Curve(label, x.tolist(), y.tolist())
+    first, last = max(x[0] for x, _ in runs), min(x[-1] for x, _ in runs)
+    if first > last:
+        return Curve(label, [], [])
+    grid = np.linspace(first, last, GRID)
+    values = np.array([np.interp(grid, x, y) for x, y in runs])
+    return interval_curve(grid.tolist(), values.T.tolist(), label)
+
+
+def interval_curve(x: Sequence[float], values: Sequence[Sequence[float | None]], label: str = "") -> Curve:
+    """Mean and interval of the values at each x; an x without a value is left out."""
+    found = [(at, interval) for at, some in zip(x, values) if (interval := bootstrap(some)) is not None]
+    return from_intervals(found, label)
+
+
+def from_intervals(found: Sequence[tuple[float, Any]], label: str = "") -> Curve:
+    """A curve through (x, Interval) pairs; it has a band where every interval has a spread."""
+    x, mean = [at for at, _ in found], [interval.mean for _, interval in found]
+    if not found or any(interval.low is None for _, interval in found):
+        return Curve(label, x, mean)
+    return Curve(label, x, mean, [interval.low for _, interval in found], [interval.high for _, interval in found])
+
+
+def steps_unit(outcomes: Sequence[Outcome]) -> tuple[float, str]:
+    """The unit of agent steps that suits the longest run, and the text of the axis."""
+    longest = max((r.get("agent_steps", 0) for outcome in outcomes for r in outcome.records), default=0)
+    return (1e6, "agent steps (millions)") if longest >= 1e6 else (1e3, "agent steps (thousands)")
+
+
+def time_unit(outcomes: Sequence[Outcome]) -> tuple[float, str]:
+    """The unit of wall time that suits the longest run, and the text of the axis."""
+    longest = max((r.get("wall_seconds", 0.0) for outcome in outcomes for r in outcome.records), default=0.0)
+    if longest >= 7200:
+        return 3600.0, "wall time (hours)"
+    return (60.0, "wall time (minutes)") if longest >= 120 else (1.0, "wall time (s)")
+
+
+def spread_text(seeds: int) -> str:
+    """What a figure says of its seeds."""
+    return f"mean and 95% bootstrap interval of {seeds} seeds" if seeds > 1 else "one seed, so the spread is unknown"

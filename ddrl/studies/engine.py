@@ -1,0 +1,139 @@
+"""Runs the points of a study one after the other on this machine, and goes on where an earlier call ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ddrl import rundir
+from ddrl.bench import machine
+from ddrl.errors import UsageError
+from ddrl.studies.plan import Plan
+from ddrl.studies.points import POINTS, Point, note_failure
+
+MACHINE = "machine.json"
+LINE_SECONDS = 60.0  # between progress lines where there is no terminal
+VERBS = {"waiting": "begins", "interrupted": "goes on", "failed": "is tried again"}
+
+Run = Callable[[Point, Path], None]
+
+
+def run_points(plan: Plan, run: Run, points: Sequence[Point] | None = None) -> int:
+    """Runs those points that have not finished; returns the exit status: 1 if one failed.
+
+    A point that fails is named, and the others go on. After a request to stop, the rest is left as it is.
+    """
+    wanted = list(plan.points if points is None else points)
+    left = [point for point in wanted if plan.state(point).status != "finished"]
+    if len(left) < len(wanted):
+        print(f"{len(wanted) - len(left)} of {len(wanted)} points have finished already", flush=True)
+    (plan.directory / POINTS).mkdir(parents=True, exist_ok=True)
+    times: list[float] = []
+    failed = 0
+    for place, point in enumerate(left):
+        number = f"[{place + 1 + len(wanted) - len(left)}/{len(wanted)}] {point.name}"
+        before = plan.state(point).status
+        if before in ("running", "finished"):
+            print(f"{number}: {'another process runs it' if before == 'running' else 'finished meanwhile'}", flush=True)
+            continue
+        began = time.monotonic()
+        with _Progress(f"{number} {VERBS[before]}", lambda: time_left(times, left[place:], time.monotonic() - began)):
+            why = run_one(plan, run, point)
+        times.append(time.monotonic() - began)
+        status = plan.state(point).status
+        print(f"{number}: {status} after {duration(times[-1])}{': ' + why if why else ''}", flush=True)
+        if status == "interrupted":
+            print("stopped; the same command goes on from here", flush=True)
+            return failed
+        failed |= status == "failed"
+    return failed
+
+
+def run_one(plan: Plan, run: Run, point: Point) -> str:
+    """Runs one point, whatever it does; returns why it failed, or nothing."""
+    path = plan.path(point)
+    try:
+        with _limited_to(point.cores):
+            run(point, path)
+        if plan.state(point).status == "finished":
+            rundir.write_json(path / MACHINE, machine.describe())
+    except (UsageError, RuntimeError, OSError) as error:
+        message = " ".join(str(error).split())
+        note_failure(path, message)
+        return message
+    return plan.state(point).why
+
+
+def time_left(times: Sequence[float], points: Sequence[Point], elapsed: float) -> float | None:
+    """Seconds until the end of these points, the first of which has run for `elapsed`; None where nobody knows.
+
+    Args:
+        times: seconds that points took in this call.
+    """
+    if times:
+        total = len(points) * sum(times) / len(times)
+    elif all(point.config.run.minutes for point in points):
+        total = sum(60.0 * point.config.run.minutes for point in points)
+    else:
+        return None
+    return max(0.0, total - elapsed)
+
+
+def duration(seconds: float) -> str:
+    """Such as 45 s, 12 min or 3.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+@contextlib.contextmanager
+def _limited_to(cores: int) -> Iterator[None]:
+    """Lets what is started inside use only the first `cores` cores of this process (0: all).
+
+    Raises:
+        UsageError: there are not so many.
+    """
+    if not cores or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    if cores > len(before):
+        raise UsageError(f"the point needs {cores} cores, and this process may use {len(before)}")
+    os.sched_setaffinity(0, sorted(before)[:cores])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+class _Progress:
+    """Says what runs and how much time is left: on a terminal in one line that changes, else once a minute."""
+
+    def __init__(self, text: str, left: Callable[[], float | None]):
+        self._text, self._left = text, left
+        self._ended = threading.Event()
+        self._terminal = sys.stdout.isatty()
+        self._thread = threading.Thread(target=self._serve, name="progress", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        if self._terminal:
+            print("\r\033[K", end="", flush=True)
+
+    def _serve(self) -> None:
+        while True:
+            left = self._left()
+            line = f"{self._text}; time left for all: {'unknown' if left is None else 'about ' + duration(left)}"
+            with contextlib.suppress(OSError):  # a closed terminal must not end the run
+                print(f"\r\033[K{line}" if self._terminal else line, end="" if self._terminal else "\n", flush=True)
+            if self._ended.wait(1.0 if self._terminal else LINE_SECONDS):
+                return

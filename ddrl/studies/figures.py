@@ -1,0 +1,145 @@
+"""Figures of studies: panels of curves, readable in black and white and for the colour-blind. Needs no display."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ddrl.errors import UsageError
+from ddrl.reporting.plots import STYLE
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
+"""The palette for the colour-blind of Okabe and Ito (2008), its yellow made darker."""
+MARKERS = ("o", "^", "s", "D", "v", "P", "X", "<")
+LINES = ("-", "--", "-.", ":")
+MARKED = 20  # points up to which each has a marker
+PANEL = (4.3, 3.3)  # inches
+_STYLE = STYLE | {"pdf.fonttype": 42, "font.size": 9, "axes.labelsize": 9, "axes.titlesize": 10, "legend.fontsize": 8}
+
+
+class Curve(NamedTuple):
+    """One line.
+
+    Attributes:
+        x, y: equally long.
+        low, high: of the band around y, or nothing.
+        style: number of its colour, marker and dashes (None: its place in the panel).
+        reference: thin, grey and without markers: what the others are compared with.
+    """
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    style: int | None = None
+    reference: bool = False
+
+
+class Panel(NamedTuple):
+    """One pair of axes.
+
+    Attributes:
+        log_x, log_y: base-2 scales, whose ticks are the values that occur.
+        zero: the y axis begins at 0.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    curves: Sequence[Curve]
+    log_x: bool = False
+    log_y: bool = False
+    zero: bool = False
+
+
+def draw(panels: Sequence[Panel], heading: str, caption: str, columns: int) -> Any:
+    """The figure of all panels, `columns` in a row."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(max(5.5, PANEL[0] * columns), 0.7 + PANEL[1] * rows), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for place, panel in zip(axes, panels):
+            _draw(place, panel)
+        for unused in axes[len(panels) :]:
+            unused.set_axis_off()
+        figure.suptitle(heading, fontsize=12)
+        figure.supxlabel(caption, fontsize=8)
+    return figure
+
+
+def save(figure: Any, directory: Path) -> tuple[Path, Path]:
+    """Writes figure.png (200 dpi) and figure.pdf.
+
+    Raises:
+        UsageError: they cannot be written.
+    """
+    import matplotlib
+
+    paths = directory / "figure.png", directory / "figure.pdf"
+    try:
+        with matplotlib.rc_context(_STYLE):
+            figure.savefig(paths[0], dpi=200)
+            figure.savefig(paths[1], metadata={"CreationDate": None})
+    except OSError as error:
+        raise UsageError(f"cannot write figures in {directory}: {error.strerror or error}; free space") from error
+    return paths
+
+
+def _draw(axes: Any, panel: Panel) -> None:
+    axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
+    drawn = 0
+    for curve in panel.curves:
+        if curve.reference:
+            axes.plot(curve.x, curve.y, color="#777777", linewidth=1.0, linestyle=(0, (5, 3)), label=curve.label)
+        elif curve.x:
+            _draw_curve(axes, curve, drawn if curve.style is None else curve.style)
+            drawn += 1
+    if not any(curve.x for curve in panel.curves):
+        axes.text(0.5, 0.5, "nothing measured", ha="center", va="center", transform=axes.transAxes)
+        return
+    _scale(axes, panel)
+    labelled = [curve for curve in panel.curves if curve.label and curve.x]
+    if labelled:
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=min(3, len(labelled)), handlelength=2.8)
+
+
+def _draw_curve(axes: Any, curve: Curve, style: int) -> None:
+    colour, marker = COLOURS[style % len(COLOURS)], MARKERS[style % len(MARKERS)]
+    every = max(1, len(curve.x) // 8) if len(curve.x) > MARKED else 1
+    axes.plot(
+        curve.x, curve.y, color=colour, linewidth=1.5, linestyle=LINES[style % len(LINES)], marker=marker,
+        markersize=4.5, markevery=(style % every, every), label=curve.label,
+    )  # fmt: skip
+    if not curve.low:
+        return
+    if len(curve.x) > MARKED:
+        axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
+    else:
+        below = [y - low for y, low in zip(curve.y, curve.low)]
+        above = [high - y for y, high in zip(curve.y, curve.high)]
+        axes.errorbar(curve.x, curve.y, [below, above], color=colour, fmt="none", capsize=3, linewidth=1.0)
+
+
+def _scale(axes: Any, panel: Panel) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    plain = FuncFormatter(lambda value, _: f"{value:g}")
+    if panel.log_x:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_locator(FixedLocator(sorted({x for curve in panel.curves for x in curve.x})))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(plain)
+    if panel.log_y:
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter(plain)
+        axes.yaxis.set_minor_locator(NullLocator())
+    elif panel.zero:
+        axes.set_ylim(bottom=0)

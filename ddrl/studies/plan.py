@@ -1,0 +1,111 @@
+"""DIR/study.json: the settings and the points of a study, written once. Whoever runs or collects reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ddrl import rundir
+from ddrl.checks import flag
+from ddrl.errors import UsageError
+from ddrl.studies.points import POINTS, Point, State, state_of
+
+PLAN = "study.json"
+FORMAT = 1
+
+
+class Plan(NamedTuple):
+    """A study that has been begun.
+
+    Attributes:
+        settings: JSON types; what the points were made of.
+    """
+
+    directory: Path
+    study: str
+    settings: Mapping[str, Any]
+    points: tuple[Point, ...]
+
+    def path(self, point: Point) -> Path:
+        """The directory of a point."""
+        return self.directory / POINTS / point.name
+
+    def state(self, point: Point) -> State:
+        """What became of a point."""
+        return state_of(self.path(point))
+
+    def find(self, name: str) -> Point:
+        """The point of this name, or of this number in the list, from 0.
+
+        Raises:
+            UsageError: there is none.
+        """
+        if name.isdigit() and int(name) < len(self.points):
+            return self.points[int(name)]
+        for point in self.points:
+            if point.name == name:
+                return point
+        raise UsageError(f"--point {name}: {self.directory} has none of that name; --list shows all {len(self.points)}")
+
+
+def load(directory: Path, study: str) -> Plan | None:
+    """The plan in a directory, or None where none was begun.
+
+    Raises:
+        UsageError: it is damaged, of another study or of another version of ddrl.
+    """
+    path = directory / PLAN
+    if not path.exists():
+        return None
+    data = rundir.read_json(path)
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise UsageError(f"{path} is damaged, or of another version of ddrl: choose another --dir")
+    if data["study"] != study:
+        raise UsageError(f"--dir {directory}: it holds `ddrl study {data['study']}`; choose another --dir")
+    return Plan(directory, study, data["settings"], tuple(_point(entry, str(path)) for entry in data["points"]))
+
+
+def write(plan: Plan) -> None:
+    """Begins a study: makes its directory with study.json.
+
+    Raises:
+        UsageError: two points have one name, or the directory cannot be written.
+    """
+    names = [point.name for point in plan.points]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"two points are called {twice[0]}: give every value once")
+    entries = [
+        {"name": p.name, "labels": dict(p.labels), "cores": p.cores, "config": rundir.config_to_dict(p.config)}
+        for p in plan.points
+    ]
+    content = {"format": FORMAT, "study": plan.study, "settings": dict(plan.settings), "points": entries}
+    try:
+        plan.directory.mkdir(parents=True, exist_ok=True)
+        rundir.write_json(plan.directory / PLAN, content)
+    except OSError as error:
+        raise UsageError(f"--dir {plan.directory}: {error.strerror}; choose one that can be written") from error
+
+
+def check_same(plan: Plan, settings: Mapping[str, Any]) -> None:
+    """A study keeps the settings that it was begun with.
+
+    Raises:
+        UsageError: one of them differs.
+    """
+    for name, value in settings.items():
+        before = plan.settings.get(name, value)
+        if before != value:
+            raise UsageError(
+                f"{flag(name)} {_text(value)}: the study in {plan.directory} was begun with {_text(before)}, and its "
+                "points stay as they are; leave the option out, or choose another --dir"
+            )
+
+
+def _text(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _point(entry: Mapping[str, Any], where: str) -> Point:
+    config = rundir.config_from_dict(entry["config"], f"{where}, point {entry['name']}")
+    return Point(entry["name"], config, entry["labels"], entry["cores"])

@@ -1,0 +1,103 @@
+"""The points of a study: one run each, in DIR/points/NAME, and what became of it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ddrl import rundir
+from ddrl.config import TrainConfig
+from ddrl.reporting.metrics import read_metrics, without_undone
+
+POINTS = "points"
+ENDED_WELL = ("finished", "target")
+
+
+class Point(NamedTuple):
+    """One run.
+
+    Attributes:
+        name: of its directory; unique.
+        config: all its settings, the seed in `config.run.seed`.
+        labels: JSON types, what tells it from the other points: algorithm, size, game, ...
+        cores: that it may use, the first of this process' (0: all).
+    """
+
+    name: str
+    config: TrainConfig
+    labels: Mapping[str, Any]
+    cores: int = 0
+
+
+class State(NamedTuple):
+    """What became of a point.
+
+    Attributes:
+        status: waiting, running, interrupted, failed or finished.
+        why: of a failure, in one line.
+    """
+
+    status: str
+    why: str = ""
+
+
+class Outcome(NamedTuple):
+    """A point that has finished, and what it left.
+
+    Attributes:
+        result: its result.json.
+        records: its metrics.jsonl without what a resume took back; empty where nothing was trained.
+        path: its directory.
+    """
+
+    point: Point
+    result: Mapping[str, Any]
+    records: list[dict[str, Any]]
+    path: Path
+
+
+def state_of(path: Path) -> State:
+    """What became of the point in directory `path`."""
+    if not path.exists():
+        return State("waiting")
+    if _locked(path):
+        return State("running")
+    result = rundir.read_json(path / rundir.RESULT)
+    result = result if isinstance(result, dict) else {}
+    if result.get("status") in ENDED_WELL:
+        return State("finished")
+    if result.get("status") == "failed":
+        return State("failed", " ".join(str(result.get("message", "")).split()))
+    return State("interrupted")
+
+
+def outcome_of(point: Point, path: Path) -> Outcome:
+    """What a finished point left."""
+    return Outcome(point, rundir.read_json(path / rundir.RESULT) or {}, without_undone(read_metrics(path)), path)
+
+
+def note_failure(path: Path, message: str) -> None:
+    """Writes why a point failed where its run did not do so itself."""
+    path.mkdir(parents=True, exist_ok=True)
+    if state_of(path).status != "failed":
+        rundir.write_json(path / rundir.RESULT, {"status": "failed", "message": message})
+
+
+def _locked(path: Path) -> bool:
+    """Whether a process that still runs holds the run directory."""
+    try:
+        descriptor = os.open(path / rundir.LOCK, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # a file system without locks
+    finally:
+        os.close(descriptor)
+    return False

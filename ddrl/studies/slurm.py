@@ -1,0 +1,67 @@
+"""A study as one Slurm array: a task for each point that has not finished."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddrl.errors import UsageError
+from ddrl.studies.plan import Plan
+from ddrl.studies.points import Point
+
+SCRIPT = Path(__file__).with_name("study.sbatch")
+SUBMIT_SECONDS = 60.0
+
+
+def submit(plan: Plan, options: str) -> str:
+    """Submits the array; returns its number.
+
+    Args:
+        options: of sbatch, as one would write them on its command line.
+
+    Raises:
+        UsageError: there is no sbatch, it refuses, or there is nothing to run.
+    """
+    if shutil.which("sbatch") is None:
+        raise UsageError("--submit: there is no sbatch here; log in where Slurm is, or leave --submit out to run here")
+    numbers = [i for i, point in enumerate(plan.points) if plan.state(point).status not in ("finished", "running")]
+    if not numbers:
+        raise UsageError(f"--submit: every point of {plan.directory} has finished or runs; --collect reports them")
+    command = sbatch_command(plan, numbers, options)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SUBMIT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"--submit: sbatch did not answer ({error}); try again") from error
+    if done.returncode != 0:
+        raise UsageError(f"--submit: {' '.join(done.stderr.split()) or 'sbatch failed'}")
+    return done.stdout.strip().split(";")[0]
+
+
+def sbatch_command(plan: Plan, numbers: Sequence[int], options: str) -> list[str]:
+    """The command; options given by the user come last, so that they win.
+
+    Raises:
+        UsageError: options that are no words.
+    """
+    try:
+        words = shlex.split(options)
+    except ValueError as error:
+        raise UsageError(f"--sbatch-options {options}: {error}") from error
+    directory = plan.directory.resolve()
+    own = [
+        f"--job-name=study-{plan.study}", f"--array={','.join(map(str, numbers))}",
+        f"--cpus-per-task={max(map(cores_of, plan.points))}", f"--output={directory}/slurm-%A-%a.out",
+    ]  # fmt: skip
+    minutes = [point.config.run.minutes for point in plan.points]
+    if all(minutes):
+        own.append(f"--time={round(1.2 * max(minutes)) + 15}")  # start, last evaluation and end
+    return ["sbatch", "--parsable", *own, *words, str(SCRIPT), sys.executable, plan.study, str(directory)]
+
+
+def cores_of(point: Point) -> int:
+    """Cores that a point has work for: its own number, or one for each rank."""
+    return point.cores or point.config.ranks

@@ -1,0 +1,55 @@
+"""Tables that are read on a terminal and in Markdown alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ddrl.studies.metrics import Interval
+
+MISSING = "-"
+
+
+class Table(NamedTuple):
+    """Rows of text, numbers, intervals or None, which is shown as '-'."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+    def markdown(self) -> str:
+        """The table, its columns aligned."""
+        rows = [[text(cell) for cell in row] for row in self.rows]
+        widths = [max(map(len, column)) for column in zip(self.columns, *rows)]
+        number = [all(isinstance(row[i], (int, float, Interval, type(None))) for row in self.rows) for i in range(len(widths))]
+        lines = [_line(self.columns, widths, number)]
+        lines.append("|" + "|".join("-" * (w + 1) + (":" if n else "-") for w, n in zip(widths, number)) + "|")
+        lines += [_line(row, widths, number) for row in rows]
+        return f"**{self.title}**\n\n" + "\n".join(lines) + "\n"
+
+    def as_json(self) -> dict[str, Any]:
+        """Title, columns and rows; intervals as objects."""
+        rows = [[cell._asdict() if isinstance(cell, Interval) else cell for cell in row] for row in self.rows]
+        return {"title": self.title, "columns": list(self.columns), "rows": rows}
+
+
+def text(cell: Any) -> str:
+    """A cell as it is shown: three digits, thousands with commas; an interval as mean [low, high]."""
+    if cell is None:
+        return MISSING
+    if isinstance(cell, Interval):
+        spread = f" [{number(cell.low)}, {number(cell.high)}]" if cell.low is not None else ""
+        return number(cell.mean) + spread
+    return number(cell) if isinstance(cell, float) else f"{cell:,}" if type(cell) is int else str(cell)
+
+
+def number(value: float) -> str:
+    """Three digits at least: 1,234 or 12.3 or 0.0123."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], number: Sequence[bool]) -> str:
+    padded = [cell.rjust(w) if n else cell.ljust(w) for cell, w, n in zip(cells, widths, number)]
+    return "| " + " | ".join(padded) + " |"

@@ -1,0 +1,54 @@
+"""A point that is a run of `ddrl train`."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from ddrl import rundir
+from ddrl.checkpoint import list_checkpoints, load_latest
+from ddrl.config import TrainConfig
+from ddrl.launch.resources import this_machine
+from ddrl.studies.points import Point
+from ddrl.studies.settings import changed
+
+SHORTEST_MINUTES = 0.05  # of a point that was interrupted just before its end
+
+
+def train_point(point: Point, path: Path) -> None:
+    """Trains in `path`, or goes on there.
+
+    Raises:
+        UsageError: what was asked for cannot be.
+        RuntimeError: the run failed.
+    """
+    from ddrl.launch import local as launch
+
+    config, resume = settings_in(point.config, path)
+    quiet = Console(file=io.StringIO(), width=1000)
+    status = launch.train(config, path if resume else None, this_machine(), quiet)
+    if status == 1:
+        lines = [line for line in quiet.file.getvalue().splitlines() if line.startswith("ddrl:")]
+        raise RuntimeError(lines[-1].removeprefix("ddrl: ") if lines else "the run failed")
+
+
+def settings_in(config: TrainConfig, path: Path) -> tuple[TrainConfig, bool]:
+    """The settings of the run in `path`, and whether it goes on: then with the minutes that are left."""
+    config = changed(config, run={"run_dir": str(path)})
+    if not (path / rundir.CONFIG).exists():
+        _clear(path)
+        return config, False
+    if not config.run.minutes or not list_checkpoints(path):
+        return config, True
+    left = config.run.minutes - load_latest(path).wall_seconds / 60.0
+    return changed(config, run={"minutes": max(SHORTEST_MINUTES, left)}), True
+
+
+def _clear(path: Path) -> None:
+    """Removes what a start that failed left: its result alone, since nothing was trained."""
+    if path.exists():
+        (path / rundir.RESULT).unlink(missing_ok=True)
+        if not any(path.iterdir()):
+            path.rmdir()
