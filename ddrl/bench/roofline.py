@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -13,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ddrl.bench.children import answers, kill, say, start_child
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.rundir import config_to_dict
@@ -91,59 +90,22 @@ def _measure(config: TrainConfig, seconds: float, cores: Sequence[int]) -> tuple
     """Mean rate of a core in each phase, and the compute type. A timer ends every wait: it kills all."""
     with tempfile.TemporaryFile("w+") as log:
         processes = [_start(core, config, seconds, log) for core in cores]
-        timer = threading.Timer(_START_SECONDS + 10 * len(PHASES) * seconds, _kill, [processes])
+        timer = threading.Timer(_START_SECONDS + 10 * len(PHASES) * seconds, kill, [processes])
         timer.start()
         try:
-            ready = _answers(processes, log)  # of all, so that a phase begins on all cores at once
+            ready = answers(processes, log)  # of all, so that a phase begins on all cores at once
             return {phase: _phase(processes, phase, log) for phase in PHASES}, ready[0]["dtype"]
         finally:
             timer.cancel()
-            _kill(processes)
+            kill(processes)
 
 
 def _start(core: int, config: TrainConfig, seconds: float, log: Any) -> subprocess.Popen:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ddrl.bench.roofline_worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-    )
-    _say(process, {"core": core, "seconds": seconds, "config": config_to_dict(config)})
-    return process
+    message = {"core": core, "seconds": seconds, "config": config_to_dict(config)}
+    return start_child("ddrl.bench.roofline_worker", message, log)
 
 
 def _phase(processes: Sequence[subprocess.Popen], phase: str, log: Any) -> float:
     for process in processes:
-        _say(process, {"phase": phase})
-    return float(np.mean([answer["rate"] for answer in _answers(processes, log)]))
-
-
-def _say(process: subprocess.Popen, message: dict[str, Any]) -> None:
-    try:
-        process.stdin.write(json.dumps(message) + "\n")
-        process.stdin.flush()
-    except BrokenPipeError:
-        pass  # it died: the missing answer says so
-
-
-def _answers(processes: Sequence[subprocess.Popen], log: Any) -> list[dict[str, Any]]:
-    answers = []
-    for process in processes:
-        line = process.stdout.readline()
-        if not line:
-            log.seek(0)
-            tail = " | ".join(log.read().strip().splitlines()[-3:])
-            raise RuntimeError(f"a measuring process ended or did not answer in time: {tail}")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise UsageError(answer["error"])
-        answers.append(answer)
-    return answers
-
-
-def _kill(processes: Sequence[subprocess.Popen]) -> None:
-    for process in processes:
-        process.kill()
-        process.wait()
+        say(process, {"phase": phase})
+    return float(np.mean([answer["rate"] for answer in answers(processes, log)]))

@@ -46,6 +46,9 @@ An experiment of a paper as one command: many runs, one after the other or as a 
 """
 
 
+ABOUT = "A study goes on where its directory is; the settings there are then the defaults, and stay as they are."
+
+
 @dataclasses.dataclass(frozen=True)
 class Actions:
     """What to do."""
@@ -106,7 +109,7 @@ def parse(study: Study, argv: Sequence[str]) -> tuple[Actions, StudySettings, pl
     if plan is not None:
         defaults = from_json(type(study.defaults), plan.settings)
     kind = dataclasses.make_dataclass(
-        "Arguments", [("settings", type(defaults)), ("actions", Actions)], namespace={"__doc__": type(defaults).__doc__}
+        "Arguments", [("settings", type(defaults)), ("actions", Actions)], namespace={"__doc__": ABOUT}
     )
     arguments = tyro.cli(
         kind, args=list(argv), prog=f"ddrl study {study.name}", default=kind(defaults, Actions()),
