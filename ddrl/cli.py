@@ -32,6 +32,7 @@ commands:
   bench exchange     one synchronous step of parameter servers, beside bare MPI and gRPC
   bench idle         processor time of roles that wait
   bench faults       random ranks killed at random moments
+  study NAME         an experiment of a paper: many runs, one table, one figure; `ddrl study --help` lists them
 
 options:
   -h, --help         this text; `ddrl COMMAND --help` explains every option
@@ -42,7 +43,7 @@ examples:
   ddrl train ppo --game CartPole-v1 --network mlp
   ddrl train ba3c --preset ba3c-paper --game breakout
 """
-COMMANDS = ("train", "evaluate", "play", "plan", "doctor", "bench")
+COMMANDS = ("train", "evaluate", "play", "plan", "doctor", "bench", "study")
 SECOND_RANK_PATIENCE_SECONDS = 2.0
 CLOSED_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 
