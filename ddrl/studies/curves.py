@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -85,6 +87,10 @@ def time_unit(outcomes: Sequence[Outcome]) -> tuple[float, str]:
     return (60.0, "wall time (minutes)") if longest >= 120 else (1.0, "wall time (s)")
 
 
-def spread_text(seeds: int) -> str:
-    """What a figure says of its seeds."""
-    return f"mean and 95% bootstrap interval of {seeds} seeds" if seeds > 1 else "one seed, so the spread is unknown"
+def spread_text(outcomes: Sequence[Outcome]) -> str:
+    """What a figure says of its seeds: runs that differ in nothing else."""
+    counts = Counter(json.dumps(dict(outcome.point.labels), sort_keys=True) for outcome in outcomes).values()
+    least, most = min(counts), max(counts)
+    if most == 1:
+        return "one seed, so the spread is unknown"
+    return f"mean and 95% bootstrap interval of {most if least == most else f'{least} to {most}'} seeds"

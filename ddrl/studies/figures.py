@@ -15,6 +15,7 @@ MARKERS = ("o", "^", "s", "D", "v", "P", "X", "<")
 LINES = ("-", "--", "-.", ":")
 MARKED = 20  # points up to which each has a marker
 PANEL = (4.3, 3.3)  # inches
+LEGEND_LETTERS = 70  # that fit below a panel, 10 of them for the line and the gaps of each label
 _STYLE = STYLE | {"pdf.fonttype": 42, "font.size": 9, "axes.labelsize": 9, "axes.titlesize": 10, "legend.fontsize": 8}
 
 
@@ -25,7 +26,8 @@ class Curve(NamedTuple):
         x, y: equally long.
         low, high: of the band around y, or nothing.
         style: number of its colour, marker and dashes (None: its place in the panel).
-        reference: thin, grey and without markers: what the others are compared with.
+        reference: thin and dashed, what the others are compared with: grey, or with the colour and the marker, hollow,
+            of `style`.
     """
 
     label: str
@@ -65,6 +67,7 @@ def draw(panels: Sequence[Panel], heading: str, caption: str, columns: int) -> A
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(max(5.5, PANEL[0] * columns), 0.7 + PANEL[1] * rows), layout="constrained")
         FigureCanvasAgg(figure)
+        figure.get_layout_engine().set(w_pad=0.1)
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for place, panel in zip(axes, panels):
             _draw(place, panel)
@@ -98,7 +101,7 @@ def _draw(axes: Any, panel: Panel) -> None:
     drawn = 0
     for curve in panel.curves:
         if curve.reference:
-            axes.plot(curve.x, curve.y, color="#777777", linewidth=1.0, linestyle=(0, (5, 3)), label=curve.label)
+            _draw_reference(axes, curve)
         elif curve.x:
             _draw_curve(axes, curve, drawn if curve.style is None else curve.style)
             drawn += 1
@@ -108,7 +111,18 @@ def _draw(axes: Any, panel: Panel) -> None:
     _scale(axes, panel)
     labelled = [curve for curve in panel.curves if curve.label and curve.x]
     if labelled:
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=min(3, len(labelled)), handlelength=2.8)
+        longest = max(len(curve.label) for curve in labelled)
+        columns = min(len(labelled), max(1, LEGEND_LETTERS // (longest + 10)))
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, handlelength=2.8)
+
+
+def _draw_reference(axes: Any, curve: Curve) -> None:
+    marked = {}
+    if curve.style is not None:
+        marker = MARKERS[curve.style % len(MARKERS)]
+        marked = {"color": COLOURS[curve.style % len(COLOURS)], "marker": marker, "markerfacecolor": "white", "markersize": 4.5}
+    line = {"color": "#777777", "linewidth": 1.0, "linestyle": (0, (5, 3))}
+    axes.plot(curve.x, curve.y, label=curve.label, **(line | marked))
 
 
 def _draw_curve(axes: Any, curve: Curve, style: int) -> None:
@@ -131,7 +145,7 @@ def _draw_curve(axes: Any, curve: Curve, style: int) -> None:
 def _scale(axes: Any, panel: Panel) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-    plain = FuncFormatter(lambda value, _: f"{value:g}")
+    plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}")
     if panel.log_x:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_locator(FixedLocator(sorted({x for curve in panel.curves for x in curve.x})))
@@ -141,5 +155,7 @@ def _scale(axes: Any, panel: Panel) -> None:
         axes.set_yscale("log", base=2)
         axes.yaxis.set_major_formatter(plain)
         axes.yaxis.set_minor_locator(NullLocator())
-    elif panel.zero:
-        axes.set_ylim(bottom=0)
+        return
+    if panel.zero:
+        axes.set_ylim(0, 1.08 * max(y for curve in panel.curves for y in (*curve.y, *curve.high)))
+    axes.yaxis.set_major_formatter(plain)

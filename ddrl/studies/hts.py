@@ -37,9 +37,11 @@ class HtsSettings(Budget, StudySettings):
     impala: bool = False
     """Have IMPALA among the scores, too."""
     simulators: int = 16
-    """Simulators. The synchronous algorithms step all together; in HTS-RL each is a group of its own."""
+    """Simulators. The synchronous algorithms step all of them together."""
+    groups: int = 0
+    """Groups of simulators in HTS-RL, each of which steps without waiting for the others (0: one simulator each)."""
     predictors: int = 4
-    """Predictor threads of HTS-RL."""
+    """Predictor threads of HTS-RL (0: every group queries the policy itself)."""
     step_time_ms: float = 5.0
     """Mean time that a step takes at least, in milliseconds (not in the part scores)."""
     variations: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
@@ -70,7 +72,8 @@ class HtsSettings(Budget, StudySettings):
         one_of(self, "parts", PARTS)
         one_of(self, "algorithms", ALGORITHMS)
         not_empty(self, "variations", "alphas", "predictor_counts", "required_scores")
-        checks.at_least(self, 1, "simulators", "predictors", "least_alpha", "eval_every_updates")
+        checks.at_least(self, 1, "simulators", "least_alpha", "eval_every_updates")
+        checks.at_least(self, 0, "groups", "predictors")
         checks.above(self, 0.0, "step_time_ms")
         checks.at_least(self, 0.0, "warm_up_seconds", "time_limit_minutes")
         if min(*self.alphas, *self.predictor_counts, 1) < 1 or min(self.variations) < 0:
@@ -154,7 +157,7 @@ def _timed(settings: HtsSettings, config: TrainConfig) -> TrainConfig:
 
 
 def double_buffered(settings: HtsSettings, config: TrainConfig, alpha: int = 0) -> TrainConfig:
-    """HTS-RL of a synchronous algorithm: a group for each simulator, predictors, and as much data in each update.
+    """HTS-RL of a synchronous algorithm: groups, predictors, and as much data in each update.
 
     Args:
         alpha: steps between two synchronizations (0: --least-alpha, in whole unrolls of the algorithm's own length).
@@ -168,7 +171,7 @@ def double_buffered(settings: HtsSettings, config: TrainConfig, alpha: int = 0) 
         config,
         algorithm={"unroll_length": unroll},
         optimizer={"batch_size": math.gcd(batch, alpha * simulators)},
-        sampling={"schedule": "double-buffered", "rollout_length": alpha, "groups": simulators,
+        sampling={"schedule": "double-buffered", "rollout_length": alpha, "groups": settings.groups or simulators,
                   "predictors": settings.predictors},
     )  # fmt: skip
 

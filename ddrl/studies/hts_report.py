@@ -43,7 +43,7 @@ def report(settings: HtsSettings, outcomes: Sequence[Outcome]) -> Report:
             panels += more_panels
             notes.append(NOTES[part])
     scores = f"{CAPTIONS[EVALUATION]}; " if having(outcomes, part="scores") else ""
-    caption = f"{scores}speed: agent steps/s after {settings.warm_up_seconds:g} s; {spread_text(settings.repeats)}"
+    caption = f"{scores}speed: agent steps/s after {settings.warm_up_seconds:g} s; {spread_text(outcomes)}"
     return Report("HTS-RL and its synchronous algorithms", caption, tables, panels, 2, notes)
 
 

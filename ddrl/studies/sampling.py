@@ -20,7 +20,7 @@ from ddrl.studies.tables import Table
 
 RATE = "agent_steps_per_s"
 PARTS = ("groups", "barrier")
-KINDS = {"one": "one group", "alternating": "two alternating groups", "random": "no inference (random actions)"}
+KINDS = {"one": "one group", "alternating": "two alternating groups", "random": "random actions, no inference"}
 BARRIERS = {"barrier": "barrier every rollout", "free": "each core for itself"}
 PAPER = (
     "Stooke and Abbeel 2018, table 1, DGX-1 (8 P100, 40 cores), A3C-Net: 29.6, 33.0, 35.7, 35.8 thousand agent steps/s with "
@@ -129,7 +129,7 @@ def report(settings: SamplingSettings, outcomes: Sequence[Outcome]) -> Report:
             panels.append(_panel(f"{game}, a process for each core", here, BARRIERS))
     return Report(
         heading="Acting without learning",
-        caption=f"no learner, initial parameters; {spread_text(settings.repeats)}",
+        caption=f"no learner, initial parameters; {spread_text(outcomes)}",
         tables=tables, panels=panels, columns=min(3, len(panels)), notes=[PAPER],
     )  # fmt: skip
 
@@ -148,8 +148,8 @@ def _groups_table(game: str, outcomes: Sequence[Outcome]) -> Table:
     rows = []
     for (cores,), some in grouped(outcomes, "cores"):
         limit = inference_free(some)
-        for (per_core, kind), runs in sorted(grouped(some, "per_core", "kind"), key=lambda item: item[0]):
-            ratio = bootstrap_ratio(_rates(runs), limit)
+        for (per_core, kind), runs in grouped(some, "per_core", "kind"):
+            ratio = None if kind == "random" else bootstrap_ratio(_rates(runs), limit)
             rows.append([cores, per_core, KINDS[kind], len(runs), bootstrap(_rates(runs)), ratio])
     columns = ("cores", "simulators per core", "acting", "measured", "agent steps/s", "ratio to inference-free")
     return Table(f"{game}: one process", columns, rows)
@@ -170,7 +170,7 @@ def _groups_panels(game: str, outcomes: Sequence[Outcome]) -> Iterator[Panel]:
         panel = _panel(f"{game}, one process on {cores} core{'s' if cores > 1 else ''}", some, KINDS)
         x = sorted({outcome.point.labels["per_core"] for outcome in some})
         if limit := bootstrap(inference_free(some)):
-            line = Curve("inference-free", x, [limit.mean / cores] * len(x), reference=True)
+            line = Curve("fastest without inference", x, [limit.mean / cores] * len(x), reference=True)
             panel = panel._replace(curves=[*panel.curves, line])
         yield panel
 

@@ -31,7 +31,7 @@ WHAT = {"a2c": "simulators", "a3c": "learners", "ppo": "simulators", "appo": "lo
 SIMULATORS_PER_CORE = 64  # by default; more fit, but rollouts then take long
 PPO_ROLLOUT = 2048  # 8 simulators x 256 steps
 A2C_BATCH = 80  # 16 simulators x 5 steps, at which the paper's learning rate holds
-WARM_UP_SECONDS = 10.0
+WARM_UP_SECONDS = 10.0  # that do not count in rates; a third of shorter runs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +146,7 @@ def report(settings: SimulatorsSettings, outcomes: Sequence[Outcome]) -> Report:
     rows = [_row(settings, labels, runs) for labels, runs in grouped(outcomes, "algorithm", "game", "size")]
     return Report(
         heading="Learning with many simulators",
-        caption=f"{CAPTIONS[score]}; {spread_text(settings.repeats)}",
+        caption=f"{CAPTIONS[score]}; {spread_text(outcomes)}",
         tables=[Table(
             f"{settings.score} score at the end of the budget",
             ("algorithm", "game", "size", "", "seeds", "agent steps", "score", "agent steps/s"), rows,
@@ -160,7 +160,7 @@ def _row(settings: SimulatorsSettings, labels: tuple[Any, ...], runs: Sequence[O
     algorithm, game, size = labels
     steps = max((r.get("agent_steps", 0) for run in runs for r in run.records), default=0)
     last = bootstrap([_last_score(settings, run) for run in runs])
-    rate = bootstrap([agent_steps_per_second(run.records, WARM_UP_SECONDS) for run in runs])
+    rate = bootstrap([agent_steps_per_second(run.records, _warm_up(run)) for run in runs])
     return [algorithm, game, size, WHAT[algorithm], len(runs), steps, last, rate]
 
 
@@ -170,11 +170,15 @@ def _last_score(settings: SimulatorsSettings, run: Outcome) -> float | None:
     return next((r[ONLINE] for r in reversed(run.records) if r["kind"] == "train" and ONLINE in r), None)
 
 
+def _warm_up(run: Outcome) -> float:
+    return min(WARM_UP_SECONDS, max((r.get("wall_seconds", 0.0) for r in run.records), default=0.0) / 3)
+
+
 def _panels(outcomes: Sequence[Outcome], score: str) -> Iterator[Panel]:
     for (algorithm, game), some in grouped(outcomes, "algorithm", "game"):
         unit, x_label = steps_unit(some)
         curves = [
-            score_curve(runs, score, "agent_steps", unit, f"{size} {WHAT[algorithm]}")
+            score_curve(runs, score, "agent_steps", unit, f"{size} {WHAT[algorithm] if size > 1 else WHAT[algorithm][:-1]}")
             for (size,), runs in grouped(some, "size")
         ]
         yield Panel(f"{algorithm.upper()} on {game}", x_label, "raw score", curves)

@@ -109,7 +109,7 @@ def report(settings: SpeedSettings, outcomes: Sequence[Outcome]) -> Report:
     """Rates, hours and speed-ups by workers, with the paper's."""
     return Report(
         heading="Learning speed by number of workers",
-        caption=f"agent steps/s while learning, after {settings.warm_up_seconds:g} s; {spread_text(settings.repeats)}",
+        caption=f"agent steps/s while learning, after {settings.warm_up_seconds:g} s; {spread_text(outcomes)}",
         tables=[Table(
             f"Hours for {AGENT_STEPS / 1e6:.0f} million agent steps",
             ("algorithm", "game", "workers", "cores", "runs", "agent steps/s", "hours", "speed-up", "paper's hours"),
@@ -144,7 +144,7 @@ def _rows(settings: SpeedSettings, labels: tuple[Any, ...], outcomes: Sequence[O
 
 
 def _panels(settings: SpeedSettings, outcomes: Sequence[Outcome]) -> Iterator[Panel]:
-    """Rates beside a linear line from the slowest algorithm's first point, and hours beside the paper's."""
+    """Rates beside lines that grow with the workers, and hours beside the paper's."""
     for (game,), some in grouped(outcomes, "game"):
         rates, times = [], []
         for style, ((algorithm,), runs) in enumerate(grouped(some, "algorithm")):
@@ -152,8 +152,8 @@ def _panels(settings: SpeedSettings, outcomes: Sequence[Outcome]) -> Iterator[Pa
             rates.append(from_intervals(found, algorithm.upper())._replace(style=style))
             times.append(from_intervals([(n, hours(r)) for n, r in found], algorithm.upper())._replace(style=style))
             paper = sorted(PAPER[algorithm].items())
-            label = "the paper's" if style == 0 else ""
-            times.append(Curve(label, [n for n, _ in paper], [h for _, h in paper], reference=True))
+            line = Curve(f"{algorithm.upper()}, the paper's", [n for n, _ in paper], [h for _, h in paper])
+            times.append(line._replace(style=style, reference=True))
         linear = [_linear(curve) for curve in rates if len(curve.x) > 1]
         linear = [curve._replace(label="linear" if i == 0 else "") for i, curve in enumerate(linear)]
         yield Panel(game, "workers", "agent steps/s", [*rates, *linear], log_x=True, zero=True)
