@@ -20,6 +20,7 @@ def start_child(module: str, first: dict[str, Any], log: Any) -> subprocess.Pope
         stdout=subprocess.PIPE,
         stderr=log,
         text=True,
+        start_new_session=True,  # Ctrl-C is for whoever started it, who then ends it
         env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
     )
     say(process, first)

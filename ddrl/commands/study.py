@@ -144,5 +144,6 @@ def act(study: Study, plan: plans.Plan, actions: Actions) -> int:
     if actions.point:
         return run_points(plan, study.run, [plan.find(actions.point)])
     status = 0 if actions.collect else run_points(plan, study.run)
-    collect(plan, study)
+    if actions.collect or any(plan.state(point).status == "finished" for point in plan.points):
+        collect(plan, study)
     return status

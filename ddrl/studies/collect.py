@@ -32,7 +32,7 @@ def collect(plan: Plan, study: Study) -> None:
         raise UsageError(f"{plan.directory}: no point has finished ({'; '.join(missing)})")
     report = study.report(from_json(type(study.defaults), plan.settings), outcomes)
     notes = [*report.notes, *missing, _measured_on(plan, outcomes)]
-    text = "\n".join(table.markdown() for table in report.tables) + "\n" + "\n".join(f"- {note}" for note in notes) + "\n"
+    text = "\n".join([*(table.markdown() for table in report.tables), *(f"- {note}" for note in notes)]) + "\n"
     print(text)
     try:
         (plan.directory / TABLE).write_text(f"# {report.heading}\n\n{report.caption}\n\n{text}")
@@ -73,5 +73,5 @@ def _results(plan: Plan, report: Report, states: Sequence[Any], notes: Sequence[
 
 def _curves(panel: figures.Panel) -> dict[str, Any]:
     """What a panel shows, as numbers."""
-    curves = [{name: list(v) if isinstance(v, (list, tuple)) else v for name, v in c._asdict().items()} for c in panel.curves]
+    curves = [curve._asdict() for curve in panel.curves]
     return {"title": panel.title, "x": panel.x_label, "y": panel.y_label, "curves": curves}

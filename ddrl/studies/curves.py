@@ -34,7 +34,8 @@ def score_curve(outcomes: Sequence[Outcome], score: str, against: str, unit: flo
     kind = "train" if score == ONLINE else "evaluation"
     runs = []
     for outcome in outcomes:
-        records = [r for r in outcome.records if r["kind"] == kind and score in r and against in r and not r.get("timed_out")]
+        scored = [r for r in outcome.records if r["kind"] == kind and score in r and against in r]
+        records = [r for r in scored if not r.get("timed_out")]
         if records:
             runs.append((np.array([r[against] for r in records]) / unit, np.array([r[score] for r in records], float)))
     return mean_curve(runs, label)

@@ -13,6 +13,7 @@ from pathlib import Path
 from ddrl import rundir
 from ddrl.bench import machine
 from ddrl.errors import UsageError
+from ddrl.launch.processes import Interrupts
 from ddrl.studies.plan import Plan
 from ddrl.studies.points import POINTS, Point, note_failure
 
@@ -28,7 +29,11 @@ def run_points(plan: Plan, run: Run, points: Sequence[Point] | None = None) -> i
 
     A point that fails is named, and the others go on. After a request to stop, the rest is left as it is.
     """
-    wanted = list(plan.points if points is None else points)
+    with Interrupts() as interrupts:
+        return _run_points(plan, run, list(plan.points if points is None else points), interrupts)
+
+
+def _run_points(plan: Plan, run: Run, wanted: Sequence[Point], interrupts: Interrupts) -> int:
     left = [point for point in wanted if plan.state(point).status != "finished"]
     if len(left) < len(wanted):
         print(f"{len(wanted) - len(left)} of {len(wanted)} points have finished already", flush=True)
@@ -47,10 +52,10 @@ def run_points(plan: Plan, run: Run, points: Sequence[Point] | None = None) -> i
         times.append(time.monotonic() - began)
         status = plan.state(point).status
         print(f"{number}: {status} after {duration(times[-1])}{': ' + why if why else ''}", flush=True)
-        if status == "interrupted":
-            print("stopped; the same command goes on from here", flush=True)
-            return failed
         failed |= status == "failed"
+        if status == "interrupted" or interrupts.stop:
+            print("stopped, as asked; the same command goes on from here", flush=True)
+            break
     return failed
 
 

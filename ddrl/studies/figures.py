@@ -119,8 +119,8 @@ def _draw(axes: Any, panel: Panel) -> None:
 def _draw_reference(axes: Any, curve: Curve) -> None:
     marked = {}
     if curve.style is not None:
-        marker = MARKERS[curve.style % len(MARKERS)]
-        marked = {"color": COLOURS[curve.style % len(COLOURS)], "marker": marker, "markerfacecolor": "white", "markersize": 4.5}
+        marked = {"color": COLOURS[curve.style % len(COLOURS)], "marker": MARKERS[curve.style % len(MARKERS)]}
+        marked |= {"markerfacecolor": "white", "markersize": 4.5}
     line = {"color": "#777777", "linewidth": 1.0, "linestyle": (0, (5, 3))}
     axes.plot(curve.x, curve.y, label=curve.label, **(line | marked))
 

@@ -22,11 +22,11 @@ HASHES = "parameter_hashes.txt"  # of runs with --deterministic
 NOTES = {
     "speed-up": "Liu et al. 2020, figure 4: about 1.5 at small variance of step times, more than 5 at large; "
     "16 CPU cores and 4 GPUs",
-    "alpha": "Liu et al. 2020, table 5, football: 445, 1,070, 1,345, 1,349, 1,360 and 1,377 steps/s at alpha 4, 16, 64, 128, "
-    "256 and 512",
-    "predictors": "Liu et al. 2020, table 4, football: 1,229, 1,362, 1,393 and 1,388 steps/s with 1, 4, 8 and 16 actors, and "
-    "equal scores",
-    "scores": "Liu et al. 2020, tables 1 and 2; intervals over seeds as there. '-': not reached in the whole run by every seed",
+    "alpha": "Liu et al. 2020, table 5, football: 445, 1,070, 1,345, 1,349, 1,360 and 1,377 steps/s at alpha 4, 16, 64, "
+    "128, 256 and 512",
+    "predictors": "Liu et al. 2020, table 4, football: 1,229, 1,362, 1,393 and 1,388 steps/s with 1, 4, 8 and 16 "
+    "actors, and equal scores",
+    "scores": "Liu et al. 2020, tables 1 and 2, intervals over seeds as there; '-': some seed never reached it",
 }
 
 
@@ -67,7 +67,8 @@ def _speed_up(settings: HtsSettings, outcomes: Sequence[Outcome]) -> Found:
             if ratio is not None:
                 ratios.append((variance, ratio))
         curves.append(from_intervals(ratios, f"HTS-{algorithm.upper()} / {algorithm.upper()}"))
-    columns = ("algorithm", "deviation / mean", "variance, ms^2", "synchronous, agent steps/s", "HTS, agent steps/s", "speed-up")
+    rates = ("synchronous, agent steps/s", "HTS, agent steps/s", "speed-up")
+    columns = ("algorithm", "deviation / mean", "variance, ms^2", *rates)
     title = f"Speed-up over the synchronous algorithm, steps of {settings.step_time_ms:g} ms on average"
     panel = Panel("Speed-up", "variance of the step time (ms²)", "HTS-RL / synchronous", curves, zero=True)
     return [Table(title, columns, rows)], [panel]
@@ -77,8 +78,9 @@ def _alpha(settings: HtsSettings, outcomes: Sequence[Outcome]) -> Found:
     """Table 5."""
     columns = ("algorithm", "alpha", "unroll", "agent steps/s")
     rows, panel = _over(settings, outcomes, "alpha", "steps between synchronizations (alpha)")
-    units = {(o.point.labels["algorithm"], o.point.labels["alpha"]): o.point.config.algorithm.unroll_length for o in outcomes}
-    rows = [[algorithm, alpha, units[algorithm, alpha], rate] for algorithm, alpha, rate in rows]
+    groups = grouped(outcomes, "algorithm", "alpha")
+    unrolls = {labels: runs[0].point.config.algorithm.unroll_length for labels, runs in groups}
+    rows = [[algorithm, alpha, unrolls[algorithm, alpha], rate] for algorithm, alpha, rate in rows]
     return [Table("Synchronization interval", columns, rows)], [panel]
 
 
@@ -143,7 +145,9 @@ def fastest_end(outcomes: Sequence[Outcome]) -> float:
     return min(ends)
 
 
-def _score_row(settings: HtsSettings, game: str, limit: float, names: tuple[Any, ...], runs: Sequence[Outcome]) -> list[Any]:
+def _score_row(
+    settings: HtsSettings, game: str, limit: float, names: tuple[Any, ...], runs: Sequence[Outcome]
+) -> list[Any]:
     evaluations = [[r for r in run.records if r["kind"] == "evaluation"] for run in runs]
     required = [[required_time(records, score) for records in evaluations] for score in settings.required_scores]
     return [

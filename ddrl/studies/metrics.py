@@ -101,8 +101,9 @@ def bootstrap_ratio(
     ratio, count = float(top.mean() / bottom.mean()), min(len(top), len(bottom))
     if count < 2:
         return Interval(ratio)
-    ratios = top[_draws(len(top), samples, seed)].mean(axis=1) / bottom[_draws(len(bottom), samples, seed + 1)].mean(axis=1)
-    low, high = np.quantile(ratios, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    tops = top[_draws(len(top), samples, seed)].mean(axis=1)
+    bottoms = bottom[_draws(len(bottom), samples, seed + 1)].mean(axis=1)
+    low, high = np.quantile(tops / bottoms, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Interval(ratio, float(low), float(high), count)
 
 

@@ -23,8 +23,8 @@ PARTS = ("groups", "barrier")
 KINDS = {"one": "one group", "alternating": "two alternating groups", "random": "random actions, no inference"}
 BARRIERS = {"barrier": "barrier every rollout", "free": "each core for itself"}
 PAPER = (
-    "Stooke and Abbeel 2018, table 1, DGX-1 (8 P100, 40 cores), A3C-Net: 29.6, 33.0, 35.7, 35.8 thousand agent steps/s with "
-    "a barrier every five steps, 31.9, 34.7, 36.7, 38.4 without, by growing number of simulators; figure 2: with 8 "
+    "Stooke and Abbeel 2018, table 1, DGX-1 (8 P100, 40 cores), A3C-Net: 29.6, 33.0, 35.7, 35.8 thousand agent steps/s "
+    "with a barrier every five steps, 31.9, 34.7, 36.7, 38.4 without, by growing number of simulators; figure 2: with 8 "
     "simulators per core about 0.8 of the inference-free speed on 16 cores"
 )
 
@@ -64,10 +64,12 @@ def points(settings: SamplingSettings, machine: Machine) -> list[Point]:
         for seed in settings.seeds:
             for per_core in settings.simulators_per_core:
                 if "groups" in settings.parts:
-                    found += [_in_groups(settings, machine, game, seed, per_core, c, kind)
-                              for c in cores for kind in KINDS if kind != "alternating" or per_core * c % 2 == 0]  # fmt: skip
+                    pairs = [(c, kind) for c in cores for kind in KINDS]
+                    pairs = [(c, kind) for c, kind in pairs if kind != "alternating" or per_core * c % 2 == 0]
+                    found += [_in_groups(settings, machine, game, seed, per_core, *pair) for pair in pairs]
                 if "barrier" in settings.parts:
-                    found += [_in_processes(settings, machine, game, seed, per_core, max(cores), kind) for kind in BARRIERS]
+                    pairs = [(max(cores), kind) for kind in BARRIERS]
+                    found += [_in_processes(settings, machine, game, seed, per_core, *pair) for pair in pairs]
     return found
 
 
@@ -94,8 +96,8 @@ def _point(
         config, sampling={"simulators": simulators, "groups": groups},
         run={"seed": seed, "minutes": settings.seconds / 60.0},
     )  # fmt: skip
-    name = f"{labels['part']}-{game_name(labels['game'])}-{labels['cores']}x{labels['per_core']}-{labels['kind']}-seed{seed}"
-    return Point(name, config, labels)
+    what = f"{game_name(labels['game'])}-{labels['cores']}x{labels['per_core']}-{labels['kind']}"
+    return Point(f"{labels['part']}-{what}-seed{seed}", config, labels)
 
 
 def measure_point(point: Point, path: Path) -> None:
@@ -196,9 +198,10 @@ STUDY = Study(
     name="sampling",
     defaults=SamplingSettings(),
     quick=SamplingSettings(
-        quick=True, preset="smoke", games=("ddrl/Catch-v0",), simulators_per_core=(2, 8), cores=(1,), seconds=1.0, repeats=1
+        quick=True, preset="smoke", games=("ddrl/Catch-v0",), simulators_per_core=(2, 8), cores=(1,), seconds=1.0,
+        repeats=1,
     ),
     points=points,
     report=report,
     run=measure_point,
-)
+)  # fmt: skip

@@ -93,7 +93,7 @@ def from_json(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
     """
     unknown = sorted(set(values) - set(typing.get_type_hints(kind)))
     if unknown:
-        raise UsageError(f"study.json: unknown setting {unknown[0]!r}, of another version of ddrl; choose another --dir")
+        raise UsageError(f"study.json: setting {unknown[0]!r} is of another version of ddrl; choose another --dir")
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 

@@ -86,7 +86,7 @@ def chosen_sizes(settings: SimulatorsSettings, machine: Machine) -> dict[str, tu
     for words in settings.sizes:
         name, _, numbers = words.partition("=")
         if name not in chosen or not all(n.isdigit() and int(n) > 0 for n in numbers.split(",")):
-            raise UsageError(f"--sizes {words}: write one of {', '.join(chosen)}, = and numbers: {settings.algorithms[0]}=1,2")
+            raise UsageError(f"--sizes {words}: write one of {', '.join(chosen)}, = and numbers, as in a2c=16,64")
         chosen[name] = tuple(dict.fromkeys(int(n) for n in numbers.split(",")))
     return chosen
 
@@ -178,7 +178,7 @@ def _panels(outcomes: Sequence[Outcome], score: str) -> Iterator[Panel]:
     for (algorithm, game), some in grouped(outcomes, "algorithm", "game"):
         unit, x_label = steps_unit(some)
         curves = [
-            score_curve(runs, score, "agent_steps", unit, f"{size} {WHAT[algorithm] if size > 1 else WHAT[algorithm][:-1]}")
+            score_curve(runs, score, "agent_steps", unit, f"{size} {WHAT[algorithm].removesuffix('s' * (size == 1))}")
             for (size,), runs in grouped(some, "size")
         ]
         yield Panel(f"{algorithm.upper()} on {game}", x_label, "raw score", curves)

@@ -37,9 +37,10 @@ HARDWARE = "DGX-1: a P100 GPU and 5 cores for each worker"
 
 @dataclasses.dataclass(frozen=True)
 class SpeedSettings(StudySettings):
-    """Agent steps/s while learning, after a warm-up, by number of workers, and the hours that 50 million agent steps would
-    take, beside those of Stooke and Abbeel 2018 (table 2). A2C and PPO average over all workers (allreduce), A3C and APPO
-    update a central store. Every worker has its own cores and simulators, 16 for A2C and A3C, 8 for PPO and APPO."""
+    """Agent steps/s while learning, after a warm-up, by number of workers, and the hours that 50 million agent steps
+    would take, beside those of Stooke and Abbeel 2018 (table 2). A2C and PPO average over all workers (allreduce), A3C
+    and APPO update a central store. Every worker has its own cores and simulators, 16 for A2C and A3C, 8 for PPO and
+    APPO."""
 
     algorithms: tuple[str, ...] = ("a2c", "a3c", "ppo", "appo")
     """Which of a2c, a3c, ppo and appo."""
@@ -170,8 +171,9 @@ STUDY = Study(
     name="speed",
     defaults=SpeedSettings(),
     quick=SpeedSettings(
-        quick=True, preset="smoke", games=("ddrl/Catch-v0",), seconds=7.0, warm_up_seconds=2.0, algorithms=("a2c", "a3c", "ppo")
+        quick=True, preset="smoke", games=("ddrl/Catch-v0",), seconds=7.0, warm_up_seconds=2.0,
+        algorithms=("a2c", "a3c", "ppo"),
     ),
     points=points,
     report=report,
-)
+)  # fmt: skip

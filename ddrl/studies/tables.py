@@ -21,7 +21,8 @@ class Table(NamedTuple):
         """The table, its columns aligned."""
         rows = [[text(cell) for cell in row] for row in self.rows]
         widths = [max(map(len, column)) for column in zip(self.columns, *rows)]
-        number = [all(isinstance(row[i], (int, float, Interval, type(None))) for row in self.rows) for i in range(len(widths))]
+        kinds = (int, float, Interval, type(None))
+        number = [all(isinstance(row[i], kinds) for row in self.rows) for i in range(len(widths))]
         lines = [_line(self.columns, widths, number)]
         lines.append("|" + "|".join("-" * (w + 1) + (":" if n else "-") for w, n in zip(widths, number)) + "|")
         lines += [_line(row, widths, number) for row in rows]
