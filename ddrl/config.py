@@ -137,8 +137,6 @@ class OptimizerConfig:
     batch_size: int = 32
     """Data-points per gradient, per worker (0: the whole rollout; PPO's minibatch). Effective batch = batch size x
     gradients per update."""
-    learner_threads: int = 0
-    """Threads that share the batch of a gradient (0: one per core of the rank, at least 32 data-points each)."""
     optimizer: Literal["adam", "rmsprop", "rmsprop-centered"] = "adam"
     """Update rule, applied on the parameter servers."""
     learning_rate: float = 1e-3
@@ -176,7 +174,7 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         checks.known(self)
         checks.at_least(self, 1, "learning_rate_updates")
-        checks.at_least(self, 0, "batch_size", "learner_threads", "learning_rate_batch", "warmup_updates")
+        checks.at_least(self, 0, "batch_size", "learning_rate_batch", "warmup_updates")
         if (self.learning_rate_scaling == "none") != (self.learning_rate_batch == 0):
             why = "says how, --learning-rate-batch from which batch on: give both or none"
             checks.refuse(self, "learning_rate_scaling", why)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import queue
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,7 @@ from ddrl.config import OptimizerConfig
 from ddrl.errors import UsageError
 from ddrl.networks.network import Network
 from ddrl.ops.clipping import clip_by_average_norm
-from ddrl.types import LossOutput, Unroll
+from ddrl.types import LossOutput
 
 Loss = Callable[[Network, Any, Any, Any, Any], LossOutput]
 UNUSED_FIELDS = ("behaviour_version",)  # of batches: for the measure of the lag, not for the loss
@@ -58,16 +57,12 @@ def as_device_vector(vector: np.ndarray) -> tf.Tensor:
 class Learner:
     """The gradient of the loss over batches of one fixed shape.
 
-    With several threads each takes an equal part of the batch, and the gradients are added in the order of the
-    parts: faster than one operation with several threads, and equal to the bit from run to run.
-
     Args:
         network: policy and value.
         loss: of the algorithm, see `ddrl.algorithms.losses`.
         algorithm: its settings.
         optimizer: only `clip_tensor_average_norm` is used here.
         template: a batch of the shapes and types to come; a field None takes no part in the loss.
-        threads: parts of the batch, if that many divide it.
 
     Attributes:
         trace_count: times that the function was traced: 1 for ever.
@@ -81,22 +76,18 @@ class Learner:
         algorithm: ActorCriticConfig,
         optimizer: OptimizerConfig,
         template: Any,
-        threads: int = 1,
     ) -> None:
         self._network, self._loss, self._algorithm, self._optimizer = network, loss, algorithm, optimizer
         self._template = template
-        self._axis = 1 if isinstance(template, Unroll) else 0
         self.batch_size = template.action.size // math.prod(network.action_space.action_shape)
-        self._parts = self._parts_for(threads)
         self.trace_count = 0
         self._metric_names: list[str] = []
         self._fields = [name for name in template._fields if name not in UNUSED_FIELDS]
         specs = [tf.TensorSpec([network.size], tf.float32)]
         for name in self._fields:
-            array = self._part(getattr(template, name), 0)
+            array = getattr(template, name)
             specs.append(tf.TensorSpec(array.shape, tf.as_dtype(array.dtype)))
         self._compiled = tf.function(self._trace, input_signature=specs, autograph=False).get_concrete_function()
-        self._threads = [_PartThread(self._compute) for _ in range(self._parts - 1)]
 
     def gradient(self, vector: np.ndarray | tf.Tensor, batch: Any) -> tuple[np.ndarray, dict[str, float]]:
         """Gradient of the mean loss, clipped per tensor, and the metrics of the loss.
@@ -106,8 +97,7 @@ class Learner:
             batch: of the template's shapes.
 
         Returns:
-            <float32>[N], read-only, and the loss's metrics, each the mean over the parts of the batch, with `gradient_norm`, the
-            global norm before clipping.
+            <float32>[N], read-only, and the loss's metrics with `gradient_norm`, the global norm before clipping.
 
         Raises:
             UsageError: the batch has another size or other shapes.
@@ -117,36 +107,9 @@ class Learner:
                 f"batch of actions {batch.action.shape} for a learner of {self._template.action.shape}: "
                 "every gradient takes exactly --batch-size data-points"
             )
-        vector = as_device_vector(vector)
-        for part, thread in enumerate(self._threads, start=1):
-            thread.start(vector, batch, part)
-        gradient, metrics = self._compute(vector, batch, 0)
-        for thread in self._threads:
-            more, more_metrics = thread.result()
-            gradient = np.add(gradient, more, out=gradient if gradient.flags.writeable else None)
-            metrics = metrics + more_metrics
-        gradient.flags.writeable = False
-        values = dict(zip(self._metric_names, (metrics / self._parts).tolist()))
-        if self._threads:
-            values["gradient_norm"] = float(np.sqrt(np.dot(gradient, gradient)))  # not the mean of those of the parts
-        return gradient, values
-
-    def _parts_for(self, threads: int) -> int:
-        """The largest number of equal parts up to `threads`; one where clipping must see the whole gradient."""
-        if self._optimizer.clip_tensor_average_norm:
-            return 1
-        rows = self._template.action.shape[self._axis]
-        return max(parts for parts in range(1, max(1, threads) + 1) if rows % parts == 0)
-
-    def _part(self, array: np.ndarray, part: int) -> np.ndarray:
-        rows = array.shape[self._axis] // self._parts
-        index = slice(part * rows, (part + 1) * rows)
-        return array[:, index] if self._axis else array[index]
-
-    def _compute(self, vector: tf.Tensor, batch: Any, part: int) -> tuple[np.ndarray, np.ndarray]:
-        arrays = (self._part(getattr(batch, name), part) for name in self._fields)
-        gradient, metrics = self._compiled(vector, *map(tf.convert_to_tensor, arrays))
-        return np.asarray(gradient), np.asarray(metrics)
+        arrays = (getattr(batch, name) for name in self._fields)
+        gradient, metrics = self._compiled(as_device_vector(vector), *map(tf.convert_to_tensor, arrays))
+        return np.asarray(gradient), dict(zip(self._metric_names, np.asarray(metrics).tolist()))
 
     def _trace(self, vector, *tensors):
         self.trace_count += 1
@@ -155,40 +118,12 @@ class Learner:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(vector)
             output = self._loss(self._network, vector, (), batch, self._algorithm)
-            loss = output.loss / self._parts
-        gradient = tape.gradient(loss, vector)
+        gradient = tape.gradient(output.loss, vector)
         metrics = {**output.metrics, "gradient_norm": tf.sqrt(2.0 * tf.nn.l2_loss(gradient))}
         self._metric_names = list(metrics)
         limit = self._optimizer.clip_tensor_average_norm
         gradient = clip_by_average_norm(gradient, self._network.parameter_shapes, limit)
         return gradient, tf.stack(list(metrics.values()))
-
-
-class _PartThread:
-    """A thread that computes one part of each gradient."""
-
-    def __init__(self, compute: Callable[..., tuple[np.ndarray, np.ndarray]]):
-        self._orders: queue.SimpleQueue[tuple] = queue.SimpleQueue()
-        self._results: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        threading.Thread(target=self._run, args=(compute,), name="learner", daemon=True).start()
-
-    def start(self, *order: Any) -> None:
-        self._orders.put(order)
-
-    def result(self) -> tuple[np.ndarray, np.ndarray]:
-        """What became of the last order; raises what it raised."""
-        result = self._results.get()
-        if isinstance(result, BaseException):
-            raise result
-        return result
-
-    def _run(self, compute: Callable[..., tuple[np.ndarray, np.ndarray]]) -> None:
-        while True:
-            order = self._orders.get()
-            try:
-                self._results.put(compute(*order))
-            except BaseException as error:  # noqa: BLE001 - raised again by `result`
-                self._results.put(error)
 
 
 class Policy:

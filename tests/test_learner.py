@@ -21,9 +21,9 @@ def make_network(name, compute="float32"):
     return build_network(NetworkConfig(network=name, compute_dtype=compute), shape, np.uint8, Discrete(actions))
 
 
-def make_learner(network, batch_size, clip=0.0, threads=1):
+def make_learner(network, batch_size, clip=0.0):
     settings = OptimizerConfig(batch_size=batch_size, clip_tensor_average_norm=clip)
-    return Learner(network, ba3c_loss.loss, BA3CConfig(), settings, batch_of(network.name, batch_size), threads)
+    return Learner(network, ba3c_loss.loss, BA3CConfig(), settings, batch_of(network.name, batch_size))
 
 
 def batch_of(name, size, seed=0):
@@ -50,28 +50,6 @@ def test_whole_batch_equals_the_average_of_halves(name):
     assert metrics["loss"] == pytest.approx((parts[0][1]["loss"] + parts[1][1]["loss"]) / 2, rel=1e-4)
     assert metrics["gradient_norm"] == pytest.approx(np.linalg.norm(whole), rel=1e-4)
     assert half.trace_count == 1
-
-
-@pytest.mark.parametrize("threads, parts", [(2, 2), (3, 2), (4, 4), (5, 4)])
-def test_threads_share_a_batch_in_equal_parts(threads, parts):
-    network, batch = make_network("a3c"), batch_of("a3c", 16)
-    vector = as_device_vector(network.initial_parameters(1))
-    whole, metrics = make_learner(network, 16).gradient(vector, batch)
-    learner = make_learner(network, 16, threads=threads)
-    shared, shared_metrics = learner.gradient(vector, batch)
-    assert len(learner._threads) == parts - 1 and learner.trace_count == 1
-    np.testing.assert_allclose(shared, whole, rtol=1e-3, atol=1e-5 * np.abs(whole).max())
-    assert shared_metrics["loss"] == pytest.approx(metrics["loss"], rel=1e-4)
-    assert shared_metrics["gradient_norm"] == pytest.approx(metrics["gradient_norm"], rel=1e-3)
-    np.testing.assert_array_equal(shared, learner.gradient(vector, batch)[0])
-
-
-def test_what_a_thread_raises_is_raised():
-    learner = make_learner(make_network("mlp"), 8, threads=2)
-    batch = batch_of("mlp", 8)
-    broken = batch._replace(observation=batch.observation[:4])
-    with pytest.raises(Exception, match="shape|size|signature"):
-        learner.gradient(make_network("mlp").initial_parameters(1), broken)
 
 
 def test_bfloat16_gradient_is_close():

@@ -7,7 +7,6 @@ what it wrote.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import secrets

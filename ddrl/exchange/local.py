@@ -22,6 +22,10 @@ class Hosted(Protocol):
 
     def advance(self) -> None: ...
 
+    def busy(self) -> bool:
+        """Whether it has work to go on with at the next poll, though no message comes."""
+        ...
+
 
 def _lasting(payload: np.ndarray | None) -> np.ndarray | None:
     """A payload that stays as it is: itself where nobody may write to it, else a copy."""
@@ -30,6 +34,8 @@ def _lasting(payload: np.ndarray | None) -> np.ndarray | None:
 
 class LocalTransport:
     """Process `rank`'s end of a set of in-process mailboxes; see `ddrl.exchange.transport.Transport`."""
+
+    remote = False
 
     def __init__(self, rank: int = 0, mailboxes: dict[int, deque[Event]] | None = None):
         self.rank = rank
@@ -64,7 +70,7 @@ class LocalTransport:
         return self.take()
 
     def pending(self) -> bool:
-        return any(self._mailboxes.values())
+        return any(self._mailboxes.values()) or any(role.busy() for _, role in self._hosted.values())
 
     def take(self) -> list[Event]:
         """Empties this end's mailbox."""

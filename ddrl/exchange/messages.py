@@ -11,8 +11,6 @@ import enum
 import struct
 from typing import Any, NamedTuple
 
-import numpy as np
-
 
 class Kind(enum.IntEnum):
     """Kind of a message."""

@@ -70,6 +70,8 @@ class MpiTransport:
         survive: report dead peers instead of aborting (needs ULFM).
     """
 
+    remote = True
+
     def __init__(self, comm: MPI.Comm, workers: int, *, survive: bool = False):
         self.comm, self.rank = comm, comm.Get_rank()
         self.format, self.survive = HeaderFormat(workers), survive

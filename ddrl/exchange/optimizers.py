@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -36,17 +35,14 @@ def learning_rate(config: OptimizerConfig, version: int, effective_batch: int = 
     return rate
 
 
-def make_optimizer(config: OptimizerConfig, size: int, threads: int = 1) -> Optimizer:
+def make_optimizer(config: OptimizerConfig, size: int) -> Optimizer:
     """The configured optimizer for a slice of `size` parameters, its slots zero."""
     rules = {"adam": Adam, "rmsprop": RMSProp, "rmsprop-centered": CenteredRMSProp}
-    return rules[config.optimizer](config, size, threads)
+    return rules[config.optimizer](config, size)
 
 
 class Optimizer:
     """An update rule and its state for one slice of the parameters.
-
-    Args:
-        threads: that share the blocks; no bit depends on their number.
 
     Attributes:
         slots: name -> <float32>[size].
@@ -55,15 +51,13 @@ class Optimizer:
 
     slot_names: tuple[str, ...] = ()
 
-    def __init__(self, config: OptimizerConfig, size: int, threads: int = 1) -> None:
+    def __init__(self, config: OptimizerConfig, size: int) -> None:
         self.config = config
         self.size = size
         self.count = 0
         self.slots = {name: np.zeros(size, np.float32) for name in self.slot_names}
         self._ahead: dict[str, np.ndarray] = {}
-        threads = max(1, min(threads, -(-size // BLOCK)))
-        self._scratch = np.empty((threads, 2, min(size, BLOCK)), np.float32)
-        self._pool = ThreadPoolExecutor(threads - 1, "optimizer") if threads > 1 else None
+        self._scratch = np.empty((2, min(size, BLOCK)), np.float32)
 
     def apply(
         self,
@@ -114,23 +108,14 @@ class Optimizer:
         if shapes != {(self.size,)}:
             raise ValueError(f"parameters and gradients of shapes {sorted(shapes)} must have shape ({self.size},)")
         step_size = np.float32(self._step_size(learning_rate, self.count + 1))
-
-        def compute_every(lane: int) -> None:
-            """The blocks of one thread."""
-            scratch, sums = self._scratch[lane]
-            for start in range(lane * BLOCK, self.size, len(self._scratch) * BLOCK):
-                block = slice(start, min(start + BLOCK, self.size))
-                count = block.stop - block.start
-                g = _total([gradient[block] for gradient in gradients], scale, sums[:count])
-                old = {name: slot[block] for name, slot in self.slots.items()}
-                new = {name: slot[block] for name, slot in new_slots.items()}
-                step = self._step(old, new, g, step_size, scratch[:count])
-                np.subtract(parameters[block], step, out=out[block])
-
-        others = [self._pool.submit(compute_every, lane) for lane in range(1, len(self._scratch))]
-        compute_every(0)
-        for other in others:
-            other.result()
+        scratch, sums = self._scratch
+        for start in range(0, self.size, BLOCK):
+            block = slice(start, min(start + BLOCK, self.size))
+            count = block.stop - block.start
+            g = _total([gradient[block] for gradient in gradients], scale, sums[:count])
+            old = {name: slot[block] for name, slot in self.slots.items()}
+            new = {name: slot[block] for name, slot in new_slots.items()}
+            np.subtract(parameters[block], self._step(old, new, g, step_size, scratch[:count]), out=out[block])
 
     def _step_size(self, learning_rate: float, count: int) -> float:
         return learning_rate

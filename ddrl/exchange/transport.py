@@ -59,7 +59,13 @@ Event = Message | Blob | PeerLost
 
 
 class Transport(Protocol):
-    """Point-to-point messages. Nothing blocks; whoever waits polls."""
+    """Point-to-point messages. Nothing blocks; whoever waits polls.
+
+    Attributes:
+        remote: messages may come from other processes at any time; else only what this process does brings some.
+    """
+
+    remote: bool
 
     def open(self, channels: Iterable[Channel]) -> None:
         """Keeps a receive posted for each channel. Blobs from every other process are received anyway."""
@@ -106,11 +112,20 @@ class Waiter:
         self._last_progress = time.monotonic()
         exact_sleep()
 
-    def wait(self, progress: bool, due: bool) -> None:
-        """Call after each poll: `progress` if it brought something, `due` if an answer is expected soon."""
+    def wait(self, progress: bool, due: bool, remote: bool = True) -> None:
+        """Call after each poll.
+
+        Args:
+            progress: it brought something.
+            due: an answer is expected soon.
+            remote: it may come from another process; else another thread of this one ends the sleep.
+        """
         now = time.monotonic()
         if progress:
             self._last_progress = now
+            return
+        if not remote:
+            self._sleep(self.idle_sleep)
             return
         waited = now - self._last_progress
         if due and waited < self.yield_seconds:

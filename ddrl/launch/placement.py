@@ -59,12 +59,13 @@ def threads_for(config: TrainConfig, cores: int) -> Threads:
     With one core everything has one thread, and a policy query waits for a gradient, which others wait for.
     With more, acting and learning go on at once and have half of the cores each; learning costs about as much
     as acting. The synchronized schedule keeps TensorFlow at one thread whatever the node, since its results are
-    promised to the bit; there, emulators have all cores, because nothing else runs meanwhile. Rollouts are acted and
-    learned from by several threads that each run operations of one thread (`Learner`, `Crew`).
+    promised to the bit; there, emulators have all cores, because nothing else runs meanwhile. Learning from rollouts
+    has all cores, in two operations at once: 256 samples of the Nature network take 26 ms on two cores, 42 on one, and
+    29 as two halves in two threads.
     """
     sampling = config.sampling
     if not config.algorithm.on_data_points:
-        return Threads(1, cores, _simulator_threads(config, cores))
+        return Threads(cores, min(cores, 2), _simulator_threads(config, cores))
     if sampling.schedule == "synchronized":
         return Threads(1, 1, _simulator_threads(config, cores))
     learning = max(1, cores // 2)

@@ -29,8 +29,6 @@ from ddrl.sampling.schedules import Asynchronous, Schedule, Synchronized
 from ddrl.sampling.segments import SegmentActor, SegmentBuilder
 from ddrl.types import Discrete, Transitions, Unroll
 
-SMALLEST_PART = 32  # data-points of a learner thread: below it the gradient's fixed costs outweigh a second core
-
 
 def network_for(config: TrainConfig, environment: VectorEnvironment) -> Network:
     """The network that fits the environment.
@@ -74,12 +72,10 @@ def _cores_of(group: int, groups: int) -> tuple[int, ...]:
     return tuple(cores[group::groups]) or (cores[group % len(cores)],)
 
 
-def make_learner(config: TrainConfig, network: Network, shape: tuple[int, ...], dtype: Any, cores: int) -> Learner:
-    """The gradient of the algorithm's loss, over as many threads as the settings or the cores allow."""
-    size = config.batch_size
-    threads = config.optimizer.learner_threads or max(1, min(cores, size // SMALLEST_PART))
+def make_learner(config: TrainConfig, network: Network, shape: tuple[int, ...], dtype: Any) -> Learner:
+    """The gradient of the algorithm's loss."""
     template = batch_template(config, network, shape, dtype)
-    return Learner(network, loss_of(config.algorithm), config.algorithm, config.optimizer, template, threads)
+    return Learner(network, loss_of(config.algorithm), config.algorithm, config.optimizer, template)
 
 
 def batch_template(config: TrainConfig, network: Network, shape: tuple[int, ...], dtype: Any) -> Any:

@@ -38,7 +38,6 @@ class ComputeRoles:
 
     def __init__(self, setting: Setting, mine: Assignment):
         self.setting = setting
-        self._cores = mine.cores
         threads = threads_for(setting.config, mine.cores)
         self._worker_config = with_threads(setting.config, threads)
         configure_tensorflow(threads.intra_op, threads.inter_op, mine.gpu)
@@ -54,7 +53,7 @@ class ComputeRoles:
         metrics = RankMetrics("worker", index)
         environments = make_environments(self._worker_config)
         schedule = make_schedule(config, environments, self.network, metrics, index)
-        learner = make_learner(config, self.network, self._shape, self._dtype, self._cores)
+        learner = make_learner(config, self.network, self._shape, self._dtype)
         return WorkerRole(self.setting, transport, index, self.network, schedule, learner, metrics, wake)
 
     def evaluator(self, transport: Transport) -> EvaluatorRole:

@@ -14,7 +14,7 @@ from ddrl.evaluate import EvaluationResult, play_games
 from ddrl.exchange.client import Reader
 from ddrl.exchange.messages import Kind, Message
 from ddrl.exchange.sharding import shard_ranges
-from ddrl.exchange.transport import Blob, Channel, Event, Transport
+from ddrl.exchange.transport import Blob, Event, Transport
 from ddrl.learner import Policy, as_device_vector
 from ddrl.networks.network import Network
 from ddrl.reporting.rank_metrics import RankMetrics
@@ -67,6 +67,10 @@ class EvaluatorRole:
             self.transport.send([json_blob(self.setting.cast.chief, Topic.REPORT, self.metrics.report())])
 
     def due(self) -> bool:
+        return self._games is not None
+
+    def busy(self) -> bool:
+        """Whether games are being played; see `ddrl.exchange.local.Hosted`."""
         return self._games is not None
 
     def waits(self) -> Wait | None:

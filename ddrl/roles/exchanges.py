@@ -12,8 +12,6 @@ from ddrl.roles.job import Role, Setting
 from ddrl.roles.replica import ReplicaRole
 from ddrl.roles.store import StoreRole
 
-MOST_OPTIMIZER_THREADS = 4  # beyond it memory is the limit
-
 
 def make_coordinator(setting: Setting, start: Checkpoint) -> Coordinator | LockstepCoordinator:
     """The chief's, at the state to start from."""
@@ -33,13 +31,8 @@ def make_coordinator(setting: Setting, start: Checkpoint) -> Coordinator | Locks
     )
 
 
-def optimizer_threads(mine: Assignment) -> int:
-    """Threads of an optimizer in a worker's process, which has the cores while the worker waits."""
-    return min(mine.cores, MOST_OPTIMIZER_THREADS)
-
-
 def hosted_server(setting: Setting, transport: Transport, mine: Assignment, size: int) -> Role:
     """The server that a worker has in its own process, of `size` parameters."""
     if setting.config.exchange.exchange == "central_store":
         return StoreRole(setting, transport, mine.index, size)
-    return ReplicaRole(setting, transport, mine.index, size, optimizer_threads(mine))
+    return ReplicaRole(setting, transport, mine.index, size)

@@ -17,7 +17,6 @@ from ddrl.config import TrainConfig
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport, Waiter
 from ddrl.rundir import RESULT, STOP
 
-
 LAST_SECONDS = 300.0  # for the last checkpoint and the end, beyond the time of the last games
 
 
@@ -153,7 +152,8 @@ def run_roles(
         for role in roles:
             role.advance()
         note(roles)
-        waiter.wait(bool(events) or transport.pending(), any(role.due() for role in roles))
+        progress = bool(events) or transport.pending()
+        waiter.wait(progress, any(role.due() for role in roles), transport.remote)
 
 
 def waiter_with_alarm() -> tuple[Waiter, Callable[[], None]]:

@@ -23,7 +23,7 @@ from ddrl.floating_point import flush_denormals
 from ddrl.launch.placement import expose_gpu, place_ranks
 from ddrl.launch.start import MARGIN_SECONDS, bounded_start, leave_note
 from ddrl.reporting.phases import phase_ended
-from ddrl.roles.exchanges import hosted_server, optimizer_threads
+from ddrl.roles.exchanges import hosted_server
 from ddrl.roles.job import Cast, Role, RoleLost, Setting, StopSignal, run_roles, waiter_with_alarm
 from ddrl.roles.server import ServerRole
 from ddrl.roles.watchdog import Watchdog
@@ -80,7 +80,7 @@ def _run_single(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callab
     waiter, wake = waiter_with_alarm()
     transport = LocalTransport(0)
     server_port = transport.port(1)
-    transport.host(server_port, ServerRole(setting, server_port, 0, optimizer_threads(mine)))
+    transport.host(server_port, ServerRole(setting, server_port, 0))
     phase_ended("tensorflow")
     factory = ComputeRoles(setting, mine)
     if cast.evaluator is not None:

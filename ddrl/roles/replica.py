@@ -22,13 +22,12 @@ class ReplicaRole:
     Args:
         worker: id of the worker in this process.
         size: float32 values in the parameter vector.
-        threads: of the optimizer.
 
     Raises:
         UsageError: more workers than parameters.
     """
 
-    def __init__(self, setting: Setting, transport: Transport, worker: int, size: int, threads: int = 1):
+    def __init__(self, setting: Setting, transport: Transport, worker: int, size: int):
         config, cast = setting.config, setting.cast
         if len(cast.workers) > size:
             raise UsageError(f"--workers {len(cast.workers)}: the network has {size} parameters; use at most that many")
@@ -43,7 +42,7 @@ class ReplicaRole:
             cast.workers,
             cast.chief,
             size,
-            make_optimizer(config.optimizer, size, threads),
+            make_optimizer(config.optimizer, size),
             lambda version: learning_rate(config.optimizer, version, config.effective_batch),
             clip_norm=config.optimizer.clip_global_norm,
         )

@@ -15,16 +15,12 @@ from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, fir
 
 
 class ServerRole:
-    """Waits for the chief's SETUP, then answers workers, chief and readers until END.
-
-    Args:
-        threads: of the optimizer, for a server that has cores to itself while workers wait.
-    """
+    """Waits for the chief's SETUP, then answers workers, chief and readers until END."""
 
     name = "parameter_server"
 
-    def __init__(self, setting: Setting, transport: Transport, index: int, threads: int = 1):
-        self.setting, self.transport, self.index, self._threads = setting, transport, index, threads
+    def __init__(self, setting: Setting, transport: Transport, index: int):
+        self.setting, self.transport, self.index = setting, transport, index
         self.finished = False
         self.shard: Shard | None = None
         self._first_step = -1  # of this part of the run
@@ -55,6 +51,10 @@ class ServerRole:
             return
         self._next_report = now + self.setting.config.run.log_every_seconds
         self._report()
+
+    def busy(self) -> bool:
+        """It works when messages come only; see `ddrl.exchange.local.Hosted`."""
+        return False
 
     def due(self) -> bool:
         return self.shard is not None  # a gradient may come at any time
@@ -87,7 +87,7 @@ class ServerRole:
     def _set_up(self, parameters: int) -> None:
         config, cast = self.setting.config, self.setting.cast
         start, stop = shard_ranges(parameters, len(cast.servers))[self.index]
-        optimizer = make_optimizer(config.optimizer, stop - start, self._threads)
+        optimizer = make_optimizer(config.optimizer, stop - start)
         self.shard = Shard(
             self.index,
             stop - start,

@@ -20,7 +20,7 @@ from ddrl.checkpoint import decode_arrays, encode_arrays
 from ddrl.exchange.client import WorkerClient
 from ddrl.exchange.messages import Flag, Kind, Message
 from ddrl.exchange.sharding import shard_ranges
-from ddrl.exchange.transport import Blob, Channel, Event, Transport
+from ddrl.exchange.transport import Blob, Event, Transport
 from ddrl.learner import Learner, as_device_vector
 from ddrl.networks.network import Network
 from ddrl.reporting.rank_metrics import RankMetrics

@@ -14,7 +14,15 @@ from ddrl.presets import Machine
 from ddrl.studies.hts_report import report
 from ddrl.studies.points import Point
 from ddrl.studies.settings import (
-    Budget, StudySettings, base_config, budget, changed, check_budget, game_name, not_empty, one_of,
+    Budget,
+    StudySettings,
+    base_config,
+    budget,
+    changed,
+    check_budget,
+    game_name,
+    not_empty,
+    one_of,
 )  # fmt: skip
 from ddrl.studies.study import Study
 

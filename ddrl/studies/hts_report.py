@@ -9,7 +9,12 @@ from ddrl.studies.curves import CAPTIONS, EVALUATION, from_intervals, score_curv
 from ddrl.studies.figures import Panel
 from ddrl.studies.groups import grouped, having
 from ddrl.studies.metrics import (
-    agent_steps_per_second, bootstrap, bootstrap_ratio, final_metric, final_time_metric, required_time,
+    agent_steps_per_second,
+    bootstrap,
+    bootstrap_ratio,
+    final_metric,
+    final_time_metric,
+    required_time,
 )  # fmt: skip
 from ddrl.studies.points import Outcome
 from ddrl.studies.study import Report

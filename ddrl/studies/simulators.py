@@ -15,7 +15,14 @@ from ddrl.studies.groups import grouped
 from ddrl.studies.metrics import agent_steps_per_second, bootstrap, final_metric
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import (
-    Budget, StudySettings, base_config, budget, changed, check_budget, game_name, one_of,
+    Budget,
+    StudySettings,
+    base_config,
+    budget,
+    changed,
+    check_budget,
+    game_name,
+    one_of,
 )  # fmt: skip
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ddrl.algorithms import ba3c_loss
-from ddrl.algorithms import BA3CConfig, transform_reward
+from ddrl.algorithms import BA3CConfig, ba3c_loss, transform_reward
 from ddrl.config import NetworkConfig
 from ddrl.networks import build_network
 from ddrl.types import DataPoints, Discrete

@@ -7,7 +7,7 @@ import types
 import pytest
 
 from ddrl import cli
-from ddrl.bench import machine, roofline_cli
+from ddrl.bench import machine
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import numpy as np
 
 from ddrl.exchange.client import WorkerClient
 from ddrl.exchange.coordinator import Coordinator, Quorum
-from ddrl.exchange.messages import CHANNEL, Flag, Header, Kind, Message
+from ddrl.exchange.messages import CHANNEL, Header, Kind, Message
 from ddrl.exchange.shard import Shard
 from ddrl.exchange.sharding import shard_ranges
 

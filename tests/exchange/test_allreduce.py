@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from ddrl.exchange.messages import Flag, Header, Kind
-from ddrl.exchange.sharding import from_bitmap
 from tests.exchange.fake_replicas import RATE, Replicas
 
 

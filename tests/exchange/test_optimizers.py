@@ -127,20 +127,6 @@ def test_centered_rmsprop_stays_finite_where_the_variance_vanishes():
     assert np.isfinite(theta).all()
 
 
-@pytest.mark.parametrize("config", RULES, ids=rule_id)
-@pytest.mark.parametrize("threads", [2, 3, 9])
-def test_threads_change_no_bit(config, threads):
-    theta, gradients = problem(300_000, updates=3)
-    expected, shared = theta.copy(), theta.copy()
-    alone, together = make_optimizer(config, len(theta)), make_optimizer(config, len(theta), threads)
-    for gradient in gradients:
-        alone.apply(expected, gradient, 1e-2, scale=0.5)
-        together.apply(shared, gradient, 1e-2, scale=0.5)
-    np.testing.assert_array_equal(shared, expected)
-    for name, slot in alone.slots.items():
-        np.testing.assert_array_equal(together.slots[name], slot)
-
-
 def test_shapes_must_agree():
     optimizer = make_optimizer(ADAM, 10)
     with pytest.raises(ValueError, match="shape"):

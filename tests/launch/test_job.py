@@ -7,8 +7,7 @@ import dataclasses
 
 import pytest
 
-from cluster.job import Job
-from ddrl import checkpoint, rundir
+from ddrl import rundir
 from ddrl.commands.train import checked, parse
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError

@@ -11,10 +11,18 @@ import numpy as np
 import pytest
 
 from ddrl import checkpoint, rundir
-from tests.parallel.support import (
-    CATCH, events, finish, kill, lines, needs_mpirun, newest, result, train,
-)  # fmt: skip
 from tests.launch.test_local import Terminal
+from tests.parallel.support import (
+    CATCH,
+    events,
+    finish,
+    kill,
+    lines,
+    needs_mpirun,
+    newest,
+    result,
+    train,
+)  # fmt: skip
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 END_SECONDS = 60.0  # within which every rank ends after the loss of the chief or a server

@@ -7,7 +7,14 @@ import statistics
 import pytest
 
 from tests.parallel.support import (
-    CATCH, evaluations, events, finish, lines, needs_mpirun, newest, result,
+    CATCH,
+    evaluations,
+    events,
+    finish,
+    lines,
+    needs_mpirun,
+    newest,
+    result,
 )  # fmt: skip
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]

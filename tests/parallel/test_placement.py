@@ -6,8 +6,6 @@ import json
 import sys
 from pathlib import Path
 
-import pytest
-
 from cluster.launch import find_mpirun, inspect_mpirun, mpirun_command, rank_environment
 from tests.parallel.support import Job, needs_mpirun
 

@@ -8,7 +8,15 @@ import pytest
 
 from ddrl import checkpoint
 from tests.parallel.support import (
-    EXACT, copy_run, differences, events, finish, needs_mpirun, newest, program, result,
+    EXACT,
+    copy_run,
+    differences,
+    events,
+    finish,
+    needs_mpirun,
+    newest,
+    program,
+    result,
 )  # fmt: skip
 
 SINGLE = ("--workers", "1", "--parameter-servers", "0")

@@ -8,7 +8,15 @@ import signal
 import pytest
 
 from tests.parallel.support import (
-    CATCH, evaluations, events, kill, lines, needs_mpirun, newest, result, train,
+    CATCH,
+    evaluations,
+    events,
+    kill,
+    lines,
+    needs_mpirun,
+    newest,
+    result,
+    train,
 )  # fmt: skip
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(200)]

@@ -12,7 +12,16 @@ from ddrl import checkpoint
 from ddrl.config import EvaluationConfig, ExchangeConfig, RunConfig, TrainConfig
 from ddrl.reporting.metrics import MetricsWriter, evaluation_record
 from ddrl.reporting.progress import (
-    Progress, RunState, _evaluated, _evaluation, duration, evaluation_line, panel, rank_count, sparkline, summary,
+    Progress,
+    RunState,
+    _evaluated,
+    _evaluation,
+    duration,
+    evaluation_line,
+    panel,
+    rank_count,
+    sparkline,
+    summary,
 )  # fmt: skip
 
 TRAIN = {

@@ -97,7 +97,7 @@ def reference(updates, epochs, minibatches):
     """HTS-PPO one storage after the other: phi starts at theta_(j-1) and moves by the steps that theta makes."""
     theta = np.array([0.5, 1.5], np.float32)
     actor = make_actor(SIZE)
-    history, points, behaviour, previous = [theta], [], theta, None
+    history, points, behaviour = [theta], [], theta
     storage = 0
     while len(points) < updates:
         out = rollout(STEPS)
@@ -112,7 +112,7 @@ def reference(updates, epochs, minibatches):
             theta = theta - STEP_SIZE * gradient(phi, batches.take())
             history.append(theta)
             phi = theta + (behaviour - start)
-        behaviour, previous = start, behaviour
+        behaviour = start
     return history[: updates + 1], points[:updates]
 
 
