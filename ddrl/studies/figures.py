@@ -106,6 +106,7 @@ def _draw(axes: Any, panel: Panel) -> None:
             _draw_curve(axes, curve, drawn if curve.style is None else curve.style)
             drawn += 1
     if not any(curve.x for curve in panel.curves):
+        axes.set(xticks=[], yticks=[])
         axes.text(0.5, 0.5, "nothing measured", ha="center", va="center", transform=axes.transAxes)
         return
     _scale(axes, panel)

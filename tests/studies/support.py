@@ -1,0 +1,95 @@
+"""A study of points that train nothing: their runner writes what a run would leave."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+from ddrl import rundir
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.presets import Machine
+from ddrl.studies.curves import ONLINE, score_curve, spread_text
+from ddrl.studies.figures import Panel
+from ddrl.studies.groups import grouped
+from ddrl.studies.metrics import bootstrap
+from ddrl.studies.points import Outcome, Point
+from ddrl.studies.settings import Budget, StudySettings, changed
+from ddrl.studies.study import Report, Study
+from ddrl.studies.tables import Table
+
+MACHINE = Machine(2, 1 << 40)
+
+
+@dataclasses.dataclass(frozen=True)
+class FakeSettings(Budget, StudySettings):
+    """Nothing is learned."""
+
+    sizes: tuple[int, ...] = (1, 2)
+    """Sizes."""
+    repeats: int = 2
+    """Seeds."""
+
+
+def points(settings: FakeSettings, machine: Machine) -> list[Point]:
+    return [
+        Point(f"size{n}-seed{s}", changed(TrainConfig(), run={"seed": s, "minutes": settings.minutes}), {"size": n})
+        for n in settings.sizes
+        for s in settings.seeds
+    ]
+
+
+def report(settings: FakeSettings, outcomes: list[Outcome]) -> Report:
+    rows = [[n, bootstrap([o.records[-1][ONLINE] for o in runs])] for (n,), runs in grouped(outcomes, "size")]
+    curves = [score_curve(runs, ONLINE, "agent_steps", 1.0, str(n)) for (n,), runs in grouped(outcomes, "size")]
+    panels = [Panel("fake", "agent steps", "score", curves)]
+    return Report("A fake", spread_text(outcomes), [Table("scores", ("size", "score"), rows)], panels, notes=["made up"])
+
+
+class Runner:
+    """Writes a run's files, or does what `acts` says for a name: fail, refuse, stop.
+
+    Attributes:
+        ran: names, in order.
+    """
+
+    def __init__(self, **acts: str):
+        self.acts, self.ran = acts, []
+
+    def __call__(self, point: Point, path: Path) -> None:
+        self.ran.append(point.name)
+        act = self.acts.get(point.name.replace("-", "_"), "finish")
+        if act == "refuse":
+            raise UsageError("no\nway")
+        path.mkdir(parents=True, exist_ok=True)
+        rundir.write_json(path / rundir.CONFIG, rundir.config_to_dict(point.config))
+        if act == "fail":
+            rundir.write_json(path / rundir.RESULT, {"status": "failed", "message": "broke"})
+        elif act == "stop":
+            rundir.write_json(path / rundir.RESULT, {"status": "stopped"})
+        else:
+            write_run(path, point.labels["size"] * point.config.run.seed)
+
+
+def write_run(path: Path, slope: float = 1.0, points: int = 5) -> None:
+    """A finished run whose online score grows by `slope` in 100 agent steps and a second."""
+    path.mkdir(parents=True, exist_ok=True)
+    lines = [
+        {"kind": "train", "wall_seconds": float(i), "agent_steps": 100 * i, "online_score_mean": slope * i}
+        for i in range(1, points + 1)
+    ]
+    (path / rundir.METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rundir.write_json(path / rundir.RESULT, {"status": "finished"})
+
+
+def study(runner: Runner) -> Study:
+    """The fake study with a runner."""
+    defaults = FakeSettings(minutes=1.0)
+    return Study("fake", defaults, dataclasses.replace(defaults, quick=True, sizes=(1,)), points, report, runner)
+
+
+def outcome(labels: dict, records: list, config: TrainConfig | None = None, path: Path = Path("none"), **result) -> Outcome:
+    """A finished point that was never run."""
+    config = config or TrainConfig()
+    return Outcome(Point("-".join(map(str, labels.values())), config, labels), {"status": "finished", **result}, records, path)

@@ -1,0 +1,150 @@
+"""`ddrl study`: settings are kept in the directory, help answers at once, bad input is one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ddrl.commands import study as command
+from ddrl.errors import UsageError
+from ddrl.studies import settings as studies_settings
+from ddrl.studies.plan import PLAN
+from tests.studies import support
+
+HEAVY = ("tensorflow", "mpi4py", "ale_py", "gymnasium", "matplotlib", "cv2")
+
+
+@pytest.fixture
+def runner(monkeypatch):
+    """`ddrl study fake`."""
+    runner = support.Runner()
+    module = type(sys)("tests.studies.fake")
+    module.STUDY = support.study(runner)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(command.STUDIES, "fake", module.__name__)
+    return runner
+
+
+def fake(*arguments):
+    return command.main(["fake", *map(str, arguments)])
+
+
+def test_a_study_from_one_command_to_its_report(tmp_path, runner, capsys):
+    assert fake("--dir", tmp_path / "s", "--sizes", 1, 3) == 0
+    assert runner.ran == ["size1-seed1", "size1-seed2", "size3-seed1", "size3-seed2"]
+    assert "|    3 | 22.5 [15.0, 30.0] |" in capsys.readouterr().out
+    assert json.loads((tmp_path / "s" / PLAN).read_text())["settings"]["sizes"] == [1, 3]
+
+
+def test_a_second_call_takes_the_settings_of_the_first(tmp_path, runner, capsys):
+    fake("--dir", tmp_path, "--sizes", 5, "--repeats", 1)
+    runner.ran.clear()
+    assert fake("--dir", tmp_path) == 0
+    assert fake("--dir", tmp_path, "--sizes", 5, "--collect") == 0
+    assert runner.ran == []
+    with pytest.raises(UsageError, match="--repeats 3: the study in .* was begun with 1"):
+        fake("--dir", tmp_path, "--repeats", 3)
+    with pytest.raises(UsageError, match="--sizes 1 2: the study in .* was begun with 5"):
+        fake("--dir", tmp_path, "--sizes", 1, 2)
+
+
+def test_list_shows_the_points_and_begins_nothing(tmp_path, runner, capsys):
+    assert fake("--dir", tmp_path / "s", "--list") == 0
+    assert "  2  size2-seed1" in capsys.readouterr().out
+    assert not (tmp_path / "s").exists() and runner.ran == []
+
+
+def test_one_point_alone(tmp_path, runner, capsys):
+    assert fake("--dir", tmp_path, "--point", "size2-seed2") == 0
+    assert runner.ran == ["size2-seed2"]
+    assert "scores" not in capsys.readouterr().out
+    fake("--dir", tmp_path, "--list")
+    assert "size2-seed2" in (line := capsys.readouterr().out.splitlines()[3]) and "finished" in line
+
+
+def test_a_failure_is_the_exit_status_and_the_rest_is_reported(tmp_path, runner, capsys):
+    runner.acts["size1_seed1"] = "fail"
+    assert fake("--dir", tmp_path) == 1
+    assert "failed: size1-seed1: broke" in capsys.readouterr().out
+    runner.acts.clear()
+    assert fake("--dir", tmp_path) == 0
+
+
+def test_nothing_is_reported_when_everything_failed(tmp_path, runner):
+    runner.acts |= {f"size{n}_seed{s}": "refuse" for n in (1, 2) for s in (1, 2)}
+    assert fake("--dir", tmp_path) == 1
+
+
+def test_quick_has_settings_and_a_directory_of_its_own(tmp_path, runner, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert fake("--quick") == 0
+    assert runner.ran == ["size1-seed1", "size1-seed2"]
+    assert (tmp_path / "studies" / "fake-quick" / PLAN).exists()
+    assert fake("--dir", "studies/fake-quick") == 0  # --quick is kept, too
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "name one of sampling"),
+        (["nix"], "study nix: there is none of that name"),
+        (["fake", "--list", "--collect"], "--list with --collect"),
+        (["fake", "--collect"], "holds no study that was begun"),
+        (["fake", "--repeats", "0"], "--repeats 0"),
+        (["fake", "--games"], "--games .nothing.: give one or more"),
+        (["fake", "--dir", "/proc/none"], "choose one that can be written"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, monkeypatch, runner, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=message) as refusal:
+        command.main(arguments)
+    assert "\n" not in str(refusal.value)
+
+
+def test_settings_of_another_version_are_refused():
+    with pytest.raises(UsageError, match="'novelty' is of another version"):
+        studies_settings.from_json(support.FakeSettings, {"novelty": 1})
+
+
+def test_settings_survive_json():
+    settings = support.FakeSettings(minutes=2.0, sizes=(3,), games=("pong", "breakout"))
+    data = json.loads(json.dumps(studies_settings.to_json(settings)))
+    assert studies_settings.from_json(support.FakeSettings, data) == settings
+
+
+def test_train_options_that_are_no_words_are_refused():
+    settings = support.FakeSettings(train_options='--network "nature')
+    with pytest.raises(UsageError, match="--train-options"):
+        studies_settings.base_config(settings, "a2c", "breakout", support.MACHINE)
+
+
+def test_train_options_reach_every_point():
+    settings = support.FakeSettings(train_options="--network nature --learning-rate 0.5")
+    config = studies_settings.base_config(settings, "a2c", "pong", support.MACHINE)
+    assert (config.network.network, config.optimizer.learning_rate) == ("nature", 0.5)
+    assert config.environment.game == "pong" and not config.evaluation.evaluator and not config.run.video
+
+
+@pytest.mark.parametrize("name", [None, *command.STUDIES])
+def test_help_explains_and_imports_nothing_heavy(name):
+    arguments = ["study", *([name] if name else []), "--help"]
+    program = (
+        "import sys\nfrom ddrl import cli\n"
+        f"try:\n    status = cli.main({arguments!r})\nexcept SystemExit as end:\n    status = end.code\n"
+        f"heavy = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "sys.exit(f'imported {heavy}' if heavy else status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False,
+        env=os.environ | {"COLUMNS": "90"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    words = ("--submit", "--collect", "--point", "--list", "--quick")
+    assert all(word in done.stdout for word in words)
+    if name is None:
+        assert all(f"  {study} " in done.stdout for study in command.STUDIES)

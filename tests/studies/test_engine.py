@@ -1,0 +1,186 @@
+"""Points run one after the other: finished ones are skipped, interrupted and failed ones taken up again."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+
+import pytest
+
+from ddrl import rundir
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.studies import engine, plan as plans
+from ddrl.studies.collect import RESULTS, TABLE, collect
+from ddrl.studies.engine import run_points, time_left
+from ddrl.studies.points import Point, state_of
+from ddrl.studies.settings import changed, to_json
+from tests.studies.support import MACHINE, Runner, points, study
+
+NAMES = ["size1-seed1", "size1-seed2", "size2-seed1", "size2-seed2"]
+
+
+def begun(directory, runner):
+    made = study(runner)
+    plan = plans.Plan(directory, "fake", to_json(made.defaults), tuple(points(made.defaults, MACHINE)))
+    plans.write(plan)
+    return made, plan
+
+
+def statuses(plan):
+    return [plan.state(point).status for point in plan.points]
+
+
+def test_all_points_run_in_order_and_finish(tmp_path, capsys):
+    runner = Runner()
+    _, plan = begun(tmp_path / "s", runner)
+    assert run_points(plan, runner) == 0
+    assert runner.ran == NAMES
+    assert statuses(plan) == ["finished"] * 4
+    said = capsys.readouterr().out
+    assert "[2/4] size1-seed2 begins; time left for all: about" in said
+    assert "[4/4] size2-seed2: finished" in said
+
+
+def test_a_failure_is_named_and_the_others_go_on(tmp_path, capsys):
+    runner = Runner(size1_seed2="fail", size2_seed1="refuse")
+    _, plan = begun(tmp_path, runner)
+    assert run_points(plan, runner) == 1
+    assert runner.ran == NAMES
+    assert statuses(plan) == ["finished", "failed", "failed", "finished"]
+    said = capsys.readouterr().out
+    assert "size1-seed2: failed after 0 s: broke" in said and "size2-seed1: failed after 0 s: no way" in said
+    again = Runner()
+    assert run_points(plan, again) == 0
+    assert again.ran == NAMES[1:3]
+    assert "2 of 4 points have finished already" in capsys.readouterr().out
+
+
+def test_a_stopped_point_ends_the_study_and_goes_on_next_time(tmp_path, capsys):
+    runner = Runner(size1_seed2="stop")
+    _, plan = begun(tmp_path, runner)
+    assert run_points(plan, runner) == 0
+    assert statuses(plan) == ["finished", "interrupted", "waiting", "waiting"]
+    assert "stopped, as asked" in capsys.readouterr().out
+    again = Runner()
+    run_points(plan, again)
+    assert again.ran == NAMES[1:]
+    assert "size1-seed2 goes on" in capsys.readouterr().out
+
+
+def test_a_signal_between_two_points_ends_the_study_after_the_point(tmp_path):
+    runner = Runner()
+
+    def interrupting(point, path):
+        runner(point, path)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    _, plan = begun(tmp_path, runner)
+    assert run_points(plan, interrupting) == 0
+    assert statuses(plan) == ["finished", "waiting", "waiting", "waiting"]
+
+
+def test_a_point_that_another_process_runs_is_left_to_it(tmp_path, capsys):
+    runner = Runner()
+    _, plan = begun(tmp_path, runner)
+    path = plan.path(plan.points[0])
+    path.mkdir(parents=True)
+    with (path / rundir.LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert plan.state(plan.points[0]).status == "running"
+        run_points(plan, runner)
+    assert runner.ran == NAMES[1:]
+    assert "another process runs it" in capsys.readouterr().out
+
+
+def test_a_point_alone_by_name_or_number(tmp_path):
+    runner = Runner()
+    _, plan = begun(tmp_path, runner)
+    run_points(plan, runner, [plan.find("size2-seed1"), plan.find("0")])
+    assert runner.ran == ["size2-seed1", "size1-seed1"]
+    with pytest.raises(UsageError, match="--point 4: .* none of that name"):
+        plan.find("4")
+
+
+def test_states_of_half_written_directories(tmp_path):
+    assert state_of(tmp_path / "none").status == "waiting"
+    (tmp_path / "begun").mkdir()
+    assert state_of(tmp_path / "begun").status == "interrupted"
+    (tmp_path / "begun" / rundir.RESULT).write_text('{"status": "fini')
+    assert state_of(tmp_path / "begun").status == "interrupted"
+    (tmp_path / "begun" / rundir.RESULT).write_text("[]")
+    assert state_of(tmp_path / "begun").status == "interrupted"
+
+
+def point_of(minutes, cores=0):
+    return Point("p", changed(TrainConfig(), run={"minutes": minutes}), {}, cores)
+
+
+def test_time_left():
+    assert time_left([10.0, 20.0], [point_of(0.0)] * 4, 5.0) == 55.0
+    assert time_left([], [point_of(1.0), point_of(2.0)], 30.0) == 150.0
+    assert time_left([], [point_of(1.0), point_of(0.0)], 0.0) is None
+    assert time_left([10.0], [point_of(1.0)], 99.0) == 0.0
+
+
+@pytest.mark.parametrize("seconds, text", [(5, "5 s"), (89, "89 s"), (600, "10 min"), (7200, "2.0 h")])
+def test_durations(seconds, text):
+    assert engine.duration(seconds) == text
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity on this system")
+def test_a_point_uses_no_more_cores_than_it_should(tmp_path):
+    seen, before = [], os.sched_getaffinity(0)
+    plan = plans.Plan(tmp_path, "fake", {}, (point_of(1.0, 1), point_of(1.0, 4096)._replace(name="q")))
+    status = run_points(plan, lambda point, path: (seen.append(os.sched_getaffinity(0)), Runner()(
+        point._replace(labels={"size": 1}), path)))  # fmt: skip
+    assert status == 1 and [len(cores) for cores in seen] == [1]
+    assert "needs 4096 cores" in plan.state(plan.points[1]).why
+    assert os.sched_getaffinity(0) == before
+
+
+def test_collecting_reports_what_has_finished_and_names_the_rest(tmp_path, capsys):
+    made, plan = begun(tmp_path, Runner())
+    run_points(plan, Runner(size1_seed2="fail", size2_seed1="stop"))
+    capsys.readouterr()
+    collect(plan, made)
+    said = capsys.readouterr().out
+    for text in ("|    1 |     5 |", "failed: size1-seed2: broke", "not finished: 1 interrupted, 1 waiting", "made up", "1 of 4 points"):
+        assert text in said
+    assert (tmp_path / TABLE).read_text().startswith("# A fake\n\none seed")
+    results = json.loads((tmp_path / RESULTS).read_text())
+    assert results["study"] == "fake" and results["settings"]["sizes"] == [1, 2]
+    assert results["tables"][0]["rows"] == [[1, {"mean": 5.0, "low": None, "high": None, "count": 1}]]
+    assert [p["status"] for p in results["points"]] == ["finished", "failed", "interrupted", "waiting"]
+    assert results["points"][0]["machine"]["cores"] >= 1
+    assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "figure.pdf").read_bytes()[:4] == b"%PDF"
+
+
+def test_nothing_finished_is_said_in_one_line(tmp_path):
+    made, plan = begun(tmp_path, Runner())
+    with pytest.raises(UsageError, match=r"no point has finished \(not finished: 4 waiting\)"):
+        collect(plan, made)
+
+
+def test_a_plan_is_read_as_it_was_written(tmp_path):
+    _, plan = begun(tmp_path / "new" / "s", Runner())
+    assert plans.load(tmp_path / "new" / "s", "fake") == plan
+    assert plans.load(tmp_path, "fake") is None
+
+
+def test_a_damaged_plan_and_one_of_another_study_are_refused(tmp_path):
+    begun(tmp_path, Runner())
+    with pytest.raises(UsageError, match="holds `ddrl study fake`"):
+        plans.load(tmp_path, "other")
+    (tmp_path / plans.PLAN).write_text("{")
+    with pytest.raises(UsageError, match="damaged"):
+        plans.load(tmp_path, "fake")
+
+
+def test_two_points_of_one_name_are_refused(tmp_path):
+    twice = (point_of(1.0), point_of(2.0))
+    with pytest.raises(UsageError, match="two points are called p"):
+        plans.write(plans.Plan(tmp_path, "fake", {}, twice))

@@ -1,0 +1,129 @@
+"""Curves over seeds, figures and tables: the numbers shown are the numbers measured, and nothing overlaps."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from ddrl.studies import figures
+from ddrl.studies.curves import ONLINE, interval_curve, mean_curve, score_curve, spread_text, steps_unit, time_unit
+from ddrl.studies.figures import Curve, Panel, draw, save
+from ddrl.studies.metrics import Interval
+from ddrl.studies.tables import Table
+from tests.studies.support import outcome
+
+
+def run(seed, slope, points=10):
+    records = [
+        {"kind": "train", "agent_steps": 100 * i, "wall_seconds": 2.0 * i, ONLINE: slope * i} for i in range(1, points + 1)
+    ]
+    return outcome({"size": 1}, [*records, {"kind": "event", "wall_seconds": 1.0}])
+
+
+def test_one_run_is_shown_as_it_is():
+    curve = score_curve([run(1, 2.0, 3)], ONLINE, "agent_steps", 100.0, "one")
+    assert curve == Curve("one", [1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
+
+
+def test_runs_of_several_seeds_are_averaged_where_all_of_them_are():
+    curve = score_curve([run(1, 1.0, 10), run(2, 3.0, 5)], ONLINE, "agent_steps")
+    assert curve.x[0] == 100 and curve.x[-1] == 500
+    assert np.allclose(curve.y, np.array(curve.x) / 100 * 2.0)
+    assert all(low <= y <= high for low, y, high in zip(curve.low, curve.y, curve.high))
+    assert curve.low[-1] == pytest.approx(5.0) and curve.high[-1] == pytest.approx(15.0)
+
+
+def test_runs_that_never_overlap_or_have_no_score_make_no_curve():
+    apart = [(np.array([0.0, 1.0]), np.zeros(2)), (np.array([2.0, 3.0]), np.zeros(2))]
+    assert mean_curve(apart) == Curve("", [], [])
+    assert score_curve([outcome({"size": 1}, [])], ONLINE, "agent_steps") == Curve("", [], [])
+
+
+def test_an_x_without_values_is_left_out_and_one_value_has_no_band():
+    assert interval_curve([1, 2, 3], [[1.0, 3.0], [None], [5.0]]) == Curve("", [1, 3], [2.0, 5.0])
+
+
+def test_units_suit_the_longest_run():
+    assert steps_unit([run(1, 1.0)]) == (1e3, "agent steps (thousands)")
+    assert steps_unit([outcome({}, [{"agent_steps": 2_000_000}])]) == (1e6, "agent steps (millions)")
+    assert [time_unit([outcome({}, [{"wall_seconds": s}])])[1] for s in (9.0, 999.0, 9999.0)] == [
+        "wall time (s)", "wall time (minutes)", "wall time (hours)",
+    ]  # fmt: skip
+
+
+def test_what_is_said_of_the_seeds():
+    assert spread_text([run(1, 1.0)]) == "one seed, so the spread is unknown"
+    assert "of 3 seeds" in spread_text([run(s, 1.0) for s in range(3)])
+    assert "of 1 to 2 seeds" in spread_text([run(1, 1.0), run(2, 1.0), outcome({"size": 2}, [])])
+
+
+def many(number=8, points=30):
+    x = np.linspace(1, 100, points)
+    return [Curve(f"{2**k} simulators", x.tolist(), (x * k).tolist(), (x * k - 9).tolist(), (x * k + 9).tolist())
+            for k in range(number)]  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_no_text_overlaps_or_leaves_the_figure(columns):
+    panels = [
+        Panel("A2C on breakout", "agent steps (millions)", "raw score", many()),
+        Panel("no curve", "x", "y", [Curve("a", [], [])]),
+        Panel("powers", "simulators per core", "agent steps/s", [
+            Curve("two alternating groups", [1, 2, 4, 64], [1e5, 2e5, 3e5, 4e5]),
+            Curve("random actions, no inference", [1, 64], [5e5, 5e5], reference=True),
+            Curve("a hollow one", [1, 64], [1e5, 5e5], style=3, reference=True),
+        ], log_x=True, zero=True),
+        Panel("hours", "workers", "hours", [Curve("", [1, 2, 8], [8.0, 4.0, 1.0])], log_x=True, log_y=True),
+    ]  # fmt: skip
+    figure = draw(panels, "A heading", "a caption of some length, which says what the scores are", columns)
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    boxes = [text.get_window_extent(renderer) for text in all_texts(figure)]
+    inside = figure.bbox.padded(1)
+    assert all(inside.contains(box.x0, box.y0) and inside.contains(box.x1, box.y1) for box in boxes)
+    assert not [pair for pair in itertools.combinations(boxes, 2) if pair[0].padded(-1).overlaps(pair[1].padded(-1))]
+
+
+def all_texts(figure):
+    texts = [figure._suptitle, figure._supxlabel]
+    for axes in figure.axes:
+        if axes.axison:
+            texts += [axes.title, axes.xaxis.label, axes.yaxis.label]
+            texts += [text for axis in (axes.xaxis, axes.yaxis) for text in tick_texts(axis)]
+            texts += axes.get_legend().get_texts() if axes.get_legend() else []
+    return [text for text in texts if text.get_visible() and text.get_text()]
+
+
+def tick_texts(axis):
+    """Of the ticks that are drawn: matplotlib also keeps those beyond the limits."""
+    low, high = sorted(axis.get_view_interval())
+    return [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+
+
+def test_curves_differ_in_more_than_colour():
+    axes = draw([Panel("p", "x", "y", many(8, 3))], "h", "c", 1).axes[0]
+    looks = {(line.get_marker(), line.get_linestyle()) for line in axes.get_lines() if line.get_label()[0] != "_"}
+    assert len(looks) == 8
+    assert len({line.get_color() for line in axes.get_lines() if line.get_label()[0] != "_"}) == 8
+
+
+def test_files_are_written(tmp_path):
+    png, pdf = save(draw([Panel("p", "x", "y", many(2))], "h", "c", 2), tmp_path)
+    assert png.read_bytes()[:4] == b"\x89PNG" and pdf.read_bytes()[:4] == b"%PDF"
+    assert len(figures.COLOURS) == len(set(figures.COLOURS)) == len(set(figures.MARKERS))
+
+
+def test_tables_align_and_say_what_is_missing():
+    rows = [["a2c", 16, 1234.5, Interval(1.0, 0.5, 1.5, 5)], ["hts-a2c", 2048, 0.0123, None]]
+    assert Table("t", ("name", "n", "rate", "score"), rows).markdown().splitlines()[2:] == [
+        "| name    |     n |   rate |        score |",
+        "|---------|------:|-------:|-------------:|",
+        "| a2c     |    16 |  1,234 | 1 [0.5, 1.5] |",
+        "| hts-a2c | 2,048 | 0.0123 |            - |",
+    ]
+
+
+def test_a_table_without_rows_still_has_its_columns():
+    assert "| name |" in Table("t", ("name",), []).markdown()

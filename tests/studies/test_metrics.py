@@ -1,0 +1,101 @@
+"""Metrics of Liu et al. 2020 and bootstrap intervals, against cases made by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ddrl.studies.metrics import (
+    Interval,
+    agent_steps_per_second,
+    bootstrap,
+    bootstrap_ratio,
+    final_metric,
+    final_time_metric,
+    required_time,
+)
+
+
+def evaluations(means, games=10, every=60.0, timed_out=()):
+    return [
+        {"kind": "evaluation", "mean": mean, "games": games, "wall_seconds": every * i, "timed_out": int(i in timed_out)}
+        for i, mean in enumerate(means, 1)
+    ]
+
+
+def test_the_final_metric_is_the_mean_of_the_last_ten_policies():
+    assert final_metric(evaluations([0.0] * 5 + [1.0] * 5 + [3.0] * 5)) == pytest.approx(2.0)
+
+
+def test_the_final_metric_of_fewer_policies_is_that_of_all():
+    assert final_metric(evaluations([1.0, 2.0])) == pytest.approx(1.5)
+    assert final_metric([]) is None
+
+
+def test_policies_count_by_their_games():
+    assert final_metric([*evaluations([1.0], games=30), *evaluations([5.0], games=10)]) == pytest.approx(2.0)
+
+
+def test_an_evaluation_that_time_cut_off_does_not_count():
+    records = evaluations([1.0] * 10 + [9.0], timed_out=(11,))
+    assert final_metric(records) == 1.0
+    assert final_metric(evaluations([9.0], timed_out=(1,))) is None
+
+
+def test_the_final_time_metric_sees_what_was_there_at_the_limit():
+    records = evaluations([1.0, 2.0, 30.0])
+    assert final_time_metric(records, 120.0) == pytest.approx(1.5)
+    assert final_time_metric(records, 119.9) == 1.0
+    assert final_time_metric(records, 10.0) is None
+
+
+def test_the_required_time_is_when_the_running_mean_first_reaches_the_score():
+    records = evaluations([0.0] * 10 + [1.0] * 10 + [0.0] * 10)
+    assert required_time(records, 0.4) == 60.0 * 14
+    assert required_time(records, 0.8) == 60.0 * 18
+    assert required_time(records, 1.01) is None
+
+
+def test_nine_policies_reach_nothing_however_good():
+    assert required_time(evaluations([1.0] * 9), 0.4) is None
+    assert required_time(evaluations([1.0] * 10), 0.4) == 600.0
+
+
+def train(seconds, steps):
+    return {"kind": "train", "wall_seconds": seconds, "agent_steps": steps}
+
+
+def test_the_rate_leaves_out_the_warm_up_and_the_end():
+    records = [train(1, 10), train(5, 100), {"kind": "event", "wall_seconds": 6}, train(9, 500), train(13, 501)]
+    assert agent_steps_per_second(records, 4.0) == pytest.approx(100.0)
+    assert agent_steps_per_second(records, 6.0) is None
+    assert agent_steps_per_second([], 0.0) is None
+
+
+def test_the_bootstrap_is_that_of_a_slow_reference():
+    values, random = [1.0, 2.0, 4.0, 8.0, 16.0], np.random.default_rng(7)
+    means = sorted(np.mean([values[i] for i in row]) for row in random.integers(5, size=(2000, 5)))
+    found = bootstrap(values, samples=2000, seed=7)
+    assert found.mean == pytest.approx(6.2)
+    assert found.low == pytest.approx(np.quantile(means, 0.025))
+    assert found.high == pytest.approx(np.quantile(means, 0.975))
+    assert found == bootstrap(values, samples=2000, seed=7)
+
+
+def test_one_value_has_no_spread_and_none_has_no_mean():
+    assert bootstrap([3.0, None]) == Interval(3.0)
+    assert bootstrap([None]) is None
+
+
+def test_the_interval_covers_the_mean_about_as_often_as_it_says():
+    random = np.random.default_rng(0)
+    intervals = [bootstrap(random.normal(1.0, 1.0, 30).tolist(), samples=400, seed=i) for i in range(200)]
+    assert 0.88 < np.mean([i.low <= 1.0 <= i.high for i in intervals]) < 0.99
+
+
+def test_a_ratio_is_that_of_the_means_and_its_interval_holds_it():
+    found = bootstrap_ratio([2.0, 4.0], [1.0, 2.0])
+    assert found.mean == pytest.approx(2.0)
+    assert found.low == pytest.approx(1.0) and found.high == pytest.approx(4.0)
+    assert bootstrap_ratio([2.0], [1.0]) == Interval(2.0)
+    assert bootstrap_ratio([], [1.0]) is None and bootstrap_ratio([1.0], [None]) is None
