@@ -40,6 +40,8 @@ LIGHT = (
     "ddrl.reporting.progress", "ddrl.reporting.plots", "ddrl.reporting.metrics",
     "ddrl.doctor.checks", "ddrl.doctor.facts", "ddrl.doctor.job", "ddrl.doctor.probe",
     "ddrl.doctor.report", "ddrl.doctor.survey", "ddrl.doctor.watch",
+    "ddrl.commands.study", "ddrl.studies.hts", "ddrl.studies.sampling", "ddrl.studies.simulators", "ddrl.studies.speed",
+    "ddrl.studies.collect", "ddrl.studies.engine", "ddrl.studies.figures", "ddrl.studies.slurm", "ddrl.studies.training",
 )  # fmt: skip
 
 

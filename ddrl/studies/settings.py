@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import shlex
 import typing
 from collections.abc import Mapping
@@ -97,6 +98,7 @@ def from_json(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
+@functools.lru_cache
 def base_config(settings: StudySettings, algorithm: str, game: str, machine: Machine) -> TrainConfig:
     """The settings of `ddrl train ALGORITHM` for a game, without evaluator and video.
 

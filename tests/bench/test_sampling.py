@@ -1,0 +1,53 @@
+"""Acting alone is measured in processes of their own, each fixed to its cores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ddrl.bench import sampling_worker
+from ddrl.bench.sampling import Sampling, measure_sampling
+from ddrl.config import EnvironmentConfig
+from ddrl.errors import UsageError
+from ddrl.presets import Machine, preset
+from ddrl.studies.settings import changed
+from ddrl.types import Continuous, Discrete
+
+CONFIG = changed(preset("smoke", None, Machine(2, 1 << 40), "a2c"), sampling={"simulators": 4, "groups": 2})
+
+
+@pytest.mark.timeout(120)
+def test_a_process_acts_with_the_policy_and_waits_at_the_barrier():
+    assert measure_sampling(Sampling(CONFIG, barrier=True), 0.2) > 0
+
+
+def test_random_actions_step_every_simulator_of_every_group():
+    play = sampling_worker.make_random(CONFIG, 1)
+    steps = [play() for _ in range(3)]
+    assert all(0 < n <= 4 * sampling_worker.RANDOM_STEPS for n in steps)  # steps that only reset do not count
+
+
+def test_work_is_done_once_at_least_and_then_for_as_long_as_was_asked():
+    done = sampling_worker.act_for(lambda: 7, 0.0)
+    assert done["agent_steps"] == 7
+    done = sampling_worker.act_for(lambda: 7, 0.02)
+    assert done["agent_steps"] > 7 and done["seconds"] >= 0.02
+
+
+def test_random_actions_are_within_the_space():
+    random = np.random.default_rng(0)
+    discrete = sampling_worker.random_actions(Discrete(3), 200, random)
+    assert discrete.dtype == np.int32 and set(discrete.tolist()) == {0, 1, 2}
+    continuous = sampling_worker.random_actions(Continuous((-2.0, -np.inf), (0.5, np.inf)), 200, random)
+    assert continuous.dtype == np.float32 and continuous.shape == (200, 2)
+    assert (continuous >= [-2.0, -1.0]).all() and (continuous <= [0.5, 1.0]).all()
+
+
+@pytest.mark.timeout(120)
+def test_what_cannot_be_is_told():
+    with pytest.raises(UsageError, match="5000 cores are asked for"):
+        measure_sampling(Sampling(CONFIG, processes=5000), 0.1)
+    unknown = changed(CONFIG, environment={"game": "nosuch"})
+    assert isinstance(unknown.environment, EnvironmentConfig)
+    with pytest.raises(UsageError, match="unknown game 'nosuch'"):
+        measure_sampling(Sampling(unknown, inference=False), 0.1)

@@ -1,0 +1,53 @@
+"""A point that is a real run of `ddrl train`: it finishes, goes on with the minutes that are left, and says why it fails."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ddrl import rundir
+from ddrl.presets import Machine, preset
+from ddrl.reporting.metrics import read_metrics
+from ddrl.studies import training
+from ddrl.studies.points import Point, note_failure, state_of
+from ddrl.studies.settings import changed
+from ddrl.studies.training import settings_in, train_point
+
+CONFIG = changed(
+    preset("smoke", None, Machine(2, 1 << 40), "a2c"), run={"minutes": 0.0, "max_updates": 30, "video": False},
+    evaluation={"evaluator": False},
+)  # fmt: skip
+
+
+@pytest.mark.timeout(120)
+def test_a_tiny_point_is_trained(tmp_path):
+    path = tmp_path / "points" / "tiny"
+    note_failure(path, "an earlier start that came to nothing")
+    train_point(Point("tiny", CONFIG, {}), path)
+    assert state_of(path).status == "finished"
+    assert max(record.get("update", 0) for record in read_metrics(path)) == 30
+
+
+def test_a_point_that_goes_on_has_the_minutes_that_are_left(tmp_path, monkeypatch):
+    config = changed(CONFIG, run={"minutes": 10.0})
+    path, _ = rundir.create_run_dir(changed(config, run={"run_dir": str(tmp_path / "run")}))
+    assert settings_in(config, path) == (changed(config, run={"run_dir": str(path)}), True)  # no checkpoint yet
+    monkeypatch.setattr(training, "list_checkpoints", lambda path: ["one"])
+    for seconds, minutes in ((240.0, 6.0), (600.0, training.SHORTEST_MINUTES)):
+        loaded = dataclasses.make_dataclass("Loaded", ["wall_seconds"])(seconds)
+        monkeypatch.setattr(training, "load_latest", lambda path, loaded=loaded: loaded)
+        assert settings_in(config, path)[0].run.minutes == pytest.approx(minutes)
+
+
+def test_a_failure_is_told_in_the_words_of_the_run(tmp_path, monkeypatch):
+    from ddrl.launch import local
+
+    def fail(config, resume, machine, console):
+        console.print("ddrl: the run failed: a rank died")
+        console.print("see log.txt")
+        return 1
+
+    monkeypatch.setattr(local, "train", fail)
+    with pytest.raises(RuntimeError, match="^the run failed: a rank died$"):
+        train_point(Point("p", CONFIG, {}), tmp_path / "p")
