@@ -247,10 +247,10 @@ class Run:
     def _living(self) -> dict[int, int]:
         """Rank -> process id."""
         found = {}
-        for rank, (_, pid) in start.notes(self.path).items():
+        for rank, note in start.notes(self.path).items():
             with contextlib.suppress(OSError):
-                if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX":
-                    found[rank] = pid
+                if Path(f"/proc/{note.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX":
+                    found[rank] = note.pid
         return found
 
     def _corrupted(self) -> int:
