@@ -50,6 +50,9 @@ class HtsSettings(Budget, StudySettings):
     """Groups of simulators in HTS-RL, each of which steps without waiting for the others (0: one simulator each)."""
     predictors: int = 4
     """Predictor threads of HTS-RL (0: every group queries the policy itself)."""
+    predict_batch: int = 0
+    """Observations per query of HTS-RL's predictors at most, to which smaller queries are padded (0: simulators /
+    predictors, a group at least)."""
     step_time_ms: float = 5.0
     """Mean time that a step takes at least, in milliseconds (not in the part scores)."""
     variations: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
@@ -81,7 +84,7 @@ class HtsSettings(Budget, StudySettings):
         one_of(self, "algorithms", ALGORITHMS)
         not_empty(self, "variations", "alphas", "predictor_counts", "required_scores")
         checks.at_least(self, 1, "simulators", "least_alpha", "eval_every_updates")
-        checks.at_least(self, 0, "groups", "predictors")
+        checks.at_least(self, 0, "groups", "predictors", "predict_batch")
         checks.above(self, 0.0, "step_time_ms")
         checks.at_least(self, 0.0, "warm_up_seconds", "time_limit_minutes")
         if min(*self.alphas, *self.predictor_counts, 1) < 1 or min(self.variations) < 0:
@@ -175,12 +178,15 @@ def double_buffered(settings: HtsSettings, config: TrainConfig, alpha: int = 0) 
         unroll = max(length for length in range(1, min(unroll, alpha) + 1) if alpha % length == 0)
     alpha = alpha or unroll * math.ceil(settings.least_alpha / unroll)
     batch = config.optimizer.batch_size or unroll * simulators
+    groups = settings.groups or simulators
+    # Of the settings alone, whatever the part predictors has: padded to another size, parameters could differ in bits.
+    together = max(simulators // groups, simulators // settings.predictors) if settings.predictors else 0
     return changed(
         config,
         algorithm={"unroll_length": unroll},
         optimizer={"batch_size": math.gcd(batch, alpha * simulators)},
-        sampling={"schedule": "double-buffered", "rollout_length": alpha, "groups": settings.groups or simulators,
-                  "predictors": settings.predictors},
+        sampling={"schedule": "double-buffered", "rollout_length": alpha, "groups": groups,
+                  "predictors": settings.predictors, "predict_batch": settings.predict_batch or together},
     )  # fmt: skip
 
 

@@ -185,6 +185,17 @@ def test_hts_learns_from_as_much_data_in_each_update_as_its_synchronous_algorith
         assert ours.rollout_length % base.rollout_length == 0 and ours.rollout_length >= 20
 
 
+def test_the_size_of_a_query_is_the_same_for_any_number_of_predictors():
+    points = hts.points(settings(hts.STUDY, parts=("predictors",), algorithms=("a2c",)), FOUR)
+    sampling_of = [p.config.sampling for p in points]
+    assert [(s.predictors, s.predict_batch) for s in sampling_of] == [(1, 4), (4, 4), (8, 4), (16, 4)]
+    assert all(p.config.run.deterministic for p in points)
+    (one,) = hts.points(settings(hts.STUDY, parts=("alpha",), algorithms=("a2c",), alphas=(4,), groups=2), FOUR)
+    assert (one.config.sampling.groups, one.config.sampling.predict_batch) == (2, 8)
+    (none,) = hts.points(settings(hts.STUDY, parts=("alpha",), algorithms=("a2c",), alphas=(4,), predictors=0), FOUR)
+    assert (none.config.sampling.predictors, none.config.sampling.predict_batch) == (0, 0)
+
+
 def test_alpha_is_the_rollout_and_unrolls_divide_it():
     points = hts.points(settings(hts.STUDY, parts=("alpha",)), FOUR)
     assert [p.config.rollout_length for p in points] == [4, 16, 64, 128, 256, 512] * 2
