@@ -46,8 +46,9 @@ class HtsSettings(Budget, StudySettings):
     """Have IMPALA among the scores, too."""
     simulators: int = 16
     """Simulators. The synchronous algorithms step all of them together."""
-    groups: int = 0
-    """Groups of simulators in HTS-RL, each of which steps without waiting for the others (0: one simulator each)."""
+    groups: int = 4
+    """Groups of simulators in HTS-RL, each of which steps without waiting for the others (0: one simulator each, as in
+    the paper; on few cores so many threads get in each other's way)."""
     predictors: int = 4
     """Predictor threads of HTS-RL (0: every group queries the policy itself)."""
     predict_batch: int = 0

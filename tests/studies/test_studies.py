@@ -179,7 +179,7 @@ def test_hts_learns_from_as_much_data_in_each_update_as_its_synchronous_algorith
     for algorithm in hts.ALGORITHMS:
         points = hts.points(settings(hts.STUDY, parts=("speed-up",), algorithms=(algorithm,)), FOUR)
         base, ours = points[0].config, points[1].config
-        assert (base.sampling.groups, ours.sampling.groups, ours.sampling.predictors) == (1, 16, 4)
+        assert (base.sampling.groups, ours.sampling.groups, ours.sampling.predictors) == (1, 4, 4)
         assert base.batch_size == ours.batch_size and ours.title == f"hts-{algorithm}"
         assert base.environment == ours.environment and base.environment.step_time_mean_ms == 5.0
         assert ours.rollout_length % base.rollout_length == 0 and ours.rollout_length >= 20
