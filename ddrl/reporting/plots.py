@@ -52,9 +52,9 @@ def plot_learning_curve(run_dir: str | Path) -> Path:
 def title(config: TrainConfig) -> str:
     """Algorithm, game, workers, effective batch and protocol of a run, in two lines."""
     exchange, environment = config.exchange, config.environment
-    members = 1 if exchange.asynchronous else exchange.quorum or exchange.workers
     samples = config.batch_size
-    batch = f"{samples * members:,} ({members} x {samples:,})" if members > 1 else f"{samples:,}"
+    members = config.effective_batch // samples
+    batch = f"{config.effective_batch:,} ({members} x {samples:,})" if members > 1 else f"{samples:,}"
     workers = f"{exchange.workers} worker{'s' if exchange.workers != 1 else ''}"
     return (
         f"{config.title.upper()} on {environment.game}, {config.network.network} network\n"

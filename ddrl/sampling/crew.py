@@ -8,10 +8,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ddrl.sampling.rollouts import Ended, RolloutActor, columns
+from ddrl.sampling.rollouts import POLL_SECONDS, Ended, RolloutActor, columns
 from ddrl.types import Snapshot, Unroll
-
-POLL_SECONDS = 0.1  # how soon a thread that waits sees that it should end
 
 
 class Crew:

@@ -8,9 +8,7 @@ from collections import deque
 import numpy as np
 
 from ddrl.sampling.actor import PolicyFunction
-from ddrl.sampling.rollouts import Ended
-
-POLL_SECONDS = 0.1  # how soon a thread that waits sees that it should end
+from ddrl.sampling.rollouts import POLL_SECONDS, Ended
 
 
 class _Query:

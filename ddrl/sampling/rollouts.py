@@ -10,6 +10,8 @@ import numpy as np
 from ddrl.sampling.actor import Actor
 from ddrl.types import ActionSpace, Discrete, Snapshot, Unroll
 
+POLL_SECONDS = 0.1  # how soon a thread that waits sees that it should end
+
 
 class Ended(Exception):
     """The schedule was stopped in the middle of a rollout."""

@@ -15,10 +15,9 @@ import numpy as np
 
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.actor import Actor
+from ddrl.sampling.rollouts import POLL_SECONDS
 from ddrl.sampling.segments import SegmentActor
 from ddrl.types import DataPoints, Snapshot
-
-POLL_SECONDS = 0.1  # how soon a thread that waits sees that it should end
 
 
 class Schedule(Protocol):
