@@ -27,7 +27,7 @@ def a2c(game: str) -> TrainConfig:
     return TrainConfig(
         environment=EnvironmentConfig(game=game, life_loss_terminal=True),
         algorithm=A2CConfig(unroll_length=5, entropy_cost=0.01, value_cost=0.25),
-        sampling=SamplingConfig(schedule="synchronized", simulators=16, groups=2),
+        sampling=SamplingConfig(schedule="synchronized", simulators=16, groups=1),
         optimizer=OptimizerConfig(
             batch_size=0, optimizer="rmsprop", learning_rate=7e-4, rmsprop_decay=0.99, rmsprop_epsilon=1e-5,
             clip_global_norm=0.5,
@@ -41,7 +41,7 @@ def ppo(game: str) -> TrainConfig:
     return TrainConfig(
         environment=EnvironmentConfig(game=game, life_loss_terminal=True),
         algorithm=PPOConfig(unroll_length=128, entropy_cost=0.01, value_cost=0.5, clip_range=0.1, epochs=4),
-        sampling=SamplingConfig(schedule="synchronized", simulators=8, groups=2),
+        sampling=SamplingConfig(schedule="synchronized", simulators=8, groups=1),
         optimizer=OptimizerConfig(batch_size=256, learning_rate=2.5e-4, adam_epsilon=1e-5, clip_global_norm=0.5),
         exchange=ALONE,
     )
@@ -79,7 +79,7 @@ def appo(game: str, machine: Machine) -> TrainConfig:
 
 def hts(base: TrainConfig) -> TrainConfig:
     """The same algorithm, acting and learning at once (Liu et al. 2020)."""
-    return dataclasses.replace(base, sampling=dataclasses.replace(base.sampling, schedule="double-buffered"))
+    return dataclasses.replace(base, sampling=dataclasses.replace(base.sampling, schedule="double-buffered", groups=2))
 
 
 ALONE = ExchangeConfig(workers=1, parameter_servers=0)

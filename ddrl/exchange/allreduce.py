@@ -186,7 +186,9 @@ class Replica:
         if not refused and self.worker not in self._norms:
             start, stop = self._ranges[self.worker]
             own = self._spare[start:stop]
-            self._norms[self.worker] = average_of([payload for _, payload in held], out=own)
+            average, self._norms[self.worker] = average_of([payload for _, payload in held], out=own)
+            if average is not own:  # of a single replica
+                np.copyto(own, average)
             header = Header(
                 Kind.AVERAGE, self.generation, self.worker, self.step, self.version, value=self._norms[self.worker]
             )

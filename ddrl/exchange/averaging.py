@@ -9,8 +9,14 @@ import numpy as np
 BLOCK = 65_536  # float32 elements: a block of parameter, gradient and slots fits the second-level cache
 
 
-def average_of(gradients: Sequence[np.ndarray], out: np.ndarray) -> float:
-    """The average of gradients <float32>[size], added in their order, into `out`; returns its squared norm."""
+def average_of(gradients: Sequence[np.ndarray], out: np.ndarray) -> tuple[np.ndarray, float]:
+    """The average of gradients <float32>[size], added in their order, and its squared norm.
+
+    The average is in `out`, or is the gradient itself where there is only one.
+    """
+    if len(gradients) == 1:
+        blocks = (gradients[0][start : start + BLOCK] for start in range(0, len(out), BLOCK))
+        return gradients[0], sum(float(np.dot(block, block)) for block in blocks)
     scale, squared_norm = np.float32(1.0 / len(gradients)), 0.0
     for start in range(0, len(out), BLOCK):
         block = slice(start, start + BLOCK)
@@ -20,4 +26,4 @@ def average_of(gradients: Sequence[np.ndarray], out: np.ndarray) -> float:
             total += gradient[block]
         total *= scale
         squared_norm += float(np.dot(total, total))
-    return squared_norm
+    return out, squared_norm

@@ -65,7 +65,7 @@ class Shard:
         self._next_rate = float("nan")
         self._prepared: tuple[tuple[int, float, float], np.ndarray] | None = None
         self._held: dict[int, tuple[Header, np.ndarray]] = {}
-        self._average: tuple[int, float] | None = None  # of whom `_sum` is the average, and its squared norm
+        self._average: tuple[int, np.ndarray, float] | None = None  # members, their average, its squared norm
         self._sum = np.empty(size if needs_norm else 0, np.float32)
         self._published = Published(index)
 
@@ -149,9 +149,8 @@ class Shard:
 
     def _norm(self, kind: Kind, members: int) -> Message:
         if self._average is None or self._average[0] != members:
-            squared_norm = average_of(self._gradients(members), out=self._sum)
-            self._average = (members, squared_norm)
-        return self._report(kind, members, self._average[1])
+            self._average = (members, *average_of(self._gradients(members), out=self._sum))
+        return self._report(kind, members, self._average[2])
 
     def _gradients(self, members: int) -> list[np.ndarray]:
         return [self._held[worker][1] for worker in from_bitmap(members)]
@@ -181,7 +180,7 @@ class Shard:
             self.version += 1
             self.accepted += 1
         elif self._average is not None and self._average[0] == members:
-            self._apply([self._sum], learning_rate, scale * members.bit_count())
+            self._apply([self._average[1]], learning_rate, scale * members.bit_count())
         else:
             self._apply(self._gradients(members), learning_rate, scale)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import queue
 import threading
 import time
@@ -92,7 +93,7 @@ class Trainer:
         metrics.maximum("lag", lag.max())
         metrics.count("datapoints", len(lag))
         metrics.count("gradients")
-        finite = bool(np.isfinite(np.dot(vector, vector))) or bool(np.isfinite(vector).all())
+        finite = math.isfinite(values["gradient_norm"]) or bool(np.isfinite(vector).all())
         if finite:
             for name, value in values.items():
                 metrics.mean(name, value)
