@@ -98,6 +98,50 @@ class Unroll(NamedTuple):
     behaviour_version: Any
 
 
+class Replayed(NamedTuple):
+    """M transitions of n steps as a replay gives them.
+
+    Attributes:
+        observation: <uint8 or float32>[M, ...] where the action was taken.
+        action: <int32>[M].
+        reward: <float32>[M] discounted sum of the (transformed) rewards of the steps, at most n.
+        discount: <float32>[M] of the value of `next_observation`: gamma^k after k steps, 0 after a termination.
+        next_observation: <uint8 or float32>[M, ...] after the steps.
+        weight: <float32>[M] importance weight, 1 where sampling is uniform.
+        behaviour_version: <int64>[M] version of the parameters that chose `action`.
+        key: <int64>[M] names the transition, for `set_priorities`.
+    """
+
+    observation: Any
+    action: Any
+    reward: Any
+    discount: Any
+    next_observation: Any
+    weight: Any
+    behaviour_version: Any
+    key: Any
+
+
+class Regression(NamedTuple):
+    """A minibatch of M state-action values and what they should be: the Q-learning family.
+
+    Attributes:
+        observation: <uint8 or float32>[M, ...].
+        action: <int32>[M].
+        target: <float32>[M] returns, or <float32>[M, atoms] their distribution.
+        weight: <float32>[M] factor on each row's loss.
+        behaviour_version: <int64>[M] version of the parameters that chose `action`.
+        key: <int64>[M] of the replay, for the priorities.
+    """
+
+    observation: Any
+    action: Any
+    target: Any
+    weight: Any
+    behaviour_version: Any
+    key: Any
+
+
 class Discrete(NamedTuple):
     """Actions 0 .. count - 1, <int32>[B]; the policy is `count` logits."""
 
