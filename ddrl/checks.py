@@ -29,6 +29,13 @@ def at_least(config: Any, minimum: float, *names: str, why: str = "") -> None:
             )
 
 
+def finite(config: Any, *names: str) -> None:
+    """Fields must be finite numbers."""
+    for name in names:
+        if not math.isfinite(getattr(config, name)):
+            refuse(config, name, "must be a finite number")
+
+
 def above(config: Any, limit: float, *names: str, why: str = "") -> None:
     """Fields must be finite numbers > limit."""
     for name in names:

@@ -1,0 +1,70 @@
+"""The Q-learning family: DQN and, setting by setting, Double, Dueling, n-step, Categorical DQN and epsilon-Rainbow.
+
+Settings only: the loss is in `ddrl.algorithms.dqn_loss`, the targets in `ddrl.targets`, priorities are the replay's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Literal
+
+from ddrl import checks
+
+
+@dataclasses.dataclass(frozen=True)
+class DQNConfig:
+    """Q-learning."""
+
+    name: ClassVar[str] = "dqn"
+    on_data_points: ClassVar[bool] = False
+
+    discount: float = 0.99
+    """Discount per agent step (gamma)."""
+    n_step: int = 1
+    """Agent steps whose rewards a target sums before it bootstraps."""
+    double: bool = False
+    """The online network chooses the next action, the target network values it (van Hasselt et al. 2016)."""
+    dueling: bool = False
+    """The state's value and the actions' advantages have hidden layers and heads of their own (Wang et al. 2016)."""
+    atoms: int = 0
+    """Atoms of each return's distribution, evenly from --value-min to --value-max (0: expected returns, plain DQN)."""
+    value_min: float = -10.0
+    """Smallest return that a distribution holds; smaller ones count as this."""
+    value_max: float = 10.0
+    """Largest return that a distribution holds; larger ones count as this."""
+    loss: Literal["huber", "squared"] = "huber"
+    """Of the difference d between return and value: d^2/2, with huber |d| - 1/2 where |d| > 1. Distributions have the
+    cross entropy instead."""
+    reward_clip: float = 1.0
+    """Rewards are clipped to [-x, x] for learning only (0: not clipped); scores stay raw."""
+    reward_scale: float = 1.0
+    """Factor on rewards for learning, before they are clipped."""
+    target_period: int = 10_000
+    """Agent steps of this worker from one copy of the parameters to the target network to the next (C)."""
+    steps_per_update: int = 4
+    """Agent steps of this worker per gradient (F)."""
+    epsilon_start: float = 1.0
+    """Probability of a random action at the start."""
+    epsilon_end: float = 0.1
+    """Probability of a random action once it has fallen."""
+    epsilon_steps: int = 250_000
+    """Agent steps of this worker over which the probability falls linearly (0: it starts at its end)."""
+
+    def __post_init__(self) -> None:
+        checks.known(self)
+        checks.between(self, 0.0, 1.0, "discount", why="returns grow without bound above 1")
+        checks.at_least(self, 1, "n_step", "target_period", "steps_per_update")
+        checks.at_least(self, 0, "atoms", "epsilon_steps")
+        checks.at_least(self, 0.0, "reward_clip")
+        checks.above(self, 0.0, "reward_scale", why="0 would hide every reward")
+        checks.between(self, 0.0, 1.0, "epsilon_start", "epsilon_end", why="a probability")
+        if self.atoms == 1:
+            checks.refuse(self, "atoms", "one atom cannot tell returns apart; 51 is usual, 0: expected returns")
+        if self.atoms:
+            checks.finite(self, "value_min")
+            checks.above(self, self.value_min, "value_max", why="--value-min: the atoms lie between the two")
+
+    def epsilon(self, agent_steps: int) -> float:
+        """Probability of a random action after so many agent steps of this worker."""
+        progress = min(1.0, agent_steps / self.epsilon_steps) if self.epsilon_steps else 1.0
+        return self.epsilon_start + progress * (self.epsilon_end - self.epsilon_start)
