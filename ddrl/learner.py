@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ddrl.algorithms import ActorCriticConfig
+from ddrl.algorithms import ActorCriticConfig, DQNConfig
 from ddrl.config import OptimizerConfig
 from ddrl.errors import UsageError
 from ddrl.networks.network import Network
@@ -18,7 +18,7 @@ from ddrl.ops.clipping import clip_by_average_norm
 from ddrl.types import LossOutput
 
 Loss = Callable[[Network, Any, Any, Any, Any], LossOutput]
-UNUSED_FIELDS = ("behaviour_version",)  # of batches: for the measure of the lag, not for the loss
+UNUSED_FIELDS = ("behaviour_version", "key")  # of batches: for the lag and for the replay, not for the loss
 
 
 def configure_tensorflow(intra_op_threads: int, inter_op_threads: int = 1, gpu: str = "") -> None:
@@ -58,7 +58,7 @@ class Learner:
     """The gradient of the loss over batches of one fixed shape.
 
     Args:
-        network: policy and value.
+        network: policy and value, or values of actions.
         loss: of the algorithm, see `ddrl.algorithms.losses`.
         algorithm: its settings.
         optimizer: only `clip_tensor_average_norm` is used here.
@@ -73,7 +73,7 @@ class Learner:
         self,
         network: Network,
         loss: Loss,
-        algorithm: ActorCriticConfig,
+        algorithm: ActorCriticConfig | DQNConfig,
         optimizer: OptimizerConfig,
         template: Any,
     ) -> None:
@@ -89,15 +89,18 @@ class Learner:
             specs.append(tf.TensorSpec(array.shape, tf.as_dtype(array.dtype)))
         self._compiled = tf.function(self._trace, input_signature=specs, autograph=False).get_concrete_function()
 
-    def gradient(self, vector: np.ndarray | tf.Tensor, batch: Any) -> tuple[np.ndarray, dict[str, float]]:
-        """Gradient of the mean loss, clipped per tensor, and the metrics of the loss.
+    def gradient(
+        self, vector: np.ndarray | tf.Tensor, batch: Any
+    ) -> tuple[np.ndarray, dict[str, float], np.ndarray | None]:
+        """Gradient of the mean loss, clipped per tensor, the metrics of the loss, and the rows' priorities.
 
         Args:
             vector: <float32>[N].
             batch: of the template's shapes.
 
         Returns:
-            <float32>[N], read-only, and the loss's metrics with `gradient_norm`, the global norm before clipping.
+            <float32>[N], read-only; the loss's metrics with `gradient_norm`, the global norm before clipping; and
+            <float32>[M] new priorities, None where the loss has none.
 
         Raises:
             UsageError: the batch has another size or other shapes.
@@ -108,8 +111,9 @@ class Learner:
                 "every gradient takes exactly --batch-size data-points"
             )
         arrays = (getattr(batch, name) for name in self._fields)
-        gradient, metrics = self._compiled(as_device_vector(vector), *map(tf.convert_to_tensor, arrays))
-        return np.asarray(gradient), dict(zip(self._metric_names, np.asarray(metrics).tolist()))
+        gradient, metrics, *priorities = self._compiled(as_device_vector(vector), *map(tf.convert_to_tensor, arrays))
+        named = dict(zip(self._metric_names, np.asarray(metrics).tolist()))
+        return np.asarray(gradient), named, np.asarray(priorities[0]) if priorities else None
 
     def _trace(self, vector, *tensors):
         self.trace_count += 1
@@ -123,7 +127,47 @@ class Learner:
         self._metric_names = list(metrics)
         limit = self._optimizer.clip_tensor_average_norm
         gradient = clip_by_average_norm(gradient, self._network.parameter_shapes, limit)
-        return gradient, tf.stack(list(metrics.values()))
+        priorities = [] if output.priorities is None else [output.priorities]
+        return gradient, tf.stack(list(metrics.values())), *priorities
+
+
+class Preparation:
+    """What a network prepares from a vector, compiled once; the newest vector's is kept.
+
+    A tensor from `as_device_vector` is prepared once; a NumPy vector may change in place, so it is prepared at every
+    call. Several threads may call it at once.
+
+    Attributes:
+        trace_count: times that the function was traced: 1 for ever.
+        specs: of what it returns.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self.trace_count = 0
+        spec = tf.TensorSpec([network.size], tf.float32)
+        self._compiled = tf.function(self._trace, input_signature=[spec], autograph=False).get_concrete_function()
+        self.specs = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), self._compiled.structured_outputs)
+        self._newest: tuple[Any, Any] = (None, None)
+        self._lock = threading.Lock()
+
+    def __call__(self, vector: np.ndarray | tf.Tensor) -> Any:
+        """`network.prepare(vector)`."""
+        if not isinstance(vector, tf.Tensor):
+            return self._compiled(as_device_vector(vector))
+        newest, prepared = self._newest
+        if newest is vector:
+            return prepared
+        with self._lock:  # several predictor threads meet a new version at once: prepare it once
+            newest, prepared = self._newest
+            if newest is not vector:
+                prepared = self._compiled(vector)
+                self._newest = (vector, prepared)
+            return prepared
+
+    def _trace(self, vector):
+        self.trace_count += 1
+        return self._network.prepare(vector)
 
 
 class Policy:
@@ -134,7 +178,7 @@ class Policy:
     last bits, so a schedule that promises equal bits gives one size only.
 
     Args:
-        network: policy and value.
+        network: policy and value, or values of actions.
         observation_shape: of one observation.
         observation_dtype: uint8 or float32.
         batch_sizes: padded sizes, all traced at once here.
@@ -155,30 +199,19 @@ class Policy:
         self._network = network
         self._batch_sizes = sorted(set(batch_sizes))
         self._dtype = np.dtype(observation_dtype)
-        self.trace_count = 0
-        vector_spec = tf.TensorSpec([network.size], tf.float32)
-        prepare = tf.function(self._trace_prepare, input_signature=[vector_spec], autograph=False)
-        self._prepare = prepare.get_concrete_function()
-        prepared_specs = tf.nest.map_structure(
-            lambda x: tf.TensorSpec(x.shape, x.dtype), self._prepare.structured_outputs
-        )
+        self._prepared = Preparation(network)
+        self.trace_count = self._prepared.trace_count
         self._compiled = {}
         for size in self._batch_sizes:
             observation_spec = tf.TensorSpec([size, *observation_shape], tf.as_dtype(observation_dtype))
-            signature = [prepared_specs, observation_spec]
+            signature = [self._prepared.specs, observation_spec]
             function = tf.function(self._trace_apply, input_signature=signature, autograph=False)
             self._compiled[size] = function.get_concrete_function()
-        self._newest: tuple[Any, Any] = (None, None)
-        self._lock = threading.Lock()
 
     def __call__(
         self, vector: np.ndarray | tf.Tensor, observations: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Policy <float32>[b, P] and value <float32>[b] of <observation dtype>[b, ...].
-
-        A tensor from `as_device_vector` is prepared once; a NumPy vector may change in place, so it is
-        prepared at every call.
-        """
+        """Policy <float32>[b, P] and value <float32>[b] of <observation dtype>[b, ...]."""
         prepared = self._prepared(vector)
         largest = self._batch_sizes[-1]
         pieces = [
@@ -199,23 +232,6 @@ class Policy:
             observations = padded
         policy, value = self._compiled[size](prepared, tf.convert_to_tensor(observations))
         return np.asarray(policy)[:count], np.asarray(value)[:count]
-
-    def _prepared(self, vector: np.ndarray | tf.Tensor) -> Any:
-        if not isinstance(vector, tf.Tensor):
-            return self._prepare(as_device_vector(vector))
-        newest, prepared = self._newest
-        if newest is vector:
-            return prepared
-        with self._lock:  # several predictor threads meet a new version at once: prepare it once
-            newest, prepared = self._newest
-            if newest is not vector:
-                prepared = self._prepare(vector)
-                self._newest = (vector, prepared)
-            return prepared
-
-    def _trace_prepare(self, vector):
-        self.trace_count += 1
-        return self._network.prepare(vector)
 
     def _trace_apply(self, prepared, observations):
         self.trace_count += 1

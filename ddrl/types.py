@@ -193,10 +193,27 @@ class Continuous(NamedTuple):
 ActionSpace = Discrete | Continuous
 
 
+class QHead(NamedTuple):
+    """What a network of the Q-learning family gives for every action, in place of a policy and a value.
+
+    Attributes:
+        dueling: value and advantages apart, each with a hidden layer of its own.
+        atoms: of each return's distribution (0: expected returns).
+        value_min: return of the first atom.
+        value_max: return of the last.
+    """
+
+    dueling: bool = False
+    atoms: int = 0
+    value_min: float = -10.0
+    value_max: float = 10.0
+
+
 class PolicyValue(NamedTuple):
-    """Output of an actor-critic network: policy <float32>[B, P] and value <float32>[B].
+    """What acting needs of a network: policy <float32>[B, P] and value <float32>[B].
 
     `policy` parametrizes the distribution of the actions: logits, or means and logarithms of standard deviations.
+    With a `QHead` it is the expected return of each action, and `value` the largest.
     """
 
     policy: Any

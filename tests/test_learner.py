@@ -41,7 +41,7 @@ def batch_of(name, size, seed=0):
 def test_whole_batch_equals_the_average_of_halves(name):
     network, batch = make_network(name), batch_of(name, 16)
     vector = as_device_vector(network.initial_parameters(1))
-    whole, metrics = make_learner(network, 16).gradient(vector, batch)
+    whole, metrics, _ = make_learner(network, 16).gradient(vector, batch)
     half = make_learner(network, 8)
     halves = [DataPoints(*(x[rows] for x in batch)) for rows in (slice(8), slice(8, 16))]
     parts = [half.gradient(vector, points) for points in halves]
@@ -54,8 +54,8 @@ def test_whole_batch_equals_the_average_of_halves(name):
 
 def test_bfloat16_gradient_is_close():
     vector, batch = make_network("a3c").initial_parameters(1), batch_of("a3c", 64)
-    exact, _ = make_learner(make_network("a3c"), 64).gradient(vector, batch)
-    rough, _ = make_learner(make_network("a3c", "bfloat16"), 64).gradient(vector, batch)
+    exact, _, _ = make_learner(make_network("a3c"), 64).gradient(vector, batch)
+    rough, _, _ = make_learner(make_network("a3c", "bfloat16"), 64).gradient(vector, batch)
     cosine = exact @ rough / np.linalg.norm(exact) / np.linalg.norm(rough)
     assert cosine > 0.99
     assert np.linalg.norm(rough) == pytest.approx(np.linalg.norm(exact), rel=0.05)
@@ -64,8 +64,8 @@ def test_bfloat16_gradient_is_close():
 def test_clip_per_tensor_leaves_the_reported_norm():
     network, batch = make_network("mlp"), batch_of("mlp", 8)
     vector, limit = network.initial_parameters(1), 1e-5
-    free, before = make_learner(network, 8).gradient(vector, batch)
-    clipped, after = make_learner(network, 8, limit).gradient(vector, batch)
+    free, before, _ = make_learner(network, 8).gradient(vector, batch)
+    clipped, after, _ = make_learner(network, 8, limit).gradient(vector, batch)
     assert before["gradient_norm"] == after["gradient_norm"] == pytest.approx(np.linalg.norm(free), rel=1e-5)
     start = 0
     for _, shape in network.parameter_shapes:

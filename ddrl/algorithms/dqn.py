@@ -9,6 +9,7 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from ddrl import checks
+from ddrl.types import QHead
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +64,11 @@ class DQNConfig:
         if self.atoms:
             checks.finite(self, "value_min")
             checks.above(self, self.value_min, "value_max", why="--value-min: the atoms lie between the two")
+
+    @property
+    def head(self) -> QHead:
+        """Of the network."""
+        return QHead(self.dueling, self.atoms, self.value_min, self.value_max)
 
     def epsilon(self, agent_steps: int) -> float:
         """Probability of a random action after so many agent steps of this worker."""

@@ -77,7 +77,7 @@ def _policy(
         shape, dtype, actions = env.observation_shape, env.observation_dtype, env.action_space
     finally:
         env.close()
-    network = build_network(config.network, shape, dtype, actions)
+    network = build_network(config.network, shape, dtype, actions, config.algorithm.head)
     check_layout(checkpoint, network.parameter_shapes)
     policy = Policy(network, shape, dtype, tuple(batch_sizes))
     vector = as_device_vector(checkpoint.parameters)

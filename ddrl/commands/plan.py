@@ -164,7 +164,8 @@ def parameters_of(config: TrainConfig) -> int:
 
     environment = make_environment(config.environment, num_envs=1)
     try:
-        count = parameter_count(config.network, environment.observation_shape, environment.action_space)
+        head = config.algorithm.head
+        count = parameter_count(config.network, environment.observation_shape, environment.action_space, head)
     finally:
         environment.close()
     check_shards(count, config.exchange.servers)

@@ -8,13 +8,23 @@ from typing import Any
 import tensorflow as tf
 
 from ddrl.config import NetworkConfig
-from ddrl.networks.layouts import Architecture, architecture_of, convolutional_tensors, padding_after_first
-from ddrl.networks.network import LOG_DEVIATION, Network
-from ddrl.types import ActionSpace, PolicyValue
+from ddrl.networks.layouts import (
+    Architecture,
+    architecture_of,
+    convolutional_tensors,
+    padding_after_first,
+    streams_of,
+)
+from ddrl.networks.network import Network
+from ddrl.types import ActionSpace, QHead
 
 
 def build(
-    config: NetworkConfig, observation_shape: tuple[int, ...], observation_dtype: Any, action_space: ActionSpace
+    config: NetworkConfig,
+    observation_shape: tuple[int, ...],
+    observation_dtype: Any,
+    action_space: ActionSpace,
+    head: QHead | None = None,
 ) -> ConvolutionalNetwork:
     """The convolutional network that `config` names.
 
@@ -34,18 +44,21 @@ def build(
         observation_dtype,
         action_space,
         config.compute_dtype,
+        head,
     )
 
 
 class ConvolutionalNetwork(Network):
-    """Convolutions, one dense layer, and linear heads for policy and value.
+    """Convolutions, one dense layer, and linear heads for policy and value, or for the values of actions.
 
     Flat order: conv0/kernel [height, width, in, out], conv0/bias, conv1/kernel, ..., dense/kernel [in, out],
     dense/bias, policy/kernel, policy/bias, value/kernel, value/bias; the dense layer reads the last image in
-    the order [height, width, channel]. Observations are <uint8 or float32>[B, C, H, W]. Convolutions are
+    the order [height, width, channel]. In the Q-learning family q/kernel, q/bias follow the dense layer, [action,
+    atom] in row-major order; or, dueling, value/kernel, value/bias, advantage/kernel, advantage/bias, and the dense
+    layer is two side by side, the value's first (Wang et al. 2016). Observations are <uint8 or float32>[B, C, H, W]. Convolutions are
     valid, but padded by 1 after the first for 104x80 images (Stooke and Abbeel 2018).
 
-    Orthogonal kernels with gain sqrt(2), 0.01 for the policy and 1.0 for the value; ba3c draws convolutions
+    Orthogonal kernels with gain sqrt(2), 0.01 for the heads but 1.0 for the value beside a policy; ba3c draws convolutions
     from a normal of deviation 0.03 truncated at 2 deviations, dense layers from a uniform unit scaling of
     1.43 (tensorpack's values of that time). Biases are zero.
     """
@@ -58,8 +71,9 @@ class ConvolutionalNetwork(Network):
         observation_dtype: Any,
         action_space: ActionSpace,
         compute_dtype: str,
+        head: QHead | None = None,
     ) -> None:
-        tensors = convolutional_tensors(name, architecture, observation_shape, action_space)
+        tensors = convolutional_tensors(name, architecture, observation_shape, action_space, head)
         self.architecture = architecture
         self._channels, *image = observation_shape
         self._padded_by = padding_after_first(tuple(image))
@@ -68,7 +82,7 @@ class ConvolutionalNetwork(Network):
         self._block = first.stride if first.kernel % first.stride == 0 else 1
         used = [(side - first.kernel) // first.stride * first.stride + first.kernel for side in image]
         self._rows, self._columns = used
-        super().__init__(name, tensors, observation_dtype, action_space, compute_dtype)
+        super().__init__(name, tensors, observation_dtype, action_space, compute_dtype, head)
 
     def _padding(self, layer: int) -> int:
         return self._padded_by if layer else 0
@@ -78,24 +92,29 @@ class ConvolutionalNetwork(Network):
         tensors = self.unflatten(vector)
         kernel = tensors["conv0/kernel"] * self.observation_scale
         tensors["conv0/kernel"] = _kernel_on_blocks(kernel, self._block) if self._block > 1 else kernel
-        in_float32 = ("dense/bias", "policy/kernel", "policy/bias", "value/kernel", "value/bias", LOG_DEVIATION)
         return {
-            name: x if name in in_float32 else tf.cast(x, self.compute_dtype) for name, x in tensors.items()
+            name: tf.cast(x, self.compute_dtype) if name.startswith("conv") or name == "dense/kernel" else x
+            for name, x in tensors.items()
         }
 
-    def apply(self, prepared: dict[str, Any], observations: Any) -> PolicyValue:
-        """Policy <float32>[B, P] and value <float32>[B] of <uint8 or float32>[B, C, H, W]."""
+    def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
+        """Of each head, <float32>[B, width], for <uint8 or float32>[B, C, H, W]."""
         x = self._channels_last(observations)
         for layer, spec in enumerate(self.architecture.convolutions):
             stride = spec.stride // self._block if layer == 0 else spec.stride
             x = self._convolve(prepared, layer, stride, spec.pool, x)
-        x = tf.matmul(tf.reshape(x, [-1, math.prod(x.shape[1:])]), prepared["dense/kernel"])
+        streams = streams_of(self.action_space, self.head)
+        x = tf.reshape(x, [-1, math.prod(x.shape[1:])])
+        x = _half_variance(x) if len(streams) > 1 else x
+        x = tf.matmul(x, prepared["dense/kernel"])
         # In float32 from here: also, with the bias apart oneDNN multiplies with its faster kernel.
         x = tf.cast(x, tf.float32) + prepared["dense/bias"]
         x = tf.nn.relu(x) if self.architecture.dense_relu else x
-        head = tf.matmul(x, prepared["policy/kernel"]) + prepared["policy/bias"]
-        value = tf.matmul(x, prepared["value/kernel"]) + prepared["value/bias"]
-        return PolicyValue(self.policy(head, prepared), tf.squeeze(value, axis=-1))
+        return {
+            head: tf.matmul(hidden, prepared[f"{head}/kernel"]) + prepared[f"{head}/bias"]
+            for hidden, heads in zip(tf.split(x, len(streams), axis=1), streams)
+            for head in heads
+        }
 
     def _channels_last(self, observations: Any) -> Any:
         """[B, H, W, C], or what `_blocks` makes where the first convolution works on blocks; compute type."""
@@ -113,6 +132,12 @@ class ConvolutionalNetwork(Network):
             x = tf.nn.bias_add(x, prepared[f"conv{layer}/bias"])
         # ReLU and maximum commute: after the pooling there is a quarter of the work.
         return tf.nn.relu(tf.nn.max_pool2d(x, pool, pool, "VALID") if pool > 1 else x)
+
+
+@tf.custom_gradient
+def _half_variance(x: Any) -> Any:
+    """x, with a gradient of 1/sqrt(2): it is the sum of two streams' (Wang et al. 2016, section 4.2)."""
+    return x, lambda gradient: gradient * tf.cast(math.sqrt(0.5), gradient.dtype)
 
 
 @tf.function(jit_compile=True, autograph=False)  # fused by XLA it takes a third of the time

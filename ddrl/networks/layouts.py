@@ -15,12 +15,11 @@ from ddrl.networks.network import (
     uniform_unit_scaling,
     zeros,
 )
-from ddrl.types import ActionSpace, Continuous
+from ddrl.types import ActionSpace, Continuous, QHead
 
 Tensors = list[tuple[str, tuple[int, ...], Initializer]]
 
 MLP_HIDDEN = (64, 64)
-MLP_TOWERS = {"policy": 0.01, "value": 1.0}  # gain of each tower's last layer
 _STOOKE_IMAGE = (104, 80)  # the image for which accel_rl pads every convolution after the first by 1
 
 
@@ -64,6 +63,16 @@ _BA3C = Architecture(
 )
 
 
+def streams_of(action_space: ActionSpace, head: QHead | None) -> list[dict[str, int]]:
+    """Linear heads and their widths; those of one stream read the same hidden layer, each stream has its own."""
+    if head is None:
+        return [{"policy": action_space.head_size, "value": 1}]
+    each = head.atoms or 1
+    if head.dueling:
+        return [{"value": each}, {"advantage": action_space.head_size * each}]
+    return [{"q": action_space.head_size * each}]
+
+
 def architecture_of(config: NetworkConfig) -> Architecture:
     """The convolutional architecture that `config` names."""
     ba3c = dataclasses.replace(_BA3C, neurons=config.fc_neurons)
@@ -76,7 +85,11 @@ def padding_after_first(image: tuple[int, ...]) -> int:
 
 
 def convolutional_tensors(
-    name: str, architecture: Architecture, observation_shape: tuple[int, ...], action_space: ActionSpace
+    name: str,
+    architecture: Architecture,
+    observation_shape: tuple[int, ...],
+    action_space: ActionSpace,
+    head: QHead | None = None,
 ) -> Tensors:
     """Name, shape and initializer of each tensor, in the flat order.
 
@@ -99,11 +112,12 @@ def convolutional_tensors(
         if architecture.convolution_bias:
             tensors.append((f"conv{layer}/bias", (spec.filters,), zeros))
         channels = spec.filters
-    dense = [
-        ("dense", (features, architecture.neurons), architecture.dense_kernel),
-        ("policy", (architecture.neurons, action_space.head_size), architecture.policy_kernel),
-        ("value", (architecture.neurons, 1), architecture.value_kernel),
-    ]
+    streams = streams_of(action_space, head)
+    dense = [("dense", (features, architecture.neurons * len(streams)), architecture.dense_kernel)]
+    for head_name, width in (item for stream in streams for item in stream.items()):
+        is_value = head is None and head_name == "value"  # values of actions start near 0, as policies do
+        kernel = architecture.value_kernel if is_value else architecture.policy_kernel
+        dense.append((head_name, (architecture.neurons, width), kernel))
     for layer_name, shape, kernel in dense:
         tensors += [(f"{layer_name}/kernel", shape, kernel), (f"{layer_name}/bias", (shape[1],), zeros)]
     return tensors + deviation_tensors(action_space)
@@ -129,11 +143,14 @@ def deviation_tensors(action_space: ActionSpace) -> Tensors:
     return [(LOG_DEVIATION, (action_space.head_size,), zeros)] if isinstance(action_space, Continuous) else []
 
 
-def mlp_tensors(observation_shape: tuple[int, ...], action_space: ActionSpace) -> Tensors:
+def mlp_tensors(
+    observation_shape: tuple[int, ...], action_space: ActionSpace, head: QHead | None = None
+) -> Tensors:
     """Name, shape and initializer of each tensor, in the flat order."""
     tensors: Tensors = []
-    for tower, gain in MLP_TOWERS.items():
-        widths = (math.prod(observation_shape), *MLP_HIDDEN, action_space.head_size if tower == "policy" else 1)
+    for tower, width in mlp_towers(action_space, head).items():
+        gain = 1.0 if head is None and tower == "value" else 0.01
+        widths = (math.prod(observation_shape), *MLP_HIDDEN, width)
         for layer, (fan_in, fan_out) in enumerate(zip(widths, widths[1:])):
             last = layer == len(MLP_HIDDEN)
             kernel = orthogonal(gain if last else math.sqrt(2.0))
@@ -142,15 +159,22 @@ def mlp_tensors(observation_shape: tuple[int, ...], action_space: ActionSpace) -
     return tensors + deviation_tensors(action_space)
 
 
-def parameter_count(config: NetworkConfig, observation_shape: tuple[int, ...], action_space: ActionSpace) -> int:
-    """Length of the flat vector of the network that `config` names.
+def mlp_towers(action_space: ActionSpace, head: QHead | None) -> dict[str, int]:
+    """Name and width of each tower: every head has one."""
+    return {name: width for stream in streams_of(action_space, head) for name, width in stream.items()}
+
+
+def parameter_count(
+    config: NetworkConfig, observation_shape: tuple[int, ...], action_space: ActionSpace, head: QHead | None = None
+) -> int:
+    """Length of the flat vector of the network that `config` names, with this head.
 
     Raises:
         UsageError: the observation does not suit the network.
     """
     if config.network == "mlp":
-        tensors = mlp_tensors(observation_shape, action_space)
+        tensors = mlp_tensors(observation_shape, action_space, head)
     else:
         architecture = architecture_of(config)
-        tensors = convolutional_tensors(config.network, architecture, observation_shape, action_space)
+        tensors = convolutional_tensors(config.network, architecture, observation_shape, action_space, head)
     return sum(math.prod(shape) for _, shape, _ in tensors)

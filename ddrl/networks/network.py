@@ -8,7 +8,7 @@ from typing import Any, Callable
 import numpy as np
 
 from ddrl.errors import UsageError
-from ddrl.types import ActionSpace, PolicyValue
+from ddrl.types import ActionSpace, Discrete, PolicyValue, QHead
 
 LOG_DEVIATION = "policy/log_deviation"
 
@@ -16,10 +16,10 @@ Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 
 class Network:
-    """A policy and a value as a function of a flat parameter vector and observations.
+    """A policy and a value, or values of actions, as a function of a flat parameter vector and observations.
 
     The flat order is the order of `parameter_shapes`, each tensor in row-major order. A subclass gives the
-    tensors to `__init__` and writes `prepare` and `apply`.
+    tensors to `__init__` and writes `prepare` and `outputs`.
 
     Attributes:
         name: as in NetworkConfig.network.
@@ -27,6 +27,7 @@ class Network:
         size: N, the length of the flat vector.
         compute_dtype: name of the type of activations and kernels.
         action_space: whose policies `apply` gives.
+        head: of the Q-learning family, or None: policy and value.
     """
 
     def __init__(
@@ -36,9 +37,12 @@ class Network:
         observation_dtype: Any,
         action_space: ActionSpace,
         compute_dtype: str,
+        head: QHead | None = None,
     ) -> None:
+        if head is not None and not isinstance(action_space, Discrete):
+            raise UsageError("the Q-learning family takes discrete actions, not continuous ones: train a2c or ppo")
         self.name = name
-        self.action_space = action_space
+        self.action_space, self.head = action_space, head
         self.parameter_shapes = tuple((tensor, shape) for tensor, shape, _ in tensors)
         self.size = sum(math.prod(shape) for _, shape in self.parameter_shapes)
         self.compute_dtype = compute_dtype
@@ -78,9 +82,41 @@ class Network:
             return head
         return tf.concat([head, tf.broadcast_to(deviations, tf.shape(head))], axis=1)
 
-    def apply(self, prepared: dict[str, Any], observations: Any) -> PolicyValue:
-        """Policy <float32>[B, P] and value <float32>[B] of <observation dtype>[B, ...]."""
+    def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
+        """Name of each linear head -> <float32>[B, its width], of <observation dtype>[B, ...]."""
         raise NotImplementedError
+
+    def apply(self, prepared: dict[str, Any], observations: Any) -> PolicyValue:
+        """Policy <float32>[B, P] and value <float32>[B] of <observation dtype>[B, ...].
+
+        With a `head`: the expected return of each action, and the largest of them.
+        """
+        import tensorflow as tf
+
+        if self.head is not None:
+            q = self.expected(self.action_values(prepared, observations))
+            return PolicyValue(q, tf.reduce_max(q, axis=1))
+        outputs = self.outputs(prepared, observations)
+        return PolicyValue(self.policy(outputs["policy"], prepared), tf.squeeze(outputs["value"], axis=-1))
+
+    def action_values(self, prepared: dict[str, Any], observations: Any) -> Any:
+        """Of a network with a `head`: Q <float32>[B, A], or with atoms logits of the returns <float32>[B, A, atoms]."""
+        import tensorflow as tf
+
+        from ddrl.ops.q_learning import dueling_values
+
+        each = [self.head.atoms] if self.head.atoms else []
+        outputs = self.outputs(prepared, observations)
+        values = {name: tf.reshape(x, [-1, x.shape[1] // math.prod(each), *each]) for name, x in outputs.items()}
+        return dueling_values(values["value"], values["advantage"]) if self.head.dueling else values["q"]
+
+    def expected(self, action_values: Any) -> Any:
+        """Expected returns <float32>[B, A] of what `action_values` gives."""
+        from ddrl.ops.q_learning import expected_values, support
+
+        if not self.head.atoms:
+            return action_values
+        return expected_values(action_values, support(self.head.value_min, self.head.value_max, self.head.atoms))
 
     def __call__(self, vector: Any, observations: Any) -> PolicyValue:
         """`apply(prepare(vector), observations)`."""

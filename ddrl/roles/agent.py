@@ -42,7 +42,7 @@ def network_for(config: TrainConfig, environment: VectorEnvironment) -> Network:
             f"{config.algorithm.name} takes discrete actions, and {config.environment.game} has {len(space.low)} "
             "continuous ones: train a2c, ppo or impala"
         )
-    return build_network(config.network, environment.observation_shape, environment.observation_dtype, space)
+    return build_network(config.network, environment.observation_shape, environment.observation_dtype, space, config.algorithm.head)
 
 
 def seed_of(seed: int, worker: int, version: int) -> int:

@@ -35,12 +35,14 @@ from ddrl.types import DataPoints, Snapshot
 
 @dataclasses.dataclass(frozen=True)
 class Gradient:
-    """What the trainer hands over: a gradient <float32>[N] and the parameters that it was taken at."""
+    """What the trainer hands over: a gradient <float32>[N], the parameters that it was taken at, and the rows'
+    priorities <float32>[M] where the loss gives some."""
 
     vector: np.ndarray
     snapshot: Snapshot
     samples: int
     finite: bool
+    priorities: np.ndarray | None = None
 
 
 class Trainer:
@@ -87,7 +89,7 @@ class Trainer:
     def _gradient(self, snapshot: Snapshot, batch: DataPoints) -> Gradient:
         metrics = self.metrics
         with metrics.timer("gradient"):
-            vector, values = self.learner.gradient(snapshot.vector, batch)
+            vector, values, priorities = self.learner.gradient(snapshot.vector, batch)
         lag = snapshot.version - batch.behaviour_version
         metrics.mean("lag", lag.mean(), len(lag))
         metrics.maximum("lag", lag.max())
@@ -97,7 +99,7 @@ class Trainer:
         if finite:
             for name, value in values.items():
                 metrics.mean(name, value)
-        return Gradient(vector, snapshot, len(lag), finite)
+        return Gradient(vector, snapshot, len(lag), finite, priorities)
 
     def _wait_for_snapshot(self) -> Snapshot | None:
         """The newest parameters; blocks until there are some that no gradient was taken at."""

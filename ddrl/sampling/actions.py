@@ -92,3 +92,34 @@ def gaussian_actions(policy: np.ndarray, normal: np.ndarray) -> tuple[np.ndarray
     standard = (actions - mean) * np.exp(-log_deviation)  # of the rounded action, which is what the learner sees
     log_prob = -0.5 * standard**2 - log_deviation - 0.5 * math.log(2.0 * math.pi)
     return actions, log_prob.sum(axis=1).astype(np.float32)
+
+
+def epsilon_greedy(epsilon: Callable[[], np.ndarray | float]) -> Draw:
+    """The function that draws the actions of an epsilon-greedy policy over values; `epsilon` is asked at every draw."""
+
+    def draw(q: np.ndarray, seed: int, environments: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        uniform = [uniforms(seed, environments, 2 * counts + which) for which in (0, 1)]
+        return draw_epsilon_greedy(q, epsilon(), *uniform)
+
+    return draw
+
+
+def draw_epsilon_greedy(
+    q: np.ndarray, epsilon: np.ndarray | float, explore: np.ndarray, which: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """With probability epsilon an action drawn uniformly, else the one of the largest value, the lowest of several.
+
+    Args:
+        q: <float32>[b, A].
+        epsilon: <float>[b], or one for all.
+        explore: <float64>[b] in [0, 1); the action is random where it is below epsilon.
+        which: <float64>[b] in [0, 1) picks the random action.
+
+    Returns:
+        Actions <int32>[b], and <float32>[b] the logarithms of their probabilities epsilon / A, and 1 - epsilon more for
+        the greedy one.
+    """
+    count, greedy = q.shape[1], q.argmax(axis=1)
+    actions = np.where(explore < epsilon, (which * count).astype(np.int64), greedy)
+    probability = epsilon / count + (actions == greedy) * (1.0 - np.asarray(epsilon))
+    return actions.astype(np.int32), np.log(probability).astype(np.float32)
