@@ -1,0 +1,91 @@
+"""Scores of 49 Atari games relative to people and random play (Mnih et al. 2015). The table is human_normalized.csv.
+
+Human-normalized score = 100 (score - random) / (human - random), in percent. The 57-game table of later papers has other
+random and human scores; numbers of the two do not compare.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from ddrl.errors import UsageError
+from ddrl.presets import rom_name
+
+TABLE = Path(__file__).with_suffix(".csv")
+HUMAN_LEVEL = 75.0  # percent, from which Mnih et al. call a score human
+
+
+class GameScores(NamedTuple):
+    """Raw scores of a game; where each column is from is said in the table.
+
+    Attributes:
+        name: as the papers write it.
+        fast_dqn: of concurrent and synchronized DQN, its best evaluation.
+    """
+
+    name: str
+    random: float
+    human: float
+    dqn: float
+    dqn_deviation: float
+    fast_dqn: float
+    fast_dqn_deviation: float
+
+    def normalized(self, score: float) -> float:
+        """The human-normalized score, in percent."""
+        return 100.0 * (score - self.random) / (self.human - self.random)
+
+
+class Summary(NamedTuple):
+    """What is told of an agent that played several games.
+
+    Attributes:
+        games: how many.
+        median: of the human-normalized scores, in percent.
+        human_level: games at HUMAN_LEVEL or above.
+        above_dqn: games above DQN's score.
+    """
+
+    games: int
+    median: float
+    human_level: int
+    above_dqn: int
+
+
+@functools.cache
+def scores_by_game() -> dict[str, GameScores]:
+    """ROM name in snake case -> its scores, in the papers' order."""
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(line for line in file if not line.startswith("#"))
+        return {row["game"]: GameScores(row["name"], *(float(row[key]) for key in GameScores._fields[1:])) for row in rows}
+
+
+def scores_of(game: str) -> GameScores:
+    """The scores of a game, written as for `ddrl train --game`.
+
+    Raises:
+        UsageError: it is not one of the 49.
+    """
+    table = scores_by_game()
+    if (rom := rom_name(game)) not in table:
+        raise UsageError(f"game {game}: nobody measured people at it; choose from {', '.join(table)}")
+    return table[rom]
+
+
+def summary(scores: Mapping[str, float]) -> Summary:
+    """Of raw scores by game, at least one.
+
+    Raises:
+        UsageError: a game is not one of the 49.
+    """
+    known = {game: scores_of(game) for game in scores}
+    normalized = [known[game].normalized(score) for game, score in scores.items()]
+    return Summary(
+        len(scores), statistics.median(normalized), sum(value >= HUMAN_LEVEL for value in normalized),
+        sum(score > known[game].dqn for game, score in scores.items()),
+    )  # fmt: skip
