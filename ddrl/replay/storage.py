@@ -1,0 +1,161 @@
+"""Files of a replay: its ring of rows in a few segments, each in a file that is written again only when it has changed.
+
+A file holds the bytes of several arrays one after the other; its name, size and SHA-256 are in the manifest. Files are
+written beside their place, synced and renamed, and no name is ever used twice, so an older manifest stays good for as
+long as its files are there.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ddrl.errors import UsageError
+from ddrl.replay.history import History
+
+SEGMENTS = 16  # files for a whole ring, at most
+SEGMENT_BYTES = 64 << 20  # and at least this large, where there is so much
+PIECE_BYTES = 16 << 20  # hashed and written at a time
+
+_NAME = re.compile(r"\.?replay-(\d{6,})-(rows-\d{2}|weights)\.bin(\.tmp)?")
+
+
+def save_rows(
+    directory: Path, number: int, history: History, previous: Mapping[str, Any] | None
+) -> list[dict[str, Any]]:
+    """Writes the segments that have changed.
+
+    Args:
+        directory: exists.
+        number: of this save, for the names.
+        previous: the manifest's facts of the last save, `head` and `segments` among them; None: write all.
+
+    Returns:
+        an entry for each segment: start, stop (rows of the ring), name, bytes and sha256.
+    """
+    entries = []
+    changed = _changed_rows(history, previous["head"] if previous else None)
+    for index, (start, stop) in enumerate(_segments(history)):
+        old = previous["segments"][index : index + 1] if previous else []
+        if old and not ((changed >= start) & (changed < stop)).any() and _is_there(directory, old[0]):
+            entries += old
+            continue
+        arrays = [array[start:stop] for array in history.rows]
+        entry = write(directory, f"replay-{number:06d}-rows-{index:02d}.bin", arrays)
+        entries.append({"start": start, "stop": stop, **entry})
+    return entries
+
+
+def load_rows(directory: Path, history: History, entries: Sequence[Mapping[str, Any]]) -> None:
+    """Fills the ring from the files of `save_rows`.
+
+    Raises:
+        UsageError: a file is missing or damaged.
+    """
+    for entry in entries:
+        read(directory, entry, [array[entry["start"] : entry["stop"]] for array in history.rows])
+
+
+def write(directory: Path, name: str, arrays: Sequence[np.ndarray]) -> dict[str, Any]:
+    """Writes a file of C-contiguous arrays; name, bytes and sha256."""
+    temporary, digest, size = directory / f".{name}.tmp", hashlib.sha256(), 0
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            for piece in _pieces(arrays):
+                digest.update(piece)
+                size += len(piece)
+                while len(piece):
+                    piece = piece[file.write(piece) :]
+            os.fsync(descriptor)
+        os.replace(temporary, directory / name)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return {"name": name, "bytes": size, "sha256": digest.hexdigest()}
+
+
+def read(directory: Path, entry: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> None:
+    """Fills C-contiguous arrays from a file of `write`.
+
+    Raises:
+        UsageError: the file is missing or damaged.
+    """
+    path, digest = directory / entry["name"], hashlib.sha256()
+    try:
+        size = path.stat().st_size
+        if not size == entry["bytes"] == sum(array.nbytes for array in arrays):
+            raise UsageError(f"replay file {path} has {size} bytes, not {entry['bytes']}: resume from another checkpoint")
+        with open(path, "rb", buffering=0) as file:
+            for piece in _pieces(arrays):
+                left = piece
+                while len(left) and (count := file.readinto(left)):
+                    left = left[count:]
+                digest.update(piece)
+    except OSError as error:
+        raise UsageError(f"cannot read replay file {path}: {error.strerror}; resume from another checkpoint") from error
+    if digest.hexdigest() != entry["sha256"]:
+        raise UsageError(f"replay file {path} is damaged (its SHA-256 is another): resume from another checkpoint")
+
+
+def next_number(directory: Path) -> int:
+    """One more than that of any save in the directory."""
+    return 1 + max((int(match[1]) for match in map(_NAME.fullmatch, os.listdir(directory)) if match), default=0)
+
+
+def finish(directory: Path, keep: set[str]) -> None:
+    """Makes the renames last, and deletes the files of other saves than those to keep."""
+    _sync(directory)
+    for name in os.listdir(directory):
+        if _NAME.fullmatch(name) and name not in keep:
+            (directory / name).unlink(missing_ok=True)
+
+
+def _segments(history: History) -> list[tuple[int, int]]:
+    """Rows of the ring from .. to, of those that have been written."""
+    row_bytes = sum(array[0].nbytes for array in history.rows)
+    length = max(-(-history.length // SEGMENTS), -(-SEGMENT_BYTES // row_bytes))
+    filled = min(history.head + 1, history.length)
+    return [(start, min(start + length, filled)) for start in range(0, filled, length)]
+
+
+def _changed_rows(history: History, saved_head: int | None) -> np.ndarray:
+    """Rows of the ring that were written since the head was `saved_head`."""
+    if saved_head == history.head:
+        return np.zeros(0, np.int64)
+    # The row before an open one is written again where the episodes under way are cut off.
+    first = 0 if saved_head is None else saved_head - 1
+    return np.arange(max(0, first, history.head + 1 - history.length), history.head + 1) % history.length
+
+
+def _is_there(directory: Path, entry: Mapping[str, Any]) -> bool:
+    try:
+        return (directory / entry["name"]).stat().st_size == entry["bytes"]
+    except OSError:
+        return False
+
+
+def _pieces(arrays: Sequence[np.ndarray]) -> Iterator[memoryview]:
+    for array in arrays:
+        data = memoryview(array.reshape(-1).view(np.uint8))
+        for start in range(0, len(data), PIECE_BYTES):
+            yield data[start : start + PIECE_BYTES]
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems cannot sync a directory; the rename is theirs to keep.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
