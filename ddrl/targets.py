@@ -76,8 +76,8 @@ class TargetFunction:
             arrays = [np.concatenate([x, np.zeros((self._chunk - count, *x.shape[1:]), x.dtype)]) for x in arrays]
         return np.asarray(self._compiled(*map(tf.convert_to_tensor, arrays), *parameters))[:count]
 
-    def _trace(self, reward, discount, next_observation, target, online=None):
+    def _trace(self, reward, discount, next_observation, target, *online):
         self.trace_count += 1
         unused = dict.fromkeys(Replayed._fields)
         batch = Replayed(**unused | {"reward": reward, "discount": discount, "next_observation": next_observation})
-        return targets(self._network, target, online, batch, self._algorithm)
+        return targets(self._network, target, online[0] if online else None, batch, self._algorithm)

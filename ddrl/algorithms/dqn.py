@@ -72,5 +72,5 @@ class DQNConfig:
 
     def epsilon(self, agent_steps: int) -> float:
         """Probability of a random action after so many agent steps of this worker."""
-        progress = min(1.0, agent_steps / self.epsilon_steps) if self.epsilon_steps else 1.0
-        return self.epsilon_start + progress * (self.epsilon_end - self.epsilon_start)
+        left = max(0.0, 1.0 - agent_steps / self.epsilon_steps) if self.epsilon_steps else 0.0
+        return self.epsilon_end + left * (self.epsilon_start - self.epsilon_end)

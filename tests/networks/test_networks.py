@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from ddrl.config import NetworkConfig
 from ddrl.errors import UsageError
-from ddrl.networks import build_network
+from ddrl.networks import build_network, convolutional
 from ddrl.networks.layouts import parameter_count
-from ddrl.types import Continuous, Discrete
-from tests import references
+from ddrl.types import Continuous, Discrete, QHead
+from tests import q_references, references
 
 # Stride, padding and pooling of each convolution.
 LAYERS = {
@@ -179,3 +179,93 @@ def test_a_gaussian_policy_is_means_and_deviations_that_no_state_changes(name, s
     assert policy.shape == (4, space.policy_size)
     np.testing.assert_array_equal(policy[:, 2:], np.tile(np.float32([0.5, -0.25]), (4, 1)))
     assert len(np.unique(policy[:, 0])) == 4
+
+
+Q_HEADS = {
+    "plain": QHead(),
+    "dueling": QHead(dueling=True),
+    "categorical": QHead(atoms=5, value_min=-2.0, value_max=3.0),
+    "dueling categorical": QHead(dueling=True, atoms=5, value_min=-2.0, value_max=3.0),
+}
+Q_SHAPES = [("mlp", (3,), np.float32), ("a3c", (4, 36, 36), np.uint8), ("nature", (3, 39, 44), np.uint8)]
+
+
+def q_network_of(name, head, shape, dtype, compute="float32"):
+    config = NetworkConfig(network=name, compute_dtype=compute)
+    network = build_network(config, shape, dtype, Discrete(6), head)
+    assert network.size == parameter_count(config, shape, Discrete(6), head)
+    return network
+
+
+def reference_values(network, head, tensors, observation):
+    """Values or logits of one scaled observation, from the hidden layers up."""
+    each = (head.atoms,) if head.atoms else ()
+    hidden = {}
+    if network.name == "mlp":
+        for tower in ("value", "advantage") if head.dueling else ("q",):
+            x = observation.reshape(-1)
+            for layer in range(2):
+                x = np.tanh(x @ tensors[f"{tower}{layer}/kernel"] + tensors[f"{tower}{layer}/bias"])
+            hidden[tower] = x @ tensors[f"{tower}2/kernel"] + tensors[f"{tower}2/bias"]
+    else:
+        streams = ("value", "advantage") if head.dueling else ("q",)
+        dense, bias = tensors["dense/kernel"], tensors["dense/bias"]
+        for i, stream in enumerate(streams):
+            columns = slice(i * dense.shape[1] // len(streams), (i + 1) * dense.shape[1] // len(streams))
+            own = {"dense/kernel": dense[:, columns], "dense/bias": bias[columns]}
+            own |= {f"{to}/{part}": tensors[f"{stream}/{part}"] for to in ("policy", "value") for part in ("kernel", "bias")}
+            convolutions = {name: x for name, x in tensors.items() if name.startswith("conv")}
+            hidden[stream], _ = references.convolutional_network(convolutions | own, LAYERS[network.name], observation)
+    values = {stream: x.reshape(-1, *each) for stream, x in hidden.items()}
+    return q_references.dueling(values["value"], values["advantage"]) if head.dueling else values["q"]
+
+
+@pytest.mark.parametrize("head", Q_HEADS.values(), ids=Q_HEADS)
+@pytest.mark.parametrize("name, shape, dtype", Q_SHAPES)
+def test_action_values_equal_the_reference(name, shape, dtype, head):
+    network = q_network_of(name, head, shape, dtype)
+    vector, observations = noisy_parameters(network), images(2, shape).astype(dtype)
+    prepared = network.prepare(tf.constant(vector))
+    found = network.action_values(prepared, tf.constant(observations)).numpy()
+    q, value = network.apply(prepared, tf.constant(observations))
+    assert found.shape == (2, 6, head.atoms) if head.atoms else (2, 6)
+    for b in range(2):
+        scaled = observations[b] / (255.0 if dtype == np.uint8 else 1.0)
+        expected = reference_values(network, head, named(network, vector), scaled)
+        np.testing.assert_allclose(found[b], expected, rtol=1e-3, atol=2e-4)
+        np.testing.assert_allclose(q[b], q_references.expected(found[b], head), rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(value, q.numpy().max(axis=1))
+
+
+def test_the_gradient_of_what_dueling_streams_share_is_divided_by_the_root_of_2(monkeypatch):
+    network = q_network_of("a3c", QHead(dueling=True), (4, 36, 36), np.uint8)
+    vector, observations = tf.constant(noisy_parameters(network)), tf.constant(images(3, (4, 36, 36)))
+
+    def gradient():
+        with tf.GradientTape() as tape:
+            tape.watch(vector)
+            total = tf.reduce_sum(network.action_values(network.prepare(vector), observations)[:, 2])
+        return named(network, tape.gradient(total, vector).numpy())
+
+    divided = gradient()
+    monkeypatch.setattr(convolutional, "_half_variance", lambda x: x)
+    for name, whole in gradient().items():
+        factor = 2**-0.5 if name.startswith("conv") else 1.0
+        assert np.abs(whole).max() > 0 or name == "advantage/bias"
+        np.testing.assert_allclose(divided[name], factor * whole, rtol=1e-4, atol=1e-5 * np.abs(whole).max(), err_msg=name)
+
+
+@pytest.mark.parametrize("head", Q_HEADS.values(), ids=Q_HEADS)
+def test_q_networks_in_bfloat16_and_their_first_values(head):
+    exact = q_network_of("a3c", head, (4, 36, 36), np.uint8)
+    rough = q_network_of("a3c", head, (4, 36, 36), np.uint8, "bfloat16")
+    vector, observations = tf.constant(exact.initial_parameters(1)), tf.constant(images(8, (4, 36, 36)))
+    q, rough_q = exact(vector, observations).policy, rough(vector, observations).policy
+    middle = (head.value_min + head.value_max) / 2 if head.atoms else 0.0
+    assert q.dtype == rough_q.dtype == tf.float32 and np.abs(q - middle).max() < 0.1
+    assert 0.0 < np.abs(q - rough_q).max() < 0.01
+
+
+def test_values_of_continuous_actions_are_refused():
+    with pytest.raises(UsageError, match="takes discrete actions"):
+        build_network(NetworkConfig(network="mlp"), (3,), np.float32, Continuous((-1.0,), (1.0,)), QHead())

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddrl.sampling.actions import draw_actions, draw_for, uniforms
+from ddrl.sampling.actions import draw_actions, draw_epsilon_greedy, draw_for, epsilon_greedy, uniforms
 from ddrl.types import Continuous
 from tests import references
 
@@ -86,3 +86,37 @@ def test_gaussian_draws_depend_on_nothing_but_environment_and_count():
         np.testing.assert_array_equal(alone[0][0], whole[0][i])
         np.testing.assert_array_equal(alone[1][0], whole[1][i])
     assert (draw(policy, 3, np.arange(5), np.arange(5) * 2 + 1)[0] != whole[0]).all()
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
+def test_frequencies_and_log_probabilities_are_those_of_epsilon_greedy(epsilon):
+    count = 30_000
+    q = np.tile(np.float32([1.0, -2.0, 3.0, 0.0]), (count, 1))
+    actions, log_prob = epsilon_greedy(lambda: epsilon)(q, 5, np.arange(count), np.full(count, 3))
+    assert actions.dtype == np.int32 and log_prob.dtype == np.float32
+    probabilities = np.full(4, epsilon / 4)
+    probabilities[2] += 1.0 - epsilon
+    np.testing.assert_allclose(np.bincount(actions, minlength=4) / count, probabilities, atol=0.012)
+    np.testing.assert_allclose(np.exp(log_prob), probabilities[actions], rtol=1e-6)
+
+
+def test_the_lowest_of_equal_values_is_greedy():
+    q = np.float32([[2.0, 2.0, 1.0], [0.0, 5.0, 5.0], [0.0, 0.0, 0.0]])
+    half = np.full(3, 0.5)
+    assert draw_epsilon_greedy(q, 0.5, half, half)[0].tolist() == [0, 1, 0]  # explores below epsilon only
+
+
+def test_random_actions_are_within_range_and_epsilon_may_differ_by_environment():
+    q = np.tile(np.float32([9.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]), (3, 1))
+    last = np.full(3, np.nextafter(1.0, 0.0))
+    actions, log_prob = draw_epsilon_greedy(q, np.array([0.0, 0.2, 1.0]), np.full(3, 0.1), last)
+    assert actions.tolist() == [0, 6, 6]
+    np.testing.assert_allclose(np.exp(log_prob), [1.0, 0.2 / 7, 1 / 7], rtol=1e-6)
+
+
+def test_epsilon_greedy_draws_depend_on_nothing_but_environment_and_count():
+    draw, q = epsilon_greedy(lambda: 0.5), np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+    whole = draw(q, 3, np.arange(50), np.arange(50) * 2)[0]
+    alone = [draw(q[i : i + 1], 3, np.array([i]), np.array([i * 2]))[0][0] for i in range(50)]
+    np.testing.assert_array_equal(alone, whole)
+    assert (draw(q, 3, np.arange(50), np.arange(50) * 2 + 1)[0] != whole).any()

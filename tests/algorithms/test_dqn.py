@@ -1,0 +1,140 @@
+"""Settings and loss of the Q-learning family."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddrl.algorithms import DQNConfig, dqn_loss
+from ddrl.config import NetworkConfig, OptimizerConfig
+from ddrl.errors import UsageError
+from ddrl.learner import Learner
+from ddrl.networks import build_network
+from ddrl.types import Discrete, QHead, Regression
+from tests import q_references, references
+
+ACTIONS, ROWS = 3, 20
+CONFIGS = {
+    "huber": DQNConfig(),
+    "squared": DQNConfig(loss="squared"),
+    "categorical": DQNConfig(atoms=5, value_min=-2.0, value_max=2.0),
+}
+
+
+class FixedValues:
+    """A stand-in for a network: its parameters are the values, or logits, that it gives."""
+
+    prepare = staticmethod(lambda vector: vector)
+    action_values = staticmethod(lambda prepared, observation: prepared)
+
+
+def outputs(config, seed=1):
+    shape = (ROWS, ACTIONS, config.atoms) if config.atoms else (ROWS, ACTIONS)
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def batch_of(config, seed=0):
+    random = np.random.default_rng(seed)
+    target = 2 * random.standard_normal((ROWS, config.atoms) if config.atoms else ROWS)
+    return Regression(
+        observation=random.standard_normal((ROWS, 5)).astype(np.float32),
+        action=random.integers(ACTIONS, size=ROWS).astype(np.int32),
+        target=(references.softmax(target) if config.atoms else target).astype(np.float32),
+        weight=random.random(ROWS).astype(np.float32),
+        behaviour_version=np.zeros(ROWS, np.int64),
+        key=np.arange(ROWS),
+    )
+
+
+def tensors(batch):
+    return Regression(*map(tf.constant, batch))
+
+
+@pytest.fixture(params=CONFIGS)
+def config(request):
+    return CONFIGS[request.param]
+
+
+def test_loss_and_priorities_equal_the_reference(config):
+    values, batch = outputs(config), batch_of(config)
+    output = dqn_loss.loss(FixedValues, tf.constant(values), (), tensors(batch), config)
+    loss, priorities = q_references.loss(values, batch, config)
+    np.testing.assert_allclose(output.loss, loss, rtol=1e-5)
+    np.testing.assert_allclose(output.priorities, priorities, rtol=1e-4, atol=1e-5)
+    assert output.priorities.dtype == tf.float32
+    np.testing.assert_allclose(output.metrics["priority"], priorities.mean(), rtol=1e-4)
+    of_action = [q_references.expected(row, config)[action] for row, action in zip(values, batch.action)]
+    np.testing.assert_allclose(output.metrics["q_value"], np.mean(of_action), rtol=1e-4, atol=1e-6)
+    if config.atoms:
+        np.testing.assert_allclose(output.metrics["support_end"], (batch.target[:, 0] + batch.target[:, -1]).mean(), rtol=1e-5)
+
+
+def test_gradient_equals_the_numerical_one(config):
+    values, batch = outputs(config), batch_of(config)
+    vector = tf.constant(values)
+    with tf.GradientTape() as tape:
+        tape.watch(vector)
+        loss = dqn_loss.loss(FixedValues, vector, (), tensors(batch), config).loss
+    found, expected, step = tape.gradient(loss, vector), np.zeros(values.shape), 1e-6
+    for at in np.ndindex(values.shape):
+        ends = []
+        for sign in (1.0, -1.0):
+            moved = values.astype(np.float64)
+            moved[at] += sign * step
+            ends.append(q_references.loss(moved, batch, config)[0])
+        expected[at] = (ends[0] - ends[1]) / (2 * step)
+    np.testing.assert_allclose(tf.convert_to_tensor(found), expected, rtol=1e-3, atol=1e-6)
+
+
+def test_a_batch_of_another_form_is_refused():
+    plain, categorical = CONFIGS["huber"], CONFIGS["categorical"]
+    with pytest.raises(ValueError):
+        dqn_loss.loss(FixedValues, tf.constant(outputs(categorical)), (), tensors(batch_of(plain)), categorical)
+    column = batch_of(plain)._replace(weight=np.ones((ROWS, 1), np.float32))
+    with pytest.raises(ValueError):
+        dqn_loss.loss(FixedValues, tf.constant(outputs(plain)), (), tensors(column), plain)
+
+
+def test_the_learner_gives_priorities(config):
+    network = build_network(NetworkConfig(network="mlp"), (5,), np.float32, Discrete(ACTIONS), config.head)
+    batch, vector = batch_of(config), network.initial_parameters(1)
+    learner = Learner(network, dqn_loss.loss, config, OptimizerConfig(batch_size=ROWS), batch)
+    gradient, metrics, priorities = learner.gradient(vector, batch)
+    values = network.action_values(network.prepare(tf.constant(vector)), tf.constant(batch.observation)).numpy()
+    loss, expected = q_references.loss(values, batch, config)
+    np.testing.assert_allclose(priorities, expected, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-4)
+    again = learner.gradient(vector, batch._replace(key=batch.key + 7))
+    np.testing.assert_array_equal(again[0], gradient)
+
+
+def test_the_family_by_its_settings():
+    assert DQNConfig().head == QHead()
+    rainbow = DQNConfig(dueling=True, atoms=51)
+    assert rainbow.head == QHead(True, 51, -10.0, 10.0)
+
+
+def test_epsilon_falls_linearly_and_stays():
+    config = DQNConfig(epsilon_start=1.0, epsilon_end=0.1, epsilon_steps=1000)
+    assert [config.epsilon(steps) for steps in (0, 500, 1000, 10**9)] == pytest.approx([1.0, 0.55, 0.1, 0.1])
+    assert dataclasses.replace(config, epsilon_steps=0).epsilon(0) == 0.1
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"n_step": 0}, "--n-step 0: must be a finite number of at least 1"),
+        ({"atoms": 1}, "--atoms 1: one atom cannot tell returns apart"),
+        ({"atoms": 51, "value_min": 3.0, "value_max": 2.0}, "--value-max 2.0: must be a finite number above 3.0"),
+        ({"atoms": 51, "value_min": float("-inf")}, "--value-min -inf: must be a finite number"),
+        ({"loss": "hinge"}, "--loss hinge: must be one of huber, squared"),
+        ({"epsilon_end": 1.5}, "--epsilon-end 1.5: must be in 0.0 to 1.0"),
+        ({"discount": 1.01}, "--discount 1.01: must be in 0.0 to 1.0"),
+    ],
+)
+def test_settings_that_cannot_be(settings, message):
+    with pytest.raises(UsageError, match=message):
+        DQNConfig(**settings)

@@ -1,0 +1,98 @@
+"""The compiled targets: chunks, padding, which parameters choose."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddrl.algorithms import DQNConfig
+from ddrl.config import NetworkConfig
+from ddrl.errors import UsageError
+from ddrl.learner import as_device_vector
+from ddrl.networks import build_network
+from ddrl.targets import TargetFunction
+from ddrl.types import Discrete, Replayed
+from tests import q_references
+
+ACTIONS = 4
+SHAPES = {"mlp": (1, 10, 5), "a3c": (4, 28, 28)}
+VARIANTS = {
+    "dqn": DQNConfig(),
+    "double": DQNConfig(double=True),
+    "categorical": DQNConfig(atoms=7, value_min=-2.0, value_max=2.0),
+    "rainbow": DQNConfig(atoms=7, value_min=-2.0, value_max=2.0, double=True, dueling=True),
+}
+
+
+def parts(network_name, config, chunk, compute="float32"):
+    """A target function, its network, and parameters theta and theta^-, whose greedy actions differ."""
+    settings = NetworkConfig(network=network_name, compute_dtype=compute)
+    network = build_network(settings, SHAPES[network_name], np.uint8, Discrete(ACTIONS), config.head)
+    noise = np.random.default_rng(0).standard_normal((2, network.size))
+    vectors = [(network.initial_parameters(1) + 0.05 * row).astype(np.float32) for row in noise]
+    return TargetFunction(network, config, SHAPES[network_name], np.uint8, chunk), network, *map(as_device_vector, vectors)
+
+
+def replayed(network_name, count, seed=0):
+    random = np.random.default_rng(seed)
+    unused = dict.fromkeys(Replayed._fields)
+    return Replayed(
+        **unused
+        | {
+            "reward": random.standard_normal(count).astype(np.float32),
+            "discount": random.choice([0.0, 0.97, 0.99], count).astype(np.float32),
+            "next_observation": random.integers(0, 256, (count, *SHAPES[network_name])).astype(np.uint8),
+        }
+    )
+
+
+def rows(batch, selection):
+    return Replayed(*(None if x is None else x[selection] for x in batch))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("network_name", SHAPES)
+def test_targets_equal_the_reference(network_name, variant):
+    config, batch = VARIANTS[variant], replayed(network_name, 10)
+    function, network, online, target = parts(network_name, config, chunk=8)
+    found = function(online, target, batch)
+    outputs = [network.action_values(network.prepare(v), tf.constant(batch.next_observation)).numpy() for v in (target, online)]
+    chosen = [np.argmax([q_references.expected(row, config) for row in output], axis=1) for output in outputs]
+    assert (chosen[0] != chosen[1]).any(), "both networks choose alike: this test could not tell double from not"
+    expected = q_references.targets(*outputs, batch.reward, batch.discount, config)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+    assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize("variant", ["dqn", "rainbow"])
+@pytest.mark.parametrize("compute", ["float32", "bfloat16"])
+def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(variant, compute):
+    batch = replayed("a3c", 70)
+    function, _, online, target = parts("a3c", VARIANTS[variant], 32, compute)
+    whole = function(online, target, batch)
+    order = np.random.default_rng(1).permutation(70)
+    np.testing.assert_array_equal(function(online, target, rows(batch, order)), whole[order])
+    for count in (1, 31, 33):
+        np.testing.assert_array_equal(function(online, target, rows(batch, order[:count])), whole[order[:count]])
+
+
+def test_it_is_traced_once_and_follows_new_parameters():
+    function, network, online, target = parts("mlp", VARIANTS["double"], chunk=4)
+    traces, batch = function.trace_count, replayed("mlp", 6)
+    before = function(online, target, batch)
+    assert not np.array_equal(function(target, target, batch), before)
+    assert not np.array_equal(function(online, online, batch), before)
+    np.testing.assert_array_equal(function(online, np.array(target), batch), before)  # not yet on the device
+    assert function.trace_count == traces
+
+
+def test_without_double_the_online_parameters_are_not_needed():
+    function, _, online, target = parts("mlp", VARIANTS["dqn"], chunk=4)
+    batch = replayed("mlp", 4)
+    np.testing.assert_array_equal(function(None, target, batch), function(online, target, batch))
+
+
+def test_empty_chunks_are_refused():
+    with pytest.raises(UsageError, match="chunks of 0 transitions"):
+        parts("mlp", VARIANTS["dqn"], chunk=0)
