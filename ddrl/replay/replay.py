@@ -270,7 +270,7 @@ class Replay:
         gone = self._slots(range(max(0, before - self._row_capacity), min(before, window.start)))
         new = range(max(before, window.start), window.stop)
         weights = weights[new.start - before : ready].ravel()
-        self.size += np.count_nonzero(weights) - np.count_nonzero(self._tree.weights[gone])
+        self.size += int(np.count_nonzero(weights) - np.count_nonzero(self._tree.weights[gone]))
         # A row may stand where one that is gone stood: the last of equal items wins.
         slots = np.concatenate([gone, self._slots(new)])
         self._tree.set(slots, np.concatenate([np.zeros(len(gone)), weights]))

@@ -1,0 +1,222 @@
+"""Save and restore: to the bit, only what has changed, and bad files refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ddrl.errors import UsageError
+from ddrl.replay import Replay, storage
+from tests.replay.simulators import Simulators
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch):
+    monkeypatch.setattr(storage, "SEGMENT_BYTES", 1)
+    monkeypatch.setattr(storage, "PIECE_BYTES", 100)
+
+
+def make(simulators, capacity=96, exponent=0.6, n_step=3):
+    return Replay(
+        capacity, simulators.simulators, simulators.observation_shape, simulators.dtype,
+        stack=simulators.stack, n_step=n_step, priority_exponent=exponent,
+    )  # fmt: skip
+
+
+def go_on(replay, unrolls, random):
+    """Samples, updates and additions; everything that came out."""
+    out = []
+    for unroll in unrolls:
+        sample = replay.sample(random, 16, 0.4)
+        replay.set_priorities(sample.key, random.exponential(size=16))
+        out.append(sample)
+        replay.add(unroll)
+    out.append(replay.sample(random, 64, 0.4))
+    return out
+
+
+def assert_same_future(one, other, simulators):
+    unrolls = [simulators.unroll(steps) for steps in (3, 1, 20, 4)]
+    for mine, others in zip(*(go_on(r, unrolls, np.random.default_rng(9)) for r in (one, other)), strict=True):
+        for name, a, b in zip(mine._fields, mine, others, strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=name)
+    assert (one.size, one.ignored) == (other.size, other.ignored)
+    one.check()
+    other.check()
+
+
+@pytest.mark.parametrize("steps", (1, 2, 9, 40, 150))
+@pytest.mark.parametrize("exponent", (0.0, 0.6))
+def test_restored_equals_continued(tmp_path, steps, exponent):
+    """Almost empty, half full and after several rounds; the newest transitions still wait for later steps."""
+    simulators = Simulators(3, 4, seed=steps)
+    replay = make(simulators, exponent=exponent)
+    replay.add(simulators.unroll(4))
+    replay.add(simulators.unroll(steps))
+    if replay.size:
+        go_on(replay, [simulators.unroll(2)], np.random.default_rng(1))
+    manifest = replay.save(tmp_path)
+    restored = make(simulators, exponent=exponent)
+    restored.add(Simulators(3, 4, seed=99).unroll(60))  # what it held is gone
+    restored.load(tmp_path, manifest)
+    assert_same_future(replay, restored, simulators)
+
+
+def test_an_empty_one_is_restored(tmp_path):
+    simulators = Simulators(3, 4)
+    replay, restored = make(simulators), make(simulators)
+    restored.load(tmp_path, replay.save(tmp_path))
+    assert restored.size == 0
+    unroll = simulators.unroll(20)
+    replay.add(unroll)
+    restored.add(unroll)
+    assert_same_future(replay, restored, simulators)
+
+
+def test_a_manifest_survives_a_checkpoint(tmp_path):
+    """It is arrays of numbers, which an npz without pickle holds."""
+    simulators = Simulators(3, 4)
+    replay, restored = make(simulators), make(simulators)
+    replay.add(simulators.unroll(20))
+    np.savez(tmp_path / "state.npz", **replay.save(tmp_path / "replay"))
+    with np.load(tmp_path / "state.npz", allow_pickle=False) as state:
+        restored.load(str(tmp_path / "replay"), dict(state))
+    assert_same_future(replay, restored, simulators)
+
+
+def rows_files(directory: Path) -> set[str]:
+    return {name for name in os.listdir(directory) if "rows" in name}
+
+
+@pytest.mark.parametrize("cut_off", (False, True))
+def test_only_changed_segments_are_written_and_the_files_stay_few(tmp_path, cut_off):
+    simulators = Simulators(3, 4)
+    replay = make(simulators)
+    replay.add(simulators.unroll(200))
+    replay.save(tmp_path)
+    first = rows_files(tmp_path)
+    assert 10 <= len(first) <= storage.SEGMENTS
+    for _ in range(60):
+        if cut_off:
+            simulators.reset()  # the row before the open one changes, too
+        replay.add(simulators.unroll(1))
+        before = rows_files(tmp_path)
+        manifest = replay.save(tmp_path)
+        assert 1 <= len(rows_files(tmp_path) - before) <= (4 if cut_off else 2)
+        assert len(os.listdir(tmp_path)) <= 2 * (storage.SEGMENTS + 1)
+    assert not rows_files(tmp_path) & first
+    before = rows_files(tmp_path)
+    manifest = replay.save(tmp_path)
+    assert rows_files(tmp_path) <= before, "nothing was added, so no rows were written"
+    restored = make(simulators)
+    restored.load(tmp_path, manifest)
+    assert_same_future(replay, restored, simulators)
+
+
+def test_the_manifest_before_the_last_stays_good(tmp_path):
+    simulators = Simulators(3, 4)
+    replay = make(simulators)
+    replay.add(simulators.unroll(50))
+    oldest = replay.save(tmp_path)
+    replay.add(simulators.unroll(20))
+    older, expected = replay.save(tmp_path), replay.sample(np.random.default_rng(0), 64)
+    (tmp_path / ".replay-000009-weights.bin.tmp").write_bytes(b"left by a save that was killed")
+    (tmp_path / "notes.txt").write_text("not ours")
+    replay.add(simulators.unroll(60))
+    replay.save(tmp_path)
+    restored = make(simulators)
+    restored.load(tmp_path, older)
+    np.testing.assert_array_equal(restored.sample(np.random.default_rng(0), 64).observation, expected.observation)
+    with pytest.raises(UsageError, match="cannot read replay file .*000001.*No such file"):
+        restored.load(tmp_path, oldest)
+    assert sorted(name for name in os.listdir(tmp_path) if name[0] != "r") == ["notes.txt"]
+
+
+def test_a_run_that_went_back_to_an_older_checkpoint_overwrites_nothing(tmp_path):
+    simulators = Simulators(3, 4)
+    replay = make(simulators)
+    replay.add(simulators.unroll(50))
+    older = replay.save(tmp_path)
+    replay.add(simulators.unroll(5))
+    newer = replay.save(tmp_path)
+    back = make(simulators)
+    back.load(tmp_path, older)
+    back.add(simulators.unroll(5))
+    names = set(os.listdir(tmp_path))
+    back.save(tmp_path)
+    assert not {n for n in os.listdir(tmp_path) if n in names} - names
+    back.load(tmp_path, older)
+    with pytest.raises(UsageError, match="cannot read replay file"):
+        back.load(tmp_path, newer)  # the abandoned future was cleaned away
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("kind", ("rows-00", "weights"))
+@pytest.mark.parametrize(
+    "harm, words",
+    (
+        (damage, "is damaged"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "bytes, not"),
+        (lambda path: path.unlink(), "cannot read"),
+    ),
+)
+def test_bad_files_are_refused_and_leave_an_empty_replay(tmp_path, kind, harm, words):
+    simulators = Simulators(3, 4)
+    replay = make(simulators)
+    replay.add(simulators.unroll(50))
+    manifest = replay.save(tmp_path)
+    (path,) = tmp_path.glob(f"*{kind}*")
+    harm(path)
+    with pytest.raises(UsageError, match=f"{words}.*another checkpoint"):
+        replay.load(tmp_path, manifest)
+    assert replay.size == 0
+    replay.check()
+    replay.add(simulators.unroll(30))
+    assert replay.size and replay.save(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "other, words",
+    (({"capacity": 99}, "capacity 96, this run 99"), ({"n_step": 1}, "n step 3"), ({"exponent": 0.0}, "priority exponent")),
+)
+def test_another_kind_of_replay_is_refused(tmp_path, other, words):
+    simulators = Simulators(3, 4)
+    replay = make(simulators)
+    replay.add(simulators.unroll(50))
+    with pytest.raises(UsageError, match=words):
+        make(simulators, **other).load(tmp_path, replay.save(tmp_path))
+
+
+def test_a_save_that_fails_leaves_the_last_one_good(tmp_path, monkeypatch):
+    simulators = Simulators(3, 4)
+    replay = make(simulators)
+    replay.add(simulators.unroll(50))
+    manifest = replay.save(tmp_path)
+    expected = replay.sample(np.random.default_rng(0), 64)
+    replay.add(simulators.unroll(40))
+    calls = []
+
+    def full(descriptor):
+        calls.append(descriptor)
+        if len(calls) == 3:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(storage.os, "fsync", full)
+    with pytest.raises(UsageError, match="No space left on device; make room"):
+        replay.save(tmp_path)
+    assert not list(tmp_path.glob(".*"))
+    restored = make(simulators)
+    restored.load(tmp_path, manifest)
+    np.testing.assert_array_equal(restored.sample(np.random.default_rng(0), 64).observation, expected.observation)
+    monkeypatch.undo()
+    manifest = replay.save(tmp_path)
+    restored.load(tmp_path, manifest)
+    assert_same_future(replay, restored, simulators)
