@@ -15,13 +15,14 @@ from ddrl.errors import UsageError
 from ddrl.presets import Machine
 
 Settings = TypeVar("Settings", bound="StudySettings")
+Preset = Literal["default", "laptop", "smoke"]
 
 
 @dataclasses.dataclass(frozen=True)
 class StudySettings:
     """What every study's points depend on."""
 
-    preset: Literal["default", "laptop", "smoke"] = "laptop"
+    preset: Preset = "laptop"
     """Preset of `ddrl train` that every point begins with."""
     games: tuple[str, ...] = ("breakout",)
     """Games, as for `ddrl train --game`."""

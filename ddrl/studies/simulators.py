@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.presets import Machine
-from ddrl.studies.curves import CAPTIONS, EVALUATION, ONLINE, score_curve, spread_text, steps_unit
-from ddrl.studies.figures import Panel
-from ddrl.studies.groups import grouped
-from ddrl.studies.metrics import agent_steps_per_second, bootstrap, final_metric
+from ddrl.studies.curves import EVALUATION, ONLINE
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import (
     Budget,
@@ -24,8 +20,8 @@ from ddrl.studies.settings import (
     game_name,
     one_of,
 )  # fmt: skip
+from ddrl.studies.sized import chosen_sizes, sized_report
 from ddrl.studies.study import Report, Study
-from ddrl.studies.tables import Table
 
 SIZES = {
     "a2c": (16, 32, 64, 128, 256, 512),  # simulators
@@ -38,7 +34,6 @@ WHAT = {"a2c": "simulators", "a3c": "learners", "ppo": "simulators", "appo": "lo
 SIMULATORS_PER_CORE = 64  # by default; more fit, but rollouts then take long
 PPO_ROLLOUT = 2048  # 8 simulators x 256 steps
 A2C_BATCH = 80  # 16 simulators x 5 steps, at which the paper's learning rate holds
-WARM_UP_SECONDS = 10.0  # that do not count in rates; a third of shorter runs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,21 +62,21 @@ class SimulatorsSettings(Budget, StudySettings):
         one_of(self, "algorithms", SIZES)
         if self.score not in ("online", "evaluation"):
             raise UsageError(f"--score {self.score}: online or evaluation")
-        chosen_sizes(self, Machine(1, 1 << 40))
+        sizes_here(self, Machine(1, 1 << 40))
 
 
 def points(settings: SimulatorsSettings, machine: Machine) -> list[Point]:
     """All of them, of one algorithm after the other."""
     return [
         _point(settings, machine, algorithm, size, game, seed)
-        for algorithm, sizes in chosen_sizes(settings, machine).items()
+        for algorithm, sizes in sizes_here(settings, machine).items()
         for game in settings.games
         for size in sizes
         for seed in settings.seeds
     ]
 
 
-def chosen_sizes(settings: SimulatorsSettings, machine: Machine) -> dict[str, tuple[int, ...]]:
+def sizes_here(settings: SimulatorsSettings, machine: Machine) -> dict[str, tuple[int, ...]]:
     """Sizes by algorithm: those asked for, else the paper's as far as they fit the machine.
 
     Raises:
@@ -89,13 +84,8 @@ def chosen_sizes(settings: SimulatorsSettings, machine: Machine) -> dict[str, tu
     """
     limits = {"a2c": SIMULATORS_PER_CORE * machine.cores, "a3c": max(2, machine.cores),
               "ppo": SIMULATORS_PER_CORE * machine.cores, "appo": max(SIZES["appo"])}  # fmt: skip
-    chosen = {name: tuple(s for s in SIZES[name] if s <= limits[name]) for name in settings.algorithms}
-    for words in settings.sizes:
-        name, _, numbers = words.partition("=")
-        if name not in chosen or not all(n.isdigit() and int(n) > 0 for n in numbers.split(",")):
-            raise UsageError(f"--sizes {words}: write one of {', '.join(chosen)}, = and numbers, as in a2c=16,64")
-        chosen[name] = tuple(dict.fromkeys(int(n) for n in numbers.split(",")))
-    return chosen
+    fitting = {name: tuple(s for s in SIZES[name] if s <= limits[name]) for name in settings.algorithms}
+    return chosen_sizes(fitting, settings.sizes)
 
 
 def _point(settings: SimulatorsSettings, machine: Machine, algorithm: str, size: int, game: str, seed: int) -> Point:
@@ -150,45 +140,7 @@ SIZED = {"a2c": _a2c, "a3c": _a3c, "ppo": _ppo, "appo": _appo}
 def report(settings: SimulatorsSettings, outcomes: Sequence[Outcome]) -> Report:
     """A panel for each algorithm and game, a curve for each size."""
     score = ONLINE if settings.score == "online" else EVALUATION
-    rows = [_row(settings, labels, runs) for labels, runs in grouped(outcomes, "algorithm", "game", "size")]
-    return Report(
-        heading="Learning with many simulators",
-        caption=f"{CAPTIONS[score]}; {spread_text(outcomes)}",
-        tables=[Table(
-            f"{settings.score} score at the end of the budget",
-            ("algorithm", "game", "size", "", "seeds", "agent steps", "score", "agent steps/s"), rows,
-        )],
-        panels=list(_panels(outcomes, score)),
-        columns=min(len(settings.games), 3) if len(settings.games) > 1 else 2,
-    )  # fmt: skip
-
-
-def _row(settings: SimulatorsSettings, labels: tuple[Any, ...], runs: Sequence[Outcome]) -> list[Any]:
-    algorithm, game, size = labels
-    steps = max((r.get("agent_steps", 0) for run in runs for r in run.records), default=0)
-    last = bootstrap([_last_score(settings, run) for run in runs])
-    rate = bootstrap([agent_steps_per_second(run.records, _warm_up(run)) for run in runs])
-    return [algorithm, game, size, WHAT[algorithm], len(runs), steps, last, rate]
-
-
-def _last_score(settings: SimulatorsSettings, run: Outcome) -> float | None:
-    if settings.score == "evaluation":
-        return final_metric([r for r in run.records if r["kind"] == "evaluation"], policies=1)
-    return next((r[ONLINE] for r in reversed(run.records) if r["kind"] == "train" and ONLINE in r), None)
-
-
-def _warm_up(run: Outcome) -> float:
-    return min(WARM_UP_SECONDS, max((r.get("wall_seconds", 0.0) for r in run.records), default=0.0) / 3)
-
-
-def _panels(outcomes: Sequence[Outcome], score: str) -> Iterator[Panel]:
-    for (algorithm, game), some in grouped(outcomes, "algorithm", "game"):
-        unit, x_label = steps_unit(some)
-        curves = [
-            score_curve(runs, score, "agent_steps", unit, f"{size} {WHAT[algorithm].removesuffix('s' * (size == 1))}")
-            for (size,), runs in grouped(some, "size")
-        ]
-        yield Panel(f"{algorithm.upper()} on {game}", x_label, "raw score", curves)
+    return sized_report(outcomes, "Learning with many simulators", score, WHAT, len(settings.games))
 
 
 STUDY = Study(
