@@ -18,6 +18,7 @@ LAYERS = {
     "ddrl.exchange": {"ddrl.config", "ddrl.algorithms"},
     "ddrl.networks": {"ddrl.ops", "ddrl.config"},
     "ddrl.envs": {"ddrl.config"},
+    "ddrl.replay": set(),
     "ddrl.sampling": {"ddrl.ops", "ddrl.config", "ddrl.envs", "ddrl.networks", "ddrl.reporting.rank_metrics"},
     "cluster": set(),
 }
@@ -106,7 +107,8 @@ def test_layers_import_downward(layer):
 
 
 @pytest.mark.parametrize(
-    "layer, heavy", [("cluster", HEAVY | {"numpy", "rich", "tyro"}), ("ddrl.ops", HEAVY - {"tensorflow"})]
+    "layer, heavy",
+    [("cluster", HEAVY | {"numpy", "rich", "tyro"}), ("ddrl.ops", HEAVY - {"tensorflow"}), ("ddrl.replay", HEAVY)],
 )
 def test_third_parties_of_a_layer(layer, heavy):
     assert [(m, name) for m in MODULES if within(m, layer) for name in imports(m) if top(name) in heavy] == []

@@ -37,11 +37,11 @@ class Rows(NamedTuple):
 class History:
     """A ring of the last R rows of B simulators, which move on together. Used by one thread at a time.
 
-    Rows are numbered from 0 on and never renumbered. Row `head` is open: it holds the observation that the last step led
-    to, and its action comes with the next unroll. The rows before it are complete.
+    Rows are numbered from 0 on and never renumbered. Row `head` is open: it holds the observation that the last step
+    led to, and its action comes with the next unroll. The rows before it are complete.
 
-    An observation is a stack of frames, oldest first along the first axis; each is the one before moved on by one frame,
-    and frames from before the episode are zero.
+    An observation is a stack of frames, oldest first along the first axis; each is the one before moved on by one
+    frame, and frames from before the episode are zero.
 
     Args:
         rows: R; more than `stack`.
@@ -184,9 +184,9 @@ class History:
             if (matters & ~right).any():
                 simulator = int(np.flatnonzero(matters & ~right)[0])
                 raise UsageError(
-                    f"the observation of simulator {simulator} at step {t} of {len(valid)} is not the one before moved on"
-                    f" by a frame, and a replay of stacks of {self.stack} rebuilds nothing else: store whole observations"
-                    " (stack 1)"
+                    f"the observation of simulator {simulator} at step {t} of {len(valid)} is not the one before moved"
+                    f" on by a frame, and a replay of stacks of {self.stack} rebuilds nothing else: store whole"
+                    " observations (stack 1)"
                 )
 
     def _check_shapes(self, unroll: Unroll) -> None:
@@ -198,7 +198,7 @@ class History:
         for name, (shape, dtype) in expected.items():
             array = getattr(unroll, name)
             if array.shape != shape or array.dtype != dtype or not steps:
-                raise ValueError(f"{name} is {array.dtype}{list(array.shape)}, not {dtype}{list(shape)} of 1 step or more")
+                raise ValueError(f"{name} is {array.dtype}{list(array.shape)}, not {dtype}{list(shape)} (1 step up)")
 
 
 def row_layout(observation_shape: tuple[int, ...], observation_dtype: Any, stack: int) -> Rows:
@@ -209,7 +209,7 @@ def row_layout(observation_shape: tuple[int, ...], observation_dtype: Any, stack
     """
     shape = tuple(observation_shape)
     if stack < 1 or stack > 1 and (not shape or shape[0] % stack):
-        raise UsageError(f"observations {list(shape)} are not stacks of {stack} frames along the first axis: use stack 1")
+        raise UsageError(f"observations {list(shape)} are not stacks of {stack} frames along their first axis: use 1")
     frame = shape if stack == 1 else (shape[0] // stack, *shape[1:])
     return Rows(
         frame=(frame, np.dtype(observation_dtype)),

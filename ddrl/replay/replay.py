@@ -23,9 +23,9 @@ LARGEST_PRIORITY = float(np.finfo(np.float32).max)  # sums of these are finite i
 class Replay:
     """The newest `capacity` transitions of B simulators. Used by one thread at a time.
 
-    Transition (t, b) is the action of simulator b at row t and the n steps from it on; its key is t B + b, which is never
-    given again. It can be drawn once row t + n is there, whether or not its episode ends before. A row that is not valid
-    (an episode's last observation) takes the place of one transition and is never drawn.
+    Transition (t, b) is the action of simulator b at row t and the n steps from it on; its key is t B + b, which is
+    never given again. It can be drawn once row t + n is there, whether or not its episode ends before. A row that is
+    not valid (an episode's last observation) takes the place of one transition and is never drawn.
 
     With exponent w > 0, transition i is drawn with probability p_i^w / sum_j p_j^w, one from each of M equal parts of
     the sum (stratified); with 0, uniformly and independently.
@@ -164,7 +164,8 @@ class Replay:
         rows, simulators = np.divmod(keys, self._history.simulators)
         window = self._window()
         if ((keys < 0) | (rows >= window.stop)).any():
-            raise ValueError(f"keys {keys.min()} to {keys.max()}: {window.stop * self._history.simulators} were given so far")
+            given = window.stop * self._history.simulators
+            raise ValueError(f"keys {keys.min()} to {keys.max()}: only those below {given} were given so far")
         live = rows >= window.start
         slots = (rows % self._history.length * self._history.simulators + simulators)[live]
         if not self._tree.weights[slots].all():
@@ -292,8 +293,8 @@ def check_memory(needed: int, available: int) -> None:
     """Raises UsageError where `needed` bytes of replay are more than the `available` ones."""
     if needed > available:
         raise UsageError(
-            f"the replay needs {needed:,} bytes ({needed / 1e9:.1f} GB) and {available:,} ({available / 1e9:.1f} GB) are"
-            " free here: lower --replay-capacity"
+            f"the replay needs {needed:,} bytes ({needed / 1e9:.1f} GB) and {available:,} ({available / 1e9:.1f} GB)"
+            " are free here: lower --replay-capacity"
         )
 
 
@@ -313,7 +314,7 @@ def _checked(priorities: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     right = (priorities >= 0.0) & (priorities <= LARGEST_PRIORITY)
     if not right.all():
         raise UsageError(
-            f"{right.size - right.sum()} of {right.size} priorities are negative, infinite or not a number (the first is"
-            f" {priorities[~right][0]}): look for a loss that is not finite, and lower the learning rate"
+            f"{right.size - right.sum()} of {right.size} priorities are negative, infinite or not a number (the first"
+            f" is {priorities[~right][0]}): look for a loss that is not finite, and lower the learning rate"
         )
     return priorities

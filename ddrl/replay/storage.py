@@ -92,7 +92,9 @@ def read(directory: Path, entry: Mapping[str, Any], arrays: Sequence[np.ndarray]
     try:
         size = path.stat().st_size
         if not size == entry["bytes"] == sum(array.nbytes for array in arrays):
-            raise UsageError(f"replay file {path} has {size} bytes, not {entry['bytes']}: resume from another checkpoint")
+            raise UsageError(
+                f"replay file {path} has {size} bytes, not {entry['bytes']}: resume from another checkpoint"
+            )
         with open(path, "rb", buffering=0) as file:
             for piece in _pieces(arrays):
                 left = piece

@@ -1,4 +1,4 @@
-"""A binary tree of sums in float64, to draw items in proportion to their weights (Schaul et al. 2016, appendix B.2.1)."""
+"""A tree of float64 sums, to draw items in proportion to their weights (Schaul et al. 2016, appendix B.2.1)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SumTree:
             sums[: len(parts) // 2] = parts[0::2] + parts[1::2]
 
     def find(self, masses: np.ndarray) -> np.ndarray:
-        """Items <int64>[M] in whose part of the sum the masses <float64>[M] lie: the first i with w_0 + .. + w_i > mass.
+        """Items <int64>[M] in whose part of the sum the masses <float64>[M] lie: the first with w_0 + .. + w_i > mass.
 
         Masses are in [0, total], and the total is positive. An item of weight 0 is never found, however sums round.
         """

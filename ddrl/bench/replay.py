@@ -1,0 +1,186 @@
+"""`ddrl bench replay`: samples/s of a full prioritized replay on one core while transitions come in."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+
+from ddrl import checks
+from ddrl.bench.output import emit
+from ddrl.launch.resources import available_memory
+from ddrl.replay import Replay, check_memory
+from ddrl.replay.sum_tree import SumTree
+from ddrl.types import Unroll
+
+OBSERVATION, STACK = (4, 84, 84), 4
+STEPS = 32  # of an unroll
+NOTES = {
+    "samples_per_s": "drawn, gathered and given new priorities, while inserting",
+    "inserts_per_s": "transitions, at the same time on the same core",
+    "samples_per_s_alone": "nothing is inserted",
+    "inserts_per_s_alone": "nothing is sampled",
+    "bytes_per_transition": "resident memory, all in all",
+    "find_us": "to draw a batch from a sum tree, by its items",
+    "set_us": "to change a batch of weights, by items",
+    "find_us_per_level": "constant where the cost is logarithmic",
+    "set_us_per_level": "constant where the cost is logarithmic",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayArguments:
+    """Fill a replay of 84x84 frames, then draw batches from it and insert transitions in turns, in one thread.
+
+    After that, the sum tree alone, over its number of items.
+    """
+
+    replay_capacity: int = 1_000_000
+    """Transitions; a million take 7.1 GB."""
+    batch_size: int = 512
+    """Transitions drawn at once."""
+    inserts_per_sample: float = 0.5
+    """Transitions inserted for each that is drawn."""
+    simulators: int = 8
+    """Simulators that the transitions come from."""
+    n_step: int = 3
+    """Steps of a return."""
+    priority_exponent: float = 0.6
+    """Exponent of the priorities; 0 draws uniformly."""
+    tree_items: tuple[int, ...] = (10_000, 100_000, 1_000_000, 10_000_000)
+    """Sizes of the sum tree to measure alone; 10 million items take 160 MB."""
+    seconds: float = 5.0
+    """Time for each measurement."""
+    json: str = ""
+    """Write one JSON object to this file (-: standard output) instead of a table."""
+
+    def __post_init__(self) -> None:
+        checks.at_least(self, 1, "batch_size", "simulators", "n_step")
+        checks.at_least(self, 0.0, "inserts_per_sample")
+        checks.above(self, 0.0, "seconds")
+        if min(self.tree_items, default=0) < 1:
+            checks.refuse(self, "tree_items", "give one or more numbers above 0")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measures and prints; returns the exit status."""
+    arguments = tyro.cli(ReplayArguments, args=list(argv), prog="ddrl bench replay")
+    title = f"replay of {arguments.replay_capacity:,}, batches of {arguments.batch_size}"
+    emit(title, measure(arguments), arguments.json, NOTES)
+    return 0
+
+
+def measure(arguments: ReplayArguments) -> dict[str, Any]:
+    """Rates, memory, and the sum tree by size.
+
+    Raises:
+        UsageError: the replay does not fit the memory, or its numbers are out of range.
+    """
+    kind = (arguments.replay_capacity, arguments.simulators, OBSERVATION, np.uint8)
+    check_memory(Replay.bytes_for(*kind, stack=STACK, n_step=arguments.n_step), available_memory())
+    before, unroll = resident_bytes(), endless_unroll(arguments.simulators)
+    replay = Replay(*kind, stack=STACK, n_step=arguments.n_step, priority_exponent=arguments.priority_exponent)
+    for _ in range(arguments.replay_capacity // unroll.reward.size + 2):
+        replay.add(unroll)
+    taken = resident_bytes() - before
+    values = {**_rates(arguments, replay, unroll), "cores": 1, "bytes_per_transition": round(taken / replay.size, 1)}
+    del replay
+    left_out = ("json", "tree_items")
+    settings = {name: value for name, value in dataclasses.asdict(arguments).items() if name not in left_out}
+    return {**values, **_tree(arguments), **settings}
+
+
+def endless_unroll(simulators: int) -> Unroll:
+    """Frames of noise in a circle, so that adding it again and again is an episode without end."""
+    random, shape = np.random.default_rng(0), (STEPS, simulators)
+    frames = random.integers(256, size=(*shape, *OBSERVATION[1:]), dtype=np.uint8)
+    stacks = frames[(np.arange(STEPS + 1)[:, None] - np.arange(STACK - 1, -1, -1)) % STEPS]
+    ones = np.ones(shape, np.float32)
+    return Unroll(
+        observation=np.moveaxis(stacks, 1, 2).copy(),
+        action=random.integers(4, size=shape).astype(np.int32),
+        reward=random.standard_normal(shape).astype(np.float32),
+        discount=0.99 * ones,
+        continues=ones,
+        valid=ones,
+        value=np.zeros((STEPS + 1, simulators), np.float32),
+        behaviour_log_prob=-ones,
+        behaviour_version=np.zeros(shape, np.int64),
+    )
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in use (Linux)."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _rates(arguments: ReplayArguments, replay: Replay, unroll: Unroll) -> dict[str, float]:
+    """Samples and inserts per second, in turns and each alone."""
+    random, per_unroll, inserted = np.random.default_rng(1), unroll.reward.size, 0
+    due = 0.0
+
+    def draw() -> None:
+        sample = replay.sample(random, arguments.batch_size, importance_exponent=0.4)
+        replay.set_priorities(sample.key, random.exponential(size=arguments.batch_size))
+
+    def both() -> None:
+        nonlocal due, inserted
+        draw()
+        due += arguments.inserts_per_sample * arguments.batch_size
+        while due >= per_unroll:
+            replay.add(unroll)
+            due, inserted = due - per_unroll, inserted + per_unroll
+
+    rounds, seconds = _repeat(both, arguments.seconds)
+    inserts = inserted / seconds
+    alone = arguments.batch_size / _time(draw, arguments.seconds)
+    return {
+        "samples_per_s": round(rounds * arguments.batch_size / seconds),
+        "inserts_per_s": round(inserts),
+        "samples_per_s_alone": round(alone),
+        "inserts_per_s_alone": round(per_unroll / _time(lambda: replay.add(unroll), arguments.seconds)),
+    }
+
+
+def _tree(arguments: ReplayArguments) -> dict[str, dict[str, float]]:
+    """Microseconds to find and to set a batch, by the number of items."""
+    names = ("find_us", "find_us_per_level", "set_us", "set_us_per_level")
+    values: dict[str, dict[str, float]] = {name: {} for name in names}
+    random = np.random.default_rng(2)
+    for items in arguments.tree_items:
+        tree = SumTree(items)
+        tree.set_all(random.exponential(size=items))
+        # Made before, and enough of them that they are not all in the cache.
+        masses = random.random((64, arguments.batch_size)) * tree.total
+        chosen = random.integers(items, size=(64, arguments.batch_size))
+        turn = iter(range(1 << 62))
+        us = {
+            "find": 1e6 * _time(lambda: tree.find(masses[next(turn) % 64]), arguments.seconds / 4),
+            "set": 1e6 * _time(lambda: tree.set(chosen[(i := next(turn)) % 64], masses[i % 64]), arguments.seconds / 4),
+        }
+        levels = max(1, (items - 1).bit_length())
+        for name, value in us.items():
+            values[f"{name}_us"][str(items)] = round(value, 1)
+            values[f"{name}_us_per_level"][str(items)] = round(value / levels, 2)
+    return values
+
+
+def _time(work: Callable[[], Any], seconds: float) -> float:
+    """Seconds of one call."""
+    rounds, elapsed = _repeat(work, seconds)
+    return elapsed / rounds
+
+
+def _repeat(work: Callable[[], Any], seconds: float) -> tuple[int, float]:
+    """Calls, and the time that they took, at least `seconds`."""
+    start, rounds = time.perf_counter(), 0
+    while not rounds or time.perf_counter() - start < seconds:
+        work()
+        rounds += 1
+    return rounds, time.perf_counter() - start

@@ -1,0 +1,43 @@
+"""The benchmark of the replay, small."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ddrl.bench import replay
+from ddrl.errors import UsageError
+
+SMALL = ["--replay-capacity", "1000", "--batch-size", "32", "--seconds", "0.01", "--tree-items", "10", "1000"]
+
+
+def test_it_reports_rates_memory_and_the_tree_by_size(capsys):
+    assert replay.main([*SMALL, "--json", "-"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    for name in ("samples_per_s", "inserts_per_s", "samples_per_s_alone", "inserts_per_s_alone"):
+        assert values[name] > 0
+    assert values["cores"] == 1 and values["bytes_per_transition"] > 0
+    assert set(values["find_us"]) == set(values["set_us"]) == {"10", "1000"}
+    assert values["machine"]["cores"] >= 1
+
+
+def test_the_unroll_can_be_added_again_and_again():
+    unroll = replay.endless_unroll(2)
+    kept = replay.Replay(200, 2, replay.OBSERVATION, "uint8", stack=replay.STACK)
+    for _ in range(5):
+        kept.add(unroll)
+    assert kept._history.head == replay.STACK - 1 + 5 * replay.STEPS, "no reset in between"
+
+
+def test_a_replay_larger_than_memory_is_refused(monkeypatch):
+    monkeypatch.setattr(replay, "available_memory", lambda: 1_000_000)
+    with pytest.raises(UsageError, match="needs 7,[0-9,]* bytes .* 1,000,000 .*--replay-capacity"):
+        replay.measure(replay.ReplayArguments(replay_capacity=1000))
+
+
+def test_bad_options_are_refused():
+    with pytest.raises(UsageError, match="--tree-items"):
+        replay.ReplayArguments(tree_items=(0,))
+    with pytest.raises(UsageError, match="--seconds"):
+        replay.ReplayArguments(seconds=0.0)
