@@ -19,12 +19,12 @@ def poison() -> None:
 
     def gradient(self, vector, batch):
         nonlocal count
-        result, values = original(self, vector, batch)
+        result, values, priorities = original(self, vector, batch)
         if count in bad:
             result = result.copy()
-            result[len(result) // 2] = np.nan
+            result[len(result) // 2] = values["gradient_norm"] = np.nan  # the norm is of the same gradient
         count += 1
-        return result, values
+        return result, values, priorities
 
     Learner.gradient = gradient
 

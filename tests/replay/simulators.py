@@ -89,7 +89,8 @@ class SlowReplay:
 
     def __init__(self, simulators, capacity, n_step):
         self.rows, self.n_step = capacity // simulators, n_step
-        self.steps = [[] for _ in range(simulators)]  # (observation, action, reward, discount, continues, valid, version)
+        # (observation, action, reward, discount, continues, valid, version)
+        self.steps = [[] for _ in range(simulators)]
         self.last = None
 
     def add(self, unroll, after_reset=False):
