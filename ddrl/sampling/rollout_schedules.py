@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -14,14 +15,71 @@ from ddrl.sampling.rollouts import Ended
 from ddrl.types import Snapshot, Transitions, Unroll
 
 
-class RolloutSchedule:
-    """What both have in common: a rollout to learn from, a crew that fills rollouts, and their state.
+class CrewSchedule:
+    """A schedule whose groups fill rollouts: the trainer's side of it, whatever becomes of them.
 
     Args:
         crew: the groups.
+        ended: shared with the crew and its actors.
+    """
+
+    def __init__(self, crew: Crew, ended: threading.Event):
+        self.crew = crew
+        self._ended = ended
+        self._busy = threading.Lock()
+
+    def next_batch(self, wait_for_snapshot: Callable[[], Snapshot | None]) -> tuple[Snapshot, Any] | None:
+        """See `ddrl.sampling.schedules.Schedule`."""
+        snapshot = wait_for_snapshot()
+        if snapshot is None or self._ended.is_set():
+            return None
+        with self._busy:
+            try:
+                return self._next(snapshot)
+            except Ended:
+                return None
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Nothing to do: acting takes the parameters of `next_batch`."""
+
+    def learned(self, batch: Any, priorities: np.ndarray) -> None:
+        """Nothing to do without a replay."""
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Nothing in the middle of acting, where a straggler is that the others did not wait for."""
+        if not self._busy.acquire(blocking=False):
+            return {}
+        try:
+            return self._state()
+        finally:
+            self._busy.release()
+
+    def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
+        """Goes on from `state`; environments that could not be saved are reset, and what they had filled is forgotten."""
+        if not (self.crew.set_state(state) and self._set_state(state)):
+            self.crew.reset(reset_seed)
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.crew.join()
+
+    def _next(self, snapshot: Snapshot) -> tuple[Snapshot, Any]:
+        raise NotImplementedError
+
+    def _state(self) -> dict[str, np.ndarray]:
+        raise NotImplementedError
+
+    def _set_state(self, state: dict[str, np.ndarray]) -> bool:
+        """Takes what `_state` gave, once the crew is restored; True if acting goes on where it was."""
+        raise NotImplementedError
+
+
+class RolloutSchedule(CrewSchedule):
+    """What the schedules that learn from each rollout have in common.
+
+    Args:
         learning: the rollout that is learned from.
         minibatches: cuts it.
-        ended: shared with the crew and its actors.
         refresh_every: steps after which acting asks for newer parameters in the middle of a rollout (0: never).
     """
 
@@ -33,53 +91,19 @@ class RolloutSchedule:
         ended: threading.Event,
         refresh_every: int = 0,
     ):
-        self.crew, self.learning, self.minibatches = crew, learning, minibatches
+        super().__init__(crew, ended)
+        self.learning, self.minibatches = learning, minibatches
         self.refresh_every = refresh_every
         self.rollouts = 0  # learned from, the one at hand included
-        self._ended = ended
-        self._busy = threading.Lock()
-
-    def next_batch(
-        self, wait_for_snapshot: Callable[[], Snapshot | None]
-    ) -> tuple[Snapshot, Transitions] | None:
-        """See `ddrl.sampling.schedules.Schedule`."""
-        snapshot = wait_for_snapshot()
-        if snapshot is None or self._ended.is_set():
-            return None
-        with self._busy:
-            try:
-                return self._next(snapshot)
-            except Ended:
-                return None
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Nothing in the middle of acting, where a straggler is that the others did not wait for."""
-        if not self._busy.acquire(blocking=False):
-            return {}
-        try:
-            return {"rollouts": np.int64(self.rollouts)} | self._state()
-        finally:
-            self._busy.release()
+        state = super().get_state()
+        return state and {"rollouts": np.int64(self.rollouts)} | state
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
-        """Goes on from `state`; environments that could not be saved are reset, and the rollout is forgotten."""
         self.rollouts = int(state.get("rollouts", 0))
         self.minibatches.clear()
-        if not (self.crew.set_state(state) and self._set_state(state)):
-            self.crew.reset(reset_seed)
-
-    def stop(self) -> None:
-        self._ended.set()
-        self.crew.join()
-
-    def _next(self, snapshot: Snapshot) -> tuple[Snapshot, Transitions]:
-        raise NotImplementedError
-
-    def _state(self) -> dict[str, np.ndarray]:
-        raise NotImplementedError
-
-    def _set_state(self, state: dict[str, np.ndarray]) -> bool:
-        raise NotImplementedError
+        super().set_state(state, reset_seed)
 
     def _start(self) -> None:
         """Begins to learn from `learning`."""
@@ -156,9 +180,6 @@ class DoubleBuffered(RolloutSchedule):
         self._behind: np.ndarray | None = None  # theta_(j-1) - theta_j of the storage at hand
         self._first: np.ndarray | None = None  # theta_(j-1), until its gradient was taken
         self._begun: dict[str, np.ndarray] = {}  # the crew's state when it began to fill
-
-    def update(self, snapshot: Snapshot) -> None:
-        """Nothing to do: storages are filled with the parameters of a synchronization."""
 
     def _next(self, snapshot: Snapshot) -> tuple[Snapshot, Transitions]:
         if self.minibatches.empty:
