@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
-from ddrl import checks
-from ddrl.algorithms import BA3CConfig, ImpalaConfig
+from ddrl import checks, q_combinations
+from ddrl.algorithms import BA3CConfig, DQNConfig, ImpalaConfig
+from ddrl.replay.settings import ReplayConfig
 
 if TYPE_CHECKING:
     from ddrl.config import TrainConfig
@@ -17,15 +19,29 @@ def check(config: TrainConfig) -> None:
     Raises:
         UsageError: with the setting to change.
     """
+    if isinstance(config.algorithm, DQNConfig):
+        q_combinations.check(config)
+    else:
+        _check_no_replay(config)
     if isinstance(config.algorithm, BA3CConfig):
         _check_data_points(config)
     elif isinstance(config.algorithm, ImpalaConfig):
         _check_unrolls(config)
-    else:
+    elif not isinstance(config.algorithm, DQNConfig):
         _check_rollouts(config)
     _check_resets(config)
     _check_refresh(config)
     _check_deterministic(config)
+
+
+def _check_no_replay(config: TrainConfig) -> None:
+    name = config.algorithm.name
+    if config.sampling.schedule in q_combinations.SCHEDULES:
+        why = f"{name} has no replay; leave it out, or train dqn, categorical-dqn or rainbow"
+        checks.refuse(config.sampling, "schedule", why)
+    for field in dataclasses.fields(ReplayConfig):
+        if getattr(config.replay, field.name) != field.default:
+            checks.refuse(config.replay, field.name, f"{name} has no replay; leave it out")
 
 
 def _check_data_points(config: TrainConfig) -> None:
@@ -134,10 +150,11 @@ def _check_resets(config: TrainConfig) -> None:
         checks.refuse(config.environment, "reset", why)
     if not run.reset_at_checkpoint:
         return
-    if config.sampling.schedule != "synchronized":
+    if config.sampling.schedule not in ("synchronized", "standard"):
         why = {
             "asynchronous": "asynchronous acting never resumes to the bit; --schedule synchronized",
             "double-buffered": "a rollout is being acted at every checkpoint; --schedule synchronized",
+            "concurrent": "a period is being acted at every checkpoint; --schedule standard",
         }
         checks.refuse(run, "reset_at_checkpoint", why[config.sampling.schedule])
     if exchange.quorum or exchange.quorum_deadline_seconds:

@@ -11,8 +11,10 @@ import math
 from typing import Literal
 
 from ddrl import checks, combinations
-from ddrl.algorithms import A2CConfig, BA3CConfig, ImpalaConfig, PPOConfig
+from ddrl.algorithms import A2CConfig, BA3CConfig, DQNConfig, ImpalaConfig, PPOConfig
 from ddrl.errors import UsageError
+from ddrl.exchange.settings import ExchangeConfig
+from ddrl.replay.settings import ReplayConfig
 
 ASYNCHRONOUS_NAMES = {"a2c": "a3c", "ppo": "appo"}  # with asynchronous updates
 
@@ -84,9 +86,10 @@ class NetworkConfig:
 class SamplingConfig:
     """Sampling."""
 
-    schedule: Literal["asynchronous", "synchronized", "double-buffered"] = "asynchronous"
+    schedule: Literal["asynchronous", "synchronized", "double-buffered", "standard", "concurrent"] = "asynchronous"
     """asynchronous: predictor threads beside the trainer (BA3C, IMPALA); synchronized: act, then learn, in turn
-    (A2C, PPO); double-buffered: both at once, one rollout apart (HTS-RL)."""
+    (A2C, PPO); double-buffered: both at once, one rollout apart (HTS-RL). From a replay (DQN): standard: act, then
+    learn, in turn; concurrent: both at once, acting with the target network's parameters (fast DQN)."""
     simulators: int = 32
     """Environments per worker, in all groups together."""
     groups: int = 2
@@ -188,114 +191,6 @@ class OptimizerConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class ExchangeConfig:
-    """Exchange and roles."""
-
-    exchange: Literal["parameter_server", "allreduce", "central_store"] = "parameter_server"
-    """How gradients become parameters. parameter_server: ranks of their own average and update; allreduce: every
-    worker has all parameters, and the workers average among themselves; central_store: the workers of one host update
-    parameters in shared memory, each on its own."""
-    workers: int = 2
-    """Workers that train; worker 0 is the chief unless --chief dedicated."""
-    parameter_servers: int | None = None
-    """Parameter servers, each owning one byte-balanced slice (None: one for every 8 workers, and none where --exchange
-    has no servers). 0 with --workers 1: one process, no MPI."""
-    chief: Literal["trains", "dedicated"] = "trains"
-    """dedicated: one more rank that only coordinates, as in the BA3C paper."""
-    updates: Literal["synchronous", "asynchronous"] = "synchronous"
-    """synchronous: all servers average the same quorum of gradients; asynchronous: each as it comes (as a central
-    store always does)."""
-    quorum: int = 0
-    """Gradients per synchronous update (0: all live workers); the rest are the papers' backup workers."""
-    quorum_deadline_seconds: float = 0.0
-    """Close a step with what is there after this time since its first gradient (0: no deadline)."""
-    max_staleness: int = 0
-    """Asynchronous: drop gradients more than this many versions old (0: unbounded)."""
-    store_chunks: int = 3
-    """Parts of the central store, each with a lock of its own."""
-    local_steps: int = 0
-    """Adam steps that a worker takes by itself between two synchronizations with the central store (0: it applies each
-    gradient to the store)."""
-    on_worker_loss: Literal["survive", "restart"] = "survive"
-    """survive: go on without a dead worker (Open MPI with ULFM); restart: as for a server."""
-    on_server_loss: Literal["stop", "restart"] = "restart"
-    """When a server or the chief dies, all ranks end. restart: whoever started them starts them again from the last
-    checkpoint; stop: go on with --resume."""
-
-    def __post_init__(self) -> None:
-        checks.known(self)
-        checks.at_least(self, 1, "workers")
-        checks.at_least(self, 0, "quorum", "max_staleness", "quorum_deadline_seconds", "local_steps")
-        checks.at_least(self, 1, "store_chunks")
-        if self.local_steps and self.exchange != "central_store":
-            checks.refuse(self, "local_steps", f"--exchange {self.exchange} has no central store; leave it 0")
-        if self.parameter_servers is not None:
-            checks.at_least(self, 0, "parameter_servers")
-        if self.exchange != "parameter_server":
-            self._check_serverless()
-        elif self.parameter_servers == 0:
-            self._check_single()
-        self._check_quorum()
-
-    def _check_serverless(self) -> None:
-        """What goes with servers only."""
-        if self.parameter_servers:
-            checks.refuse(self, "parameter_servers", f"--exchange {self.exchange} has none; leave it out or 0")
-        if self.chief == "dedicated":
-            checks.refuse(self, "chief", f"with --exchange {self.exchange} the chief is worker 0; --chief trains")
-        all_or_none = "averages all live workers" if self.exchange == "allreduce" else "closes no steps"
-        for name in ("quorum", "quorum_deadline_seconds"):
-            if getattr(self, name):
-                why = f"--exchange {self.exchange} {all_or_none}; leave it 0, or --exchange parameter_server"
-                checks.refuse(self, name, why)
-        if self.exchange == "allreduce" and self.updates == "asynchronous":
-            why = f"--exchange allreduce {all_or_none}; --exchange parameter_server or central_store"
-            checks.refuse(self, "updates", why)
-
-    def _check_single(self) -> None:
-        if self.workers > 1:
-            checks.refuse(
-                self, "parameter_servers", f"--workers {self.workers} need at least 1 to share parameters"
-            )
-        if self.chief == "dedicated":
-            checks.refuse(
-                self, "chief", "a single process has no rank for a dedicated chief; --parameter-servers 1"
-            )
-
-    def _check_quorum(self) -> None:
-        if self.quorum > self.workers:
-            checks.refuse(
-                self,
-                "quorum",
-                f"no step could ever close: there are only --workers {self.workers}; lower it or use 0",
-            )
-        if self.updates == "asynchronous" and (self.quorum or self.quorum_deadline_seconds):
-            name = "quorum" if self.quorum else "quorum_deadline_seconds"
-            checks.refuse(
-                self, name, "asynchronous updates close no steps; leave it 0, or --updates synchronous"
-            )
-        if not self.asynchronous and self.max_staleness:
-            checks.refuse(self, "max_staleness", "synchronous gradients are never stale; leave it 0")
-
-    @property
-    def servers(self) -> int:
-        """Parameter servers that there are: what was asked for, or what the other settings make of None."""
-        if self.exchange != "parameter_server":
-            return 0
-        return -(-self.workers // 8) if self.parameter_servers is None else self.parameter_servers
-
-    @property
-    def asynchronous(self) -> bool:
-        """Whether each gradient is applied as it comes."""
-        return self.exchange == "central_store" or self.updates == "asynchronous"
-
-    @property
-    def ranks(self) -> int:
-        """Ranks that train and serve, the dedicated chief included, the evaluator not."""
-        return self.workers + self.servers + (self.chief == "dedicated")
-
-
-@dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
     """Evaluation."""
 
@@ -305,6 +200,8 @@ class EvaluationConfig:
     """Updates between evaluations; one that falls due while the last still plays is skipped and counted."""
     eval_games: int = 50
     """Games per evaluation, greedy actions, frozen parameters."""
+    eval_epsilon: float = 0.0
+    """Probability of a random action in evaluation games (0.05 for the Q-learning family, as in Mnih et al. 2015)."""
     eval_time_share: float = 0.1
     """Largest share of the run's time that evaluation may take (0 to 1)."""
     evaluation_minutes: float = 3.0
@@ -316,7 +213,7 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         checks.above(self, 0.0, "evaluation_minutes")
         checks.at_least(self, 1, "eval_every_updates", "eval_games")
-        checks.between(self, 0.0, 1.0, "eval_time_share")
+        checks.between(self, 0.0, 1.0, "eval_time_share", "eval_epsilon")
         if self.target_score is not None:
             if not math.isfinite(self.target_score):
                 checks.refuse(self, "target_score", "must be a finite number, or None for no target")
@@ -380,8 +277,9 @@ class TrainConfig:
 
     environment: EnvironmentConfig = EnvironmentConfig()
     network: NetworkConfig = NetworkConfig()
-    algorithm: BA3CConfig | A2CConfig | PPOConfig | ImpalaConfig = BA3CConfig()
+    algorithm: BA3CConfig | A2CConfig | PPOConfig | ImpalaConfig | DQNConfig = BA3CConfig()
     sampling: SamplingConfig = SamplingConfig()
+    replay: ReplayConfig = ReplayConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     exchange: ExchangeConfig = ExchangeConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -423,8 +321,10 @@ class TrainConfig:
 
     @property
     def title(self) -> str:
-        """The name of algorithm, schedule and exchange together: ba3c, a2c, a3c, hts-ppo, ..."""
+        """The name of algorithm, schedule and exchange together: ba3c, a2c, a3c, hts-ppo, rainbow, ..."""
         name = self.algorithm.name
+        if isinstance(self.algorithm, DQNConfig):
+            return ("rainbow" if self.replay.priority_exponent else "categorical-dqn") if self.algorithm.atoms else name
         if self.sampling.schedule == "double-buffered":
             return f"hts-{name}"
         return ASYNCHRONOUS_NAMES.get(name, name) if self.exchange.asynchronous else name

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ddrl import rollout_presets
+from ddrl import q_presets, rollout_presets
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import (
     EnvironmentConfig,
@@ -19,6 +19,7 @@ from ddrl.config import (
     TrainConfig,
 )
 from ddrl.errors import UsageError
+from ddrl.q_presets import Q_LEARNING
 from ddrl.rollout_presets import ROLLOUTS
 
 
@@ -153,12 +154,14 @@ PRESETS: dict[str, Callable[[str, Machine], TrainConfig]] = {
     "ba3c-paper": ba3c_paper,
     "smoke": smoke,
 }
-NAMES = ("ba3c", *ROLLOUTS)  # what `ddrl train` takes: an algorithm with its schedule and exchange
+NAMES = ("ba3c", *ROLLOUTS, *Q_LEARNING)  # what `ddrl train` takes: an algorithm with its schedule and exchange
 DEFAULT_GAMES = {"smoke": "ddrl/Catch-v0"}
 
 
 def family(algorithm: str) -> str:
     """The loss behind a name that `ddrl train` takes: a2c of a3c and hts-a2c."""
+    if algorithm in Q_LEARNING:
+        return "dqn"
     return {"a3c": "a2c", "appo": "ppo"}.get(algorithm, algorithm.removeprefix("hts-"))
 
 
@@ -175,10 +178,11 @@ def preset(name: str, game: str | None, machine: Machine, algorithm: str = "ba3c
     game = game or DEFAULT_GAMES.get(name, EnvironmentConfig.game)
     if algorithm == "ba3c":
         return PRESETS[name](game, machine)
+    kind = q_presets if algorithm in Q_LEARNING else rollout_presets
     if name == "default":
-        return ROLLOUTS[algorithm](game, machine)
+        return (Q_LEARNING | ROLLOUTS)[algorithm](game, machine)
     if name == "laptop":
-        return rollout_presets.laptop(algorithm, game, machine)
+        return kind.laptop(algorithm, game, machine)
     if name == "smoke":
-        return rollout_presets.smoke(algorithm, game, machine)
+        return kind.smoke(algorithm, game, machine)
     raise UsageError(f"--preset {name} is one of ba3c, not of {algorithm}: choose default, laptop or smoke")

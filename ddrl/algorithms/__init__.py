@@ -13,6 +13,6 @@ __all__ = [
     "ALGORITHMS", "A2CConfig", "ActorCriticConfig", "BA3CConfig", "DQNConfig", "ImpalaConfig", "PPOConfig", "transform_reward",
 ]  # fmt: skip
 
-ALGORITHMS: dict[str, type[ActorCriticConfig]] = {
-    config.name: config for config in (BA3CConfig, A2CConfig, PPOConfig, ImpalaConfig)
+ALGORITHMS: dict[str, type[ActorCriticConfig | DQNConfig]] = {
+    config.name: config for config in (BA3CConfig, A2CConfig, PPOConfig, ImpalaConfig, DQNConfig)
 }

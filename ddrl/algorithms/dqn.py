@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from ddrl import checks
 from ddrl.types import QHead
 
@@ -49,14 +51,17 @@ class DQNConfig:
     epsilon_end: float = 0.1
     """Probability of a random action once it has fallen."""
     epsilon_steps: int = 250_000
-    """Agent steps of this worker over which the probability falls linearly (0: it starts at its end)."""
+    """Agent steps of this worker, after --replay-minimum, over which it falls linearly (0: it starts at its end)."""
+    epsilon_ladder: float = 0.0
+    """Simulator i of the job's N ends at epsilon_end^(1 + x i / (N - 1)) (Horgan et al. 2018: 0.4 and x = 7; 0: all
+    end alike)."""
 
     def __post_init__(self) -> None:
         checks.known(self)
         checks.between(self, 0.0, 1.0, "discount", why="returns grow without bound above 1")
         checks.at_least(self, 1, "n_step", "target_period", "steps_per_update")
         checks.at_least(self, 0, "atoms", "epsilon_steps")
-        checks.at_least(self, 0.0, "reward_clip")
+        checks.at_least(self, 0.0, "reward_clip", "epsilon_ladder")
         checks.above(self, 0.0, "reward_scale", why="0 would hide every reward")
         checks.between(self, 0.0, 1.0, "epsilon_start", "epsilon_end", why="a probability")
         if self.atoms == 1:
@@ -70,7 +75,13 @@ class DQNConfig:
         """Of the network."""
         return QHead(self.dueling, self.atoms, self.value_min, self.value_max)
 
-    def epsilon(self, agent_steps: int) -> float:
-        """Probability of a random action after so many agent steps of this worker."""
-        left = max(0.0, 1.0 - agent_steps / self.epsilon_steps) if self.epsilon_steps else 0.0
-        return self.epsilon_end + left * (self.epsilon_start - self.epsilon_end)
+    def epsilon(self, agent_steps: np.ndarray, place: np.ndarray | float = 0.0) -> np.ndarray:
+        """Probability of a random action.
+
+        Args:
+            agent_steps: <integer>[b] of this worker since the replay has its minimum; below 0 all actions are random.
+            place: <float>[b] i / (N - 1) of the simulators, for the ladder.
+        """
+        left = np.maximum(0.0, 1.0 - agent_steps / self.epsilon_steps) if self.epsilon_steps else 0.0
+        end = self.epsilon_end ** (1.0 + self.epsilon_ladder * place)
+        return np.where(agent_steps < 0, 1.0, end + left * (self.epsilon_start - end))

@@ -34,10 +34,12 @@ class TrainArguments:
     """Train an agent. Defaults shown are those of the chosen --preset, --game or --resume."""
 
     algorithm: tyro.conf.Positional[
-        Literal["ba3c", "a2c", "a3c", "ppo", "appo", "impala", "hts-a2c", "hts-ppo"]
+        Literal[
+            "ba3c", "a2c", "a3c", "ppo", "appo", "impala", "hts-a2c", "hts-ppo", "dqn", "categorical-dqn", "rainbow"
+        ]
     ] = "ba3c"
     """Algorithm, with its own schedule and exchange: a3c and appo are a2c and ppo with asynchronous updates of a central
-    store, hts-* act and learn at once."""
+    store, hts-* act and learn at once; dqn, categorical-dqn and rainbow learn from a replay."""
     preset: Literal["default", "laptop", "ba3c-paper", "smoke"] = "default"
     """Named settings that the other options change. laptop: a small network on all cores here; ba3c-paper:
     Adamski et al. 2018, 64 workers; smoke: Catch in seconds."""

@@ -113,13 +113,16 @@ class Replay:
         weights[completed - steps :] = np.where(unroll.valid > 0, drawn, 0.0)
         self._admit(np.concatenate([self._waiting, weights]))
 
-    def sample(self, random: np.random.Generator, batch_size: int, importance_exponent: float = 0.0) -> Replayed:
-        """Draws M transitions, with replacement.
+    def sample(
+        self, random: np.random.Generator, batch_size: int, importance_exponent: float = 0.0, batches: int = 1
+    ) -> Replayed:
+        """Draws M transitions, with replacement; or k times M one after the other, which is as good as k calls.
 
         Args:
             random: the only source of chance: equal states give equal samples.
             batch_size: M.
             importance_exponent: beta of the weights (N P(i))^-beta, divided by the largest of the batch.
+            batches: k; row i M + j of the k M is row j of batch i.
 
         Raises:
             ValueError: there are no transitions.
@@ -127,22 +130,23 @@ class Replay:
         if not self.size:
             raise ValueError("the replay has no transition to draw")
         history, n = self._history, self.n_step
-        parts = random.random(batch_size)
+        parts = random.random((batches, batch_size))
         if self.priority_exponent:
             parts = (np.arange(batch_size) + parts) / batch_size
-        slots = self._tree.find(parts * self._tree.total)
+        slots = self._tree.find(parts.ravel() * self._tree.total)
         ring, simulators = np.divmod(slots, history.simulators)
         rows = history.head - (history.head - ring) % history.length
         reward, discount, steps = history.returns(rows, simulators, n)
         chances = self._tree.weights[slots] / self._tree.total
-        importance = (self.size * chances) ** -importance_exponent
+        importance = ((self.size * chances) ** -importance_exponent).reshape(batches, batch_size)
+        importance /= importance.max(axis=1, keepdims=True)
         return Replayed(
             observation=history.observations(rows, simulators),
             action=history.rows.action[ring, simulators],
             reward=reward,
             discount=discount,
             next_observation=history.observations(rows + steps, simulators),
-            weight=(importance / importance.max()).astype(np.float32),
+            weight=importance.ravel().astype(np.float32),
             behaviour_version=history.rows.version[ring, simulators],
             key=rows * history.simulators + simulators,
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ddrl.algorithms import ImpalaConfig, PPOConfig, transform_reward
+from ddrl.algorithms import DQNConfig, ImpalaConfig, PPOConfig, transform_reward
 from ddrl.algorithms.losses import loss_of
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment, make_environment
@@ -18,6 +18,7 @@ from ddrl.learner import Learner, Policy
 from ddrl.networks import build_network
 from ddrl.networks.network import Network
 from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.roles.replay_agent import exploration, regression_template, replay_schedule
 from ddrl.sampling.actor import PolicyFunction
 from ddrl.sampling.batcher import Batcher
 from ddrl.sampling.crew import Crew
@@ -85,6 +86,8 @@ def batch_template(config: TrainConfig, network: Network, shape: tuple[int, ...]
         return Batcher(size, shape, dtype).empty
     if isinstance(algorithm, ImpalaConfig):
         return _unroll(config, size // algorithm.unroll_length, network, shape, dtype)
+    if isinstance(algorithm, DQNConfig):
+        return regression_template(algorithm, size, shape, dtype)
     unroll = empty_unroll(size, 1, shape, dtype, network.action_space)
     column = np.zeros(size, np.float32)
     return Transitions(
@@ -107,6 +110,8 @@ def make_schedule(
         return _on_data_points(config, environments, policy, metrics, common)
     ended, algorithm = threading.Event(), config.algorithm
     policy = _policy_of_groups(config, environments[0], network, ended)
+    if isinstance(algorithm, DQNConfig):
+        common = [arguments | {"draw": exploration(config, metrics)} for arguments in common]
     rollout_arguments = {
         "discount": algorithm.discount,
         "transform_reward": lambda reward: transform_reward(reward, algorithm),
@@ -126,6 +131,8 @@ def make_schedule(
         RolloutActor(environment, policy, metrics, **arguments, **rollout_arguments)
         for environment, arguments in zip(environments, common, strict=True)
     ]
+    if isinstance(algorithm, DQNConfig):
+        return replay_schedule(config, Crew(actors, ended), ended, network, environments[0], metrics, worker)
     return _on_rollouts(config, Crew(actors, ended), ended, network, (shape, dtype), worker)
 
 

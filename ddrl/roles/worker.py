@@ -35,14 +35,12 @@ from ddrl.types import DataPoints, Snapshot
 
 @dataclasses.dataclass(frozen=True)
 class Gradient:
-    """What the trainer hands over: a gradient <float32>[N], the parameters that it was taken at, and the rows'
-    priorities <float32>[M] where the loss gives some."""
+    """What the trainer hands over: a gradient <float32>[N], and the parameters that it was taken at."""
 
     vector: np.ndarray
     snapshot: Snapshot
     samples: int
     finite: bool
-    priorities: np.ndarray | None = None
 
 
 class Trainer:
@@ -99,7 +97,9 @@ class Trainer:
         if finite:
             for name, value in values.items():
                 metrics.mean(name, value)
-        return Gradient(vector, snapshot, len(lag), finite, priorities)
+            if priorities is not None:
+                self.schedule.learned(batch, priorities)
+        return Gradient(vector, snapshot, len(lag), finite)
 
     def _wait_for_snapshot(self) -> Snapshot | None:
         """The newest parameters; blocks until there are some that no gradient was taken at."""

@@ -94,12 +94,16 @@ def gaussian_actions(policy: np.ndarray, normal: np.ndarray) -> tuple[np.ndarray
     return actions, log_prob.sum(axis=1).astype(np.float32)
 
 
-def epsilon_greedy(epsilon: Callable[[], np.ndarray | float]) -> Draw:
-    """The function that draws the actions of an epsilon-greedy policy over values; `epsilon` is asked at every draw."""
+def epsilon_greedy(epsilon: Callable[[np.ndarray, np.ndarray], np.ndarray | float]) -> Draw:
+    """The function that draws the actions of an epsilon-greedy policy over values.
+
+    Args:
+        epsilon: (environment ids [b], counts [b]) -> probability of a random action <float>[b], or one for all.
+    """
 
     def draw(q: np.ndarray, seed: int, environments: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         uniform = [uniforms(seed, environments, 2 * counts + which) for which in (0, 1)]
-        return draw_epsilon_greedy(q, epsilon(), *uniform)
+        return draw_epsilon_greedy(q, epsilon(environments, counts), *uniform)
 
     return draw
 

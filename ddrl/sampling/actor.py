@@ -8,7 +8,7 @@ import numpy as np
 
 from ddrl.envs import Step, VectorEnvironment
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.sampling.actions import draw_for
+from ddrl.sampling.actions import Draw, draw_for
 from ddrl.types import Snapshot
 
 PolicyFunction = Callable[[object, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -25,6 +25,7 @@ class Actor:
         first_id: number of its first environment among all of the job's, for the action streams.
         seed: of the action streams.
         frames_per_step: emulator frames per agent step, for the count of frames.
+        draw: actions from what the policy gives (None: from the distribution of the action space).
 
     Attributes:
         step: what the environments answered last.
@@ -42,10 +43,11 @@ class Actor:
         first_id: int,
         seed: int,
         frames_per_step: float = 1.0,
+        draw: Draw | None = None,
     ):
         self.environment, self.policy, self.metrics = environment, policy, metrics
         self.seed, self.frames_per_step = seed, frames_per_step
-        self._draw = draw_for(environment.action_space)
+        self._draw = draw or draw_for(environment.action_space)
         self._ids = first_id + np.arange(environment.num_envs)
         self._draws = np.zeros(environment.num_envs, np.int64)
         self.step: Step | None = None

@@ -35,6 +35,10 @@ class Schedule(Protocol):
             wait_for_snapshot: blocks until the parameters of the next step are there; None at the end.
         """
 
+    def learned(self, batch: Any, priorities: np.ndarray) -> None:
+        """The gradient of `batch` was finite, and its loss gave new priorities <float32>[M] of its rows, as those do
+        that learn from a replay."""
+
     def get_state(self) -> dict[str, np.ndarray]:
         """State for a checkpoint, taken while the trainer waits for parameters."""
 

@@ -10,7 +10,7 @@ from ddrl import checks
 from ddrl.presets import Machine
 from ddrl.studies.curves import from_intervals, spread_text
 from ddrl.studies.figures import Curve, Panel
-from ddrl.studies.groups import grouped, having
+from ddrl.studies.groups import grouped
 from ddrl.studies.metrics import bootstrap, rate_between
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import Preset, StudySettings, base_config, budget, changed, game_name, not_empty, one_of

@@ -92,7 +92,7 @@ def test_gaussian_draws_depend_on_nothing_but_environment_and_count():
 def test_frequencies_and_log_probabilities_are_those_of_epsilon_greedy(epsilon):
     count = 30_000
     q = np.tile(np.float32([1.0, -2.0, 3.0, 0.0]), (count, 1))
-    actions, log_prob = epsilon_greedy(lambda: epsilon)(q, 5, np.arange(count), np.full(count, 3))
+    actions, log_prob = epsilon_greedy(lambda ids, counts: epsilon)(q, 5, np.arange(count), np.full(count, 3))
     assert actions.dtype == np.int32 and log_prob.dtype == np.float32
     probabilities = np.full(4, epsilon / 4)
     probabilities[2] += 1.0 - epsilon
@@ -115,7 +115,7 @@ def test_random_actions_are_within_range_and_epsilon_may_differ_by_environment()
 
 
 def test_epsilon_greedy_draws_depend_on_nothing_but_environment_and_count():
-    draw, q = epsilon_greedy(lambda: 0.5), np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+    draw, q = epsilon_greedy(lambda ids, counts: 0.5), np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
     whole = draw(q, 3, np.arange(50), np.arange(50) * 2)[0]
     alone = [draw(q[i : i + 1], 3, np.array([i]), np.array([i * 2]))[0][0] for i in range(50)]
     np.testing.assert_array_equal(alone, whole)

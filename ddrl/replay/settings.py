@@ -1,0 +1,36 @@
+"""Settings of the replay. Imports neither TensorFlow nor the replay itself."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ddrl import checks
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayConfig:
+    """Replay."""
+
+    replay_capacity: int = 1_000_000
+    """Transitions that each worker keeps, of all its simulators together; a million of Atari's take 7.3 GB."""
+    replay_minimum: int = 50_000
+    """Agent steps of random actions before learning begins, per worker."""
+    priority_exponent: float = 0.0
+    """Exponent of the priorities that transitions are drawn with, in proportion (0: all alike)."""
+    importance_exponent: float = 0.4
+    """Exponent beta of the importance weights of prioritized drawing, at the start."""
+    importance_exponent_end: float = 1.0
+    """Beta at the end; it changes linearly."""
+    importance_updates: int = 1_000_000
+    """Updates over which beta changes."""
+
+    def __post_init__(self) -> None:
+        checks.at_least(self, 1, "replay_capacity", "replay_minimum", "importance_updates")
+        checks.between(self, 0.0, 1.0, "priority_exponent", "importance_exponent", "importance_exponent_end")
+
+    def importance(self, updates: int) -> float:
+        """Beta after so many updates; 0 where all transitions are drawn alike."""
+        if not self.priority_exponent:
+            return 0.0
+        part = min(1.0, updates / self.importance_updates)
+        return self.importance_exponent + part * (self.importance_exponent_end - self.importance_exponent)

@@ -1,0 +1,102 @@
+"""What the Q-learning family has of its own when its agent is built: replay, targets, exploration."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ddrl.algorithms import DQNConfig
+from ddrl.config import TrainConfig
+from ddrl.envs import VectorEnvironment
+from ddrl.networks.network import Network
+from ddrl.replay import Replay
+from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.sampling.actions import Draw, epsilon_greedy
+from ddrl.sampling.crew import Crew
+from ddrl.sampling.replay_batches import ReplayBatches
+from ddrl.sampling.replay_schedules import Concurrent, ReplaySchedule, Standard
+from ddrl.sampling.rollouts import empty_unroll
+from ddrl.targets import TargetFunction
+from ddrl.types import Regression
+
+AHEAD = 512  # transitions whose targets are computed at once, where they can be known ahead of the updates
+
+
+def regression_template(algorithm: DQNConfig, size: int, shape: tuple[int, ...], dtype: Any) -> Regression:
+    """An empty minibatch."""
+    column = np.zeros(size, np.float32)
+    return Regression(
+        observation=np.zeros((size, *shape), dtype),
+        action=np.zeros(size, np.int32),
+        target=np.zeros((size, algorithm.atoms), np.float32) if algorithm.atoms else column,
+        weight=column,
+        behaviour_version=np.zeros(size, np.int64),
+        key=np.zeros(size, np.int64),
+    )
+
+
+def exploration(config: TrainConfig, metrics: RankMetrics) -> Draw:
+    """Epsilon-greedy actions: random until the replay has its minimum, then by the algorithm's schedule.
+
+    A simulator's own count of draws tells the worker's agent steps, since all simulators step equally often.
+    """
+    algorithm, minimum = config.algorithm, config.replay.replay_minimum
+    last = max(1, config.exchange.workers * config.rows - 1)
+
+    def epsilon(ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        probability = algorithm.epsilon(counts * config.rows - minimum, ids / last)
+        metrics.gauge("epsilon", float(probability.mean()))
+        return probability
+
+    return epsilon_greedy(epsilon)
+
+
+def make_replay(config: TrainConfig, environment: VectorEnvironment) -> Replay:
+    """A worker's empty replay."""
+    return Replay(
+        config.replay.replay_capacity,
+        config.rows,
+        environment.observation_shape,
+        environment.observation_dtype,
+        stack=environment.stamp.get("stack", 1),
+        n_step=config.algorithm.n_step,
+        priority_exponent=config.replay.priority_exponent,
+    )
+
+
+def replay_schedule(
+    config: TrainConfig,
+    crew: Crew,
+    ended: threading.Event,
+    network: Network,
+    environment: VectorEnvironment,
+    metrics: RankMetrics,
+    worker: int,
+) -> ReplaySchedule:
+    """A worker's schedule over its groups."""
+    algorithm, rows = config.algorithm, config.rows
+    concurrent = config.sampling.schedule == "concurrent"
+    steps = algorithm.target_period if concurrent else max(algorithm.steps_per_update, rows)
+    updates = steps // algorithm.steps_per_update
+    ahead = min(updates, max(1, AHEAD // config.batch_size))
+    observations = environment.observation_shape, environment.observation_dtype
+    at_once = config.batch_size * (1 if algorithm.double else ahead)
+    batches = ReplayBatches(
+        make_replay(config, environment),
+        TargetFunction(network, algorithm, *observations, at_once),
+        batch_size=config.batch_size,
+        updates=updates,
+        ahead=ahead,
+        double=algorithm.double,
+        importance=config.replay.importance,
+        seed=(config.run.seed, worker),
+    )
+    buffer = empty_unroll(steps // rows, rows, *observations, network.action_space)
+    directory = Path(config.run.run_dir, "replay", f"worker-{worker}")
+    common = (crew, buffer, batches, config.replay.replay_minimum, directory, metrics, ended)
+    if concurrent:
+        return Concurrent(*common)
+    return Standard(*common, target_periods=algorithm.target_period // steps)

@@ -1,0 +1,116 @@
+"""The minibatches of a learning period: drawn from a replay that stays as it is meanwhile, with their targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ddrl.replay import Replay
+from ddrl.types import Regression, Replayed, Snapshot
+
+Targets = Callable[[Any, Any, Replayed], np.ndarray]
+"""(theta <float32>[N], theta^- <float32>[N], transitions [M]) -> targets <float32>[M] or <float32>[M, atoms]."""
+
+
+class ReplayBatches:
+    """The same number of minibatches in each period, which are a function of (seed, period) and of the replay.
+
+    Priorities that come meanwhile are set at the period's end, so that the replay does not change within it: then
+    it makes no difference that several minibatches are drawn at once, and their targets computed together, ahead of
+    their updates. With `double` the targets depend on the newest parameters, and are computed at each update.
+
+    Args:
+        replay: to draw from.
+        targets: of the transitions.
+        batch_size: M.
+        updates: minibatches in a period.
+        ahead: minibatches drawn at once.
+        double: whether the targets depend on the newest parameters.
+        importance: updates so far -> exponent of the importance weights.
+        seed: of the draws.
+
+    Attributes:
+        taken: minibatches of this period that were given out.
+    """
+
+    def __init__(
+        self,
+        replay: Replay,
+        targets: Targets,
+        *,
+        batch_size: int,
+        updates: int,
+        ahead: int,
+        double: bool,
+        importance: Callable[[int], float],
+        seed: Sequence[int],
+    ):
+        self.replay, self.updates, self.taken = replay, updates, updates
+        self._targets, self._batch_size, self._ahead, self._double = targets, batch_size, ahead, double
+        self._importance, self._seed = importance, tuple(seed)
+        self._period = 0
+        self._target: Snapshot | None = None
+        self._drawn: Replayed | None = None  # the minibatches at hand, one after the other
+        self._values: np.ndarray | None = None  # their targets, unless `double`
+        self._first = 0  # number of the first of them in the period
+        self._priorities: list[tuple[np.ndarray, np.ndarray]] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether the period's minibatches were all given out."""
+        return self.taken == self.updates
+
+    def start(self, period: int, target: Snapshot, taken: int = 0) -> None:
+        """Begins a period with theta^- of `target`; `taken` of its minibatches were given out before a resume."""
+        self._period, self._target, self.taken, self._drawn = period, target, taken, None
+
+    def take(self, online: Any) -> Regression:
+        """The next minibatch; `online` are the newest parameters."""
+        first = self.taken - self.taken % self._ahead
+        if self._drawn is None or first != self._first:
+            self._draw(first)
+        rows = slice((self.taken - first) * self._batch_size, (self.taken - first + 1) * self._batch_size)
+        batch = Replayed(*(array[rows] for array in self._drawn))
+        target = self._targets(online, self._target.vector, batch) if self._double else self._values[rows]
+        self.taken += 1
+        return Regression(
+            batch.observation, batch.action, target, batch.weight, batch.behaviour_version, batch.key
+        )
+
+    def learned(self, batch: Regression, priorities: np.ndarray) -> None:
+        """The new priorities <float32>[M] of a minibatch, to be set when the period ends."""
+        if self.replay.priority_exponent:
+            self._priorities.append((batch.key, priorities))
+
+    def finish(self) -> None:
+        """Ends the period: priorities become visible, in the order in which they came."""
+        if self._priorities:
+            self.replay.set_priorities(*(np.concatenate(arrays) for arrays in zip(*self._priorities, strict=True)))
+            self._priorities = []
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """What a period under way is resumed from, beside the replay."""
+        keys, priorities = zip(*self._priorities, strict=True) if self._priorities else ((), ())
+        return {
+            "period": np.int64(self._period),
+            "taken": np.int64(self.taken),
+            "waiting.keys": np.concatenate(keys) if keys else np.zeros(0, np.int64),
+            "waiting.priorities": np.concatenate(priorities) if priorities else np.zeros(0, np.float32),
+        }
+
+    def set_state(self, state: dict[str, np.ndarray], target: Snapshot) -> None:
+        """The inverse, with theta^- of `target`."""
+        self.start(int(state["period"]), target, int(state["taken"]))
+        keys = state["waiting.keys"]
+        self._priorities = [(keys, state["waiting.priorities"])] if len(keys) else []
+
+    def _draw(self, first: int) -> None:
+        """Draws the minibatches from number `first` of the period on."""
+        random = np.random.default_rng([*self._seed, self._period, first])
+        count = min(self._ahead, self.updates - first)
+        exponent = self._importance((self._period - 1) * self.updates + first)
+        self._drawn = self.replay.sample(random, self._batch_size, exponent, count)
+        self._values = None if self._double else self._targets(None, self._target.vector, self._drawn)
+        self._first = first

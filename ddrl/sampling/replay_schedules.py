@@ -1,0 +1,161 @@
+"""Schedules that learn from a replay: in turn with acting, or at once with it (Daley and Amato 2022, fast DQN)."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.sampling.crew import Crew
+from ddrl.sampling.replay_batches import ReplayBatches
+from ddrl.sampling.rollout_schedules import CrewSchedule
+from ddrl.types import Regression, Snapshot, Unroll
+
+
+class ReplaySchedule(CrewSchedule):
+    """What both have in common. A period is some agent steps, and the minibatches that are learned beside or after
+    them; theta^- are the parameters of the last copy to the target network.
+
+    Before the first period, whole buffers are filled until the replay has its minimum.
+
+    Args:
+        crew: the groups.
+        buffer: [T, B], the agent steps of a period.
+        batches: its minibatches.
+        minimum: agent steps in the replay before learning begins; epsilon is the actors' part.
+        directory: of the replay's files, for checkpoints.
+        metrics: of this rank.
+        ended: shared with the crew and its actors.
+
+    Attributes:
+        period: number of the period at hand; 0 while the replay is being filled.
+        target: theta^-.
+    """
+
+    def __init__(
+        self,
+        crew: Crew,
+        buffer: Unroll,
+        batches: ReplayBatches,
+        minimum: int,
+        directory: Path,
+        metrics: RankMetrics,
+        ended: threading.Event,
+    ):
+        super().__init__(crew, ended)
+        self.batches, self.replay, self.metrics = batches, batches.replay, metrics
+        self.period = 0
+        self.target: Snapshot | None = None
+        self._buffer, self._minimum, self._directory = buffer, minimum, directory
+
+    def learned(self, batch: Regression, priorities: np.ndarray) -> None:
+        """The priorities count from the end of the period on."""
+        self.batches.learned(batch, priorities)
+
+    def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
+        """Goes on from `state`. The replay and the period are there even where environments must be reset."""
+        if not self.crew.set_state(state):
+            self.crew.reset(reset_seed)
+        if "replay" in state:
+            self.replay.load(self._directory, state)
+            self.target = Snapshot(int(state["target.version"]), -1, state["target.vector"])
+            self.period = int(state["period"])
+            self.batches.set_state(state, self.target)
+
+    def _next(self, snapshot: Snapshot) -> tuple[Snapshot, Regression]:
+        if self.batches.empty:
+            with self.metrics.timer("replay"):
+                self.batches.finish()
+            self._advance(snapshot)
+            self.metrics.gauge("replay_size", self.replay.size)
+        with self.metrics.timer("minibatch"):
+            return snapshot, self.batches.take(snapshot.vector)
+
+    def _advance(self, snapshot: Snapshot) -> None:
+        """Acts, or sees that others do, until there is a new period to learn in."""
+        raise NotImplementedError
+
+    def _fill(self, snapshot: Snapshot) -> None:
+        """Acts for a buffer with these parameters, and puts it into the replay."""
+        self.crew.fill(self._buffer, lambda: snapshot)
+        self._store()
+
+    def _prefill(self, snapshot: Snapshot) -> None:
+        while self.replay.size < self._minimum:
+            self._fill(snapshot)
+
+    def _store(self) -> None:
+        with self.metrics.timer("replay"):
+            self.replay.add(self._buffer)
+        self.crew.reset_ended()
+
+    def _state(self) -> dict[str, np.ndarray]:
+        """Nothing of the time before the first period: it is short, and begins again."""
+        if self.target is None:
+            return {}
+        target = {"target.version": np.int64(self.target.version), "target.vector": np.asarray(self.target.vector)}
+        return self._crew_state() | target | self.batches.get_state() | self.replay.save(self._directory)
+
+    def _crew_state(self) -> dict[str, np.ndarray]:
+        return self.crew.get_state()
+
+
+class Standard(ReplaySchedule):
+    """Acts for a period, then learns, in turn (Mnih et al. 2015, algorithm 1).
+
+    Actions come from the newest parameters, and from time to time theta^- become these.
+
+    Args:
+        target_periods: periods from one copy to the target network to the next.
+    """
+
+    def __init__(self, *args, target_periods: int, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._target_periods = target_periods
+
+    def _advance(self, snapshot: Snapshot) -> None:
+        if self.period % self._target_periods == 0:
+            self.target = snapshot
+        if self.period == 0:
+            self._prefill(snapshot)
+        self._fill(snapshot)
+        self.period += 1
+        self.batches.start(self.period, self.target)
+
+
+class Concurrent(ReplaySchedule):
+    """Acts and learns at once (Daley and Amato 2022, algorithm 1): Concurrent Training.
+
+    A period is that of the target network. Meanwhile the actors act with theta^- and fill the buffer, the learner
+    draws from a replay that does not change, and neither waits for the other. Then both stop, the buffer goes into
+    the replay, and theta^- become theta. With all simulators in one group they query the policy together, which is
+    Synchronized Execution; with a group for each, by themselves.
+    """
+
+    _begun: dict[str, np.ndarray]  # the crew's state when it began to fill the buffer
+
+    def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
+        super().set_state(state, reset_seed)
+        if self.target is not None:
+            self._begin(self.target)
+
+    def _advance(self, snapshot: Snapshot) -> None:
+        if self.period == 0:
+            self._prefill(snapshot)
+        else:
+            with self.metrics.timer("wait_data"):
+                self.crew.wait()
+            self._store()
+        self.period += 1
+        self._begin(snapshot)
+        self.batches.start(self.period, snapshot)
+
+    def _begin(self, target: Snapshot) -> None:
+        self.target = target
+        self._begun = self.crew.get_state()
+        self.crew.begin(self._buffer, lambda: target)
+
+    def _crew_state(self) -> dict[str, np.ndarray]:
+        return self._begun
