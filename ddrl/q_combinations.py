@@ -45,6 +45,10 @@ def _check_replay(config: TrainConfig) -> None:
             "replay_minimum",
             f"learning could never begin: there is room for --replay-capacity {replay.replay_capacity}; lower it",
         )
+    first = config.algorithm.n_step * config.rows
+    if replay.replay_minimum < first:
+        why = f"a first transition takes --n-step {config.algorithm.n_step} of all {config.rows} simulators; raise it to {first}"
+        checks.refuse(replay, "replay_minimum", why)
     if config.algorithm.n_step >= rows:
         checks.refuse(
             config.algorithm,

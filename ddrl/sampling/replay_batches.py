@@ -17,9 +17,10 @@ Targets = Callable[[Any, Any, Replayed], np.ndarray]
 class ReplayBatches:
     """The same number of minibatches in each period, which are a function of (seed, period) and of the replay.
 
-    Priorities that come meanwhile are set at the period's end, so that the replay does not change within it: then
-    it makes no difference that several minibatches are drawn at once, and their targets computed together, ahead of
-    their updates. With `double` the targets depend on the newest parameters, and are computed at each update.
+    Priorities that come meanwhile are set at the period's end, and the exponent of the importance weights is that of
+    its beginning, so that nothing changes within it: then it makes no difference that several minibatches are drawn
+    at once, and their targets computed together, ahead of their updates. With `double` the targets depend on the
+    newest parameters, and are computed at each update.
 
     Args:
         replay: to draw from.
@@ -64,7 +65,8 @@ class ReplayBatches:
 
     def start(self, period: int, target: Snapshot, taken: int = 0) -> None:
         """Begins a period with theta^- of `target`; `taken` of its minibatches were given out before a resume."""
-        self._period, self._target, self.taken, self._drawn = period, target, taken, None
+        # A run that is resumed with shorter periods has no minibatch left of a longer one.
+        self._period, self._target, self.taken, self._drawn = period, target, min(taken, self.updates), None
 
     def take(self, online: Any) -> Regression:
         """The next minibatch; `online` are the newest parameters."""
@@ -108,9 +110,10 @@ class ReplayBatches:
 
     def _draw(self, first: int) -> None:
         """Draws the minibatches from number `first` of the period on."""
-        random = np.random.default_rng([*self._seed, self._period, first])
+        random = np.random.default_rng([*self._seed, self._period])
+        random.bit_generator.advance(first * self._batch_size)  # one number for each transition before
         count = min(self._ahead, self.updates - first)
-        exponent = self._importance((self._period - 1) * self.updates + first)
+        exponent = self._importance((self._period - 1) * self.updates)
         self._drawn = self.replay.sample(random, self._batch_size, exponent, count)
         self._values = None if self._double else self._targets(None, self._target.vector, self._drawn)
         self._first = first

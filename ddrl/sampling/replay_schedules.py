@@ -11,6 +11,7 @@ from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.crew import Crew
 from ddrl.sampling.replay_batches import ReplayBatches
 from ddrl.sampling.rollout_schedules import CrewSchedule
+from ddrl.sampling.rollouts import time_slice
 from ddrl.types import Regression, Snapshot, Unroll
 
 
@@ -18,13 +19,13 @@ class ReplaySchedule(CrewSchedule):
     """What both have in common. A period is some agent steps, and the minibatches that are learned beside or after
     them; theta^- are the parameters of the last copy to the target network.
 
-    Before the first period, whole buffers are filled until the replay has its minimum.
+    Before the first period, the replay gets its minimum.
 
     Args:
         crew: the groups.
         buffer: [T, B], the agent steps of a period.
         batches: its minibatches.
-        minimum: agent steps in the replay before learning begins; epsilon is the actors' part.
+        minimum: agent steps before learning begins, up to whole rows; epsilon is the actors' part.
         directory: of the replay's files, for checkpoints.
         metrics: of this rank.
         ended: shared with the crew and its actors.
@@ -77,18 +78,22 @@ class ReplaySchedule(CrewSchedule):
         """Acts, or sees that others do, until there is a new period to learn in."""
         raise NotImplementedError
 
-    def _fill(self, snapshot: Snapshot) -> None:
+    def _fill(self, buffer: Unroll, snapshot: Snapshot) -> None:
         """Acts for a buffer with these parameters, and puts it into the replay."""
-        self.crew.fill(self._buffer, lambda: snapshot)
-        self._store()
+        self.crew.fill(buffer, lambda: snapshot)
+        self._store(buffer)
 
     def _prefill(self, snapshot: Snapshot) -> None:
-        while self.replay.size < self._minimum:
-            self._fill(snapshot)
+        whole, simulators = self._buffer.reward.shape
+        left = -(-self._minimum // simulators)  # rows; steps count, since not every row has a transition
+        while left > 0:
+            part = time_slice(self._buffer, 0, min(left, whole))
+            self._fill(part, snapshot)
+            left -= len(part.reward)
 
-    def _store(self) -> None:
+    def _store(self, buffer: Unroll) -> None:
         with self.metrics.timer("replay"):
-            self.replay.add(self._buffer)
+            self.replay.add(buffer)
         self.crew.reset_ended()
 
     def _state(self) -> dict[str, np.ndarray]:
@@ -120,7 +125,7 @@ class Standard(ReplaySchedule):
             self.target = snapshot
         if self.period == 0:
             self._prefill(snapshot)
-        self._fill(snapshot)
+        self._fill(self._buffer, snapshot)
         self.period += 1
         self.batches.start(self.period, self.target)
 
@@ -147,7 +152,7 @@ class Concurrent(ReplaySchedule):
         else:
             with self.metrics.timer("wait_data"):
                 self.crew.wait()
-            self._store()
+            self._store(self._buffer)
         self.period += 1
         self._begin(snapshot)
         self.batches.start(self.period, snapshot)
