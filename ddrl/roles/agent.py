@@ -117,6 +117,7 @@ def make_schedule(
         "transform_reward": lambda reward: transform_reward(reward, algorithm),
         "life_loss_terminal": config.environment.life_loss_terminal,
         "ended": ended,
+        "last_value": not isinstance(algorithm, DQNConfig),
     }
     if isinstance(algorithm, ImpalaConfig):
         group_size = environments[0].num_envs

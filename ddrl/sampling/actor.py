@@ -61,9 +61,13 @@ class Actor:
 
     def receive(self, snapshot: Snapshot) -> None:
         """Takes the next observations and infers policy and values for them."""
+        self.observe()
+        self.infer(snapshot)
+
+    def observe(self) -> None:
+        """Takes the next observations."""
         with self.metrics.timer("simulation"):
             self.step = self.environment.recv()
-        self.infer(snapshot)
         valid = int(self.step.valid.sum())
         self.metrics.count("agent_steps", valid)
         self.metrics.count("frames", valid * self.frames_per_step)

@@ -60,6 +60,7 @@ class RolloutActor(Actor):
         transform_reward: raw rewards -> rewards to learn from (clipping, scale).
         life_loss_terminal: whether a lost life counts as a termination.
         ended: set when the schedule stops.
+        last_value: whether the value of the last observation is of use; else it is not inferred.
     """
 
     def __init__(
@@ -69,11 +70,12 @@ class RolloutActor(Actor):
         transform_reward: Callable[[np.ndarray], np.ndarray],
         life_loss_terminal: bool,
         ended: threading.Event,
+        last_value: bool = True,
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
         self.discount, self.transform_reward = discount, transform_reward
-        self.life_loss_terminal, self.ended = life_loss_terminal, ended
+        self.life_loss_terminal, self.ended, self.last_value = life_loss_terminal, ended, last_value
 
     def fill(self, out: Unroll, newest: Callable[[], Snapshot], refresh_every: int = 0) -> None:
         """Acts for as many steps as `out` has.
@@ -101,7 +103,10 @@ class RolloutActor(Actor):
             self._write_state(out, t)
             self.act()
             self._write_action(out, t)
-            self.receive(snapshot)
+            if self.last_value or t + 1 < steps:
+                self.receive(snapshot)
+            else:
+                self.observe()
             self._write_outcome(out, t)
         self._write_state(out, steps)
 
