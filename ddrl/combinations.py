@@ -34,6 +34,11 @@ def check(config: TrainConfig) -> None:
     _check_deterministic(config)
 
 
+def warnings(config: TrainConfig) -> list[str]:
+    """What may be meant, and mostly is not: one line each."""
+    return q_combinations.warnings(config) if isinstance(config.algorithm, DQNConfig) else []
+
+
 def _check_no_replay(config: TrainConfig) -> None:
     name = config.algorithm.name
     if config.sampling.schedule in q_combinations.SCHEDULES:

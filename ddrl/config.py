@@ -199,7 +199,7 @@ class EvaluationConfig:
     eval_every_updates: int = 1000
     """Updates between evaluations; one that falls due while the last still plays is skipped and counted."""
     eval_games: int = 50
-    """Games per evaluation, greedy actions, frozen parameters."""
+    """Games per evaluation; frozen parameters, greedy actions but for --eval-epsilon."""
     eval_epsilon: float = 0.0
     """Probability of a random action in evaluation games (0.05 for the Q-learning family, as in Mnih et al. 2015)."""
     eval_time_share: float = 0.1

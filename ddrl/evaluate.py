@@ -1,15 +1,16 @@
-"""Greedy evaluation games with frozen parameters."""
+"""Evaluation games with frozen parameters: greedy actions, or epsilon-greedy ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import VectorEnvironment, environment_seeds, make_environment
 from ddrl.errors import UsageError
+from ddrl.sampling.actions import uniforms
 
 Policy = Callable[[np.ndarray], np.ndarray]
 """observations [b, ...] -> logits <float>[b, A]; b varies, a policy with a fixed shape pads itself."""
@@ -46,10 +47,17 @@ class GreedyActions:
 
     The rule counts what the policy chose, not what was sent, so it lets go when the policy changes its
     mind; after Adamski et al., 2018 (30 identical actions force action 1). n = 0 switches it off.
+
+    Args:
+        epsilon: probability of a random action instead, whatever the policy chose.
+        seed: of the random actions.
     """
 
-    def __init__(self, policy: Policy, num_envs: int, repeat_fire_after: int) -> None:
-        self._policy, self._limit = policy, repeat_fire_after
+    def __init__(
+        self, policy: Policy, num_envs: int, repeat_fire_after: int, epsilon: float = 0.0, seed: int = 0
+    ) -> None:
+        self._policy, self._limit, self._epsilon, self._seed = policy, repeat_fire_after, epsilon, seed
+        self._steps = np.zeros(num_envs, np.int64)
         self._last = np.full(num_envs, -1, np.int32)
         self._run = np.zeros(num_envs, np.int64)
 
@@ -63,7 +71,14 @@ class GreedyActions:
         self._run[rows] = np.where(choice == self._last[rows], self._run[rows] + 1, 1)
         self._last[rows] = choice
         stuck = self._run[rows] >= self._limit if self._limit else np.zeros(len(rows), bool)
-        return np.where(stuck & (logits.shape[1] > 1), 1, choice).astype(np.int32)
+        return self._explore(np.where(stuck & (logits.shape[1] > 1), 1, choice).astype(np.int32), rows, logits.shape[1])
+
+    def _explore(self, actions: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
+        if not self._epsilon:
+            return actions
+        explore, which = (uniforms(self._seed, rows, 2 * self._steps[rows] + k) for k in (0, 1))
+        self._steps[rows] += 1
+        return np.where(explore < self._epsilon, (which * count).astype(np.int32), actions)
 
 
 class _Group:
@@ -103,6 +118,7 @@ def play_games(
     games: int,
     seed: int,
     *,
+    epsilon: float = 0.0,
     group_size: int = 1,
     ahead: int = 1,
     stop: Callable[[], bool] = lambda: False,
@@ -117,7 +133,8 @@ def play_games(
         config: game and protocol; the whole game counts, whatever life_loss_terminal says.
         policy: see Policy; called with the live rows of all groups together.
         games: at least 1.
-        seed: of the environments.
+        seed: of the environments, and of random actions.
+        epsilon: probability of a random action.
         group_size: environments stepped together. Groups of one waste no step on games that are over and
             yield at least every 0.1 s while they start (an Atari environment takes that long to make).
         ahead: groups that step at the same time; each native group has one emulator thread.
@@ -144,21 +161,22 @@ def play_games(
                 yield
             groups += wave
             if start == 0:
-                greedy = GreedyActions(policy, games * wave[0].env.players, wave[0].env.stamp["repeat_fire_after"])
+                rows, repeats = games * wave[0].env.players, wave[0].env.stamp["repeat_fire_after"]
+                greedy = GreedyActions(policy, rows, repeats, epsilon, seed)
             yield from _play(wave, greedy, ahead, stop)
         finally:
             for group in wave:
                 group.env.close()
         if stop():
             break
-    return _result(groups, seed)
+    return _result(groups, seed, epsilon)
 
 
 def evaluate(
-    config: EnvironmentConfig, policy: Policy, games: int, seed: int, *, group_size: int = 1, ahead: int = 1
+    config: EnvironmentConfig, policy: Policy, games: int, seed: int, **options: Any
 ) -> EvaluationResult:
-    """play_games to its end."""
-    player = play_games(config, policy, games, seed, group_size=group_size, ahead=ahead)
+    """play_games to its end, with its options."""
+    player = play_games(config, policy, games, seed, **options)
     while True:
         try:
             next(player)
@@ -189,7 +207,7 @@ def _play(
             actions = np.split(chosen, np.cumsum(sizes)[:-1])
 
 
-def _result(groups: list[_Group], seed: int) -> EvaluationResult:
+def _result(groups: list[_Group], seed: int, epsilon: float) -> EvaluationResult:
     players = groups[0].env.players  # of one game, whose rows tell the same
     scores = np.concatenate([group.scores[::players] for group in groups])
     steps = np.concatenate([group.steps[::players] for group in groups])
@@ -197,5 +215,5 @@ def _result(groups: list[_Group], seed: int) -> EvaluationResult:
     unfinished = timed_out + int(sum(group.cut[::players].sum() for group in groups))
     return EvaluationResult(
         float(scores.mean()), float(scores.max()), tuple(scores.tolist()), tuple(steps.tolist()),
-        {**groups[0].env.stamp, "seed": seed, "games": len(scores)}, unfinished, timed_out,
+        {**groups[0].env.stamp, "epsilon": epsilon, "seed": seed, "games": len(scores)}, unfinished, timed_out,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import tensorflow as tf
 from ddrl.algorithms import ActorCriticConfig, DQNConfig
 from ddrl.config import OptimizerConfig
 from ddrl.errors import UsageError
+from ddrl.exchange.vectors import lasting_memory
 from ddrl.networks.network import Network
 from ddrl.ops.clipping import clip_by_average_norm
 from ddrl.types import LossOutput
@@ -50,8 +52,21 @@ def configure_tensorflow(intra_op_threads: int, inter_op_threads: int = 1, gpu: 
 
 
 def as_device_vector(vector: np.ndarray) -> tf.Tensor:
-    """An immutable tensor <float32>[N] with a copy of `vector`, to be made once per version."""
-    return vector if isinstance(vector, tf.Tensor) else tf.constant(vector, tf.float32)
+    """An immutable tensor <float32>[N] of `vector`, to be made once per version.
+
+    It is a copy, unless the vector is read-only, from `empty_vector`, and the device is this processor.
+    """
+    if isinstance(vector, tf.Tensor):
+        return vector
+    memory = None if _computes_on_gpu() else lasting_memory(vector)
+    if memory is None:
+        return tf.constant(vector, tf.float32)
+    return tf.experimental.dlpack.from_dlpack(memory.__dlpack__())
+
+
+@functools.cache
+def _computes_on_gpu() -> bool:
+    return bool(tf.config.list_logical_devices("GPU"))
 
 
 class Learner:

@@ -153,7 +153,7 @@ def test_a_missing_setting_has_its_default_and_an_int_may_stand_for_a_float():
     "change, message",
     [
         ({"format": 99}, "not a configuration of this version"),
-        ({"algorithm_name": "dqn"}, "not a configuration of this version"),
+        ({"algorithm_name": "sarsa"}, "not a configuration of this version"),
         ({"colour": {}}, "unknown setting 'colour'"),
         ({"run": {"colour": 1}}, "unknown setting 'colour'"),
         ({"run": []}, "must be an object"),

@@ -19,7 +19,7 @@ LAYERS = {
     "ddrl.networks": {"ddrl.ops", "ddrl.config"},
     "ddrl.envs": {"ddrl.config"},
     "ddrl.replay": set(),
-    "ddrl.sampling": {"ddrl.ops", "ddrl.config", "ddrl.envs", "ddrl.networks", "ddrl.reporting.rank_metrics"},
+    "ddrl.sampling": {"ddrl.ops", "ddrl.config", "ddrl.envs", "ddrl.networks", "ddrl.replay", "ddrl.reporting.rank_metrics"},
     "cluster": set(),
 }
 MAY_IMPORT_CLUSTER = (

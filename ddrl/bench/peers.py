@@ -17,6 +17,7 @@ from ddrl.commands.train import parse
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch.resources import this_machine
+from ddrl.reporting.metrics import rate_between
 
 SECONDS = (5.0, 3600.0)  # shortest and longest turn
 WARM_UP_SECONDS = 10.0  # of both sides: simulators start together, queues fill, functions are traced
@@ -43,12 +44,15 @@ OURS = {
     "ppo": "ppo --simulators 8 --unroll-length 128 --epochs 4 --batch-size 256",
     "appo": "appo --epochs 1",
     "impala": "impala",
+    "dqn": "dqn --schedule concurrent --simulators 8 --groups 1 --batch-size 32 --steps-per-update 4 --target-period 2000 "
+    "--replay-capacity 100000 --replay-minimum 2000 --epsilon-start 0.1 --epsilon-end 0.1 --epsilon-steps 0",
 }
 PEERS = {
     "a2c": {"stable-baselines3": "--algorithm a2c --environments 16 --steps 5"},
     "ppo": {"stable-baselines3": "--algorithm ppo --environments 8 --steps 128 --epochs 4 --minibatch 256"},
     "appo": {"sample-factory": "--algorithm appo", "rllib": "--algorithm appo"},
     "impala": {"rllib": "--algorithm impala", "sample-factory": "--algorithm impala"},
+    "dqn": {"stable-baselines3": "--algorithm dqn --environments 1 --steps 4 --minibatch 32"},
 }
 COMMON = "--game breakout --network nature --no-evaluator"  # every peer plays Breakout with this network
 
@@ -61,14 +65,14 @@ NOTES = {
     "load": "processes that ran or waited to, before and after",
 }
 
-HELP = """usage: ddrl bench peers --algorithm {a2c,ppo,appo,impala} [--peer-python PATH] [--peer NAME] [--seconds S]
-                        [--rounds N] [--peer-options TEXT] [--roofline-seconds S] [--json FILE] [OPTIONS of ddrl train]
+HELP = """usage: ddrl bench peers --algorithm {a2c,ppo,appo,impala,dqn} [--peer-python PATH] [--peer NAME]
+                        [--seconds S] [--rounds N] [--peer-options TEXT] [--roofline-seconds S] [--json FILE] [OPTIONS of ddrl train]
 
 Trains Breakout with the Nature network in turns, the peer and then ours, --rounds times (default 2), and prints
 the medians of agent steps/s and their ratio.
 
   --peer-python PATH    Python of a virtual environment that has the peer; without it only ours is measured
-  --peer NAME           stable-baselines3 (a2c, ppo), sample-factory or rllib (appo, impala)
+  --peer NAME           stable-baselines3 (a2c, ppo, dqn), sample-factory or rllib (appo, impala)
   --peer-options TEXT   more options of the peer's program, such as "--threads 1"
   --seconds S           measured in each turn after a warm-up of 10 s (default 20)
   --roofline-seconds S  for each part of our roofline, before and after (default 3; 0: not measured)
@@ -199,11 +203,15 @@ def _roofline(config: TrainConfig, seconds: float) -> list[float]:
 def _ours(config: TrainConfig, seconds: float) -> float:
     """Agent steps/s of a real run between its first line after the warm-up and its last."""
     lines = run_for(config, WARM_UP_SECONDS + seconds + LINE_SECONDS)
-    return rate(lines, WARM_UP_SECONDS)
+    return rate(lines, WARM_UP_SECONDS, getattr(config.algorithm, "target_period", 1))
 
 
-def rate(lines: Sequence[dict[str, Any]], warm_up_seconds: float) -> float:
+def rate(lines: Sequence[dict[str, Any]], warm_up_seconds: float, period: int = 1) -> float:
     """Agent steps/s between the first of the train records after the warm-up and the last but one.
+
+    Args:
+        period: agent steps whose multiples the measurement begins and ends at: while Q-learning is concurrent, acting
+            runs ahead and then waits for the end of its target period.
 
     Raises:
         UsageError: there are too few records, on a machine that is too busy or with updates that take too long.
@@ -212,8 +220,12 @@ def rate(lines: Sequence[dict[str, Any]], warm_up_seconds: float) -> float:
     later = [line for line in acted if line["wall_seconds"] >= warm_up_seconds]
     if len(later) < 2:
         raise UsageError("the run was too short to be measured; give more --seconds")
-    first, last = later[0], later[-1]
-    return (last["agent_steps"] - first["agent_steps"]) / (last["wall_seconds"] - first["wall_seconds"])
+    # A period's last step may be there long before the next one begins, so the ends are shifted by a step.
+    first, last = -(-later[0]["agent_steps"] // period) * period, (later[-1]["agent_steps"] - 1) // period * period
+    found = rate_between(acted, first, last) if last > first else None
+    if found is None:
+        raise UsageError(f"the run was too short to be measured in periods of {period} steps; give more --seconds")
+    return found
 
 
 def _peer(command: Sequence[str], peer: str, seconds: float) -> dict[str, Any]:

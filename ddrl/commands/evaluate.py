@@ -1,4 +1,4 @@
-"""`ddrl evaluate RUN`: greedy games with the newest checkpoint."""
+"""`ddrl evaluate RUN`: games with the newest checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ddrl.launch.resources import this_machine
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateArguments:
-    """Play games with the newest checkpoint of a run: greedy actions, raw scores."""
+    """Play games with the newest checkpoint of a run: greedy actions (or --epsilon), raw scores."""
 
     run: tyro.conf.Positional[str]
     """Directory of the run."""
@@ -25,10 +25,14 @@ class EvaluateArguments:
     """Games to play."""
     seed: int = 0
     """Seed of the games."""
+    epsilon: float | None = None
+    """Probability of a random action (None: --eval-epsilon of the run)."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 1, "games")
         checks.at_least(self, 0, "seed")
+        if self.epsilon is not None:
+            checks.between(self, 0.0, 1.0, "epsilon")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,8 +46,10 @@ def main(argv: Sequence[str]) -> int:
     from ddrl.evaluate import evaluate
 
     began = time.monotonic()
+    config = agent.config
+    epsilon = config.evaluation.eval_epsilon if arguments.epsilon is None else arguments.epsilon
     result = evaluate(
-        agent.config.environment, agent.policy, arguments.games, arguments.seed, ahead=this_machine().cores
+        config.environment, agent.policy, arguments.games, arguments.seed, epsilon=epsilon, ahead=this_machine().cores
     )
     record = {
         "version": agent.checkpoint.version,
@@ -61,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
     }
     with (path / rundir.EVALUATIONS).open("a") as file:
         file.write(json.dumps(record) + "\n")
-    show(agent.config.environment.game, record, Console(highlight=False, soft_wrap=True))
+    show(config.environment.game, record, Console(highlight=False, soft_wrap=True))
     return 0
 
 

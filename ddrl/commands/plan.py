@@ -18,7 +18,7 @@ from ddrl.commands import train
 from ddrl.config import ExchangeConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch.placement import Threads, groups_of, place_ranks, threads_for
-from ddrl.launch.resources import check_machine, check_shards, rank_bytes, this_machine
+from ddrl.launch.resources import check_machine, check_shards, rank_bytes, replay_bytes, this_machine
 from ddrl.presets import Machine
 from ddrl.reporting.json_output import write_json_output
 
@@ -110,8 +110,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     if job is not None and job.rank > 0:
         return 0
     warnings = check_machine(config, this_machine()) if source == HERE else []
-    parameters = parameters_of(config)
-    ranks = plan(config, assignments, parameters)
+    parameters, replay = needs_of(config)
+    ranks = plan(config, assignments, parameters, replay)
     warnings += warnings_of(seats, assignments)
     _emit(as_json(config, source, seats, ranks, parameters, warnings), own.json)
     return 0
@@ -153,8 +153,8 @@ def topology(config: TrainConfig, nodes: Nodes, environ: Mapping[str, str]) -> t
     return (seat,) * (nodes.ranks_per_node or config.ranks), HERE
 
 
-def parameters_of(config: TrainConfig) -> int:
-    """Length of the parameter vector.
+def needs_of(config: TrainConfig) -> tuple[int, int]:
+    """Length of the parameter vector, and bytes of a worker's replay.
 
     Raises:
         UsageError: for an unknown game, a network that does not suit it, or fewer parameters than servers.
@@ -166,13 +166,14 @@ def parameters_of(config: TrainConfig) -> int:
     try:
         head = config.algorithm.head
         count = parameter_count(config.network, environment.observation_shape, environment.action_space, head)
+        replay = replay_bytes(config, environment)
     finally:
         environment.close()
     check_shards(count, config.exchange.servers)
-    return count
+    return count, replay
 
 
-def plan(config: TrainConfig, assignments: Sequence[Assignment], parameters: int) -> list[Rank]:
+def plan(config: TrainConfig, assignments: Sequence[Assignment], parameters: int, replay: int) -> list[Rank]:
     """What every rank needs."""
     from ddrl.exchange.sharding import shard_ranges
 
@@ -190,7 +191,7 @@ def plan(config: TrainConfig, assignments: Sequence[Assignment], parameters: int
                 config.sampling.simulators if simulates else 0,
                 threads.simulator * groups_of(config) if simulates else 0,
                 4 * (stop - start),
-                rank_bytes(config, computes, stop - start),
+                rank_bytes(config, computes, stop - start) + (replay if simulates else 0),
             )
         )
     return ranks

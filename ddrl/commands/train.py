@@ -18,7 +18,7 @@ from ddrl import presets, rundir
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.launch.resources import this_machine
+from ddrl.launch.resources import check_replay, this_machine
 
 # A checkpoint fits no other network, game or optimizer.
 FIXED = (
@@ -164,16 +164,20 @@ def checked(
     if arguments.resume and not arguments.go_on and not list_checkpoints(arguments.resume):
         raise UsageError(f"there is no checkpoint in {arguments.resume}: name a run that has one, or start anew")
     if with_game:
-        check_game(arguments.config)
+        check_game(arguments.config, machine)
     return arguments.config, Path(arguments.resume) if arguments.resume else None
 
 
-def check_game(config: TrainConfig) -> None:
-    """Refuses an unknown game before any rank starts.
+def check_game(config: TrainConfig, machine: presets.Machine) -> None:
+    """Refuses an unknown game, and a replay of it that is too large, before any rank starts.
 
     Raises:
-        UsageError: for a game that neither the emulator nor Gymnasium has, or whose actions are not discrete.
+        UsageError: for a game that neither the emulator nor Gymnasium has, or whose actions are not discrete; for a
+            replay that does not fit into memory here. Ranks on other hosts see for themselves.
     """
     from ddrl.envs import make_environment
 
-    make_environment(config.environment, num_envs=1).close()
+    environment = make_environment(config.environment, num_envs=1)
+    environment.close()
+    here = config.exchange.workers if detect_job(os.environ) is None else 1
+    check_replay(config, environment, here, machine.memory_bytes)

@@ -30,6 +30,7 @@ from ddrl.exchange.averaging import average_of
 from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.published import Published
 from ddrl.exchange.sharding import from_bitmap, shard_ranges, to_bitmap
+from ddrl.exchange.vectors import empty_vector
 
 if TYPE_CHECKING:
     from ddrl.exchange.optimizers import Optimizer
@@ -214,7 +215,7 @@ class Replica:
         if not outcome.refused:
             clips = self.clip_norm and outcome.value > self.clip_norm
             scale = self.clip_norm / outcome.value if clips else 1.0
-            parameters = np.empty_like(self.parameters)  # the worker and readers may still have the old ones
+            parameters = empty_vector(self.parameters.size)  # the worker and readers may still have the old ones
             self.optimizer.apply(self.parameters, [average], self.learning_rate(self.version), scale, out=parameters)
             self._set_parameters(parameters)
             self.version += 1

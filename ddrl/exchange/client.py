@@ -9,6 +9,7 @@ import numpy as np
 
 from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.transport import Channel
+from ddrl.exchange.vectors import empty_vector
 from ddrl.types import Snapshot
 
 
@@ -69,7 +70,7 @@ class Assembler:
         return self._vectors[which][start:stop]
 
     def _fresh(self) -> np.ndarray:
-        return np.empty(self.ranges[-1][1], np.float32)
+        return empty_vector(self.ranges[-1][1])
 
 
 class WorkerClient:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ddrl.config import OptimizerConfig
 from ddrl.exchange.averaging import BLOCK
+from ddrl.exchange.vectors import empty_vector
 
 Blocks = dict[str, np.ndarray]
 """Slot name -> one block of it."""
@@ -85,7 +86,7 @@ class Optimizer:
         """An update ahead of time: new parameters <float32>[size], in a new array. The state changes on `accept` only."""
         if not self._ahead:
             self._ahead = {name: np.empty_like(slot) for name, slot in self.slots.items()}
-        out = np.empty_like(parameters)
+        out = empty_vector(self.size)
         self._compute(parameters, gradient, learning_rate, scale, out, self._ahead)
         return out
 

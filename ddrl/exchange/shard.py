@@ -17,6 +17,7 @@ from ddrl.exchange.averaging import average_of
 from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.published import Published
 from ddrl.exchange.sharding import from_bitmap, to_bitmap
+from ddrl.exchange.vectors import empty_vector
 
 if TYPE_CHECKING:
     from ddrl.exchange.optimizers import Optimizer
@@ -186,7 +187,7 @@ class Shard:
 
     def _apply(self, gradients: list[np.ndarray], learning_rate: float, scale: float) -> None:
         """The next version, in a new array: the old one may still be on its way to a straggler or a reader."""
-        parameters = np.empty_like(self.parameters)
+        parameters = empty_vector(self.parameters.size)
         self.optimizer.apply(self.parameters, gradients, learning_rate, scale, out=parameters)
         parameters.flags.writeable = False
         self.parameters = parameters

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from cluster.job import Job
 from cluster.roles import Sizes
-from ddrl import rundir
+from ddrl import combinations, rundir
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
@@ -176,6 +176,8 @@ class Reporter:
     def _show(self) -> None:
         from ddrl.reporting.progress import Progress
 
+        for warning in combinations.warnings(self._config):
+            self._console.print(f"warning: {warning}")
         self._console.print(f"run directory {self._path}")
         with Progress(self._config, self._console) as progress:
             while not self._ended.wait(SHOW_SECONDS):

@@ -22,7 +22,7 @@ from cluster.launch import (
     inspect_mpirun,
     mpirun_command,
 )
-from ddrl import rundir
+from ddrl import combinations, rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import outcome, start
@@ -51,7 +51,7 @@ def train(
     Raises:
         UsageError: for what cannot run here, before anything is started; for what the ranks refuse.
     """
-    for warning in check_machine(config, machine):
+    for warning in [*combinations.warnings(config), *check_machine(config, machine)]:
         console.print(f"warning: {warning}", highlight=False)
     launcher = None if config.single_process else require_mpirun()
     config = _without_ulfm(config, launcher, console)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from cluster.topology import usable_cores
+from ddrl.algorithms import DQNConfig
 from ddrl.config import TrainConfig
+from ddrl.envs import VectorEnvironment
 from ddrl.errors import UsageError
 from ddrl.presets import Machine
+from ddrl.replay import Replay, check_memory
 
 # Resident sizes: TensorFlow, emulators and queue; a server has a slice and its slots, without TensorFlow.
 HEAVY_RANK_BYTES = 1.0e9
@@ -83,6 +86,30 @@ def check_machine(config: TrainConfig, machine: Machine) -> list[str]:
     if config.exchange.workers > machine.cores:
         return [f"{config.exchange.workers} workers share {machine.cores} cores: expect them to take turns"]
     return []
+
+
+def replay_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
+    """Memory of a worker's replay when it is full; 0 where the algorithm has none."""
+    if not isinstance(config.algorithm, DQNConfig):
+        return 0
+    return Replay.bytes_for(
+        config.replay.replay_capacity,
+        config.rows,
+        environment.observation_shape,
+        environment.observation_dtype,
+        stack=environment.stamp.get("stack", 1),
+        n_step=config.algorithm.n_step,
+    )
+
+
+def check_replay(config: TrainConfig, environment: VectorEnvironment, workers: int, available: int) -> None:
+    """Whether the replays of so many workers fit together into memory.
+
+    Raises:
+        UsageError: they do not; nothing was allocated.
+    """
+    whose = f"the replays of {workers} workers need" if workers > 1 else "the replay needs"
+    check_memory(workers * replay_bytes(config, environment), available, whose)
 
 
 def check_shards(parameters: int, servers: int) -> None:

@@ -293,12 +293,12 @@ def _entries(facts: dict[str, Any]) -> list[dict[str, Any]]:
     return [*facts["segments"], facts["weights"]]
 
 
-def check_memory(needed: int, available: int) -> None:
+def check_memory(needed: int, available: int, whose: str = "the replay needs") -> None:
     """Raises UsageError where `needed` bytes of replay are more than the `available` ones."""
     if needed > available:
         raise UsageError(
-            f"the replay needs {needed:,} bytes ({needed / 1e9:.1f} GB) and {available:,} ({available / 1e9:.1f} GB)"
-            " are free here: lower --replay-capacity"
+            f"{whose} {needed:,} bytes ({needed / 1e9:.1f} GB) and {available:,} ({available / 1e9:.1f} GB) are free"
+            " here: lower --replay-capacity"
         )
 
 

@@ -206,6 +206,23 @@ def whole(evaluations: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [record for record in evaluations if not record.get("timed_out")]
 
 
+def rate_between(records: list[Mapping[str, Any]], first: int, last: int) -> float | None:
+    """Agent steps/s from the moment at which there were `first` of them to that of `last`; None where one is not there.
+
+    Both moments are read off the line through the `train` records. Where steps come in bursts, as in concurrent
+    training, they must lie at the beginnings of bursts.
+    """
+    acted = [record for record in records if record["kind"] == "train" and "agent_steps" in record]
+    moments = []
+    for steps in (first, last):
+        after = next((i for i, record in enumerate(acted) if record["agent_steps"] > steps), 0)
+        if not after:
+            return None
+        (x, since), (x_after, until) = ((r["agent_steps"], r["wall_seconds"]) for r in acted[after - 1 : after + 1])
+        moments.append(since + (until - since) * (steps - x) / (x_after - x))
+    return (last - first) / (moments[1] - moments[0]) if moments[1] > moments[0] else None
+
+
 def without_undone(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Records without the train and evaluation lines that a resume from an older checkpoint took back.
 

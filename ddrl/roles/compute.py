@@ -14,7 +14,7 @@ from ddrl.envs import make_environment
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.transport import Transport
 from ddrl.launch.placement import threads_for, with_threads
-from ddrl.launch.resources import check_shards
+from ddrl.launch.resources import available_memory, check_replay, check_shards
 from ddrl.learner import Policy, configure_tensorflow
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.agent import make_environments, make_learner, make_schedule, network_for
@@ -31,12 +31,13 @@ class ComputeRoles:
     Args:
         setting: of the job.
         mine: the cores and the GPU of this rank; `expose_gpu` was called for it before this module was imported.
+        workers_here: workers on this host, which share its memory.
 
     Raises:
-        UsageError: more servers than parameters.
+        UsageError: more servers than parameters; replays that do not fit into memory.
     """
 
-    def __init__(self, setting: Setting, mine: Assignment):
+    def __init__(self, setting: Setting, mine: Assignment, workers_here: int = 1):
         self.setting = setting
         threads = threads_for(setting.config, mine.cores)
         self._worker_config = with_threads(setting.config, threads)
@@ -45,6 +46,8 @@ class ComputeRoles:
         self._shape, self._dtype = probe.observation_shape, probe.observation_dtype
         self.network = network_for(setting.config, probe)
         probe.close()
+        if mine.role == "worker":
+            check_replay(setting.config, probe, workers_here, available_memory())
         check_shards(self.network.size, len(setting.cast.servers))
 
     def worker(self, transport: Transport, index: int, wake: Callable[[], None]) -> WorkerRole:

@@ -91,6 +91,7 @@ class EvaluatorRole:
             lambda observations: policy(device_vector, observations)[0],
             config.evaluation.eval_games,
             seed=config.run.seed + 7919 * (version + 1),  # other games than training's, other ones each time
+            epsilon=config.evaluation.eval_epsilon,
             stop=lambda: time.monotonic() > deadline,
         )
 

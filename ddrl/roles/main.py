@@ -121,7 +121,7 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     transport = MpiTransport(comm, exchange.workers, survive=survive)
     waiter, wake = waiter_with_alarm()
     try:
-        roles = _cast_rank(setting, transport, mine, resume, wake)
+        roles = _cast_rank(setting, transport, assignments, resume, wake)
         run_roles(roles, transport, waiter, watchdog.note)
     except JobRevoked:
         time.sleep(1.0)  # whoever saw the death first says what happened
@@ -195,15 +195,21 @@ def die() -> None:
 
 
 def _cast_rank(
-    setting: Setting, transport: Transport, mine: Assignment, resume: bool, wake: Callable[[], None]
+    setting: Setting,
+    transport: Transport,
+    assignments: tuple[Assignment, ...],
+    resume: bool,
+    wake: Callable[[], None],
 ) -> list[Role]:
+    mine = assignments[transport.rank]
     if mine.role == "parameter_server":
         return [ServerRole(setting, transport, mine.index)]
     expose_gpu(mine.gpu)
     from ddrl.roles.compute import ComputeRoles
 
     phase_ended("tensorflow")
-    factory = ComputeRoles(setting, mine)
+    workers_here = sum(other.role == "worker" and other.host == mine.host for other in assignments)
+    factory = ComputeRoles(setting, mine, workers_here)
     if mine.role == "evaluator":
         return [factory.evaluator(transport)]
     roles: list[Role] = []

@@ -46,7 +46,8 @@ class ServerRole:
         now = time.monotonic()
         if self.shard is None:
             return
-        self.shard.work_ahead()
+        if self.transport.remote:  # in one process the chief's word is there at the same time
+            self.shard.work_ahead()
         if now < self._next_report:
             return
         self._next_report = now + self.setting.config.run.log_every_seconds

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ddrl import checks
 from ddrl.presets import Machine
+from ddrl.reporting.metrics import rate_between
 from ddrl.studies.curves import from_intervals, spread_text
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped
-from ddrl.studies.metrics import bootstrap, rate_between
+from ddrl.studies.metrics import bootstrap
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import Preset, StudySettings, base_config, budget, changed, game_name, not_empty, one_of
 from ddrl.studies.speed import AGENT_STEPS
@@ -144,9 +145,9 @@ def _tables(game: str, settings: AblationSettings, hours: Hours) -> Iterator[Tab
     paper = {(variant, n): cell for variant, cells in PAPER.items() for n, cell in cells.items()}
     ours = {labels: statistics.mean(some) for labels, some in hours.items() if some}
     theirs = {labels: mean for labels, (mean, _) in paper.items()}
-    first = f"{game}: hours for {AGENT_STEPS / 1e6:.0f} million agent steps, mean and deviation of {settings.repeats} trials"
+    what = f"hours for {AGENT_STEPS / 1e6:.0f} million agent steps"
     yield _table(
-        settings, first,
+        settings, f"{game}: {what}, mean and deviation of {settings.repeats} trials",
         lambda labels: mean_and_deviation(hours.get(labels, [])),
         lambda labels: "{:.2f} ± {:.2f}".format(*paper[labels]) if labels in paper else None,
     )  # fmt: skip

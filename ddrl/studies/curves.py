@@ -23,15 +23,15 @@ CAPTIONS = {
 
 
 def score_curve(outcomes: Sequence[Outcome], score: str, against: str, unit: float = 1.0, label: str = "") -> Curve:
-    """The scores of runs that differ in their seed alone.
+    """The scores of runs that differ in their seed alone, or something else that they measured.
 
     Args:
         outcomes: the runs; those without a score do not count.
-        score: ONLINE or EVALUATION.
+        score: EVALUATION, ONLINE, or another number in the `train` records.
         against: agent_steps or wall_seconds.
         unit: what x is divided by.
     """
-    kind = "train" if score == ONLINE else "evaluation"
+    kind = "evaluation" if score == EVALUATION else "train"
     runs = []
     for outcome in outcomes:
         scored = [r for r in outcome.records if r["kind"] == kind and score in r and against in r]

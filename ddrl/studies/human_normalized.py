@@ -1,7 +1,7 @@
 """Scores of 49 Atari games relative to people and random play (Mnih et al. 2015). The table is human_normalized.csv.
 
-Human-normalized score = 100 (score - random) / (human - random), in percent. The 57-game table of later papers has other
-random and human scores; numbers of the two do not compare.
+Human-normalized score = 100 (score - random) / (human - random), in percent. The 57-game table of later papers has
+other random and human scores; numbers of the two do not compare.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def scores_by_game() -> dict[str, GameScores]:
     """ROM name in snake case -> its scores, in the papers' order."""
     with TABLE.open(encoding="utf-8", newline="") as file:
         rows = csv.DictReader(line for line in file if not line.startswith("#"))
-        return {row["game"]: GameScores(row["name"], *(float(row[key]) for key in GameScores._fields[1:])) for row in rows}
+        numbers = GameScores._fields[1:]
+        return {row["game"]: GameScores(row["name"], *(float(row[key]) for key in numbers)) for row in rows}
 
 
 def scores_of(game: str) -> GameScores:

@@ -74,23 +74,6 @@ def agent_steps_per_second(records: Sequence[Mapping[str, Any]], warm_up_seconds
     return (last["agent_steps"] - first["agent_steps"]) / (last["wall_seconds"] - first["wall_seconds"])
 
 
-def rate_between(records: Sequence[Mapping[str, Any]], first: int, last: int) -> float | None:
-    """Agent steps/s from the moment at which there were `first` of them to that of `last`; None where one is not there.
-
-    Both moments are read off the line through the `train` records. Where steps come in bursts, as in concurrent
-    training, they must lie at the beginnings of bursts.
-    """
-    acted = [record for record in records if record["kind"] == "train" and "agent_steps" in record]
-    moments = []
-    for steps in (first, last):
-        after = next((i for i, record in enumerate(acted) if record["agent_steps"] > steps), 0)
-        if not after:
-            return None
-        x, y = zip(*((r["agent_steps"], r["wall_seconds"]) for r in acted[after - 1 : after + 1]))
-        moments.append(float(np.interp(steps, x, y)))
-    return (last - first) / (moments[1] - moments[0]) if moments[1] > moments[0] else None
-
-
 def bootstrap(values: Sequence[float | None], samples: int = BOOTSTRAP_SAMPLES, seed: int = 0) -> Interval | None:
     """Mean of the values that are there, with the percentile bootstrap's 95% interval (Efron 1979); None of none.
 

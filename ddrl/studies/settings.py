@@ -33,7 +33,7 @@ class StudySettings:
     train_options: str = ""
     """More options of `ddrl train` for every point, in one word: --train-options="--network nature"."""
     quick: bool = False
-    """Tiny sizes on Catch, minutes in all: does the whole study work here? Says nothing about the question."""
+    """Tiny sizes, minutes in all: does the whole study work here? Says nothing about the question."""
 
     def __post_init__(self) -> None:
         checks.known(self)

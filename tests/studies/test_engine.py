@@ -12,7 +12,8 @@ import pytest
 from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.studies import engine, plan as plans
+from ddrl.studies import engine
+from ddrl.studies import plan as plans
 from ddrl.studies.collect import RESULTS, TABLE, collect
 from ddrl.studies.engine import run_points, time_left
 from ddrl.studies.points import Point, state_of

@@ -1,0 +1,26 @@
+"""Vectors of parameters that a learner can use where they are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+ALIGNMENT = 64  # bytes, of the memory that TensorFlow takes without a copy
+
+
+def empty_vector(size: int) -> np.ndarray:
+    """<float32>[size], not initialized, that begins at a multiple of ALIGNMENT."""
+    memory = np.empty(4 * size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + 4 * size].view(np.float32)
+
+
+def lasting_memory(vector: np.ndarray) -> np.ndarray | None:
+    """A read-only vector of `empty_vector`, to which nobody will write any more, as one that may be handed to a library
+    which takes no read-only memory; None for any other array."""
+    memory = vector.base
+    if vector.flags.writeable or vector.ctypes.data % ALIGNMENT or not vector.flags.c_contiguous:
+        return None
+    if not isinstance(memory, np.ndarray) or memory.dtype != np.uint8 or not memory.flags.writeable:
+        return None
+    start = vector.ctypes.data - memory.ctypes.data
+    return memory[start : start + vector.nbytes].view(vector.dtype)

@@ -1,0 +1,173 @@
+"""`ddrl study norms`: how far batches of several sizes move which layer (Stooke and Abbeel 2018, appendix C, figure 9)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ddrl import checks
+from ddrl.errors import UsageError
+from ddrl.presets import Machine
+from ddrl.studies.curves import CAPTIONS, score_curve, spread_text, steps_unit
+from ddrl.studies.figures import Curve, Panel
+from ddrl.studies.groups import grouped, having
+from ddrl.studies.metrics import bootstrap
+from ddrl.studies.points import Outcome, Point
+from ddrl.studies.q_learning import INTENSITY, Scored, check_scored, scored, with_batch
+from ddrl.studies.settings import StudySettings, base_config, changed, game_name, not_empty
+from ddrl.studies.sized import last_score
+from ddrl.studies.study import Report, Study
+from ddrl.studies.tables import Table
+
+ALGORITHM = "categorical-dqn"
+OPTIMIZERS = {"adam": "Adam", "rmsprop": "RMSProp"}
+QUANTITIES = {
+    "parameter_norm": "norm of the parameters",
+    "gradient_norm": "norm of gradients",
+    "step_norm": "norm of steps",
+}
+CONVOLUTION, DENSE = "conv0", "dense"
+PAPER = (
+    "Stooke and Abbeel 2018, appendix C: with Adam the dense layer's parameters are alike for all batch sizes at one "
+    "learning rate, and the first convolution's spread; RMSProp needs 20 times the rate from 64 to 1,024; larger "
+    "batches have smaller gradients and larger steps"
+)
+
+
+class Setup(NamedTuple):
+    """Optimizer, batch size, learning rate."""
+
+    optimizer: str
+    size: int
+    rate: float
+
+    @property
+    def text(self) -> str:
+        """Such as 64, 0.00042."""
+        return f"{self.size}, {self.rate:g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class NormsSettings(Scored, StudySettings):
+    """Norms of parameters, gradients and steps of the first convolution and of the dense layer while Categorical DQN
+    learns with batches of several sizes: Adam beside RMSProp (Stooke and Abbeel 2018, appendix C, figure 9). Every
+    transition is used 8 times whatever the size."""
+
+    games: tuple[str, ...] = ("qbert",)
+    """Games, as for `ddrl train --game`."""
+    repeats: int = 2
+    """Runs of every point, each with a seed of its own."""
+    setups: tuple[str, ...] = (
+        "adam:64:4.2e-4", "adam:256:4.2e-4", "adam:1024:4.2e-4",
+        "rmsprop:64:1e-4", "rmsprop:64:2.5e-4", "rmsprop:64:5e-4", "rmsprop:256:1.1e-3", "rmsprop:1024:5e-3",
+    )  # fmt: skip
+    """Optimizer (adam or rmsprop), batch size and learning rate of each. Of RMSProp at 64 the first is slow and the third
+    unstable, as in the paper."""
+    layers: tuple[str, ...] = (CONVOLUTION, DENSE)
+    """Layers that are shown: names of the network's tensors before the first /."""
+    norms_every_steps: int = 10_000
+    """Agent steps between measures."""
+    agent_steps: int = 2_000_000
+    """Agent steps of a point (0: as many as --minutes allow; the paper: 50 million)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_scored(self)
+        not_empty(self, "setups", "layers")
+        checks.at_least(self, 1, "norms_every_steps")
+        self.parsed()
+
+    def parsed(self) -> list[Setup]:
+        """The setups.
+
+        Raises:
+            UsageError: one that says nothing.
+        """
+        return [_setup(words) for words in self.setups]
+
+
+def _setup(words: str) -> Setup:
+    optimizer, _, rest = words.partition(":")
+    size, _, rate = rest.partition(":")
+    try:
+        setup = Setup(optimizer, int(size), float(rate))
+    except ValueError:
+        setup = None
+    if setup is None or optimizer not in OPTIMIZERS or setup.size < 1 or not 0 < setup.rate < 1:
+        raise UsageError(f"--setups {words}: write optimizer, batch size and learning rate, as in adam:64:4.2e-4")
+    return setup
+
+
+def points(settings: NormsSettings, machine: Machine) -> list[Point]:
+    """All of them."""
+    return [
+        _point(settings, machine, setup, game, seed)
+        for game in settings.games
+        for setup in settings.parsed()
+        for seed in settings.seeds
+    ]
+
+
+def _point(settings: NormsSettings, machine: Machine, setup: Setup, game: str, seed: int) -> Point:
+    config = changed(base_config(settings, ALGORITHM, game, machine), optimizer={"optimizer": setup.optimizer})
+    config = scored(settings, with_batch(config, ALGORITHM, setup.size, setup.rate), seed)
+    every = max(1, settings.norms_every_steps * INTENSITY // setup.size)
+    name = f"{game_name(game)}-{setup.optimizer}-{setup.size}-{setup.rate:g}-seed{seed}"
+    labels = {"game": game, "optimizer": setup.optimizer, "setup": setup.text}
+    return Point(name, changed(config, run={"norms_every_updates": every}), labels)
+
+
+def report(settings: NormsSettings, outcomes: Sequence[Outcome]) -> Report:
+    """Figure 9: scores and norms, a column for each optimizer; the last values as a table."""
+    names = [f"{quantity}/{layer}" for layer in settings.layers for quantity in QUANTITIES]
+    columns = ("game", "optimizer", "batch, rate", "seeds", "score", *names)
+    rows = [
+        [*labels, len(runs), bootstrap([last_score(run, settings.score_name) for run in runs]),
+         *(bootstrap([_last(run, name) for run in runs]) for name in names)]
+        for labels, runs in grouped(outcomes, "game", "optimizer", "setup")
+    ]  # fmt: skip
+    return Report(
+        heading="Norms by batch size and optimizer, Categorical DQN",
+        caption=f"curves: batch size, learning rate; {CAPTIONS[settings.score_name]}; {spread_text(outcomes)}",
+        tables=[Table("At the end of the budget", columns, rows)],
+        panels=list(_panels(settings, outcomes)),
+        columns=len({outcome.point.labels["optimizer"] for outcome in outcomes}),
+        notes=[PAPER],
+    )
+
+
+def _last(run: Outcome, name: str) -> float | None:
+    return next((record[name] for record in reversed(run.records) if name in record), None)
+
+
+def _panels(settings: NormsSettings, outcomes: Sequence[Outcome]) -> Iterator[Panel]:
+    """Row by row: the scores, then a row for each quantity of a layer."""
+    for (game,), some in grouped(outcomes, "game"):
+        unit, x_label = steps_unit(some)
+
+        def curves_of(runs: Sequence[Outcome], name: str, unit: float = unit) -> list[Curve]:
+            return [score_curve(r, name, "agent_steps", unit, text) for (text,), r in grouped(runs, "setup")]
+
+        columns = [(name, having(some, optimizer=name)) for (name,), _ in grouped(some, "optimizer")]
+        for optimizer, runs in columns:
+            curves = curves_of(runs, settings.score_name)
+            yield Panel(f"{OPTIMIZERS[optimizer]} on {game}", x_label, "raw score", curves)
+        for layer in settings.layers:
+            for quantity, y_label in QUANTITIES.items():
+                for optimizer, runs in columns:
+                    curves = curves_of(runs, f"{quantity}/{layer}")
+                    yield Panel(f"{OPTIMIZERS[optimizer]}, {layer}", x_label, y_label, curves)
+
+
+STUDY = Study(
+    name="norms",
+    defaults=NormsSettings(),
+    quick=NormsSettings(
+        quick=True, preset="smoke", games=("ddrl/Catch-v0",), repeats=1, agent_steps=6000, eval_every_steps=2000,
+        eval_games=10, norms_every_steps=500, layers=("q0", "q1"),
+        setups=("adam:32:1e-3", "adam:128:1e-3", "rmsprop:32:1e-3", "rmsprop:128:2e-3"),
+    ),
+    points=points,
+    report=report,
+)  # fmt: skip
