@@ -15,6 +15,7 @@ from rich.console import Console
 
 from cluster.job import detect_job
 from ddrl import presets, rundir
+from ddrl.algorithms import DQNConfig
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -26,6 +27,13 @@ FIXED = (
     ("network", "network"),
     ("network", "fc_neurons"),
     ("optimizer", "optimizer"),
+)
+# Nor does a saved replay.
+FIXED_REPLAY = (
+    ("algorithm", "n_step"),
+    ("replay", "replay_capacity"),
+    ("replay", "priority_exponent"),
+    ("sampling", "simulators"),
 )
 
 
@@ -125,7 +133,8 @@ def check_resumable(before: TrainConfig, now: TrainConfig) -> None:
     Raises:
         UsageError: for a setting that would not fit.
     """
-    for group, name in FIXED:
+    has_replay = isinstance(before.algorithm, DQNConfig)
+    for group, name in FIXED + (FIXED_REPLAY if has_replay else ()):
         old, new = getattr(getattr(before, group), name), getattr(getattr(now, group), name)
         if old != new:
             raise UsageError(

@@ -15,6 +15,7 @@ import collections
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Mapping
 
@@ -206,20 +207,20 @@ def whole(evaluations: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [record for record in evaluations if not record.get("timed_out")]
 
 
-def rate_between(records: list[Mapping[str, Any]], first: int, last: int) -> float | None:
-    """Agent steps/s from the moment at which there were `first` of them to that of `last`; None where one is not there.
+def rate_between(records: Sequence[Mapping[str, Any]], name: str, first: int, last: int) -> float | None:
+    """What a total such as `update` or `agent_steps` grows by in a second, from the moment at which it was `first` to
+    that at which it was `last`; None where one is not there.
 
-    Both moments are read off the line through the `train` records. Where steps come in bursts, as in concurrent
-    training, they must lie at the beginnings of bursts.
+    Both moments are read off the line through the `train` records.
     """
-    acted = [record for record in records if record["kind"] == "train" and "agent_steps" in record]
+    lines = [record for record in records if record["kind"] == "train" and name in record]
     moments = []
-    for steps in (first, last):
-        after = next((i for i, record in enumerate(acted) if record["agent_steps"] > steps), 0)
+    for total in (first, last):
+        after = next((i for i, record in enumerate(lines) if record[name] > total), 0)
         if not after:
             return None
-        (x, since), (x_after, until) = ((r["agent_steps"], r["wall_seconds"]) for r in acted[after - 1 : after + 1])
-        moments.append(since + (until - since) * (steps - x) / (x_after - x))
+        (x, since), (x_after, until) = ((line[name], line["wall_seconds"]) for line in lines[after - 1 : after + 1])
+        moments.append(since + (until - since) * (total - x) / (x_after - x))
     return (last - first) / (moments[1] - moments[0]) if moments[1] > moments[0] else None
 
 

@@ -139,7 +139,7 @@ class RunState:
         numbers = _join(
             train, ("agent_steps", "{:,} agent steps"), ("agent_steps_per_s", "{:,.0f}/s"),
             ("online_score_mean", "score {:.1f}"), ("loss", "loss {:.4g}"), ("entropy", "entropy {:.3f}"),
-            ("lag_mean", "lag {:.1f}"),
+            ("lag_mean", "lag {:.1f}"), ("epsilon", "epsilon {:.2f}"), ("replay_size", "replay {:,.0f}"),
         )  # fmt: skip
         return "  ".join([*parts, numbers])
 

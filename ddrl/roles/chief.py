@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ddrl import checkpoint as checkpoints
+from ddrl.algorithms import DQNConfig
 from ddrl.checkpoint import Checkpoint, encode_arrays
 from ddrl.errors import UsageError
 from ddrl.exchange.coordinator import Closed
@@ -29,7 +30,7 @@ from ddrl.roles.budget import Budget
 from ddrl.roles.evaluations import Evaluations
 from ddrl.roles.exchanges import make_coordinator
 from ddrl.roles.job import Setting, Topic, Wait, essential_lost, json_blob
-from ddrl.roles.parts import GATHER_SECONDS, Gathering, Parts
+from ddrl.roles.parts import GATHER_SECONDS, REPLAY_SECONDS, Gathering, Parts
 from ddrl.rundir import RESULT, config_to_dict, stop_requested, write_json
 
 STOP_FILE_SECONDS = 0.25  # how often the file `stop` is looked for
@@ -250,11 +251,12 @@ class ChiefRole:
         flags = closed.flags
         if flags & Flag.CHECKPOINT:
             asynchronous = self.coordinator.asynchronous
+            has_replay = isinstance(self.setting.config.algorithm, DQNConfig)
             parts = Parts(
                 closed.version,
                 self.coordinator.step,
                 self.wall_seconds,
-                time.monotonic() + GATHER_SECONDS,
+                time.monotonic() + (REPLAY_SECONDS if has_replay else GATHER_SECONDS),
                 with_states=not asynchronous or bool(flags & Flag.STOP),
                 any_step=asynchronous,
             )

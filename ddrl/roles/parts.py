@@ -11,6 +11,7 @@ from ddrl.checkpoint import Checkpoint, decode_arrays
 from ddrl.exchange.messages import Header
 
 GATHER_SECONDS = 30.0  # for the parts to arrive
+REPLAY_SECONDS = 300.0  # where workers write the gigabytes of a replay first
 
 
 class Gathering:

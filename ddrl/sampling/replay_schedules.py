@@ -70,7 +70,6 @@ class ReplaySchedule(CrewSchedule):
             with self.metrics.timer("replay"):
                 self.batches.finish()
             self._advance(snapshot)
-            self.metrics.gauge("replay_size", self.replay.size)
         with self.metrics.timer("minibatch"):
             return snapshot, self.batches.take(snapshot.vector)
 
@@ -94,6 +93,7 @@ class ReplaySchedule(CrewSchedule):
     def _store(self, buffer: Unroll) -> None:
         with self.metrics.timer("replay"):
             self.replay.add(buffer)
+        self.metrics.gauge("replay_size", self.replay.size)
         self.crew.reset_ended()
 
     def _state(self) -> dict[str, np.ndarray]:
