@@ -69,7 +69,7 @@ def make_schedule(
 
 def content(replay):
     """What a replay holds, as one draw shows it: transitions, and the chances of each."""
-    drawn = replay.sample(np.random.default_rng(0), 500, 1.0) if replay.size else []
+    drawn = replay.sample(np.random.default_rng(0), 200, 1.0) if replay.size else []
     return replay.size, *(array.tobytes() for array in drawn)
 
 

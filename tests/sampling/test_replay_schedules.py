@@ -1,0 +1,275 @@
+"""The schedules that learn from a replay: who acts with which parameters, when the replay changes, what a resume keeps."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from ddrl.sampling.replay_schedules import Concurrent, Standard
+from ddrl.types import Snapshot
+from tests.sampling.counting import policy
+from tests.sampling.replaying import (
+    MINIMUM,
+    PERIODS,
+    ROWS,
+    UPDATES,
+    Training,
+    assert_equal,
+    content,
+    make_schedule,
+)
+from tests.sampling.test_rollouts import SIZE
+
+KINDS = pytest.mark.parametrize("kind", [Standard, Concurrent])
+PREFILL = -(-MINIMUM // SIZE)  # rows
+
+
+def trained(kind, updates=None, **options):
+    """A training of more than two copies to the target network, stopped."""
+    training = Training(make_schedule(kind, **options)).run(updates or 2 * PERIODS * UPDATES[Standard] + 5)
+    training.schedule.stop()
+    return training
+
+
+def acted(training):
+    """The unrolls after the prefill, and the update before which the replay got each."""
+    rows, out = 0, []
+    for update, unroll in training.added:
+        if rows >= PREFILL:
+            out.append((update, unroll))
+        rows += len(unroll.reward)
+    return out
+
+
+@KINDS
+def test_the_prefill_is_the_minimum_of_agent_steps_up_to_a_whole_row(kind):
+    training = trained(kind, 1)
+    rows = [len(unroll.reward) for _, unroll in training.added]
+    whole = PREFILL // ROWS[kind]
+    expected = [ROWS[kind]] * whole + [PREFILL % ROWS[kind]] * (PREFILL % ROWS[kind] > 0)
+    assert rows == expected + ([ROWS[Standard]] if kind is Standard else [])
+    assert all((unroll.behaviour_version == 0).all() for _, unroll in training.added)
+
+
+@KINDS
+def test_a_minimum_of_the_whole_capacity_ends_although_ended_episodes_take_room(kind):
+    schedule = make_schedule(kind, minimum=40 * SIZE)
+    Training(schedule).run(1)
+    assert schedule.replay.size < 40 * SIZE
+    schedule.stop()
+
+
+def test_standard_acts_with_the_newest_parameters_of_each_period():
+    training = trained(Standard)
+    for period, (update, unroll) in enumerate(acted(training)):
+        assert update == period * UPDATES[Standard]
+        assert (unroll.behaviour_version == update).all()
+        state, value = unroll.observation[0], unroll.value[0]
+        np.testing.assert_array_equal(value, policy(training.history[update], state)[1])
+
+
+def test_standard_copies_to_the_target_network_every_so_many_agent_steps():
+    training = trained(Standard)
+    every = PERIODS * UPDATES[Standard]
+    for update, target in enumerate(training.thetas):
+        assert target.version == update // every * every
+        np.testing.assert_array_equal(target.vector, training.history[target.version])
+
+
+def test_standard_updates_as_often_as_it_acts():
+    training = trained(Standard)
+    steps = np.array([update for update, _ in acted(training)])
+    assert len(steps) == -(-len(training.batches) // UPDATES[Standard])
+    np.testing.assert_array_equal(steps, np.arange(len(steps)) * UPDATES[Standard])
+    assert all(len(unroll.reward) == ROWS[Standard] for _, unroll in acted(training))
+
+
+def test_concurrent_acts_with_the_target_parameters():
+    training = trained(Concurrent)
+    assert len(acted(training)) >= 2
+    for period, (update, unroll) in enumerate(acted(training)):
+        start = period * UPDATES[Concurrent]
+        assert update == start + UPDATES[Concurrent], "the buffer comes into the replay at the period's end"
+        assert (unroll.behaviour_version == start).all()
+        for t in range(ROWS[Concurrent]):
+            np.testing.assert_array_equal(unroll.value[t], policy(training.history[start], unroll.observation[t])[1])
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.004])
+def test_concurrent_changes_target_and_replay_at_the_end_of_a_period_only(pause):
+    """Whether acting or learning is done first."""
+    training = trained(Concurrent, pause=pause, groups=2)
+    every = UPDATES[Concurrent]
+    for update, (target, held) in enumerate(zip(training.thetas, training.contents, strict=True)):
+        assert target.version == update // every * every
+        np.testing.assert_array_equal(target.vector, training.history[target.version])
+        if update:
+            assert (held == training.contents[update - 1]) == (update % every > 0)
+    calls = training.schedule.batches._targets.calls
+    for i, (_, vector, _) in enumerate(calls):
+        np.testing.assert_array_equal(vector, training.history[i // 3 * every])  # 4 + 4 + 2 minibatches a period
+
+
+def test_concurrent_learns_from_the_prefill_in_its_first_period():
+    training = Training(make_schedule(Concurrent)).run(UPDATES[Concurrent])
+    assert sum(len(unroll.reward) for _, unroll in training.added) == PREFILL
+    training.schedule.stop()
+
+
+@KINDS
+def test_the_random_actions_are_those_of_the_prefill(kind):
+    """An actor's own count of draws and the schedule agree on where it ends."""
+    rows = np.concatenate([unroll.behaviour_log_prob for _, unroll in trained(kind).added])
+    np.testing.assert_array_equal(rows[:PREFILL], np.log(np.float32(0.5)))
+    np.testing.assert_allclose(np.unique(np.exp(rows[PREFILL:])), [0.15, 0.85], rtol=1e-6)
+
+
+@KINDS
+@pytest.mark.parametrize("options", [{"groups": 2}, {"groups": SIZE}, {"groups": 3, "pause": 0.002}, {"ahead": 1}])
+def test_groups_and_time_and_what_is_drawn_ahead_change_no_bit(kind, options):
+    one, other = trained(kind), trained(kind, **options)
+    np.testing.assert_array_equal(one.history, other.history)
+    assert_equal(one.batches, other.batches)
+    assert one.contents == other.contents
+    assert [len(unroll.reward) for _, unroll in one.added] == [len(unroll.reward) for _, unroll in other.added]
+
+
+@KINDS
+def test_priorities_change_what_is_drawn_from_the_next_period_on(kind):
+    plain, prioritized = trained(kind, exponent=0.0), trained(kind)
+    keys = [np.array([batch.key for batch in training.batches]) for training in (plain, prioritized)]
+    assert (keys[0] != keys[1]).mean() > 0.8
+    largest, mute = trained(kind), make_schedule(kind)
+    mute.batches.learned = lambda batch, priorities: None
+    silent = Training(mute).run(len(largest.batches))
+    mute.stop()
+    same = [(a.key == b.key).all() for a, b in zip(largest.batches, silent.batches, strict=True)]
+    assert all(same[: UPDATES[kind]]) and not any(same[UPDATES[kind] :])
+
+
+@KINDS
+@pytest.mark.parametrize("options", [{}, {"double": True, "groups": 2}, {"exponent": 0.0}])
+@pytest.mark.parametrize("at", [0, 1, 9, 10, 13, 21])
+def test_resume_equals_uninterrupted(kind, at, options, tmp_path):
+    """In the middle of a period, at its first and last minibatch, and between two."""
+    whole = trained(kind, 34, **options)
+    first = Training(make_schedule(kind, tmp_path, **options)).run(at)
+    state = {name: array.copy() for name, array in first.schedule.get_state().items()}
+    first.schedule.stop()
+    resumed = Training(make_schedule(kind, tmp_path, **options), first.vector, at)
+    resumed.schedule.set_state(state, reset_seed=1)
+    if at:
+        assert content(resumed.schedule.replay) == content(first.schedule.replay)
+    resumed.run(34 - at)
+    resumed.schedule.stop()
+    np.testing.assert_array_equal(resumed.history, whole.history[at:])
+    assert_equal(resumed.batches, whole.batches[at:])
+    assert resumed.contents == whole.contents[at:]
+    for target, expected in zip(resumed.thetas, whole.thetas[at:], strict=True):
+        assert target.version == expected.version and (target.vector == expected.vector).all()
+
+
+@KINDS
+def test_a_run_may_be_resumed_again_and_again(kind, tmp_path):
+    whole = trained(kind, 30)
+    vector, version, state = (0.5, 1.5), 0, {}
+    for updates in (4, 9, 1, 7, 9):
+        part = Training(make_schedule(kind, tmp_path), vector, version)
+        part.schedule.set_state(state, reset_seed=1)
+        part.run(updates)
+        vector, version, state = part.vector, part.version, part.schedule.get_state()
+        part.schedule.stop()
+    np.testing.assert_array_equal(vector, whole.history[-1])
+
+
+@KINDS
+@pytest.mark.parametrize("at", [1, 14, 20])
+def test_environments_that_cannot_be_saved_are_reset_and_the_replay_is_kept(kind, at, tmp_path):
+    whole = trained(kind, 34)
+    first = Training(make_schedule(kind, tmp_path, saves=False)).run(at)
+    np.testing.assert_array_equal(first.history, whole.history[: at + 1])
+    state = first.schedule.get_state()
+    first.schedule.stop()
+    resumed = Training(make_schedule(kind, tmp_path, saves=False), first.vector, at)
+    resumed.schedule.set_state(state, reset_seed=99)
+    assert content(resumed.schedule.replay) == content(first.schedule.replay)
+    left = -at % UPDATES[kind]  # minibatches of the period under way
+    resumed.run(34 - at)
+    resumed.schedule.stop()
+    assert_equal(resumed.batches[:left], whole.batches[at : at + left])
+    new = resumed.added[0][1]
+    assert resumed.added[0][0] == at + left and (new.observation[0, :, :2] == 0).all(), "no reset was seen"
+    target = resumed.thetas[-1]
+    np.testing.assert_array_equal(target.vector, (first.history[:-1] + resumed.history)[target.version])
+    resumed.schedule.replay.check()
+
+
+@KINDS
+def test_another_schedule_goes_on_with_the_replay(kind, tmp_path):
+    other = Standard if kind is Concurrent else Concurrent
+    first = Training(make_schedule(kind, tmp_path)).run(8)
+    state = first.schedule.get_state()
+    first.schedule.stop()
+    resumed = Training(make_schedule(other, tmp_path), first.vector, 8)
+    resumed.schedule.set_state(state, reset_seed=1)
+    assert content(resumed.schedule.replay) == content(first.schedule.replay)
+    resumed.run(25)
+    resumed.schedule.stop()
+    assert len(resumed.added) >= 2
+
+
+@KINDS
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("updates", [0, 2])
+def test_stop_ends_all_threads_also_during_the_prefill(kind, groups, updates):
+    """With steps so slow that neither prefill nor period would end by itself."""
+    before = set(threading.enumerate())
+    schedule = make_schedule(kind, groups=groups, minimum=MINIMUM)
+    training = Training(schedule).run(updates)
+    for actor in schedule.crew.actors:
+        actor.environment.pause = 0.2
+    answers = []
+
+    def learn():
+        while (answer := schedule.next_batch(training.snapshot)) is not None:
+            answers.append(answer)
+        answers.append(None)
+
+    trainer = threading.Thread(target=learn, daemon=True)
+    trainer.start()
+    time.sleep(0.3)
+    schedule.stop()
+    trainer.join(timeout=5.0)
+    assert not trainer.is_alive() and answers[-1] is None
+    assert set(threading.enumerate()) <= before
+    assert schedule.next_batch(lambda: Snapshot(9, 9, np.ones(2, np.float32))) is None
+
+
+@KINDS
+def test_nothing_of_the_time_before_the_first_period_is_saved(kind, tmp_path):
+    schedule = make_schedule(kind, tmp_path)
+    assert schedule.get_state() == {} and not list(tmp_path.iterdir())
+    schedule.stop()
+
+
+def test_no_state_is_given_in_the_middle_of_acting(tmp_path):
+    schedule, states = make_schedule(Standard, tmp_path), []
+    environment = schedule.crew.actors[0].environment
+    receive = environment.recv
+    environment.recv = lambda: (states.append(schedule.get_state()), receive())[1]
+    Training(schedule).run(UPDATES[Standard] + 1)
+    assert states and all(state == {} for state in states)
+    schedule.stop()
+
+
+@KINDS
+def test_what_breaks_in_a_group_is_raised(kind):
+    schedule = make_schedule(kind, groups=2)
+    training = Training(schedule).run(1)
+    schedule.crew.actors[1].environment.send = None
+    with pytest.raises(TypeError):
+        training.run(3 * UPDATES[kind])
+    schedule.stop()
