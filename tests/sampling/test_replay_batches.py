@@ -105,6 +105,7 @@ def test_priorities_count_from_the_end_of_the_period_on_and_in_their_order():
     for update, batch in enumerate(given):
         expected.set_priorities(batch.key, priorities(update))
     assert content(replay) == content(expected)
+    replay.set_priorities(given[0].key, np.full(BATCH, 9.0, np.float32))
     after = content(replay)
     batches.finish()
     assert content(replay) == after, "priorities of one period were set twice"

@@ -225,12 +225,12 @@ def test_another_schedule_goes_on_with_the_replay(kind, tmp_path):
 @pytest.mark.parametrize("groups", [1, 3])
 @pytest.mark.parametrize("updates", [0, 2])
 def test_stop_ends_all_threads_also_during_the_prefill(kind, groups, updates):
-    """With steps so slow that neither prefill nor period would end by itself."""
+    """With steps so slow that a prefill would take 12 seconds."""
     before = set(threading.enumerate())
-    schedule = make_schedule(kind, groups=groups, minimum=MINIMUM)
+    schedule = make_schedule(kind, groups=groups, minimum=40 * SIZE)
     training = Training(schedule).run(updates)
     for actor in schedule.crew.actors:
-        actor.environment.pause = 0.2
+        actor.environment.pause = 0.3
     answers = []
 
     def learn():
@@ -240,7 +240,7 @@ def test_stop_ends_all_threads_also_during_the_prefill(kind, groups, updates):
 
     trainer = threading.Thread(target=learn, daemon=True)
     trainer.start()
-    time.sleep(0.3)
+    time.sleep(0.1)
     schedule.stop()
     trainer.join(timeout=5.0)
     assert not trainer.is_alive() and answers[-1] is None
