@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ddrl.algorithms import DQNConfig
 from ddrl.bench.output import emit
 from ddrl.bench.ranks import json_line
 from ddrl.bench.runs import LINE_SECONDS, run_for
@@ -44,15 +45,17 @@ OURS = {
     "ppo": "ppo --simulators 8 --unroll-length 128 --epochs 4 --batch-size 256",
     "appo": "appo --epochs 1",
     "impala": "impala",
-    "dqn": "dqn --schedule concurrent --simulators 8 --groups 1 --batch-size 32 --steps-per-update 4 --target-period 2000 "
-    "--replay-capacity 100000 --replay-minimum 2000 --epsilon-start 0.1 --epsilon-end 0.1 --epsilon-steps 0",
+    "dqn": (
+        "dqn --schedule concurrent --simulators 8 --groups 1 --batch-size 32 --steps-per-update 4 --target-period 2000 "
+        "--replay-capacity 100000 --replay-minimum 2000 --epsilon-start 0.1 --epsilon-end 0.1 --epsilon-steps 0"
+    ),
 }
 PEERS = {
     "a2c": {"stable-baselines3": "--algorithm a2c --environments 16 --steps 5"},
     "ppo": {"stable-baselines3": "--algorithm ppo --environments 8 --steps 128 --epochs 4 --minibatch 256"},
     "appo": {"sample-factory": "--algorithm appo", "rllib": "--algorithm appo"},
     "impala": {"rllib": "--algorithm impala", "sample-factory": "--algorithm impala"},
-    "dqn": {"stable-baselines3": "--algorithm dqn --environments 1 --steps 4 --minibatch 32"},
+    "dqn": {"stable-baselines3": "--algorithm dqn --environments 1 --steps 4 --minibatch 32 --learning-starts 2000"},
 }
 COMMON = "--game breakout --network nature --no-evaluator"  # every peer plays Breakout with this network
 
@@ -65,8 +68,8 @@ NOTES = {
     "load": "processes that ran or waited to, before and after",
 }
 
-HELP = """usage: ddrl bench peers --algorithm {a2c,ppo,appo,impala,dqn} [--peer-python PATH] [--peer NAME]
-                        [--seconds S] [--rounds N] [--peer-options TEXT] [--roofline-seconds S] [--json FILE] [OPTIONS of ddrl train]
+HELP = """usage: ddrl bench peers --algorithm {a2c,ppo,appo,impala,dqn} [--peer-python PATH] [--peer NAME] [--seconds S]
+                        [--rounds N] [--peer-options TEXT] [--roofline-seconds S] [--json FILE] [OPTIONS of ddrl train]
 
 Trains Breakout with the Nature network in turns, the peer and then ours, --rounds times (default 2), and prints
 the medians of agent steps/s and their ratio.
@@ -201,17 +204,15 @@ def _roofline(config: TrainConfig, seconds: float) -> list[float]:
 
 
 def _ours(config: TrainConfig, seconds: float) -> float:
-    """Agent steps/s of a real run between its first line after the warm-up and its last."""
+    """Agent steps/s of a real run after the warm-up."""
     lines = run_for(config, WARM_UP_SECONDS + seconds + LINE_SECONDS)
-    return rate(lines, WARM_UP_SECONDS, getattr(config.algorithm, "target_period", 1))
+    if isinstance(config.algorithm, DQNConfig):
+        return rate_of_learning(lines, WARM_UP_SECONDS, config.algorithm)
+    return rate(lines, WARM_UP_SECONDS)
 
 
-def rate(lines: Sequence[dict[str, Any]], warm_up_seconds: float, period: int = 1) -> float:
+def rate(lines: Sequence[dict[str, Any]], warm_up_seconds: float) -> float:
     """Agent steps/s between the first of the train records after the warm-up and the last but one.
-
-    Args:
-        period: agent steps whose multiples the measurement begins and ends at: while Q-learning is concurrent, acting
-            runs ahead and then waits for the end of its target period.
 
     Raises:
         UsageError: there are too few records, on a machine that is too busy or with updates that take too long.
@@ -220,12 +221,25 @@ def rate(lines: Sequence[dict[str, Any]], warm_up_seconds: float, period: int = 
     later = [line for line in acted if line["wall_seconds"] >= warm_up_seconds]
     if len(later) < 2:
         raise UsageError("the run was too short to be measured; give more --seconds")
-    # A period's last step may be there long before the next one begins, so the ends are shifted by a step.
-    first, last = -(-later[0]["agent_steps"] // period) * period, (later[-1]["agent_steps"] - 1) // period * period
-    found = rate_between(acted, first, last) if last > first else None
+    first, last = later[0], later[-1]
+    return (last["agent_steps"] - first["agent_steps"]) / (last["wall_seconds"] - first["wall_seconds"])
+
+
+def rate_of_learning(lines: Sequence[dict[str, Any]], warm_up_seconds: float, algorithm: DQNConfig) -> float:
+    """Agent steps/s that Q-learning learns from after the warm-up, over whole target periods.
+
+    The updates tell them, since random actions at the start have none, and acting may run ahead within a period.
+
+    Raises:
+        UsageError: no period began and ended.
+    """
+    updates = algorithm.target_period // algorithm.steps_per_update
+    later = [line["update"] for line in lines if line["wall_seconds"] >= warm_up_seconds and line["update"] > 0]
+    first, last = (-(-later[0] // updates) * updates, (later[-1] - 1) // updates * updates) if later else (0, 0)
+    found = rate_between(lines, "update", first, last) if last > first else None
     if found is None:
-        raise UsageError(f"the run was too short to be measured in periods of {period} steps; give more --seconds")
-    return found
+        raise UsageError(f"the run saw no whole --target-period {algorithm.target_period}; give more --seconds")
+    return found * algorithm.steps_per_update
 
 
 def _peer(command: Sequence[str], peer: str, seconds: float) -> dict[str, Any]:

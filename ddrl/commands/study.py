@@ -27,6 +27,7 @@ STUDIES = {
     "suite": "ddrl.studies.suite",
     "ablation": "ddrl.studies.ablation",
     "batch-size": "ddrl.studies.batch_size",
+    "secondary-learner": "ddrl.studies.secondary_learner",
     "norms": "ddrl.studies.norms",
 }
 HELP = """usage: ddrl study NAME [--dir DIR] [OPTIONS]
@@ -34,14 +35,15 @@ HELP = """usage: ddrl study NAME [--dir DIR] [OPTIONS]
 An experiment of a paper as one command: many runs, one after the other or as a Slurm array, and a table
 (table.md, results.json) and a figure (figure.png, figure.pdf) of those that have finished.
 
-  sampling    agent steps/s without learning, by simulators per core and groups (Stooke and Abbeel 2018, figure 2)
-  simulators  score against agent steps, by number of simulators or learners (Stooke and Abbeel 2018, figure 3)
-  hts         HTS-RL beside its own synchronous A2C and PPO (Liu et al. 2020, figure 4, tables 1, 2, 4, 5)
-  speed       hours for 50 million agent steps, by number of workers (Stooke and Abbeel 2018, table 2)
-  suite       Q-learning on many Atari games beside people and published scores (fast DQN, table 4)
-  ablation    Concurrent Training and Synchronized Execution of DQN, by samplers (fast DQN, tables 1 to 3)
-  batch-size  Q-learning with large batches (Stooke and Abbeel 2018, figure 4)
-  norms       norms of layers by batch size, Adam and RMSProp (Stooke and Abbeel 2018, appendix C)
+  sampling           agent steps/s without learning, by simulators and groups (Stooke and Abbeel 2018, figure 2)
+  simulators         score against agent steps, by number of simulators or learners (Stooke and Abbeel 2018, figure 3)
+  hts                HTS-RL beside its own synchronous A2C and PPO (Liu et al. 2020, figure 4, tables 1, 2, 4, 5)
+  speed              hours for 50 million agent steps, by number of workers (Stooke and Abbeel 2018, table 2)
+  suite              Q-learning on many Atari games beside people and published scores (fast DQN, table 4)
+  ablation           Concurrent Training and Synchronized Execution of DQN, by samplers (fast DQN, tables 1 to 3)
+  batch-size         Q-learning with large batches (Stooke and Abbeel 2018, figure 4)
+  secondary-learner  DQN beside a second learner from its replay (Stooke and Abbeel 2018, appendix B)
+  norms              norms of layers by batch size, Adam and RMSProp (Stooke and Abbeel 2018, appendix C)
 
   ddrl study NAME --quick               tiny sizes, a few minutes in all: does it work here?
   ddrl study NAME --dir DIR --list      the points, and what became of them

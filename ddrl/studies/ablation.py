@@ -39,8 +39,8 @@ HARDWARE = "4 cores (8 threads) at 4.2 GHz and a GTX 1080"
 
 @dataclasses.dataclass(frozen=True)
 class AblationSettings(StudySettings):
-    """Hours for 50 million agent steps of DQN with and without Concurrent Training and Synchronized Execution, by number
-    of samplers (fast DQN, tables 1 to 3). All 14 variants are one program: standard acts, then learns, and every sampler
+    """Hours for 50 million agent steps of DQN with and without Concurrent Training and Synchronized Execution, by
+    samplers (fast DQN, tables 1 to 3). All 14 variants are one program: standard acts, then learns, and every sampler
     queries the policy alone in a thread of its own; concurrent acts with the target parameters meanwhile; synchronized
     has one query for all samplers; both has both. They are measured over whole target periods."""
 
@@ -59,7 +59,7 @@ class AblationSettings(StudySettings):
     target_period: int = 10_000
     """Agent steps from one copy of the parameters to the target network to the next."""
     periods: int = 2
-    """Target periods that are measured, after one that fills the replay and one to warm up (the paper's runs: 100)."""
+    """Target periods that are measured, after the replay's minimum and one to warm up (the paper's runs: 100)."""
     replay_capacity: int = 100_000
     """Transitions in the replay. It has no part in the speed, and a million take 7.5 GB."""
 
@@ -73,11 +73,6 @@ class AblationSettings(StudySettings):
             checks.refuse(self, "samplers", "at least 1 each")
         if self.replay_capacity < self.target_period:
             checks.refuse(self, "replay_capacity", f"at least --target-period {self.target_period}, which fills it")
-
-    @property
-    def measured(self) -> tuple[int, int]:
-        """Agent steps at which the measurement begins and ends."""
-        return 2 * self.target_period, (2 + self.periods) * self.target_period
 
 
 def points(settings: AblationSettings, machine: Machine) -> list[Point]:
@@ -94,14 +89,17 @@ def points(settings: AblationSettings, machine: Machine) -> list[Point]:
 
 def _point(settings: AblationSettings, machine: Machine, game: str, variant: str, samplers: int, seed: int) -> Point:
     schedule, together = VARIANTS[variant]
+    config = base_config(settings, "dqn", game, machine)
+    updates = settings.target_period // config.algorithm.steps_per_update  # in a period
     config = changed(
-        base_config(settings, "dqn", game, machine),
+        config,
         algorithm={"target_period": settings.target_period, "epsilon_start": settings.epsilon,
                    "epsilon_end": settings.epsilon, "epsilon_steps": 0},
         sampling={"schedule": schedule, "simulators": samplers, "groups": 1 if together else samplers},
         replay={"replay_capacity": settings.replay_capacity, "replay_minimum": settings.target_period},
-        # A concurrent learner is a period behind when the last one begins: half of it shows that it has begun.
-        run=budget(0.0, settings.measured[1] + settings.target_period // 2) | {"seed": seed, "log_every_seconds": 1.0},
+        # The last period counts when the next one has begun.
+        run=budget(0.0) | {"seed": seed, "log_every_seconds": 0.5,
+                           "max_updates": (1 + settings.periods) * updates + updates // 4},
     )  # fmt: skip
     labels = {"game": game, "variant": variant, "samplers": samplers}
     return Point(f"{game_name(game)}-{variant}-{samplers}samplers-seed{seed}", config, labels)
@@ -131,7 +129,14 @@ def report(settings: AblationSettings, outcomes: Sequence[Outcome]) -> Report:
 
 
 def _rates(settings: AblationSettings, runs: Sequence[Outcome]) -> list[float | None]:
-    return [rate_between(run.records, *settings.measured) for run in runs]
+    """Agent steps/s: updates tell them, since acting may run ahead of learning within a period."""
+    rates = []
+    for run in runs:
+        steps = run.point.config.algorithm.steps_per_update
+        period = settings.target_period // steps
+        rate = rate_between(run.records, "update", period, (1 + settings.periods) * period)
+        rates.append(rate and rate * steps)
+    return rates
 
 
 def mean_and_deviation(values: Sequence[float]) -> str | None:
@@ -220,7 +225,7 @@ STUDY = Study(
     defaults=AblationSettings(),
     quick=AblationSettings(
         quick=True, preset="smoke", games=("ddrl/Catch-v0",), repeats=1, samplers=(1, 2, 4), target_period=1000,
-        replay_capacity=10_000,
+        periods=4, replay_capacity=10_000,
     ),
     points=points,
     report=report,

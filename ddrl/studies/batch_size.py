@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from ddrl.presets import Machine
+from ddrl.studies.curves import spread_text
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.q_learning import Scored, check_scored, scored, with_batch
 from ddrl.studies.settings import StudySettings, base_config, game_name, one_of
@@ -67,16 +68,16 @@ def _point(settings: BatchSizeSettings, machine: Machine, algorithm: str, size: 
 
 def report(settings: BatchSizeSettings, outcomes: Sequence[Outcome]) -> Report:
     """A panel for each algorithm and game, a curve for each batch size."""
-    what = dict.fromkeys(SIZES, "samples")
+    what = dict.fromkeys(SIZES, "per batch")
     found = sized_report(outcomes, "Q-learning by batch size", settings.score_name, what, len(settings.games))
-    return found._replace(notes=[PAPER])
+    return found._replace(caption=f"{settings.caption}; {spread_text(outcomes)}", notes=[PAPER])
 
 
 STUDY = Study(
     name="batch-size",
     defaults=BatchSizeSettings(),
     quick=BatchSizeSettings(
-        quick=True, preset="smoke", games=("ddrl/Catch-v0",), agent_steps=6000, eval_every_steps=2000, eval_games=10,
+        quick=True, preset="smoke", games=("ddrl/Catch-v0",), agent_steps=16_000, eval_every_steps=2000, eval_games=20,
         sizes=("dqn=32,128", "categorical-dqn=32,128", "rainbow=32"),
     ),
     points=points,

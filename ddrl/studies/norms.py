@@ -1,4 +1,4 @@
-"""`ddrl study norms`: how far batches of several sizes move which layer (Stooke and Abbeel 2018, appendix C, figure 9)."""
+"""`ddrl study norms`: which layer moves how far (Stooke and Abbeel 2018, appendix C, figure 9)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import NamedTuple
 from ddrl import checks
 from ddrl.errors import UsageError
 from ddrl.presets import Machine
-from ddrl.studies.curves import CAPTIONS, score_curve, spread_text, steps_unit
-from ddrl.studies.figures import Curve, Panel
-from ddrl.studies.groups import grouped, having
+from ddrl.studies.curves import score_curve, spread_text, steps_unit
+from ddrl.studies.figures import Panel
+from ddrl.studies.groups import grouped
 from ddrl.studies.metrics import bootstrap
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.q_learning import INTENSITY, Scored, check_scored, scored, with_batch
@@ -22,10 +22,13 @@ from ddrl.studies.tables import Table
 
 ALGORITHM = "categorical-dqn"
 OPTIMIZERS = {"adam": "Adam", "rmsprop": "RMSProp"}
+RMSPROP = {"rmsprop_decay": 0.95, "rmsprop_epsilon": 1e-6, "rmsprop_epsilon_inside": True}
+"""DQN's decay, and the epsilon of the program that the paper names; it tells neither."""
+PARAMETERS = "norm of the parameters"
 QUANTITIES = {
-    "parameter_norm": "norm of the parameters",
-    "gradient_norm": "norm of gradients",
-    "step_norm": "norm of steps",
+    "parameter_norm": PARAMETERS,
+    "gradient_norm": "norm of a gradient",
+    "step_norm": "norm of a step",
 }
 CONVOLUTION, DENSE = "conv0", "dense"
 PAPER = (
@@ -62,8 +65,8 @@ class NormsSettings(Scored, StudySettings):
         "adam:64:4.2e-4", "adam:256:4.2e-4", "adam:1024:4.2e-4",
         "rmsprop:64:1e-4", "rmsprop:64:2.5e-4", "rmsprop:64:5e-4", "rmsprop:256:1.1e-3", "rmsprop:1024:5e-3",
     )  # fmt: skip
-    """Optimizer (adam or rmsprop), batch size and learning rate of each. Of RMSProp at 64 the first is slow and the third
-    unstable, as in the paper."""
+    """Optimizer (adam or rmsprop), batch size and learning rate of each. Of RMSProp at 64 the first is slow and the
+    third unstable, as in the paper."""
     layers: tuple[str, ...] = (CONVOLUTION, DENSE)
     """Layers that are shown: names of the network's tensors before the first /."""
     norms_every_steps: int = 10_000
@@ -110,8 +113,8 @@ def points(settings: NormsSettings, machine: Machine) -> list[Point]:
 
 
 def _point(settings: NormsSettings, machine: Machine, setup: Setup, game: str, seed: int) -> Point:
-    config = changed(base_config(settings, ALGORITHM, game, machine), optimizer={"optimizer": setup.optimizer})
-    config = scored(settings, with_batch(config, ALGORITHM, setup.size, setup.rate), seed)
+    config = with_batch(base_config(settings, ALGORITHM, game, machine), ALGORITHM, setup.size, setup.rate)
+    config = scored(settings, changed(config, optimizer={"optimizer": setup.optimizer, **RMSPROP}), seed)
     every = max(1, settings.norms_every_steps * INTENSITY // setup.size)
     name = f"{game_name(game)}-{setup.optimizer}-{setup.size}-{setup.rate:g}-seed{seed}"
     labels = {"game": game, "optimizer": setup.optimizer, "setup": setup.text}
@@ -119,7 +122,7 @@ def _point(settings: NormsSettings, machine: Machine, setup: Setup, game: str, s
 
 
 def report(settings: NormsSettings, outcomes: Sequence[Outcome]) -> Report:
-    """Figure 9: scores and norms, a column for each optimizer; the last values as a table."""
+    """Figure 9: scores and norms; the last values as a table."""
     names = [f"{quantity}/{layer}" for layer in settings.layers for quantity in QUANTITIES]
     columns = ("game", "optimizer", "batch, rate", "seeds", "score", *names)
     rows = [
@@ -127,12 +130,13 @@ def report(settings: NormsSettings, outcomes: Sequence[Outcome]) -> Report:
          *(bootstrap([_last(run, name) for run in runs]) for name in names)]
         for labels, runs in grouped(outcomes, "game", "optimizer", "setup")
     ]  # fmt: skip
+    optimizers = len({outcome.point.labels["optimizer"] for outcome in outcomes})
     return Report(
         heading="Norms by batch size and optimizer, Categorical DQN",
-        caption=f"curves: batch size, learning rate; {CAPTIONS[settings.score_name]}; {spread_text(outcomes)}",
+        caption=f"curves: batch size, learning rate; {settings.caption}; {spread_text(outcomes)}",
         tables=[Table("At the end of the budget", columns, rows)],
         panels=list(_panels(settings, outcomes)),
-        columns=len({outcome.point.labels["optimizer"] for outcome in outcomes}),
+        columns=optimizers * (2 if len(settings.layers) == 2 else 1),
         notes=[PAPER],
     )
 
@@ -142,30 +146,25 @@ def _last(run: Outcome, name: str) -> float | None:
 
 
 def _panels(settings: NormsSettings, outcomes: Sequence[Outcome]) -> Iterator[Panel]:
-    """Row by row: the scores, then a row for each quantity of a layer."""
+    """Optimizers side by side: scores, norms of all parameters, then each quantity of each layer."""
     for (game,), some in grouped(outcomes, "game"):
         unit, x_label = steps_unit(some)
-
-        def curves_of(runs: Sequence[Outcome], name: str, unit: float = unit) -> list[Curve]:
-            return [score_curve(r, name, "agent_steps", unit, text) for (text,), r in grouped(runs, "setup")]
-
-        columns = [(name, having(some, optimizer=name)) for (name,), _ in grouped(some, "optimizer")]
-        for optimizer, runs in columns:
-            curves = curves_of(runs, settings.score_name)
-            yield Panel(f"{OPTIMIZERS[optimizer]} on {game}", x_label, "raw score", curves)
-        for layer in settings.layers:
-            for quantity, y_label in QUANTITIES.items():
-                for optimizer, runs in columns:
-                    curves = curves_of(runs, f"{quantity}/{layer}")
-                    yield Panel(f"{OPTIMIZERS[optimizer]}, {layer}", x_label, y_label, curves)
+        wanted = [(settings.score_name, f"on {game}", "raw score"), ("parameter_norm/all", "all layers", PARAMETERS)]
+        wanted += [
+            (f"{quantity}/{layer}", layer, text) for quantity, text in QUANTITIES.items() for layer in settings.layers
+        ]
+        for name, what, y_label in wanted:
+            for (optimizer,), runs in grouped(some, "optimizer"):
+                curves = [score_curve(r, name, "agent_steps", unit, text) for (text,), r in grouped(runs, "setup")]
+                yield Panel(f"{OPTIMIZERS[optimizer]}, {what}", x_label, y_label, curves)
 
 
 STUDY = Study(
     name="norms",
     defaults=NormsSettings(),
     quick=NormsSettings(
-        quick=True, preset="smoke", games=("ddrl/Catch-v0",), repeats=1, agent_steps=6000, eval_every_steps=2000,
-        eval_games=10, norms_every_steps=500, layers=("q0", "q1"),
+        quick=True, preset="smoke", games=("ddrl/Catch-v0",), repeats=1, agent_steps=16_000, eval_every_steps=2000,
+        eval_games=20, norms_every_steps=500, layers=("q0", "q1"),
         setups=("adam:32:1e-3", "adam:128:1e-3", "rmsprop:32:1e-3", "rmsprop:128:2e-3"),
     ),
     points=points,

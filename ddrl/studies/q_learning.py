@@ -11,17 +11,16 @@ import numpy as np
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.studies.curves import EVALUATION, ONLINE
+from ddrl.studies.curves import CAPTIONS, EVALUATION, ONLINE
 from ddrl.studies.settings import Budget, budget, changed, check_budget
 
 INTENSITY = 8  # uses of each transition, whatever the batch
-BASE = 32  # batch of the presets
 RATE_FACTORS: Mapping[str, Mapping[int, float]] = {
     "dqn": {32: 1.0, 512: 3.0, 1024: 6.0},
     "categorical-dqn": {32: 1.0, 256: 1.68},
     "rainbow": {32: 1.0},
 }
-"""Learning rate by batch size, over that of the preset (Stooke and Abbeel 2018, section 5.4.1)."""
+"""Learning rate by batch size, over that of batch 32 (Stooke and Abbeel 2018, section 5.4.1)."""
 EPSILONS = {"categorical-dqn": 0.01, "rainbow": 0.005}
 """Adam's epsilon times the batch size."""
 WHOLE_TIME = 1.0  # share of a run's time that its evaluations may take: they are never put off
@@ -42,6 +41,11 @@ class Scored(Budget):
     """Probability of a random action in evaluations."""
 
     @property
+    def caption(self) -> str:
+        """What the scores are."""
+        return CAPTIONS[self.score_name].replace("greedy games", f"games of epsilon {self.eval_epsilon:g}")
+
+    @property
     def score_name(self) -> str:
         """As in the records of a run."""
         return ONLINE if self.score == "online" else EVALUATION
@@ -57,8 +61,10 @@ def check_scored(settings: Scored) -> None:
 
 def scored(settings: Scored, config: TrainConfig, seed: int) -> TrainConfig:
     """The settings with the study's budget and evaluations, and a seed."""
+    # What a record says of agent steps is as old as the last report.
+    report = {"log_every_seconds": 0.3} if settings.quick else {}
     return changed(
-        config, run=budget(settings.minutes, settings.agent_steps) | {"seed": seed},
+        config, run=budget(settings.minutes, settings.agent_steps) | report | {"seed": seed},
         evaluation={
             "evaluator": settings.score == "evaluation", "eval_games": settings.eval_games,
             "eval_epsilon": settings.eval_epsilon,
@@ -82,13 +88,12 @@ def rate_factor(algorithm: str, size: int) -> float:
 def with_batch(config: TrainConfig, algorithm: str, size: int, rate: float = 0.0) -> TrainConfig:
     """Batches of another size, and fewer updates, so that every transition is used as often.
 
-    The target period is rounded to whole updates of them. RMSProp's epsilon, inside the root, falls with the square of
-    the batch: the paper's belongs to gradients that are summed.
+    The target period is rounded to whole updates. RMSProp's epsilon, inside the root, falls with the square of the
+    batch: the published one belongs to gradients that are summed.
 
     Args:
-        config: of a preset.
         algorithm: dqn, categorical-dqn, rainbow.
-        rate: learning rate (0: the preset's, times the factor of this size).
+        rate: learning rate (0: it grows as published).
 
     Raises:
         UsageError: a size that is not a multiple of 8.
@@ -96,11 +101,12 @@ def with_batch(config: TrainConfig, algorithm: str, size: int, rate: float = 0.0
     if size % INTENSITY:
         raise UsageError(f"batch size {size}: give a multiple of {INTENSITY}, the uses of each transition")
     before, steps = config.optimizer, size // INTENSITY
-    optimizer = {"batch_size": size, "learning_rate": rate or before.learning_rate * rate_factor(algorithm, size)}
+    growth = rate_factor(algorithm, size) / rate_factor(algorithm, before.batch_size)
+    optimizer = {"batch_size": size, "learning_rate": rate or before.learning_rate * growth}
     if algorithm in EPSILONS:
         optimizer["adam_epsilon"] = EPSILONS[algorithm] / size
     if before.rmsprop_epsilon_inside:
-        optimizer["rmsprop_epsilon"] = before.rmsprop_epsilon * (BASE / size) ** 2
+        optimizer["rmsprop_epsilon"] = before.rmsprop_epsilon * (before.batch_size / size) ** 2
     unit = max(steps, config.rows)
     period = max(1, round(config.algorithm.target_period / unit)) * unit
     return changed(config, optimizer=optimizer, algorithm={"steps_per_update": steps, "target_period": period})

@@ -16,6 +16,7 @@ from ddrl.studies.tables import Table
 
 Sizes = Mapping[str, tuple[int, ...]]
 """Algorithm -> its sizes."""
+TITLES = {"categorical-dqn": "Categorical DQN", "rainbow": "epsilon-Rainbow"}  # others are written in capitals
 WARM_UP_SECONDS = 10.0  # that do not count in rates; a third of shorter runs
 
 
@@ -80,4 +81,4 @@ def _panels(outcomes: Sequence[Outcome], score: str, what: Mapping[str, str]) ->
             score_curve(runs, score, "agent_steps", unit, f"{size} {what[algorithm].removesuffix('s' * (size == 1))}")
             for (size,), runs in grouped(some, "size")
         ]
-        yield Panel(f"{algorithm.upper()} on {game}", x_label, "raw score", curves)
+        yield Panel(f"{TITLES.get(algorithm, algorithm.upper())} on {game}", x_label, "raw score", curves)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ddrl.presets import Machine
 from ddrl.reporting.metrics import whole
-from ddrl.studies.curves import CAPTIONS, EVALUATION, GRID, score_curve, spread_text, steps_unit
+from ddrl.studies.curves import EVALUATION, GRID, score_curve, spread_text, steps_unit
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped
 from ddrl.studies.human_normalized import HUMAN_LEVEL, scores_by_game, scores_of, summary
@@ -34,8 +34,8 @@ PAPER = (
 class SuiteSettings(Scored, StudySettings):
     """Scores on Atari games beside those of people, random play, DQN and fast DQN: best and last evaluation, also in
     percent between random play and people, their median, and how many games are at human level or above DQN (fast DQN,
-    section 5.2 and table 4). Evaluations are as there: a copy of the environment, 30 games with up to 30 no-ops, epsilon
-    0.05, every 250,000 agent steps."""
+    section 5.2 and table 4). Evaluations are as there: a copy of the environment, 30 games with up to 30 no-ops,
+    epsilon 0.05, every 250,000 agent steps."""
 
     preset: Preset = "default"
     """Preset of `ddrl train` that every point begins with."""
@@ -89,7 +89,7 @@ def report(settings: SuiteSettings, outcomes: Sequence[Outcome]) -> Report:
         panels += _panels(settings, algorithm, some, best)
     return Report(
         heading="Atari games beside people",
-        caption=f"{CAPTIONS[settings.score_name]}; {spread_text(outcomes)}",
+        caption=f"{settings.caption}; {spread_text(outcomes)}",
         tables=tables,
         panels=panels,
         columns=min(7, max(2, round(len(panels) ** 0.5))),
@@ -181,7 +181,8 @@ def median_curve(curves: Mapping[str, Curve]) -> Curve:
 def _with_levels(curve: Curve, levels: Sequence[tuple[float, str]]) -> list[Curve]:
     """A curve and what it is compared with, as horizontal lines."""
     ends = [curve.x[0], curve.x[-1]] if curve.x else []
-    return [curve, *(Curve(name, ends, [y] * len(ends), style=i, reference=True) for i, (y, name) in enumerate(levels, 1))]
+    lines = [Curve(name, ends, [y] * len(ends), style=i, reference=True) for i, (y, name) in enumerate(levels, 1)]
+    return [curve, *lines]
 
 
 STUDY = Study(

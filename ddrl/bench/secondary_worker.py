@@ -1,0 +1,212 @@
+"""Two learners of one replay, of which one acts: the process that runs a point of `ddrl study secondary-learner`.
+
+It reads one line of JSON with the settings of both, answers with a line for each record of metrics.jsonl, and ends with
+`{"end": true}`, or when nobody reads any more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.launch.resources import this_machine
+from ddrl.reporting.metrics import Collector, evaluation_record
+from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.rundir import config_from_dict
+from ddrl.types import Regression, Snapshot
+
+SAMPLER, SECONDARY = "sampler", "secondary"
+
+
+def main() -> int:
+    """Answers on the standard output of its start; anything else that prints goes to standard error."""
+    channel = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    first = json.loads(sys.stdin.readline())
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        for record in TwoLearners(*(config_from_dict(first[name]) for name in (SAMPLER, SECONDARY))).records():
+            channel.write(json.dumps(record) + "\n")
+    except UsageError as error:
+        channel.write(json.dumps({"error": str(error)}) + "\n")
+        return 2
+    channel.write(json.dumps({"end": True}) + "\n")
+    return 0
+
+
+class Student:
+    """A learner: parameters, their optimizer, and minibatches of its own.
+
+    Args:
+        config: settings of its optimizer and batches; the seed of its initial parameters.
+        observations: shape and type of one.
+        batches: of the replay.
+    """
+
+    def __init__(self, config: TrainConfig, network: Any, observations: tuple[tuple[int, ...], Any], batches: Any):
+        from ddrl.exchange.optimizers import make_optimizer
+        from ddrl.learner import as_device_vector
+        from ddrl.roles.agent import make_learner
+
+        self.config, self.batches = config, batches
+        self.learner = make_learner(config, network, *observations)
+        self.optimizer = make_optimizer(config.optimizer, network.size)
+        self.snapshot = Snapshot(0, 0, as_device_vector(network.initial_parameters(config.run.seed)))
+        self.values: dict[str, float] = {}
+
+    def learn(self, batch: Regression) -> None:
+        """One update."""
+        from ddrl.exchange.optimizers import learning_rate
+        from ddrl.learner import as_device_vector
+
+        config, version = self.config.optimizer, self.snapshot.version
+        gradient, self.values, _ = self.learner.gradient(self.snapshot.vector, batch)
+        norm, limit = self.values["gradient_norm"], config.clip_global_norm
+        vector = np.array(self.snapshot.vector, np.float32)
+        scale = limit / norm if 0.0 < limit < norm else 1.0
+        self.optimizer.apply(vector, gradient, learning_rate(config, version, self.config.batch_size), scale)
+        self.snapshot = Snapshot(version + 1, version + 1, as_device_vector(vector))
+
+    def told(self) -> dict[str, float]:
+        """Its newest numbers for a record."""
+        norm = float(np.linalg.norm(np.asarray(self.snapshot.vector)))
+        return {**self.values, "update": self.snapshot.version, "parameter_norm/all": norm}
+
+
+class TwoLearners:
+    """Both begin with equal parameters, and train at once and at the same rate of transitions; each draws its own
+    minibatches, and has a target network of its own (Stooke and Abbeel 2018, section 5.4.2).
+
+    Args:
+        config: of the learner that acts, with the concurrent schedule.
+        second: of the other; batch size, optimizer and agent steps per update may differ.
+    """
+
+    def __init__(self, config: TrainConfig, second: TrainConfig):
+        from ddrl.envs import make_environment
+        from ddrl.launch.placement import threads_for, with_threads
+        from ddrl.learner import configure_tensorflow
+        from ddrl.roles.agent import make_environments, make_schedule, network_for
+
+        self.config, self.metrics = config, RankMetrics("worker", 0)
+        threads = threads_for(config, this_machine().cores)
+        configure_tensorflow(threads.intra_op, threads.inter_op)
+        probe = make_environment(config.environment, 1, training=False)
+        observations = probe.observation_shape, probe.observation_dtype
+        self.network = network_for(config, probe)
+        probe.close()
+        environments = make_environments(with_threads(config, threads))
+        self.schedule = make_schedule(config, environments, self.network, self.metrics, 0)
+        self.sampler = Student(config, self.network, observations, self.schedule.batches)
+        batches = _batches(second, self.schedule.replay, self.network, observations)
+        self.secondary = Student(second, self.network, observations, batches)
+        self._make_policy = lambda: _policy(config, self.network, observations)
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Trains until the budget is used up; gives the records of both, and evaluations where there are some."""
+        from ddrl.roles.agent import seed_of
+
+        config, evaluations = self.config, 0
+        self._collector, self._began = Collector(), time.monotonic()
+        self.schedule.set_state({}, seed_of(config.run.seed, 0, 0))
+        last = self._began
+        try:
+            while not self._over():
+                for _ in self._period():
+                    if time.monotonic() - last >= config.run.log_every_seconds:
+                        last = time.monotonic()
+                        yield from self._train_records()
+                yield from self._train_records()
+                due = self.sampler.snapshot.version // config.evaluation.eval_every_updates
+                if config.evaluation.evaluator and (due > evaluations or self._over()):
+                    evaluations = due
+                    yield from self._evaluations()
+        finally:
+            self.schedule.stop()
+
+    def _over(self) -> bool:
+        run = self.config.run
+        late = run.minutes and time.monotonic() - self._began >= 60.0 * run.minutes
+        return bool(late or (run.agent_steps and self._collector.agent_steps >= run.agent_steps))
+
+    def _period(self) -> Iterator[None]:
+        """A target period of both learners: the secondary one updates whenever it is behind in transitions."""
+        sampler, secondary = self.sampler, self.secondary
+        updates = sampler.batches.updates
+        for done in range(1, updates + 1):
+            _, batch = self.schedule.next_batch(lambda: sampler.snapshot)
+            if done == 1:
+                secondary.batches.start(self.schedule.period, secondary.snapshot)
+            sampler.learn(batch)
+            while secondary.batches.taken * updates < done * secondary.batches.updates:
+                secondary.learn(secondary.batches.take(secondary.snapshot.vector))
+            yield
+
+    def _train_records(self) -> Iterator[dict[str, Any]]:
+        self._collector.add(self.metrics.report())
+        line = self._collector.line(self.sampler.snapshot.version, time.monotonic() - self._began)
+        yield line | self.sampler.told() | {"learner": SAMPLER}
+        common = {name: line[name] for name in ("kind", "wall_seconds", "agent_steps") if name in line}
+        yield common | self.secondary.told() | {"learner": SECONDARY}
+
+    def _evaluations(self) -> Iterator[dict[str, Any]]:
+        """The same games for both."""
+        from ddrl.evaluate import evaluate
+
+        config, wall = self.config, time.monotonic() - self._began
+        policy = self._make_policy()
+        for learner, student in ((SAMPLER, self.sampler), (SECONDARY, self.secondary)):
+            start, vector, version = time.monotonic(), student.snapshot.vector, student.snapshot.version
+            deadline = start + 60.0 * config.evaluation.evaluation_minutes
+            result = evaluate(
+                config.environment, lambda observations, vector=vector: policy(vector, observations)[0],
+                config.evaluation.eval_games, config.run.seed + 7919 * (version + 1),
+                epsilon=config.evaluation.eval_epsilon, ahead=this_machine().cores,
+                stop=lambda deadline=deadline: time.monotonic() > deadline,
+            )  # fmt: skip
+            record = evaluation_record(
+                mean=result.mean, maximum=result.maximum, games=len(result.scores), unfinished=result.unfinished,
+                timed_out=result.timed_out, version=version, agent_steps=self._collector.agent_steps,
+                wall_seconds=wall, seconds=time.monotonic() - start, protocol=result.stamp,
+            )  # fmt: skip
+            yield record | {"learner": learner}
+
+
+def _batches(config: TrainConfig, replay: Any, network: Any, observations: tuple[tuple[int, ...], Any]) -> Any:
+    """The secondary learner's minibatches: as the sampler's, with draws of its own."""
+    from ddrl.roles.replay_agent import AHEAD
+    from ddrl.sampling.replay_batches import ReplayBatches
+    from ddrl.targets import TargetFunction
+
+    algorithm, size = config.algorithm, config.batch_size
+    updates = algorithm.target_period // algorithm.steps_per_update
+    ahead = min(updates, max(1, AHEAD // size))
+    return ReplayBatches(
+        replay,
+        TargetFunction(network, algorithm, *observations, size * (1 if algorithm.double else ahead)),
+        batch_size=size,
+        updates=updates,
+        ahead=ahead,
+        double=algorithm.double,
+        importance=config.replay.importance,
+        seed=(config.run.seed, 0, 1),
+    )
+
+
+def _policy(config: TrainConfig, network: Any, observations: tuple[tuple[int, ...], Any]) -> Any:
+    from ddrl.learner import Policy
+
+    games = config.evaluation.eval_games
+    return Policy(network, *observations, (*(n for n in (1, 4, 10, 20) if n < games), games))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
