@@ -6,22 +6,22 @@ import os
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ddrl.algorithms import DQNConfig
 from ddrl.bench.children import answers, kill, say, start_child
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.rundir import config_to_dict
 
-PHASES = ("env", "inference", "gradient")
 _START_SECONDS = 180.0  # for imports, environments and tracing, with all cores busy
 
 
 def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[str, Any]:
-    """Measures the three parts one after the other, each on all cores at once.
+    """Measures the parts one after the other, each on all cores at once.
 
     One process per core, bound to it, with one intra-op thread each: the way in which workers run. The
     batches are the configuration's: observations of one group of simulators, data-points of one gradient.
@@ -33,8 +33,8 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
 
     Returns:
         JSON types: `env` and `inference` (agent steps/s of one core), `gradient` (data-points/s of one
-        core), `roofline` (agent steps/s of all cores: cores / (1/env + 1/inference + uses/gradient)), `uses`,
-        `cores`, `simulators`, `inference_batch`, `gradient_batch`, `network`, `dtype`, `game` and `protocol`.
+        core), with a replay `target` (transitions/s of one core), `roofline` (agent steps/s of all cores: `combine`),
+        `uses`, `cores`, `simulators`, `inference_batch`, `gradient_batch`, `network`, `dtype`, `game`, `protocol`.
 
     Raises:
         UsageError: too many cores, or what the settings say cannot run.
@@ -44,10 +44,9 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
     if not 1 <= cores <= len(available):
         raise UsageError(f"{cores} cores: choose 1 to {len(available)}, the cores that this process may use")
     rates, dtype = _measure(config, seconds, available[:cores])
-    env, inference, gradient = (rates[phase] for phase in PHASES)
     return {
         **rates,
-        "roofline": combine(env, inference, gradient, uses(config), cores),
+        "roofline": combine(rates, uses(config), cores),
         "uses": uses(config),
         "cores": cores,
         "simulators": group_size(config),
@@ -60,13 +59,22 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
     }
 
 
-def combine(env: float, inference: float, gradient: float, uses: float, cores: int) -> float:
-    """Agent steps/s of cores that do the parts in turn: cores / (1/env + 1/inference + uses/gradient)."""
-    return cores / (1.0 / env + 1.0 / inference + uses / gradient)
+def phases_of(config: TrainConfig) -> tuple[str, ...]:
+    """The parts of a configuration."""
+    targets = ("target",) if isinstance(config.algorithm, DQNConfig) else ()
+    return ("env", "inference", "gradient", *targets)
 
 
-def uses(config: TrainConfig) -> int:
-    """Gradients that each data-point takes part in: PPO's epochs, 1 in the other algorithms."""
+def combine(rates: Mapping[str, float], uses: float, cores: int) -> float:
+    """Agent steps/s of cores that do the parts in turn: cores / (1/env + 1/inference + uses/gradient + uses/target)."""
+    learning = sum(1.0 / rates[phase] for phase in ("gradient", "target") if phase in rates)
+    return cores / (1.0 / rates["env"] + 1.0 / rates["inference"] + uses * learning)
+
+
+def uses(config: TrainConfig) -> float:
+    """Gradients that each data-point takes part in: PPO's epochs; from a replay the batch over the steps per update."""
+    if isinstance(config.algorithm, DQNConfig):
+        return config.batch_size / config.algorithm.steps_per_update
     return getattr(config.algorithm, "epochs", 1)
 
 
@@ -90,11 +98,12 @@ def _measure(config: TrainConfig, seconds: float, cores: Sequence[int]) -> tuple
     """Mean rate of a core in each phase, and the compute type. A timer ends every wait: it kills all."""
     with tempfile.TemporaryFile("w+") as log:
         processes = [_start(core, config, seconds, log) for core in cores]
-        timer = threading.Timer(_START_SECONDS + 10 * len(PHASES) * seconds, kill, [processes])
+        phases = phases_of(config)
+        timer = threading.Timer(_START_SECONDS + 10 * len(phases) * seconds, kill, [processes])
         timer.start()
         try:
             ready = answers(processes, log)  # of all, so that a phase begins on all cores at once
-            return {phase: _phase(processes, phase, log) for phase in PHASES}, ready[0]["dtype"]
+            return {phase: _phase(processes, phase, log) for phase in phases}, ready[0]["dtype"]
         finally:
             timer.cancel()
             kill(processes)

@@ -18,6 +18,7 @@ UNITS = {
     "env": "agent steps/s per core",
     "inference": "agent steps/s per core",
     "gradient": "data-points/s per core",
+    "target": "transitions/s per core",
     "roofline": "agent steps/s, all cores",
     "uses": "gradients per data-point",
 }

@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from ddrl.algorithms import DQNConfig
 from ddrl.bench.roofline import group_size, inference_batch
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.rundir import config_from_dict
+from ddrl.types import Replayed
 
 
 def main() -> int:
@@ -80,7 +82,24 @@ def make_phases(config: TrainConfig) -> tuple[dict[str, Callable[[], int]], str]
         "inference": lambda: len(policy(vector, observations)[0]),
         "gradient": lambda: learner.batch_size if learner.gradient(vector, batch) else 0,
     }
+    if isinstance(config.algorithm, DQNConfig):
+        phases["target"] = _targets(config, network, vector, random, shape, dtype)
     return phases, network.compute_dtype
+
+
+def _targets(
+    config: TrainConfig, network: Any, vector: Any, random: np.random.Generator, shape: tuple[int, ...], dtype: Any
+) -> Callable[[], int]:
+    """Targets of as many transitions at once as a period computes."""
+    from ddrl.roles.replay_agent import AHEAD
+    from ddrl.targets import TargetFunction
+
+    function = TargetFunction(network, config.algorithm, shape, dtype, AHEAD)
+    column = np.ones(AHEAD, np.float32)
+    unused = dict.fromkeys(Replayed._fields)
+    drawn = {"reward": column, "discount": column, "next_observation": _images(random, (AHEAD, *shape), dtype)}
+    batch = Replayed(**unused | drawn)
+    return lambda: len(function(vector, vector, batch))
 
 
 def _play(envs: Any, random: np.random.Generator) -> Iterator[int]:

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from ddrl.algorithms import DQNConfig
 from ddrl.bench.output import emit
 from ddrl.bench.runs import LINE_SECONDS, replace, run_for
 from ddrl.commands.train import parse
@@ -52,7 +53,7 @@ def measure(config: TrainConfig, seconds: float, roofline_seconds: float) -> dic
     Raises:
         UsageError: the run failed.
     """
-    from ddrl.bench.roofline import measure_roofline
+    from ddrl.bench.roofline import measure_roofline, phases_of
 
     cores = this_machine().cores
     before = measure_roofline(config, roofline_seconds, cores)
@@ -65,7 +66,7 @@ def measure(config: TrainConfig, seconds: float, roofline_seconds: float) -> dic
         "ratio": achieved["agent_steps_per_s"] / roofline,
         "roofline_before": before["roofline"],
         "roofline_after": after["roofline"],
-        **{name: (before[name] + after[name]) / 2 for name in ("env", "inference", "gradient")},
+        **{name: (before[name] + after[name]) / 2 for name in phases_of(config)},
         **{name: before[name] for name in ("inference_batch", "gradient_batch", "network", "dtype", "game")},
         **{name: value for name, value in achieved.items() if name != "agent_steps_per_s"},
         "workers": config.exchange.workers,
@@ -76,9 +77,12 @@ def measure(config: TrainConfig, seconds: float, roofline_seconds: float) -> dic
 
 def _run(config: TrainConfig, seconds: float) -> dict[str, Any]:
     """Means over the lines of a run after its warm-up."""
-    lines = run_for(config, seconds)[WARM_UP_LINES:-1]
+    lines = [line for line in run_for(config, seconds) if line["update"]][WARM_UP_LINES:-1]
     names = ("agent_steps_per_s", "datapoints_per_s", "updates_per_s", "effective_batch", "lag_mean", "exchange_ms")
     means = {name: statistics.mean(line[name] for line in lines if name in line) for name in names}
+    if isinstance(config.algorithm, DQNConfig):  # acting comes in bursts; the ratio to updates is fixed
+        gradients = means["datapoints_per_s"] / config.batch_size
+        means["agent_steps_per_s"] = gradients * config.algorithm.steps_per_update
     splits = [line["time_split"] for line in lines if "worker" in line.get("time_split", {})]
     activities = {activity for split in splits for activity in split["worker"]}
     means["worker_time_split"] = {

@@ -19,10 +19,12 @@ CONFIG = TrainConfig(
 
 
 def test_parts_in_turn():
-    assert roofline.combine(2.0, 4.0, 8.0, uses=1, cores=1) == pytest.approx(1 / (1 / 2 + 1 / 4 + 1 / 8))
-    assert roofline.combine(2.0, 4.0, 8.0, uses=2, cores=3) == pytest.approx(3.0)
+    rates = {"env": 2.0, "inference": 4.0, "gradient": 8.0}
+    assert roofline.combine(rates, uses=1, cores=1) == pytest.approx(1 / (1 / 2 + 1 / 4 + 1 / 8))
+    assert roofline.combine(rates, uses=2, cores=3) == pytest.approx(3.0)
+    assert roofline.combine(rates | {"target": 16.0}, uses=8, cores=1) == pytest.approx(1 / (1 / 2 + 1 / 4 + 1 + 1 / 2))
     free = float("inf")
-    assert roofline.combine(5.0, free, free, uses=1, cores=2) == 10.0
+    assert roofline.combine({"env": 5.0, "inference": free, "gradient": free}, uses=1, cores=2) == 10.0
 
 
 def test_batches_of_a_configuration():
@@ -33,7 +35,7 @@ def test_batches_of_a_configuration():
 
 def test_a_short_measurement():
     result = json.loads(json.dumps(roofline.measure_roofline(CONFIG, 0.05, 1)))
-    env, inference, gradient = (result[phase] for phase in roofline.PHASES)
+    env, inference, gradient = (result[phase] for phase in ("env", "inference", "gradient"))
     assert min(env, inference, gradient) > 0
     assert result["roofline"] == pytest.approx(1 / (1 / env + 1 / inference + 1 / gradient))
     assert (result["inference_batch"], result["gradient_batch"], result["cores"]) == (4, 16, 1)
@@ -49,10 +51,11 @@ def test_what_cannot_run_is_said_in_one_line():
         roofline.measure_roofline(unknown, 0.05, 1)
 
 
-@pytest.mark.parametrize("algorithm, uses, batch", [("a2c", 1, 80), ("ppo", 4, 32), ("impala", 1, 80)])
+@pytest.mark.parametrize("algorithm, uses, batch", [("a2c", 1, 80), ("ppo", 4, 32), ("rainbow", 8, 32)])
 def test_every_kind_of_batch(algorithm, uses, batch):
     config = preset("smoke", None, Machine(2, 16 * 10**9), algorithm)
     result = roofline.measure_roofline(config, 0.05, 1)
-    env, inference, gradient = (result[phase] for phase in roofline.PHASES)
-    assert result["roofline"] == pytest.approx(1 / (1 / env + 1 / inference + uses / gradient))
+    env, inference, gradient = (result[phase] for phase in ("env", "inference", "gradient"))
+    learning = uses / gradient + (uses / result["target"] if algorithm == "rainbow" else 0.0)
+    assert result["roofline"] == pytest.approx(1 / (1 / env + 1 / inference + learning))
     assert (result["uses"], result["gradient_batch"]) == (uses, batch)
