@@ -45,6 +45,7 @@ class Panel(NamedTuple):
     Attributes:
         log_x, log_y: base-2 scales, whose ticks are the values that occur.
         zero: the y axis begins at 0.
+        wide_y: the y axis is linear up to 100 and logarithmic beyond, for percents of any size.
     """
 
     title: str
@@ -54,6 +55,7 @@ class Panel(NamedTuple):
     log_x: bool = False
     log_y: bool = False
     zero: bool = False
+    wide_y: bool = False
 
 
 def draw(panels: Sequence[Panel], heading: str, caption: str, columns: int) -> Any:
@@ -144,7 +146,7 @@ def _draw_curve(axes: Any, curve: Curve, style: int) -> None:
 
 
 def _scale(axes: Any, panel: Panel) -> None:
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
     plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}")
     if panel.log_x:
@@ -152,8 +154,11 @@ def _scale(axes: Any, panel: Panel) -> None:
         axes.xaxis.set_major_locator(FixedLocator(sorted({x for curve in panel.curves for x in curve.x})))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(plain)
-    if panel.log_y:
-        axes.set_yscale("log", base=2)
+    elif all(isinstance(x, int) for curve in panel.curves for x in curve.x):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if panel.log_y or panel.wide_y:
+        scale = {"value": "log", "base": 2} if panel.log_y else {"value": "symlog", "linthresh": 100}
+        axes.set_yscale(**scale)
         axes.yaxis.set_major_formatter(plain)
         axes.yaxis.set_minor_locator(NullLocator())
         return

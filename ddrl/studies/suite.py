@@ -17,12 +17,12 @@ from ddrl.studies.metrics import Interval, bootstrap
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.q_learning import RATE_FACTORS, Scored, check_scored, scored
 from ddrl.studies.settings import Preset, StudySettings, base_config, game_name, one_of
-from ddrl.studies.sized import last_score
+from ddrl.studies.sized import TITLES, last_score
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table
 
 ALL = "all"
-PUBLISHED = {"DQN": "dqn", "fast DQN": "fast_dqn"}
+PUBLISHED = {"DQN (2015)": "dqn", "fast DQN (2022)": "fast_dqn"}
 """Name -> column of the table of scores."""
 PAPER = (
     "random, human and DQN: Mnih et al. 2015, one run of 50 million agent steps; fast DQN: Human-level control without "
@@ -144,26 +144,29 @@ def _panels(
 ) -> Iterator[Panel]:
     """All games in the order of their percents, their median while learning, then every game by itself."""
     unit, x_label = steps_unit(outcomes)
-    yield Panel(f"{algorithm}: best", "games, the worst first", "human-normalized (%)", list(_sorted(algorithm, best)))
-    curves = {
+    title = TITLES.get(algorithm, algorithm.upper())
+    ours = f"{title}, ours"
+    curves = list(_sorted(ours, best))
+    yield Panel(f"{title}: best", "games, the worst first", "human-normalized (%)", curves, wide_y=True)
+    by_game = {
         game: score_curve(runs, settings.score_name, "agent_steps", unit) for (game,), runs in grouped(outcomes, "game")
     }
     level = [(HUMAN_LEVEL, "human level")]
-    median = _with_levels(median_curve(curves)._replace(label=algorithm), level)
-    yield Panel(f"{algorithm}: median", x_label, "human-normalized (%)", median)
-    for game, curve in curves.items():
+    median = _with_levels(median_curve(by_game)._replace(label=ours), level)
+    yield Panel(f"{title}: median", x_label, "human-normalized (%)", median)
+    for game, curve in by_game.items():
         scores = scores_of(game)
-        levels = [(scores.human, "human"), (scores.dqn, "DQN"), (scores.random, "random")]
-        yield Panel(scores.name, x_label, "raw score", _with_levels(curve._replace(label=algorithm), levels))
+        levels = [(scores.human, "people"), (scores.dqn, "DQN (2015)"), (scores.random, "random")]
+        yield Panel(scores.name, x_label, "raw score", _with_levels(curve._replace(label=ours), levels))
 
 
-def _sorted(algorithm: str, best: Mapping[str, Interval]) -> Iterator[Curve]:
+def _sorted(ours: str, best: Mapping[str, Interval]) -> Iterator[Curve]:
     """Human-normalized scores of the same games, the published ones as references."""
-    agents = {algorithm: {game: interval.mean for game, interval in best.items()}}
+    agents = {ours: {game: interval.mean for game, interval in best.items()}}
     agents |= {name: {game: getattr(scores_of(game), column) for game in best} for name, column in PUBLISHED.items()}
     for style, (name, raw) in enumerate(agents.items()):
         percents = sorted(scores_of(game).normalized(score) for game, score in raw.items())
-        yield Curve(name, list(range(1, len(percents) + 1)), percents, style=style, reference=name != algorithm)
+        yield Curve(name, list(range(1, len(percents) + 1)), percents, style=style, reference=name != ours)
 
 
 def median_curve(curves: Mapping[str, Curve]) -> Curve:

@@ -1,4 +1,4 @@
-"""The four studies: their points are what the papers varied, and their reports say what was measured."""
+"""The studies: their points are what the papers varied, and their reports say what was measured."""
 
 from __future__ import annotations
 
@@ -11,13 +11,25 @@ import pytest
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.presets import Machine
-from ddrl.studies import hts, hts_report, sampling, simulators, speed
+from ddrl.studies import (
+    ablation,
+    batch_size,
+    hts,
+    hts_report,
+    norms,
+    sampling,
+    secondary_learner,
+    simulators,
+    speed,
+    suite,
+)
 from ddrl.studies.metrics import Interval
 from ddrl.studies.points import Outcome
 from ddrl.studies.settings import changed
 from tests.studies.support import outcome
 
-STUDIES = [sampling.STUDY, simulators.STUDY, hts.STUDY, speed.STUDY]
+STUDIES = [module.STUDY for module in (sampling, simulators, hts, speed)]
+STUDIES += [module.STUDY for module in (suite, ablation, batch_size, secondary_learner, norms)]
 FOUR = Machine(4, 1 << 40)
 
 
@@ -46,9 +58,10 @@ def finished(study, chosen, records_of):
 def test_points_have_names_that_are_directories_and_an_end(study, which):
     points = study.points(getattr(study, which), FOUR)
     names = [point.name for point in points]
-    assert len(set(names)) == len(names) > 3
+    assert len(set(names)) == len(names) > 1
     assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789.-_") for name in names)
-    assert all(point.config.run.minutes or point.config.run.agent_steps for point in points)
+    runs = [point.config.run for point in points]
+    assert all(run.minutes or run.agent_steps or run.max_updates for run in runs)
     assert all(json.loads(json.dumps(point.labels)) == point.labels for point in points)
 
 

@@ -1,0 +1,266 @@
+"""Studies of the Q-learning family: what their points are, and what their reports make of runs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ddrl import rundir
+from ddrl.errors import UsageError
+from ddrl.presets import Machine
+from ddrl.reporting.metrics import rate_between
+from ddrl.studies import ablation, batch_size, norms, secondary_learner, suite
+from ddrl.studies.figures import Curve
+from ddrl.studies.human_normalized import scores_of
+from ddrl.studies.points import Outcome, outcome_of, state_of
+from ddrl.studies.q_learning import rate_factor, with_batch
+from ddrl.studies.settings import StudySettings, base_config, changed
+from tests.studies.support import outcome
+
+FOUR = Machine(4, 1 << 40)
+
+
+def default(algorithm, preset="default"):
+    return base_config(StudySettings(preset=preset), algorithm, "pong", FOUR)
+
+
+def evaluation(steps, mean):
+    return {"kind": "evaluation", "agent_steps": steps, "wall_seconds": steps / 100, "mean": mean, "games": 30}
+
+
+def train(update, seconds, **more):
+    return {"kind": "train", "update": update, "wall_seconds": seconds, **more}
+
+
+# batches --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "algorithm, size, rate, epsilon",
+    [
+        ("dqn", 32, 2.5e-4, 0.01 / 32**2), ("dqn", 512, 7.5e-4, 0.01 / 512**2), ("dqn", 1024, 15e-4, 0.01 / 1024**2),
+        ("dqn", 2048, 15e-4, 0.01 / 2048**2), ("categorical-dqn", 32, 2.5e-4, 0.01 / 32),
+        ("categorical-dqn", 256, 4.2e-4, 0.01 / 256), ("categorical-dqn", 2048, 4.2e-4, 0.01 / 2048),
+        ("rainbow", 512, 6.25e-5, 0.005 / 512),
+    ],
+)  # fmt: skip
+def test_rates_and_epsilons_are_the_published_ones(algorithm, size, rate, epsilon):
+    config = with_batch(default(algorithm), algorithm, size)
+    optimizer = config.optimizer
+    assert optimizer.learning_rate == pytest.approx(rate)
+    found = optimizer.rmsprop_epsilon if algorithm == "dqn" else optimizer.adam_epsilon
+    assert found == pytest.approx(epsilon)
+    assert config.batch_size / config.algorithm.steps_per_update == 8
+    assert config.algorithm.target_period == pytest.approx(default(algorithm).algorithm.target_period, rel=0.01)
+
+
+def test_a_size_by_way_of_another_is_the_same():
+    there_and_back = with_batch(with_batch(default("dqn"), "dqn", 1024), "dqn", 32)
+    assert there_and_back.optimizer.learning_rate == pytest.approx(2.5e-4)
+    assert there_and_back.optimizer.rmsprop_epsilon == pytest.approx(0.01 / 32**2)
+    assert there_and_back.algorithm.steps_per_update == 4
+
+
+def test_between_two_published_sizes_the_rate_lies_between():
+    assert 1.0 < rate_factor("dqn", 64) < rate_factor("dqn", 256) < 3.0
+    assert rate_factor("rainbow", 512) == 1.0
+
+
+def test_a_size_without_whole_updates_is_refused():
+    with pytest.raises(UsageError, match="batch size 12: give a multiple of 8"):
+        with_batch(default("dqn"), "dqn", 12)
+
+
+def test_batch_sizes_are_the_papers_and_evaluate_as_often():
+    points = batch_size.points(batch_size.STUDY.defaults, FOUR)
+    sizes = {}
+    for point in points:
+        sizes.setdefault(point.labels["algorithm"], []).append(point.labels["size"])
+        evaluation, algorithm = point.config.evaluation, point.config.algorithm
+        steps = evaluation.eval_every_updates * algorithm.steps_per_update
+        assert steps == pytest.approx(250_000, rel=1e-3) and evaluation.eval_epsilon == 0.05 and evaluation.evaluator
+    assert {name: tuple(found) for name, found in sizes.items()} == batch_size.SIZES
+
+
+# ablation -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_fourteen_variants_are_schedules_and_groups():
+    points = ablation.points(dataclasses.replace(ablation.STUDY.defaults, repeats=1), FOUR)
+    found = {
+        (p.labels["variant"], p.labels["samplers"]): (p.config.sampling.schedule, p.config.sampling.groups) for p in points
+    }
+    assert len(points) == len(found) == 14 == sum(map(len, ablation.PAPER.values()))
+    assert found["standard", 8] == ("standard", 8) and found["concurrent", 8] == ("concurrent", 8)
+    assert found["synchronized", 8] == ("standard", 1) and found["both", 8] == ("concurrent", 1)
+    for point in points:
+        algorithm, run = point.config.algorithm, point.config.run
+        assert (algorithm.epsilon_start, algorithm.epsilon_end, algorithm.epsilon_steps) == (0.1, 0.1, 0)
+        assert run.max_updates == 8125 and not run.minutes and not run.agent_steps  # 3 periods of 2,500, and a quarter
+    others = {dataclasses.replace(p.config, sampling=points[0].config.sampling) for p in points}
+    assert len(others) == 1  # they differ in nothing else
+
+
+def test_trials_come_one_after_the_other():
+    seeds = [point.config.run.seed for point in ablation.points(ablation.STUDY.defaults, FOUR)]
+    assert seeds == sorted(seeds) and len(seeds) == 5 * 14
+
+
+def ablated(rates, **changes):
+    """Runs of updates at rates of agent steps, of which those before the first period are far slower."""
+    settings = dataclasses.replace(ablation.STUDY.defaults, repeats=2, **changes)
+    outcomes = []
+    for point in ablation.points(settings, FOUR):
+        rate = rates[point.labels["variant"], point.labels["samplers"]] * (1.1 if point.config.run.seed == 2 else 0.9)
+        records = [train(0, 0.0)] + [train(2500 + 100 * i, 900.0 + 400.0 * i / rate) for i in range(57)]
+        outcomes.append(Outcome(point, {"status": "finished"}, records, None))
+    return settings, outcomes
+
+
+def test_hours_are_mean_and_deviation_of_whole_periods():
+    rates = {("standard", 1): 500.0, ("concurrent", 1): 1000.0}
+    settings, outcomes = ablated(rates, samplers=(1,), variants=("standard", "concurrent"))
+    hours, percent, faster, measured = ablation.report(settings, outcomes).tables
+    assert hours.rows == [[1, "28.06 ± 3.97", "14.03 ± 1.98", "25.08 ± 0.52", "20.64 ± 0.29"]]
+    assert percent.rows[0][1:3] == ["100.0%", "50.0%"] and percent.rows[0][4] == "82.3%"
+    assert faster.rows[0][1:3] == ["1.00x", "2.00x"]
+    assert [row[3].mean for row in measured.rows] == pytest.approx([500.0, 1000.0])
+
+
+def test_a_variant_that_was_not_measured_is_left_open():
+    rates = {("standard", 1): 500.0}
+    settings, outcomes = ablated(rates, samplers=(1,), variants=("standard",))
+    outcomes = [run._replace(records=run.records[:5]) for run in outcomes]
+    report = ablation.report(settings, outcomes)
+    assert report.tables[0].rows[0][1] is None and report.tables[1].rows[0][1] is None
+
+
+def test_a_rate_between_two_totals_is_read_off_the_line():
+    records = [train(0, 0.0), train(10, 10.0), {"kind": "event", "wall_seconds": 11.0}, train(30, 20.0), train(30, 25.0)]
+    assert rate_between(records, "update", 5, 20) == pytest.approx(15 / (15.0 - 5.0))
+    assert rate_between(records, "update", 5, 30) is None  # nothing says when 30 was over
+    assert rate_between(records, "agent_steps", 5, 20) is None
+
+
+# suite ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_suite_plays_all_49_games_as_the_paper_does():
+    points = suite.points(suite.STUDY.defaults, FOUR)
+    assert len(points) == 49
+    config = points[0].config
+    assert (config.evaluation.eval_games, config.evaluation.eval_epsilon) == (30, 0.05)
+    assert config.evaluation.eval_every_updates * config.algorithm.steps_per_update == 250_000
+    assert config.run.agent_steps == 50_000_000
+
+
+def test_best_and_last_scores_stand_beside_the_papers():
+    settings = dataclasses.replace(suite.STUDY.defaults, games=("pong", "breakout"))
+    outcomes = [
+        outcome({"algorithm": "dqn", "game": "pong"}, [evaluation(100, -20.0), evaluation(200, 20.0), evaluation(300, 9.3)]),
+        outcome({"algorithm": "dqn", "game": "breakout"}, [evaluation(100, 2.0), evaluation(200, 1.7)]),
+    ]
+    report = suite.report(settings, outcomes)
+    games, together = report.tables
+    pong = dict(zip(games.columns, games.rows[0]))
+    assert (pong["best"].mean, pong["last"].mean, pong["human"], pong["DQN (2015)"]) == (20.0, 9.3, 9.3, 18.9)
+    assert pong["last, normalized"] == "100.0%" and pong["best, normalized"] == "135.7%"
+    rows = {row[0]: row[1:] for row in together.rows}
+    assert rows["dqn, best"] == [2, "68.3%", 1, 1]  # 135.7% and 1.0%; Pong is human and above DQN
+    assert rows["dqn, last"] == [2, "50.0%", 1, 0]
+    assert rows["DQN (2015), all 49 games"] == [49, "93.5%", 29, 0]
+    assert "epsilon 0.05" in report.caption
+
+
+def test_a_game_without_any_evaluation_is_left_out_of_the_median():
+    outcomes = [outcome({"algorithm": "dqn", "game": "pong"}, []), outcome({"algorithm": "dqn", "game": "tennis"}, [])]
+    report = suite.report(suite.STUDY.defaults, outcomes)
+    assert [row[0] for row in report.tables[1].rows] == ["DQN (2015), all 49 games", "fast DQN (2022), all 49 games"]
+
+
+def test_the_median_over_games_is_that_of_their_percents():
+    human = {game: scores_of(game).human for game in ("pong", "breakout", "boxing")}
+    curves = {game: Curve("", [0.0, 10.0], [scores_of(game).random, score]) for game, score in human.items()}
+    found = suite.median_curve(curves)
+    assert found.y[0] == pytest.approx(0.0) and found.y[-1] == pytest.approx(100.0)
+    assert suite.median_curve(curves | {"pong": Curve("", [], [])}).x == []
+
+
+# norms ----------------------------------------------------------------------------------------------------------------
+
+
+def test_setups_are_the_papers():
+    points = norms.points(norms.STUDY.defaults, FOUR)
+    assert len(points) == 8 * 2
+    by_name = {point.name: point.config for point in points}
+    adam, slow = by_name["qbert-adam-1024-0.00042-seed1"], by_name["qbert-rmsprop-64-0.0001-seed2"]
+    assert (adam.optimizer.optimizer, adam.optimizer.adam_epsilon) == ("adam", 0.01 / 1024)
+    assert (slow.optimizer.optimizer, slow.optimizer.learning_rate, slow.batch_size) == ("rmsprop", 1e-4, 64)
+    measured = {c.run.norms_every_updates * c.algorithm.steps_per_update for c in by_name.values()}
+    assert all(9_900 <= steps <= 10_000 for steps in measured)
+
+
+@pytest.mark.parametrize("words", ["adam", "sgd:32:1e-3", "adam:32", "adam:x:1e-3", "adam:32:2", "adam:32:0"])
+def test_setups_that_say_nothing_are_refused(words):
+    with pytest.raises(UsageError, match="--setups"):
+        dataclasses.replace(norms.STUDY.defaults, setups=(words,))
+
+
+def test_norms_have_a_panel_for_each_quantity_layer_and_optimizer():
+    values = {f"{q}/{layer}": 3.0 for q in norms.QUANTITIES for layer in (*norms.STUDY.defaults.layers, "all")}
+    outcomes = [
+        outcome({"game": "qbert", "optimizer": optimizer, "setup": "64, 0.1"}, [train(1, 1.0, agent_steps=10, **values)])
+        for optimizer in norms.OPTIMIZERS
+    ]
+    report = norms.report(norms.STUDY.defaults, outcomes)
+    assert (len(report.panels), report.columns) == (16, 4)
+    assert [panel.curves[0].y for panel in report.panels[2:]] == [[3.0]] * 14
+    assert report.tables[0].rows[0][5].mean == 3.0 and report.tables[0].rows[0][4] is None
+
+
+# secondary learner ----------------------------------------------------------------------------------------------------
+
+
+def test_both_learners_use_transitions_as_often_in_periods_of_one_length():
+    for point in secondary_learner.points(secondary_learner.STUDY.defaults, FOUR):
+        configs = point.config, secondary_learner.secondary_config(point)
+        assert [c.batch_size for c in configs] == [point.labels["sampler"], point.labels["secondary"]]
+        assert {c.batch_size // c.algorithm.steps_per_update for c in configs} == {8}
+        assert len({c.algorithm.target_period for c in configs}) == len({c.run.seed for c in configs}) == 1
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [({"pairs": ("64",)}, "--pairs 64"), ({"pairs": ("64:0",)}, "--pairs 64:0"), ({"score": "online"}, "--score online")],
+)
+def test_pairs_that_cannot_be_are_refused(changes, message):
+    with pytest.raises(UsageError, match=message):
+        dataclasses.replace(secondary_learner.STUDY.defaults, **changes)
+
+
+def test_two_learners_really_train(tmp_path):
+    settings = dataclasses.replace(
+        secondary_learner.STUDY.quick, pairs=("64:32",), agent_steps=2500, eval_every_steps=1000, eval_games=2
+    )
+    (point,) = secondary_learner.points(settings, FOUR)
+    point = point._replace(config=changed(point.config, replay={"replay_minimum": 200}))
+    secondary_learner.run_point(point, tmp_path / "p")
+    assert state_of(tmp_path / "p").status == "finished"
+    run = outcome_of(point, tmp_path / "p")
+    sampler, secondary = (secondary_learner.of_learner(run, learner) for learner in secondary_learner.LEARNERS)
+    assert 2 * sampler.records[-2]["update"] == secondary.records[-2]["update"] > 400
+    assert sampler.records[-1]["kind"] == secondary.records[-1]["kind"] == "evaluation"
+    assert sampler.records[0][secondary_learner.NORM] != secondary.records[0][secondary_learner.NORM]
+    assert "online_score_mean" in sampler.records[-2] and "online_score_mean" not in secondary.records[-2]
+    report = secondary_learner.report(settings, [run])
+    assert [row[2] for row in report.tables[0].rows] == [64, 32] and len(report.panels) == 2
+    assert rundir.load_config(tmp_path / "p") == point.config
+
+
+def test_a_learner_that_cannot_be_says_why(tmp_path):
+    (point, *_) = secondary_learner.points(secondary_learner.STUDY.quick, FOUR)
+    point = point._replace(config=changed(point.config, environment={"game": "no_such_game"}))
+    with pytest.raises(UsageError, match="no_such_game"):
+        secondary_learner.run_point(point, tmp_path / "p")
+    assert state_of(tmp_path / "p").status == "interrupted"
