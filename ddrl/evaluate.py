@@ -11,9 +11,11 @@ from ddrl.config import EnvironmentConfig
 from ddrl.envs import VectorEnvironment, environment_seeds, make_environment
 from ddrl.errors import UsageError
 from ddrl.sampling.actions import uniforms
+from ddrl.types import ActionSpace, Continuous
 
 Policy = Callable[[np.ndarray], np.ndarray]
-"""observations [b, ...] -> logits <float>[b, A]; b varies, a policy with a fixed shape pads itself."""
+"""observations [b, ...] -> the policy's outputs <float>[b, P]: logits or values of actions, or means and logarithms of
+deviations; b varies, a policy with a fixed shape pads itself."""
 
 UNLIMITED_GAME_STEPS = 108_000
 """Agent steps after which a game without a limit of its own is cut off."""
@@ -63,10 +65,7 @@ class GreedyActions:
 
     def __call__(self, observations: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """<int32>[b] for observations [b, ...] of the environments `rows` <int>[b]."""
-        logits = np.asarray(self._policy(observations), np.float32)
-        if logits.shape[:1] != (len(rows),) or not np.isfinite(logits).all():
-            problem = f"logits of shape {logits.shape}, or not finite, for {len(rows)} observations"
-            raise UsageError(f"the policy gave {problem}; is the checkpoint that of this game?")
+        logits = _outputs(self._policy, observations)
         choice = logits.argmax(axis=1).astype(np.int32)
         self._run[rows] = np.where(choice == self._last[rows], self._run[rows] + 1, 1)
         self._last[rows] = choice
@@ -79,6 +78,33 @@ class GreedyActions:
         explore, which = (uniforms(self._seed, rows, 2 * self._steps[rows] + k) for k in (0, 1))
         self._steps[rows] += 1
         return np.where(explore < self._epsilon, (which * count).astype(np.int32), actions)
+
+
+def mean_actions(policy: Policy) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """For continuous actions: the means <float32>[b, A] of the policy's distributions, without noise."""
+
+    def act(observations: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        outputs = _outputs(policy, observations)
+        return outputs[:, : outputs.shape[1] // 2]
+
+    return act
+
+
+def actions_for(
+    space: ActionSpace, policy: Policy, rows: int, repeat_fire_after: int, epsilon: float = 0.0, seed: int = 0
+) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """What turns observations of some of `rows` rows into the actions of an evaluation."""
+    if isinstance(space, Continuous):
+        return mean_actions(policy)
+    return GreedyActions(policy, rows, repeat_fire_after, epsilon, seed)
+
+
+def _outputs(policy: Policy, observations: np.ndarray) -> np.ndarray:
+    outputs = np.asarray(policy(observations), np.float32)
+    if outputs.shape[:1] != (len(observations),) or not np.isfinite(outputs).all():
+        problem = f"outputs of shape {outputs.shape}, or not finite, for {len(observations)} observations"
+        raise UsageError(f"the policy gave {problem}; is the checkpoint that of this game?")
+    return outputs
 
 
 class _Group:
@@ -107,7 +133,7 @@ class _Group:
 
     def send(self, live_actions: np.ndarray) -> None:
         """Rows whose game is over get action 0; what they play is not counted."""
-        actions = np.zeros(len(self._live), np.int32)
+        actions = np.zeros((len(self._live), *live_actions.shape[1:]), live_actions.dtype)
         actions[self._live] = live_actions
         self.env.send(actions)
 
@@ -162,8 +188,8 @@ def play_games(
             groups += wave
             if start == 0:
                 rows, repeats = games * wave[0].env.players, wave[0].env.stamp["repeat_fire_after"]
-                greedy = GreedyActions(policy, rows, repeats, epsilon, seed)
-            yield from _play(wave, greedy, ahead, stop)
+                act = actions_for(wave[0].env.action_space, policy, rows, repeats, epsilon, seed)
+            yield from _play(wave, act, ahead, stop)
         finally:
             for group in wave:
                 group.env.close()
@@ -185,7 +211,10 @@ def evaluate(
 
 
 def _play(
-    groups: list[_Group], greedy: GreedyActions, ahead: int, stop: Callable[[], bool]
+    groups: list[_Group],
+    act: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    ahead: int,
+    stop: Callable[[], bool],
 ) -> Generator[None, None, None]:
     live, actions = groups, None
     while live and not stop():
@@ -203,7 +232,7 @@ def _play(
         if live:
             sizes = [len(rows) for _, (_, rows) in kept]
             observations = np.concatenate([observations for _, (observations, _) in kept])
-            chosen = greedy(observations, np.concatenate([rows for _, (_, rows) in kept]))
+            chosen = act(observations, np.concatenate([rows for _, (_, rows) in kept]))
             actions = np.split(chosen, np.cumsum(sizes)[:-1])
 
 

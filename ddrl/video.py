@@ -11,7 +11,7 @@ from ddrl.config import EnvironmentConfig
 from ddrl.envs import find_protocol, make_in_thread, plain_game
 from ddrl.envs.games import atari_rom
 from ddrl.errors import UsageError
-from ddrl.evaluate import GreedyActions, Policy
+from ddrl.evaluate import Policy, actions_for
 
 ATARI_FPS = 30
 GIF_FPS_LIMIT = 15
@@ -72,7 +72,7 @@ class _Game:
             self._env = make_atari(rom, protocol, 1, recorder.on_frame)
             self._draw, self.fps = recorder.take, ATARI_FPS
             repeat_fire_after = protocol.repeat_fire_after
-        self._greedy = GreedyActions(policy, self._env.num_envs, repeat_fire_after)
+        self._act = actions_for(self._env.action_space, policy, self._env.num_envs, repeat_fire_after)
         self._env.reset(seed)
 
     def pictures(self) -> Iterator[np.ndarray]:
@@ -80,7 +80,7 @@ class _Game:
         step = self._env.recv()
         yield from self._draw()
         for _ in range(self._max_agent_steps):
-            self._env.send(self._greedy(step.observation, step.env_id))
+            self._env.send(self._act(step.observation, step.env_id))
             step = self._env.recv()
             self.score += float(step.reward[0])
             yield from self._draw()

@@ -178,6 +178,26 @@ def test_repeat_rule_counts_choices_and_lets_go():
     assert greedy(np.zeros((3, 1)), np.array([0, 1, 2])).tolist() == [1, 2, 1]
 
 
+def test_random_actions_come_with_their_probability_and_depend_on_the_seed_alone():
+    def chosen(epsilon, seed):
+        greedy = GreedyActions(constant(2, 4), 500, 0, epsilon, seed)
+        return np.array([greedy(np.zeros((500, 1)), np.arange(500)) for _ in range(8)])
+
+    assert (chosen(0.0, 1) == 2).all()
+    drawn = chosen(0.4, 1)
+    assert abs((drawn != 2).mean() - 0.4 * 3 / 4) < 0.03 and set(drawn.ravel()) == {0, 1, 2, 3}
+    np.testing.assert_array_equal(drawn, chosen(0.4, 1))
+    assert (drawn != chosen(0.4, 2)).any() and (drawn[0] != drawn[1]).any()
+
+
+def test_continuous_games_are_played_with_the_means():
+    def policy(observations):  # cos, sin of the angle, and its speed: a torque against the speed, and a deviation
+        return np.stack([-observations[:, 2], np.zeros(len(observations))], axis=1)
+
+    result = evaluate(EnvironmentConfig(game="Pendulum-v1"), policy, 2, 0)
+    assert result.agent_steps == (200, 200) and max(result.scores) < 0.0 and result.scores[0] != result.scores[1]
+
+
 def test_repeat_rule_off():
     greedy = GreedyActions(constant(2, 4), 1, repeat_fire_after=0)
     assert [greedy(np.zeros((1, 1)), np.zeros(1, np.int64))[0] for _ in range(50)] == [2] * 50
@@ -195,5 +215,5 @@ def test_bad_input():
         evaluate(CATCH, catcher, 0, 0)
     with pytest.raises(UsageError, match="not finite"):
         evaluate(CATCH, lambda o: np.full((len(o), 3), np.nan), 1, 0)
-    with pytest.raises(UsageError, match="logits of shape"):
+    with pytest.raises(UsageError, match="outputs of shape"):
         evaluate(CATCH, lambda o: np.zeros((len(o) + 1, 3)), 1, 0)
