@@ -151,8 +151,9 @@ def _tables(game: str, settings: AblationSettings, hours: Hours) -> Iterator[Tab
     ours = {labels: statistics.mean(some) for labels, some in hours.items() if some}
     theirs = {labels: mean for labels, (mean, _) in paper.items()}
     what = f"hours for {AGENT_STEPS / 1e6:.0f} million agent steps"
+    trials = f"mean and deviation of {settings.repeats} trials" if settings.repeats > 1 else "one trial"
     yield _table(
-        settings, f"{game}: {what}, mean and deviation of {settings.repeats} trials",
+        settings, f"{game}: {what}, {trials}",
         lambda labels: mean_and_deviation(hours.get(labels, [])),
         lambda labels: "{:.2f} ± {:.2f}".format(*paper[labels]) if labels in paper else None,
     )  # fmt: skip
@@ -225,7 +226,7 @@ STUDY = Study(
     defaults=AblationSettings(),
     quick=AblationSettings(
         quick=True, preset="smoke", games=("ddrl/Catch-v0",), repeats=1, samplers=(1, 2, 4), target_period=1000,
-        periods=4, replay_capacity=10_000,
+        periods=3, replay_capacity=10_000,
     ),
     points=points,
     report=report,

@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 
 from ddrl import cli
+from ddrl.algorithms import DQNConfig
 from ddrl.bench import peers, ranks
+from ddrl.commands.train import parse
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.presets import Machine
 
 INSTALLED = [name for name in ("stable_baselines3", "sample_factory", "ray") if importlib.util.find_spec(name)]
 without_libraries = pytest.mark.skipif(bool(INSTALLED), reason=f"{INSTALLED} would really run")
@@ -162,6 +165,37 @@ def test_a_peer_that_takes_too_long_is_ended(tmp_path):
     with pytest.raises(UsageError, match="no result within 3 s"):
         ranks.json_line([python], os.environ, 3.0)
     assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def learning(period, steps_per_update, rate, seconds):
+    """Records of a run whose updates begin after 4 s, and whose acting is up to a period ahead, in bursts."""
+    lines = []
+    for second in range(2, seconds, 2):
+        steps = rate * max(0, second - 4)
+        burst = -(-steps // period) * period + 2000
+        lines.append({"kind": "train", "wall_seconds": float(second), "update": steps // steps_per_update, "agent_steps": burst})
+    return lines
+
+
+def test_q_learning_is_measured_by_its_updates_over_whole_periods():
+    algorithm = DQNConfig(target_period=2000, steps_per_update=4)
+    lines = learning(2000, 4, 400, 40)
+    assert peers.rate_of_learning(lines, 10.0, algorithm) == pytest.approx(400.0)
+    assert peers.rate_of_learning(lines, 1.0, algorithm) == pytest.approx(400.0)  # nothing counts before it learns
+    with pytest.raises(UsageError, match="no whole --target-period 2000; give more --seconds"):
+        peers.rate_of_learning(lines, 33.0, algorithm)
+    with pytest.raises(UsageError, match="no whole --target-period"):
+        peers.rate_of_learning(lines[:2], 0.0, algorithm)
+
+
+def test_dqn_and_its_peer_learn_with_equal_settings():
+    config = parse([*peers.OURS["dqn"].split(), *peers.COMMON.split()], Machine(2, 1 << 40)).config
+    theirs = dict(zip(*[iter(peers.PEERS["dqn"]["stable-baselines3"].split())] * 2))
+    assert int(theirs["--learning-starts"]) == config.replay.replay_minimum
+    assert int(theirs["--minibatch"]) == config.batch_size == 32
+    assert int(theirs["--steps"]) == config.algorithm.steps_per_update == 4
+    assert (config.sampling.schedule, config.sampling.groups) == ("concurrent", 1)
+    assert config.replay.replay_capacity == 100_000 and config.network.network == "nature"
 
 
 def alive(process: int) -> bool:
