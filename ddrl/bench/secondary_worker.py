@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from cluster.topology import this_seat
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch.resources import this_machine
@@ -91,14 +92,17 @@ class TwoLearners:
     """
 
     def __init__(self, config: TrainConfig, second: TrainConfig):
+        from ddrl.launch.placement import expose_gpu, place_ranks, threads_for, with_threads
+
+        (mine,) = place_ranks(config, (this_seat(os.environ),))
+        expose_gpu(mine.gpu)
         from ddrl.envs import make_environment
-        from ddrl.launch.placement import threads_for, with_threads
         from ddrl.learner import configure_tensorflow
         from ddrl.roles.agent import make_environments, make_schedule, network_for
 
         self.config, self.metrics = config, RankMetrics("worker", 0)
-        threads = threads_for(config, this_machine().cores)
-        configure_tensorflow(threads.intra_op, threads.inter_op)
+        threads = threads_for(config, mine.cores)
+        configure_tensorflow(threads.intra_op, threads.inter_op, mine.gpu)
         probe = make_environment(config.environment, 1, training=False)
         observations = probe.observation_shape, probe.observation_dtype
         self.network = network_for(config, probe)

@@ -88,6 +88,8 @@ def points(settings: SecondarySettings, machine: Machine) -> list[Point]:
 
 def _point(settings: SecondarySettings, machine: Machine, game: str, pair: Pair, seed: int) -> Point:
     config = changed(base_config(settings, "dqn", game, machine), sampling={"schedule": "concurrent"})
+    if not config.single_process:
+        raise UsageError("secondary-learner: its two learners share one process; leave workers out of --train-options")
     config = with_batch(with_batch(config, "dqn", max(pair)), "dqn", pair.sampler)  # a target period that suits both
     labels = {"game": game, **pair._asdict()}
     name = f"{game_name(game)}-{pair.sampler}-secondary-{pair.secondary}-seed{seed}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import shutil
 import subprocess
@@ -9,12 +10,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ddrl.algorithms import DQNConfig
 from ddrl.errors import UsageError
 from ddrl.studies.plan import Plan
 from ddrl.studies.points import Point
 
 SCRIPT = Path(__file__).with_name("study.sbatch")
 SUBMIT_SECONDS = 60.0
+CORE_MEGABYTES = 2000
+TRANSITION_BYTES = 7500  # of an Atari game in a replay
 
 
 def submit(plan: Plan, options: str) -> str:
@@ -56,6 +60,8 @@ def sbatch_command(plan: Plan, numbers: Sequence[int], options: str) -> list[str
         f"--job-name=study-{plan.study}", f"--array={','.join(map(str, numbers))}",
         f"--cpus-per-task={max(map(cores_of, plan.points))}", f"--output={directory}/slurm-%A-%a.out",
     ]  # fmt: skip
+    if any(isinstance(point.config.algorithm, DQNConfig) for point in plan.points):
+        own.append(f"--mem-per-cpu={max(map(core_megabytes, plan.points))}M")
     minutes = [point.config.run.minutes for point in plan.points]
     if all(minutes):
         own.append(f"--time={round(1.2 * max(minutes)) + 15}")  # start, last evaluation and end
@@ -63,5 +69,12 @@ def sbatch_command(plan: Plan, numbers: Sequence[int], options: str) -> list[str
 
 
 def cores_of(point: Point) -> int:
-    """Cores that a point has work for: its own number, or one for each rank."""
-    return point.cores or point.config.ranks
+    """Cores that a point has work for: its own number, or one for each rank; Q-learning acts and learns at once."""
+    at_once = 2 if isinstance(point.config.algorithm, DQNConfig) else 1
+    return point.cores or at_once * point.config.ranks
+
+
+def core_megabytes(point: Point) -> int:
+    """Memory for each core: that of the script, and a share of the replays."""
+    replays = point.config.replay.replay_capacity * point.config.exchange.workers * TRANSITION_BYTES
+    return CORE_MEGABYTES + math.ceil(replays / 1e6 / cores_of(point))

@@ -10,7 +10,7 @@ import pytest
 from ddrl.errors import UsageError
 from ddrl.studies import plan as plans
 from ddrl.studies.points import note_failure
-from ddrl.studies.settings import changed
+from ddrl.studies.settings import base_config, changed
 from ddrl.studies.slurm import SCRIPT, cores_of, sbatch_command, submit
 from tests.studies.support import MACHINE, FakeSettings, points, write_run
 
@@ -77,3 +77,12 @@ def test_refusals_are_one_line(plan, sbatch, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="there is no sbatch here"):
         submit(plan, "")
+
+
+def test_a_replay_has_its_memory_and_q_learning_a_core_for_acting(plan):
+    config = base_config(FakeSettings(minutes=10.0, preset="default"), "dqn", "pong", MACHINE)
+    point = plan.points[0]._replace(config=config)
+    command = sbatch_command(plan._replace(points=(point,)), [0], "--mem=50G")
+    assert "--cpus-per-task=2" in command and "--mem-per-cpu=5750M" in command  # half of 7.5 GB, and 2 GB
+    assert command.index("--mem=50G") > command.index("--mem-per-cpu=5750M")
+    assert not [word for word in sbatch_command(plan, [0], "") if word.startswith("--mem")]
