@@ -60,7 +60,8 @@ def sbatch_command(plan: Plan, numbers: Sequence[int], options: str) -> list[str
         f"--job-name=study-{plan.study}", f"--array={','.join(map(str, numbers))}",
         f"--cpus-per-task={max(map(cores_of, plan.points))}", f"--output={directory}/slurm-%A-%a.out",
     ]  # fmt: skip
-    if any(isinstance(point.config.algorithm, DQNConfig) for point in plan.points):
+    has_replay = any(isinstance(point.config.algorithm, DQNConfig) for point in plan.points)
+    if has_replay and not any(word.startswith("--mem") for word in words):  # sbatch takes one of its kinds alone
         own.append(f"--mem-per-cpu={max(map(core_megabytes, plan.points))}M")
     minutes = [point.config.run.minutes for point in plan.points]
     if all(minutes):
