@@ -1,0 +1,114 @@
+"""A system from what a run measured of itself: the records of its metrics.jsonl (README, Metrics)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ddrl.errors import UsageError
+from ddrl.simulation.system import FLOAT_BYTES, System
+from ddrl.simulation.times import gamma_or_constant
+
+FEWEST_RECORDS = 3
+UNMEASURED = (
+    "metrics.jsonl has means over intervals, no single gradients: the deviation of the compute time is estimated from how "
+    "the means of successive intervals differ, as if gradients were independent",
+    "latency and bandwidth of a network are not in the metrics: what the exchange took beside the servers' work is kept as "
+    "the chief's decision, and the network is what the options say",
+    "time that the servers take ahead of a COMMIT is not in time_split: averaging and optimizer are timed apart, here",
+)
+
+
+class ServerTimes(NamedTuple):
+    """Seconds per byte of a server: of each gradient that is averaged, and of the optimizer."""
+
+    average: float
+    apply: float
+
+
+class Calibration(NamedTuple):
+    """A system as one run was, and how it was found.
+
+    Attributes:
+        measured_updates_per_s: of that run, in the same intervals.
+        samples: seconds from having parameters to having a gradient, the mean of each interval and worker.
+    """
+
+    system: System
+    measured_updates_per_s: float
+    samples: tuple[float, ...]
+
+
+def calibrate(
+    records: Sequence[Mapping[str, Any]], *, workers: int, servers: int, parameters: int, batch: int,
+    server: ServerTimes, asynchronous: bool = False, quorum: int = 0,
+) -> Calibration:  # fmt: skip
+    """The system that a run with parameter servers was, on the hosts where it ran.
+
+    What it is given, beside the run's settings: `server`, which the metrics do not tell. Where the time of the whole
+    exchange is concerned, the slowest worker counts, which waits for nobody.
+
+    Raises:
+        UsageError: too few intervals, or no exchange in them.
+    """
+    train = [r for r in records if r["kind"] == "train" and r.get("updates_per_s") and r.get("exchange_ms_by_worker")]
+    train = train[1:-1]  # the first one has the start in it, the last one the end
+    if len(train) < FEWEST_RECORDS:
+        raise UsageError(
+            f"--calibrate: {len(train)} intervals with an exchange, and {FEWEST_RECORDS} are needed: name a run with "
+            "parameter servers that went on for longer, or with a smaller --log-every-seconds"
+        )
+    per_worker = workers if asynchronous else 1
+    rate = statistics.mean(r["updates_per_s"] for r in train)
+    times = _compute_times(train, per_worker)
+    samples = tuple(sample for values in times for sample in values)
+    if min(samples) <= 0:
+        raise UsageError("--calibrate: the exchange took longer than an update: the run was still starting, or stalled")
+    gradients = (train[-1]["update"] - train[0]["update"]) / max(1, len(train) - 1) / per_worker
+    compute = gamma_or_constant(statistics.mean(samples), _deviation(times, gradients))
+    split = [r.get("time_split", {}).get("parameter_server", {}) for r in train]
+    handled = statistics.mean(s.get("receive", 0.0) + s.get("send", 0.0) for s in split) / rate
+    updated = (workers if not asynchronous else 1) * server.average + server.apply
+    work = FLOAT_BYTES * parameters / servers * updated
+    if asynchronous:  # a gradient is applied where it is received
+        handled = max(0.0, handled - work)
+    exchange = min(statistics.mean(r["exchange_ms_by_worker"][name] for r in train if name in r["exchange_ms_by_worker"])
+                   for name in train[-1]["exchange_ms_by_worker"]) / 1000  # fmt: skip
+    message = handled / (2 * workers // per_worker)
+    beside = work if asynchronous or quorum else 0.0  # waiting for all, the update is computed while the chief decides
+    rest = max(0.0, exchange - beside - 2 * (servers + workers // per_worker) * message)
+    system = System(
+        workers=workers, compute=compute, parameters=parameters, batch=batch, servers=servers, workers_per_host=0,
+        servers_per_host=0, message_seconds=message, average_seconds_per_byte=server.average,
+        apply_seconds_per_byte=server.apply, decision_seconds=rest, asynchronous=asynchronous, quorum=quorum,
+    )  # fmt: skip
+    return Calibration(system, rate, samples)
+
+
+def _compute_times(train: Sequence[Mapping[str, Any]], per_worker: int) -> list[list[float]]:
+    """Of each worker, the mean of each interval in seconds: an update's time without the exchange."""
+    names = sorted({name for record in train for name in record["exchange_ms_by_worker"]})
+    return [
+        [per_worker / r["updates_per_s"] - r["exchange_ms_by_worker"][name] / 1000
+         for r in train if name in r["exchange_ms_by_worker"]]
+        for name in names
+    ]  # fmt: skip
+
+
+def _deviation(times: Sequence[Sequence[float]], gradients: float) -> float:
+    """Of one gradient, from interval means of so many: von Neumann's successive differences, which no drift enters.
+
+    At most the mean itself, as of exponential times.
+    """
+    squares = [(b - a) ** 2 / 2 for values in times for a, b in zip(values, values[1:])]
+    mean = statistics.mean(value for values in times for value in values)
+    return min(mean, math.sqrt(max(1.0, gradients) * statistics.mean(squares))) if squares else 0.0
+
+
+def at_size(system: System, workers: int, **changes: Any) -> System:
+    """The system with so many workers and other changes; a quorum stays the same share of the workers."""
+    quorum = round(system.quorum * workers / system.workers) if system.quorum else 0
+    return dataclasses.replace(system, workers=workers, **({"quorum": quorum} | changes))

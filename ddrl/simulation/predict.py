@@ -1,0 +1,60 @@
+"""Predictions, and what limits them: what is gained if one part of the system cost nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ddrl.simulation.asynchronous import simulate_asynchronous
+from ddrl.simulation.synchronous import simulate_synchronous
+from ddrl.simulation.system import Prediction, System
+from ddrl.simulation.times import Constant
+
+UPDATES = 100
+TRIED = 30  # updates of each system without a part
+COMPUTE, STRAGGLERS = "compute", "stragglers"
+WITHOUT: Mapping[str, Callable[[System], System]] = {
+    STRAGGLERS: lambda s: dataclasses.replace(s, compute=Constant(s.compute.mean), slow_workers=0),
+    "server card": lambda s: dataclasses.replace(s, server_bandwidth=math.inf),
+    "server work": lambda s: dataclasses.replace(
+        s, average_seconds_per_byte=0.0, apply_seconds_per_byte=0.0, message_seconds=0.0
+    ),
+    "worker card": lambda s: dataclasses.replace(s, worker_bandwidth=math.inf),
+    "latency": lambda s: dataclasses.replace(s, latency=0.0, decision_seconds=0.0),
+}
+"""Name of a part -> the system in which it costs nothing; latency includes the chief's decision."""
+
+
+class Limits(NamedTuple):
+    """What sets the pace.
+
+    Attributes:
+        name: of the part that costs most.
+        cost: part -> share of the data-points/s without it that is lost with it, 0 to 1; `compute`: what the workers get
+            done of what they could.
+    """
+
+    name: str
+    cost: Mapping[str, float]
+
+
+def simulate(system: System, updates: int = UPDATES, seed: int = 0) -> Prediction:
+    """Synchronous steps, or asynchronously as many gradients of each worker; a function of the seed."""
+    if system.asynchronous:
+        return simulate_asynchronous(system, updates * system.workers, seed)
+    return simulate_synchronous(system, updates, seed)
+
+
+def limits(system: System, updates: int = TRIED, seed: int = 0) -> Limits:
+    """What sets the pace of a system.
+
+    It is `compute` where no other part costs as much as the workers' own time: then more workers help.
+    """
+    prediction, cost = simulate(system, updates, seed), {}
+    for name, without in WITHOUT.items():
+        freed = simulate(without(system), updates, seed).datapoints_per_s
+        cost[name] = max(0.0, 1.0 - prediction.datapoints_per_s / freed)
+    cost[COMPUTE] = min(1.0, prediction.efficiency)
+    return Limits(max(cost, key=cost.__getitem__), cost)

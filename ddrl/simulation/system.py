@@ -1,0 +1,126 @@
+"""What is simulated, and what comes out."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ddrl.errors import UsageError
+from ddrl.simulation.times import Constant, Times
+
+FLOAT_BYTES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """Workers, parameter servers and the network between them.
+
+    Every host has one card that sends and receives at once, each at its bandwidth, shared by the ranks of the host.
+    Hosts have workers or servers, all hosts of a kind equally many; a worker and a server on one host do not hinder
+    each other here, since in a synchronous step one sends while the other receives.
+
+    Attributes:
+        workers: number of them.
+        compute: from having parameters to having a gradient, in seconds, of one worker.
+        parameters: float32 values.
+        batch: data-points in a gradient.
+        servers: shards of equal size.
+        worker_bandwidth, server_bandwidth: of a host's card, in bytes/s and direction.
+        latency: of a message, in seconds.
+        workers_per_host, servers_per_host: that share a card (0: all of them).
+        message_seconds: processor time of a message, at either end.
+        average_seconds_per_byte: of adding one gradient to the average.
+        apply_seconds_per_byte: of the optimizer, for a byte of parameters.
+        decision_seconds: of the chief, and whatever else a step takes: polling, scheduling.
+        slow_workers: that are slow all the time.
+        slow_factor: how much slower.
+        quorum: gradients that close a synchronous step (0: all).
+        deadline_seconds: close with what is there this long after the first gradient (0: never).
+        asynchronous: every gradient is applied as it comes.
+        max_staleness: asynchronous: older gradients are dropped (0: none).
+    """
+
+    workers: int
+    compute: Times = Constant(0.1)
+    parameters: int = 332_295
+    batch: int = 32
+    servers: int = 1
+    worker_bandwidth: float = math.inf
+    server_bandwidth: float = math.inf
+    latency: float = 0.0
+    workers_per_host: int = 1
+    servers_per_host: int = 1
+    message_seconds: float = 0.0
+    average_seconds_per_byte: float = 0.0
+    apply_seconds_per_byte: float = 0.0
+    decision_seconds: float = 0.0
+    slow_workers: int = 0
+    slow_factor: float = 1.0
+    quorum: int = 0
+    deadline_seconds: float = 0.0
+    asynchronous: bool = False
+    max_staleness: int = 0
+
+    def __post_init__(self) -> None:
+        positive = {"workers": 1, "servers": 1, "parameters": 1, "batch": 1}
+        for name, least in positive.items():
+            if getattr(self, name) < least:
+                raise UsageError(f"simulation: {name} {getattr(self, name)}: must be at least {least}")
+        if not 0 <= self.quorum <= self.workers:
+            raise UsageError(f"simulation: quorum {self.quorum}: must be 0 (all) to {self.workers}, the workers")
+        if self.asynchronous and (self.quorum or self.deadline_seconds):
+            raise UsageError("simulation: asynchronous updates have no quorum and no deadline; give one or the other")
+
+    @property
+    def slice_bytes(self) -> float:
+        """Of one shard."""
+        return FLOAT_BYTES * self.parameters / self.servers
+
+    @property
+    def worker_slice_seconds(self) -> float:
+        """Of a slice on a worker's card, alone on it."""
+        return max(self.message_seconds, self.slice_bytes / self.worker_bandwidth)
+
+    @property
+    def server_slice_seconds(self) -> float:
+        """Of a slice on a server's card, which it shares with the other servers of its host, all busy at once."""
+        sharing = min(self.servers_per_host or self.servers, self.servers)
+        return max(self.message_seconds, sharing * self.slice_bytes / self.server_bandwidth)
+
+    def update_seconds(self, gradients: int) -> float:
+        """Of averaging and applying so many gradients, on each server."""
+        return self.slice_bytes * (gradients * self.average_seconds_per_byte + self.apply_seconds_per_byte)
+
+    def factors(self) -> np.ndarray:
+        """What every worker's times are multiplied by: <float64>[workers]."""
+        factors = np.ones(self.workers)
+        factors[: min(self.slow_workers, self.workers)] = self.slow_factor
+        return factors
+
+    def ideal_datapoints_per_s(self) -> float:
+        """Of workers that never wait."""
+        return float(self.batch * (1.0 / self.factors()).sum() / self.compute.mean) if self.compute.mean else math.inf
+
+
+class Prediction(NamedTuple):
+    """What a simulation found, after its warm-up.
+
+    Attributes:
+        updates_per_s: versions.
+        datapoints_per_s: in the gradients that were applied.
+        efficiency: their share of what the workers would compute if they never waited.
+        staleness_mean: versions between taking and applying a gradient.
+        dropped_share: of the gradients that were computed.
+        server_wait_seconds: asynchronous: that a gradient waits at a server until it is worked on, in the mean.
+    """
+
+    workers: int
+    updates_per_s: float
+    datapoints_per_s: float
+    efficiency: float
+    staleness_mean: float
+    dropped_share: float
+    server_wait_seconds: float = 0.0
