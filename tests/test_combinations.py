@@ -15,9 +15,9 @@ MACHINE = Machine(2, 16 * 10**9)
 SYNCHRONOUS_SERVERS = {"workers": 2, "exchange": "parameter_server", "parameter_servers": 1}
 
 
-def config_of(name, **changes):
-    """The preset of an algorithm, with settings of any group changed."""
-    config = presets.preset("default", None, MACHINE, name)
+def config_of(name, preset="default", **changes):
+    """A preset of an algorithm, with settings of any group changed."""
+    config = presets.preset(preset, None, MACHINE, name)
     groups = {}
     for setting, value in changes.items():
         group = next(g.name for g in dataclasses.fields(config) if hasattr(getattr(config, g.name), setting))
