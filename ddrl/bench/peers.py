@@ -46,7 +46,7 @@ OURS = {
     "appo": "appo --epochs 1",
     "impala": "impala",
     "dqn": (
-        "dqn --schedule concurrent --simulators 8 --groups 1 --batch-size 32 --steps-per-update 4 --target-period 2000 "
+        "dqn --schedule concurrent --simulators 8 --groups 1 --batch-size 32 --steps-per-update 4 --target-period 1000 "
         "--replay-capacity 100000 --replay-minimum 2000 --epsilon-start 0.1 --epsilon-end 0.1 --epsilon-steps 0"
     ),
 }

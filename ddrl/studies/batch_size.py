@@ -70,7 +70,8 @@ def report(settings: BatchSizeSettings, outcomes: Sequence[Outcome]) -> Report:
     """A panel for each algorithm and game, a curve for each batch size."""
     what = dict.fromkeys(SIZES, "per batch")
     found = sized_report(outcomes, "Q-learning by batch size", settings.score_name, what, len(settings.games))
-    return found._replace(caption=f"{settings.caption}; {spread_text(outcomes)}", notes=[PAPER])
+    columns = found.columns if len(settings.games) > 1 else min(3, len(found.panels))
+    return found._replace(caption=f"{settings.caption}; {spread_text(outcomes)}", notes=[PAPER], columns=columns)
 
 
 STUDY = Study(

@@ -149,14 +149,14 @@ def _panels(settings: NormsSettings, outcomes: Sequence[Outcome]) -> Iterator[Pa
     """Optimizers side by side: scores, norms of all parameters, then each quantity of each layer."""
     for (game,), some in grouped(outcomes, "game"):
         unit, x_label = steps_unit(some)
-        wanted = [(settings.score_name, f"on {game}", "raw score"), ("parameter_norm/all", "all layers", PARAMETERS)]
+        wanted = [(settings.score_name, f" on {game}", "raw score"), ("parameter_norm/all", ", all layers", PARAMETERS)]
         wanted += [
-            (f"{quantity}/{layer}", layer, text) for quantity, text in QUANTITIES.items() for layer in settings.layers
+            (f"{quantity}/{layer}", f", {layer}", text) for quantity, text in QUANTITIES.items() for layer in settings.layers
         ]
         for name, what, y_label in wanted:
             for (optimizer,), runs in grouped(some, "optimizer"):
                 curves = [score_curve(r, name, "agent_steps", unit, text) for (text,), r in grouped(runs, "setup")]
-                yield Panel(f"{OPTIMIZERS[optimizer]}, {what}", x_label, y_label, curves)
+                yield Panel(f"{OPTIMIZERS[optimizer]}{what}", x_label, y_label, curves)
 
 
 STUDY = Study(
