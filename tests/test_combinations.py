@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from ddrl import presets
+from ddrl import combinations, presets, rundir
 from ddrl.errors import UsageError
 from ddrl.presets import Machine
 
@@ -72,12 +72,60 @@ def test_the_defaults_of_every_algorithm_go_together(name):
             {**SYNCHRONOUS_SERVERS, "updates": "asynchronous"},
             "--updates asynchronous: the lag of --schedule double-buffered is one rollout exactly",
         ),
+        ("dqn", {"replay_minimum": 1_000_001}, "--replay-minimum 1000001: learning could never begin"),
+        ("rainbow", {"replay_minimum": 23}, "--replay-minimum 23: a first transition takes --n-step 3 of all 8 simulators"),
+        (
+            "dqn",
+            {"n_step": 100, "replay_capacity": 800, "replay_minimum": 800},
+            "--n-step 100: the replay holds 100 steps of each of 8 simulators; raise --replay-capacity",
+        ),
+        ("dqn", {"schedule": "synchronized"}, "--schedule synchronized: dqn learns from a replay; standard or concurrent"),
+        ("rainbow", {"schedule": "asynchronous"}, "--schedule asynchronous: dqn learns from a replay"),
+        ("dqn", {"batch_size": 0}, "--batch-size 0: a replay has no rollouts to take whole"),
+        ("dqn", {"rollout_length": 5}, "--rollout-length 5: dqn acts with whole groups until its next updates; leave it 0"),
+        ("dqn", {"predictors": 1}, "--predictors 1: dqn acts with whole groups"),
+        ("dqn", {"predict_batch": 4}, "--predict-batch 4: dqn acts with whole groups"),
+        ("dqn", {"refresh_every_steps": 2}, "--refresh-every-steps 2: only rollouts of the synchronized schedule"),
+        ("dqn", {"simulators": 6}, "--steps-per-update 4: 6 simulators step together: it must divide them"),
+        ("dqn", {"target_period": 9_998}, "--target-period 9998: must be a multiple of --steps-per-update 4 and of the 8"),
+        ("dqn", {"target_period": 4}, "--target-period 4: must be a multiple of"),
+        ("dqn", {"reset_at_checkpoint": True}, "--reset-at-checkpoint True: a period is being acted"),
+        ("ba3c", {"schedule": "concurrent"}, "--schedule concurrent: ba3c has no replay; leave it out, or train dqn"),
+        ("a2c", {"schedule": "standard"}, "--schedule standard: a2c has no replay"),
+        ("a2c", {"replay_capacity": 10}, "--replay-capacity 10: a2c has no replay; leave it out"),
+        ("ba3c", {"priority_exponent": 0.5}, "--priority-exponent 0.5: ba3c has no replay; leave it out"),
     ],
 )
 def test_what_does_not_go_together_is_refused_in_one_line(name, changes, message):
     with pytest.raises(UsageError, match=re.escape(message)) as error:
         config_of(name, **changes)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["dqn", "categorical-dqn", "rainbow"])
+@pytest.mark.parametrize("preset", ["default", "laptop", "smoke"])
+def test_presets_of_the_q_learning_family_come_back_from_their_run_directory(name, preset, tmp_path):
+    path, config = rundir.create_run_dir(config_of(name, preset, run_dir=str(tmp_path / "run")))
+    assert rundir.load_config(path) == config and config.title == name
+    assert config.single_process and config.sampling.schedule == "concurrent"
+
+
+@pytest.mark.parametrize(
+    "name, changes, words",
+    [
+        ("categorical-dqn", {"value_max": 0.5}, "is -10 to 0.5, and the rewards of one target alone reach +-1 (--reward"),
+        ("rainbow", {"value_min": -2.9}, "reach +-2.97 (--reward-clip 1, --n-step 3): widen --value-min and --value-max"),
+        ("rainbow", {"reward_clip": 0.0}, "and rewards are not clipped: returns beyond count as its ends; watch support_end"),
+    ],
+)
+def test_a_support_that_cannot_hold_the_returns_is_a_warning(name, changes, words):
+    (warning,) = combinations.warnings(config_of(name, **changes))
+    assert words in warning and "\n" not in warning
+
+
+@pytest.mark.parametrize("name", presets.NAMES)
+def test_presets_warn_of_nothing(name):
+    assert not combinations.warnings(config_of(name)) and not combinations.warnings(config_of(name, "smoke"))
 
 
 def test_a_preset_of_one_algorithm_is_refused_for_another():

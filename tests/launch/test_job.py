@@ -91,3 +91,11 @@ def test_rank_0_locks_the_run_directory(tmp_path):
     with contextlib.ExitStack() as stack:
         assert job.prepare(again, stack)["resume"] is True
     assert not (tmp_path / "run" / rundir.STOP).exists()
+
+
+def test_a_job_says_what_may_not_be_meant(tmp_path, capsys):
+    config = parse(["rainbow", "--value-max", "0.5", "--run-dir", str(tmp_path)], MACHINE).config
+    with job.Reporter(config, tmp_path):
+        pass
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("warning: the support of the distributions is -10 to 0.5") and "run directory" in said[1]

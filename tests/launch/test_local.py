@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pty
@@ -16,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from cluster import launch as cluster_launch
-from ddrl import rundir
+from ddrl import presets, rundir
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
@@ -305,3 +306,13 @@ def test_json_lines_follow_whole_lines_only(tmp_path):
         file.write(" 2}\nnot json\n[1]\n")
     assert follower.read() == [{"a": 2}]
     assert rundir.JsonLines(path, from_end=True).read() == []
+
+
+def test_what_may_not_be_meant_is_said_before_anything_starts(tmp_path):
+    config = presets.preset("smoke", None, Machine(8, 1 << 40), "categorical-dqn")
+    algorithm = dataclasses.replace(config.algorithm, value_max=0.5)
+    config = dataclasses.replace(config, algorithm=algorithm, run=RunConfig(run_dir=str(tmp_path / "run")))
+    with (tmp_path / "said.txt").open("w+") as file:
+        launch.train(config, None, Machine(8, 1 << 40), Console(file=file, width=200), (sys.executable, "-c", "import sys; sys.exit(3)"))
+        file.seek(0)
+        assert file.readline().startswith("warning: the support of the distributions is -3 to 0.5")
