@@ -16,7 +16,7 @@ class Rows(NamedTuple):
     Attributes:
         frame: <observation's type>[R, B, ...] newest frame of the observation.
         age: <uint8>[R, B] how many earlier rows belong to the observation's stack; frames before these are zero.
-        action: <int32>[R, B].
+        action: <int32>[R, B], or <float32>[R, B, A].
         reward: <float32>[R, B].
         discount: <float32>[R, B] gamma, or 0 where the step terminated.
         continues: <bool>[R, B] the next row belongs to the same episode.
@@ -49,6 +49,7 @@ class History:
         observation_shape: of one observation.
         observation_dtype: uint8 or float32.
         stack: frames in an observation.
+        action: shape and type of one action.
 
     Attributes:
         head: number of the open row; -1 when nothing has been appended.
@@ -58,11 +59,17 @@ class History:
     """
 
     def __init__(
-        self, rows: int, simulators: int, observation_shape: tuple[int, ...], observation_dtype: Any, stack: int
+        self,
+        rows: int,
+        simulators: int,
+        observation_shape: tuple[int, ...],
+        observation_dtype: Any,
+        stack: int,
+        action: tuple[tuple[int, ...], Any] = ((), np.int32),
     ):
         self.length, self.simulators, self.stack = rows, simulators, stack
         self.observation_shape = tuple(observation_shape)
-        layout = row_layout(self.observation_shape, observation_dtype, stack)
+        layout = row_layout(self.observation_shape, observation_dtype, stack, action)
         self.rows = Rows(*(np.zeros((rows, simulators, *shape), dtype) for shape, dtype in layout))
         self.head = -1
 
@@ -193,7 +200,7 @@ class History:
         steps = len(unroll.reward)
         expected = {
             "observation": ((steps + 1, self.simulators, *self.observation_shape), self.rows.frame.dtype),
-            "action": ((steps, self.simulators), self.rows.action.dtype),
+            "action": ((steps, *self.rows.action.shape[1:]), self.rows.action.dtype),
         }
         for name, (shape, dtype) in expected.items():
             array = getattr(unroll, name)
@@ -201,7 +208,12 @@ class History:
                 raise ValueError(f"{name} is {array.dtype}{list(array.shape)}, not {dtype}{list(shape)} (1 step up)")
 
 
-def row_layout(observation_shape: tuple[int, ...], observation_dtype: Any, stack: int) -> Rows:
+def row_layout(
+    observation_shape: tuple[int, ...],
+    observation_dtype: Any,
+    stack: int,
+    action: tuple[tuple[int, ...], Any] = ((), np.int32),
+) -> Rows:
     """Shape and type of one simulator's part of each array of a row.
 
     Raises:
@@ -214,7 +226,7 @@ def row_layout(observation_shape: tuple[int, ...], observation_dtype: Any, stack
     return Rows(
         frame=(frame, np.dtype(observation_dtype)),
         age=((), np.dtype(np.uint8)),
-        action=((), np.dtype(np.int32)),
+        action=(action[0], np.dtype(action[1])),
         reward=((), np.dtype(np.float32)),
         discount=((), np.dtype(np.float32)),
         continues=((), np.dtype(bool)),

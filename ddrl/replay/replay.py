@@ -104,7 +104,7 @@ class Replay:
         """
         steps, simulators = unroll.reward.shape
         if priorities is not None:
-            priorities = _checked(priorities, (steps, simulators))
+            priorities = checked_priorities(priorities, (steps, simulators))
         completed = self._history.append(unroll)
         if priorities is not None:
             self._largest = max(self._largest, float(priorities.max()))
@@ -164,7 +164,7 @@ class Replay:
             UsageError: a priority that is negative, infinite or not a number; nothing was changed.
         """
         keys = np.asarray(keys, np.int64)
-        priorities = _checked(priorities, keys.shape)
+        priorities = checked_priorities(priorities, keys.shape)
         rows, simulators = np.divmod(keys, self._history.simulators)
         window = self._window()
         if ((keys < 0) | (rows >= window.stop)).any():
@@ -311,7 +311,8 @@ def _rows(capacity: int, simulators: int, stack: int, n_step: int) -> int:
     return capacity // simulators + (stack - 1) + n_step
 
 
-def _checked(priorities: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def checked_priorities(priorities: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Priorities as <float64>[shape]; raises UsageError where one is negative, infinite or not a number."""
     priorities = np.asarray(priorities, np.float64)
     if priorities.shape != shape:
         raise ValueError(f"priorities {list(priorities.shape)} for {list(shape)} transitions")

@@ -44,7 +44,7 @@ def save_rows(
     changed = _changed_rows(history, previous["head"] if previous else None)
     for index, (start, stop) in enumerate(_segments(history)):
         old = previous["segments"][index : index + 1] if previous else []
-        if old and not ((changed >= start) & (changed < stop)).any() and _is_there(directory, old[0]):
+        if old and not ((changed >= start) & (changed < stop)).any() and is_there(directory, old[0]):
             entries += old
             continue
         arrays = [array[start:stop] for array in history.rows]
@@ -137,7 +137,8 @@ def _changed_rows(history: History, saved_head: int | None) -> np.ndarray:
     return np.arange(max(0, first, history.head + 1 - history.length), history.head + 1) % history.length
 
 
-def _is_there(directory: Path, entry: Mapping[str, Any]) -> bool:
+def is_there(directory: Path, entry: Mapping[str, Any]) -> bool:
+    """Whether the file of an entry is, by its name and size, still where `write` put it."""
     try:
         return (directory / entry["name"]).stat().st_size == entry["bytes"]
     except OSError:

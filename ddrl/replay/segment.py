@@ -1,0 +1,282 @@
+"""Segments: what an actor of Ape-X sends to a replay (Horgan et al. 2018, appendix F), and their bytes on the wire."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import struct
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ddrl.errors import UsageError
+from ddrl.replay.replay import LARGEST_PRIORITY
+from ddrl.types import ActionSpace, Discrete
+
+MAGIC = b"ddrs"
+VERSION = 1  # of the bytes
+COMPRESSED = 1  # flag: the frames are
+LARGEST_NUMBER = 2**63 - 1
+# magic, version, flags, actor, run_id, simulator, first_step, transitions, frames, bytes of the description, of the frames
+_HEADER = struct.Struct("<4sHHqqqqIIII")
+_CHECKSUM = struct.Struct("<Q")  # CRC-32 of all that follows it
+
+
+class Segment(NamedTuple):
+    """M transitions of n steps of one simulator, in the order of its steps; each frame once.
+
+    The observation of transition i ends with `frames[row[i]]`, the one after its steps with `frames[row[i] +
+    steps[i]]`. Transition i is the simulator's step `first_step + row[i] - row[0]`.
+
+    Attributes:
+        actor: id of the sender.
+        run_id: of the sender's incarnation; an actor that comes back has a larger one.
+        simulator: number of the simulator within the actor.
+        first_step: of the first transition; counted from the beginning of the incarnation, and never repeated.
+        frames: <observation's type>[F, ...] one after the other.
+        age: <uint8>[F] how many frames before belong to the stack that ends with this one; older ones are zero.
+        row: <int32>[M] rising.
+        steps: <int32>[M] from 1 to n; fewer than n where the episode ends before.
+        action: <int32>[M], or <float32>[M, A].
+        reward: <float32>[M] discounted sum of the rewards of the steps.
+        discount: <float32>[M] of the value after the steps: 0 after a termination.
+        version: <int64>[M] of the parameters that chose the action.
+        priority: <float32>[M] initial priority, at least 0.
+    """
+
+    actor: int
+    run_id: int
+    simulator: int
+    first_step: int
+    frames: Any
+    age: Any
+    row: Any
+    steps: Any
+    action: Any
+    reward: Any
+    discount: Any
+    version: Any
+    priority: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class SegmentFormat:
+    """What the segments of a job have in common; actors and replay shards must agree in it.
+
+    Attributes:
+        observation_shape: of one observation.
+        observation_type: "uint8" or "float32".
+        action_space: of the environment.
+        stack: frames in an observation, oldest first along its first axis.
+        n_step: n, the most steps of a transition.
+        length: the most steps that a segment covers, and so the most transitions. With 50, the 3 frames before and
+            the 3 after of Atari's stacks and 3-step returns are 12% more than one frame for each.
+
+    Raises:
+        UsageError: a number is out of range, or the observation is not that many frames.
+    """
+
+    observation_shape: tuple[int, ...]
+    observation_type: str
+    action_space: ActionSpace
+    stack: int = 1
+    n_step: int = 1
+    length: int = 50
+
+    def __post_init__(self) -> None:
+        shape = self.observation_shape
+        if self.stack < 1 or self.stack > 255 or self.stack > 1 and (not shape or shape[0] % self.stack):
+            raise UsageError(f"observations {list(shape)} are not stacks of {self.stack} frames (1 to 255): use 1")
+        for name in ("n_step", "length"):
+            if not 1 <= getattr(self, name) <= 1_000_000:
+                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be in 1 to 1000000")
+        if self.observation_type not in ("uint8", "float32"):
+            raise UsageError(f"observations of type {self.observation_type}: a replay keeps uint8 or float32")
+
+    @property
+    def frame_shape(self) -> tuple[int, ...]:
+        """Of one frame."""
+        shape = self.observation_shape
+        return shape if self.stack == 1 else (shape[0] // self.stack, *shape[1:])
+
+    @property
+    def frame_bytes(self) -> int:
+        """Of one frame."""
+        return int(np.prod(self.frame_shape, dtype=np.int64)) * np.dtype(self.observation_type).itemsize
+
+    @property
+    def most_frames(self) -> int:
+        """Frames of a segment, at most."""
+        return self.stack - 1 + self.length + self.n_step
+
+    @property
+    def action_type(self) -> np.dtype:
+        """Of one component of an action."""
+        return np.dtype(np.int32 if isinstance(self.action_space, Discrete) else np.float32)
+
+    @functools.cached_property
+    def description(self) -> bytes:
+        """What sender and receiver compare: JSON, padded to a multiple of 8 bytes."""
+        space = self.action_space
+        facts = {
+            "observation": list(self.observation_shape),
+            "type": self.observation_type,
+            "actions": space.count if isinstance(space, Discrete) else f"float32{list(space.action_shape)}",
+            "stack": self.stack,
+            "n_step": self.n_step,
+            "length": self.length,
+        }
+        text = json.dumps(facts).encode()
+        return text + b" " * (-len(text) % 8)
+
+    def columns(self, transitions: int, frames: int) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+        """Shape and type of each array but the frames, the largest items first, so that all are aligned."""
+        m = (transitions,)
+        four = {name: (m, np.dtype(np.float32)) for name in ("reward", "discount", "priority")}
+        four |= {name: (m, np.dtype(np.int32)) for name in ("row", "steps")}
+        action = ((*m, *self.action_space.action_shape), self.action_type)
+        return {"version": (m, np.dtype(np.int64)), **four, "action": action, "age": ((frames,), np.dtype(np.uint8))}
+
+    def encode(self, segment: Segment, compress: bool = False) -> bytes:
+        """The bytes to send. `compress`: the frames with zlib, for networks slower than a processor.
+
+        Raises:
+            UsageError: the segment is not of this format, or has values that a replay must not get.
+        """
+        self.check(segment)
+        transitions, frames = len(segment.row), len(segment.frames)
+        arrays = [np.ascontiguousarray(getattr(segment, name)) for name in self.columns(transitions, frames)]
+        pixels: Any = np.ascontiguousarray(segment.frames)
+        size = pixels.nbytes
+        if compress:
+            pixels = zlib.compress(pixels, 1)
+            size = len(pixels)
+        header = _HEADER.pack(
+            MAGIC, VERSION, COMPRESSED if compress else 0, segment.actor, segment.run_id, segment.simulator,
+            segment.first_step, transitions, frames, len(self.description), size,
+        )  # fmt: skip
+        parts = [header, self.description, *arrays, pixels]
+        checksum = functools.reduce(lambda value, part: zlib.crc32(part, value), parts, 0)
+        return b"".join([_CHECKSUM.pack(checksum), *parts])
+
+    def decode(self, data: bytes) -> Segment:
+        """The segment in bytes of `encode`; its arrays are views of them, and not to be written.
+
+        Raises:
+            UsageError: they are damaged, of another format, or hold values that a replay must not get.
+        """
+        start = _CHECKSUM.size + _HEADER.size
+        if len(data) < start:
+            raise UsageError(f"a segment of {len(data)} bytes, of which the header alone has {start}: send it again")
+        view = memoryview(data)
+        (checksum,) = _CHECKSUM.unpack_from(view)
+        if zlib.crc32(view[_CHECKSUM.size :]) != checksum:
+            raise UsageError(f"a segment of {len(data)} bytes is damaged (its CRC-32 is another): send it again")
+        magic, version, flags, *name, transitions, frames, described, size = _HEADER.unpack_from(view, _CHECKSUM.size)
+        if (magic, version) != (MAGIC, VERSION) or flags & ~COMPRESSED:
+            raise UsageError(f"not a segment of version {VERSION}: run the same version of ddrl everywhere")
+        theirs = bytes(view[start : start + described])
+        if theirs != self.description:
+            raise UsageError(
+                f"a segment of {theirs.decode(errors='replace').rstrip()}, not of {self.description.decode().rstrip()}:"
+                " start actors and replay with the same settings"
+            )
+        self._check_counts(transitions, frames)
+        columns, at = {}, start + described
+        for column, (shape, dtype) in self.columns(transitions, frames).items():
+            columns[column], at = _array(view, at, shape, dtype)
+        if len(data) != at + size:
+            raise UsageError(f"a segment of {len(data)} bytes, not {at + size} as its header says: send it again")
+        pixels = self._inflate(view[at:], frames) if flags & COMPRESSED else view[at:]
+        columns["frames"], end = _array(pixels, 0, (frames, *self.frame_shape), np.dtype(self.observation_type))
+        if end != len(pixels):
+            raise UsageError(f"{len(pixels)} bytes of frames, not {end}: start actors and replay with the same settings")
+        segment = Segment(*name, **columns)
+        self.check(segment)
+        return segment
+
+    def check(self, segment: Segment) -> None:
+        """Raises UsageError, which names the value, where a segment is not of this format or makes no sense."""
+        for name in ("actor", "run_id", "simulator", "first_step"):
+            if not 0 <= getattr(segment, name) <= LARGEST_NUMBER:
+                raise UsageError(f"a segment with {name} {getattr(segment, name)}: must be in 0 to {LARGEST_NUMBER}")
+        transitions, frames = len(segment.row), len(segment.frames)
+        self._check_counts(transitions, frames)
+        expected = self.columns(transitions, frames)
+        expected["frames"] = ((frames, *self.frame_shape), np.dtype(self.observation_type))
+        for name, (shape, dtype) in expected.items():
+            array = getattr(segment, name)
+            if array.shape != shape or array.dtype != dtype:
+                raise UsageError(
+                    f"{name} of a segment is {array.dtype}{list(array.shape)}, not {dtype}{list(shape)}: start actors"
+                    " and replay with the same settings"
+                )
+        self._check_values(segment)
+        self._check_rows(segment)
+
+    def _check_counts(self, transitions: int, frames: int) -> None:
+        if not 1 <= transitions <= self.length or not 2 <= frames <= self.most_frames:
+            raise UsageError(
+                f"a segment of {transitions} transitions and {frames} frames: must be 1 to {self.length} and 2 to"
+                f" {self.most_frames}; start actors and replay with the same --segment-length"
+            )
+
+    def _check_values(self, segment: Segment) -> None:
+        _require("priority", segment.priority, 0.0, LARGEST_PRIORITY)
+        _require("discount", segment.discount, 0.0, 1.0)
+        _require("reward", segment.reward, -LARGEST_PRIORITY, LARGEST_PRIORITY)
+        _require("version", segment.version, 0, LARGEST_NUMBER)
+        if isinstance(self.action_space, Discrete):
+            _require("action", segment.action, 0, self.action_space.count - 1)
+        else:
+            _require("action", segment.action, -LARGEST_PRIORITY, LARGEST_PRIORITY)
+        if self.observation_type == "float32":
+            _require("observation", segment.frames, -LARGEST_PRIORITY, LARGEST_PRIORITY)
+
+    def _check_rows(self, segment: Segment) -> None:
+        """Frames of every stack are there."""
+        row, steps = segment.row.astype(np.int64), segment.steps
+        _require("steps", steps, 1, self.n_step)
+        _require("age", segment.age, 0, self.stack - 1)
+        after = row + steps
+        rising = (row[1:] > row[:-1]).all() and row[-1] - row[0] < self.length
+        if not rising or row[0] < 0 or after.max() >= len(segment.frames):
+            raise UsageError(
+                f"rows {row[0]} to {row[-1]} of a segment of {len(segment.frames)} frames do not rise within it: the"
+                " actor is at fault"
+            )
+        if (segment.age[row] > row).any() or (segment.age[after] > after).any():
+            raise UsageError("a segment lacks frames of its first stacks: the actor is at fault")
+
+    def _inflate(self, data: memoryview, frames: int) -> bytes:
+        expected = frames * self.frame_bytes
+        try:
+            inflater = zlib.decompressobj()
+            pixels = inflater.decompress(data, expected + 1)  # no more memory than that, whatever comes
+        except zlib.error as error:
+            raise UsageError(f"the frames of a segment cannot be decompressed ({error}): send it again") from error
+        if not inflater.eof or inflater.unused_data:
+            raise UsageError(f"compressed frames do not give {expected} bytes: send the segment again")
+        return pixels
+
+
+def _array(data: Any, start: int, shape: tuple[int, ...], dtype: np.dtype) -> tuple[np.ndarray, int]:
+    """The array that begins at byte `start`, and where it ends."""
+    count = int(np.prod(shape, dtype=np.int64))
+    end = start + count * dtype.itemsize
+    if end > len(data):
+        raise UsageError(f"a segment of {len(data)} bytes ends before byte {end}: send it again")
+    return np.frombuffer(data, dtype, count, start).reshape(shape), end
+
+
+def _require(name: str, values: np.ndarray, low: float, high: float) -> None:
+    """Raises UsageError where a value is below `low`, above `high` or not a number."""
+    if values.min() >= low and values.max() <= high:  # not a number: False
+        return
+    wrong = ~((values >= low) & (values <= high))
+    raise UsageError(
+        f"{wrong.sum()} of {wrong.size} values of {name} in a segment are out of {low:g} to {high:g} (the first is"
+        f" {values[wrong][0]}): nothing of the segment was taken"
+    )
