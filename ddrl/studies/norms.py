@@ -150,9 +150,8 @@ def _panels(settings: NormsSettings, outcomes: Sequence[Outcome]) -> Iterator[Pa
     for (game,), some in grouped(outcomes, "game"):
         unit, x_label = steps_unit(some)
         wanted = [(settings.score_name, f" on {game}", "raw score"), ("parameter_norm/all", ", all layers", PARAMETERS)]
-        wanted += [
-            (f"{quantity}/{layer}", f", {layer}", text) for quantity, text in QUANTITIES.items() for layer in settings.layers
-        ]
+        for quantity, text in QUANTITIES.items():
+            wanted += [(f"{quantity}/{layer}", f", {layer}", text) for layer in settings.layers]
         for name, what, y_label in wanted:
             for (optimizer,), runs in grouped(some, "optimizer"):
                 curves = [score_curve(r, name, "agent_steps", unit, text) for (text,), r in grouped(runs, "setup")]

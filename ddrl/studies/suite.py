@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -151,22 +151,29 @@ def _panels(
     by_game = {
         game: score_curve(runs, settings.score_name, "agent_steps", unit) for (game,), runs in grouped(outcomes, "game")
     }
-    level = [(HUMAN_LEVEL, "human level")]
-    median = _with_levels(median_curve(by_game)._replace(label=ours), level)
+    published = _published(by_game)
+    levels = [(summary(raw).median, name) for name, raw in published.items()] + [(HUMAN_LEVEL, "human level")]
+    median = _with_levels(median_curve(by_game)._replace(label=ours), levels)
     yield Panel(f"{title}: median", x_label, "human-normalized (%)", median)
     for game, curve in by_game.items():
         scores = scores_of(game)
-        levels = [(scores.human, "people"), (scores.dqn, "DQN (2015)"), (scores.random, "random")]
+        levels = [(raw[game], name) for name, raw in published.items()]
+        levels += [(scores.human, "people"), (scores.random, "random")]
         yield Panel(scores.name, x_label, "raw score", _with_levels(curve._replace(label=ours), levels))
 
 
 def _sorted(ours: str, best: Mapping[str, Interval]) -> Iterator[Curve]:
     """Human-normalized scores of the same games, the published ones as references."""
     agents = {ours: {game: interval.mean for game, interval in best.items()}}
-    agents |= {name: {game: getattr(scores_of(game), column) for game in best} for name, column in PUBLISHED.items()}
-    for style, (name, raw) in enumerate(agents.items()):
+    for style, (name, raw) in enumerate((agents | _published(best)).items()):
         percents = sorted(scores_of(game).normalized(score) for game, score in raw.items())
         yield Curve(name, list(range(1, len(percents) + 1)), percents, style=style, reference=name != ours)
+
+
+def _published(games: Iterable[str]) -> dict[str, dict[str, float]]:
+    """Raw scores of the published agents by game."""
+    games = list(games)
+    return {name: {game: getattr(scores_of(game), column) for game in games} for name, column in PUBLISHED.items()}
 
 
 def median_curve(curves: Mapping[str, Curve]) -> Curve:

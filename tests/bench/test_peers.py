@@ -172,8 +172,8 @@ def learning(period, steps_per_update, rate, seconds):
     lines = []
     for second in range(2, seconds, 2):
         steps = rate * max(0, second - 4)
-        burst = -(-steps // period) * period + 2000
-        lines.append({"kind": "train", "wall_seconds": float(second), "update": steps // steps_per_update, "agent_steps": burst})
+        line = {"kind": "train", "wall_seconds": float(second), "update": steps // steps_per_update}
+        lines.append(line | {"agent_steps": -(-steps // period) * period + 2000})
     return lines
 
 

@@ -88,9 +88,8 @@ def test_batch_sizes_are_the_papers_and_evaluate_as_often():
 
 def test_the_fourteen_variants_are_schedules_and_groups():
     points = ablation.points(dataclasses.replace(ablation.STUDY.defaults, repeats=1), FOUR)
-    found = {
-        (p.labels["variant"], p.labels["samplers"]): (p.config.sampling.schedule, p.config.sampling.groups) for p in points
-    }
+    sampling = {(p.labels["variant"], p.labels["samplers"]): p.config.sampling for p in points}
+    found = {labels: (settings.schedule, settings.groups) for labels, settings in sampling.items()}
     assert len(points) == len(found) == 14 == sum(map(len, ablation.PAPER.values()))
     assert found["standard", 8] == ("standard", 8) and found["concurrent", 8] == ("concurrent", 8)
     assert found["synchronized", 8] == ("standard", 1) and found["both", 8] == ("concurrent", 1)
@@ -137,7 +136,8 @@ def test_a_variant_that_was_not_measured_is_left_open():
 
 
 def test_a_rate_between_two_totals_is_read_off_the_line():
-    records = [train(0, 0.0), train(10, 10.0), {"kind": "event", "wall_seconds": 11.0}, train(30, 20.0), train(30, 25.0)]
+    event = {"kind": "event", "wall_seconds": 11.0}
+    records = [train(0, 0.0), train(10, 10.0), event, train(30, 20.0), train(30, 25.0)]
     assert rate_between(records, "update", 5, 20) == pytest.approx(15 / (15.0 - 5.0))
     assert rate_between(records, "update", 5, 30) is None  # nothing says when 30 was over
     assert rate_between(records, "agent_steps", 5, 20) is None
@@ -157,8 +157,9 @@ def test_the_suite_plays_all_49_games_as_the_paper_does():
 
 def test_best_and_last_scores_stand_beside_the_papers():
     settings = dataclasses.replace(suite.STUDY.defaults, games=("pong", "breakout"))
+    pong = [evaluation(100, -20.0), evaluation(200, 20.0), evaluation(300, 9.3)]
     outcomes = [
-        outcome({"algorithm": "dqn", "game": "pong"}, [evaluation(100, -20.0), evaluation(200, 20.0), evaluation(300, 9.3)]),
+        outcome({"algorithm": "dqn", "game": "pong"}, pong),
         outcome({"algorithm": "dqn", "game": "breakout"}, [evaluation(100, 2.0), evaluation(200, 1.7)]),
     ]
     report = suite.report(settings, outcomes)
@@ -209,10 +210,9 @@ def test_setups_that_say_nothing_are_refused(words):
 
 def test_norms_have_a_panel_for_each_quantity_layer_and_optimizer():
     values = {f"{q}/{layer}": 3.0 for q in norms.QUANTITIES for layer in (*norms.STUDY.defaults.layers, "all")}
-    outcomes = [
-        outcome({"game": "qbert", "optimizer": optimizer, "setup": "64, 0.1"}, [train(1, 1.0, agent_steps=10, **values)])
-        for optimizer in norms.OPTIMIZERS
-    ]
+    records = [train(1, 1.0, agent_steps=10, **values)]
+    labels = {"game": "qbert", "setup": "64, 0.1"}
+    outcomes = [outcome(labels | {"optimizer": optimizer}, records) for optimizer in norms.OPTIMIZERS]
     report = norms.report(norms.STUDY.defaults, outcomes)
     assert (len(report.panels), report.columns) == (16, 4)
     assert [panel.curves[0].y for panel in report.panels[2:]] == [[3.0]] * 14
@@ -232,7 +232,11 @@ def test_both_learners_use_transitions_as_often_in_periods_of_one_length():
 
 @pytest.mark.parametrize(
     "changes, message",
-    [({"pairs": ("64",)}, "--pairs 64"), ({"pairs": ("64:0",)}, "--pairs 64:0"), ({"score": "online"}, "--score online")],
+    [
+        ({"pairs": ("64",)}, "--pairs 64"),
+        ({"pairs": ("64:0",)}, "--pairs 64:0"),
+        ({"score": "online"}, "--score online"),
+    ],
 )
 def test_pairs_that_cannot_be_are_refused(changes, message):
     with pytest.raises(UsageError, match=message):
