@@ -124,9 +124,8 @@ def _summary_table(algorithm: str, best: Mapping[str, Interval], last: Mapping[s
     rows = []
     every = tuple(scores_by_game())
     for games, what in ((tuple(best), ""), (every, ", all 49 games")):
-        for name, column in PUBLISHED.items():
-            if games:
-                rows.append([name + what, *_told({game: getattr(scores_of(game), column) for game in games})])
+        if games:
+            rows += [[name + what, *_told(raw)] for name, raw in _published(games).items()]
     for means, what in ((best, "best"), (last, "last")):
         if means:
             rows.append([f"{algorithm}, {what}", *_told({game: interval.mean for game, interval in means.items()})])
