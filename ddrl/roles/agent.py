@@ -38,7 +38,8 @@ def network_for(config: TrainConfig, environment: VectorEnvironment) -> Network:
         UsageError: the algorithm takes no such actions.
     """
     space = environment.action_space
-    if config.algorithm.on_data_points and not isinstance(space, Discrete):
+    discrete_only = config.algorithm.on_data_points or isinstance(config.algorithm, DQNConfig)
+    if discrete_only and not isinstance(space, Discrete):
         raise UsageError(
             f"{config.algorithm.name} takes discrete actions, and {config.environment.game} has {len(space.low)} "
             "continuous ones: train a2c, ppo or impala"

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from ddrl.errors import UsageError
 from ddrl.evaluate import evaluate
 from ddrl.exchange.optimizers import learning_rate, make_optimizer
 from ddrl.learner import Policy, as_device_vector
@@ -140,3 +141,11 @@ def test_two_runs_are_equal_to_the_bit_and_a_resumed_one_too(tmp_path):
         second.schedule.set_state(state, 1)
         second.vector, second.optimizer, second.version = first.vector, first.optimizer, 27
         np.testing.assert_array_equal(second.train(23).vector, vectors[0])
+
+
+def test_continuous_actions_are_refused_whatever_the_network():
+    config = config_of("rainbow", "smoke", game="Pendulum-v1", network="nature")
+    (environment,) = make_environments(config)
+    with pytest.raises(UsageError, match="dqn takes discrete actions, and Pendulum-v1 has 1 continuous ones: train a2c, ppo"):
+        network_for(config, environment)
+    environment.close()

@@ -1,0 +1,69 @@
+"""Whole jobs of the Q-learning family on Catch: one process, and each exchange with two workers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.parallel.support import differences, evaluations, finish, lines, needs_mpirun, newest, program, result
+
+pytestmark = pytest.mark.timeout(200)
+
+SMOKE = ("--preset", "smoke", "--minutes", "3")
+QUICK = (*SMOKE, "--learning-rate", "3e-3", "--target-period", "80")
+TWO = ("--workers", "2", "--parameter-servers", "1")
+
+
+@needs_mpirun
+def test_two_workers_with_replays_of_their_own_learn_catch_together(tmp_path):
+    run = tmp_path / "run"
+    evaluation = ("--eval-games", "50", "--eval-epsilon", "0", "--eval-every-updates", "800", "--evaluation-minutes", "1")
+    rate = ("--learning-rate-schedule", "linear", "--learning-rate-updates", "2400")
+    finish(run, "dqn", *QUICK, *TWO, *rate, *evaluation, "--max-updates", "1600")
+    assert result(run)["status"] == "finished" and newest(run).version == 1600
+    assert evaluations(run)[-1] >= 0.8  # chance: -0.6
+    assert all(line["effective_batch"] == 64 for line in lines(run) if "effective_batch" in line)
+    assert sorted(path.name for path in (run / "replay").iterdir()) == ["worker-0", "worker-1"]
+
+
+@needs_mpirun
+def test_an_allreduce_of_rainbow_keeps_its_workers_equal_and_their_replays_apart(tmp_path):
+    run = tmp_path / "run"
+    finish(run, "rainbow", *QUICK, "--workers", "2", "--exchange", "allreduce", "--no-evaluator", "--max-updates", "200")
+    assert result(run)["status"] == "finished" and newest(run).version == 200
+    states = newest(run).worker_states
+    assert set(states) == {0, 1}
+    replays = [sorted((run / "replay" / f"worker-{i}").glob("*rows*")) for i in (0, 1)]
+    assert replays[0] and replays[0][-1].read_bytes() != replays[1][-1].read_bytes()
+
+
+@needs_mpirun
+def test_asynchronous_dqn_learns_catch_and_keeps_its_replays(tmp_path):
+    run = tmp_path / "run"
+    finish(run, "dqn", *QUICK, *TWO, "--updates", "asynchronous", "--no-evaluator", "--max-updates", "3200")
+    train = lines(run)
+    assert max(line.get("online_score_mean", -1.0) for line in train) > 0.5
+    assert any(line.get("staleness_max", 0) >= 1 for line in train)
+    states = newest(run).worker_states.values()
+    assert len(states) == 2 and all("replay" in state and "target.vector" in state for state in states)
+
+
+def hashes(run_dir):
+    """version -> hash of its parameters."""
+    return dict(line.split() for line in (run_dir / "parameter_hashes.txt").read_text().splitlines())
+
+
+def test_a_deterministic_run_with_a_replay_resumes_to_the_bit(tmp_path):
+    """In the middle of a period (20 updates), and of the minibatches that are drawn at once."""
+    flags = ("rainbow", *SMOKE, "--target-period", "80", "--deterministic", "--no-evaluator", "--checkpoint-every-updates", "10")
+    where = ("--run-dir", str(tmp_path / "parts"))
+    runs = [
+        [*flags, "--run-dir", str(tmp_path / "whole"), "--max-updates", "70"],
+        [*flags, *where, "--max-updates", "33"],
+        ["--resume", where[1], "--max-updates", "70", "--minutes", "3"],
+    ]
+    with program("single_runs.py", tmp_path, json.dumps(runs)) as job:
+        assert job.wait() == 0, job.output
+    assert hashes(tmp_path / "parts") == hashes(tmp_path / "whole") and len(hashes(tmp_path / "whole")) == 71
+    assert not list(differences(newest(tmp_path / "parts"), newest(tmp_path / "whole")))
