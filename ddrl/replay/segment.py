@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import struct
 import zlib
 from typing import Any, NamedTuple
@@ -104,7 +105,7 @@ class SegmentFormat:
     @property
     def frame_bytes(self) -> int:
         """Of one frame."""
-        return int(np.prod(self.frame_shape, dtype=np.int64)) * np.dtype(self.observation_type).itemsize
+        return math.prod(self.frame_shape) * np.dtype(self.observation_type).itemsize
 
     @property
     def most_frames(self) -> int:
@@ -264,7 +265,7 @@ class SegmentFormat:
 
 def _array(data: Any, start: int, shape: tuple[int, ...], dtype: np.dtype) -> tuple[np.ndarray, int]:
     """The array that begins at byte `start`, and where it ends."""
-    count = int(np.prod(shape, dtype=np.int64))
+    count = math.prod(shape)
     end = start + count * dtype.itemsize
     if end > len(data):
         raise UsageError(f"a segment of {len(data)} bytes ends before byte {end}: send it again")

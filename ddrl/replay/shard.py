@@ -131,13 +131,21 @@ class ShardReplay:
         self._weigh(items, segment.priority.astype(np.float64))
         return True
 
-    def sample(self, random: np.random.Generator, batch_size: int, importance_exponent: float = 0.0) -> Replayed:
+    def sample(
+        self,
+        random: np.random.Generator,
+        batch_size: int,
+        importance_exponent: float = 0.0,
+        into: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> Replayed:
         """Draws M transitions, with replacement.
 
         Args:
             random: the only source of chance: equal states give equal samples.
             batch_size: M.
             importance_exponent: beta of the weights (N P(i))^-beta, divided by the largest of the batch.
+            into: C-contiguous arrays [M, ...] for the two observations. New memory for images costs as much time as
+                filling it.
 
         Raises:
             ValueError: there are no transitions.
@@ -147,15 +155,16 @@ class ShardReplay:
         parts = (np.arange(batch_size) + random.random(batch_size)) / batch_size
         drawn = self._tree.find(parts * self._tree.total)
         importance = (self.size * self._tree.weights[drawn] / self._tree.total) ** -importance_exponent
-        observation, next_observation = self._pool.observations(drawn)
-        items = self._pool.items
+        items, shape = self._pool.items, (batch_size, *self.format.observation_shape)
+        before, after = into or (np.empty(shape, self.format.observation_type) for _ in range(2))
+        self._pool.observations(drawn, before, after)
         self.sampled += batch_size
         return Replayed(
-            observation=observation,
+            observation=before,
             action=items.action[drawn],
             reward=items.reward[drawn],
             discount=items.discount[drawn],
-            next_observation=next_observation,
+            next_observation=after,
             weight=(importance / importance.max()).astype(np.float32),
             behaviour_version=items.version[drawn],
             key=self._keys[drawn],

@@ -47,6 +47,9 @@ class SumTree:
         """Gives items <int64>[M] new weights <float64>[M], finite and not negative. The last of equal items wins."""
         self._levels[0][items] = weights
         for parts, sums in pairwise(self._levels):
+            if len(sums) <= len(items):  # near the root there are fewer sums than items
+                sums[: len(parts) // 2] = parts[0::2] + parts[1::2]
+                continue
             items = items >> 1
             sums[items] = parts[2 * items] + parts[2 * items + 1]
 

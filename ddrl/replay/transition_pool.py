@@ -141,12 +141,13 @@ class TransitionPool:
         self.free_frames.give(np.unique(places[self.references[places] == 0]))
         self.free_items.give(items)
 
-    def observations(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Observations [k, ...] of items <int>[k], and those after their steps."""
+    def observations(self, items: np.ndarray, before: np.ndarray, after: np.ndarray) -> None:
+        """Writes the observations of items <int>[k], and those after their steps, into C-contiguous arrays [k, ...]."""
         stacks = self.items.stacks[items]
-        shape = (len(items), *self.format.observation_shape)
-        before, after = (self.frames.take(stacks[:, i], axis=0).reshape(shape) for i in range(2))
-        return before, after
+        for out, i in ((before, 0), (after, 1)):
+            # The mode has nothing to clip: with the default, NumPy would fill another array first.
+            frames = out.reshape(*stacks[:, i].shape, *self.format.frame_shape)
+            self.frames.take(stacks[:, i], axis=0, out=frames, mode="clip")
 
     def part(self, index: int) -> list[np.ndarray]:
         """One of `len(changed)` parts of all that is written at `put`, up to what was ever used; may be empty."""
