@@ -350,6 +350,8 @@ class ChiefRole:
                 self._event("checkpoint_failed", str(error), update=parts.version)
                 return
         self._event("checkpoint", f"update {parts.version}: {path.name}", update=parts.version, path=str(path))
+        for worker, why in parts.unsaved.items():
+            self._event("state_not_saved", f"a resume begins worker {worker} anew: {why}", update=parts.version)
 
     def _on_blob(self, blob: Blob) -> None:
         if blob.topic == Topic.REPORT:

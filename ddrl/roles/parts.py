@@ -64,6 +64,7 @@ class Parts:
             a failure.
         with_states: whether workers save theirs; asynchronous updates have no boundary for it, but the end.
         any_step: asynchronous: servers and workers count steps of their own.
+        unsaved: worker -> why its state could not be saved; the checkpoint has none of it.
     """
 
     version: int
@@ -74,6 +75,7 @@ class Parts:
     any_step: bool
     slices: dict[int, tuple[Header, np.ndarray]] = dataclasses.field(default_factory=dict)
     states: dict[int, dict[str, np.ndarray]] = dataclasses.field(default_factory=dict)
+    unsaved: dict[int, str] = dataclasses.field(default_factory=dict)
 
     def add_slice(self, header: Header, payload: np.ndarray) -> None:
         """Takes a server's SNAPSHOT: <float32>[(1 + slots) * size], which is copied."""
@@ -85,6 +87,8 @@ class Parts:
         state = decode_arrays(data)
         step = int(state.pop("step"))
         if self.any_step or step == self.step:
+            if "unsaved" in state:
+                self.unsaved[worker] = state.pop("unsaved").tobytes().decode()
             self.states[worker] = state
 
     def ready(self, servers: int, workers: set[int], now: float) -> bool:

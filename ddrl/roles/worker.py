@@ -18,6 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ddrl.checkpoint import decode_arrays, encode_arrays
+from ddrl.errors import UsageError
 from ddrl.exchange.client import WorkerClient
 from ddrl.exchange.messages import Flag, Kind, Message
 from ddrl.exchange.sharding import shard_ranges
@@ -256,8 +257,11 @@ class WorkerRole:
         """Sends the state at this update boundary, at which the trainer waits for parameters."""
         config = self.setting.config.run
         self._report()  # the checkpoint counts every step that led to it
-        state = self.schedule.get_state()
-        if config.reset_at_checkpoint and state:
+        try:
+            state = self.schedule.get_state()
+        except UsageError as error:  # of a replay: training is worth more than its files
+            state = {"unsaved": np.frombuffer(str(error).encode(), np.uint8)}
+        if config.reset_at_checkpoint and state and "unsaved" not in state:
             self.schedule.set_state(state, seed_of(config.seed, self.worker, snapshot.version))
         state = encode_arrays(state | {"step": np.int64(snapshot.step)})
         self.transport.send([Blob(self.setting.cast.chief, Topic.STATE, state)])

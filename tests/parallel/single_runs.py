@@ -1,9 +1,13 @@
-"""Single-process training runs, all in this process: single_runs.py JSON-list-of-arguments."""
+"""Single-process training runs, all in this process: single_runs.py JSON-list-of-arguments.
+
+TEST_NO_REPLAY_DIRECTORY: a file is in the place where the replays' directory should be.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -20,5 +24,7 @@ if __name__ == "__main__":
         with contextlib.ExitStack() as stack:
             agreed = job.prepare(job.Wanted(arguments.config, resume), stack)
             path = Path(agreed["run_dir"])
+            if "TEST_NO_REPLAY_DIRECTORY" in os.environ:
+                (path / "replay").touch()
             if run(rundir.config_from_dict(agreed["config"], str(path)), path, resume=agreed["resume"]):
                 sys.exit(1)

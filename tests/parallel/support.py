@@ -159,9 +159,9 @@ def mpirun(program: str, ranks: int, directory: Path, *arguments: str) -> Job:
     return Job(mpirun_command(ranks, argv, True, launcher), directory / "none", environment)
 
 
-def program(name: str, directory: Path, *arguments: str) -> Job:
+def program(name: str, directory: Path, *arguments: str, environment: dict[str, str] | None = None) -> Job:
     """A program of this directory, by itself."""
-    return Job([sys.executable, str(HERE / name), *arguments], directory / "none")
+    return Job([sys.executable, str(HERE / name), *arguments], directory / "none", environment)
 
 
 def events(run_dir: Path, name: str) -> list[dict]:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.parallel.support import differences, evaluations, finish, lines, needs_mpirun, newest, program, result
+from tests.parallel.support import differences, evaluations, events, finish, lines, needs_mpirun, newest, program, result
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -67,3 +67,15 @@ def test_a_deterministic_run_with_a_replay_resumes_to_the_bit(tmp_path):
         assert job.wait() == 0, job.output
     assert hashes(tmp_path / "parts") == hashes(tmp_path / "whole") and len(hashes(tmp_path / "whole")) == 71
     assert not list(differences(newest(tmp_path / "parts"), newest(tmp_path / "whole")))
+
+
+def test_a_replay_that_cannot_be_saved_ends_nothing(tmp_path):
+    """A file is where its directory should be. The parameters are saved, the run goes on, and resumes."""
+    run = tmp_path / "run"
+    flags = ("dqn", *SMOKE, "--run-dir", str(run), "--no-evaluator", "--checkpoint-every-updates", "20")
+    runs = [[*flags, "--max-updates", "20"], ["--resume", str(run), "--max-updates", "50", "--minutes", "3"]]
+    with program("single_runs.py", tmp_path, json.dumps(runs), environment={"TEST_NO_REPLAY_DIRECTORY": "yes"}) as job:
+        assert job.wait() == 0, job.output
+    assert newest(run).version == 50 and newest(run).worker_states == {0: {}}
+    (first, *_) = events(run, "state_not_saved")
+    assert "a resume begins worker 0 anew: cannot save the replay in" in first["text"]
