@@ -14,6 +14,7 @@ from ddrl.simulation.times import Constant
 
 UPDATES = 100
 TRIED = 30  # updates of each system without a part
+EFFICIENT = 0.8  # of what the workers could compute: as long as they get that done, their own time sets the pace
 COMPUTE, STRAGGLERS = "compute", "stragglers"
 WITHOUT: Mapping[str, Callable[[System], System]] = {
     STRAGGLERS: lambda s: dataclasses.replace(s, compute=Constant(s.compute.mean), slow_workers=0),
@@ -31,9 +32,9 @@ class Limits(NamedTuple):
     """What sets the pace.
 
     Attributes:
-        name: of the part that costs most.
-        cost: part -> share of the data-points/s without it that is lost with it, 0 to 1; `compute`: what the workers get
-            done of what they could.
+        name: `compute` where the efficiency is at least EFFICIENT, since more workers help then; else the part that costs
+            most.
+        cost: part -> share of the data-points/s without it that is lost with it, 0 to 1.
     """
 
     name: str
@@ -48,13 +49,10 @@ def simulate(system: System, updates: int = UPDATES, seed: int = 0) -> Predictio
 
 
 def limits(system: System, updates: int = TRIED, seed: int = 0) -> Limits:
-    """What sets the pace of a system.
-
-    It is `compute` where no other part costs as much as the workers' own time: then more workers help.
-    """
+    """What sets the pace of a system: each part is taken away in turn, and the rest is simulated again."""
     prediction, cost = simulate(system, updates, seed), {}
     for name, without in WITHOUT.items():
         freed = simulate(without(system), updates, seed).datapoints_per_s
         cost[name] = max(0.0, 1.0 - prediction.datapoints_per_s / freed)
-    cost[COMPUTE] = min(1.0, prediction.efficiency)
-    return Limits(max(cost, key=cost.__getitem__), cost)
+    efficient = prediction.efficiency >= EFFICIENT
+    return Limits(COMPUTE if efficient else max(cost, key=cost.__getitem__), cost)

@@ -1,0 +1,152 @@
+"""Predicted beside measured: runs of `ddrl train` on Catch, and the emulated workers of `ddrl bench scaling`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from ddrl.bench.scaling import ScalingArguments, measure
+from ddrl.errors import UsageError
+from ddrl.launch.resources import this_machine
+from ddrl.presets import Machine
+from ddrl.simulation.predict import simulate
+from ddrl.simulation.system import System
+from ddrl.simulation.times import Constant
+
+REAL_WORKERS = (1, 2, 4)
+REAL_MINUTES = 0.2
+EMULATED = ScalingArguments(workers=(1, 16, 32, 64), step_ms=(500.0, 200.0, 100.0, 50.0), seconds=2.0)
+FITTED_WORKERS = (1, 64)
+"""Sizes whose shortest step the emulated system is fitted to; all else is predicted."""
+WITHIN = 0.1
+
+
+class Compared(NamedTuple):
+    """One size, measured and predicted.
+
+    Attributes:
+        kind: of the measurement.
+        fitted: the system was fitted to it, so that it tests nothing.
+    """
+
+    kind: str
+    workers: int
+    measured: float
+    predicted: float
+    fitted: bool
+
+    @property
+    def error(self) -> float:
+        """Of the prediction, as a share of what was measured."""
+        return self.predicted / self.measured - 1.0
+
+
+class Validation(NamedTuple):
+    """All comparisons, and what went wrong."""
+
+    compared: list[Compared]
+    notes: list[str]
+
+
+def validate(directory: Path) -> Validation:
+    """Measures here, in three minutes or so, and compares."""
+    compared, notes = [], [
+        "real runs: the time of a gradient is from each run's own metrics, since workers share these cores; messages and "
+        "decision from the run with one worker",
+        f"emulated workers: fitted to {' and '.join(map(str, FITTED_WORKERS))} workers at the shortest step (bandwidth of "
+        "this machine's memory; what a step costs beside); the other sizes and steps are predicted",
+    ]  # fmt: skip
+    for name, part in (("emulated", lambda: emulated(EMULATED)), ("real", lambda: real(directory))):
+        try:
+            compared += part()
+        except (UsageError, RuntimeError, OSError) as error:
+            notes.append(f"{name} runs failed: {' '.join(str(error).split())}")
+    return Validation(compared, notes)
+
+
+def emulated(arguments: ScalingArguments) -> list[Compared]:
+    """The emulated workers of `ddrl bench scaling`, all on this machine."""
+    values = measure(arguments)
+    rates = {
+        (workers, step): values[f"updates_per_s_at_{step:g}_ms"][str(workers)]
+        for workers in arguments.workers for step in arguments.step_ms
+    }  # fmt: skip
+    return compare_emulated(rates, arguments.parameters, arguments.parameter_servers)
+
+
+def compare_emulated(rates: Mapping[tuple[int, float], float], parameters: int, servers: int) -> list[Compared]:
+    """Fits bandwidth and decision to two of the measurements, and predicts them all.
+
+    Args:
+        rates: (workers, milliseconds of a gradient) -> measured updates/s; FITTED_WORKERS at the shortest are among them.
+    """
+    shortest = min(step for _, step in rates)
+    base = System(workers=1, parameters=parameters, servers=servers, workers_per_host=0, servers_per_host=0)
+    fitted = fit(base, shortest / 1000, {w: 1.0 / rates[w, shortest] for w in FITTED_WORKERS})
+    return [
+        Compared(f"{step:g} ms", workers, rate, emulated_rate(fitted, workers, step / 1000),
+                 workers in FITTED_WORKERS and step == shortest)
+        for (workers, step), rate in rates.items()
+    ]  # fmt: skip
+
+
+def emulated_rate(system: System, workers: int, step_seconds: float) -> float:
+    """Predicted updates/s of workers whose gradients all take as long."""
+    return simulate(dataclasses.replace(system, workers=workers, compute=Constant(step_seconds)), 20).updates_per_s
+
+
+def fit(base: System, step_seconds: float, measured: Mapping[int, float]) -> System:
+    """The bandwidth of the one host, and what a step costs beside, so that both measured sizes come out.
+
+    Args:
+        measured: workers -> seconds of an update, of two sizes.
+    """
+    few, many = sorted(measured)
+
+    def with_bandwidth(bandwidth: float) -> System:
+        system = dataclasses.replace(base, worker_bandwidth=bandwidth, server_bandwidth=bandwidth)
+        rest = measured[few] - 1.0 / emulated_rate(system, few, step_seconds)
+        return dataclasses.replace(system, decision_seconds=max(0.0, rest))
+
+    low, high = 1e6, 1e13
+    for _ in range(50):
+        middle = math.sqrt(low * high)
+        slower = 1.0 / emulated_rate(with_bandwidth(middle), many, step_seconds) > measured[many]
+        low, high = (middle, high) if slower else (low, middle)
+    return with_bandwidth(high)
+
+
+def real(directory: Path) -> list[Compared]:
+    """Runs of BA3C on Catch with real workers and one parameter server."""
+    from ddrl.studies.simulate import calibrated
+
+    found = {}
+    for workers in REAL_WORKERS:
+        path = directory / "validation" / f"workers{workers}"
+        train(path, workers, this_machine())
+        found[workers] = calibrated(path)
+    first = found[REAL_WORKERS[0]].system
+    return [
+        Compared("Catch", workers, one.measured_updates_per_s,
+                 simulate(dataclasses.replace(first, workers=workers, compute=one.system.compute), 400).updates_per_s,
+                 workers == REAL_WORKERS[0])
+        for workers, one in found.items()
+    ]  # fmt: skip
+
+
+def train(path: Path, workers: int, machine: Machine) -> None:
+    """A short run, unless it has finished already."""
+    from ddrl.commands.train import parse
+    from ddrl.studies.points import Point, state_of
+    from ddrl.studies.settings import budget, changed
+    from ddrl.studies.training import train_point
+
+    if state_of(path).status == "finished":
+        return
+    words = ["ba3c", "--preset", "smoke", "--game", "ddrl/Catch-v0", "--workers", str(workers), "--parameter-servers", "1"]
+    config = parse(words, machine).config
+    run = {"video": False, **budget(REAL_MINUTES)}
+    train_point(Point(path.name, changed(config, evaluation={"evaluator": False}, run=run), {"workers": workers}), path)
