@@ -47,8 +47,8 @@ def _check_replay(config: TrainConfig) -> None:
         )
     first = config.algorithm.n_step * config.rows
     if replay.replay_minimum < first:
-        why = f"a first transition takes --n-step {config.algorithm.n_step} of all {config.rows} simulators; raise it to {first}"
-        checks.refuse(replay, "replay_minimum", why)
+        why = f"a first transition takes --n-step {config.algorithm.n_step} of all {config.rows} simulators"
+        checks.refuse(replay, "replay_minimum", f"{why}; raise it to {first}")
     if config.algorithm.n_step >= rows:
         checks.refuse(
             config.algorithm,

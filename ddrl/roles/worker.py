@@ -28,7 +28,15 @@ from ddrl.networks.network import Network
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.agent import seed_of
 from ddrl.roles.hashes import ParameterHashes
-from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, first_word, json_blob
+from ddrl.roles.job import (
+    Setting,
+    Topic,
+    Wait,
+    end_of_job,
+    essential_lost,
+    first_word,
+    json_blob,
+)
 from ddrl.roles.norms import NormMeter
 from ddrl.sampling.schedules import Schedule
 from ddrl.types import DataPoints, Snapshot

@@ -6,7 +6,17 @@ import json
 
 import pytest
 
-from tests.parallel.support import differences, evaluations, events, finish, lines, needs_mpirun, newest, program, result
+from tests.parallel.support import (
+    differences,
+    evaluations,
+    events,
+    finish,
+    lines,
+    needs_mpirun,
+    newest,
+    program,
+    result,
+)
 
 pytestmark = pytest.mark.timeout(200)
 

@@ -1,4 +1,4 @@
-"""The schedules that learn from a replay: who acts with which parameters, when the replay changes, what a resume keeps."""
+"""Schedules that learn from a replay: who acts with what, when the replay changes, what a resume keeps."""
 
 from __future__ import annotations
 
