@@ -11,6 +11,7 @@ import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
+import zstandard
 
 from ddrl.errors import UsageError
 from ddrl.replay.replay import LARGEST_PRIORITY
@@ -91,8 +92,8 @@ class SegmentFormat:
         if self.stack < 1 or self.stack > 255 or self.stack > 1 and (not shape or shape[0] % self.stack):
             raise UsageError(f"observations {list(shape)} are not stacks of {self.stack} frames (1 to 255): use 1")
         for name in ("n_step", "length"):
-            if not 1 <= getattr(self, name) <= 1_000_000:
-                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be in 1 to 1000000")
+            if not 1 <= getattr(self, name) <= 10_000:
+                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be in 1 to 10000")
         if self.observation_type not in ("uint8", "float32"):
             raise UsageError(f"observations of type {self.observation_type}: a replay keeps uint8 or float32")
 
@@ -140,8 +141,11 @@ class SegmentFormat:
         action = ((*m, *self.action_space.action_shape), self.action_type)
         return {"version": (m, np.dtype(np.int64)), **four, "action": action, "age": ((frames,), np.dtype(np.uint8))}
 
-    def encode(self, segment: Segment, compress: bool = False) -> bytes:
-        """The bytes to send. `compress`: the frames with zlib, for networks slower than a processor.
+    def encode(self, segment: Segment, compress: bool | None = None) -> bytes:
+        """The bytes to send. `compress`: the frames; None: if they are images.
+
+        Neighbouring frames of a game are so alike that Zstandard makes 40 bytes of 7,900, for less processor time than
+        copying and checking them takes.
 
         Raises:
             UsageError: the segment is not of this format, or has values that a replay must not get.
@@ -151,8 +155,10 @@ class SegmentFormat:
         arrays = [np.ascontiguousarray(getattr(segment, name)) for name in self.columns(transitions, frames)]
         pixels: Any = np.ascontiguousarray(segment.frames)
         size = pixels.nbytes
+        if compress is None:
+            compress = self.observation_type == "uint8"
         if compress:
-            pixels = zlib.compress(pixels, 1)
+            pixels = zstandard.ZstdCompressor(level=1).compress(pixels)
             size = len(pixels)
         header = _HEADER.pack(
             MAGIC, VERSION, COMPRESSED if compress else 0, segment.actor, segment.run_id, segment.simulator,
@@ -181,8 +187,8 @@ class SegmentFormat:
         theirs = bytes(view[start : start + described])
         if theirs != self.description:
             raise UsageError(
-                f"a segment of {theirs.decode(errors='replace').rstrip()}, not of {self.description.decode().rstrip()}:"
-                " start actors and replay with the same settings"
+                f"a segment of {ascii(theirs[:400])}, not of {ascii(self.description)}: start actors and replay with"
+                " the same settings"
             )
         self._check_counts(transitions, frames)
         columns, at = {}, start + described
@@ -190,7 +196,7 @@ class SegmentFormat:
             columns[column], at = _array(view, at, shape, dtype)
         if len(data) != at + size:
             raise UsageError(f"a segment of {len(data)} bytes, not {at + size} as its header says: send it again")
-        pixels = self._inflate(view[at:], frames) if flags & COMPRESSED else view[at:]
+        pixels = self._decompress(view[at:], frames) if flags & COMPRESSED else view[at:]
         columns["frames"], end = _array(pixels, 0, (frames, *self.frame_shape), np.dtype(self.observation_type))
         if end != len(pixels):
             raise UsageError(f"{len(pixels)} bytes of frames, not {end}: start actors and replay with the same settings")
@@ -251,16 +257,16 @@ class SegmentFormat:
         if (segment.age[row] > row).any() or (segment.age[after] > after).any():
             raise UsageError("a segment lacks frames of its first stacks: the actor is at fault")
 
-    def _inflate(self, data: memoryview, frames: int) -> bytes:
+    def _decompress(self, data: memoryview, frames: int) -> bytes:
         expected = frames * self.frame_bytes
         try:
-            inflater = zlib.decompressobj()
-            pixels = inflater.decompress(data, expected + 1)  # no more memory than that, whatever comes
-        except zlib.error as error:
+            # What it says is what it takes: no more memory than that, whatever comes.
+            size = zstandard.get_frame_parameters(data).content_size
+            if size == expected:
+                return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
+        except zstandard.ZstdError as error:
             raise UsageError(f"the frames of a segment cannot be decompressed ({error}): send it again") from error
-        if not inflater.eof or inflater.unused_data:
-            raise UsageError(f"compressed frames do not give {expected} bytes: send the segment again")
-        return pixels
+        raise UsageError(f"compressed frames give {size} bytes, not {expected}: send the segment again")
 
 
 def _array(data: Any, start: int, shape: tuple[int, ...], dtype: np.dtype) -> tuple[np.ndarray, int]:
