@@ -29,6 +29,7 @@ STUDIES = {
     "batch-size": "ddrl.studies.batch_size",
     "secondary-learner": "ddrl.studies.secondary_learner",
     "norms": "ddrl.studies.norms",
+    "simulate": "ddrl.studies.simulate",
 }
 HELP = """usage: ddrl study NAME [--dir DIR] [OPTIONS]
 
@@ -44,6 +45,7 @@ An experiment of a paper as one command: many runs, one after the other or as a 
   batch-size         Q-learning with large batches (Stooke and Abbeel 2018, figure 4)
   secondary-learner  DQN beside a second learner from its replay (Stooke and Abbeel 2018, appendix B)
   norms              norms of layers by batch size, Adam and RMSProp (Stooke and Abbeel 2018, appendix C)
+  simulate           the exchange with up to 4,096 workers, simulated, and what limits it; it has no points
 
   ddrl study NAME --quick               tiny sizes, a few minutes in all: does it work here?
   ddrl study NAME --dir DIR --list      the points, and what became of them
@@ -91,6 +93,8 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(f"study: name one of {', '.join(STUDIES)}")
     if argv[0] not in STUDIES:
         raise UsageError(f"study {argv[0]}: there is none of that name; use one of {', '.join(STUDIES)}")
+    if argv[0] == "simulate":
+        return importlib.import_module(STUDIES[argv[0]]).main(list(argv[1:]))
     study = importlib.import_module(STUDIES[argv[0]]).STUDY
     actions, settings, plan = parse(study, argv[1:])
     if plan is None:

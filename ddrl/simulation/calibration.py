@@ -34,7 +34,8 @@ class Calibration(NamedTuple):
 
     Attributes:
         measured_updates_per_s: of that run, in the same intervals.
-        samples: seconds from having parameters to having a gradient, the mean of each interval and worker.
+        samples: seconds from having parameters to having a gradient, the mean of each interval and worker; rough, since
+            ranks report at moments of their own.
     """
 
     system: System
@@ -62,21 +63,24 @@ def calibrate(
             "parameter servers that went on for longer, or with a smaller --log-every-seconds"
         )
     per_worker = workers if asynchronous else 1
-    rate = statistics.mean(r["updates_per_s"] for r in train)
-    times = _compute_times(train, per_worker)
-    samples = tuple(sample for values in times for sample in values)
-    if min(samples) <= 0:
+    updates, seconds = (train[-1][name] - train[0][name] for name in ("update", "wall_seconds"))
+    if updates <= 0 or seconds <= 0:
+        raise UsageError("--calibrate: no updates between its first and its last interval: the run stalled")
+    rate = updates / seconds
+    exchanges = _exchange_seconds(train)
+    mean = per_worker / rate - statistics.mean(exchanges.values())
+    if mean <= 0:
         raise UsageError("--calibrate: the exchange took longer than an update: the run was still starting, or stalled")
-    gradients = (train[-1]["update"] - train[0]["update"]) / max(1, len(train) - 1) / per_worker
-    compute = gamma_or_constant(statistics.mean(samples), _deviation(times, gradients))
+    times = _compute_times(train, per_worker)
+    deviation = min(mean, _deviation(times, updates / (len(train) - 1) / per_worker))
+    compute = gamma_or_constant(mean, deviation)
     split = [r.get("time_split", {}).get("parameter_server", {}) for r in train]
     handled = statistics.mean(s.get("receive", 0.0) + s.get("send", 0.0) for s in split) / rate
     updated = (workers if not asynchronous else 1) * server.average + server.apply
     work = FLOAT_BYTES * parameters / servers * updated
     if asynchronous:  # a gradient is applied where it is received
         handled = max(0.0, handled - work)
-    exchange = min(statistics.mean(r["exchange_ms_by_worker"][name] for r in train if name in r["exchange_ms_by_worker"])
-                   for name in train[-1]["exchange_ms_by_worker"]) / 1000  # fmt: skip
+    exchange = min(exchanges.values())
     message = handled / (2 * workers // per_worker)
     beside = work if asynchronous or quorum else 0.0  # waiting for all, the update is computed while the chief decides
     rest = max(0.0, exchange - beside - 2 * (servers + workers // per_worker) * message)
@@ -85,7 +89,16 @@ def calibrate(
         servers_per_host=0, message_seconds=message, average_seconds_per_byte=server.average,
         apply_seconds_per_byte=server.apply, decision_seconds=rest, asynchronous=asynchronous, quorum=quorum,
     )  # fmt: skip
-    return Calibration(system, rate, samples)
+    return Calibration(system, rate, tuple(sample for values in times for sample in values))
+
+
+def _exchange_seconds(train: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Of each worker, in the mean; an interval without a report of it does not count."""
+    values: dict[str, list[float]] = {}
+    for record in train:
+        for name, milliseconds in record["exchange_ms_by_worker"].items():
+            values.setdefault(name, []).append(milliseconds / 1000)
+    return {name: statistics.mean(mine) for name, mine in values.items()}
 
 
 def _compute_times(train: Sequence[Mapping[str, Any]], per_worker: int) -> list[list[float]]:
@@ -99,13 +112,9 @@ def _compute_times(train: Sequence[Mapping[str, Any]], per_worker: int) -> list[
 
 
 def _deviation(times: Sequence[Sequence[float]], gradients: float) -> float:
-    """Of one gradient, from interval means of so many: von Neumann's successive differences, which no drift enters.
-
-    At most the mean itself, as of exponential times.
-    """
+    """Of one gradient, from interval means of so many: von Neumann's successive differences, which no drift enters."""
     squares = [(b - a) ** 2 / 2 for values in times for a, b in zip(values, values[1:])]
-    mean = statistics.mean(value for values in times for value in values)
-    return min(mean, math.sqrt(max(1.0, gradients) * statistics.mean(squares))) if squares else 0.0
+    return math.sqrt(max(1.0, gradients) * statistics.mean(squares)) if squares else 0.0
 
 
 def at_size(system: System, workers: int, **changes: Any) -> System:

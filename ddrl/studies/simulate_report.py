@@ -158,15 +158,15 @@ def validation_figure(compared: Sequence[Compared]) -> tuple[str, str, list[Pane
     for style, kind in enumerate(kinds):
         mine = sorted((one for one in compared if one.kind == kind), key=lambda one: one.workers)
         x = [one.workers for one in mine]
-        rates.append(Curve(f"{kind}, predicted", x, [one.predicted for one in mine], style=style))
-        rates.append(Curve("measured", x, [one.measured for one in mine], style=style, reference=True))
+        rates.append(Curve(kind, x, [one.predicted for one in mine], style=style))
+        rates.append(Curve("", x, [one.measured for one in mine], style=style, reference=True))
         tested = [one for one in mine if not one.fitted]
         errors.append(Curve(kind, [c.workers for c in tested], [100 * c.error for c in tested], style=style))
     ends = [min(one.workers for one in compared), max(one.workers for one in compared)]
     bounds = [Curve("" if share < 0 else "within 10%", ends, [100 * share] * 2, reference=True) for share in (-WITHIN, WITHIN)]
     panels = [
-        Panel("Updates by gradient time", "workers", "updates/s", rates, log_x=True, log_y=True),
-        Panel("Error of predictions, without fitted points", "workers", "predicted / measured - 1 (%)", [*errors, *bounds], log_x=True),
+        Panel("By gradient time; lines: predicted, hollow: measured", "workers", "updates/s", rates, log_x=True, log_y=True),
+        Panel("Error where nothing was fitted", "workers", "predicted / measured - 1 (%)", [*errors, *bounds], log_x=True),
     ]
     return "Predicted and measured on this machine", "one measurement of each, so the spread is unknown", panels
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -17,10 +18,9 @@ from ddrl.simulation.system import System
 from ddrl.simulation.times import Constant
 
 REAL_WORKERS = (1, 2, 4)
-REAL_MINUTES = 0.2
-EMULATED = ScalingArguments(workers=(1, 16, 32, 64), step_ms=(500.0, 200.0, 100.0, 50.0), seconds=2.0)
-FITTED_WORKERS = (1, 64)
-"""Sizes whose shortest step the emulated system is fitted to; all else is predicted."""
+REAL_MINUTES = 0.4
+EMULATED = ScalingArguments(workers=(1, 64, 16, 32), step_ms=(500.0, 200.0, 100.0, 50.0), seconds=1.0)
+EMULATED_SECONDS = 90.0  # after which no other size is begun
 WITHIN = 0.1
 
 
@@ -56,8 +56,8 @@ def validate(directory: Path) -> Validation:
     compared, notes = [], [
         "real runs: the time of a gradient is from each run's own metrics, since workers share these cores; messages and "
         "decision from the run with one worker",
-        f"emulated workers: fitted to {' and '.join(map(str, FITTED_WORKERS))} workers at the shortest step (bandwidth of "
-        "this machine's memory; what a step costs beside); the other sizes and steps are predicted",
+        "emulated workers: fitted to the fewest and the most workers at the shortest step (bandwidth of this machine's "
+        "memory; what a step costs beside); the other sizes and steps are predicted",
     ]  # fmt: skip
     for name, part in (("emulated", lambda: emulated(EMULATED)), ("real", lambda: real(directory))):
         try:
@@ -68,12 +68,14 @@ def validate(directory: Path) -> Validation:
 
 
 def emulated(arguments: ScalingArguments) -> list[Compared]:
-    """The emulated workers of `ddrl bench scaling`, all on this machine."""
-    values = measure(arguments)
-    rates = {
-        (workers, step): values[f"updates_per_s_at_{step:g}_ms"][str(workers)]
-        for workers in arguments.workers for step in arguments.step_ms
-    }  # fmt: skip
+    """The emulated workers of `ddrl bench scaling`, all on this machine: as many sizes as there is time for."""
+    rates, end = {}, time.monotonic() + EMULATED_SECONDS
+    for workers in arguments.workers:
+        if len({w for w, _ in rates}) > 1 and time.monotonic() >= end:
+            break
+        values = measure(dataclasses.replace(arguments, workers=(workers,)))
+        for step in arguments.step_ms:
+            rates[workers, step] = values[f"updates_per_s_at_{step:g}_ms"][str(workers)]
     return compare_emulated(rates, arguments.parameters, arguments.parameter_servers)
 
 
@@ -81,15 +83,16 @@ def compare_emulated(rates: Mapping[tuple[int, float], float], parameters: int, 
     """Fits bandwidth and decision to two of the measurements, and predicts them all.
 
     Args:
-        rates: (workers, milliseconds of a gradient) -> measured updates/s; FITTED_WORKERS at the shortest are among them.
+        rates: (workers, milliseconds of a gradient) -> measured updates/s, of two numbers of workers or more.
     """
     shortest = min(step for _, step in rates)
+    ends = {min(workers for workers, _ in rates), max(workers for workers, _ in rates)}
     base = System(workers=1, parameters=parameters, servers=servers, workers_per_host=0, servers_per_host=0)
-    fitted = fit(base, shortest / 1000, {w: 1.0 / rates[w, shortest] for w in FITTED_WORKERS})
+    fitted = fit(base, shortest / 1000, {w: 1.0 / rates[w, shortest] for w in ends})
     return [
         Compared(f"{step:g} ms", workers, rate, emulated_rate(fitted, workers, step / 1000),
-                 workers in FITTED_WORKERS and step == shortest)
-        for (workers, step), rate in rates.items()
+                 workers in ends and step == shortest)
+        for (workers, step), rate in sorted(rates.items(), key=lambda item: (-item[0][1], item[0][0]))
     ]  # fmt: skip
 
 

@@ -18,12 +18,13 @@ SERVER = ServerTimes(1e-9, 2e-9)
 
 def records(compute, exchange, count=12, gradients=50, seed=0, deviation=0.0):
     """Intervals of two workers, the second of which is a tenth slower and waits that much less."""
-    generator, lines = np.random.default_rng(seed), []
+    generator, lines, now = np.random.default_rng(seed), [], 0.0
     for index in range(count):
         took = compute + generator.normal(0.0, deviation / np.sqrt(gradients)) if deviation else compute
         cycle = 1.1 * took + exchange
+        now += gradients * cycle
         lines.append(
-            {"kind": "train", "update": gradients * (index + 1), "updates_per_s": 1 / cycle, "wall_seconds": index,
+            {"kind": "train", "update": gradients * (index + 1), "updates_per_s": 1 / cycle, "wall_seconds": now,
              "time_split": {"parameter_server": {"receive": 0.002, "apply": 0.1, "send": 0.002}},
              "exchange_ms_by_worker": {"worker-0": 1000 * (cycle - took), "worker-1": 1000 * exchange}}
         )  # fmt: skip
@@ -64,7 +65,11 @@ def test_a_system_calibrated_on_its_own_metrics_predicts_itself():
 
 
 def test_an_asynchronous_update_is_one_gradient_of_one_worker():
-    lines = [line | {"updates_per_s": 20.0, "exchange_ms_by_worker": {"worker-0": 5.0, "worker-1": 5.0}} for line in records(0.1, 0.02)]
+    exchange = {"worker-0": 5.0, "worker-1": 5.0}
+    lines = [
+        line | {"updates_per_s": 20.0, "wall_seconds": line["update"] / 20.0, "exchange_ms_by_worker": exchange}
+        for line in records(0.1, 0.02)
+    ]
     found = of(lines, asynchronous=True)
     assert found.system.compute.mean == pytest.approx(2 / 20.0 - 0.005)
     assert simulate(found.system).updates_per_s == pytest.approx(20.0, rel=0.1)
@@ -80,3 +85,11 @@ def test_runs_that_are_too_short_are_refused():
 def test_a_quorum_keeps_its_share():
     assert at_size(System(workers=8, quorum=6), 64).quorum == 48
     assert at_size(dataclasses.replace(System(workers=8), servers=2), 64, latency=1e-3).quorum == 0
+
+
+def test_runs_that_stalled_are_refused():
+    lines = [line | {"update": 7} for line in records(0.1, 0.02)]
+    with pytest.raises(UsageError, match="--calibrate: no updates"):
+        of(lines)
+    with pytest.raises(UsageError, match="--calibrate: the exchange took longer"):
+        of([line | {"exchange_ms_by_worker": {"worker-0": 500.0}} for line in records(0.1, 0.02)])
