@@ -97,7 +97,9 @@ class Learner:
         self.batch_size = template.action.size // math.prod(network.action_space.action_shape)
         self.trace_count = 0
         self._metric_names: list[str] = []
-        self._fields = [name for name in template._fields if name not in UNUSED_FIELDS]
+        self._fields = [
+            name for name, array in template._asdict().items() if name not in UNUSED_FIELDS and array is not None
+        ]
         specs = [tf.TensorSpec([network.size], tf.float32)]
         for name in self._fields:
             array = getattr(template, name)

@@ -107,9 +107,9 @@ def smoke(name: str, game: str, machine: Machine) -> TrainConfig:
         environment=EnvironmentConfig(game=game),
         network=NetworkConfig(network="mlp", compute_dtype="float32"),
         algorithm=dataclasses.replace(
-            config.algorithm, value_min=-3.0, value_max=3.0, target_period=200, epsilon_end=0.05, epsilon_steps=4_000
+            config.algorithm, value_min=-3.0, value_max=3.0, target_period=80, epsilon_end=0.05, epsilon_steps=4_000
         ),
-        optimizer=OptimizerConfig(batch_size=BATCH_SIZE, learning_rate=1e-3),
+        optimizer=OptimizerConfig(batch_size=BATCH_SIZE, learning_rate=3e-3),
         replay=dataclasses.replace(config.replay, replay_capacity=20_000, replay_minimum=1_000),
         evaluation=EvaluationConfig(eval_every_updates=500, eval_games=20, eval_epsilon=0.05),
         run=RunConfig(minutes=0.5, log_every_seconds=1.0, video=False),

@@ -10,7 +10,7 @@ import tensorflow as tf
 from ddrl.algorithms import DQNConfig
 from ddrl.algorithms.dqn_loss import targets
 from ddrl.errors import UsageError
-from ddrl.learner import Preparation, as_device_vector
+from ddrl.learner import Preparation
 from ddrl.networks.network import Network
 from ddrl.types import Replayed
 
@@ -44,40 +44,35 @@ class TargetFunction:
             raise UsageError(f"chunks of {chunk} transitions: give at least 1")
         self._network, self._algorithm, self._chunk = network, algorithm, chunk
         self._target = Preparation(network)
-        self._online = Preparation(network) if algorithm.double else None
-        self.trace_count = 1 + algorithm.double
+        self.trace_count = 1
         column = tf.TensorSpec([chunk], tf.float32)
         observation = tf.TensorSpec([chunk, *observation_shape], tf.as_dtype(observation_dtype))
-        online = [self._online.specs] if self._online else []
-        signature = [column, column, observation, self._target.specs, *online]
+        signature = [column, column, observation, self._target.specs]
         self._compiled = tf.function(self._trace, input_signature=signature, autograph=False).get_concrete_function()
 
-    def __call__(self, online: np.ndarray | tf.Tensor | None, target: np.ndarray | tf.Tensor, batch: Replayed) -> np.ndarray:
-        """Targets <float32>[M], or <float32>[M, atoms], of M >= 1 transitions.
+    def __call__(self, target: np.ndarray | tf.Tensor, batch: Replayed) -> np.ndarray:
+        """Targets of M >= 1 transitions, as `ddrl.algorithms.dqn_loss.targets`.
 
         Args:
-            online: <float32>[N] theta, which chooses the next action with `double`; else it is not used.
             target: <float32>[N] theta^-. A tensor from `as_device_vector` is prepared once.
             batch: arrays; `reward`, `discount` and `next_observation` are used.
         """
-        parameters = [self._target(target)]
-        if self._online is not None:
-            parameters.append(self._online(as_device_vector(online)))
+        prepared = self._target(target)
         arrays = (batch.reward, batch.discount, batch.next_observation)
         pieces = [
-            self._piece([array[start : start + self._chunk] for array in arrays], parameters)
+            self._piece([array[start : start + self._chunk] for array in arrays], prepared)
             for start in range(0, len(batch.reward), self._chunk)
         ]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
-    def _piece(self, arrays: list[np.ndarray], parameters: list[Any]) -> np.ndarray:
+    def _piece(self, arrays: list[np.ndarray], prepared: Any) -> np.ndarray:
         count = len(arrays[0])
         if count < self._chunk:
             arrays = [np.concatenate([x, np.zeros((self._chunk - count, *x.shape[1:]), x.dtype)]) for x in arrays]
-        return np.asarray(self._compiled(*map(tf.convert_to_tensor, arrays), *parameters))[:count]
+        return np.asarray(self._compiled(*map(tf.convert_to_tensor, arrays), prepared))[:count]
 
-    def _trace(self, reward, discount, next_observation, target, *online):
+    def _trace(self, reward, discount, next_observation, target):
         self.trace_count += 1
         unused = dict.fromkeys(Replayed._fields)
         batch = Replayed(**unused | {"reward": reward, "discount": discount, "next_observation": next_observation})
-        return targets(self._network, target, online[0] if online else None, batch, self._algorithm)
+        return targets(self._network, target, batch, self._algorithm)

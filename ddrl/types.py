@@ -128,10 +128,12 @@ class Regression(NamedTuple):
     Attributes:
         observation: <uint8 or float32>[M, ...].
         action: <int32>[M].
-        target: <float32>[M] returns, or <float32>[M, atoms] their distribution.
+        target: <float32>[M] returns, or <float32>[M, atoms] their distribution. With double Q-learning <float32>[M, A]
+            or [M, A, atoms]: what it would be with each next action, of which the loss chooses one.
         weight: <float32>[M] factor on each row's loss.
         behaviour_version: <int64>[M] version of the parameters that chose `action`.
         key: <int64>[M] of the replay, for the priorities.
+        next_observation: <uint8 or float32>[M, ...] where the next action is chosen; only double Q-learning reads it.
     """
 
     observation: Any
@@ -140,6 +142,7 @@ class Regression(NamedTuple):
     weight: Any
     behaviour_version: Any
     key: Any
+    next_observation: Any = None
 
 
 class Discrete(NamedTuple):

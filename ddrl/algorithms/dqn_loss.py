@@ -11,25 +11,32 @@ from ddrl.ops import q_learning
 from ddrl.types import LossOutput, Regression, Replayed
 
 
-def targets(network: Any, target: Any, online: Any, batch: Replayed, config: DQNConfig) -> Any:
+def targets(network: Any, target: Any, batch: Replayed, config: DQNConfig) -> Any:
     """What the values of the actions in `batch` should be: returns <float32>[M], or distributions <float32>[M, atoms].
 
-    `ops.q_learning.n_step_targets`, or `projected_targets` with `atoms`.
+    `ops.q_learning.n_step_targets`, or `projected_targets` with `atoms`. With `double` they are <float32>[M, A] or
+    [M, A, atoms], with each next action, so that they depend on theta^- alone; the loss chooses.
 
     Args:
         network: with a Q head.
         target: parameters theta^-, as `network.prepare` makes them.
-        online: parameters theta, likewise; None unless `config.double`.
         batch: tensors; `reward`, `discount` and `next_observation` are used.
         config: settings.
     """
     outputs = network.action_values(target, batch.next_observation)
-    choosing = network.action_values(online, batch.next_observation) if config.double else outputs
-    chooser = network.expected(choosing)
+    if not config.double:
+        outputs = q_learning.of_action(outputs, q_learning.greedy(network.expected(outputs)))
     if config.atoms:
         atoms = q_learning.support(config.value_min, config.value_max, config.atoms)
-        return q_learning.projected_targets(batch.reward, batch.discount, outputs, chooser, atoms)
-    return q_learning.n_step_targets(batch.reward, batch.discount, outputs, chooser)
+        return q_learning.projected_targets(batch.reward, batch.discount, outputs, atoms)
+    return q_learning.n_step_targets(batch.reward, batch.discount, outputs)
+
+
+def _chosen_target(network: Any, prepared: Any, batch: Regression) -> Any:
+    """The target with the next action that is largest to the newest parameters, which get no gradient by it."""
+    fixed = tf.nest.map_structure(tf.stop_gradient, prepared)
+    values = network.expected(network.action_values(fixed, batch.next_observation))
+    return q_learning.of_action(batch.target, q_learning.greedy(values))
 
 
 def loss(network: Any, vector: Any, auxiliary: Any, batch: Regression, config: DQNConfig) -> LossOutput:
@@ -52,7 +59,10 @@ def loss(network: Any, vector: Any, auxiliary: Any, batch: Regression, config: D
         targets' probability at the two ends of the support: near 1 the support is too narrow.
     """
     del auxiliary
-    outputs = network.action_values(network.prepare(vector), batch.observation)
+    prepared = network.prepare(vector)
+    if config.double:
+        batch = batch._replace(target=_chosen_target(network, prepared, batch))
+    outputs = network.action_values(prepared, batch.observation)
     chosen = q_learning.of_action(outputs, batch.action)
     chosen.shape.assert_is_compatible_with(batch.target.shape)
     metrics = {}

@@ -99,7 +99,7 @@ def _targets(
     unused = dict.fromkeys(Replayed._fields)
     drawn = {"reward": column, "discount": column, "next_observation": _images(random, (AHEAD, *shape), dtype)}
     batch = Replayed(**unused | drawn)
-    return lambda: len(function(vector, vector, batch))
+    return lambda: len(function(vector, batch))
 
 
 def _play(envs: Any, random: np.random.Generator) -> Iterator[int]:
@@ -118,7 +118,9 @@ def _filled(template: Any, random: np.random.Generator, actions: Any) -> Any:
     ones = ("valid", "weight", "continues", "discount")
     values = template._asdict()
     for name, array in values.items():
-        if name == "observation":
+        if array is None:
+            continue
+        if name in ("observation", "next_observation"):
             values[name] = _images(random, array.shape, array.dtype)
         elif name == "action":
             values[name] = random.integers(actions.count, size=array.shape).astype(array.dtype)

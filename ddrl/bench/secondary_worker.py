@@ -99,6 +99,7 @@ class TwoLearners:
         from ddrl.envs import make_environment
         from ddrl.learner import configure_tensorflow
         from ddrl.roles.agent import make_environments, make_schedule, network_for
+        from ddrl.roles.replay_agent import make_batches
 
         self.config, self.metrics = config, RankMetrics("worker", 0)
         threads = threads_for(config, mine.cores)
@@ -110,7 +111,8 @@ class TwoLearners:
         environments = make_environments(with_threads(config, threads))
         self.schedule = make_schedule(config, environments, self.network, self.metrics, 0)
         self.sampler = Student(config, self.network, observations, self.schedule.batches)
-        batches = _batches(second, self.schedule.replay, self.network, observations)
+        updates = second.algorithm.target_period // second.algorithm.steps_per_update
+        batches = make_batches(second, self.schedule.replay, self.network, observations, updates, (0, 1))
         self.secondary = Student(second, self.network, observations, batches)
         self._make_policy = lambda: _policy(config, self.network, observations)
 
@@ -151,7 +153,7 @@ class TwoLearners:
                 secondary.batches.start(self.schedule.period, secondary.snapshot)
             sampler.learn(batch)
             while secondary.batches.taken * updates < done * secondary.batches.updates:
-                secondary.learn(secondary.batches.take(secondary.snapshot.vector))
+                secondary.learn(secondary.batches.take())
             yield
 
     def _train_records(self) -> Iterator[dict[str, Any]]:
@@ -182,27 +184,6 @@ class TwoLearners:
                 wall_seconds=wall, seconds=time.monotonic() - start, protocol=result.stamp,
             )  # fmt: skip
             yield record | {"learner": learner}
-
-
-def _batches(config: TrainConfig, replay: Any, network: Any, observations: tuple[tuple[int, ...], Any]) -> Any:
-    """The secondary learner's minibatches: as the sampler's, with draws of its own."""
-    from ddrl.roles.replay_agent import AHEAD
-    from ddrl.sampling.replay_batches import ReplayBatches
-    from ddrl.targets import TargetFunction
-
-    algorithm, size = config.algorithm, config.batch_size
-    updates = algorithm.target_period // algorithm.steps_per_update
-    ahead = min(updates, max(1, AHEAD // size))
-    return ReplayBatches(
-        replay,
-        TargetFunction(network, algorithm, *observations, size * (1 if algorithm.double else ahead)),
-        batch_size=size,
-        updates=updates,
-        ahead=ahead,
-        double=algorithm.double,
-        importance=config.replay.importance,
-        seed=(config.run.seed, 0, 1),
-    )
 
 
 def _policy(config: TrainConfig, network: Any, observations: tuple[tuple[int, ...], Any]) -> Any:

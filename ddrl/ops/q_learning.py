@@ -44,28 +44,29 @@ def of_action(values: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
     return tf.gather(values, action, batch_dims=1)
 
 
-def n_step_targets(reward: tf.Tensor, discount: tf.Tensor, next_values: tf.Tensor, chooser: tf.Tensor) -> tf.Tensor:
-    """y = R + discount Q(s', argmax over a of chooser(s', a)) <float32>[B], without gradient.
+def greedy(values: tf.Tensor) -> tf.Tensor:
+    """The action of the largest value, the lowest of several: <int64>[B] of [B, A]."""
+    return tf.argmax(values, axis=1)
 
-    With Q of the target network in both places it is DQN's max (Mnih et al. 2015, algorithm 1); with Q of the online
-    network as chooser it is Double DQN (van Hasselt et al. 2016, equation 4).
+
+def n_step_targets(reward: tf.Tensor, discount: tf.Tensor, next_values: tf.Tensor) -> tf.Tensor:
+    """y = R + discount Q(s', a') <float32>[B], or [B, A] with each a', without gradient.
+
+    With the largest Q of the target network it is DQN's (Mnih et al. 2015, algorithm 1); with the target network's Q of
+    the action that is largest to the online network it is Double DQN's (van Hasselt et al. 2016, equation 4).
 
     Args:
         reward: <float32>[B] discounted sum over the steps to s'.
         discount: <float32>[B] gamma^k for s' after k steps, 0 where the episode terminated before it.
-        next_values: <float32>[B, A] of the target network at s'.
-        chooser: <float32>[B, A] at s'; the lowest of equal actions is chosen.
+        next_values: <float32>[B] or [B, A] of the target network at s'.
     """
     reward.shape.assert_is_compatible_with(discount.shape)
-    next_values.shape.assert_is_compatible_with(chooser.shape)
-    next_value = of_action(next_values, tf.argmax(chooser, axis=1))
-    return tf.stop_gradient(reward + discount * next_value)
+    reward, discount = (tf.reshape(x, [-1] + [1] * (len(next_values.shape) - 1)) for x in (reward, discount))
+    return tf.stop_gradient(reward + discount * next_values)
 
 
-def projected_targets(
-    reward: tf.Tensor, discount: tf.Tensor, next_logits: tf.Tensor, chooser: tf.Tensor, atoms: np.ndarray
-) -> tf.Tensor:
-    """Distribution of R + discount Z(s', a*) on the support, a* = argmax of `chooser`; <float32>[B, atoms].
+def projected_targets(reward: tf.Tensor, discount: tf.Tensor, next_logits: tf.Tensor, atoms: np.ndarray) -> tf.Tensor:
+    """Distribution of R + discount Z(s', a') on the support; <float32> of the shape of `next_logits`.
 
     Bellemare et al. 2017, A Distributional Perspective on Reinforcement Learning, algorithm 1: each atom z_j moves to
     R + discount z_j, is held within the support, and gives its probability to its two neighbours there, more to the
@@ -74,14 +75,15 @@ def projected_targets(
 
     Args:
         reward, discount: <float32>[B], as in `n_step_targets`.
-        next_logits: <float32>[B, A, atoms] of the target network at s'.
-        chooser: <float32>[B, A] expected values at s'.
+        next_logits: <float32>[B, atoms] of the target network at s' and a', or [B, A, atoms] with each a'.
         atoms: <float32>[atoms] `support`.
     """
     reward.shape.assert_is_compatible_with(discount.shape)
-    chooser.shape.assert_is_compatible_with(next_logits.shape[:2])
-    probabilities = tf.nn.softmax(of_action(next_logits, tf.argmax(chooser, axis=1)))
-    return tf.stop_gradient(project(probabilities, reward[:, None] + discount[:, None] * atoms, atoms))
+    returns = reward[:, None] + discount[:, None] * atoms
+    if len(next_logits.shape) == 3:
+        returns = tf.repeat(returns, next_logits.shape[1], axis=0)
+    probabilities = tf.nn.softmax(tf.reshape(next_logits, [-1, len(atoms)]))
+    return tf.stop_gradient(tf.reshape(project(probabilities, returns, atoms), tf.shape(next_logits)))
 
 
 def project(probabilities: tf.Tensor, returns: tf.Tensor, atoms: np.ndarray) -> tf.Tensor:

@@ -88,7 +88,7 @@ def batch_template(config: TrainConfig, network: Network, shape: tuple[int, ...]
     if isinstance(algorithm, ImpalaConfig):
         return _unroll(config, size // algorithm.unroll_length, network, shape, dtype)
     if isinstance(algorithm, DQNConfig):
-        return regression_template(algorithm, size, shape, dtype)
+        return regression_template(algorithm, network, size, shape, dtype)
     unroll = empty_unroll(size, 1, shape, dtype, network.action_space)
     column = np.zeros(size, np.float32)
     return Transitions(

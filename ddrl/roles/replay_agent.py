@@ -25,16 +25,19 @@ from ddrl.types import Regression
 AHEAD = 512  # transitions whose targets are computed at once, where they can be known ahead of the updates
 
 
-def regression_template(algorithm: DQNConfig, size: int, shape: tuple[int, ...], dtype: Any) -> Regression:
+def regression_template(algorithm: DQNConfig, network: Network, size: int, shape: tuple[int, ...], dtype: Any) -> Regression:
     """An empty minibatch."""
-    column = np.zeros(size, np.float32)
+    observation = np.zeros((size, *shape), dtype)
+    actions = (network.action_space.count,) if algorithm.double else ()
+    atoms = (algorithm.atoms,) if algorithm.atoms else ()
     return Regression(
-        observation=np.zeros((size, *shape), dtype),
+        observation=observation,
         action=np.zeros(size, np.int32),
-        target=np.zeros((size, algorithm.atoms), np.float32) if algorithm.atoms else column,
-        weight=column,
+        target=np.zeros((size, *actions, *atoms), np.float32),
+        weight=np.zeros(size, np.float32),
         behaviour_version=np.zeros(size, np.int64),
         key=np.zeros(size, np.int64),
+        next_observation=observation if algorithm.double else None,
     )
 
 
@@ -67,6 +70,27 @@ def make_replay(config: TrainConfig, environment: VectorEnvironment) -> Replay:
     )
 
 
+def make_batches(
+    config: TrainConfig,
+    replay: Replay,
+    network: Network,
+    observations: tuple[tuple[int, ...], Any],
+    updates: int,
+    learner: tuple[int, ...],
+) -> ReplayBatches:
+    """Minibatches for `updates` updates in each period; `learner` makes their draws differ from those of others."""
+    ahead = min(updates, max(1, AHEAD // config.batch_size))
+    return ReplayBatches(
+        replay,
+        TargetFunction(network, config.algorithm, *observations, config.batch_size * ahead),
+        batch_size=config.batch_size,
+        updates=updates,
+        ahead=ahead,
+        importance=config.replay.importance,
+        seed=(config.run.seed, *learner),
+    )
+
+
 def replay_schedule(
     config: TrainConfig,
     crew: Crew,
@@ -81,19 +105,8 @@ def replay_schedule(
     concurrent = config.sampling.schedule == "concurrent"
     steps = algorithm.target_period if concurrent else max(algorithm.steps_per_update, rows)
     updates = steps // algorithm.steps_per_update
-    ahead = min(updates, max(1, AHEAD // config.batch_size))
     observations = environment.observation_shape, environment.observation_dtype
-    at_once = config.batch_size * (1 if algorithm.double else ahead)
-    batches = ReplayBatches(
-        make_replay(config, environment),
-        TargetFunction(network, algorithm, *observations, at_once),
-        batch_size=config.batch_size,
-        updates=updates,
-        ahead=ahead,
-        double=algorithm.double,
-        importance=config.replay.importance,
-        seed=(config.run.seed, worker),
-    )
+    batches = make_batches(config, make_replay(config, environment), network, observations, updates, (worker,))
     buffer = empty_unroll(steps // rows, rows, *observations, network.action_space)
     directory = Path(config.run.run_dir, "replay", f"worker-{worker}")
     common = (crew, buffer, batches, config.replay.replay_minimum, directory, metrics, ended)

@@ -10,8 +10,8 @@ import numpy as np
 from ddrl.replay import Replay
 from ddrl.types import Regression, Replayed, Snapshot
 
-Targets = Callable[[Any, Any, Replayed], np.ndarray]
-"""(theta <float32>[N], theta^- <float32>[N], transitions [M]) -> targets <float32>[M] or <float32>[M, atoms]."""
+Targets = Callable[[Any, Replayed], np.ndarray]
+"""(theta^- <float32>[N], transitions [M]) -> targets <float32>[M, ...], as `Regression` has them."""
 
 
 class ReplayBatches:
@@ -19,8 +19,7 @@ class ReplayBatches:
 
     Priorities that come meanwhile are set at the period's end, and the exponent of the importance weights is that of
     its beginning, so that nothing changes within it: then it makes no difference that several minibatches are drawn
-    at once, and their targets computed together, ahead of their updates. With `double` the targets depend on the
-    newest parameters, and are computed at each update.
+    at once, and their targets computed together, ahead of their updates.
 
     Args:
         replay: to draw from.
@@ -28,7 +27,6 @@ class ReplayBatches:
         batch_size: M.
         updates: minibatches in a period.
         ahead: minibatches drawn at once.
-        double: whether the targets depend on the newest parameters.
         importance: updates so far -> exponent of the importance weights.
         seed: of the draws.
 
@@ -44,17 +42,15 @@ class ReplayBatches:
         batch_size: int,
         updates: int,
         ahead: int,
-        double: bool,
         importance: Callable[[int], float],
         seed: Sequence[int],
     ):
         self.replay, self.updates, self.taken = replay, updates, updates
-        self._targets, self._batch_size, self._ahead, self._double = targets, batch_size, ahead, double
+        self._targets, self._batch_size, self._ahead = targets, batch_size, ahead
         self._importance, self._seed = importance, tuple(seed)
         self._period = 0
         self._target: Snapshot | None = None
-        self._drawn: Replayed | None = None  # the minibatches at hand, one after the other
-        self._values: np.ndarray | None = None  # their targets, unless `double`
+        self._drawn: Regression | None = None  # the minibatches at hand, one after the other
         self._first = 0  # number of the first of them in the period
         self._priorities: list[tuple[np.ndarray, np.ndarray]] = []
 
@@ -68,18 +64,14 @@ class ReplayBatches:
         # A run that is resumed with shorter periods has no minibatch left of a longer one.
         self._period, self._target, self.taken, self._drawn = period, target, min(taken, self.updates), None
 
-    def take(self, online: Any) -> Regression:
-        """The next minibatch; `online` are the newest parameters."""
+    def take(self) -> Regression:
+        """The next minibatch."""
         first = self.taken - self.taken % self._ahead
         if self._drawn is None or first != self._first:
             self._draw(first)
         rows = slice((self.taken - first) * self._batch_size, (self.taken - first + 1) * self._batch_size)
-        batch = Replayed(*(array[rows] for array in self._drawn))
-        target = self._targets(online, self._target.vector, batch) if self._double else self._values[rows]
         self.taken += 1
-        return Regression(
-            batch.observation, batch.action, target, batch.weight, batch.behaviour_version, batch.key
-        )
+        return Regression(*(array[rows] for array in self._drawn))
 
     def learned(self, batch: Regression, priorities: np.ndarray) -> None:
         """The new priorities <float32>[M] of a minibatch, to be set when the period ends."""
@@ -114,6 +106,18 @@ class ReplayBatches:
         random.bit_generator.advance(first * self._batch_size)  # one number for each transition before
         count = min(self._ahead, self.updates - first)
         exponent = self._importance((self._period - 1) * self.updates)
-        self._drawn = self.replay.sample(random, self._batch_size, exponent, count)
-        self._values = None if self._double else self._targets(None, self._target.vector, self._drawn)
-        self._first = first
+        drawn = self.replay.sample(random, self._batch_size, exponent, count)
+        self._drawn, self._first = regression_of(drawn, self._targets(self._target.vector, drawn)), first
+
+
+def regression_of(drawn: Replayed, target: np.ndarray) -> Regression:
+    """Transitions [M] with their targets."""
+    return Regression(
+        observation=drawn.observation,
+        action=drawn.action,
+        target=target,
+        weight=drawn.weight,
+        behaviour_version=drawn.behaviour_version,
+        key=drawn.key,
+        next_observation=drawn.next_observation,
+    )

@@ -71,7 +71,7 @@ class ReplaySchedule(CrewSchedule):
                 self.batches.finish()
             self._advance(snapshot)
         with self.metrics.timer("minibatch"):
-            return snapshot, self.batches.take(snapshot.vector)
+            return snapshot, self.batches.take()
 
     def _advance(self, snapshot: Snapshot) -> None:
         """Acts, or sees that others do, until there is a new period to learn in."""

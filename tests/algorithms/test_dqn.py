@@ -50,7 +50,7 @@ def batch_of(config, seed=0):
 
 
 def tensors(batch):
-    return Regression(*map(tf.constant, batch))
+    return Regression(*(None if array is None else tf.constant(array) for array in batch))
 
 
 @pytest.fixture(params=CONFIGS)
@@ -87,6 +87,27 @@ def test_gradient_equals_the_numerical_one(config):
             ends.append(q_references.loss(moved, batch, config)[0])
         expected[at] = (ends[0] - ends[1]) / (2 * step)
     np.testing.assert_allclose(tf.convert_to_tensor(found), expected, rtol=1e-3, atol=1e-6)
+
+
+def test_with_double_the_newest_parameters_choose_and_get_no_gradient_by_it(config):
+    double = dataclasses.replace(config, double=True)
+    network = build_network(NetworkConfig(network="mlp"), (5,), np.float32, Discrete(ACTIONS), config.head)
+    vector, random = network.initial_parameters(1), np.random.default_rng(7)
+    each = random.standard_normal((ROWS, ACTIONS, config.atoms) if config.atoms else (ROWS, ACTIONS)).astype(np.float32)
+    each = references.softmax(each).astype(np.float32) if config.atoms else each
+    batch = batch_of(config)._replace(next_observation=random.standard_normal((ROWS, 5)).astype(np.float32))
+    values = network.expected(network.action_values(network.prepare(tf.constant(vector)), batch.next_observation)).numpy()
+    chosen = values.argmax(axis=1)
+    assert len(set(chosen)) > 1
+    results = []
+    for settings, target in ((config, each[np.arange(ROWS), chosen]), (double, each)):
+        given = batch._replace(target=target)
+        learner = Learner(network, dqn_loss.loss, settings, OptimizerConfig(batch_size=ROWS), given)
+        results.append(learner.gradient(vector, given))
+    (gradient, metrics, priorities), (with_double, *others) = results
+    np.testing.assert_allclose(with_double, gradient, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(others[1], priorities, rtol=1e-5, atol=1e-6)
+    assert others[0] == pytest.approx(metrics, rel=1e-4, abs=1e-6)
 
 
 def test_a_batch_of_another_form_is_refused():

@@ -37,24 +37,29 @@ def test_support():
 def test_targets_equal_the_reference(double):
     config, (reward, discount) = DQNConfig(double=double), transitions()
     target, online = normal(ROWS, ACTIONS), normal(ROWS, ACTIONS, seed=1)
-    found = q_learning.n_step_targets(reward, discount, tf.constant(target), tf.constant(online if double else target))
-    np.testing.assert_allclose(found, q_references.targets(target, online, reward, discount, config), rtol=1e-5, atol=1e-6)
+    chosen = q_learning.greedy(tf.constant(online if double else target))
+    expected = q_references.targets(target, online, reward, discount, config)
+    found = q_learning.n_step_targets(reward, discount, q_learning.of_action(tf.constant(target), chosen))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    each = q_learning.n_step_targets(reward, discount, tf.constant(target))
+    np.testing.assert_array_equal(q_learning.of_action(each, chosen), found)
 
 
 @pytest.mark.parametrize("double", [False, True])
 def test_projected_targets_equal_the_reference(double):
     config, (reward, discount) = DQNConfig(atoms=ATOMS, value_min=-3.0, value_max=2.0, double=double), transitions()
     target, online = 2 * normal(ROWS, ACTIONS, ATOMS), 2 * normal(ROWS, ACTIONS, ATOMS, seed=1)
-    chooser = q_learning.expected_values(tf.constant(online if double else target), Z)
-    found = q_learning.projected_targets(reward, discount, tf.constant(target), chooser, Z)
+    chosen = q_learning.greedy(q_learning.expected_values(tf.constant(online if double else target), Z))
+    found = q_learning.projected_targets(reward, discount, q_learning.of_action(tf.constant(target), chosen), Z)
     np.testing.assert_allclose(found, q_references.targets(target, online, reward, discount, config), atol=2e-6)
+    each = q_learning.projected_targets(reward, discount, tf.constant(target), Z)
+    assert each.shape == target.shape
+    np.testing.assert_allclose(q_learning.of_action(each, chosen), found, atol=1e-6)
     np.testing.assert_allclose(np.sum(found, axis=1), 1.0, rtol=2e-6)
 
 
 def test_the_lowest_of_equal_actions_is_chosen():
-    next_values, chooser = tf.constant([[1.0, 2.0, 3.0]]), tf.constant([[0.0, 5.0, 5.0]])
-    zero, one = tf.zeros(1), tf.ones(1)
-    assert q_learning.n_step_targets(zero, one, next_values, chooser).numpy() == 2.0
+    assert q_learning.greedy(tf.constant([[0.0, 5.0, 5.0]])).numpy().tolist() == [1]
 
 
 def test_projection_keeps_mass_and_mean_within_the_support():
@@ -84,7 +89,7 @@ def test_returns_beyond_the_support_count_as_its_ends(beyond, end):
 def test_a_terminal_transition_is_its_reward():
     logits = tf.constant(normal(1, ACTIONS, ATOMS))
     reward, zero = tf.constant([0.75]), tf.zeros(1)
-    found = q_learning.projected_targets(reward, zero, logits, q_learning.expected_values(logits, Z), Z).numpy()[0]
+    found = q_learning.projected_targets(reward, zero, logits[:, 0], Z).numpy()[0]
     expected = np.zeros(ATOMS)
     expected[[7, 8]] = 0.5  # of the atoms at 0.5 and 1.0
     np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -97,16 +102,16 @@ def test_the_mean_of_a_projected_target_is_the_target_of_the_means(count):
     discount *= 0.9
     logits = tf.constant(normal(ROWS, ACTIONS, count))
     q = q_learning.expected_values(logits, atoms)
-    found = tf.linalg.matvec(q_learning.projected_targets(reward, discount, logits, q, atoms), atoms)
-    np.testing.assert_allclose(found, q_learning.n_step_targets(reward, discount, q, q), atol=1e-4)
+    found = tf.linalg.matvec(q_learning.projected_targets(reward, discount, logits, atoms), atoms)
+    np.testing.assert_allclose(found, q_learning.n_step_targets(reward, discount, q), atol=1e-4)
 
 
 def test_no_gradient_flows_through_targets():
     values, logits = tf.constant(normal(ROWS, ACTIONS)), tf.constant(normal(ROWS, ACTIONS, ATOMS))
     with tf.GradientTape(persistent=True) as tape:
         tape.watch([values, logits])
-        plain = q_learning.n_step_targets(*transitions(), values, values)
-        projected = q_learning.projected_targets(*transitions(), logits, q_learning.expected_values(logits, Z), Z)
+        plain = q_learning.n_step_targets(*transitions(), values)
+        projected = q_learning.projected_targets(*transitions(), logits, Z)
     assert tape.gradient(plain, values) is None and tape.gradient(projected, logits) is None
 
 

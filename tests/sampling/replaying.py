@@ -24,23 +24,22 @@ MINIMUM = 70  # 12 rows: no multiple of a buffer of either
 STEP_SIZE = np.float32(0.001)
 
 
-def targets(online, target, batch):
-    """Depends on both vectors, where there are two, and on all that targets are made of."""
+def targets(target, batch):
+    """Depends on all that targets are made of."""
     scaled = batch.next_observation * np.float32([0.01, 0.02, 0.03])
     value = (scaled[:, 0] + scaled[:, 1] + scaled[:, 2]) * target[0]  # a product of matrices may depend on other rows
-    chosen = value if online is None else value + online[1]
-    return (batch.reward + batch.discount * chosen).astype(np.float32)
+    return (batch.reward + batch.discount * value).astype(np.float32)
 
 
 class Recorded:
-    """`targets`, and the rows and vectors that they were asked for."""
+    """`targets`, and the vectors and rows that they were asked for."""
 
     def __init__(self):
         self.calls = []
 
-    def __call__(self, online, target, batch):
-        self.calls.append((online, np.array(target), len(batch.reward)))
-        return targets(online, target, batch)
+    def __call__(self, target, batch):
+        self.calls.append((np.array(target), len(batch.reward)))
+        return targets(target, batch)
 
 
 def make_replay(exponent=0.0, n_step=2, capacity=40 * SIZE):
@@ -48,20 +47,19 @@ def make_replay(exponent=0.0, n_step=2, capacity=40 * SIZE):
 
 
 def make_batches(replay, function=targets, **changes):
-    settings = {"updates": 10, "ahead": 8, "double": False, "importance": lambda updates: 0.4 + updates / 1000}
+    settings = {"updates": 10, "ahead": 8, "importance": lambda updates: 0.4 + updates / 1000}
     return ReplayBatches(replay, function, batch_size=BATCH, seed=(3, 0), **settings | changes)
 
 
 def make_schedule(
-    kind, directory=Path("unused"), *, groups=1, pause=0.0, saves=True, minimum=MINIMUM, exponent=0.6, double=False,
-    ahead=4,
+    kind, directory=Path("unused"), *, groups=1, pause=0.0, saves=True, minimum=MINIMUM, exponent=0.6, ahead=4,
 ):  # fmt: skip
     ended, size = threading.Event(), SIZE // groups
     draw = epsilon_greedy(lambda ids, counts: np.where(counts < minimum / SIZE, 1.0, 0.3))
     actors = [make_actor(size, i * size, ended, pause=pause, draw=draw, last_value=False) for i in range(groups)]
     for actor in actors:
         actor.environment.can_save_state = saves
-    batches = make_batches(make_replay(exponent), Recorded(), updates=UPDATES[kind], ahead=ahead, double=double)
+    batches = make_batches(make_replay(exponent), Recorded(), updates=UPDATES[kind], ahead=ahead)
     common = (Crew(actors, ended), rollout(ROWS[kind]), batches, minimum, directory, RankMetrics("worker", 0), ended)
     schedule = kind(*common, target_periods=PERIODS) if kind is Standard else kind(*common)
     schedule.set_state({}, reset_seed=1)

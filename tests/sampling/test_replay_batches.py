@@ -30,10 +30,6 @@ def filled(exponent=0.0):
     return replay
 
 
-def online(update):
-    return np.float32([0.0, 0.1 * update])
-
-
 def priorities(update):
     return np.random.default_rng([1, update]).random(BATCH).astype(np.float32) * 5.0
 
@@ -42,7 +38,7 @@ def learn(batches, updates=UPDATES, first=0):
     """The minibatches of the updates from `first` to `updates` of a period."""
     out = []
     for update in range(first, updates):
-        out.append(batches.take(online(update)))
+        out.append(batches.take())
         batches.learned(out[-1], priorities(update))
     return out
 
@@ -56,12 +52,11 @@ def test_minibatches_drawn_at_once_are_those_drawn_one_after_the_other(exponent,
     assert one.random() == other.random()
 
 
-@pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("exponent", [0.0, 0.6])
-def test_it_makes_no_difference_how_many_are_drawn_ahead(double, exponent):
+def test_it_makes_no_difference_how_many_are_drawn_ahead(exponent):
     given = {}
     for ahead in (1, 3, 8, 10):
-        batches, given[ahead] = make_batches(filled(exponent), ahead=ahead, double=double), []
+        batches, given[ahead] = make_batches(filled(exponent), ahead=ahead), []
         for period in (1, 2):
             batches.start(period, TARGET)
             given[ahead] += learn(batches)
@@ -75,9 +70,9 @@ def test_a_minibatch_is_what_the_replay_gave_with_its_targets():
     replay = filled(0.6)
     batches = make_batches(replay, importance=lambda updates: 0.4)
     batches.start(4, TARGET)
-    batch = batches.take(None)
+    batch = batches.take()
     drawn = replay.sample(np.random.default_rng([3, 0, 4]), BATCH, 0.4)
-    np.testing.assert_array_equal(batch.target, targets(None, TARGET.vector, drawn))
+    np.testing.assert_array_equal(batch.target, targets(TARGET.vector, drawn))
     for name in ("observation", "action", "weight", "behaviour_version", "key"):
         np.testing.assert_array_equal(getattr(batch, name), getattr(drawn, name), name)
 
@@ -144,28 +139,18 @@ def test_targets_are_computed_together_where_they_are_known_ahead():
     batches = make_batches(filled(), recorded, ahead=8)
     batches.start(1, TARGET)
     learn(batches)
-    assert [rows for _, _, rows in recorded.calls] == [8 * BATCH, 2 * BATCH]
-    assert all(newest is None and (target == TARGET.vector).all() for newest, target, _ in recorded.calls)
-
-
-def test_with_double_the_newest_parameters_choose_at_each_update():
-    recorded = Recorded()
-    batches = make_batches(filled(), recorded, ahead=8, double=True)
-    batches.start(1, TARGET)
-    learn(batches)
-    assert [rows for _, _, rows in recorded.calls] == [BATCH] * UPDATES
-    np.testing.assert_array_equal([newest for newest, _, _ in recorded.calls], [online(i) for i in range(UPDATES)])
+    assert [rows for _, rows in recorded.calls] == [8 * BATCH, 2 * BATCH]
+    assert all((target == TARGET.vector).all() for target, _ in recorded.calls)
 
 
 @pytest.mark.parametrize("taken", range(UPDATES + 1))
-@pytest.mark.parametrize("double", [False, True])
-def test_a_period_goes_on_where_it_was(taken, double):
-    whole, first = (make_batches(filled(0.6), double=double, ahead=4) for _ in range(2))
+def test_a_period_goes_on_where_it_was(taken):
+    whole, first = (make_batches(filled(0.6), ahead=4) for _ in range(2))
     for batches in (whole, first):
         batches.start(5, TARGET)
     expected = learn(whole)[taken:]
     learn(first, taken)
-    resumed = make_batches(filled(0.6), double=double, ahead=4)
+    resumed = make_batches(filled(0.6), ahead=4)
     resumed.set_state({name: array.copy() for name, array in first.get_state().items()}, TARGET)
     assert resumed.taken == taken
     assert_equal(learn(resumed, first=taken), expected)

@@ -109,7 +109,7 @@ def test_concurrent_changes_target_and_replay_at_the_end_of_a_period_only(pause)
         if update:
             assert (held == training.contents[update - 1]) == (update % every > 0)
     calls = training.schedule.batches._targets.calls
-    for i, (_, vector, _) in enumerate(calls):
+    for i, (vector, _) in enumerate(calls):
         np.testing.assert_array_equal(vector, training.history[i // 3 * every])  # 4 + 4 + 2 minibatches a period
 
 
@@ -151,7 +151,7 @@ def test_priorities_change_what_is_drawn_from_the_next_period_on(kind):
 
 
 @KINDS
-@pytest.mark.parametrize("options", [{}, {"double": True, "groups": 2}, {"exponent": 0.0}])
+@pytest.mark.parametrize("options", [{}, {"groups": 2}, {"exponent": 0.0}])
 @pytest.mark.parametrize("at", [0, 1, 9, 10, 13, 21])
 def test_resume_equals_uninterrupted(kind, at, options, tmp_path):
     """In the middle of a period, at its first and last minibatch, and between two."""
