@@ -155,20 +155,8 @@ class ShardReplay:
         parts = (np.arange(batch_size) + random.random(batch_size)) / batch_size
         drawn = self._tree.find(parts * self._tree.total)
         importance = (self.size * self._tree.weights[drawn] / self._tree.total) ** -importance_exponent
-        items, shape = self._pool.items, (batch_size, *self.format.observation_shape)
-        before, after = into or (np.empty(shape, self.format.observation_type) for _ in range(2))
-        self._pool.observations(drawn, before, after)
         self.sampled += batch_size
-        return Replayed(
-            observation=before,
-            action=items.action[drawn],
-            reward=items.reward[drawn],
-            discount=items.discount[drawn],
-            next_observation=after,
-            weight=(importance / importance.max()).astype(np.float32),
-            behaviour_version=items.version[drawn],
-            key=self._keys[drawn],
-        )
+        return self._gather(drawn, (importance / importance.max()).astype(np.float32), into)
 
     def set_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
         """Gives drawn transitions new priorities. The last of equal keys wins; keys that are gone are counted.
@@ -294,6 +282,23 @@ class ShardReplay:
             raise RuntimeError("a key is not of its place")
         self._pool.check(live)
 
+    def _gather(
+        self, drawn: np.ndarray, weight: np.ndarray, into: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> Replayed:
+        items, shape = self._pool.items, (len(drawn), *self.format.observation_shape)
+        before, after = into or (np.empty(shape, self.format.observation_type) for _ in range(2))
+        self._pool.observations(drawn, before, after)
+        return Replayed(
+            observation=before,
+            action=items.action[drawn],
+            reward=items.reward[drawn],
+            discount=items.discount[drawn],
+            next_observation=after,
+            weight=weight,
+            behaviour_version=items.version[drawn],
+            key=self._keys[drawn],
+        )
+
     def _find(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The items that have one of the keys <int64>[M], and which keys those are <bool>[M]; the others count."""
         items = keys % self.hard_capacity
@@ -304,11 +309,9 @@ class ShardReplay:
 
     def _make_room(self, transitions: int, frames: int) -> None:
         """Evicts until so many transitions and frames can come."""
-        excess = self.size + transitions - self.hard_capacity
-        missing = frames - self._pool.free_frames.count
-        while excess > 0 or missing > 0:
-            self._evict(self._order.choose(min(self.size, max(excess, missing))))
-            excess, missing = 0, frames - self._pool.free_frames.count
+        self._evict(self._order.choose(max(0, self.size + transitions - self.hard_capacity)))
+        while (missing := frames - self._pool.free_frames.count) > 0:
+            self._evict(self._order.choose(min(self.size, missing)))
 
     def _evict(self, items: np.ndarray) -> None:
         if not len(items):
