@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ class ReplayBatches:
 
     Priorities that come meanwhile are set at the period's end, and the exponent of the importance weights is that of
     its beginning, so that nothing changes within it: then it makes no difference that several minibatches are drawn
-    at once, and their targets computed together, ahead of their updates.
+    at once, and their targets computed together, ahead of their updates: a thread does so for the next ones meanwhile.
 
     Args:
         replay: to draw from.
@@ -52,6 +53,8 @@ class ReplayBatches:
         self._target: Snapshot | None = None
         self._drawn: Regression | None = None  # the minibatches at hand, one after the other
         self._first = 0  # number of the first of them in the period
+        self._drawer = ThreadPoolExecutor(1, thread_name_prefix="minibatches")
+        self._coming: tuple[int, Future[Regression]] | None = None  # the next ones, and the number of their first
         self._priorities: list[tuple[np.ndarray, np.ndarray]] = []
 
     @property
@@ -61,14 +64,16 @@ class ReplayBatches:
 
     def start(self, period: int, target: Snapshot, taken: int = 0) -> None:
         """Begins a period with theta^- of `target`; `taken` of its minibatches were given out before a resume."""
-        # A run that is resumed with shorter periods has no minibatch left of a longer one.
-        self._period, self._target, self.taken, self._drawn = period, target, min(taken, self.updates), None
+        if self._coming is not None:
+            wait([self._coming[1]])  # of a period that was broken off
+        self._period, self._target, self._drawn, self._coming = period, target, None, None
+        self.taken = min(taken, self.updates)  # a resume with shorter periods has no minibatch left of a longer one
 
     def take(self) -> Regression:
         """The next minibatch."""
         first = self.taken - self.taken % self._ahead
         if self._drawn is None or first != self._first:
-            self._draw(first)
+            self._drawn, self._first = self._from(first), first
         rows = slice((self.taken - first) * self._batch_size, (self.taken - first + 1) * self._batch_size)
         self.taken += 1
         return Regression(*(array[rows] for array in self._drawn))
@@ -83,6 +88,10 @@ class ReplayBatches:
         if self._priorities:
             self.replay.set_priorities(*(np.concatenate(arrays) for arrays in zip(*self._priorities, strict=True)))
             self._priorities = []
+
+    def close(self) -> None:
+        """Ends the thread; no minibatch may be taken afterwards."""
+        self._drawer.shutdown(cancel_futures=True)
 
     def get_state(self) -> dict[str, np.ndarray]:
         """What a period under way is resumed from, beside the replay."""
@@ -100,14 +109,20 @@ class ReplayBatches:
         keys = state["waiting.keys"]
         self._priorities = [(keys, state["waiting.priorities"])] if len(keys) else []
 
-    def _draw(self, first: int) -> None:
-        """Draws the minibatches from number `first` of the period on."""
+    def _from(self, first: int) -> Regression:
+        """The minibatches from number `first` of the period on; those after them are begun."""
+        coming, after = self._coming, first + self._ahead
+        drawn = coming[1].result() if coming is not None and coming[0] == first else self._draw(first)
+        self._coming = (after, self._drawer.submit(self._draw, after)) if after < self.updates else None
+        return drawn
+
+    def _draw(self, first: int) -> Regression:
         random = np.random.default_rng([*self._seed, self._period])
         random.bit_generator.advance(first * self._batch_size)  # one number for each transition before
         count = min(self._ahead, self.updates - first)
         exponent = self._importance((self._period - 1) * self.updates)
         drawn = self.replay.sample(random, self._batch_size, exponent, count)
-        self._drawn, self._first = regression_of(drawn, self._targets(self._target.vector, drawn)), first
+        return regression_of(drawn, self._targets(self._target.vector, drawn))
 
 
 def regression_of(drawn: Replayed, target: np.ndarray) -> Regression:

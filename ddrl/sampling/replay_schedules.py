@@ -51,6 +51,10 @@ class ReplaySchedule(CrewSchedule):
         self.target: Snapshot | None = None
         self._buffer, self._minimum, self._directory = buffer, minimum, directory
 
+    def stop(self) -> None:
+        super().stop()
+        self.batches.close()
+
     def learned(self, batch: Regression, priorities: np.ndarray) -> None:
         """The priorities count from the end of the period on."""
         self.batches.learned(batch, priorities)
