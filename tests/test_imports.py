@@ -19,6 +19,7 @@ LAYERS = {
     "ddrl.networks": {"ddrl.ops", "ddrl.config"},
     "ddrl.envs": {"ddrl.config"},
     "ddrl.replay": set(),
+    "ddrl.simulation": set(),
     "ddrl.sampling": {"ddrl.ops", "ddrl.config", "ddrl.envs", "ddrl.networks", "ddrl.replay", "ddrl.reporting.rank_metrics"},
     "cluster": set(),
 }
@@ -108,7 +109,7 @@ def test_layers_import_downward(layer):
 
 @pytest.mark.parametrize(
     "layer, heavy",
-    [("cluster", HEAVY | {"numpy", "rich", "tyro"}), ("ddrl.ops", HEAVY - {"tensorflow"}), ("ddrl.replay", HEAVY)],
+    [("cluster", HEAVY | {"numpy", "rich", "tyro"}), ("ddrl.ops", HEAVY - {"tensorflow"}), ("ddrl.replay", HEAVY), ("ddrl.simulation", HEAVY)],
 )
 def test_third_parties_of_a_layer(layer, heavy):
     assert [(m, name) for m in MODULES if within(m, layer) for name in imports(m) if top(name) in heavy] == []

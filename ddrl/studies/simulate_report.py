@@ -96,6 +96,13 @@ def bend_notes(found: Sequence[Found]) -> list[str]:
             f"with {one.prediction.efficiency:.2f}; {name} costs most: without it, {1 / max(1e-9, 1 - share):.3g} times the "
             "data-points/s"
         )
+    late = [one for one in found if one.policy == "asynchronous"]
+    if late:
+        most = max(late, key=lambda one: one.prediction.workers).prediction
+        notes.append(
+            f"asynchronous updates are many, and old: {most.staleness_mean:,.0f} versions in the mean with {most.workers:,} "
+            "workers"
+        )
     return notes
 
 
