@@ -109,7 +109,10 @@ def test_layers_import_downward(layer):
 
 @pytest.mark.parametrize(
     "layer, heavy",
-    [("cluster", HEAVY | {"numpy", "rich", "tyro"}), ("ddrl.ops", HEAVY - {"tensorflow"}), ("ddrl.replay", HEAVY), ("ddrl.simulation", HEAVY)],
+    [
+        ("cluster", HEAVY | {"numpy", "rich", "tyro"}), ("ddrl.ops", HEAVY - {"tensorflow"}), ("ddrl.replay", HEAVY),
+        ("ddrl.simulation", HEAVY),
+    ],  # fmt: skip
 )
 def test_third_parties_of_a_layer(layer, heavy):
     assert [(m, name) for m in MODULES if within(m, layer) for name in imports(m) if top(name) in heavy] == []

@@ -119,7 +119,8 @@ def _table(table: HtmlTable) -> str:
     head = f"<thead><tr>{head}</tr></thead>\n" if head else ""
     rows = "\n".join(f"<tr>{''.join(map(_cell, row, numbers))}</tr>" for row in table.rows)
     return (
-        f'<div class="wide"><table>\n<caption>{_text(table.title)}</caption>\n{head}<tbody>\n{rows}\n</tbody>\n</table></div>'
+        f'<div class="wide"><table>\n<caption>{_text(table.title)}</caption>\n{head}'
+        f"<tbody>\n{rows}\n</tbody>\n</table></div>"
     )
 
 

@@ -14,10 +14,10 @@ from ddrl.simulation.times import gamma_or_constant
 
 FEWEST_RECORDS = 3
 UNMEASURED = (
-    "metrics.jsonl has means over intervals, no single gradients: the deviation of the compute time is estimated from how "
-    "the means of successive intervals differ, as if gradients were independent",
-    "latency and bandwidth of a network are not in the metrics: what the exchange took beside the servers' work is kept as "
-    "the chief's decision, and the network is what the options say",
+    "metrics.jsonl has means over intervals, no single gradients: the deviation of the compute time is estimated from "
+    "how the means of successive intervals differ, as if gradients were independent",
+    "latency and bandwidth of a network are not in the metrics: what the exchange took beside the servers' work is kept "
+    "as the chief's decision, and the network is what the options say",
     "time that the servers take ahead of a COMMIT is not in time_split: averaging and optimizer are timed apart, here",
 )
 
@@ -82,7 +82,8 @@ def calibrate(
         handled = max(0.0, handled - work)
     exchange = min(exchanges.values())
     message = handled / (2 * workers // per_worker)
-    beside = work if asynchronous or quorum else 0.0  # waiting for all, the update is computed while the chief decides
+    # Waiting for all, the update is computed while the chief decides.
+    beside = work if asynchronous or quorum else 0.0
     rest = max(0.0, exchange - beside - 2 * (servers + workers // per_worker) * message)
     system = System(
         workers=workers, compute=compute, parameters=parameters, batch=batch, servers=servers, workers_per_host=0,

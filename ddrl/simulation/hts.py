@@ -38,10 +38,10 @@ def gamma_quantile(probability: float, shape: float, rate: float) -> float:
 def expected_run_time(states: float, environments: int, alpha: float, rate: float, actor_seconds: float = 0.0) -> float:
     """Seconds to collect K states: claim 1, equation 7.
 
-    K/(n alpha) [gamma/beta (1 + (alpha - 1)/(beta q)) + q] + K c/n, with q = F^-1(1 - 1/n), F the CDF of Gamma(alpha, beta):
-    the expected maximum of n such variables is near q + gamma/(hazard at q), and the hazard near
-    beta/(1 + (alpha - 1)/(beta q)). (The equation is reconstructed: the text of the paper that was at hand had lost parts
-    of it. The tests compare it with simulation.)
+    K/(n alpha) [gamma/beta (1 + (alpha - 1)/(beta q)) + q] + K c/n, with q = F^-1(1 - 1/n), F the CDF of
+    Gamma(alpha, beta): the expected maximum of n such variables is near q + gamma/(hazard at q), and the hazard near
+    beta/(1 + (alpha - 1)/(beta q)). (The equation is reconstructed: the text of the paper that was at hand had lost
+    parts of it. The tests compare it with simulation.)
 
     Args:
         states: K.

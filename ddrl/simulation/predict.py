@@ -32,8 +32,8 @@ class Limits(NamedTuple):
     """What sets the pace.
 
     Attributes:
-        name: `compute` where the efficiency is at least EFFICIENT, since more workers help then; else the part that costs
-            most.
+        name: `compute` where the efficiency is at least EFFICIENT, since more workers help then; else the part that
+            costs most.
         cost: part -> share of the data-points/s without it that is lost with it, 0 to 1.
     """
 

@@ -26,7 +26,7 @@ def starts(arrival: np.ndarray, seconds: float, free: np.ndarray | float = 0.0) 
 
 
 def by_host(values: np.ndarray, ranks_per_host: int) -> np.ndarray:
-    """Rows of the ranks of each host, the last one filled up with infinity: [ranks, ...] -> [hosts, ranks_per_host, ...]."""
+    """Ranks in rows of their hosts, the last filled up with infinity: [ranks, ...] -> [hosts, ranks_per_host, ...]."""
     per_host = min(ranks_per_host, len(values)) or len(values)
     missing = -len(values) % per_host
     if missing:

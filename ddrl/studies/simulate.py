@@ -31,7 +31,7 @@ class SimulateSettings:
     the same (weak scaling). With it, claims 1 and 2 of HTS-RL (Liu et al. 2020): formula and simulation."""
 
     calibrate: str = ""
-    """Run directory whose metrics give the time of a gradient, the messages' and the decision's. Nothing: the options."""
+    """Run directory whose metrics give the times of gradients, messages and decisions (nothing: the options)."""
     workers: tuple[int, ...] = (64, 128, 256, 512, 1024, 2048, 4096)
     """Numbers of workers."""
     policies: tuple[Policy, ...] = ("all", "quorum", "asynchronous")
@@ -120,7 +120,8 @@ def base_system(settings: SimulateSettings) -> tuple[System, list[str], Calibrat
         parameters=settings.parameters, batch=settings.batch_size, average_seconds_per_byte=server.average,
         apply_seconds_per_byte=server.apply,
     )  # fmt: skip
-    return system, ["not calibrated: compute times are those of the options, messages and decisions cost nothing"], None
+    note = "not calibrated: compute times are those of the options, messages and decisions cost nothing"
+    return system, [note], None
 
 
 def calibrated(run: Path) -> Calibration:
@@ -189,8 +190,8 @@ def predict(settings: SimulateSettings, base: System) -> list[Found]:
             prediction = simulate(system, settings.updates, settings.seed)
             found.append(Found(policy, system, prediction, limits(system, seed=settings.seed)))
             print(
-                f"{policy:12s} {workers:5d} workers, {system.servers} servers: {prediction.updates_per_s:,.4g} updates/s, "
-                f"efficiency {prediction.efficiency:.2f}, limit: {found[-1].limits.name}", flush=True,
+                f"{policy:12s} {workers:5d} workers, {system.servers} servers: {prediction.updates_per_s:,.4g} updates/s,"
+                f" efficiency {prediction.efficiency:.2f}, limit: {found[-1].limits.name}", flush=True,
             )  # fmt: skip
     return found
 

@@ -87,14 +87,14 @@ def bend_notes(found: Sequence[Found]) -> list[str]:
     notes, where = [], bends(found)
     for policy in dict.fromkeys(one.policy for one in found):
         if policy not in where:
-            notes.append(f"{NAMES[policy]}: efficiency {EFFICIENT:g} or more at every size here; the workers' own time limits")
+            notes.append(f"{NAMES[policy]}: efficiency {EFFICIENT:g} or more at every size; the workers' own time limits")
             continue
         one = where[policy]
         share, name = one.limits.cost[one.limits.name], one.limits.name
         notes.append(
             f"{NAMES[policy]}: of these sizes the first below efficiency {EFFICIENT:g} is {one.prediction.workers:,} workers, "
-            f"with {one.prediction.efficiency:.2f}; {name} costs most: without it, {1 / max(1e-9, 1 - share):.3g} times the "
-            "data-points/s"
+            f"with {one.prediction.efficiency:.2f}; {name} costs most: without it, {1 / max(1e-9, 1 - share):.3g} times "
+            "the data-points/s"
         )
     late = [one for one in found if one.policy == "asynchronous"]
     if late:
@@ -122,12 +122,14 @@ def prediction_figure(settings: SimulateSettings, found: Sequence[Found]) -> tup
     sizes = [one.prediction.workers for one in first]
     ideal = Curve("nobody ever waits", sizes, linear, reference=True)
     lost = [Curve(name, sizes, [100 * one.limits.cost[name] for one in first]) for name in first[0].limits.cost]
+    speed, share = curves(lambda p: p.datapoints_per_s), curves(lambda p: p.efficiency)
+    dropped = curves(lambda p: 100 * p.dropped_share)
     panels = [
-        Panel("Speed", "workers", "data-points/s", [ideal, *curves(lambda p: p.datapoints_per_s)], log_x=True, log_y=True),
-        Panel("Efficiency", "workers", "share of what workers could compute", curves(lambda p: p.efficiency), True, zero=True),
-        Panel(f"What each part costs, {NAMES[policies[0]]}", "workers", "data-points/s lost to it (%)", lost, True, zero=_any(lost)),
-        Panel("Gradients that are dropped", "workers", "share (%)", curves(lambda p: 100 * p.dropped_share), True,
-              zero=any(one.prediction.dropped_share for one in found)),
+        Panel("Speed", "workers", "data-points/s", [ideal, *speed], log_x=True, log_y=True),
+        Panel("Efficiency", "workers", "share of what workers could do", share, True, zero=True),
+        Panel(f"What each part costs, {NAMES[policies[0]]}", "workers", "data-points/s lost to it (%)", lost, True,
+              zero=_any(lost)),
+        Panel("Gradients that are dropped", "workers", "share (%)", dropped, True, zero=_any(dropped)),
     ]  # fmt: skip
     caption = (
         f"Simulated, one seed, {settings.updates} updates; cards of {settings.bandwidth_gbit:g} Gbit/s, latency "
@@ -170,10 +172,11 @@ def validation_figure(compared: Sequence[Compared]) -> tuple[str, str, list[Pane
         tested = [one for one in mine if not one.fitted]
         errors.append(Curve(kind, [c.workers for c in tested], [100 * c.error for c in tested], style=style))
     ends = [min(one.workers for one in compared), max(one.workers for one in compared)]
-    bounds = [Curve("" if share < 0 else "within 10%", ends, [100 * share] * 2, reference=True) for share in (-WITHIN, WITHIN)]
+    bounds = [Curve(label, ends, [100 * share] * 2, reference=True) for share, label in ((-WITHIN, ""), (WITHIN, "10%"))]
+    title = "Lines: predicted, hollow: measured"
     panels = [
-        Panel("By gradient time; lines: predicted, hollow: measured", "workers", "updates/s", rates, log_x=True, log_y=True),
-        Panel("Error where nothing was fitted", "workers", "predicted / measured - 1 (%)", [*errors, *bounds], log_x=True),
+        Panel(title, "workers", "updates/s", rates, log_x=True, log_y=True),
+        Panel("Error of predictions", "workers", "predicted / measured - 1 (%)", [*errors, *bounds], log_x=True),
     ]
     return "Predicted and measured on this machine", "one measurement of each, so the spread is unknown", panels
 
@@ -202,14 +205,16 @@ def hts_figure() -> tuple[str, str, list[Panel]]:
     claim_2 = pair(actors, [hts.expected_latency(n, ACTOR_RATE, LEARNER_RATE) for n in actors],
                    [hts.simulated_latency(n, ACTOR_RATE, LEARNER_RATE) for n in actors])  # fmt: skip
     panels = [
-        Panel("Claim 1: step times that vary", "variance of a step's time (s^2), alpha = 4", "run time (s)", claim_1a, zero=True),
-        Panel("Claim 1: rarer synchronization", "alpha (steps between synchronizations), beta = 2/s", "run time (s)", claim_1b, log_x=True, zero=True),
+        Panel("Claim 1: step times that vary", "variance of a step's time (s^2), alpha = 4", "run time (s)", claim_1a,
+              zero=True),
+        Panel("Claim 1: rarer synchronization", "alpha (steps between synchronizations), beta = 2/s", "run time (s)",
+              claim_1b, log_x=True, zero=True),
         Panel("Claim 2: asynchronous systems", "actors", "latency (updates)",
               [*claim_2, Curve("HTS-RL: always 1", [actors[0], actors[-1]], [1, 1], reference=True)], zero=True),
     ]  # fmt: skip
     caption = (
-        f"Liu et al. 2020, figure 3. Claim 1: {STATES:,} states of {ENVIRONMENTS} environments, exponential step times; "
-        f"claim 2: {ACTOR_RATE:g} frames/s of an actor, {LEARNER_RATE:,.0f} of the learner. One seed of the simulation"
+        f"Liu et al. 2020, figure 3. Claim 1: {STATES:,} states of {ENVIRONMENTS} environments, exponential step times;"
+        f" claim 2: {ACTOR_RATE:g} frames/s of an actor, {LEARNER_RATE:,.0f} of the learner. One seed of the simulation"
     )
     return "HTS-RL: formula and simulation", caption, panels
 

@@ -54,8 +54,8 @@ class Validation(NamedTuple):
 def validate(directory: Path) -> Validation:
     """Measures here, in three minutes or so, and compares."""
     compared, notes = [], [
-        "real runs: the time of a gradient is from each run's own metrics, since workers share these cores; messages and "
-        "decision from the run with one worker",
+        "real runs: the time of a gradient is from each run's own metrics, since workers share these cores; messages "
+        "and decision from the run with one worker",
         "emulated workers: fitted to the fewest and the most workers at the shortest step (bandwidth of this machine's "
         "memory; what a step costs beside); the other sizes and steps are predicted",
     ]  # fmt: skip
@@ -150,6 +150,6 @@ def train(path: Path, workers: int, machine: Machine) -> None:
     if state_of(path).status == "finished":
         return
     words = ["ba3c", "--preset", "smoke", "--game", "ddrl/Catch-v0", "--workers", str(workers), "--parameter-servers", "1"]
-    config = parse(words, machine).config
     run = {"video": False, **budget(REAL_MINUTES)}
-    train_point(Point(path.name, changed(config, evaluation={"evaluator": False}, run=run), {"workers": workers}), path)
+    config = changed(parse(words, machine).config, evaluation={"evaluator": False}, run=run)
+    train_point(Point(path.name, config, {"workers": workers}), path)

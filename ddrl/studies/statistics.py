@@ -1,6 +1,6 @@
 """Repeats as numbers: spread, interquartile mean, speed-up, time to score. Pure functions of NumPy.
 
-Intervals are 95% percentile bootstrap intervals (see `ddrl.studies.metrics`), seeded: equal values give equal intervals.
+Intervals are 95% percentile bootstrap intervals (see `ddrl.studies.metrics`), seeded: equal values, equal intervals.
 """
 
 from __future__ import annotations
@@ -113,9 +113,10 @@ def speed_up(
 
 
 def time_speed_up(
-    seconds: Sequence[float | None], base_seconds: Sequence[float | None], samples: int = BOOTSTRAP_SAMPLES, seed: int = 0
-) -> Interval | None:
-    """Ratio of mean times, the base's above: how many times sooner. Give times of repeats that all reached the score."""
+    seconds: Sequence[float | None], base_seconds: Sequence[float | None], samples: int = BOOTSTRAP_SAMPLES,
+    seed: int = 0,
+) -> Interval | None:  # fmt: skip
+    """Ratio of mean times, the base's above: how many times sooner. For repeats that all reached the score."""
     return bootstrap_ratio(base_seconds, seconds, samples, seed)
 
 

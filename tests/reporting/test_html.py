@@ -15,7 +15,9 @@ REPORT = HtmlReport(
     summary=("Online score; 3 seeds.",),
     command='ddrl study scaling --train-options="--game <x>"',
     figures=(HtmlFigure(PNG, "updates/s over workers", "By workers."), HtmlFigure(PNG + b"2", 'a "quoted" one')),
-    tables=(HtmlTable("Rates", ("workers", "updates/s", "why"), (("1", "1,234 [1,200, 1,300]", "compute"), ("2", "-", "<b>"))),),
+    tables=(
+        HtmlTable("Rates", ("workers", "updates/s", "why"), (("1", "1,234 [1,200, 1,300]", "compute"), ("2", "-", "<b>"))),
+    ),
     protocol={"game": "breakout"},
     hardware={"processor": "Some Processor", "cores": "2"},
     versions={"ddrl": "0.1.0"},
@@ -53,8 +55,8 @@ def test_all_elements_are_closed_and_all_content_is_there():
     assert page.open == []
     text = " ".join(page.text)
     for expected in (
-        REPORT.title, *REPORT.summary, REPORT.command, "By workers.", "Rates", "1,234 [1,200, 1,300]", "<b>", "breakout",
-        "Some Processor", "0.1.0", *REPORT.notes, "results.json",
+        REPORT.title, *REPORT.summary, REPORT.command, "By workers.", "Rates", "1,234 [1,200, 1,300]", "<b>",
+        "breakout", "Some Processor", "0.1.0", *REPORT.notes, "results.json",
     ):  # fmt: skip
         assert expected in text
     assert page.having("title") and len(page.having("h1")) == 1

@@ -21,8 +21,11 @@ def step_seconds(updates=50, **settings):
 
 
 def test_one_worker_takes_the_sum_of_its_parts():
-    """Gradient there, report, decision, commit, parameters back: four latencies, two transfers; the update meanwhile."""
-    found = step_seconds(workers=1, compute=Constant(0.1), decision_seconds=0.002, apply_seconds_per_byte=1e-9, **NETWORK)
+    """Gradient there, report, decision, commit, parameters back: four latencies, two transfers; the update meanwhile.
+    """
+    found = step_seconds(
+        workers=1, compute=Constant(0.1), decision_seconds=0.002, apply_seconds_per_byte=1e-9, **NETWORK
+    )
     assert found == pytest.approx(0.1 + 2 * BYTES / 1e9 + max(2 * 1e-4 + 0.002, BYTES * 1e-9) + 2 * 1e-4)
 
 
@@ -103,7 +106,8 @@ def test_a_quorum_is_never_slower_than_all(workers, deviation):
 
 @pytest.mark.parametrize(
     "change", [{"latency": 0.01}, {"server_bandwidth": 2e8}, {"worker_bandwidth": 2e8}, {"decision_seconds": 0.01},
-               {"average_seconds_per_byte": 1e-8}, {"message_seconds": 0.01}, {"parameters": BYTES}, {"slow_workers": 1, "slow_factor": 2.0}],
+               {"average_seconds_per_byte": 1e-8}, {"message_seconds": 0.01}, {"parameters": BYTES},
+               {"slow_workers": 1, "slow_factor": 2.0}],
 )  # fmt: skip
 def test_whatever_costs_more_makes_it_slower(change):
     system = System(workers=8, servers=2, compute=Gamma(0.1, 0.01), decision_seconds=0.001, **NETWORK)

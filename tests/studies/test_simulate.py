@@ -1,4 +1,4 @@
-"""`ddrl study simulate`: what it writes, its settings, calibration on a run directory, and the comparison with measurements."""
+"""`ddrl study simulate`: what it writes, its settings, calibration on a run directory, comparison with measurements."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_two_calls_predict_the_same(known_times):
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--workers", "0"], ["--workers"], ["--updates", "3"], ["--bandwidth-gbit", "0"], ["--quorum-share", "1.5"],
-              ["--slow-factor", "0.5"], ["--calibrate", "nowhere"]],
+    "wrong", [["--workers", "0"], ["--workers"], ["--updates", "3"], ["--bandwidth-gbit", "0"],
+              ["--quorum-share", "1.5"], ["--slow-factor", "0.5"], ["--calibrate", "nowhere"]],
 )  # fmt: skip
 def test_bad_settings_are_refused_in_one_line(wrong, tmp_path):
     with pytest.raises((UsageError, SystemExit)) as error:
@@ -82,7 +82,8 @@ def a_run(path, servers=1):
     exchange = {"workers": 2, "parameter_servers": servers, "exchange": "parameter_server" if servers else "allreduce"}
     rundir.write_json(path / rundir.CONFIG, rundir.config_to_dict(changed(TrainConfig(), exchange=exchange)))
     line = {
-        "kind": "train", "updates_per_s": 20.0, "effective_batch": 64.0, "exchange_ms_by_worker": {"worker-0": 10.0, "worker-1": 10.0},
+        "kind": "train", "updates_per_s": 20.0, "effective_batch": 64.0,
+        "exchange_ms_by_worker": {"worker-0": 10.0, "worker-1": 10.0},
         "time_split": {"parameter_server": {"receive": 0.01, "apply": 0.01, "send": 0.01}},
     }  # fmt: skip
     lines = [line | {"update": 20 * i, "wall_seconds": float(i)} for i in range(1, 10)]
@@ -115,7 +116,9 @@ def test_the_fit_brings_out_what_it_was_fitted_to():
 
 def test_predictions_of_what_was_measured_on_a_quiet_machine():
     """docs/results.md, emulated workers on two cores: all within 10%."""
-    efficiency = {500.0: (1.97, 0.98, 0.87), 200.0: (4.80, 0.97, 0.82), 100.0: (9.21, 0.94, 0.71), 50.0: (17.2, 0.93, 0.57)}
+    efficiency = {
+        500.0: (1.97, 0.98, 0.87), 200.0: (4.80, 0.97, 0.82), 100.0: (9.21, 0.94, 0.71), 50.0: (17.2, 0.93, 0.57)
+    }  # fmt: skip
     rates = {
         (workers, step): first * share
         for step, (first, *shares) in efficiency.items() for workers, share in zip((1, 16, 64), (1.0, *shares))
