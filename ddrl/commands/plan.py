@@ -14,6 +14,7 @@ from cluster.job import detect_job
 from cluster.roles import Assignment, gpus_of_node
 from cluster.slurm import read_allocation
 from cluster.topology import Seat, allotted, balanced, gather, made_up, this_seat, usable_cores
+from ddrl import combinations
 from ddrl.commands import train
 from ddrl.config import ExchangeConfig, TrainConfig
 from ddrl.errors import UsageError
@@ -109,7 +110,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     job = detect_job(environ)
     if job is not None and job.rank > 0:
         return 0
-    warnings = check_machine(config, this_machine()) if source == HERE else []
+    warnings = combinations.warnings(config)
+    warnings += check_machine(config, this_machine()) if source == HERE else []
     parameters, replay = needs_of(config)
     ranks = plan(config, assignments, parameters, replay)
     warnings += warnings_of(seats, assignments)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+
+import numpy as np
 
 from cluster.topology import usable_cores
 from ddrl.algorithms import DQNConfig
@@ -89,17 +92,20 @@ def check_machine(config: TrainConfig, machine: Machine) -> list[str]:
 
 
 def replay_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
-    """Memory of a worker's replay when it is full; 0 where the algorithm has none."""
+    """Memory of a worker's replay when it is full, and of what is acted meanwhile; 0 where there is no replay."""
     if not isinstance(config.algorithm, DQNConfig):
         return 0
-    return Replay.bytes_for(
+    shape, dtype = environment.observation_shape, environment.observation_dtype
+    acted = config.algorithm.target_period if config.sampling.schedule == "concurrent" else 0
+    replay = Replay.bytes_for(
         config.replay.replay_capacity,
         config.rows,
-        environment.observation_shape,
-        environment.observation_dtype,
+        shape,
+        dtype,
         stack=environment.stamp.get("stack", 1),
         n_step=config.algorithm.n_step,
     )
+    return replay + acted * math.prod(shape) * np.dtype(dtype).itemsize
 
 
 def check_replay(config: TrainConfig, environment: VectorEnvironment, workers: int, available: int) -> None:
