@@ -200,6 +200,9 @@ class EvaluationConfig:
     """Updates between evaluations; one that falls due while the last still plays is skipped and counted."""
     eval_games: int = 50
     """Games per evaluation; frozen parameters, greedy actions but for --eval-epsilon."""
+    eval_agent_steps: int = 0
+    """Agent steps of one evaluation in all, in which --eval-games environments play one game after the other, and those
+    that are over count (0: one game each)."""
     eval_epsilon: float = 0.0
     """Probability of a random action in evaluation games (0.05 for the Q-learning family, as in Mnih et al. 2015)."""
     eval_time_share: float = 0.1
@@ -213,6 +216,7 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         checks.above(self, 0.0, "evaluation_minutes")
         checks.at_least(self, 1, "eval_every_updates", "eval_games")
+        checks.at_least(self, 0, "eval_agent_steps")
         checks.between(self, 0.0, 1.0, "eval_time_share", "eval_epsilon")
         if self.target_score is not None:
             if not math.isfinite(self.target_score):

@@ -138,6 +138,34 @@ class _Group:
         self.env.send(actions)
 
 
+class _Relay(_Group):
+    """Environments stepped together that play one game after the other.
+
+    Attributes:
+        over: score, agent steps and whether a limit ended it, of each game that is over, in the order of their ends.
+    """
+
+    def __init__(self, env: VectorEnvironment, first_game: int) -> None:
+        super().__init__(env, first_game)
+        self.over: list[tuple[float, int, bool]] = []
+        self.total = 0  # agent steps
+
+    def recv(self) -> tuple[np.ndarray, np.ndarray]:
+        """Observations and numbers of all rows."""
+        step = self.env.recv()
+        ids = step.env_id
+        self.scores[ids] += np.where(step.valid, step.reward, 0.0)
+        self.steps[ids] += step.valid
+        self.total += int(step.valid.sum()) // self.env.players
+        cut = step.valid & ~step.terminated & (step.truncated | (self.steps[ids] >= UNLIMITED_GAME_STEPS))
+        for i in np.flatnonzero(step.valid & (step.terminated | cut)):
+            row = ids[i]
+            if row % self.env.players == 0:
+                self.over.append((float(self.scores[row]), int(self.steps[row]), bool(cut[i])))
+            self.scores[row], self.steps[row] = 0.0, 0
+        return step.observation, self.first_row + ids
+
+
 def play_games(
     config: EnvironmentConfig,
     policy: Policy,
@@ -145,6 +173,7 @@ def play_games(
     seed: int,
     *,
     epsilon: float = 0.0,
+    agent_steps: int = 0,
     group_size: int = 1,
     ahead: int = 1,
     stop: Callable[[], bool] = lambda: False,
@@ -161,6 +190,8 @@ def play_games(
         games: at least 1.
         seed: of the environments, and of random actions.
         epsilon: probability of a random action.
+        agent_steps: all environments play one game after the other until they have made so many steps together, and
+            each game counts that is over by then (those under way, where none is); 0: one game each.
         group_size: environments stepped together. Groups of one waste no step on games that are over and
             yield at least every 0.1 s while they start (an Atari environment takes that long to make).
         ahead: groups that step at the same time; each native group has one emulator thread.
@@ -180,7 +211,7 @@ def play_games(
         try:
             for first in range(start, min(start + at_once, games), group_size):
                 env = make_environment(config, min(group_size, games - first), training=False)
-                wave.append(_Group(env, first))
+                wave.append((_Relay if agent_steps else _Group)(env, first))
                 yield
             for k, group in enumerate(wave):
                 group.env.reset(int(seeds[len(groups) + k]))
@@ -189,13 +220,17 @@ def play_games(
             if start == 0:
                 rows, repeats = games * wave[0].env.players, wave[0].env.stamp["repeat_fire_after"]
                 act = actions_for(wave[0].env.action_space, policy, rows, repeats, epsilon, seed)
-            yield from _play(wave, act, ahead, stop)
+            yield from _play(wave, act, ahead, lambda: stop() or _used_up(wave, agent_steps))
         finally:
             for group in wave:
                 group.env.close()
-        if stop():
+        if stop() or agent_steps:
             break
-    return _result(groups, seed, epsilon)
+    return _result(groups, {"epsilon": epsilon, "seed": seed})
+
+
+def _used_up(groups: list[_Group], agent_steps: int) -> bool:
+    return agent_steps > 0 and sum(group.total for group in groups) >= agent_steps
 
 
 def evaluate(
@@ -236,13 +271,24 @@ def _play(
             actions = np.split(chosen, np.cumsum(sizes)[:-1])
 
 
-def _result(groups: list[_Group], seed: int, epsilon: float) -> EvaluationResult:
+def _result(groups: list[_Group], stamp: dict) -> EvaluationResult:
+    stamp = {**groups[0].env.stamp, **stamp}
+    over = [game for group in groups if isinstance(group, _Relay) for game in group.over]
+    if over:
+        scores, steps, cut = (np.array(column) for column in zip(*over, strict=True))
+        return _summary(scores, steps, stamp, int(cut.sum()))
     players = groups[0].env.players  # of one game, whose rows tell the same
     scores = np.concatenate([group.scores[::players] for group in groups])
     steps = np.concatenate([group.steps[::players] for group in groups])
     timed_out = int(sum(group.playing[::players].sum() for group in groups))
     unfinished = timed_out + int(sum(group.cut[::players].sum() for group in groups))
+    return _summary(scores, steps, stamp, unfinished, timed_out)
+
+
+def _summary(
+    scores: np.ndarray, steps: np.ndarray, stamp: dict, unfinished: int, timed_out: int = 0
+) -> EvaluationResult:
     return EvaluationResult(
         float(scores.mean()), float(scores.max()), tuple(scores.tolist()), tuple(steps.tolist()),
-        {**groups[0].env.stamp, "epsilon": epsilon, "seed": seed, "games": len(scores)}, unfinished, timed_out,
+        stamp | {"games": len(scores)}, unfinished, timed_out,
     )

@@ -198,6 +198,15 @@ def test_continuous_games_are_played_with_the_means():
     assert result.agent_steps == (200, 200) and max(result.scores) < 0.0 and result.scores[0] != result.scores[1]
 
 
+@pytest.mark.parametrize("group_size", [1, 2])
+def test_by_a_budget_of_steps_all_games_count_that_are_over(group_size):
+    result = evaluate(CATCH, catcher, 4, 0, agent_steps=100, group_size=group_size)
+    # 4 boards, 9 steps a game and one row for the reset: 100 steps are 27 or 28 rows with a step, so 2 games each
+    assert result.scores == (1.0,) * 8 and result.agent_steps == (9,) * 8 and result.stamp["games"] == 8
+    short = evaluate(CATCH, catcher, 4, 0, agent_steps=8, group_size=group_size)
+    assert len(short.scores) == short.unfinished == 4  # none was over
+
+
 def test_repeat_rule_off():
     greedy = GreedyActions(constant(2, 4), 1, repeat_fire_after=0)
     assert [greedy(np.zeros((1, 1)), np.zeros(1, np.int64))[0] for _ in range(50)] == [2] * 50

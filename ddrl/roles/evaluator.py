@@ -92,6 +92,7 @@ class EvaluatorRole:
             config.evaluation.eval_games,
             seed=config.run.seed + 7919 * (version + 1),  # other games than training's, other ones each time
             epsilon=config.evaluation.eval_epsilon,
+            agent_steps=config.evaluation.eval_agent_steps,
             stop=lambda: time.monotonic() > deadline,
         )
 

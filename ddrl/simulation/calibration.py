@@ -16,8 +16,8 @@ FEWEST_RECORDS = 3
 UNMEASURED = (
     "metrics.jsonl has means over intervals, no single gradients: the deviation of the compute time is estimated from "
     "how the means of successive intervals differ, as if gradients were independent",
-    "latency and bandwidth of a network are not in the metrics: what the exchange took beside the servers' work is kept "
-    "as the chief's decision, and the network is what the options say",
+    "latency and bandwidth of a network are not in the metrics: what the exchange took beside the servers' work is "
+    "kept as the chief's decision, and the network is what the options say",
     "time that the servers take ahead of a COMMIT is not in time_split: averaging and optimizer are timed apart, here",
 )
 

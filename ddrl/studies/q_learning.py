@@ -37,6 +37,8 @@ class Scored(Budget):
     """Agent steps between evaluations."""
     eval_games: int = 30
     """Games of an evaluation."""
+    eval_agent_steps: int = 0
+    """Agent steps of one evaluation, in which games follow each other (0: --eval-games); Stooke and Abbeel 2018: 125,000."""
     eval_epsilon: float = 0.05
     """Probability of a random action in evaluations."""
 
@@ -67,7 +69,7 @@ def scored(settings: Scored, config: TrainConfig, seed: int) -> TrainConfig:
         config, run=budget(settings.minutes, settings.agent_steps) | report | {"seed": seed},
         evaluation={
             "evaluator": settings.score == "evaluation", "eval_games": settings.eval_games,
-            "eval_epsilon": settings.eval_epsilon,
+            "eval_epsilon": settings.eval_epsilon, "eval_agent_steps": settings.eval_agent_steps,
             "eval_every_updates": max(1, settings.eval_every_steps // steps_per_update(config)),
             "eval_time_share": WHOLE_TIME, "evaluation_minutes": LONGEST_EVALUATION_MINUTES,
         },

@@ -155,7 +155,7 @@ def parameters_of(run: Path) -> int:
 
 
 def time_server(parameters: int, servers: int = 1, repeats: int = 5) -> ServerTimes:
-    """Seconds per byte of averaging a gradient and of Adam, on this machine, for one slice; the best of some repeats."""
+    """Seconds per byte of averaging a gradient and of Adam, on this machine, for one slice; the best of repeats."""
     import time
 
     import numpy as np
@@ -190,8 +190,8 @@ def predict(settings: SimulateSettings, base: System) -> list[Found]:
             prediction = simulate(system, settings.updates, settings.seed)
             found.append(Found(policy, system, prediction, limits(system, seed=settings.seed)))
             print(
-                f"{policy:12s} {workers:5d} workers, {system.servers} servers: {prediction.updates_per_s:,.4g} updates/s,"
-                f" efficiency {prediction.efficiency:.2f}, limit: {found[-1].limits.name}", flush=True,
+                f"{policy:12s} {workers:5d} workers, {system.servers} servers: {prediction.updates_per_s:,.4g} "
+                f"updates/s, efficiency {prediction.efficiency:.2f}, limit: {found[-1].limits.name}", flush=True,
             )  # fmt: skip
     return found
 

@@ -74,8 +74,8 @@ def prediction_table(found: Sequence[Found]) -> Table:
     for policy, system, p, limit in found:
         share, part = max((cost, name) for name, cost in limit.cost.items())
         rows.append([
-            NAMES[policy], p.workers, system.servers, p.updates_per_s, p.datapoints_per_s, p.efficiency, p.staleness_mean,
-            p.dropped_share, limit.name, f"{part} ({share:.0%})",
+            NAMES[policy], p.workers, system.servers, p.updates_per_s, p.datapoints_per_s, p.efficiency,
+            p.staleness_mean, p.dropped_share, limit.name, f"{part} ({share:.0%})",
         ])  # fmt: skip
     columns = ("policy", "workers", "servers", "updates/s", "data-points/s", "efficiency", "staleness", "dropped",
                "limit", "costs most beside it (share lost)")  # fmt: skip
@@ -87,21 +87,20 @@ def bend_notes(found: Sequence[Found]) -> list[str]:
     notes, where = [], bends(found)
     for policy in dict.fromkeys(one.policy for one in found):
         if policy not in where:
-            notes.append(f"{NAMES[policy]}: efficiency {EFFICIENT:g} or more at every size; the workers' own time limits")
+            notes.append(f"{NAMES[policy]}: the workers' own time limits; efficiency {EFFICIENT:g} or more throughout")
             continue
-        one = where[policy]
-        share, name = one.limits.cost[one.limits.name], one.limits.name
+        _, _, prediction, limit = where[policy]
+        faster = 1 / max(1e-9, 1 - limit.cost[limit.name])
         notes.append(
-            f"{NAMES[policy]}: of these sizes the first below efficiency {EFFICIENT:g} is {one.prediction.workers:,} workers, "
-            f"with {one.prediction.efficiency:.2f}; {name} costs most: without it, {1 / max(1e-9, 1 - share):.3g} times "
-            "the data-points/s"
+            f"{NAMES[policy]}: the first of these sizes below efficiency {EFFICIENT:g} is {prediction.workers:,} workers "
+            f"({prediction.efficiency:.2f}); {limit.name} costs most: without it, {faster:.3g} times the data-points/s"
         )
     late = [one for one in found if one.policy == "asynchronous"]
     if late:
         most = max(late, key=lambda one: one.prediction.workers).prediction
         notes.append(
-            f"asynchronous updates are many, and old: {most.staleness_mean:,.0f} versions in the mean with {most.workers:,} "
-            "workers"
+            f"asynchronous updates are many, and old: {most.staleness_mean:,.0f} versions in the mean with "
+            f"{most.workers:,} workers"
         )
     return notes
 
@@ -172,7 +171,8 @@ def validation_figure(compared: Sequence[Compared]) -> tuple[str, str, list[Pane
         tested = [one for one in mine if not one.fitted]
         errors.append(Curve(kind, [c.workers for c in tested], [100 * c.error for c in tested], style=style))
     ends = [min(one.workers for one in compared), max(one.workers for one in compared)]
-    bounds = [Curve(label, ends, [100 * share] * 2, reference=True) for share, label in ((-WITHIN, ""), (WITHIN, "10%"))]
+    lines = ((-WITHIN, ""), (WITHIN, "10%"))
+    bounds = [Curve(label, ends, [100 * share] * 2, reference=True) for share, label in lines]
     title = "Lines: predicted, hollow: measured"
     panels = [
         Panel(title, "workers", "updates/s", rates, log_x=True, log_y=True),

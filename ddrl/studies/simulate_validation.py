@@ -149,7 +149,8 @@ def train(path: Path, workers: int, machine: Machine) -> None:
 
     if state_of(path).status == "finished":
         return
-    words = ["ba3c", "--preset", "smoke", "--game", "ddrl/Catch-v0", "--workers", str(workers), "--parameter-servers", "1"]
+    words = ["ba3c", "--preset", "smoke", "--game", "ddrl/Catch-v0", "--workers", str(workers)]
     run = {"video": False, **budget(REAL_MINUTES)}
-    config = changed(parse(words, machine).config, evaluation={"evaluator": False}, run=run)
+    parsed = parse([*words, "--parameter-servers", "1"], machine).config
+    config = changed(parsed, evaluation={"evaluator": False}, run=run)
     train_point(Point(path.name, config, {"workers": workers}), path)

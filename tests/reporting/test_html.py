@@ -16,7 +16,9 @@ REPORT = HtmlReport(
     command='ddrl study scaling --train-options="--game <x>"',
     figures=(HtmlFigure(PNG, "updates/s over workers", "By workers."), HtmlFigure(PNG + b"2", 'a "quoted" one')),
     tables=(
-        HtmlTable("Rates", ("workers", "updates/s", "why"), (("1", "1,234 [1,200, 1,300]", "compute"), ("2", "-", "<b>"))),
+        HtmlTable(
+            "Rates", ("workers", "updates/s", "why"), (("1", "1,234 [1,200, 1,300]", "compute"), ("2", "-", "<b>"))
+        ),
     ),
     protocol={"game": "breakout"},
     hardware={"processor": "Some Processor", "cores": "2"},
