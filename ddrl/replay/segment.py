@@ -21,7 +21,7 @@ MAGIC = b"ddrs"
 VERSION = 1  # of the bytes
 COMPRESSED = 1  # flag: the frames are
 LARGEST_NUMBER = 2**63 - 1
-# magic, version, flags, actor, run_id, simulator, first_step, transitions, frames, bytes of the description, of the frames
+# magic, version, flags, actor, run_id, simulator, first step, transitions, frames, bytes of description and of frames
 _HEADER = struct.Struct("<4sHHqqqqIIII")
 _CHECKSUM = struct.Struct("<Q")  # CRC-32 of all that follows it
 
@@ -199,7 +199,7 @@ class SegmentFormat:
         pixels = self._decompress(view[at:], frames) if flags & COMPRESSED else view[at:]
         columns["frames"], end = _array(pixels, 0, (frames, *self.frame_shape), np.dtype(self.observation_type))
         if end != len(pixels):
-            raise UsageError(f"{len(pixels)} bytes of frames, not {end}: start actors and replay with the same settings")
+            raise UsageError(f"{len(pixels)} bytes of frames, not {end}: send the segment again")
         segment = Segment(*name, **columns)
         self.check(segment)
         return segment

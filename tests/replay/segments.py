@@ -13,7 +13,9 @@ IMAGES = SegmentFormat((8, 3), "uint8", Discrete(5), stack=4, n_step=3, length=1
 FEATURES = SegmentFormat((7,), "float32", Continuous((-1.0,) * 2, (1.0,) * 2), n_step=5, length=10)
 
 
-def noise(format: SegmentFormat, random, *, actor=0, run_id=1, simulator=0, first_step=0, transitions=None, priority=None):
+def noise(
+    format: SegmentFormat, random, *, actor=0, run_id=1, simulator=0, first_step=0, transitions=None, priority=None
+):
     """A segment in the middle of an episode, every frame of which is another."""
     count = format.length if transitions is None else transitions
     frames = format.stack - 1 + count + format.n_step
