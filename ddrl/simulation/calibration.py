@@ -13,6 +13,7 @@ from ddrl.simulation.system import FLOAT_BYTES, System
 from ddrl.simulation.times import gamma_or_constant
 
 FEWEST_RECORDS = 3
+NORMAL_MEDIAN = 0.6745  # of the absolute value of a normal variable, in deviations
 UNMEASURED = (
     "metrics.jsonl has means over intervals, no single gradients: the deviation of the compute time is estimated from "
     "how the means of successive intervals differ, as if gradients were independent",
@@ -33,7 +34,7 @@ class Calibration(NamedTuple):
     """A system as one run was, and how it was found.
 
     Attributes:
-        measured_updates_per_s: of that run, in the same intervals.
+        measured_updates_per_s: of that run, the median of its intervals.
         samples: seconds from having parameters to having a gradient, the mean of each interval and worker; rough, since
             ranks report at moments of their own.
     """
@@ -66,7 +67,7 @@ def calibrate(
     updates, seconds = (train[-1][name] - train[0][name] for name in ("update", "wall_seconds"))
     if updates <= 0 or seconds <= 0:
         raise UsageError("--calibrate: no updates between its first and its last interval: the run stalled")
-    rate = updates / seconds
+    rate = statistics.median(r["updates_per_s"] for r in train)
     exchanges = _exchange_seconds(train)
     mean = per_worker / rate - statistics.mean(exchanges.values())
     if mean <= 0:
@@ -94,12 +95,12 @@ def calibrate(
 
 
 def _exchange_seconds(train: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Of each worker, in the mean; an interval without a report of it does not count."""
+    """Of each worker, the median of the intervals: one that stalled tells nothing of the others."""
     values: dict[str, list[float]] = {}
     for record in train:
         for name, milliseconds in record["exchange_ms_by_worker"].items():
             values.setdefault(name, []).append(milliseconds / 1000)
-    return {name: statistics.mean(mine) for name, mine in values.items()}
+    return {name: statistics.median(mine) for name, mine in values.items()}
 
 
 def _compute_times(train: Sequence[Mapping[str, Any]], per_worker: int) -> list[list[float]]:
@@ -113,9 +114,11 @@ def _compute_times(train: Sequence[Mapping[str, Any]], per_worker: int) -> list[
 
 
 def _deviation(times: Sequence[Sequence[float]], gradients: float) -> float:
-    """Of one gradient, from interval means of so many: von Neumann's successive differences, which no drift enters."""
-    squares = [(b - a) ** 2 / 2 for values in times for a, b in zip(values, values[1:])]
-    return math.sqrt(max(1.0, gradients) * statistics.mean(squares)) if squares else 0.0
+    """Of one gradient, from interval means of so many: successive differences, which no drift enters (von Neumann
+    1941), by their median, which few stalls do not change.
+    """
+    differences = [abs(b - a) for values in times for a, b in zip(values, values[1:])]
+    return math.sqrt(max(1.0, gradients) / 2) * statistics.median(differences) / NORMAL_MEDIAN if differences else 0.0
 
 
 def at_size(system: System, workers: int, **changes: Any) -> System:

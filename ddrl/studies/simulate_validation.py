@@ -19,6 +19,7 @@ from ddrl.simulation.times import Constant
 
 REAL_WORKERS = (1, 2, 4)
 REAL_MINUTES = 0.4
+STEPS = 5000  # of a simulated run, so that drawing its times adds no error of its own
 EMULATED = ScalingArguments(workers=(1, 64, 16, 32), step_ms=(500.0, 200.0, 100.0, 50.0), seconds=1.0)
 EMULATED_SECONDS = 90.0  # after which no other size is begun
 WITHIN = 0.1
@@ -134,7 +135,7 @@ def real(directory: Path) -> list[Compared]:
     first = found[REAL_WORKERS[0]].system
     return [
         Compared("Catch", workers, one.measured_updates_per_s,
-                 simulate(dataclasses.replace(first, workers=workers, compute=one.system.compute), 400).updates_per_s,
+                 simulate(dataclasses.replace(first, workers=workers, compute=one.system.compute), STEPS).updates_per_s,
                  workers == REAL_WORKERS[0])
         for workers, one in found.items()
     ]  # fmt: skip

@@ -55,7 +55,7 @@ def test_the_slowest_workers_exchange_is_divided_without_rest():
 def test_the_deviation_of_single_gradients_comes_from_interval_means():
     found = of(records(0.1, 0.02, count=400, deviation=0.02))
     assert isinstance(found.system.compute, Gamma)
-    assert found.system.compute.deviation == pytest.approx(0.02, rel=0.15)
+    assert found.system.compute.deviation == pytest.approx(0.02, rel=0.2)
 
 
 def test_a_system_calibrated_on_its_own_metrics_predicts_itself():
@@ -93,3 +93,11 @@ def test_runs_that_stalled_are_refused():
         of(lines)
     with pytest.raises(UsageError, match="--calibrate: the exchange took longer"):
         of([line | {"exchange_ms_by_worker": {"worker-0": 500.0}} for line in records(0.1, 0.02)])
+
+
+def test_an_interval_that_stalled_does_not_count():
+    lines = records(0.1, 0.02)
+    stalled = {"updates_per_s": 0.5, "exchange_ms_by_worker": {"worker-0": 1900.0, "worker-1": 1800.0}}
+    found = of([*lines[:5], lines[5] | stalled, *lines[6:]])
+    assert found.system == of(lines).system
+    assert found.measured_updates_per_s == of(lines).measured_updates_per_s
