@@ -92,7 +92,7 @@ def bend_notes(found: Sequence[Found]) -> list[str]:
         _, _, prediction, limit = where[policy]
         faster = 1 / max(1e-9, 1 - limit.cost[limit.name])
         notes.append(
-            f"{NAMES[policy]}: the first of these sizes below efficiency {EFFICIENT:g} is {prediction.workers:,} workers "
+            f"{NAMES[policy]}: the first size here below efficiency {EFFICIENT:g} is {prediction.workers:,} workers "
             f"({prediction.efficiency:.2f}); {limit.name} costs most: without it, {faster:.3g} times the data-points/s"
         )
     late = [one for one in found if one.policy == "asynchronous"]
