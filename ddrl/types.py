@@ -103,7 +103,7 @@ class Replayed(NamedTuple):
 
     Attributes:
         observation: <uint8 or float32>[M, ...] where the action was taken.
-        action: <int32>[M].
+        action: <int32>[M], or <float32>[M, A].
         reward: <float32>[M] discounted sum of the (transformed) rewards of the steps, at most n.
         discount: <float32>[M] of the value of `next_observation`: gamma^k after k steps, 0 after a termination.
         next_observation: <uint8 or float32>[M, ...] after the steps.
