@@ -305,7 +305,9 @@ class ChiefRole:
             return
         self.writer.write(evaluation_record(protocol=content["stamp"], **{name: content[name] for name in EVALUATED}))
         target = self.setting.config.evaluation.target_score
-        if target is not None and content["mean"] >= target and not content["timed_out"]:
+        if target is None or "time_to_score_seconds" in self.result:
+            return
+        if content["mean"] >= target and not content["timed_out"]:
             text = f"{content['mean']:.1f} >= {target:g} after {content['wall_seconds']:.0f} s"
             self._event("target_reached", text, seconds=content["wall_seconds"], update=content["version"])
             self.stop("target", f"target score reached: {text}")

@@ -290,7 +290,8 @@ def test_refused_steps_are_named_and_counted_and_end_the_run_at_the_limit(play):
     assert job.files() == ["update-000000003.npz"]
 
 
-def test_the_target_score_ends_the_run_with_the_time_of_its_snapshot(play):
+@pytest.mark.parametrize("last", [1.0, 6.0])
+def test_the_target_score_ends_the_run_with_the_time_of_its_snapshot(play, last):
     job = play(evaluation={"target_score": 5.0})
     for _ in range(9):
         job.have()
@@ -300,11 +301,12 @@ def test_the_target_score_ends_the_run_with_the_time_of_its_snapshot(play):
     job.result(10, mean=5.5)
     assert job.have() & Flag.STOP
     job.everything()
-    job.result(11, mean=1.0)
+    job.result(11, mean=last)
     job.chief.advance()
     result = job.ended()
     assert result["status"] == "target" and result["time_to_score_seconds"] == pytest.approx(37.0)
-    assert [r["mean"] for r in read_metrics(job.run_dir) if r["kind"] == "evaluation"] == [5.5, 1.0]
+    assert [r["mean"] for r in read_metrics(job.run_dir) if r["kind"] == "evaluation"] == [5.5, last]
+    assert len(job.events("target_reached")) == 1
 
 
 @pytest.mark.parametrize("mean, unfinished", [(4.9, 0), (5.5, 1)])
