@@ -37,10 +37,10 @@ def count_traces() -> None:
 def count_where_tensorflow_is(original):
     """Wraps the casting of a rank: a server has no TensorFlow, and gets none from here."""
 
-    def cast(setting, transport, mine, *arguments):
-        if mine.role != "parameter_server":
+    def cast(setting, transport, assignments, *arguments):
+        if assignments[transport.rank].role != "parameter_server":
             count_traces()
-        return original(setting, transport, mine, *arguments)
+        return original(setting, transport, assignments, *arguments)
 
     return cast
 
