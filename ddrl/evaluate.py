@@ -10,7 +10,7 @@ import numpy as np
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import VectorEnvironment, environment_seeds, make_environment
 from ddrl.errors import UsageError
-from ddrl.sampling.actions import uniforms
+from ddrl.sampling.actions import exploration_numbers, random_instead
 from ddrl.types import ActionSpace, Continuous
 
 Policy = Callable[[np.ndarray], np.ndarray]
@@ -75,9 +75,9 @@ class GreedyActions:
     def _explore(self, actions: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
         if not self._epsilon:
             return actions
-        explore, which = (uniforms(self._seed, rows, 2 * self._steps[rows] + k) for k in (0, 1))
+        numbers = exploration_numbers(self._seed, rows, self._steps[rows])
         self._steps[rows] += 1
-        return np.where(explore < self._epsilon, (which * count).astype(np.int32), actions)
+        return random_instead(actions, count, self._epsilon, *numbers)
 
 
 def mean_actions(policy: Policy) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
@@ -203,6 +203,7 @@ def play_games(
     if games < 1:
         raise UsageError(f"evaluation of {games} games; at least 1 is needed")
     groups: list[_Group] = []
+    kind = _Relay if agent_steps else _Group
     seeds = environment_seeds(seed, -(-games // group_size))
     # A game that draws pictures takes a process and 0.5 GB.
     at_once = games if config.football_view == "map" else DRAWN_GROUPS * group_size
@@ -210,12 +211,9 @@ def play_games(
         wave: list[_Group] = []
         try:
             for first in range(start, min(start + at_once, games), group_size):
-                env = make_environment(config, min(group_size, games - first), training=False)
-                wave.append((_Relay if agent_steps else _Group)(env, first))
+                wave.append(kind(make_environment(config, min(group_size, games - first), training=False), first))
                 yield
-            for k, group in enumerate(wave):
-                group.env.reset(int(seeds[len(groups) + k]))
-                yield
+            yield from _reset(wave, seeds[len(groups) :])
             groups += wave
             if start == 0:
                 rows, repeats = games * wave[0].env.players, wave[0].env.stamp["repeat_fire_after"]
@@ -227,6 +225,12 @@ def play_games(
         if stop() or agent_steps:
             break
     return _result(groups, {"epsilon": epsilon, "seed": seed})
+
+
+def _reset(groups: list[_Group], seeds: np.ndarray) -> Generator[None, None, None]:
+    for group, group_seed in zip(groups, seeds):
+        group.env.reset(int(group_seed))
+        yield
 
 
 def _used_up(groups: list[_Group], agent_steps: int) -> bool:

@@ -102,10 +102,22 @@ def epsilon_greedy(epsilon: Callable[[np.ndarray, np.ndarray], np.ndarray | floa
     """
 
     def draw(q: np.ndarray, seed: int, environments: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        uniform = [uniforms(seed, environments, 2 * counts + which) for which in (0, 1)]
-        return draw_epsilon_greedy(q, epsilon(environments, counts), *uniform)
+        return draw_epsilon_greedy(q, epsilon(environments, counts), *exploration_numbers(seed, environments, counts))
 
     return draw
+
+
+def exploration_numbers(seed: int, environments: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Whether to explore, and with which action: two numbers <float64>[b] in [0, 1) for each count of an environment."""
+    explore, which = (uniforms(seed, environments, 2 * counts + k) for k in (0, 1))
+    return explore, which
+
+
+def random_instead(
+    actions: np.ndarray, count: int, epsilon: np.ndarray | float, explore: np.ndarray, which: np.ndarray
+) -> np.ndarray:
+    """`actions` <int>[b], or one of `count` drawn uniformly by `which` where `explore` is below epsilon; <int32>[b]."""
+    return np.where(explore < epsilon, (which * count).astype(np.int64), actions).astype(np.int32)
 
 
 def draw_epsilon_greedy(
@@ -124,6 +136,6 @@ def draw_epsilon_greedy(
         the greedy one.
     """
     count, greedy = q.shape[1], q.argmax(axis=1)
-    actions = np.where(explore < epsilon, (which * count).astype(np.int64), greedy)
+    actions = random_instead(greedy, count, epsilon, explore, which)
     probability = epsilon / count + (actions == greedy) * (1.0 - np.asarray(epsilon))
-    return actions.astype(np.int32), np.log(probability).astype(np.float32)
+    return actions, np.log(probability).astype(np.float32)
