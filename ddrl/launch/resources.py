@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -95,17 +96,21 @@ def replay_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
     """Memory of a worker's replay when it is full, and of what is acted meanwhile; 0 where there is no replay."""
     if not isinstance(config.algorithm, DQNConfig):
         return 0
-    shape, dtype = environment.observation_shape, environment.observation_dtype
     acted = config.algorithm.target_period if config.sampling.schedule == "concurrent" else 0
-    replay = Replay.bytes_for(
-        config.replay.replay_capacity,
-        config.rows,
-        shape,
-        dtype,
-        stack=environment.stamp.get("stack", 1),
-        n_step=config.algorithm.n_step,
-    )
-    return replay + acted * math.prod(shape) * np.dtype(dtype).itemsize
+    observation = math.prod(environment.observation_shape) * np.dtype(environment.observation_dtype).itemsize
+    return Replay.bytes_for(**replay_size(config, environment)) + acted * observation
+
+
+def replay_size(config: TrainConfig, environment: VectorEnvironment) -> dict[str, Any]:
+    """The arguments of a worker's `Replay` that its memory depends on."""
+    return {
+        "capacity": config.replay.replay_capacity,
+        "simulators": config.rows,
+        "observation_shape": environment.observation_shape,
+        "observation_dtype": environment.observation_dtype,
+        "stack": environment.stamp.get("stack", 1),
+        "n_step": config.algorithm.n_step,
+    }
 
 
 def check_replay(config: TrainConfig, environment: VectorEnvironment, workers: int, available: int) -> None:

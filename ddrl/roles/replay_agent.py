@@ -11,6 +11,7 @@ import numpy as np
 from ddrl.algorithms import DQNConfig
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment
+from ddrl.launch.resources import replay_size
 from ddrl.networks.network import Network
 from ddrl.replay import Replay
 from ddrl.reporting.rank_metrics import RankMetrics
@@ -59,15 +60,7 @@ def exploration(config: TrainConfig, metrics: RankMetrics) -> Draw:
 
 def make_replay(config: TrainConfig, environment: VectorEnvironment) -> Replay:
     """A worker's empty replay."""
-    return Replay(
-        config.replay.replay_capacity,
-        config.rows,
-        environment.observation_shape,
-        environment.observation_dtype,
-        stack=environment.stamp.get("stack", 1),
-        n_step=config.algorithm.n_step,
-        priority_exponent=config.replay.priority_exponent,
-    )
+    return Replay(**replay_size(config, environment), priority_exponent=config.replay.priority_exponent)
 
 
 def make_batches(
