@@ -19,7 +19,7 @@ def check(config: TrainConfig) -> None:
     Raises:
         UsageError: with the setting to change.
     """
-    if isinstance(config.algorithm, DQNConfig):
+    if config.algorithm.from_replay:
         q_combinations.check(config)
     else:
         _check_no_replay(config)
@@ -27,7 +27,7 @@ def check(config: TrainConfig) -> None:
         _check_data_points(config)
     elif isinstance(config.algorithm, ImpalaConfig):
         _check_unrolls(config)
-    elif not isinstance(config.algorithm, DQNConfig):
+    elif not config.algorithm.from_replay:
         _check_rollouts(config)
     _check_resets(config)
     _check_refresh(config)

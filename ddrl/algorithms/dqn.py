@@ -20,6 +20,7 @@ class DQNConfig:
 
     name: ClassVar[str] = "dqn"
     on_data_points: ClassVar[bool] = False
+    from_replay: ClassVar[bool] = True
 
     discount: float = 0.99
     """Discount per agent step (gamma)."""

@@ -16,6 +16,7 @@ class ActorCriticConfig:
 
     name: ClassVar[str] = ""
     on_data_points: ClassVar[bool] = False  # BA3C's segments of any length; else rollouts of one fixed shape
+    from_replay: ClassVar[bool] = False  # learns from a replay, not from what it just acted
     head: ClassVar[None] = None  # of the network: policy and value
 
     discount: float = 0.99

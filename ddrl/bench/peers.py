@@ -206,7 +206,7 @@ def _roofline(config: TrainConfig, seconds: float) -> list[float]:
 def _ours(config: TrainConfig, seconds: float) -> float:
     """Agent steps/s of a real run after the warm-up."""
     lines = run_for(config, WARM_UP_SECONDS + seconds + LINE_SECONDS)
-    if isinstance(config.algorithm, DQNConfig):
+    if config.algorithm.from_replay:
         return rate_of_learning(lines, WARM_UP_SECONDS, config.algorithm)
     return rate(lines, WARM_UP_SECONDS)
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ddrl.algorithms import DQNConfig
 from ddrl.bench.children import answers, kill, say, start_child
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -61,7 +60,7 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
 
 def phases_of(config: TrainConfig) -> tuple[str, ...]:
     """The parts of a configuration."""
-    targets = ("target",) if isinstance(config.algorithm, DQNConfig) else ()
+    targets = ("target",) if config.algorithm.from_replay else ()
     return ("env", "inference", "gradient", *targets)
 
 
@@ -73,7 +72,7 @@ def combine(rates: Mapping[str, float], uses: float, cores: int) -> float:
 
 def uses(config: TrainConfig) -> float:
     """Gradients that each data-point takes part in: PPO's epochs; from a replay the batch over the steps per update."""
-    if isinstance(config.algorithm, DQNConfig):
+    if config.algorithm.from_replay:
         return config.batch_size / config.algorithm.steps_per_update
     return getattr(config.algorithm, "epochs", 1)
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from ddrl.algorithms import DQNConfig
 from ddrl.bench.roofline import group_size, inference_batch
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -82,7 +81,7 @@ def make_phases(config: TrainConfig) -> tuple[dict[str, Callable[[], int]], str]
         "inference": lambda: len(policy(vector, observations)[0]),
         "gradient": lambda: learner.batch_size if learner.gradient(vector, batch) else 0,
     }
-    if isinstance(config.algorithm, DQNConfig):
+    if config.algorithm.from_replay:
         phases["target"] = _targets(config, network, vector, random, shape, dtype)
     return phases, network.compute_dtype
 

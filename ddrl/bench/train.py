@@ -8,7 +8,6 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from ddrl.algorithms import DQNConfig
 from ddrl.bench.output import emit
 from ddrl.bench.runs import LINE_SECONDS, replace, run_for
 from ddrl.commands.train import parse
@@ -80,7 +79,7 @@ def _run(config: TrainConfig, seconds: float) -> dict[str, Any]:
     lines = [line for line in run_for(config, seconds) if line["update"]][WARM_UP_LINES:-1]
     names = ("agent_steps_per_s", "datapoints_per_s", "updates_per_s", "effective_batch", "lag_mean", "exchange_ms")
     means = {name: statistics.mean(line[name] for line in lines if name in line) for name in names}
-    if isinstance(config.algorithm, DQNConfig):  # acting comes in bursts; the ratio to updates is fixed
+    if config.algorithm.from_replay:  # acting comes in bursts; the ratio to updates is fixed
         gradients = means["datapoints_per_s"] / config.batch_size
         means["agent_steps_per_s"] = gradients * config.algorithm.steps_per_update
     splits = [line["time_split"] for line in lines if "worker" in line.get("time_split", {})]

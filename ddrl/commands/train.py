@@ -15,7 +15,6 @@ from rich.console import Console
 
 from cluster.job import detect_job
 from ddrl import presets, rundir
-from ddrl.algorithms import DQNConfig
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -133,7 +132,7 @@ def check_resumable(before: TrainConfig, now: TrainConfig) -> None:
     Raises:
         UsageError: for a setting that would not fit.
     """
-    has_replay = isinstance(before.algorithm, DQNConfig)
+    has_replay = before.algorithm.from_replay
     for group, name in FIXED + (FIXED_REPLAY if has_replay else ()):
         old, new = getattr(getattr(before, group), name), getattr(getattr(now, group), name)
         if old != new:

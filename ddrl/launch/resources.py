@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from cluster.topology import usable_cores
-from ddrl.algorithms import DQNConfig
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment
 from ddrl.errors import UsageError
@@ -94,7 +93,7 @@ def check_machine(config: TrainConfig, machine: Machine) -> list[str]:
 
 def replay_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
     """Memory of a worker's replay when it is full, and of what is acted meanwhile; 0 where there is no replay."""
-    if not isinstance(config.algorithm, DQNConfig):
+    if not config.algorithm.from_replay:
         return 0
     acted = config.algorithm.target_period if config.sampling.schedule == "concurrent" else 0
     observation = math.prod(environment.observation_shape) * np.dtype(environment.observation_dtype).itemsize

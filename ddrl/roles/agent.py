@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ddrl.algorithms import DQNConfig, ImpalaConfig, PPOConfig, transform_reward
+from ddrl.algorithms import ImpalaConfig, PPOConfig, transform_reward
 from ddrl.algorithms.losses import loss_of
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment, make_environment
@@ -38,7 +38,7 @@ def network_for(config: TrainConfig, environment: VectorEnvironment) -> Network:
         UsageError: the algorithm takes no such actions.
     """
     space = environment.action_space
-    discrete_only = config.algorithm.on_data_points or isinstance(config.algorithm, DQNConfig)
+    discrete_only = config.algorithm.on_data_points or config.algorithm.from_replay
     if discrete_only and not isinstance(space, Discrete):
         raise UsageError(
             f"{config.algorithm.name} takes discrete actions, and {config.environment.game} has {len(space.low)} "
@@ -87,7 +87,7 @@ def batch_template(config: TrainConfig, network: Network, shape: tuple[int, ...]
         return Batcher(size, shape, dtype).empty
     if isinstance(algorithm, ImpalaConfig):
         return _unroll(config, size // algorithm.unroll_length, network, shape, dtype)
-    if isinstance(algorithm, DQNConfig):
+    if algorithm.from_replay:
         return regression_template(algorithm, network, size, shape, dtype)
     unroll = empty_unroll(size, 1, shape, dtype, network.action_space)
     column = np.zeros(size, np.float32)
@@ -111,14 +111,14 @@ def make_schedule(
         return _on_data_points(config, environments, policy, metrics, common)
     ended, algorithm = threading.Event(), config.algorithm
     policy = _policy_of_groups(config, environments[0], network, ended)
-    if isinstance(algorithm, DQNConfig):
+    if algorithm.from_replay:
         common = [arguments | {"draw": exploration(config, metrics)} for arguments in common]
     rollout_arguments = {
         "discount": algorithm.discount,
         "transform_reward": lambda reward: transform_reward(reward, algorithm),
         "life_loss_terminal": config.environment.life_loss_terminal,
         "ended": ended,
-        "last_value": not isinstance(algorithm, DQNConfig),
+        "last_value": not algorithm.from_replay,
     }
     if isinstance(algorithm, ImpalaConfig):
         group_size = environments[0].num_envs
@@ -133,7 +133,7 @@ def make_schedule(
         RolloutActor(environment, policy, metrics, **arguments, **rollout_arguments)
         for environment, arguments in zip(environments, common, strict=True)
     ]
-    if isinstance(algorithm, DQNConfig):
+    if algorithm.from_replay:
         return replay_schedule(config, Crew(actors, ended), ended, network, environments[0], metrics, worker)
     return _on_rollouts(config, Crew(actors, ended), ended, network, (shape, dtype), worker)
 

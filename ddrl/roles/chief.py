@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from ddrl import checkpoint as checkpoints
-from ddrl.algorithms import DQNConfig
 from ddrl.checkpoint import Checkpoint, encode_arrays
 from ddrl.errors import UsageError
 from ddrl.exchange.coordinator import Closed
@@ -251,7 +250,7 @@ class ChiefRole:
         flags = closed.flags
         if flags & Flag.CHECKPOINT:
             asynchronous = self.coordinator.asynchronous
-            has_replay = isinstance(self.setting.config.algorithm, DQNConfig)
+            has_replay = self.setting.config.algorithm.from_replay
             parts = Parts(
                 closed.version,
                 self.coordinator.step,

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddrl.algorithms import DQNConfig
 from ddrl.errors import UsageError
 from ddrl.studies.plan import Plan
 from ddrl.studies.points import Point
@@ -60,7 +59,7 @@ def sbatch_command(plan: Plan, numbers: Sequence[int], options: str) -> list[str
         f"--job-name=study-{plan.study}", f"--array={','.join(map(str, numbers))}",
         f"--cpus-per-task={max(map(cores_of, plan.points))}", f"--output={directory}/slurm-%A-%a.out",
     ]  # fmt: skip
-    has_replay = any(isinstance(point.config.algorithm, DQNConfig) for point in plan.points)
+    has_replay = any(point.config.algorithm.from_replay for point in plan.points)
     if has_replay and not any(word.startswith("--mem") for word in words):  # sbatch takes one of its kinds alone
         own.append(f"--mem-per-cpu={max(map(core_megabytes, plan.points))}M")
     minutes = [point.config.run.minutes for point in plan.points]
@@ -71,7 +70,7 @@ def sbatch_command(plan: Plan, numbers: Sequence[int], options: str) -> list[str
 
 def cores_of(point: Point) -> int:
     """Cores that a point has work for: its own number, or one for each rank; Q-learning acts and learns at once."""
-    at_once = 2 if isinstance(point.config.algorithm, DQNConfig) else 1
+    at_once = 2 if point.config.algorithm.from_replay else 1
     return point.cores or at_once * point.config.ranks
 
 
