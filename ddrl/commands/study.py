@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
+import shlex
 import typing
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,8 +34,9 @@ STUDIES = {
 }
 HELP = """usage: ddrl study NAME [--dir DIR] [OPTIONS]
 
-An experiment of a paper as one command: many runs, one after the other or as a Slurm array, and a table
-(table.md, results.json) and a figure (figure.png, figure.pdf) of those that have finished.
+An experiment of a paper as one command: many runs, one after the other or as a Slurm array, and a report
+(report.html, which needs no network), a table (table.md), raw data (results.json, curves.csv) and a figure
+(figure.png, figure.pdf) of those that have finished.
 
   sampling           agent steps/s without learning, by simulators and groups (Stooke and Abbeel 2018, figure 2)
   simulators         score against agent steps, by number of simulators or learners (Stooke and Abbeel 2018, figure 3)
@@ -52,7 +54,7 @@ An experiment of a paper as one command: many runs, one after the other or as a 
   ddrl study NAME --dir DIR             run what has not finished; Ctrl-C stops, the same command goes on
   ddrl study NAME --dir DIR --point P   run one point alone, by name or number
   ddrl study NAME --dir DIR --submit    run them as one Slurm array, a task for each point
-  ddrl study NAME --dir DIR --collect   table and figure of what has finished, while others still run
+  ddrl study NAME --dir DIR --collect   report, table and figure of what has finished, while others still run
 
 `ddrl study NAME --help` explains the options. DIR/study.json keeps them, so that later calls need only --dir.
 """
@@ -102,7 +104,8 @@ def main(argv: Sequence[str]) -> int:
         if actions.collect:
             raise UsageError(f"--collect: {directory} holds no study that was begun; name one with --dir")
         points = tuple(study.points(settings, this_machine()))
-        plan = plans.Plan(directory, study.name, to_json(settings), points)
+        command = shlex.join(["ddrl", "study", *argv])
+        plan = plans.Plan(directory, study.name, to_json(settings), points, command)
         if not actions.list:
             plans.write(plan)
     return act(study, plan, actions)

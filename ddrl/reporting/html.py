@@ -46,12 +46,13 @@ class HtmlReport:
     Attributes:
         title: one line.
         summary: paragraphs: what was asked, what the scores are, how many seeds.
-        command: that makes it again.
+        command: that makes it again; one a line.
         protocol: setting -> value of what was measured.
         hardware: name -> value, without names of hosts or paths.
         versions: package -> version.
         notes: what failed, what is missing, what to be careful with.
         files: raw data beside the report, by their names.
+        date: of the report, and of what it reports.
     """
 
     title: str
@@ -64,6 +65,7 @@ class HtmlReport:
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     notes: Sequence[str] = ()
     files: Sequence[str] = ()
+    date: str = ""
 
 
 def render(report: HtmlReport) -> str:
@@ -92,6 +94,8 @@ def _page(title: str, body: str) -> str:
 
 def _origin(report: HtmlReport) -> list[str]:
     parts = [f"<p>Command:</p>\n<pre>{_text(report.command)}</pre>"]
+    if report.date:
+        parts.append(f"<p>Date: {_text(report.date)}.</p>")
     for title, values in (("Protocol", report.protocol), ("Hardware", report.hardware), ("Versions", report.versions)):
         if values:
             parts.append(_table(HtmlTable(title, (), [(str(name), str(value)) for name, value in values.items()])))

@@ -20,12 +20,14 @@ class Plan(NamedTuple):
 
     Attributes:
         settings: JSON types; what the points were made of.
+        command: that began it, as it was typed; empty where an earlier version did not keep it.
     """
 
     directory: Path
     study: str
     settings: Mapping[str, Any]
     points: tuple[Point, ...]
+    command: str = ""
 
     def path(self, point: Point) -> Path:
         """The directory of a point."""
@@ -63,7 +65,8 @@ def load(directory: Path, study: str) -> Plan | None:
         raise UsageError(f"{path} is damaged, or of another version of ddrl: choose another --dir")
     if data["study"] != study:
         raise UsageError(f"--dir {directory}: it holds `ddrl study {data['study']}`; choose another --dir")
-    return Plan(directory, study, data["settings"], tuple(_point(entry, str(path)) for entry in data["points"]))
+    points = tuple(_point(entry, str(path)) for entry in data["points"])
+    return Plan(directory, study, data["settings"], points, str(data.get("command", "")))
 
 
 def write(plan: Plan) -> None:
@@ -79,7 +82,10 @@ def write(plan: Plan) -> None:
         {"name": p.name, "labels": dict(p.labels), "cores": p.cores, "config": rundir.config_to_dict(p.config)}
         for p in plan.points
     ]
-    content = {"format": FORMAT, "study": plan.study, "settings": dict(plan.settings), "points": entries}
+    content = {
+        "format": FORMAT, "study": plan.study, "command": plan.command, "settings": dict(plan.settings),
+        "points": entries,
+    }  # fmt: skip
     try:
         plan.directory.mkdir(parents=True, exist_ok=True)
         rundir.write_json(plan.directory / PLAN, content)

@@ -14,6 +14,7 @@ from ddrl.reporting.metrics import read_metrics, without_undone
 
 POINTS = "points"
 ENDED_WELL = ("finished", "target")
+DAMAGED = "its result.json is half-written or damaged, so it runs again"
 
 
 class Point(NamedTuple):
@@ -37,7 +38,7 @@ class State(NamedTuple):
 
     Attributes:
         status: waiting, running, interrupted, failed or finished.
-        why: of a failure, in one line.
+        why: of a failure, or of an end that cannot be read, in one line.
     """
 
     status: str
@@ -66,7 +67,8 @@ def state_of(path: Path) -> State:
     if _locked(path):
         return State("running")
     result = rundir.read_json(path / rundir.RESULT)
-    result = result if isinstance(result, dict) else {}
+    if not isinstance(result, dict):
+        return State("interrupted", DAMAGED if (path / rundir.RESULT).exists() else "")
     if result.get("status") in ENDED_WELL:
         return State("finished")
     if result.get("status") == "failed":

