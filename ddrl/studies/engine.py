@@ -63,7 +63,7 @@ def run_one(plan: Plan, run: Run, point: Point) -> str:
     """Runs one point, whatever it does; returns why it failed, or nothing."""
     path = plan.path(point)
     try:
-        with _limited_to(point.cores):
+        with limited_to(point.cores):
             run(point, path)
         if plan.state(point).status == "finished":
             rundir.write_json(path / MACHINE, machine.describe())
@@ -97,7 +97,7 @@ def duration(seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def _limited_to(cores: int) -> Iterator[None]:
+def limited_to(cores: int) -> Iterator[None]:
     """Lets what is started inside use only the first `cores` cores of this process (0: all).
 
     Raises:
