@@ -14,8 +14,8 @@ from ddrl.studies.metrics import bootstrap
 from ddrl.studies.points import Outcome
 
 GRID = 60
-ONLINE, EVALUATION = "online_score_mean", "mean"
-"""Names of the two scores in `train` and `evaluation` records."""
+ONLINE, EVALUATION, MAXIMUM = "online_score_mean", "mean", "maximum"
+"""Names of scores in `train` records, and of two in `evaluation` records."""
 CAPTIONS = {
     ONLINE: "online score: mean of the last 100 training games",
     EVALUATION: "evaluation score: greedy games with frozen parameters",
@@ -27,11 +27,11 @@ def score_curve(outcomes: Sequence[Outcome], score: str, against: str, unit: flo
 
     Args:
         outcomes: the runs; those without a score do not count.
-        score: EVALUATION, ONLINE, or another number in the `train` records.
+        score: EVALUATION, MAXIMUM, ONLINE, or another number in the `train` records.
         against: agent_steps or wall_seconds.
         unit: what x is divided by.
     """
-    kind = "evaluation" if score == EVALUATION else "train"
+    kind = "evaluation" if score in (EVALUATION, MAXIMUM) else "train"
     runs = []
     for outcome in outcomes:
         scored = [r for r in outcome.records if r["kind"] == kind and score in r and against in r]

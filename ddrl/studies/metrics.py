@@ -74,6 +74,19 @@ def agent_steps_per_second(records: Sequence[Mapping[str, Any]], warm_up_seconds
     return (last["agent_steps"] - first["agent_steps"]) / (last["wall_seconds"] - first["wall_seconds"])
 
 
+def rate_per_second(records: Sequence[Mapping[str, Any]], name: str, warm_up_seconds: float) -> float | None:
+    """Mean of a rate such as `datapoints_per_s` or `updates_per_s` over the same time; None where there is none.
+
+    Each `train` record tells the rate since the one before, and counts for as long.
+    """
+    told = [record for record in records if record["kind"] == "train" and name in record]
+    later = [record for record in told[:-1] if record["wall_seconds"] >= warm_up_seconds]
+    seconds = np.diff([record["wall_seconds"] for record in later])
+    if len(later) < 2 or seconds.sum() <= 0:
+        return None
+    return float(np.average([record[name] for record in later[1:]], weights=seconds))
+
+
 def bootstrap(values: Sequence[float | None], samples: int = BOOTSTRAP_SAMPLES, seed: int = 0) -> Interval | None:
     """Mean of the values that are there, with the percentile bootstrap's 95% interval (Efron 1979); None of none.
 
