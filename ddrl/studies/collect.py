@@ -21,7 +21,7 @@ from ddrl.studies.points import Outcome, outcome_of
 from ddrl.studies.settings import from_json
 from ddrl.studies.study import Report, Study
 
-PAGE, RESULTS, TABLE, CURVES = "report.html", "results.json", "table.md", "curves.csv"
+PAGE, RESULTS, TABLE, CURVES, RUNS = "report.html", "results.json", "table.md", "curves.csv", "runs.csv"
 
 
 def collect(plan: Plan, study: Study) -> None:
@@ -42,12 +42,14 @@ def collect(plan: Plan, study: Study) -> None:
     print(text)
     figure = figures.draw(report.panels, report.heading, report.caption, report.columns)
     paths = figures.save(figure, plan.directory)
-    files = [RESULTS, CURVES, TABLE, *(path.name for path in paths)]
+    files = [RESULTS, CURVES, *([RUNS] if report.runs else []), TABLE, *(path.name for path in paths)]
     page = study_page(plan, report, outcomes, [*careful, *missing], notes, paths[0].read_bytes(), files)
     try:
         (plan.directory / TABLE).write_text(f"# {report.heading}\n\n{report.caption}\n\n{text}")
         rundir.write_json(plan.directory / RESULTS, _results(plan, report, states, notes))
         (plan.directory / CURVES).write_text(_curves_csv(report.panels))
+        if report.runs:
+            (plan.directory / RUNS).write_text(report.runs.csv())
         (plan.directory / PAGE).write_text(render(page))
     except OSError as error:
         raise UsageError(f"--dir {plan.directory}: {error.strerror}; free space or mend permissions") from error
@@ -82,6 +84,7 @@ def _results(plan: Plan, report: Report, states: Sequence[Any], notes: Sequence[
         "study": plan.study, "command": plan.command, "settings": dict(plan.settings), "ddrl": version("ddrl"),
         "heading": report.heading, "caption": report.caption, "tables": [table.as_json() for table in report.tables],
         "notes": list(notes), "curves": [_curves(panel) for panel in report.panels], "points": points,
+        "runs": report.runs.as_json() if report.runs else None,
     }  # fmt: skip
 
 

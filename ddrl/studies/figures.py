@@ -12,6 +12,7 @@ from ddrl.reporting.plots import STYLE
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
 """The palette for the colour-blind of Okabe and Ito (2008), its yellow made darker."""
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "<")
+MARK_LINES = ((0, (1, 2)), (0, (6, 2, 1, 2)))
 LINES = ("-", "--", "-.", ":")
 MARKED = 20  # points up to which each has a marker
 PANEL = (4.3, 3.3)  # inches
@@ -26,6 +27,7 @@ class Curve(NamedTuple):
         x, y: equally long.
         low, high: of the band around y, or nothing.
         style: number of its colour, marker and dashes (None: its place in the panel).
+        points: no line between its markers, which are hollow.
         reference: thin and dashed, what the others are compared with: grey, or with the colour and the marker, hollow,
             of `style`.
     """
@@ -37,12 +39,21 @@ class Curve(NamedTuple):
     high: Sequence[float] = ()
     style: int | None = None
     reference: bool = False
+    points: bool = False
+
+
+class Mark(NamedTuple):
+    """A vertical line where something changes, and what."""
+
+    x: float
+    label: str
 
 
 class Panel(NamedTuple):
     """One pair of axes.
 
     Attributes:
+        marks: vertical lines.
         log_x, log_y: base-2 scales, whose ticks are the values that occur.
         zero: the y axis begins at 0.
         wide_y: the y axis is linear up to 100 and logarithmic beyond, for percents of any size.
@@ -56,6 +67,7 @@ class Panel(NamedTuple):
     log_y: bool = False
     zero: bool = False
     wide_y: bool = False
+    marks: Sequence[Mark] = ()
 
 
 def draw(panels: Sequence[Panel], heading: str, caption: str, columns: int) -> Any:
@@ -112,7 +124,9 @@ def _draw(axes: Any, panel: Panel) -> None:
         axes.text(0.5, 0.5, "nothing measured", ha="center", va="center", transform=axes.transAxes)
         return
     _scale(axes, panel)
-    labelled = [curve for curve in panel.curves if curve.label and curve.x]
+    for mark, dashes in zip(panel.marks, MARK_LINES):
+        axes.axvline(mark.x, color="#555555", linewidth=1.0, linestyle=dashes, label=mark.label)
+    labelled = [curve for curve in (*panel.curves, *panel.marks) if curve.label and (isinstance(curve, Mark) or curve.x)]
     if labelled:
         longest = max(len(curve.label) for curve in labelled)
         columns = min(len(labelled), max(1, LEGEND_LETTERS // (longest + 10)))
@@ -131,9 +145,10 @@ def _draw_reference(axes: Any, curve: Curve) -> None:
 def _draw_curve(axes: Any, curve: Curve, style: int) -> None:
     colour, marker = COLOURS[style % len(COLOURS)], MARKERS[style % len(MARKERS)]
     every = max(1, len(curve.x) // 8) if len(curve.x) > MARKED else 1
+    line = "none" if curve.points else LINES[style % len(LINES)]
     axes.plot(
-        curve.x, curve.y, color=colour, linewidth=1.5, linestyle=LINES[style % len(LINES)], marker=marker,
-        markersize=4.5, markevery=(style % every, every), label=curve.label,
+        curve.x, curve.y, color=colour, linewidth=1.5, linestyle=line, marker=marker, markersize=4.5,
+        markevery=(style % every, every), markerfacecolor="white" if curve.points else colour, label=curve.label,
     )  # fmt: skip
     if not curve.low:
         return

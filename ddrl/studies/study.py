@@ -22,6 +22,7 @@ class Report(NamedTuple):
         caption: what its scores are, how many seeds, what the spread is.
         columns: panels of the figure in a row.
         notes: lines below the tables.
+        runs: a row for each finished run, for runs.csv and results.json alone.
     """
 
     heading: str
@@ -30,6 +31,7 @@ class Report(NamedTuple):
     panels: Sequence[Panel]
     columns: int = 2
     notes: Sequence[str] = ()
+    runs: Table | None = None
 
 
 class Study(NamedTuple):

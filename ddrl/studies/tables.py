@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +29,12 @@ class Table(NamedTuple):
         lines.append("|" + "|".join("-" * (w + 1) + (":" if n else "-") for w, n in zip(widths, number)) + "|")
         lines += [_line(row, widths, number) for row in rows]
         return f"**{self.title}**\n\n" + "\n".join(lines) + "\n"
+
+    def csv(self) -> str:
+        """The table as it was measured: all digits, nothing for None."""
+        lines = io.StringIO()
+        csv.writer(lines, lineterminator="\n").writerows([self.columns, *self.rows])
+        return lines.getvalue()
 
     def as_json(self) -> dict[str, Any]:
         """Title, columns and rows; intervals as objects."""
