@@ -31,6 +31,10 @@ STUDIES = {
     "batch-size": "ddrl.studies.batch_size",
     "secondary-learner": "ddrl.studies.secondary_learner",
     "norms": "ddrl.studies.norms",
+    "communication": "ddrl.studies.communication",
+    "synchronous-vs-asynchronous": "ddrl.studies.updates",
+    "learning-rate": "ddrl.studies.learning_rate",
+    "games": "ddrl.studies.games",
     "simulate": "ddrl.studies.simulate",
 }
 HELP = """usage: ddrl study NAME [--dir DIR] [OPTIONS]
@@ -49,6 +53,10 @@ An experiment of a paper as one command: many runs, one after the other or as a 
   batch-size         Q-learning with large batches (Stooke and Abbeel 2018, figure 4)
   secondary-learner  DQN beside a second learner from its replay (Stooke and Abbeel 2018, appendix B)
   norms              norms of layers by batch size, Adam and RMSProp (Stooke and Abbeel 2018, appendix C)
+  communication      data-points/s by size of the network and parameter servers (BA3C, figures 6 and 7)
+  synchronous-vs-asynchronous  score, loss and staleness with either kind of updates (BA3C, figure 3)
+  learning-rate      the linear scaling rule with Adam: learned, then collapsed? (BA3C, figure 4)
+  games              mean and maximum of 50 games against time, on six games (BA3C, table 3)
   simulate           the exchange with up to 4,096 workers, simulated, and what limits it; it has no points
 
   ddrl study NAME --quick               tiny sizes, a few minutes in all: does it work here?

@@ -66,11 +66,12 @@ def _row(score: str, what: Mapping[str, str], labels: tuple[Any, ...], runs: Seq
     algorithm, game, size = labels
     steps = max((r.get("agent_steps", 0) for run in runs for r in run.records), default=0)
     last = bootstrap([last_score(run, score) for run in runs])
-    rate = bootstrap([agent_steps_per_second(run.records, _warm_up(run)) for run in runs])
+    rate = bootstrap([agent_steps_per_second(run.records, warm_up(run)) for run in runs])
     return [algorithm, game, size, what[algorithm], len(runs), steps, last, rate]
 
 
-def _warm_up(run: Outcome) -> float:
+def warm_up(run: Outcome) -> float:
+    """Seconds at the beginning that do not count in rates."""
     return min(WARM_UP_SECONDS, max((r.get("wall_seconds", 0.0) for r in run.records), default=0.0) / 3)
 
 
