@@ -22,6 +22,7 @@ if typing.TYPE_CHECKING:
 
 STUDIES = {
     "scaling": "ddrl.studies.scaling",
+    "epsilon": "ddrl.studies.epsilon",
     "sampling": "ddrl.studies.sampling",
     "simulators": "ddrl.studies.simulators",
     "hts": "ddrl.studies.hts",
@@ -44,6 +45,7 @@ An experiment of a paper as one command: many runs, one after the other or as a 
 (figure.png, figure.pdf) of those that have finished.
 
   scaling            speed and time to a score by number of workers, strong and weak (Adamski et al. 2018, figure 8)
+  epsilon            Adam's epsilon (and betas, learning rate) by effective batch (Adamski et al. 2018, section 2.4.3)
   sampling           agent steps/s without learning, by simulators and groups (Stooke and Abbeel 2018, figure 2)
   simulators         score against agent steps, by number of simulators or learners (Stooke and Abbeel 2018, figure 3)
   hts                HTS-RL beside its own synchronous A2C and PPO (Liu et al. 2020, figure 4, tables 1, 2, 4, 5)

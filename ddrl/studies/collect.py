@@ -91,7 +91,8 @@ def _results(plan: Plan, report: Report, states: Sequence[Any], notes: Sequence[
 def _curves(panel: figures.Panel) -> dict[str, Any]:
     """What a panel shows, as numbers."""
     curves = [curve._asdict() for curve in panel.curves]
-    return {"title": panel.title, "x": panel.x_label, "y": panel.y_label, "curves": curves}
+    heat = {"heat": panel.heat._asdict()} if panel.heat else {}
+    return {"title": panel.title, "x": panel.x_label, "y": panel.y_label, "curves": curves, **heat}
 
 
 def _curves_csv(panels: Sequence[figures.Panel]) -> str:

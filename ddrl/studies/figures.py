@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ddrl.errors import UsageError
 from ddrl.reporting.plots import STYLE
+from ddrl.studies.heat import HeatMap, draw_heat
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
 """The palette for the colour-blind of Okabe and Ito (2008), its yellow made darker."""
@@ -54,6 +55,7 @@ class Panel(NamedTuple):
 
     Attributes:
         marks: vertical lines.
+        heat: a heat map, which is drawn instead of curves.
         log_x, log_y: base-2 scales, whose ticks are the values that occur.
         zero: the y axis begins at 0.
         wide_y: the y axis is linear up to 100 and logarithmic beyond, for percents of any size.
@@ -68,6 +70,7 @@ class Panel(NamedTuple):
     zero: bool = False
     wide_y: bool = False
     marks: Sequence[Mark] = ()
+    heat: HeatMap | None = None
 
 
 def draw(panels: Sequence[Panel], heading: str, caption: str, columns: int) -> Any:
@@ -112,6 +115,9 @@ def save(figure: Any, directory: Path) -> tuple[Path, Path]:
 
 def _draw(axes: Any, panel: Panel) -> None:
     axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
+    if panel.heat is not None:
+        draw_heat(axes, panel.heat)
+        return
     drawn = 0
     for curve in panel.curves:
         if curve.reference:
@@ -126,7 +132,7 @@ def _draw(axes: Any, panel: Panel) -> None:
     _scale(axes, panel)
     for mark, dashes in zip(panel.marks, MARK_LINES):
         axes.axvline(mark.x, color="#555555", linewidth=1.0, linestyle=dashes, label=mark.label)
-    labelled = [curve for curve in (*panel.curves, *panel.marks) if curve.label and (isinstance(curve, Mark) or curve.x)]
+    labelled = [curve for curve in panel.curves if curve.label and curve.x] + list(panel.marks)
     if labelled:
         longest = max(len(curve.label) for curve in labelled)
         columns = min(len(labelled), max(1, LEGEND_LETTERS // (longest + 10)))

@@ -87,22 +87,6 @@ def rate_per_second(records: Sequence[Mapping[str, Any]], name: str, warm_up_sec
     return float(np.average([record[name] for record in later[1:]], weights=seconds))
 
 
-def datapoints_per_second(records: Sequence[Mapping[str, Any]], warm_up_seconds: float) -> float | None:
-    """Data-points in gradients each second, in the intervals that begin after the warm-up but for the last one.
-
-    Args:
-        records, warm_up_seconds: as for agent_steps_per_second.
-    """
-    lines = [record for record in records if record["kind"] == "train"]
-    later = [
-        (line["datapoints_per_s"], line["wall_seconds"] - before["wall_seconds"])
-        for before, line in zip(lines, lines[1:-1])
-        if before["wall_seconds"] >= warm_up_seconds and "datapoints_per_s" in line
-    ]
-    seconds = sum(length for _, length in later)
-    return sum(rate * length for rate, length in later) / seconds if seconds > 0 else None
-
-
 def bootstrap(values: Sequence[float | None], samples: int = BOOTSTRAP_SAMPLES, seed: int = 0) -> Interval | None:
     """Mean of the values that are there, with the percentile bootstrap's 95% interval (Efron 1979); None of none.
 

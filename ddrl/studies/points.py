@@ -70,7 +70,7 @@ def state_of(path: Path) -> State:
     if not isinstance(result, dict):
         return State("interrupted", DAMAGED if (path / rundir.RESULT).exists() else "")
     if result.get("status") in ENDED_WELL:
-        return State("finished")
+        return State("finished", str(result.get("message", "")) if result.get("stopped_early") else "")
     if result.get("status") == "failed":
         return State("failed", " ".join(str(result.get("message", "")).split()))
     return State("interrupted")

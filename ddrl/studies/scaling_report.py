@@ -9,7 +9,7 @@ from typing import Any
 from ddrl.studies.curves import CAPTIONS, EVALUATION, from_intervals, spread_text, time_unit
 from ddrl.studies.figures import Curve, Mark, Panel
 from ddrl.studies.groups import grouped, having
-from ddrl.studies.metrics import Interval, agent_steps_per_second, bootstrap, datapoints_per_second
+from ddrl.studies.metrics import Interval, agent_steps_per_second, bootstrap, rate_per_second
 from ddrl.studies.page import machine_of
 from ddrl.studies.points import Outcome
 from ddrl.studies.reached import given_seconds, reached_after, times_to
@@ -62,7 +62,7 @@ Group = tuple[str, str, list[Scaled]]
 def report(settings: Any, outcomes: Sequence[Outcome]) -> Report:
     """Tables, and for each game a panel for each of rate, efficiency and time to the score."""
     groups = [
-        (mode, game, sorted((_scaled(settings, runs) for _, runs in grouped(some, "workers")), key=lambda s: s.workers))
+        (mode, game, sorted([_scaled(settings, runs) for _, runs in grouped(some, "workers")], key=lambda s: s.workers))
         for (mode, game), some in grouped(outcomes, "mode", "game")
     ]
     timed = settings.target_score is not None
@@ -75,8 +75,8 @@ def report(settings: Any, outcomes: Sequence[Outcome]) -> Report:
         tables.append(Table(title, TIME, [row for group in groups for row in _time_rows(*group)]))
     return Report(
         heading="Scaling with the number of workers", caption=caption, tables=tables,
-        panels=list(_panels(settings, outcomes, groups)), columns=3 if timed else 2, notes=list(_notes(settings, groups)),
-        runs=_runs(settings, groups),
+        panels=list(_panels(settings, outcomes, groups)), columns=3 if timed else 2,
+        notes=list(_notes(settings, groups)), runs=_runs(settings, groups),
     )  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def _scaled(settings: Any, runs: Sequence[Outcome]) -> Scaled:
     target = settings.target_score
     return Scaled(
         workers=label["workers"], runs=runs,
-        rates=[datapoints_per_second(run.records, wait) for run, wait in zip(runs, waits)],
+        rates=[rate_per_second(run.records, "datapoints_per_s", wait) for run, wait in zip(runs, waits)],
         acted=[agent_steps_per_second(run.records, wait) for run, wait in zip(runs, waits)],
         times=None if target is None else times_to(runs, EVALUATION, target, settings.minutes),
         cores=min([*here, *([label["cores"]] if label["cores"] else [])]) if here else None,
@@ -104,9 +104,9 @@ def _speed_rows(mode: str, game: str, group: Sequence[Scaled]) -> Iterator[list[
     for one in group:
         ratio = speed_up(one.rates, group[0].rates) if one is not group[0] else None
         yield [
-            *_setup(mode, game, one), one.config.batch_size, one.config.effective_batch, _rule(mode, one), len(one.runs),
-            bootstrap(one.rates), interval_of(interquartile_mean, one.rates), bootstrap(one.acted), ratio,
-            efficiency(ratio, one.workers, group[0].workers),
+            *_setup(mode, game, one), one.config.batch_size, one.config.effective_batch, _rule(mode, one),
+            len(one.runs), bootstrap(one.rates), interval_of(interquartile_mean, one.rates), bootstrap(one.acted),
+            ratio, efficiency(ratio, one.workers, group[0].workers),
         ]  # fmt: skip
 
 
@@ -164,20 +164,25 @@ def _rate_panel(game: str, groups: Sequence[Group]) -> Panel:
         if len(found) > 1:
             x, first = [workers for workers, _ in found], found[0][1].mean
             lines.append(Curve("" if lines else "linear", x, [first * n / x[0] for n in x], reference=True))
-    return Panel(f"{game}: speed", "workers", "data-points/s", [*curves, *lines], log_x=True, log_y=True, marks=_marks(groups))
+    curves += lines
+    return Panel(f"{game}: speed", "workers", "data-points/s", curves, log_x=True, log_y=True, marks=_marks(groups))
 
 
 def _efficiency_panel(game: str, groups: Sequence[Group]) -> Panel:
     curves, numbers = [], set()
     for style, (mode, _, group) in enumerate(groups):
-        first = group[0]
-        ratios = [(one.workers, efficiency(speed_up(one.rates, first.rates), one.workers, first.workers)) for one in group]
-        found = [(workers, Interval(1.0) if workers == first.workers else share) for workers, share in ratios if share]
+        found = [(one.workers, share) for one in group if (share := _share(one, group[0]))]
         numbers |= {workers for workers, _ in found}
         curves.append(_with_band(found, NAMES[mode])._replace(style=style))
     line = [Curve("linear", sorted(numbers), [1.0] * len(numbers), reference=True)] if len(numbers) > 1 else []
     label = "parallel efficiency (1: linear)"
     return Panel(f"{game}: efficiency", "workers", label, [*curves, *line], log_x=True, zero=True, marks=_marks(groups))
+
+
+def _share(one: Scaled, first: Scaled) -> Interval | None:
+    """Parallel efficiency; that of the first is 1 by definition."""
+    ratio = speed_up(one.rates, first.rates)
+    return Interval(1.0) if ratio and one is first else efficiency(ratio, one.workers, first.workers)
 
 
 def _with_band(found: Sequence[tuple[int, Interval]], label: str) -> Curve:
@@ -201,7 +206,8 @@ def _time_panel(settings: Any, game: str, outcomes: Sequence[Outcome], groups: S
             x, (fewest, first) = [one.workers for one in group], found[0]
             lines.append(Curve("" if lines else "linear", x, [first.mean * fewest / n for n in x], reference=True))
     label = text.replace("wall time", f"time to score {settings.target_score:g}")
-    return Panel(f"{game}: time to score", "workers", label, [*curves, *lines], log_x=True, log_y=True, marks=_marks(groups))
+    curves += lines
+    return Panel(f"{game}: time to score", "workers", label, curves, log_x=True, log_y=True, marks=_marks(groups))
 
 
 def _over(interval: Interval, unit: float) -> Interval:
@@ -255,7 +261,8 @@ def _listed(numbers: Sequence[int]) -> str:
 
 def _runs(settings: Any, groups: Sequence[Group]) -> Table:
     """Every finished run by itself."""
-    columns = ("point", "scaling", "game", "workers", "seed", "data-points/s", "agent steps/s", "seconds to score", "seconds given")  # fmt: skip
+    measured = ("data-points/s", "agent steps/s", "seconds to score", "seconds given")
+    columns = ("point", "scaling", "game", "workers", "seed", *measured)
     target = settings.target_score
     rows = [
         [run.point.name, mode, game, one.workers, run.point.config.run.seed, rate, acted,

@@ -1,0 +1,144 @@
+"""The median rule: a run that is below the median of the others at the same time is ended, and marked.
+
+A rule of Golovin et al. 2017 (Google Vizier, section 3.2) for trials of one study. Here a run's best score until now
+is compared with the scores that runs of other cells had at the same time; those that were ended early count with their
+last score, or the median would be that of the survivors.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ddrl import rundir
+from ddrl.reporting.metrics import without_undone
+from ddrl.rundir import JsonLines
+from ddrl.studies.curves import EVALUATION
+
+MARK = "stopped_early.json"
+FEWEST_OTHERS = 2
+LOOK_SECONDS = 2.0
+
+Records = Sequence[Mapping[str, Any]]
+Train = Callable[[], None]
+
+
+class Rule(NamedTuple):
+    """When a run is hopeless.
+
+    Attributes:
+        score: ONLINE or EVALUATION.
+        against: wall_seconds or agent_steps, whichever the budget is in.
+        begin: seconds or agent steps before which no run is ended.
+    """
+
+    score: str
+    against: str
+    begin: float
+
+
+class Other(NamedTuple):
+    """A run of another cell: its records, and whether it has ended."""
+
+    records: Records
+    ended: bool
+
+
+def verdict(rule: Rule, mine: Records, others: Sequence[Other]) -> dict[str, Any] | None:
+    """Why a run is hopeless, as JSON types; None where it is not, or where too few others got as far."""
+    scores = _scores(rule, mine)
+    if not scores or scores[-1][0] < rule.begin:
+        return None
+    now, best = scores[-1][0], max(score for _, score in scores)
+    known = [_scores(rule, other.records) for other in others]
+    theirs = [
+        [score for x, score in run if x <= now][-1]
+        for run, other in zip(known, others)
+        if run and run[0][0] <= now and (other.ended or run[-1][0] >= now)
+    ]
+    if len(theirs) < FEWEST_OTHERS or best >= (median := statistics.median(theirs)):
+        return None
+    text = f"stopped early: its best score, {best:.4g}, was below the median of {len(theirs)} others, {median:.4g}"
+    return {rule.against: now, "best": best, "median": median, "others": len(theirs), "message": text}
+
+
+def _scores(rule: Rule, records: Records) -> list[tuple[float, float]]:
+    kind = "evaluation" if rule.score == EVALUATION else "train"
+    return [
+        (float(r[rule.against]), float(r[rule.score]))
+        for r in without_undone(list(records))
+        if r["kind"] == kind and rule.score in r and rule.against in r and not r.get("timed_out")
+    ]  # fmt: skip
+
+
+def train_unless_hopeless(train: Train, path: Path, others: Sequence[Path], rule: Rule) -> None:
+    """Trains, and asks the run to end when it is hopeless; its result is then `finished`, with why.
+
+    Args:
+        train: trains in `path`.
+        others: directories of the runs that it is compared with, whether they are there yet or not.
+
+    Raises:
+        UsageError, RuntimeError: as `train` does.
+    """
+    if _close(path):
+        return  # what ended it came before the mark was made
+    watch = _Watch(path, others, rule)
+    watch.start()
+    try:
+        train()
+    finally:
+        watch.end()
+    _close(path)
+
+
+def _close(path: Path) -> bool:
+    """Marks the result of a run that was ended early; else forgets that it was to be."""
+    why, result = rundir.read_json(path / MARK), rundir.read_json(path / rundir.RESULT)
+    if isinstance(why, dict) and isinstance(result, dict) and result.get("status") == "stopped":
+        changed = {"status": "finished", "stopped_early": why, "message": why.get("message", "stopped early")}
+        rundir.write_json(path / rundir.RESULT, result | changed)
+        return True
+    (path / MARK).unlink(missing_ok=True)
+    return False
+
+
+class _Watch:
+    """Looks at the metrics of a run and of the others until one of both ends."""
+
+    def __init__(self, path: Path, others: Sequence[Path], rule: Rule):
+        self._path, self._rule = path, rule
+        self._lines = {each: (JsonLines(each / rundir.METRICS), []) for each in (path, *others)}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="median rule", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        """Returns when it no longer looks."""
+        self._ended.set()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            if (self._path / rundir.RESULT).exists():
+                continue  # of an earlier start, or it ends
+            why = verdict(self._rule, self._read(self._path), [self._other(each) for each in list(self._lines)[1:]])
+            if why is not None:
+                rundir.write_json(self._path / MARK, why)
+                (self._path / rundir.STOP).touch()
+                return
+
+    def _read(self, path: Path) -> Records:
+        follower, records = self._lines[path]
+        records += follower.read()
+        return records
+
+    def _other(self, path: Path) -> Other:
+        result = rundir.read_json(path / rundir.RESULT)
+        ended = isinstance(result, dict) and result.get("status") == "finished"
+        return Other(self._read(path), ended)
