@@ -123,10 +123,10 @@ def resident_bytes() -> int:
 def _rates(arguments: ReplayArguments, replay: Replay, unroll: Unroll) -> dict[str, float]:
     """Samples and inserts per second, in turns and each alone."""
     random, per_unroll, inserted = np.random.default_rng(1), unroll.reward.size, 0
-    due = 0.0
+    due, memory = 0.0, replay.memory_for(arguments.batch_size)
 
     def draw() -> None:
-        sample = replay.sample(random, arguments.batch_size, importance_exponent=0.4)
+        sample = replay.sample(random, arguments.batch_size, importance_exponent=0.4, into=memory)
         replay.set_priorities(sample.key, random.exponential(size=arguments.batch_size))
 
     def both() -> None:

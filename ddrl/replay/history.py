@@ -108,13 +108,23 @@ class History:
         self.head += len(valid)
         return self.head - first
 
-    def observations(self, rows: np.ndarray, simulators: np.ndarray) -> np.ndarray:
-        """Observations [M, ...] of rows <int64>[M] of simulators <int64>[M], as the environments gave them."""
+    def observations(
+        self, rows: np.ndarray, simulators: np.ndarray, into: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Observations [M, ...] of rows <int64>[M] of simulators <int64>[M], as the environments gave them.
+
+        `into`: a C-contiguous array that takes them.
+        """
         back = np.arange(self.stack - 1, -1, -1)
         slots = (rows[:, None] - back) % self.length * self.simulators + simulators[:, None]
-        frames = self.rows.frame.reshape(-1, *self.rows.frame.shape[2:]).take(slots, axis=0)
+        frame = self.rows.frame.shape[2:]
+        if into is None:
+            into = np.empty((len(rows), *self.observation_shape), self.rows.frame.dtype)
+        frames = into.reshape(len(rows), self.stack, *frame)
+        # All slots are within; "clip" spares the copy that checking them takes.
+        self.rows.frame.reshape(-1, *frame).take(slots, axis=0, out=frames, mode="clip")
         frames[back > self.rows.age[rows % self.length, simulators][:, None]] = 0
-        return frames.reshape(len(rows), *self.observation_shape)
+        return into
 
     def returns(
         self, rows: np.ndarray, simulators: np.ndarray, n_step: int

@@ -38,6 +38,7 @@ class Replay:
         stack: frames in an observation, oldest first along its first axis; frames before an episode are zero.
         n_step: n.
         priority_exponent: w, in [0, 1].
+        action: shape and type of one action.
 
     Attributes:
         size: transitions that can be drawn.
@@ -57,13 +58,14 @@ class Replay:
         stack: int = 1,
         n_step: int = 1,
         priority_exponent: float = 0.0,
+        action: tuple[tuple[int, ...], Any] = ((), np.int32),
     ):
         rows = _rows(capacity, simulators, stack, n_step)
         if not 0.0 <= priority_exponent <= 1.0:
             raise UsageError(f"--priority-exponent {priority_exponent}: must be in 0 (uniform) to 1 (proportional)")
         self.n_step, self.priority_exponent = n_step, priority_exponent
         self._row_capacity = capacity // simulators
-        self._history = History(rows, simulators, observation_shape, observation_dtype, stack)
+        self._history = History(rows, simulators, observation_shape, observation_dtype, stack, action)
         self._tree = SumTree(rows * simulators)
         self._forget()
 
@@ -76,6 +78,7 @@ class Replay:
         *,
         stack: int = 1,
         n_step: int = 1,
+        action: tuple[tuple[int, ...], Any] = ((), np.int32),
     ) -> int:
         """Bytes that such a replay takes when it is full; nothing is allocated.
 
@@ -83,7 +86,7 @@ class Replay:
             UsageError: as the constructor.
         """
         slots = _rows(capacity, simulators, stack, n_step) * simulators
-        layout = row_layout(observation_shape, observation_dtype, stack)
+        layout = row_layout(observation_shape, observation_dtype, stack, action)
         row = sum(dtype.itemsize * int(np.prod(shape, dtype=np.int64)) for shape, dtype in layout)
         return slots * row + SumTree.bytes_for(slots)
 
@@ -114,7 +117,12 @@ class Replay:
         self._admit(np.concatenate([self._waiting, weights]))
 
     def sample(
-        self, random: np.random.Generator, batch_size: int, importance_exponent: float = 0.0, batches: int = 1
+        self,
+        random: np.random.Generator,
+        batch_size: int,
+        importance_exponent: float = 0.0,
+        batches: int = 1,
+        into: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> Replayed:
         """Draws M transitions, with replacement; or k times M one after the other, which is as good as k calls.
 
@@ -123,6 +131,8 @@ class Replay:
             batch_size: M.
             importance_exponent: beta of the weights (N P(i))^-beta, divided by the largest of the batch.
             batches: k; row i M + j of the k M is row j of batch i.
+            into: C-contiguous arrays [k M, ...] for the two observations. New memory for images costs as much time as
+                filling it.
 
         Raises:
             ValueError: there are no transitions.
@@ -140,16 +150,22 @@ class Replay:
         chances = self._tree.weights[slots] / self._tree.total
         importance = ((self.size * chances) ** -importance_exponent).reshape(batches, batch_size)
         importance /= importance.max(axis=1, keepdims=True)
+        before, after = into or (None, None)
         return Replayed(
-            observation=history.observations(rows, simulators),
+            observation=history.observations(rows, simulators, before),
             action=history.rows.action[ring, simulators],
             reward=reward,
             discount=discount,
-            next_observation=history.observations(rows + steps, simulators),
+            next_observation=history.observations(rows + steps, simulators, after),
             weight=importance.ravel().astype(np.float32),
             behaviour_version=history.rows.version[ring, simulators],
             key=rows * history.simulators + simulators,
         )
+
+    def memory_for(self, transitions: int) -> tuple[np.ndarray, np.ndarray]:
+        """Arrays for `into` of `sample`."""
+        shape, dtype = (transitions, *self._history.observation_shape), self._history.rows.frame.dtype
+        return np.empty(shape, dtype), np.empty(shape, dtype)
 
     def set_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
         """Gives drawn transitions new priorities. The last of equal keys wins; keys of transitions that have made room
@@ -250,7 +266,9 @@ class Replay:
 
     def _kind(self) -> dict[str, Any]:
         """What a saved replay must agree in."""
-        return {
+        action = self._history.rows.action
+        vectors = {"action_components": action.shape[2]} if action.ndim > 2 else {}  # files of others lack it
+        return vectors | {
             "format": FORMAT,
             "capacity": self._row_capacity * self._history.simulators,
             "simulators": self._history.simulators,

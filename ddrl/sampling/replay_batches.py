@@ -56,6 +56,8 @@ class ReplayBatches:
         self._drawer = ThreadPoolExecutor(1, thread_name_prefix="minibatches")
         self._coming: tuple[int, Future[Regression]] | None = None  # the next ones, and the number of their first
         self._priorities: list[tuple[np.ndarray, np.ndarray]] = []
+        # Observations of the minibatches at hand and of those to come, in turns.
+        self._memory = [replay.memory_for(ahead * batch_size) for _ in range(2)]
 
     @property
     def empty(self) -> bool:
@@ -70,7 +72,7 @@ class ReplayBatches:
         self.taken = min(taken, self.updates)  # a resume with shorter periods has no minibatch left of a longer one
 
     def take(self) -> Regression:
-        """The next minibatch."""
+        """The next minibatch; its arrays hold until the one after it is taken."""
         first = self.taken - self.taken % self._ahead
         if self._drawn is None or first != self._first:
             self._drawn, self._first = self._from(first), first
@@ -121,7 +123,9 @@ class ReplayBatches:
         random.bit_generator.advance(first * self._batch_size)  # one number for each transition before
         count = min(self._ahead, self.updates - first)
         exponent = self._importance((self._period - 1) * self.updates)
-        drawn = self.replay.sample(random, self._batch_size, exponent, count)
+        self._memory.reverse()
+        into = tuple(array[: count * self._batch_size] for array in self._memory[0])
+        drawn = self.replay.sample(random, self._batch_size, exponent, count, into)
         return regression_of(drawn, self._targets(self._target.vector, drawn))
 
 

@@ -38,7 +38,8 @@ def learn(batches, updates=UPDATES, first=0):
     """The minibatches of the updates from `first` to `updates` of a period."""
     out = []
     for update in range(first, updates):
-        out.append(batches.take())
+        batch = batches.take()
+        out.append(batch._replace(observation=batch.observation.copy(), next_observation=batch.next_observation.copy()))
         batches.learned(out[-1], priorities(update))
     return out
 
