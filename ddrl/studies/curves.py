@@ -94,4 +94,5 @@ def spread_text(outcomes: Sequence[Outcome]) -> str:
     least, most = min(counts), max(counts)
     if most == 1:
         return "one seed, so the spread is unknown"
-    return f"mean and 95% bootstrap interval of {most if least == most else f'{least} to {most}'} seeds"
+    few = "; no interval where there is one" if least == 1 else ""
+    return f"mean and 95% bootstrap interval of {most if least == most else f'{least} to {most}'} seeds{few}"

@@ -1,0 +1,148 @@
+"""Chromium without a window, driven through two pipes (its DevTools protocol): it opens no port and needs no package."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PROGRAMS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
+SECONDS = 60.0  # for everything, on a slow machine
+IMAGES = "JSON.stringify([...document.images].map(i => [i.complete, i.naturalWidth, i.naturalHeight]))"
+WIDTH = "JSON.stringify([document.documentElement.scrollWidth, window.innerWidth])"
+OPTIONS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
+    "--disable-background-networking", "--disable-component-update", "--window-size=1100,1400",
+    "--remote-debugging-pipe",
+)  # fmt: skip
+
+
+class Opened(NamedTuple):
+    """What a browser saw of a page.
+
+    Attributes:
+        images: (loaded, natural width, natural height) of each.
+        complaints: errors and warnings in the console, and exceptions.
+        requested: addresses that the page asked for, itself and data left out.
+        text: of its body, as it is shown.
+        width: of the page, and of the window.
+        screenshot: PNG.
+    """
+
+    images: list[tuple[bool, int, int]]
+    complaints: list[str]
+    requested: list[str]
+    text: str
+    width: tuple[int, int]
+    screenshot: bytes
+
+
+def find() -> str | None:
+    """A browser of this family, or None."""
+    return next((path for name in PROGRAMS if (path := shutil.which(name))), None)
+
+
+def open_page(program: str, page: Path, profile: Path) -> Opened:
+    """Opens a file as a user would, and ends the browser."""
+    browser = _Browser(program, profile)
+    try:
+        target = browser.ask("Target.createTarget", url="about:blank")["targetId"]
+        session = browser.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Runtime", "Log", "Network", "Page"):
+            browser.ask(f"{domain}.enable", session)
+        browser.ask("Page.navigate", session, url=page.resolve().as_uri())
+        browser.wait_for("Page.loadEventFired")
+        value = lambda text: browser.ask("Runtime.evaluate", session, expression=text)["result"]["value"]  # noqa: E731
+        images, text = json.loads(value(IMAGES)), value("document.body.innerText")
+        picture = browser.ask("Page.captureScreenshot", session, captureBeyondViewport=True)["data"]
+        width = tuple(json.loads(value(WIDTH)))
+        return Opened(list(map(tuple, images)), browser.complaints(), browser.requested(page), text, width,
+                      base64.b64decode(picture))  # fmt: skip
+    finally:
+        browser.close()
+
+
+class _Browser:
+    def __init__(self, program: str, profile: Path):
+        (theirs_in, self._out), (self._in, theirs_out) = os.pipe(), os.pipe()
+        high = [fcntl.fcntl(end, fcntl.F_DUPFD, 20) for end in (theirs_in, theirs_out)]  # 3 and 4 stay free
+        script = f'exec "$0" "$@" 3<&{high[0]} 4>&{high[1]}'
+        self._process = subprocess.Popen(
+            ["bash", "-c", script, program, *OPTIONS, f"--user-data-dir={profile}"], pass_fds=high,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        for end in (theirs_in, theirs_out, *high):
+            os.close(end)
+        self._end, self._number, self._data = time.monotonic() + SECONDS, 0, b""
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._in, selectors.EVENT_READ)
+        self.events: list[dict[str, Any]] = []
+
+    def ask(self, method: str, session: str = "", **parameters: Any) -> dict[str, Any]:
+        """Sends a command and returns its answer."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        message |= {"sessionId": session} if session else {}
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while (answer := self._next()).get("id") != self._number:
+            pass
+        assert "error" not in answer, (method, answer["error"])
+        return answer["result"]
+
+    def wait_for(self, event: str) -> None:
+        while not any(one["method"] == event for one in self.events):
+            self._next()
+
+    def complaints(self) -> list[str]:
+        found = []
+        for event in self.events:
+            method, params = event["method"], event["params"]
+            if method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
+                found.append(json.dumps(params["args"]))
+            elif method == "Runtime.exceptionThrown":
+                found.append(params["exceptionDetails"]["text"])
+            elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+                found.append(params["entry"]["text"])
+        return found
+
+    def requested(self, page: Path) -> list[str]:
+        sent = [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
+        return [url for url in sent if url != page.resolve().as_uri() and not url.startswith("data:")]
+
+    def close(self) -> None:
+        """Ends the browser with all its processes, which are a session of their own."""
+        os.close(self._out)
+        try:
+            self._process.wait(timeout=5.0)
+        except subprocess.TimeoutExpired:
+            pass
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait(timeout=10.0)
+        self._selector.close()
+        os.close(self._in)
+
+    def _next(self) -> dict[str, Any]:
+        """The next message, which is kept if it is an event."""
+        while b"\0" not in self._data:
+            left = self._end - time.monotonic()
+            if left <= 0 or not self._selector.select(left):
+                raise TimeoutError(f"no answer from Chromium in {SECONDS:.0f} s")
+            if not (data := os.read(self._in, 1 << 20)):
+                raise ConnectionError(f"Chromium ended with status {self._process.poll()}")
+            self._data += data
+        line, _, self._data = self._data.partition(b"\0")
+        message = json.loads(line)
+        if "method" in message:
+            self.events.append(message)
+        return message

@@ -1,0 +1,169 @@
+"""report.html and what it is careful about: mixed points, lost metrics, half-written results."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from ddrl import rundir
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.studies import mixed, page
+from ddrl.studies import plan as plans
+from ddrl.studies.collect import CURVES, PAGE, RESULTS, collect
+from ddrl.studies.engine import MACHINE, run_points
+from ddrl.studies.settings import changed, to_json
+from tests.reporting.test_html import Page
+from tests.studies.support import MACHINE as HERE
+from tests.studies.support import Runner, outcome, points, study
+
+STAMP = {"protocol": "nature", "game": "breakout", "stickiness": 0.0, "epsilon": 0.0, "games": 50}
+
+
+def collected(directory, runner=None, command="ddrl study fake --sizes 1 2"):
+    made = study(Runner())
+    plan = plans.Plan(directory, "fake", to_json(made.defaults), tuple(points(made.defaults, HERE)), command)
+    plans.write(plan)
+    run_points(plan, runner or Runner())
+    return made, plan
+
+
+def evaluated(name, config=None, path=None, **changes):
+    """A point with one evaluation by a protocol that differs in `changes`."""
+    record = {"kind": "evaluation", "mean": 1.0, "protocol": {**STAMP, "seed": hash(name), **changes}}
+    return outcome({"name": name}, [record], config, *([path] if path else []))
+
+
+def machine(path, python="3.12.1", **packages):
+    path.mkdir(parents=True, exist_ok=True)
+    found = {"processor": "P", "cores": 2, "python": python, "packages": {"ddrl": "0.1.0"} | packages}
+    rundir.write_json(path / MACHINE, found)
+    return path
+
+
+def test_every_report_has_its_command_its_versions_and_its_figure(tmp_path, capsys):
+    made, plan = collected(tmp_path)
+    collect(plan, made)
+    shown = Page((tmp_path / PAGE).read_text())
+    text = " ".join(shown.text)
+    for expected in (
+        "A fake", "ddrl study fake --sizes 1 2", f"ddrl study fake --dir {tmp_path} --collect", "4 of 4 points",
+        "TensorFlow", "mpi4py", "Python", "processor", "game breakout", "nature, by the settings", "--sizes", "made up",
+        "UTC", RESULTS, CURVES, "figure.png",
+    ):  # fmt: skip
+        assert expected in text, expected
+    assert shown.open == [] and len(shown.having("img")) == 1
+    assert f"report: {tmp_path / PAGE}" in capsys.readouterr().out
+    assert json.loads((tmp_path / RESULTS).read_text())["command"] == "ddrl study fake --sizes 1 2"
+
+
+def test_curves_are_there_as_csv(tmp_path):
+    made, plan = collected(tmp_path)
+    collect(plan, made)
+    with (tmp_path / CURVES).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["curve"] for row in rows} == {"1", "2"}
+    first = rows[0]
+    assert (first["panel"], first["x is"], float(first["x"])) == ("fake", "agent steps", 100.0)
+    assert float(first["low"]) <= float(first["y"]) <= float(first["high"])
+
+
+def test_the_command_is_kept_and_older_directories_have_none(tmp_path):
+    made, plan = collected(tmp_path)
+    assert plans.load(tmp_path, "fake").command == "ddrl study fake --sizes 1 2"
+    data = json.loads((tmp_path / plans.PLAN).read_text())
+    del data["command"]
+    (tmp_path / plans.PLAN).write_text(json.dumps(data))
+    older = plans.load(tmp_path, "fake")
+    assert older == plan._replace(command="")
+    collect(older, made)
+    assert "begun by an earlier version" in (tmp_path / PAGE).read_text()
+
+
+def test_a_half_written_result_is_named_and_the_rest_is_reported(tmp_path, capsys):
+    made, plan = collected(tmp_path)
+    (plan.path(plan.points[0]) / rundir.RESULT).write_text('{"status": "fini')
+    collect(plan, made)
+    said = capsys.readouterr().out
+    assert "not finished: 1 interrupted" in said
+    assert "interrupted: size1-seed1: its result.json is half-written or damaged" in said
+    assert "3 of 4 points have finished" in (tmp_path / PAGE).read_text()
+
+
+def test_one_line_where_nothing_can_be_read(tmp_path):
+    made, plan = collected(tmp_path)
+    for point in plan.points:
+        (plan.path(point) / rundir.RESULT).write_text("")
+    with pytest.raises(UsageError, match="no point has finished .*4 interrupted.*half-written") as refusal:
+        collect(plan, made)
+    assert "\n" not in str(refusal.value)
+
+
+def test_mixed_points_are_told_on_the_terminal_and_on_the_page(tmp_path, capsys):
+    made, plan = collected(tmp_path)
+    machine(plan.path(plan.points[0]), python="3.10.9")
+    other = changed(plan.points[1].config, environment={"protocol": "machado18"})
+    rundir.write_json(plan.path(plan.points[1]) / rundir.CONFIG, rundir.config_to_dict(other))
+    (plan.path(plan.points[2]) / rundir.METRICS).write_text("")
+    outcomes = mixed_of(plan)
+    told = mixed.warnings(outcomes)
+    assert any(line.startswith("careful: points of different versions of Python: 3.10.9 (size1-seed1)") for line in told)
+    assert any("size1-seed2 ran with other settings than planned: environment protocol machado18 (planned: nature)"
+               in line for line in told)  # fmt: skip
+    (plan.path(plan.points[2]) / rundir.RESULT).write_text("{}")
+    collect(plan, made)
+    said, shown = capsys.readouterr().out, " ".join(Page((tmp_path / PAGE).read_text()).text)
+    for text in ("points of different versions of Python", "size1-seed2 ran with other settings"):
+        assert text in said and text in shown
+
+
+def mixed_of(plan):
+    from ddrl.studies.points import outcome_of
+
+    return [outcome_of(point, plan.path(point)) for point in plan.points]
+
+
+def test_points_alike_are_not_warned_of(tmp_path):
+    made, plan = collected(tmp_path)
+    assert mixed.warnings(mixed_of(plan)) == []
+    resumed = changed(plan.points[0].config, run={"minutes": 0.3, "run_dir": "elsewhere"})
+    rundir.write_json(plan.path(plan.points[0]) / rundir.CONFIG, rundir.config_to_dict(resumed))
+    assert mixed.warnings(mixed_of(plan)) == []
+
+
+def test_metrics_that_are_lost_are_told(tmp_path):
+    _, plan = collected(tmp_path)
+    (plan.path(plan.points[2]) / rundir.METRICS).unlink()
+    assert mixed.warnings(mixed_of(plan)) == [
+        "careful: finished, but nothing can be read in metrics.jsonl: size2-seed1"
+    ]
+
+
+def test_versions_of_packages_and_of_mpi(tmp_path):
+    paths = [machine(tmp_path / "1", openmpi="5.0.1", numpy="2.0"), machine(tmp_path / "2", openmpi="5.0.2", numpy="2.0")]
+    some = [outcome({"n": i}, [{"kind": "train"}], None, path) for i, path in enumerate(paths)]
+    some.append(outcome({"n": 2}, [{"kind": "train"}], None, tmp_path / "none"))  # which does not say
+    assert mixed.warnings(some) == ["careful: points of different versions of MPI: Open MPI 5.0.1 (0); Open MPI 5.0.2 (1)"]
+    machines = [page.machine_of(one.path) for one in some]
+    assert page.versions(machines)["MPI"] == "Open MPI 5.0.1, Open MPI 5.0.2, unknown"
+    assert page.versions(machines[:2])["NumPy"] == "2.0"
+
+
+def test_a_damaged_machine_file_is_unknown(tmp_path):
+    (tmp_path / MACHINE).write_text("[1]")
+    assert page.machine_of(tmp_path) == {} and page.hardware([{}])["processor"] == "unknown"
+
+
+def test_protocols_are_compared_where_one_was_planned():
+    one, two = evaluated("a"), evaluated("b", stickiness=0.25)
+    assert mixed.warnings([one, two]) == [
+        "careful: points of different protocols in breakout: nature, stickiness 0.0 (a); nature, stickiness 0.25 (b)"
+    ]
+    varied = evaluated("c", changed(TrainConfig(), environment={"step_time_mean_ms": 5.0}), step_time_mean_ms=5.0)
+    assert mixed.warnings([one, varied]) == []  # planned so
+    assert page.protocols([one, two]) == {
+        "game breakout": "nature, epsilon 0.0, game breakout, games 50, stickiness 0.0 | "
+                         "nature, epsilon 0.0, game breakout, games 50, stickiness 0.25"
+    }  # fmt: skip
