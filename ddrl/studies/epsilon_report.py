@@ -207,7 +207,7 @@ def _time_of(cell: Cell) -> tuple[float | None, str]:
     """Minutes and text; where some missed, the mean with their limit, which the true one is above."""
     times = cell.times
     if not times.reached:
-        return None, f"not reached\nin {number(times.limit / 60)} min" + _early(cell)
+        return None, f"not reached\nin {times.limit / 60:.3g} min" + _early(cell)
     if times.missed:
         least = times.least_mean() / 60
         return least, f"≥ {number(least)}\n{times.missed} of {times.count} missed" + _early(cell)

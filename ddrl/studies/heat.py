@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 COLOURS = "cividis"  # its lightness grows evenly: the same in black and white, and for the colour-blind
 HATCH = "////"
 DARK = 0.5  # lightness below which text is white
-LETTERS = 58.0  # of size 8 that fit into a row of cells
+LETTERS = 51.0  # of size 8 that fit into a row of cells
 LINES = 16.0  # of size 8 that fit into a column of cells
 
 

@@ -69,9 +69,10 @@ def sbatch_command(plan: Plan, numbers: Sequence[int], options: str) -> list[str
 
 
 def cores_of(point: Point) -> int:
-    """Cores that a point has work for: its own number, or one for each rank; Q-learning acts and learns at once."""
+    """Cores that a point has work for: its own number, or its label's, or one for each rank; Q-learning acts and learns
+    at once."""
     at_once = 2 if point.config.algorithm.from_replay else 1
-    return point.cores or at_once * point.config.ranks
+    return point.cores or point.labels.get("cores") or at_once * point.config.ranks
 
 
 def core_megabytes(point: Point) -> int:

@@ -1,0 +1,271 @@
+"""The study of Adam's epsilon: its grid, its best cells and their options, heat maps, and the median rule."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ddrl import rundir
+from ddrl.commands.train import parse
+from ddrl.errors import UsageError
+from ddrl.presets import Machine
+from ddrl.studies import epsilon, epsilon_report, hopeless
+from ddrl.studies import plan as plans
+from ddrl.studies.curves import EVALUATION, ONLINE
+from ddrl.studies.figures import Panel, draw
+from ddrl.studies.heat import HeatMap
+from ddrl.studies.hopeless import MARK, Other, Rule, train_unless_hopeless, verdict
+from ddrl.studies.points import Outcome, Point, state_of
+from ddrl.studies.settings import changed, to_json
+from ddrl.studies.training import train_point
+from tests.studies.test_figures import all_texts
+
+TWO = Machine(2, 1 << 40)
+CATCH = ("ddrl/Catch-v0",)
+
+
+def settings(**changes):
+    chosen = {"preset": "smoke", "games": CATCH, "epsilon": (1e-3, 1e-8), "batch_size": (64, 256)} | changes
+    return dataclasses.replace(epsilon.STUDY.defaults, **chosen)
+
+
+def grown(slope, seconds=100, kind="train"):
+    """A score that grows by `slope` in a second."""
+    names = {"train": ONLINE, "evaluation": EVALUATION}
+    more = {"episodes": 500} if kind == "train" else {"games": 20}
+    return [
+        {"kind": kind, "wall_seconds": float(t), "agent_steps": 10 * t, names[kind]: slope * t, **more}
+        for t in range(1, seconds + 1)
+    ]
+
+
+def finished(chosen, slope, **results):
+    return [Outcome(p, {"status": "finished", **results.get(p.name, {})}, grown(slope(p)), Path("nowhere"))
+            for p in epsilon.points(chosen, TWO)]  # fmt: skip
+
+
+def rows_of(table):
+    return [dict(zip(table.columns, row)) for row in table.rows]
+
+
+# points ---------------------------------------------------------------------------------------------------------------
+
+
+def test_every_combination_is_a_point_with_an_effective_batch():
+    chosen = settings(beta1=(0.9, 0.8), repeats=2, workers=4)
+    points = epsilon.points(chosen, TWO)
+    assert len({point.name for point in points}) == len(points) == 2 * 2 * 2 * 2
+    assert all(set(p.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789.-_") for p in points)
+    for point in points:
+        optimizer, labels = point.config.optimizer, point.labels
+        assert point.config.effective_batch == labels["batch"] == 4 * optimizer.batch_size
+        assert (optimizer.adam_epsilon, optimizer.beta1) == (labels["epsilon"], labels["beta1"])
+        assert (labels["beta2"], labels["learning_rate"]) == (0.999, 1e-3)  # the preset's
+    assert [point.config.run.seed for point in points] == [1] * 8 + [2] * 8  # half a study compares all cells
+
+
+def test_one_worker_is_one_process_and_evaluations_have_an_evaluator():
+    alone = epsilon.points(settings(workers=1), TWO)[0].config
+    assert alone.single_process and not alone.evaluation.evaluator
+    scored = epsilon.points(settings(score="evaluation", target_score=0.5, eval_every_steps=640), TWO)[0].config
+    assert scored.evaluation.evaluator and scored.evaluation.eval_every_updates == 10
+    assert scored.evaluation.target_score is None  # runs go on, so that final scores can be compared
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"epsilon": ()}, "--epsilon .nothing.: give one or more"),
+        ({"beta1": (0.9, 0.9)}, "--beta1 0.9 0.9: give one or more, each once"),
+        ({"stop_after": 1.5}, "--stop-after 1.5"),
+        ({"minutes": 0.0}, "--minutes 0.0: a point would never end"),
+        ({"batch_size": (65,)}, "--batch-size 65: 2 workers cannot divide it"),
+        ({"epsilon": (0.0,)}, "--adam-epsilon 0.0"),
+        ({"train_options": "--optimizer rmsprop"}, "the study is of Adam's epsilon"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes, message):
+    with pytest.raises(UsageError, match=message):
+        epsilon.points(settings(**changes), TWO)
+
+
+# report ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_best_epsilon_of_each_batch_and_what_it_is_not_told_apart_from():
+    def slope(point):
+        good = {64: 1e-3, 256: 1e-8}[point.labels["batch"]] == point.labels["epsilon"]
+        return (2.0 if good else 1.0) + 0.01 * point.config.run.seed
+
+    chosen = settings(target_score=50.0)
+    found = epsilon_report.report(chosen, finished(chosen, slope))
+    best = rows_of(found.tables[1])
+    assert [(row["effective batch"], row["epsilon"]) for row in best] == [(64, "0.001"), (256, "1e-08")]
+    assert [row["not told apart from"] for row in best] == ["none", "none"]
+    assert best[0]["final score"].mean == pytest.approx(202.0)
+    assert len(found.tables[0].rows) == 4 and "of 3 seeds" in found.caption
+    assert [panel.heat is not None for panel in found.panels] == [False, False, True]
+    heat = found.panels[-1].heat
+    assert (heat.columns, heat.rows) == (["64", "256"], ["0.001", "1e-08"])
+    assert heat.values[0][0] == pytest.approx(25 / 60) and heat.values[0][1] == pytest.approx(0.828, rel=1e-2)
+    close = epsilon_report.report(chosen, finished(chosen, lambda point: 1.0 + 0.1 * point.config.run.seed))
+    assert {row["not told apart from"] for row in rows_of(close.tables[1])} == {"ε 1e-08"}
+
+
+def test_one_run_of_each_cell_tells_nothing_apart():
+    chosen = settings(repeats=1)
+    found = epsilon_report.report(chosen, finished(chosen, lambda point: point.labels["epsilon"]))
+    assert {row["not told apart from"] for row in rows_of(found.tables[1])} == {"any (one run)"}
+    assert "one seed, so the spread is unknown" in found.caption
+    assert found.panels[-1].heat.texts[0][0].endswith("one run")
+
+
+def test_cells_that_never_reach_the_target_stay_and_come_last():
+    chosen = settings(target_score=150.0, batch_size=(64,))
+    slopes = {1: 1.4, 2: 1.6, 3: 2.0}
+    outcomes = finished(chosen, lambda p: 1.0 if p.labels["epsilon"] == 1e-3 else slopes[p.config.run.seed])
+    found = epsilon_report.report(chosen, outcomes)
+    first, second = rows_of(found.tables[0])
+    assert first["time to 150"] == "not reached in 10 min"
+    assert second["time to 150"].startswith("2 of 3 in") and second["time to 150"].endswith("1 not reached in 10 min")
+    assert rows_of(found.tables[1])[0]["epsilon"] == "1e-08"
+    times, scores = (panel.heat for panel in found.panels[1:])
+    assert times.values[0] == [None] and times.texts[0] == ["not reached\nin 10 min"]
+    assert times.texts[1][0].startswith("≥ ") and "1 of 3 missed" in times.texts[1][0]
+    assert scores.values[0] == [pytest.approx(100.0)]
+
+
+def test_what_was_stopped_early_is_marked():
+    chosen = settings(target_score=150.0, batch_size=(64,))
+    points = epsilon.points(chosen, TWO)
+    early = {points[0].name: {"stopped_early": {"best": 1.0}}}
+    outcomes = finished(chosen, lambda p: 2.0 if p.labels["epsilon"] == 1e-8 else 1.0, **early)
+    found = epsilon_report.report(chosen, outcomes)
+    row = rows_of(found.tables[0])[0]
+    assert row["stopped early"] == 1 and row["runs"] == 3
+    assert row["time to 150"] == "not reached in 1.67 min (1 stopped early)"  # which they had, not what was planned
+    assert "1 stopped early" in found.panels[1].heat.texts[0][0]
+    assert any(note.startswith("stopped early: 1 runs") for note in found.notes)
+    assert [row["stopped early"] for row in rows_of(found.runs)].count(True) == 1
+
+
+def test_the_options_of_the_best_cell_make_its_settings():
+    chosen = settings(train_options="--network mlp --clip-global-norm 0.25", beta1=(0.8,), learning_rate=(3e-4,))
+    for point in epsilon.points(chosen, TWO):
+        words = shlex.split(epsilon_report.options_of(chosen, point.config))
+        assert words[:2] == ["ddrl", "train"]
+        made = parse(words[2:], TWO).config
+        for group in ("environment", "network", "algorithm", "sampling", "optimizer"):
+            assert getattr(made, group) == getattr(point.config, group), group
+        assert made.exchange.servers == point.config.exchange.servers
+        assert made.exchange.workers == point.config.exchange.workers
+
+
+def test_no_more_curves_than_can_be_told_apart():
+    chosen = settings(epsilon=tuple(10.0**-k for k in range(1, 11)), batch_size=(64,), repeats=1)
+    panel = epsilon_report.report(chosen, finished(chosen, lambda p: p.labels["epsilon"])).panels[0]
+    assert len(panel.curves) == 8 and panel.title.endswith("best 8 of 10")
+    assert [curve.style for curve in panel.curves] == list(range(8))
+
+
+@pytest.mark.parametrize("rows, columns", [(1, 1), (3, 3), (6, 4)])
+def test_texts_of_a_heat_map_stay_in_their_cells(rows, columns):
+    texts = [["≥ 12.3\n[11.0, 13.5]\n1 stopped early"] * columns] * rows
+    values = [[float(x * y) if x else None for x in range(columns)] for y in range(rows)]
+    names = [f"1e-{k:02d}" for k in range(rows)]
+    heat = HeatMap([f"{2**k}" for k in range(columns)], names, values, texts, "time to online score 50 (min)", True)
+    panels = [Panel("a heat map", "effective batch", "ε", (), heat=heat)] * 2
+    figure = draw(panels, "A heading", "a caption", 2)
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    cells = [text for axes in figure.axes for text in axes.texts]
+    assert len(cells) == 2 * rows * columns
+    boxes = [text.get_window_extent(renderer) for text in [*all_texts(figure), *cells]]
+    assert not [pair for pair in itertools.combinations(boxes, 2) if pair[0].padded(-1).overlaps(pair[1].padded(-1))]
+
+
+# the median rule ------------------------------------------------------------------------------------------------------
+
+RULE = Rule(ONLINE, "wall_seconds", 30.0)
+
+
+def others(*slopes, seconds=100):
+    return [Other(grown(slope, seconds), False) for slope in slopes]
+
+
+def test_a_run_below_the_median_is_hopeless_after_the_warm_up():
+    why = verdict(RULE, grown(1.0, 30), others(0.5, 2.0, 3.0))
+    assert (why["best"], why["median"], why["others"], why["wall_seconds"]) == (30.0, 60.0, 3, 30.0)
+    assert "below the median of 3 others, 60" in why["message"]
+    assert verdict(RULE, grown(1.0, 29), others(0.5, 2.0, 3.0)) is None  # too early
+    assert verdict(RULE, grown(2.0, 50), others(0.5, 2.0, 3.0)) is None  # at the median
+    assert verdict(RULE, [], others(2.0, 3.0)) is None
+
+
+def test_the_best_score_counts_so_that_a_dip_ends_nothing():
+    dipped = [*grown(3.0, 40), {"kind": "train", "wall_seconds": 41.0, ONLINE: 0.0}]
+    assert verdict(RULE, dipped, others(2.0, 2.5)) is None
+
+
+def test_only_those_that_got_as_far_are_compared_with():
+    assert verdict(RULE, grown(1.0, 50), others(2.0, 3.0, seconds=40)) is None
+    assert verdict(RULE, grown(1.0, 50), others(2.0)) is None  # one other makes no median
+    ended = [Other(grown(0.1, 40), True), Other(grown(0.2, 40), True), *others(9.0)]
+    assert verdict(RULE, grown(1.0, 50), ended) is None  # those that ended early still count, with their last score
+
+
+def test_steps_and_evaluations_may_be_compared_too():
+    rule = Rule(EVALUATION, "agent_steps", 300.0)
+    theirs = [Other(grown(2.0, 100, "evaluation"), True)] * 2
+    assert verdict(rule, grown(1.0, 30, "evaluation"), theirs)["agent_steps"] == 300.0
+    cut_off = [record | {"timed_out": 1} for record in grown(1.0, 30, "evaluation")]
+    assert verdict(rule, cut_off, theirs) is None
+
+
+def test_who_is_compared_with_whom(tmp_path, monkeypatch):
+    chosen = settings(stop_hopeless=True, epsilon=(1e-3, 1e-5, 1e-8), repeats=2)
+    plan = plans.Plan(tmp_path, "epsilon", to_json(chosen), tuple(epsilon.points(chosen, TWO)))
+    plans.write(plan)
+    asked = []
+    monkeypatch.setattr(epsilon, "train_unless_hopeless", lambda train, *rest: asked.append(rest))
+    epsilon.run_point(plan.points[0], plan.path(plan.points[0]))
+    ((path, compared, rule),) = asked
+    assert path.name == "catch-v0-batch64-epsilon0.001-seed1" and rule == Rule(ONLINE, "wall_seconds", 180.0)
+    assert sorted(p.name for p in compared) == [
+        f"catch-v0-batch64-epsilon{e}-seed{s}" for e in ("1e-05", "1e-08") for s in (1, 2)
+    ]
+
+
+def test_a_mark_whose_run_had_already_stopped_is_completed(tmp_path):
+    rundir.write_json(tmp_path / MARK, {"message": "stopped early: low"})
+    rundir.write_json(tmp_path / rundir.RESULT, {"status": "stopped"})
+    train_unless_hopeless(lambda: pytest.fail("it has ended"), tmp_path, [], RULE)
+    assert state_of(tmp_path) == ("finished", "stopped early: low")
+
+
+def test_a_run_that_ends_by_itself_is_not_marked(tmp_path):
+    rundir.write_json(tmp_path / MARK, {"message": "of a start that was killed"})
+    finish = lambda: rundir.write_json(tmp_path / rundir.RESULT, {"status": "finished"})  # noqa: E731
+    train_unless_hopeless(finish, tmp_path, [], RULE)
+    assert state_of(tmp_path) == ("finished", "") and not (tmp_path / MARK).exists()
+
+
+@pytest.mark.timeout(150)
+def test_a_real_run_is_stopped_early_and_marked(tmp_path, monkeypatch):
+    monkeypatch.setattr(hopeless, "LOOK_SECONDS", 0.2)
+    chosen = settings(workers=1, repeats=1)
+    config = changed(epsilon.points(chosen, TWO)[0].config, run={"minutes": 2.0, "log_every_seconds": 0.3})
+    better = [tmp_path / name for name in ("a", "b")]
+    for path in better:
+        path.mkdir()
+        (path / rundir.METRICS).write_text("".join(json.dumps(line) + "\n" for line in grown(100.0, 200)))
+    path = tmp_path / "points" / "p"
+    train_unless_hopeless(lambda: train_point(Point("p", config, {}), path), path, better, RULE._replace(begin=1.0))
+    result = rundir.read_json(path / rundir.RESULT)
+    assert result["status"] == "finished" and result["stopped_early"]["others"] == 2
+    assert state_of(path).why.startswith("stopped early: its best score")
