@@ -90,7 +90,7 @@ def test_quick_has_settings_and_a_directory_of_its_own(tmp_path, runner, monkeyp
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ([], "name one of sampling"),
+        ([], "name one of scaling"),
         (["nix"], "study nix: there is none of that name"),
         (["fake", "--list", "--collect"], "--list with --collect"),
         (["fake", "--collect"], "holds no study that was begun"),

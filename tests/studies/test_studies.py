@@ -14,14 +14,18 @@ from ddrl.presets import Machine
 from ddrl.studies import (
     ablation,
     batch_size,
+    communication,
+    games,
     hts,
     hts_report,
+    learning_rate,
     norms,
     sampling,
     secondary_learner,
     simulators,
     speed,
     suite,
+    updates,
 )
 from ddrl.studies.metrics import Interval
 from ddrl.studies.points import Outcome
@@ -30,6 +34,7 @@ from tests.studies.support import outcome
 
 STUDIES = [module.STUDY for module in (sampling, simulators, hts, speed)]
 STUDIES += [module.STUDY for module in (suite, ablation, batch_size, secondary_learner, norms)]
+STUDIES += [module.STUDY for module in (communication, updates, learning_rate, games)]
 FOUR = Machine(4, 1 << 40)
 
 

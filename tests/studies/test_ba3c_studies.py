@@ -1,0 +1,203 @@
+"""Studies of BA3C: their points are what the paper varied, and their reports say what was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from ddrl.errors import UsageError
+from ddrl.presets import Machine
+from ddrl.studies import communication, games, learning_rate, updates
+from ddrl.studies.collapse import Level, collapsed, counts, learned, levels
+from ddrl.studies.metrics import Interval, rate_per_second
+from ddrl.studies.points import Outcome
+from tests.studies.support import outcome
+
+FOUR = Machine(4, 1 << 40)
+
+
+def chosen(study, **changes):
+    return dataclasses.replace(study.defaults, **changes)
+
+
+def finished(study, settings, records_of):
+    points = study.points(settings, FOUR)
+    return [Outcome(point, {"status": "finished"}, records_of(point), Path("nowhere")) for point in points]
+
+
+def online(*scores, **more):
+    return [{"kind": "train", "wall_seconds": 10.0 * i, "agent_steps": 1000 * i, "online_score_mean": score} | more
+            for i, score in enumerate(scores, 1)]  # fmt: skip
+
+
+# rates and collapse ---------------------------------------------------------------------------------------------------
+
+
+def test_a_rate_counts_for_as_long_as_it_tells_of():
+    seconds, rates = (1.0, 5.0, 6.0, 9.0, 10.0), (9.0, 9.0, 2.0, 4.0, 100.0)
+    records = [{"kind": "train", "wall_seconds": s, "datapoints_per_s": r} for s, r in zip(seconds, rates)]
+    assert rate_per_second(records, "datapoints_per_s", 5.0) == pytest.approx((1 * 2.0 + 3 * 4.0) / 4)
+    assert rate_per_second(records, "updates_per_s", 0.0) is None
+    assert rate_per_second(records[:2], "datapoints_per_s", 0.0) is None
+
+
+def test_a_run_that_forgets_has_learned_and_then_collapsed():
+    game = {"game": "breakout"}
+    good, bad, flat = (outcome(game, online(*s)) for s in ((0, 50, 100), (0, 90, 10), (0, 2, 1)))
+    found = levels([good, bad, flat])
+    assert found == {"breakout": Level(0.0, 50.0, 100.0)}
+    level = found["breakout"]
+    assert [learned(run, level) for run in (good, bad, flat)] == [True, True, False]
+    assert [collapsed(run, level) for run in (good, bad, flat)] == [False, True, False]
+    assert counts([good, bad, flat], found) == ("2 of 3", "1 of 2")
+    assert counts([flat], levels([flat], learned_score=1.5)) == ("1 of 1", "0 of 1")
+
+
+def test_nothing_is_learned_where_no_score_rose_or_there_is_none():
+    sunk, silent = outcome({"game": "g"}, online(5, 4, 3)), outcome({"game": "h"}, [])
+    found = levels([sunk, silent])
+    assert counts([sunk], found) == ("0 of 1", "0 of 0") and counts([silent], found) == ("-", "-")
+    few = outcome({"game": "g"}, online(90, episodes=3) + online(1, 2, episodes=200))
+    assert levels([few])["g"].best == 2.0  # means of few games are left out
+
+
+# communication --------------------------------------------------------------------------------------------------------
+
+
+def test_neurons_and_servers_vary_one_at_a_time():
+    points = communication.points(communication.STUDY.defaults, FOUR)
+    pairs = [(p.config.network.fc_neurons, p.config.exchange.parameter_servers) for p in points]
+    assert pairs == [(256, 1), (128, 1), (64, 1), (32, 1), (16, 1), (256, 2), (256, 4)]
+    assert {(p.config.network.network, p.config.exchange.workers, p.config.batch_size) for p in points} == {("ba3c", 4, 32)}
+    alone = communication.points(communication.STUDY.defaults, Machine(1, 1 << 40))
+    assert {p.config.exchange.workers for p in alone} == {2}
+
+
+def test_speed_by_size_beside_the_papers_weights():
+    settings = chosen(communication.STUDY, neurons=(128, 16), parameter_servers=(1, 2), repeats=2)
+
+    def records_of(point):
+        rate = 100.0 * (2 if point.labels["neurons"] == 16 else 1) + 10.0 * (point.config.run.seed - 1)
+        return [{"kind": "train", "wall_seconds": float(s), "datapoints_per_s": rate, "exchange_ms": 3.0} for s in range(60)]
+
+    report = communication.report(settings, finished(communication.STUDY, settings, records_of))
+    first, small, servers = report.tables[0].rows
+    assert first[:4] == ["breakout", 128, 1, 2] and first[6] == 332_295 and first[9] is None
+    assert first[4] == pytest.approx(332_295, rel=0.01)  # with the same number of actions it would be equal
+    assert first[7] == pytest.approx(8e-6 * 4 * first[4])
+    assert first[8] == Interval(105.0, 100.0, 110.0, 2) and small[9].mean == pytest.approx(205 / 105)
+    assert small[5] == "46%" and servers[1:3] == [128, 2] and servers[10].mean == 3.0
+    assert [(list(p.curves[0].x), p.title) for p in report.panels] == [([16, 128], "1 server"), ([1, 2], "128 neurons")]
+    assert "2 seeds" in report.caption
+
+
+# synchronous-vs-asynchronous ------------------------------------------------------------------------------------------
+
+
+def test_both_modes_have_the_same_workers_and_budget():
+    one, two = updates.points(updates.STUDY.defaults, FOUR)
+    assert (one.config.exchange.updates, two.config.exchange.updates) == updates.MODES
+    assert one.config == dataclasses.replace(two.config, exchange=one.config.exchange)
+    assert one.config.exchange.workers == 4 and one.config.exchange.servers == 1
+    alone = updates.points(updates.STUDY.defaults, Machine(1, 1 << 40))
+    assert {p.config.exchange.workers for p in alone} == {4} and {p.config.exchange.servers for p in alone} == {1}
+
+
+def test_staleness_and_collapse_stand_in_the_table():
+    def records_of(point):
+        if point.labels["mode"] == "synchronous":
+            return online(0, 50, 100, 100, loss=0.1, updates_per_s=10.0)
+        return online(0, 100, 100, 0, loss=0.5, updates_per_s=40.0, staleness_mean=2.5, staleness_max=7)
+
+    settings = chosen(updates.STUDY, repeats=2)
+    report = updates.report(settings, finished(updates.STUDY, settings, records_of))
+    calm, wild = report.tables[0].rows
+    assert calm[1:5] == ["synchronous", 2, 4, 4000] and calm[7:9] == [0, 0] and calm[-2:] == ["2 of 2", "0 of 2"]
+    assert wild[7].mean == 2.5 and wild[8] == 7 and wild[-2:] == ["2 of 2", "2 of 2"]
+    assert [panel.y_label for panel in report.panels] == [
+        "raw score", "raw score", "training loss", "mean staleness (versions)"
+    ]  # fmt: skip
+    assert set(report.panels[3].curves[0].y) == {0.0} and report.caption.startswith("online score")
+
+
+# learning-rate --------------------------------------------------------------------------------------------------------
+
+
+def test_the_linear_rule_multiplies_the_rate_with_the_batch():
+    points = learning_rate.points(learning_rate.STUDY.defaults, FOUR)
+    found = [(p.labels["rule"], p.config.effective_batch, p.config.optimizer.learning_rate) for p in points]
+    assert found == [
+        ("constant", 128, 1e-3), ("constant", 512, 1e-3), ("linear", 512, 4e-3), ("constant", 2048, 1e-3),
+        ("linear", 2048, 16e-3),
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match="--batch-size 130: an update has 4 gradients"):
+        learning_rate.points(chosen(learning_rate.STUDY, batch_size=(130,)), FOUR)
+
+
+def test_rules_are_compared_at_each_batch():
+    def records_of(point):
+        return online(0, 100, 1 if point.labels["rule"] == "linear" else 90)
+
+    settings = chosen(learning_rate.STUDY, batch_size=(128, 512))
+    report = learning_rate.report(settings, finished(learning_rate.STUDY, settings, records_of))
+    rows = {(row[1], row[2]): row for row in report.tables[0].rows}
+    assert list(rows) == [(128, "both"), (512, "constant"), (512, "linear")]
+    assert rows[512, "linear"][3] == "0.004" and rows[512, "linear"][-2:] == ["1 of 1", "1 of 1"]
+    assert [[curve.label for curve in panel.curves] for panel in report.panels] == [
+        ["both rules, 0.001"], ["constant, 0.001", "linear, 0.004"]
+    ]  # fmt: skip
+    assert "one seed" in report.caption
+
+
+# games ----------------------------------------------------------------------------------------------------------------
+
+
+def test_six_games_are_evaluated_as_in_the_paper():
+    points = games.points(games.STUDY.defaults, FOUR)
+    assert [p.labels["game"] for p in points] == [
+        "beam_rider", "breakout", "boxing", "pong", "seaquest", "space_invaders"
+    ]  # fmt: skip
+    evaluation = points[0].config.evaluation
+    assert (evaluation.evaluator, evaluation.eval_games, evaluation.eval_epsilon, evaluation.target_score) == (
+        True, 50, 0.0, None
+    )  # fmt: skip
+
+
+def test_scores_stand_beside_the_published_ones():
+    def records_of(point):
+        means = (10.0, 30.0, 20.0, 99.0)
+        return [{"kind": "evaluation", "wall_seconds": 3600.0 * i, "agent_steps": 1000 * i, "mean": mean,
+                 "maximum": mean + 5, "games": 50, "timed_out": int(mean == 99.0)} for i, mean in enumerate(means, 1)]  # fmt: skip
+
+    settings = chosen(games.STUDY, games=("ALE/Breakout-v5", "boxing", "ddrl/Catch-v0"))
+    report = games.report(settings, finished(games.STUDY, settings, records_of))
+    breakout, boxing, catch = report.tables[0].rows
+    assert breakout[4:9] == [3, Interval(20.0), Interval(30.0), Interval(2.0), 35.0]  # without the one that was cut off
+    assert breakout[9:] == ["350 (0.5h)", "350 (21h)", "400 (15h)", "500 (11h)"]
+    assert boxing[9:] == ["98 (0.5h)", "92 (2h)", None, None] and catch[9:] == [None] * 4
+    assert [curve.label for curve in report.panels[0].curves] == ["mean", "maximum"]
+    assert report.panels[0].curves[1].y == [15.0, 35.0, 25.0] and report.caption.startswith("evaluation score")
+
+
+@pytest.mark.parametrize(
+    "study, changes, message",
+    [
+        (communication.STUDY, {"neurons": ()}, "--neurons"),
+        (communication.STUDY, {"parameter_servers": (0,)}, "--neurons and --parameter-servers are at least 1"),
+        (communication.STUDY, {"workers": 1}, "--workers 1: one alone exchanges nothing"),
+        (communication.STUDY, {"seconds": 16.0}, "--seconds 16.0: at least 3 more"),
+        (updates.STUDY, {"modes": ("both",)}, "--modes both: choose from"),
+        (updates.STUDY, {"workers": 1}, "--workers 1"),
+        (updates.STUDY, {"agent_steps": 0}, "a point would never end"),
+        (learning_rate.STUDY, {"rules": ("sqrt",)}, "--rules sqrt: choose from"),
+        (learning_rate.STUDY, {"batch_size": (0,)}, "--batch-size 0"),
+        (learning_rate.STUDY, {"learning_rate": 0.0}, "--learning-rate 0.0"),
+        (games.STUDY, {"eval_games": 0}, "--eval-games 0"),
+        (games.STUDY, {"minutes": 0.0}, "a point would never end"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(study, changes, message):
+    with pytest.raises(UsageError, match=message):
+        chosen(study, **changes)
