@@ -10,8 +10,9 @@ from typing import Literal, NamedTuple
 
 from cluster.topology import ROLE_VARIABLE, Seat
 
-Role = Literal["worker", "chief", "parameter_server", "evaluator"]
-WISHES: tuple[Role, ...] = ("worker", "parameter_server", "evaluator")
+Role = Literal["worker", "chief", "parameter_server", "evaluator", "actor", "replay_shard"]
+WISHES: tuple[Role, ...] = ("worker", "parameter_server", "evaluator", "actor", "replay_shard")
+COMPUTES: tuple[Role, ...] = ("worker", "actor", "evaluator")
 
 
 class Assignment(NamedTuple):
@@ -19,8 +20,9 @@ class Assignment(NamedTuple):
 
     Attributes:
         rank: rank in the world that was started.
-        role: worker (trains), chief (a dedicated one that only coordinates), parameter_server, evaluator.
-        index: worker_id of a worker, shard index of a parameter server, 0 otherwise.
+        role: worker (trains), chief (a dedicated one that only coordinates), parameter_server, evaluator; of Ape-X
+            actor (acts, and does not train) and replay_shard.
+        index: its number among those of its role: worker_id of a worker, shard index of a parameter server.
         is_chief: True for the one rank that coordinates; a worker unless the chief is dedicated.
         host: its node.
         cores: processors that it should count on; 1 for the roles without TensorFlow.
@@ -37,15 +39,21 @@ class Assignment(NamedTuple):
 
 
 def assign_roles(
-    workers: int, parameter_servers: int, dedicated_chief: bool = False, evaluator: bool = False
+    workers: int,
+    parameter_servers: int,
+    dedicated_chief: bool = False,
+    evaluator: bool = False,
+    actors: int = 0,
+    replay_shards: int = 0,
 ) -> tuple[Assignment, ...]:
-    """The roles on one machine: the chief is rank 0, then the other workers, the servers, the evaluator.
+    """The roles on one machine: the chief is rank 0, then the other workers or actors, the servers, the replay shards,
+    the evaluator.
 
     Raises:
         ValueError: for sizes that make no job.
     """
-    sizes = Sizes(workers, parameter_servers, dedicated_chief, evaluator)
-    return place((Seat(),) * sizes.ranks, workers, parameter_servers, dedicated_chief, evaluator)
+    sizes = Sizes(workers, parameter_servers, dedicated_chief, evaluator, actors, replay_shards)
+    return place((Seat(),) * sizes.ranks, **dataclasses.asdict(sizes))
 
 
 def place(
@@ -54,13 +62,16 @@ def place(
     parameter_servers: int,
     dedicated_chief: bool = False,
     evaluator: bool = False,
+    actors: int = 0,
+    replay_shards: int = 0,
 ) -> tuple[Assignment, ...]:
     """One Assignment per rank.
 
     The chief is rank 0. A rank with a wish (DDRL_ROLE) has it. The servers are spread: no node has two while
-    another has a rank to spare and none; where there are GPUs, a rank to spare is one more than they are. The
-    evaluator goes to the node with most processors for each rank, but not the chief's if there is another.
-    Within a node the workers come first, then the servers, then the evaluator. Indices follow the ranks.
+    another has a rank to spare and none; where there are GPUs, a rank to spare is one more than they are. So are
+    the replay shards. The evaluator goes to the node with most processors for each rank, but not the chief's if there
+    is another. Within a node the workers come first, then the servers, the replay shards, the evaluator; where there
+    are actors, they are what other ranks are not, as workers are elsewhere. Indices follow the ranks.
 
     One worker without servers is a single process, which evaluates in line: no rank of its own for that. Several
     workers without servers exchange among themselves.
@@ -71,11 +82,13 @@ def place(
         parameter_servers: number of servers.
         dedicated_chief: one more rank that only coordinates.
         evaluator: one more rank that plays.
+        actors: of Ape-X, which has one worker, the learner.
+        replay_shards: of Ape-X.
 
     Raises:
         ValueError: for sizes that make no job, another number of ranks, wishes that contradict them.
     """
-    sizes = Sizes(workers, parameter_servers, dedicated_chief, evaluator)
+    sizes = Sizes(workers, parameter_servers, dedicated_chief, evaluator, actors, replay_shards)
     sizes.check_world(len(seats))
     _check_wishes(seats, sizes)
     roles = _cast(seats, sizes)
@@ -103,6 +116,8 @@ class Sizes:
     parameter_servers: int
     dedicated_chief: bool = False
     evaluator: bool = False
+    actors: int = 0
+    replay_shards: int = 0
 
     def __post_init__(self) -> None:
         if self.workers < 1 or self.parameter_servers < 0:
@@ -110,16 +125,22 @@ class Sizes:
             raise ValueError(f"{sizes} make no job")
         if self.parameter_servers == 0 and self.dedicated_chief:
             raise ValueError("without a parameter server a worker is the chief")
+        if min(self.actors, self.replay_shards) < 0 or bool(self.actors) != bool(self.replay_shards):
+            raise ValueError(f"{self.actors} actors and {self.replay_shards} replay shards make no job")
+        if self.actors and (self.workers > 1 or self.dedicated_chief):
+            raise ValueError("where there are actors, one worker learns, and is the chief")
 
     def count(self, role: Role) -> int:
         """Ranks of this role."""
-        if self.parameter_servers == 0 and self.workers == 1:
+        if self.parameter_servers == 0 and self.workers == 1 and not self.actors:
             return int(role == "worker")
         return {
             "chief": int(self.dedicated_chief),
             "worker": self.workers,
             "parameter_server": self.parameter_servers,
             "evaluator": int(self.evaluator),
+            "actor": self.actors,
+            "replay_shard": self.replay_shards,
         }[role]
 
     @property
@@ -136,8 +157,9 @@ class Sizes:
             )
 
     def __str__(self) -> str:
+        apex = f"{self.actors} actors + {self.replay_shards} replay shards + " if self.actors else ""
         return (
-            f"{self.workers} workers + {self.parameter_servers} parameter servers + "
+            f"{self.workers} workers + {self.parameter_servers} parameter servers + {apex}"
             f"{self.count('chief')} dedicated chief + {self.count('evaluator')} evaluator"
         )
 
@@ -165,7 +187,7 @@ def _check_wishes(seats: Sequence[Seat], sizes: Sizes) -> None:
 
 @dataclasses.dataclass
 class _Host:
-    """A node while its ranks are cast. Ranks that are still free count as workers."""
+    """A node while its ranks are cast. Ranks that are still free count as workers, or actors where there are some."""
 
     free: list[int]
     processors: int
@@ -173,6 +195,7 @@ class _Host:
     gpus: int
     workers: int
     servers: int
+    replay_shards: int
     evaluators: int
     is_chiefs: bool
     cast: list[Role] = dataclasses.field(default_factory=list)
@@ -186,6 +209,7 @@ class _Host:
         self.cast.append(role)
         self.workers -= 1
         self.servers += role == "parameter_server"
+        self.replay_shards += role == "replay_shard"
         self.evaluators += role == "evaluator"
 
 
@@ -199,11 +223,16 @@ def _cast(seats: Sequence[Seat], sizes: Sizes) -> list[Role]:
         # node is the first of equals, since its worker has most to do.
         host = min(_with_room(hosts), key=lambda host: (host.servers, host.share()))
         host.take("parameter_server")
+    for _ in range(sizes.count("replay_shard") - fixed.count("replay_shard")):
+        # Likewise; the learner's node has most to do already.
+        host = min(_with_room(hosts), key=lambda host: (host.replay_shards, host.is_chiefs, host.servers, host.share()))
+        host.take("replay_shard")
     for _ in range(sizes.count("evaluator") - fixed.count("evaluator")):
         host = min(_with_room(hosts), key=lambda host: (host.is_chiefs, -host.room, host.servers))
         host.take("evaluator")
+    rest = "actor" if sizes.actors else "worker"
     for host in hosts:
-        roles = ["worker"] * (len(host.free) - len(host.cast)) + host.cast
+        roles = [rest] * (len(host.free) - len(host.cast)) + host.cast
         for rank, role in zip(host.free, roles):
             fixed[rank] = role
     return fixed  # type: ignore[return-value]
@@ -218,8 +247,9 @@ def _host(name: str, seats: Sequence[Seat], fixed: list[str]) -> _Host:
         processors=processors,
         room=Fraction(processors, len(ranks)),
         gpus=gpus_of_node([seats[rank] for rank in ranks]),
-        workers=roles["worker"] + roles[""],
+        workers=roles["worker"] + roles["actor"] + roles[""],
         servers=roles["parameter_server"],
+        replay_shards=roles["replay_shard"],
         evaluators=roles["evaluator"],
         is_chiefs=0 in ranks,
     )
@@ -241,17 +271,26 @@ def share_cores(seats: Sequence[Seat], roles: Sequence[Role]) -> list[int]:
     """Processors that each rank should count on, at least 1.
 
     A processor is shared equally by the workers whose affinity masks have it: so a worker that the launcher
-    bound apart has its whole mask, and unbound ones divide their node. An evaluator plays a small part of the
-    time, so it counts the workers beside it, and they do not count it.
+    bound apart has its whole mask, and unbound ones divide their node. Actors divide likewise what no worker may use;
+    beside the learner each has one processor, and the learner the rest. An evaluator plays a small part of the
+    time, so it counts the others beside it, and they do not count it.
     """
     users = Counter(
-        (seat.host, core) for seat, role in zip(seats, roles) if role == "worker" for core in seat.cores
+        (seat.host, core) for seat, role in zip(seats, roles) if role in ("worker", "actor") for core in seat.cores
     )
+    learners = {(seat.host, core) for seat, role in zip(seats, roles) if role == "worker" for core in seat.cores}
     shares = []
     for seat, role in zip(seats, roles):
         mine = int(role == "evaluator")
-        computes = role in ("worker", "evaluator")
-        share = sum(Fraction(1, users[seat.host, core] + mine) for core in seat.cores) if computes else 1
+        mask = {(seat.host, core) for core in seat.cores}
+        share = sum(Fraction(1, users[core] + mine) for core in mask) if role in COMPUTES else 1
+        if role == "actor" and mask & learners:
+            share = 1
+        elif role == "worker" and "actor" in roles:
+            share = len(mask) - sum(
+                other == "actor" and any((theirs.host, core) in mask for core in theirs.cores)
+                for theirs, other in zip(seats, roles)
+            )
         shares.append(max(1, int(share)))
     return shares
 

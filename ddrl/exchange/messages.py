@@ -33,6 +33,13 @@ class Kind(enum.IntEnum):
     REGROUP = 16  # chief's replica -> replicas: these are the members from now on
     OUTCOME = 17  # replica -> chief's replica: the last step that it completed, and its average
     RESUME = 18  # chief's replica -> replicas: the last step that any of them completed, and its average
+    DRAW = 19  # learner -> replay shard: a batch, please
+    SAMPLE = 20  # replay shard -> learner: the batch
+    PRIORITIES = 21  # learner -> replay shard: new ones of transitions that were drawn
+    TRIM = 22  # learner -> replay shard: cut the replay down to its soft capacity
+    PAUSE = 23  # learner -> replay shard: whether it waits until there are more transitions
+    FILL = 24  # replay shard -> learner: how many transitions there are
+    TAKEN = 25  # replay shard -> actor: how many of its segments were taken
 
 
 # Kinds that must not overtake one another share a tag; MPI keeps the order per sender and tag. (A COMMIT that
@@ -41,6 +48,8 @@ CHANNEL = {kind: kind for kind in Kind} | {
     Kind.EXPECT: Kind.COMMIT,
     Kind.NORM_REQUEST: Kind.COMMIT,
     Kind.NORM: Kind.HAVE,
+    Kind.TRIM: Kind.DRAW,
+    Kind.PAUSE: Kind.DRAW,
 }
 
 

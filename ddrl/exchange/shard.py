@@ -109,6 +109,10 @@ class Shard:
             parameters.flags.writeable = False
             self._prepared = (members, self._next_rate, scale), parameters
 
+    def publish(self) -> list[Message]:
+        """Publishes the parameters as they are; what readers waited for."""
+        return self._published.add(self.version, self.version, self.parameters)
+
     def worker_lost(self, worker: int) -> None:
         """Sends that worker nothing more. A gradient that is already here stays: others may hold it too."""
         self.workers.pop(worker, None)

@@ -6,7 +6,6 @@ It lives in worker 0's process, or in one of its own (`--chief dedicated`).
 from __future__ import annotations
 
 import dataclasses
-import enum
 import json
 import math
 import time
@@ -30,21 +29,12 @@ from ddrl.roles.evaluations import Evaluations
 from ddrl.roles.exchanges import make_coordinator
 from ddrl.roles.job import Setting, Topic, Wait, essential_lost, json_blob
 from ddrl.roles.parts import GATHER_SECONDS, REPLAY_SECONDS, Gathering, Parts
+from ddrl.roles.phase import Phase
 from ddrl.rundir import RESULT, config_to_dict, stop_requested, write_json
 
 STOP_FILE_SECONDS = 0.25  # how often the file `stop` is looked for
 LAST_COMMIT_SECONDS = 10.0  # a step that does not close in this time does not delay the end
 LAST_RESULT_SECONDS = 60.0  # the last evaluation's start and result, beyond the time of its games
-
-
-class Phase(enum.Enum):
-    """Where the job is."""
-
-    RUNNING = "running"
-    STOPPING = "stopping"  # STOP goes out with the next COMMIT
-    SAVING = "saving"  # the last checkpoint's parts are on their way
-    EVALUATING = "evaluating"  # the last evaluation plays
-    ENDED = "ended"
 
 
 class ChiefRole:
@@ -72,7 +62,7 @@ class ChiefRole:
         self._gathering = Gathering()
         self._next_line = self._next_stop_check = 0.0
         self._stop_deadline = 0.0
-        self._signalled = self._started = False
+        self._signalled = self._started = self._evaluation_due = False
         self._begin(resumed)
 
     @property
@@ -129,8 +119,9 @@ class ChiefRole:
         """Reports of the servers. Whatever else the chief waits for has a deadline of its own."""
         coordinator, servers = self.coordinator, self.setting.cast.servers
         last = self.phase is Phase.STOPPING and self._stop_deadline == math.inf
-        if (self.phase is not Phase.RUNNING and not last) or self.setting.cast.hosts_servers:
-            return None  # a replica in this process says itself whom it waits for
+        cast = self.setting.cast
+        if (self.phase is not Phase.RUNNING and not last) or cast.hosts_servers or cast.actors:
+            return None  # a replica or a learner in this process says itself whom it waits for
         once = self.setting.config.run.start_seconds
         if coordinator.asynchronous:
             return Wait(f"an update after version {coordinator.version}", servers[:1], once)
@@ -174,6 +165,7 @@ class ChiefRole:
         self.result = {"status": status, "message": message}
         self._stop_deadline = time.monotonic() + LAST_COMMIT_SECONDS
         self.coordinator.request(Flag.STOP | Flag.CHECKPOINT | Flag.PUBLISH)
+        self._evaluation_due = True
         if self.coordinator.asynchronous:
             self._command()
 
@@ -192,9 +184,10 @@ class ChiefRole:
         }
         write_json(self.setting.run_dir / RESULT, self.result | totals)
         self.writer.close()
-        others = set(range(self.setting.cast.size)) | {*self.setting.cast.servers, self.setting.cast.evaluator}
-        self.transport.send(Blob(p, Topic.END, b"") for p in others - {None, self.setting.cast.chief})
-        self.transport.send([Blob(self.setting.cast.chief, Topic.END, b"")])
+        cast = self.setting.cast
+        others = set(range(cast.size)) | {*cast.servers, cast.evaluator}
+        self.transport.send(Blob(p, Topic.END, b"") for p in others - {None, cast.chief})
+        self.transport.send([Blob(cast.chief, Topic.END, b"")])
         self.phase, self.finished = Phase.ENDED, True
 
     # Steps ---------------------------------------------------------------------------------------------------
@@ -220,6 +213,9 @@ class ChiefRole:
         elapsed = self.wall_seconds
         if self.setting.cast.evaluator is not None and self.evaluations.due(version, elapsed, self.metrics):
             self.coordinator.publish()
+            self._evaluation_due = True
+        if self.setting.cast.actors:
+            self.coordinator.publish()  # which copies nothing
         if self.coordinator.asynchronous and (self.coordinator.has_requests or self.coordinator.rate_is_old()):
             self._command()
 
@@ -263,7 +259,8 @@ class ChiefRole:
             self.budget.checkpointed(closed.version, time.monotonic())
         if flags & Flag.STOP:
             self.phase = Phase.SAVING
-        if flags & Flag.PUBLISH and self.setting.cast.evaluator is not None:
+        if flags & Flag.PUBLISH and self._evaluation_due and self.setting.cast.evaluator is not None:
+            self._evaluation_due = False
             last = bool(flags & Flag.STOP)
             if not last:
                 self._evaluate(closed.version, last=False)
@@ -369,6 +366,8 @@ class ChiefRole:
             self._event("rank_failed", f"{name}: {text}")
             self.stop("failed", f"{name} failed: {text.strip().splitlines()[-1]} (see log.txt)", signalled=True)
             print(f"{name} failed:\n{text}", flush=True)
+        elif blob.topic == Topic.EVENT:
+            self._event(**json.loads(blob.data))
 
     def _on_lost(self, event: PeerLost) -> None:
         if self.finished:
@@ -385,6 +384,10 @@ class ChiefRole:
             self._event("evaluator_lost", f"{name} died; training goes on without evaluation")
             self.evaluations.lost()
             self.setting = dataclasses.replace(self.setting, cast=dataclasses.replace(cast, evaluator=None))
+        if event.peer in cast.actors:
+            self._event("actor_lost", f"{name} died; training goes on without it")
+        if event.peer in cast.replay_shards:
+            self._event("replay_shard_lost", f"{name} died, and with it its part of the replay")
         essential_lost(event, cast)
 
     def _write_line(self, now: float) -> None:

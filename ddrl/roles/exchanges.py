@@ -10,6 +10,7 @@ from ddrl.exchange.optimizers import learning_rate
 from ddrl.exchange.transport import Transport
 from ddrl.roles.job import Role, Setting
 from ddrl.roles.replica import ReplicaRole
+from ddrl.roles.server import ServerRole
 from ddrl.roles.store import StoreRole
 
 
@@ -35,4 +36,6 @@ def hosted_server(setting: Setting, transport: Transport, mine: Assignment, size
     """The server that a worker has in its own process, of `size` parameters."""
     if setting.config.exchange.exchange == "central_store":
         return StoreRole(setting, transport, mine.index, size)
+    if setting.config.exchange.exchange == "parameter_server":
+        return ServerRole(setting, transport, 0, size)
     return ReplicaRole(setting, transport, mine.index, size)

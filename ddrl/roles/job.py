@@ -30,6 +30,11 @@ class Topic(enum.IntEnum):
     RESULT = 5  # evaluator -> chief: the scores (JSON)
     FAILED = 6  # everyone -> chief: this rank cannot go on, and why (JSON)
     END = 7  # chief -> everyone: the job is over
+    EVENT = 8  # everyone -> chief: something to be noted (JSON)
+    SEGMENT = 9  # actor -> replay shard: transitions (see ddrl.replay.segment)
+    SAVE = 10  # learner -> replay shard: save the replay (JSON)
+    SAVED = 11  # replay shard -> learner: its manifest (arrays)
+    HALT = 12  # learner -> actors: learning is over, act no more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +48,8 @@ class Cast:
             own, the one that this process turns to.
         evaluator: process of the evaluator, or None.
         size: number of processes.
+        actors: process of each actor of Ape-X, by its index.
+        replay_shards: process of each replay shard of Ape-X, by its index.
     """
 
     chief: int
@@ -50,6 +57,8 @@ class Cast:
     servers: tuple[int, ...]
     evaluator: int | None
     size: int
+    actors: tuple[int, ...] = ()
+    replay_shards: tuple[int, ...] = ()
 
     @classmethod
     def from_assignments(cls, assignments: tuple[Assignment, ...]) -> Cast:
@@ -60,6 +69,8 @@ class Cast:
             servers=tuple(a.rank for a in assignments if a.role == "parameter_server"),
             evaluator=next((a.rank for a in assignments if a.role == "evaluator"), None),
             size=len(assignments),
+            actors=tuple(a.rank for a in assignments if a.role == "actor"),
+            replay_shards=tuple(a.rank for a in assignments if a.role == "replay_shard"),
         )
 
     @classmethod
@@ -79,8 +90,11 @@ class Cast:
 
     def name(self, process: int) -> str:
         """What to call a process in a message: 'worker 2 (rank 3)'."""
-        names = [f"worker {w}" for w, p in self.workers.items() if p == process]
+        worker = "the learner" if self.actors else "worker {}"
+        names = [worker.format(w) for w, p in self.workers.items() if p == process]
         names += [f"parameter server {s}" for s, p in enumerate(self.servers) if p == process and not names]
+        names += [f"actor {i}" for i, p in enumerate(self.actors) if p == process]
+        names += [f"replay shard {i}" for i, p in enumerate(self.replay_shards) if p == process]
         names += ["the evaluator"] if process == self.evaluator else []
         names = ["the chief"] if process == self.chief and not names else names
         chief = ", the chief" if process == self.chief and names != ["the chief"] else ""

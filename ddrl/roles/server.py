@@ -13,13 +13,21 @@ from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, first_word, json_blob
 
+HANDLED = (Kind.GRADIENT, Kind.COMMIT, Kind.NORM_REQUEST, Kind.EXPECT, Kind.FETCH, Kind.LOAD)
+
 
 class ServerRole:
-    """Waits for the chief's SETUP, then answers workers, chief and readers until END."""
+    """Waits for the chief's SETUP, then answers workers, chief and readers until END.
+
+    Args:
+        index: of the server.
+        size: float32 values in the parameter vector, where this one has all, in the process of the one worker; then it
+            waits for no SETUP.
+    """
 
     name = "parameter_server"
 
-    def __init__(self, setting: Setting, transport: Transport, index: int):
+    def __init__(self, setting: Setting, transport: Transport, index: int, size: int = 0):
         self.setting, self.transport, self.index = setting, transport, index
         self.finished = False
         self.shard: Shard | None = None
@@ -27,6 +35,8 @@ class ServerRole:
         self.metrics = RankMetrics(self.name, index)
         self._dropped = 0
         self._next_report = 0.0
+        if size:
+            self._set_up(size)
 
     def handle(self, event: Event) -> None:
         cast = self.setting.cast
@@ -36,10 +46,10 @@ class ServerRole:
                 if process == event.peer and self.shard:
                     self.shard.worker_lost(worker)
         elif isinstance(event, Blob):
-            if event.topic == Topic.SETUP:
+            if event.topic == Topic.SETUP and self.shard is None:
                 self._set_up(json.loads(event.data)["parameters"])
             self.finished = self.finished or event.topic == Topic.END
-        else:
+        elif event.header.kind in HANDLED:  # a worker in this process is spoken to, too
             self._answer(event)
 
     def advance(self) -> None:
@@ -66,6 +76,8 @@ class ServerRole:
             return first_word(self.setting)
         if shard.stopped:
             return end_of_job(self.setting)
+        if cast.actors:
+            return None  # the learner waits for its replay at times, and says so itself
         once = self.setting.config.run.start_seconds
         patience = once if shard.step == self._first_step else 0.0
         if shard.asynchronous:
@@ -82,6 +94,8 @@ class ServerRole:
             answers = self.shard.handle(event.peer, event.header, event.payload)
         if event.header.kind == Kind.LOAD:
             self._first_step = self.shard.step
+            if self.setting.cast.actors:
+                answers += self.shard.publish()
         with self.metrics.timer("send"):
             self.transport.send(answers)
 
@@ -104,6 +118,7 @@ class ServerRole:
         channels += [Channel(cast.chief, Kind.LOAD, (1 + len(optimizer.slots)) * (stop - start))]
         if cast.evaluator is not None:
             channels.append(Channel(cast.evaluator, Kind.FETCH))
+        channels += [Channel(process, Kind.FETCH) for process in cast.actors]
         self.transport.open(channels)
 
     def _report(self) -> None:

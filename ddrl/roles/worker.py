@@ -271,8 +271,11 @@ class WorkerRole:
             state = {"unsaved": np.frombuffer(str(error).encode(), np.uint8)}
         if config.reset_at_checkpoint and state and "unsaved" not in state:
             self.schedule.set_state(state, seed_of(config.seed, self.worker, snapshot.version))
-        state = encode_arrays(state | {"step": np.int64(snapshot.step)})
-        self.transport.send([Blob(self.setting.cast.chief, Topic.STATE, state)])
+        self._send_state(snapshot.step, state)
+
+    def _send_state(self, step: int, state: dict[str, np.ndarray]) -> None:
+        data = encode_arrays(state | {"step": np.int64(step)})
+        self.transport.send([Blob(self.setting.cast.chief, Topic.STATE, data)])
 
     def _report(self) -> None:
         self._send(Topic.REPORT, self.metrics.report())

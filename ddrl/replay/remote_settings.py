@@ -1,0 +1,49 @@
+"""Settings of a replay in ranks of its own, which many actors fill: Ape-X. Imports nothing but checks."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ddrl import checks
+
+LARGEST_RATIO = 10_000.0
+
+
+@dataclasses.dataclass(frozen=True)
+class ApexConfig:
+    """Ape-X: actors and a replay in ranks of their own (Horgan et al. 2018)."""
+
+    actors: int = 0
+    """Ranks that act, each with --simulators and a child process that computes; the one worker learns (0: no Ape-X,
+    workers act themselves)."""
+    replay_shards: int = 1
+    """Ranks that keep the replay, each an equal part of --replay-capacity."""
+    segment_length: int = 50
+    """Agent steps of a simulator that an actor sends at once."""
+    segments_in_flight: int = 8
+    """Segments that an actor sends to a shard ahead of its acknowledgement; then it waits."""
+    refresh_every_frames: int = 400
+    """Frames of each simulator after which an actor asks for newer parameters."""
+    prefetch: int = 16
+    """Batches that are asked for or wait for the learner."""
+    target_every_updates: int = 2_500
+    """Updates from one copy of the parameters to the target network to the next."""
+    trim_every_updates: int = 100
+    """Updates after which the replay is cut down to --replay-capacity; until then it may grow by a quarter."""
+    eviction_exponent: float | None = None
+    """Exponent of the priorities that transitions are evicted with, at most 0 (None: the oldest go first)."""
+    samples_per_insert: float = 0.0
+    """Transitions learned for each one inserted: whoever is ahead of that waits (0: nobody does)."""
+
+    def __post_init__(self) -> None:
+        checks.at_least(self, 0, "actors")
+        checks.at_least(self, 1, "replay_shards", "segments_in_flight", "refresh_every_frames")
+        checks.at_least(self, 1, "prefetch", "target_every_updates", "trim_every_updates")
+        checks.between(self, 1, 10_000, "segment_length")
+        checks.between(self, 0.0, LARGEST_RATIO, "samples_per_insert")
+        if self.eviction_exponent is not None:
+            checks.between(self, -2.0, 0.0, "eviction_exponent", why="0 evicts all alike")
+
+    def minimum_of_shard(self, replay_minimum: int) -> int:
+        """A shard's part of the transitions that the replay must have before learning begins."""
+        return -(-replay_minimum // self.replay_shards)

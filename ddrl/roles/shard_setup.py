@@ -1,0 +1,48 @@
+"""What the learner tells a replay shard at the start: what transitions look like, so that it needs no environment."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+import numpy as np
+
+from ddrl.replay.segment import SegmentFormat
+from ddrl.types import Continuous, Discrete
+
+
+class ShardSetup(NamedTuple):
+    """Number of this start of the job, from 1 on, and the format of the segments."""
+
+    run: int
+    format: SegmentFormat
+
+    def encode(self) -> np.ndarray:
+        """As JSON in <uint8>[bytes]."""
+        format, space = self.format, self.format.action_space
+        actions = {"count": space.count} if isinstance(space, Discrete) else {"low": space.low, "high": space.high}
+        facts = {
+            "run": self.run,
+            "observation_shape": list(map(int, format.observation_shape)),
+            "observation_type": format.observation_type,
+            "actions": {name: _plain(value) for name, value in actions.items()},
+            "stack": format.stack,
+            "n_step": format.n_step,
+            "length": format.length,
+        }
+        return np.frombuffer(json.dumps(facts).encode(), np.uint8)
+
+    @classmethod
+    def decode(cls, data: np.ndarray) -> ShardSetup:
+        """The inverse."""
+        facts = json.loads(data.tobytes())
+        run, shape, actions = facts.pop("run"), tuple(facts.pop("observation_shape")), facts.pop("actions")
+        if "count" in actions:
+            space = Discrete(actions["count"])
+        else:
+            space = Continuous(tuple(actions["low"]), tuple(actions["high"]))
+        return cls(run, SegmentFormat(shape, facts.pop("observation_type"), space, **facts))
+
+
+def _plain(value: object) -> object:
+    return [float(x) for x in value] if isinstance(value, tuple) else int(value)

@@ -1,0 +1,133 @@
+"""The learner's schedule in Ape-X: batches come from replay shards, which actors of their own fill."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.sampling.replay_batches import Targets, regression_of
+from ddrl.sampling.rollouts import POLL_SECONDS
+from ddrl.types import Regression, Replayed, Snapshot
+
+
+class Drawn(NamedTuple):
+    """A batch that a replay shard drew.
+
+    Attributes:
+        shard: its index.
+        batch: the transitions, which are views of `buffer`.
+        buffer: to be given back.
+    """
+
+    shard: int
+    batch: Replayed
+    buffer: Any
+
+
+class Learned(NamedTuple):
+    """A batch that is not needed any more, and the new priorities <float32>[M] of its rows; None: they stay."""
+
+    drawn: Drawn
+    priorities: Any
+
+
+class RemoteReplay:
+    """See `ddrl.sampling.schedules.Schedule`. One thread brings batches with `put` and takes them back with `used`;
+    another one, the trainer's, learns from them.
+
+    Targets are computed before the newest parameters are there, so theta^- change with the batch after the update
+    that they are due with.
+
+    Args:
+        targets: of the transitions.
+        target_every: updates from one copy to the target network to the next.
+        metrics: of this rank.
+        wake: called when a batch was taken or learned.
+
+    Attributes:
+        target: theta^-.
+        waiting: whether the trainer waits for a batch.
+        ready: batches that wait for the trainer.
+    """
+
+    def __init__(self, targets: Targets, target_every: int, metrics: RankMetrics, wake: Callable[[], None]):
+        self._targets, self._target_every = targets, target_every
+        self.metrics, self._wake = metrics, wake
+        self.target: Snapshot | None = None
+        self.waiting = False
+        self._batches: queue.SimpleQueue[Drawn] = queue.SimpleQueue()
+        self._used: queue.SimpleQueue[Learned] = queue.SimpleQueue()
+        self._current: Learned | None = None
+        self._ended = threading.Event()
+
+    @property
+    def ready(self) -> int:
+        return self._batches.qsize()
+
+    def put(self, drawn: Drawn) -> None:
+        """A batch has come."""
+        self._batches.put(drawn)
+
+    def used(self) -> list[Learned]:
+        """The batches that were learned since the last call."""
+        return [self._used.get() for _ in range(self._used.qsize())]
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Nothing to do: nobody acts here."""
+
+    def next_batch(self, wait_for_snapshot: Callable[[], Snapshot | None]) -> tuple[Snapshot, Regression] | None:
+        self._give_back()
+        with self.metrics.timer("wait_data"):
+            drawn = self._take()
+        if drawn is None:
+            return None
+        self._current = Learned(drawn, None)
+        snapshot = None
+        if self.target is None:
+            snapshot = self.target = wait_for_snapshot()
+            if snapshot is None:
+                return None
+        with self.metrics.timer("targets"):
+            batch = regression_of(drawn.batch, self._targets(self.target.vector, drawn.batch))
+        snapshot = snapshot or wait_for_snapshot()
+        if snapshot is not None and snapshot.version - self.target.version >= self._target_every:
+            self.target = snapshot
+        return None if snapshot is None else (snapshot, batch)
+
+    def learned(self, batch: Regression, priorities: np.ndarray) -> None:
+        self._current = self._current._replace(priorities=priorities)
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """The target network."""
+        if self.target is None:
+            return {}
+        return {"target.version": np.int64(self.target.version), "target.vector": np.asarray(self.target.vector)}
+
+    def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
+        if "target.vector" in state:
+            self.target = Snapshot(int(state["target.version"]), -1, state["target.vector"])
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    def _give_back(self) -> None:
+        if self._current is not None:
+            self._used.put(self._current)
+            self._current = None
+
+    def _take(self) -> Drawn | None:
+        self._wake()
+        while not self._ended.is_set():
+            try:
+                drawn = self._batches.get(timeout=0.0 if self.ready else POLL_SECONDS)
+            except queue.Empty:
+                self.waiting = True
+                continue
+            self.waiting = False
+            return drawn
+        return None
