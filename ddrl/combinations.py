@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING
 
 from ddrl import checks, q_combinations
-from ddrl.algorithms import BA3CConfig, DQNConfig, ImpalaConfig
+from ddrl.algorithms import BA3CConfig, DPGConfig, DQNConfig, ImpalaConfig
+from ddrl.errors import UsageError
 from ddrl.replay.settings import ReplayConfig
+from ddrl.types import ActionSpace, Discrete
 
 if TYPE_CHECKING:
     from ddrl.config import TrainConfig
@@ -29,6 +32,7 @@ def check(config: TrainConfig) -> None:
         _check_unrolls(config)
     elif not config.algorithm.from_replay:
         _check_rollouts(config)
+    _check_layers(config)
     _check_resets(config)
     _check_refresh(config)
     _check_deterministic(config)
@@ -39,10 +43,39 @@ def warnings(config: TrainConfig) -> list[str]:
     return q_combinations.warnings(config) if isinstance(config.algorithm, DQNConfig) else []
 
 
+def check_actions(config: TrainConfig, space: ActionSpace) -> None:
+    """Refuses a game whose actions the algorithm does not take.
+
+    Raises:
+        UsageError: with the algorithms that do.
+    """
+    name, game = config.algorithm.name, config.environment.game
+    if isinstance(space, Discrete):
+        if isinstance(config.algorithm, DPGConfig):
+            actions = f"{game} has {space.count} discrete ones"
+            raise UsageError(f"{name} takes continuous actions, and {actions}: train dqn, rainbow, a2c, ppo or impala")
+        return
+    if config.algorithm.on_data_points or isinstance(config.algorithm, DQNConfig):
+        raise UsageError(
+            f"{name} takes discrete actions, and {game} has {len(space.low)} continuous ones: "
+            "train dpg, a2c, ppo or impala"
+        )
+    if isinstance(config.algorithm, DPGConfig) and not all(map(math.isfinite, space.low + space.high)):
+        raise UsageError(f"{name} takes actions within bounds, and {game} has some without: train a2c, ppo or impala")
+
+
+def _check_layers(config: TrainConfig) -> None:
+    if isinstance(config.algorithm, DPGConfig):
+        return
+    for field in dataclasses.fields(config.network):
+        if field.name in ("policy_layers", "critic_layers") and getattr(config.network, field.name) != field.default:
+            checks.refuse(config.network, field.name, f"of dpg alone, not of {config.algorithm.name}; leave it out")
+
+
 def _check_no_replay(config: TrainConfig) -> None:
     name = config.algorithm.name
     if config.sampling.schedule in q_combinations.SCHEDULES:
-        why = f"{name} has no replay; leave it out, or train dqn, categorical-dqn or rainbow"
+        why = f"{name} has no replay; leave it out, or train dqn, categorical-dqn, rainbow or dpg"
         checks.refuse(config.sampling, "schedule", why)
     for field in dataclasses.fields(ReplayConfig):
         if getattr(config.replay, field.name) != field.default:

@@ -11,7 +11,7 @@ import math
 from typing import Literal
 
 from ddrl import checks, combinations
-from ddrl.algorithms import A2CConfig, BA3CConfig, DQNConfig, ImpalaConfig, PPOConfig
+from ddrl.algorithms import A2CConfig, BA3CConfig, DPGConfig, DQNConfig, ImpalaConfig, PPOConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.settings import ExchangeConfig
 from ddrl.replay.settings import ReplayConfig
@@ -76,10 +76,17 @@ class NetworkConfig:
     """Neurons of the fully connected layer of the ba3c network (16 to 256)."""
     compute_dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """Type of activations and kernels; master weights, heads and losses are float32 always."""
+    policy_layers: tuple[int, ...] = (300, 200)
+    """DPG: neurons of the policy's hidden layers."""
+    critic_layers: tuple[int, ...] = (400, 300)
+    """DPG: neurons of the critic's hidden layers; the action enters beside the first."""
 
     def __post_init__(self) -> None:
         checks.known(self)
         checks.at_least(self, 1, "fc_neurons")
+        for name in ("policy_layers", "critic_layers"):
+            if not getattr(self, name) or min(getattr(self, name)) < 1:
+                checks.refuse(self, name, "give one hidden layer or more, of at least 1 neuron each")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -281,7 +288,7 @@ class TrainConfig:
 
     environment: EnvironmentConfig = EnvironmentConfig()
     network: NetworkConfig = NetworkConfig()
-    algorithm: BA3CConfig | A2CConfig | PPOConfig | ImpalaConfig | DQNConfig = BA3CConfig()
+    algorithm: BA3CConfig | A2CConfig | PPOConfig | ImpalaConfig | DQNConfig | DPGConfig = BA3CConfig()
     sampling: SamplingConfig = SamplingConfig()
     replay: ReplayConfig = ReplayConfig()
     optimizer: OptimizerConfig = OptimizerConfig()

@@ -15,7 +15,7 @@ from ddrl.types import ActionSpace, Continuous
 
 Policy = Callable[[np.ndarray], np.ndarray]
 """observations [b, ...] -> the policy's outputs <float>[b, P]: logits or values of actions, or means and logarithms of
-deviations; b varies, a policy with a fixed shape pads itself."""
+deviations, or continuous actions; b varies, a policy with a fixed shape pads itself."""
 
 UNLIMITED_GAME_STEPS = 108_000
 """Agent steps after which a game without a limit of its own is cut off."""
@@ -80,12 +80,12 @@ class GreedyActions:
         return random_instead(actions, count, self._epsilon, *numbers)
 
 
-def mean_actions(policy: Policy) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """For continuous actions: the means <float32>[b, A] of the policy's distributions, without noise."""
+def mean_actions(policy: Policy, size: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """For continuous actions of `size` A: the means <float32>[b, A] of the policy's distributions, or the actions of a
+    deterministic one; without noise."""
 
     def act(observations: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        outputs = _outputs(policy, observations)
-        return outputs[:, : outputs.shape[1] // 2]
+        return _outputs(policy, observations)[:, :size]
 
     return act
 
@@ -95,7 +95,7 @@ def actions_for(
 ) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """What turns observations of some of `rows` rows into the actions of an evaluation."""
     if isinstance(space, Continuous):
-        return mean_actions(policy)
+        return mean_actions(policy, space.head_size)
     return GreedyActions(policy, rows, repeat_fire_after, epsilon, seed)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ddrl.algorithms import ActorCriticConfig, DQNConfig
+from ddrl.algorithms import ActorCriticConfig, ReplayAlgorithm
 from ddrl.config import OptimizerConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.vectors import lasting_memory
@@ -88,7 +88,7 @@ class Learner:
         self,
         network: Network,
         loss: Loss,
-        algorithm: ActorCriticConfig | DQNConfig,
+        algorithm: ActorCriticConfig | ReplayAlgorithm,
         optimizer: OptimizerConfig,
         template: Any,
     ) -> None:

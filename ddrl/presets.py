@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ddrl import q_presets, rollout_presets
+from ddrl import dpg_presets, q_presets, rollout_presets
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import (
     EnvironmentConfig,
@@ -154,7 +154,7 @@ PRESETS: dict[str, Callable[[str, Machine], TrainConfig]] = {
     "ba3c-paper": ba3c_paper,
     "smoke": smoke,
 }
-NAMES = ("ba3c", *ROLLOUTS, *Q_LEARNING)  # what `ddrl train` takes: an algorithm with its schedule and exchange
+NAMES = ("ba3c", *ROLLOUTS, *Q_LEARNING, "dpg")  # what `ddrl train` takes: an algorithm with its schedule and exchange
 DEFAULT_GAMES = {"smoke": "ddrl/Catch-v0"}
 
 
@@ -175,14 +175,17 @@ def preset(name: str, game: str | None, machine: Machine, algorithm: str = "ba3c
         raise UsageError(f"--preset {name}: there is none of that name; choose one of {', '.join(PRESETS)}")
     if algorithm not in NAMES:
         raise UsageError(f"{algorithm}: there is no such algorithm; choose one of {', '.join(NAMES)}")
-    game = game or DEFAULT_GAMES.get(name, EnvironmentConfig.game)
+    own = dpg_presets.GAME if algorithm == "dpg" else DEFAULT_GAMES.get(name, EnvironmentConfig.game)
+    game = game or own
     if algorithm == "ba3c":
         return PRESETS[name](game, machine)
+    if name not in ("default", "laptop", "smoke"):
+        raise UsageError(f"--preset {name} is one of ba3c, not of {algorithm}: choose default, laptop or smoke")
+    if algorithm == "dpg":
+        return dpg_presets.preset(name, game)
     kind = q_presets if algorithm in Q_LEARNING else rollout_presets
     if name == "default":
         return (Q_LEARNING | ROLLOUTS)[algorithm](game, machine)
     if name == "laptop":
         return kind.laptop(algorithm, game, machine)
-    if name == "smoke":
-        return kind.smoke(algorithm, game, machine)
-    raise UsageError(f"--preset {name} is one of ba3c, not of {algorithm}: choose default, laptop or smoke")
+    return kind.smoke(algorithm, game, machine)

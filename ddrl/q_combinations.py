@@ -1,4 +1,4 @@
-"""Which settings go together in the Q-learning family. Each check names both sides, and what to do."""
+"""Which settings go together with a replay: the Q-learning family and DPG. Each check names both sides, and what to do."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ddrl import checks
+from ddrl.algorithms import DPGConfig
 
 if TYPE_CHECKING:
     from ddrl.config import TrainConfig
@@ -32,9 +33,21 @@ def check(config: TrainConfig) -> None:
         why = f"{rows} simulators step together: it must divide them, or be a multiple of them"
         checks.refuse(algorithm, "steps_per_update", why)
     if algorithm.target_period % max(steps, rows):
+        if isinstance(algorithm, DPGConfig):
+            why = f"{rows} simulators step together: a multiple of {rows // math.gcd(rows, steps)}, so that a period is whole"
+            checks.refuse(algorithm, "target_updates", why)
         why = f"must be a multiple of --steps-per-update {steps} and of the {rows} simulators: a period is whole"
         checks.refuse(algorithm, "target_period", why)
+    if isinstance(algorithm, DPGConfig):
+        _check_dpg(config)
     _check_replay(config)
+
+
+def _check_dpg(config: TrainConfig) -> None:
+    if config.network.network != "mlp":
+        checks.refuse(config.network, "network", "dpg has dense layers alone (--policy-layers, --critic-layers); mlp")
+    if config.evaluation.eval_epsilon:
+        checks.refuse(config.evaluation, "eval_epsilon", "dpg is evaluated without noise; leave it 0")
 
 
 def _check_replay(config: TrainConfig) -> None:

@@ -92,6 +92,10 @@ def _decode_value(hint: Any, value: Any, where: str) -> Any:
     origin = typing.get_origin(hint)
     if origin is typing.Literal:
         return value  # the dataclass checks it
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise UsageError(f"{where} is {value!r}, which is no list")
+        return tuple(_decode_value(typing.get_args(hint)[0], item, where) for item in value)
     kinds = typing.get_args(hint) if origin in (typing.Union, types.UnionType) else (hint,)
     if float in kinds and type(value) is int:
         return float(value)

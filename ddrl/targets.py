@@ -1,4 +1,4 @@
-"""The targets of Q-learning, compiled: what a replay gives -> what the values of its actions should be."""
+"""What a replay's algorithm computes of transitions beside its gradients, compiled: targets, and values of actions."""
 
 from __future__ import annotations
 
@@ -7,61 +7,39 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ddrl.algorithms import DQNConfig
-from ddrl.algorithms.dqn_loss import targets
+from ddrl.algorithms import ReplayAlgorithm
+from ddrl.algorithms.losses import targets_of
 from ddrl.errors import UsageError
 from ddrl.learner import Preparation
 from ddrl.networks.network import Network
 from ddrl.types import Replayed
 
 
-class TargetFunction:
-    """Targets for any number of transitions, computed in chunks of one size.
+class _InChunks:
+    """A function of parameters and of rows, computed in chunks of one size.
 
-    The last chunk is padded. A row's target has the same bits whatever rows are beside it, so the minibatches of many
-    updates may be done at once, as long as the chunks' size is the same.
-
-    Args:
-        network: with a Q head.
-        algorithm: settings of the targets.
-        observation_shape: of one observation.
-        observation_dtype: uint8 or float32.
-        chunk: transitions at once.
+    The last chunk is padded. A row's result has the same bits whatever rows are beside it, so any number of rows may
+    be done at once, as long as the chunks' size is the same.
 
     Attributes:
         trace_count: times that a function was traced: constant after construction.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        algorithm: DQNConfig,
-        observation_shape: tuple[int, ...],
-        observation_dtype: Any,
-        chunk: int,
-    ) -> None:
+    def __init__(self, network: Network, columns: list[tuple[tuple[int, ...], Any]], chunk: int) -> None:
         if chunk < 1:
             raise UsageError(f"chunks of {chunk} transitions: give at least 1")
-        self._network, self._algorithm, self._chunk = network, algorithm, chunk
-        self._target = Preparation(network)
+        self._network, self._chunk = network, chunk
+        self._prepare = Preparation(network)
         self.trace_count = 1
-        column = tf.TensorSpec([chunk], tf.float32)
-        observation = tf.TensorSpec([chunk, *observation_shape], tf.as_dtype(observation_dtype))
-        signature = [column, column, observation, self._target.specs]
+        signature = [tf.TensorSpec([chunk, *shape], tf.as_dtype(dtype)) for shape, dtype in columns]
+        signature.append(self._prepare.specs)
         self._compiled = tf.function(self._trace, input_signature=signature, autograph=False).get_concrete_function()
 
-    def __call__(self, target: np.ndarray | tf.Tensor, batch: Replayed) -> np.ndarray:
-        """Targets of M >= 1 transitions, as `ddrl.algorithms.dqn_loss.targets`.
-
-        Args:
-            target: <float32>[N] theta^-. A tensor from `as_device_vector` is prepared once.
-            batch: arrays; `reward`, `discount` and `next_observation` are used.
-        """
-        prepared = self._target(target)
-        arrays = (batch.reward, batch.discount, batch.next_observation)
+    def _rows(self, vector: np.ndarray | tf.Tensor, arrays: list[np.ndarray]) -> np.ndarray:
+        prepared = self._prepare(vector)
         pieces = [
             self._piece([array[start : start + self._chunk] for array in arrays], prepared)
-            for start in range(0, len(batch.reward), self._chunk)
+            for start in range(0, len(arrays[0]), self._chunk)
         ]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
@@ -71,8 +49,77 @@ class TargetFunction:
             arrays = [np.concatenate([x, np.zeros((self._chunk - count, *x.shape[1:]), x.dtype)]) for x in arrays]
         return np.asarray(self._compiled(*map(tf.convert_to_tensor, arrays), prepared))[:count]
 
-    def _trace(self, reward, discount, next_observation, target):
+    def _trace(self, *tensors):
         self.trace_count += 1
+        return self._of(*tensors)
+
+    def _of(self, *tensors):
+        raise NotImplementedError
+
+
+class TargetFunction(_InChunks):
+    """Targets for any number of transitions.
+
+    Args:
+        network: of the algorithm.
+        algorithm: settings of the targets.
+        observation_shape: of one observation.
+        observation_dtype: uint8 or float32.
+        chunk: transitions at once.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        algorithm: ReplayAlgorithm,
+        observation_shape: tuple[int, ...],
+        observation_dtype: Any,
+        chunk: int,
+    ) -> None:
+        self._algorithm, self._targets = algorithm, targets_of(algorithm)
+        column = ((), np.float32)
+        super().__init__(network, [column, column, (observation_shape, observation_dtype)], chunk)
+
+    def __call__(self, target: np.ndarray | tf.Tensor, batch: Replayed) -> np.ndarray:
+        """Targets of M >= 1 transitions, as `targets` of the algorithm.
+
+        Args:
+            target: <float32>[N] theta^-. A tensor from `as_device_vector` is prepared once.
+            batch: arrays; `reward`, `discount` and `next_observation` are used.
+        """
+        return self._rows(target, [batch.reward, batch.discount, batch.next_observation])
+
+    def _of(self, reward, discount, next_observation, target):
         unused = dict.fromkeys(Replayed._fields)
         batch = Replayed(**unused | {"reward": reward, "discount": discount, "next_observation": next_observation})
-        return targets(self._network, target, batch, self._algorithm)
+        return self._targets(self._network, target, batch, self._algorithm)
+
+
+class CriticFunction(_InChunks):
+    """Values of any continuous actions, for a network with a critic.
+
+    Args:
+        network: with a `DeterministicHead`.
+        observation_shape: of one observation.
+        observation_dtype: uint8 or float32.
+        chunk: actions at once.
+    """
+
+    def __init__(
+        self, network: Network, observation_shape: tuple[int, ...], observation_dtype: Any, chunk: int
+    ) -> None:
+        action = (network.action_space.action_shape, network.action_space.action_dtype)
+        super().__init__(network, [(observation_shape, observation_dtype), action], chunk)
+
+    def __call__(self, vector: np.ndarray | tf.Tensor, observation: np.ndarray, action: np.ndarray) -> np.ndarray:
+        """q(s, a) <float32>[M] for M >= 1.
+
+        Args:
+            vector: <float32>[N]. A tensor from `as_device_vector` is prepared once.
+            observation: [M, ...].
+            action: <float32>[M, A] as the environment takes it.
+        """
+        return self._rows(vector, [observation, action])
+
+    def _of(self, observation, action, prepared):
+        return self._network.critic(prepared, observation, self._network.normalized(action))

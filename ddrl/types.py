@@ -6,6 +6,7 @@ data-points or environments, T for steps, N for the length of the flat parameter
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,11 +124,11 @@ class Replayed(NamedTuple):
 
 
 class Regression(NamedTuple):
-    """A minibatch of M state-action values and what they should be: the Q-learning family.
+    """A minibatch of M state-action values and what they should be: the Q-learning family, and the critic of DPG.
 
     Attributes:
         observation: <uint8 or float32>[M, ...].
-        action: <int32>[M].
+        action: <int32>[M], or <float32>[M, A].
         target: <float32>[M] returns, or <float32>[M, atoms] their distribution. With double Q-learning <float32>[M, A]
             or [M, A, atoms]: what it would be with each next action, of which the loss chooses one.
         weight: <float32>[M] factor on each row's loss.
@@ -165,6 +166,11 @@ class Discrete(NamedTuple):
         """Shape of one action."""
         return ()
 
+    @property
+    def action_dtype(self) -> np.dtype:
+        """Of one component of an action."""
+        return np.dtype(np.int32)
+
 
 class Continuous(NamedTuple):
     """Actions <float32>[B, A] within bounds; the policy is A means, then A logarithms of standard deviations.
@@ -192,6 +198,11 @@ class Continuous(NamedTuple):
         """Shape of one action."""
         return (len(self.low),)
 
+    @property
+    def action_dtype(self) -> np.dtype:
+        """Of one component of an action."""
+        return np.dtype(np.float32)
+
 
 ActionSpace = Discrete | Continuous
 
@@ -212,11 +223,20 @@ class QHead(NamedTuple):
     value_max: float = 10.0
 
 
+@dataclasses.dataclass(frozen=True)
+class DeterministicHead:
+    """A network gives one continuous action for an observation, and values of any: DPG."""
+
+
+Head = QHead | DeterministicHead
+
+
 class PolicyValue(NamedTuple):
     """What acting needs of a network: policy <float32>[B, P] and value <float32>[B].
 
     `policy` parametrizes the distribution of the actions: logits, or means and logarithms of standard deviations.
-    With a `QHead` it is the expected return of each action, and `value` the largest.
+    With a `QHead` it is the expected return of each action, and `value` the largest; with a `DeterministicHead` the
+    action itself <float32>[B, A], and `value` that of it.
     """
 
     policy: Any

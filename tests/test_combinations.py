@@ -29,8 +29,9 @@ def config_of(name, preset="default", **changes):
 @pytest.mark.parametrize("name", presets.NAMES)
 def test_the_defaults_of_every_algorithm_go_together(name):
     assert config_of(name).title == name
-    assert presets.preset("laptop", "pong", MACHINE, name).network.network == "a3c"
-    assert presets.preset("smoke", None, MACHINE, name).environment.game == "ddrl/Catch-v0"
+    network, game = ("mlp", "Pendulum-v1") if name == "dpg" else ("a3c", "ddrl/Catch-v0")
+    assert presets.preset("laptop", "pong", MACHINE, name).network.network == network
+    assert presets.preset("smoke", None, MACHINE, name).environment.game == game
 
 
 @pytest.mark.parametrize(
@@ -90,6 +91,11 @@ def test_the_defaults_of_every_algorithm_go_together(name):
         ("dqn", {"target_period": 9_998}, "--target-period 9998: must be a multiple of --steps-per-update 4 and of the 8"),
         ("dqn", {"target_period": 4}, "--target-period 4: must be a multiple of"),
         ("dqn", {"reset_at_checkpoint": True}, "--reset-at-checkpoint True: a period is being acted"),
+        ("dpg", {"network": "nature"}, "--network nature: dpg has dense layers alone"),
+        ("dpg", {"eval_epsilon": 0.05}, "--eval-epsilon 0.05: dpg is evaluated without noise; leave it 0"),
+        ("dpg", {"simulators": 8}, "--target-updates 100: 8 simulators step together: a multiple of 8"),
+        ("dpg", {"schedule": "synchronized"}, "--schedule synchronized: dpg learns from a replay; standard or concurrent"),
+        ("dqn", {"policy_layers": (9,)}, "--policy-layers (9,): of dpg alone, not of dqn; leave it out"),
         ("ba3c", {"schedule": "concurrent"}, "--schedule concurrent: ba3c has no replay; leave it out, or train dqn"),
         ("a2c", {"schedule": "standard"}, "--schedule standard: a2c has no replay"),
         ("a2c", {"replay_capacity": 10}, "--replay-capacity 10: a2c has no replay; leave it out"),
@@ -102,12 +108,12 @@ def test_what_does_not_go_together_is_refused_in_one_line(name, changes, message
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["dqn", "categorical-dqn", "rainbow"])
+@pytest.mark.parametrize("name", ["dqn", "categorical-dqn", "rainbow", "dpg"])
 @pytest.mark.parametrize("preset", ["default", "laptop", "smoke"])
-def test_presets_of_the_q_learning_family_come_back_from_their_run_directory(name, preset, tmp_path):
+def test_presets_that_learn_from_a_replay_come_back_from_their_run_directory(name, preset, tmp_path):
     path, config = rundir.create_run_dir(config_of(name, preset, run_dir=str(tmp_path / "run")))
     assert rundir.load_config(path) == config and config.title == name
-    assert config.single_process and config.sampling.schedule == "concurrent"
+    assert config.single_process and config.sampling.schedule == ("standard" if name == "dpg" else "concurrent")
 
 
 @pytest.mark.parametrize(

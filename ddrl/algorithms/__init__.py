@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from ddrl.algorithms.a2c import A2CConfig
 from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.algorithms.dpg import DPGConfig
 from ddrl.algorithms.dqn import DQNConfig
 from ddrl.algorithms.impala import ImpalaConfig
 from ddrl.algorithms.ppo import PPOConfig
 from ddrl.algorithms.settings import ActorCriticConfig, transform_reward
 
 __all__ = [
-    "ALGORITHMS", "A2CConfig", "ActorCriticConfig", "BA3CConfig", "DQNConfig", "ImpalaConfig", "PPOConfig", "transform_reward",
+    "ALGORITHMS", "A2CConfig", "ActorCriticConfig", "BA3CConfig", "DPGConfig", "DQNConfig", "ImpalaConfig", "PPOConfig",
+    "ReplayAlgorithm", "transform_reward",
 ]  # fmt: skip
 
-ALGORITHMS: dict[str, type[ActorCriticConfig | DQNConfig]] = {
-    config.name: config for config in (BA3CConfig, A2CConfig, PPOConfig, ImpalaConfig, DQNConfig)
+ReplayAlgorithm = DQNConfig | DPGConfig
+"""Settings of an algorithm that learns from a replay."""
+ALGORITHMS: dict[str, type[ActorCriticConfig | ReplayAlgorithm]] = {
+    config.name: config for config in (BA3CConfig, A2CConfig, PPOConfig, ImpalaConfig, DQNConfig, DPGConfig)
 }

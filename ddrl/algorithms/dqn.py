@@ -76,6 +76,11 @@ class DQNConfig:
         """Of the network."""
         return QHead(self.dueling, self.atoms, self.value_min, self.value_max)
 
+    @property
+    def target_updates(self) -> int:
+        """Updates from one copy of the parameters to the target network to the next."""
+        return self.target_period // self.steps_per_update
+
     def epsilon(self, agent_steps: np.ndarray, place: np.ndarray | float = 0.0) -> np.ndarray:
         """Probability of a random action.
 

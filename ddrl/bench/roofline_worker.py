@@ -19,7 +19,7 @@ from ddrl.bench.roofline import group_size, inference_batch
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.rundir import config_from_dict
-from ddrl.types import Replayed
+from ddrl.types import Discrete, Replayed
 
 
 def main() -> int:
@@ -104,8 +104,15 @@ def _targets(
 def _play(envs: Any, random: np.random.Generator) -> Iterator[int]:
     while True:
         step = envs.recv()
-        envs.send(random.integers(envs.action_space.count, size=len(step.env_id)).astype(np.int32))
+        envs.send(_actions(envs.action_space, random, (len(step.env_id), *envs.action_space.action_shape)))
         yield int(step.valid.sum())
+
+
+def _actions(space: Any, random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Random ones; continuous ones in [-1, 1], which environments clip."""
+    if isinstance(space, Discrete):
+        return random.integers(space.count, size=shape).astype(np.int32)
+    return random.uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
 def _images(random: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -122,9 +129,9 @@ def _filled(template: Any, random: np.random.Generator, actions: Any) -> Any:
         if name in ("observation", "next_observation"):
             values[name] = _images(random, array.shape, array.dtype)
         elif name == "action":
-            values[name] = random.integers(actions.count, size=array.shape).astype(array.dtype)
+            values[name] = _actions(actions, random, array.shape)
         elif name == "behaviour_log_prob":
-            values[name] = np.full_like(array, -np.log(actions.count))
+            values[name] = np.full_like(array, -np.log(actions.head_size))  # about as large
         elif array.dtype == np.float32:
             values[name] = np.ones_like(array) if name in ones else random.standard_normal(array.shape, np.float32)
     return type(template)(**values)

@@ -14,7 +14,7 @@ import tyro
 from rich.console import Console
 
 from cluster.job import detect_job
-from ddrl import presets, rundir
+from ddrl import combinations, presets, rundir
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -25,6 +25,8 @@ FIXED = (
     ("environment", "game"),
     ("network", "network"),
     ("network", "fc_neurons"),
+    ("network", "policy_layers"),
+    ("network", "critic_layers"),
     ("optimizer", "optimizer"),
 )
 # Nor does a saved replay.
@@ -42,11 +44,13 @@ class TrainArguments:
 
     algorithm: tyro.conf.Positional[
         Literal[
-            "ba3c", "a2c", "a3c", "ppo", "appo", "impala", "hts-a2c", "hts-ppo", "dqn", "categorical-dqn", "rainbow"
+            "ba3c", "a2c", "a3c", "ppo", "appo", "impala", "hts-a2c", "hts-ppo", "dqn", "categorical-dqn", "rainbow",
+            "dpg",
         ]
     ] = "ba3c"
     """Algorithm, with its own schedule and exchange: a3c and appo are a2c and ppo with asynchronous updates of a central
-    store, hts-* act and learn at once; dqn, categorical-dqn and rainbow learn from a replay."""
+    store, hts-* act and learn at once; dqn, categorical-dqn and rainbow learn from a replay, and dpg does
+    for continuous actions."""
     preset: Literal["default", "laptop", "ba3c-paper", "smoke"] = "default"
     """Named settings that the other options change. laptop: a small network on all cores here; ba3c-paper:
     Adamski et al. 2018, 64 workers; smoke: Catch in seconds."""
@@ -180,12 +184,13 @@ def check_game(config: TrainConfig, machine: presets.Machine) -> None:
     """Refuses an unknown game, and a replay of it that is too large, before any rank starts.
 
     Raises:
-        UsageError: for a game that neither the emulator nor Gymnasium has, or whose actions are not discrete; for a
-            replay that does not fit into memory here. Ranks on other hosts see for themselves.
+        UsageError: for a game that neither the emulator nor Gymnasium has, or whose actions the algorithm does not take;
+            for a replay that does not fit into memory here. Ranks on other hosts see for themselves.
     """
     from ddrl.envs import make_environment
 
     environment = make_environment(config.environment, num_envs=1)
     environment.close()
+    combinations.check_actions(config, environment.action_space)
     here = config.exchange.workers if detect_job(os.environ) is None else 1
     check_replay(config, environment, here, machine.memory_bytes)

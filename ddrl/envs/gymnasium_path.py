@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import gymnasium
 
 from ddrl.envs.atari_frames import AtariFrames
+from ddrl.envs.control import DM_CONTROL, FlatObservation, register_dm_control
 from ddrl.envs.games import unknown_game
 from ddrl.envs.gymnasium_environment import GymnasiumEnvironment, versions
 from ddrl.envs.protocols import Protocol
@@ -26,13 +28,20 @@ def make_gymnasium(game: str, num_envs: int, render_mode: str | None = None, **o
 
     def make() -> gymnasium.Env:
         with _clear_errors(game):  # the checker looks at every observation, which costs as much as CartPole's step
-            return gymnasium.make(game, disable_env_checker=True, **rendering)
+            env = gymnasium.make(game, disable_env_checker=True, **rendering)
+        return FlatObservation(env) if isinstance(env.observation_space, gymnasium.spaces.Dict) else env
 
+    packages: tuple[str, ...] = ()
+    if game.startswith(DM_CONTROL):
+        register_dm_control()
+        packages = ("dm-control", "shimmy", "mujoco")
     with _clear_errors(game):
         spec = gymnasium.spec(game)
+    if str(spec.entry_point).startswith("gymnasium.envs.mujoco") and importlib.util.find_spec("mujoco"):
+        packages = ("mujoco",)
     stamp = {
         "protocol": "gymnasium", "game": game, "max_agent_steps": spec.max_episode_steps or 0,
-        "repeat_fire_after": 0, "backend": "gymnasium", **versions(),
+        "repeat_fire_after": 0, "backend": "gymnasium", **versions(*packages),
     }
     return GymnasiumEnvironment(make, num_envs, stamp, **options)
 

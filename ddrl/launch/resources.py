@@ -109,6 +109,7 @@ def replay_size(config: TrainConfig, environment: VectorEnvironment) -> dict[str
         "observation_dtype": environment.observation_dtype,
         "stack": environment.stamp.get("stack", 1),
         "n_step": config.algorithm.n_step,
+        "action": (environment.action_space.action_shape, environment.action_space.action_dtype),
     }
 
 

@@ -15,7 +15,7 @@ from ddrl.networks.network import (
     uniform_unit_scaling,
     zeros,
 )
-from ddrl.types import ActionSpace, Continuous, QHead
+from ddrl.types import ActionSpace, Continuous, DeterministicHead, Head, QHead
 
 Tensors = list[tuple[str, tuple[int, ...], Initializer]]
 
@@ -164,15 +164,39 @@ def mlp_towers(action_space: ActionSpace, head: QHead | None) -> dict[str, int]:
     return {name: width for stream in streams_of(action_space, head) for name, width in stream.items()}
 
 
+def deterministic_tensors(
+    config: NetworkConfig, observation_shape: tuple[int, ...], action_space: Continuous
+) -> Tensors:
+    """Name, shape and initializer of each tensor of DPG's policy and critic, in the flat order.
+
+    Raises:
+        UsageError: the actions are discrete.
+    """
+    if not isinstance(action_space, Continuous):
+        raise UsageError("dpg takes continuous actions, not discrete ones: train dqn, a2c, ppo or impala")
+    inputs, actions = math.prod(observation_shape), action_space.head_size
+    tensors: Tensors = []
+    for tower, layers, outputs in (("policy", config.policy_layers, actions), ("critic", config.critic_layers, 1)):
+        widths = (inputs, *layers, outputs)
+        for layer, (fan_in, fan_out) in enumerate(zip(widths, widths[1:])):
+            fan_in += actions if tower == "critic" and layer == 1 else 0
+            kernel = orthogonal(0.01 if layer == len(layers) else math.sqrt(2.0))
+            tensors.append((f"{tower}{layer}/kernel", (fan_in, fan_out), kernel))
+            tensors.append((f"{tower}{layer}/bias", (fan_out,), zeros))
+    return tensors
+
+
 def parameter_count(
-    config: NetworkConfig, observation_shape: tuple[int, ...], action_space: ActionSpace, head: QHead | None = None
+    config: NetworkConfig, observation_shape: tuple[int, ...], action_space: ActionSpace, head: Head | None = None
 ) -> int:
     """Length of the flat vector of the network that `config` names, with this head.
 
     Raises:
         UsageError: the observation does not suit the network.
     """
-    if config.network == "mlp":
+    if isinstance(head, DeterministicHead):
+        tensors = deterministic_tensors(config, observation_shape, action_space)
+    elif config.network == "mlp":
         tensors = mlp_tensors(observation_shape, action_space, head)
     else:
         architecture = architecture_of(config)

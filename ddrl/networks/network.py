@@ -8,7 +8,7 @@ from typing import Any, Callable
 import numpy as np
 
 from ddrl.errors import UsageError
-from ddrl.types import ActionSpace, Discrete, PolicyValue, QHead
+from ddrl.types import ActionSpace, Discrete, Head, PolicyValue, QHead
 
 LOG_DEVIATION = "policy/log_deviation"
 
@@ -27,7 +27,7 @@ class Network:
         size: N, the length of the flat vector.
         compute_dtype: name of the type of activations and kernels.
         action_space: whose policies `apply` gives.
-        head: of the Q-learning family, or None: policy and value.
+        head: of the Q-learning family or of DPG, or None: policy and value.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class Network:
         observation_dtype: Any,
         action_space: ActionSpace,
         compute_dtype: str,
-        head: QHead | None = None,
+        head: Head | None = None,
     ) -> None:
-        if head is not None and not isinstance(action_space, Discrete):
+        if isinstance(head, QHead) and not isinstance(action_space, Discrete):
             raise UsageError("the Q-learning family takes discrete actions, not continuous ones: train a2c or ppo")
         self.name = name
         self.action_space, self.head = action_space, head

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ddrl import combinations
 from ddrl.algorithms import ImpalaConfig, PPOConfig, transform_reward
 from ddrl.algorithms.losses import loss_of
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment, make_environment
 from ddrl.envs.pinning import process_cores
-from ddrl.errors import UsageError
 from ddrl.launch.placement import groups_of
 from ddrl.learner import Learner, Policy
 from ddrl.networks import build_network
@@ -28,7 +28,7 @@ from ddrl.sampling.rollout_schedules import DoubleBuffered, SynchronizedRollouts
 from ddrl.sampling.rollouts import RolloutActor, UnrollActor, UnrollBatcher, empty_unroll
 from ddrl.sampling.schedules import Asynchronous, Schedule, Synchronized
 from ddrl.sampling.segments import SegmentActor, SegmentBuilder
-from ddrl.types import Discrete, Transitions, Unroll
+from ddrl.types import Transitions, Unroll
 
 
 def network_for(config: TrainConfig, environment: VectorEnvironment) -> Network:
@@ -37,14 +37,9 @@ def network_for(config: TrainConfig, environment: VectorEnvironment) -> Network:
     Raises:
         UsageError: the algorithm takes no such actions.
     """
-    space = environment.action_space
-    discrete_only = config.algorithm.on_data_points or config.algorithm.from_replay
-    if discrete_only and not isinstance(space, Discrete):
-        raise UsageError(
-            f"{config.algorithm.name} takes discrete actions, and {config.environment.game} has {len(space.low)} "
-            "continuous ones: train a2c, ppo or impala"
-        )
-    return build_network(config.network, environment.observation_shape, environment.observation_dtype, space, config.algorithm.head)
+    space, shape, dtype = environment.action_space, environment.observation_shape, environment.observation_dtype
+    combinations.check_actions(config, space)
+    return build_network(config.network, shape, dtype, space, config.algorithm.head)
 
 
 def seed_of(seed: int, worker: int, version: int) -> int:
@@ -105,14 +100,14 @@ def make_schedule(
 ) -> Schedule:
     """A worker's schedule over its environments."""
     shape, dtype = environments[0].observation_shape, environments[0].observation_dtype
-    common = [_actor_arguments(config, environments, group, worker) for group in range(len(environments))]
+    common = [actor_arguments(config, environments, group, worker) for group in range(len(environments))]
     if config.algorithm.on_data_points:
         policy = Policy(network, shape, dtype, (environments[0].batch_size,))
         return _on_data_points(config, environments, policy, metrics, common)
     ended, algorithm = threading.Event(), config.algorithm
     policy = _policy_of_groups(config, environments[0], network, ended)
     if algorithm.from_replay:
-        common = [arguments | {"draw": exploration(config, metrics)} for arguments in common]
+        common = [arguments | {"draw": exploration(config, metrics, network.action_space)} for arguments in common]
     rollout_arguments = {
         "discount": algorithm.discount,
         "transform_reward": lambda reward: transform_reward(reward, algorithm),
@@ -150,9 +145,10 @@ def _policy_of_groups(
     return Predictors(Policy(network, shape, dtype, (size,)), sampling.predictors, size, ended)
 
 
-def _actor_arguments(
+def actor_arguments(
     config: TrainConfig, environments: list[VectorEnvironment], group: int, worker: int
 ) -> dict[str, Any]:
+    """What the actor of a group of environments is told of its place among all."""
     environment = environments[group]
     return {
         "first_id": worker * config.rows + group * environment.num_envs,

@@ -1,4 +1,4 @@
-"""What the Q-learning family has of its own when its agent is built: replay, targets, exploration."""
+"""What algorithms with a replay have of their own when their agent is built: replay, targets, exploration."""
 
 from __future__ import annotations
 
@@ -8,46 +8,51 @@ from typing import Any
 
 import numpy as np
 
-from ddrl.algorithms import DQNConfig
+from ddrl.algorithms import DPGConfig, DQNConfig, ReplayAlgorithm
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment
 from ddrl.launch.resources import replay_size
 from ddrl.networks.network import Network
 from ddrl.replay import Replay
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.sampling.actions import Draw, epsilon_greedy
+from ddrl.sampling.actions import Draw, epsilon_greedy, noisy
 from ddrl.sampling.crew import Crew
 from ddrl.sampling.replay_batches import ReplayBatches
 from ddrl.sampling.replay_schedules import Concurrent, ReplaySchedule, Standard
 from ddrl.sampling.rollouts import empty_unroll
 from ddrl.targets import TargetFunction
-from ddrl.types import Regression
+from ddrl.types import ActionSpace, Regression
 
 AHEAD = 512  # transitions whose targets are computed at once, where they can be known ahead of the updates
 
 
-def regression_template(algorithm: DQNConfig, network: Network, size: int, shape: tuple[int, ...], dtype: Any) -> Regression:
+def regression_template(
+    algorithm: ReplayAlgorithm, network: Network, size: int, shape: tuple[int, ...], dtype: Any
+) -> Regression:
     """An empty minibatch."""
-    observation = np.zeros((size, *shape), dtype)
-    actions = (network.action_space.count,) if algorithm.double else ()
-    atoms = (algorithm.atoms,) if algorithm.atoms else ()
+    observation, space = np.zeros((size, *shape), dtype), network.action_space
+    double = isinstance(algorithm, DQNConfig) and algorithm.double
+    atoms = (algorithm.atoms,) if isinstance(algorithm, DQNConfig) and algorithm.atoms else ()
     return Regression(
         observation=observation,
-        action=np.zeros(size, np.int32),
-        target=np.zeros((size, *actions, *atoms), np.float32),
+        action=np.zeros((size, *space.action_shape), space.action_dtype),
+        target=np.zeros((size, *((space.count,) if double else ()), *atoms), np.float32),
         weight=np.zeros(size, np.float32),
         behaviour_version=np.zeros(size, np.int64),
         key=np.zeros(size, np.int64),
-        next_observation=observation if algorithm.double else None,
+        next_observation=observation if double else None,
     )
 
 
-def exploration(config: TrainConfig, metrics: RankMetrics) -> Draw:
-    """Epsilon-greedy actions: random until the replay has its minimum, then by the algorithm's schedule.
+def exploration(config: TrainConfig, metrics: RankMetrics, space: ActionSpace) -> Draw:
+    """Actions in training: random until the replay has its minimum, then epsilon-greedy by the algorithm's schedule, or
+    with noise.
 
     A simulator's own count of draws tells the worker's agent steps, since all simulators step equally often.
     """
     algorithm, minimum = config.algorithm, config.replay.replay_minimum
+    if isinstance(algorithm, DPGConfig):
+        return noisy(space, algorithm.noise, lambda ids, counts: counts * config.rows < minimum)
     last = max(1, config.exchange.workers * config.rows - 1)
 
     def epsilon(ids: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -69,12 +69,20 @@ def draw_actions(logits: np.ndarray, uniform: np.ndarray) -> tuple[np.ndarray, n
 def _draw_gaussian(
     policy: np.ndarray, seed: int, environments: np.ndarray, counts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Actions <float32>[b, A] of a diagonal Gaussian: two uniforms a component (Box and Muller 1958)."""
-    size = policy.shape[1] // 2
+    """Actions <float32>[b, A] of a diagonal Gaussian."""
+    return gaussian_actions(policy, normals(component_uniforms(seed, environments, counts, policy.shape[1] // 2)))
+
+
+def component_uniforms(seed: int, environments: np.ndarray, counts: np.ndarray, size: int) -> np.ndarray:
+    """Two numbers in [0, 1) for each of `size` components of an action: <float64>[b, 2 size]."""
     counters = counts[:, None] * (2 * size) + np.arange(2 * size)
-    uniform = uniforms(seed, np.repeat(environments, 2 * size), counters.ravel()).reshape(-1, 2 * size)
-    radius = np.sqrt(-2.0 * np.log1p(-uniform[:, :size]))
-    return gaussian_actions(policy, radius * np.cos(2.0 * math.pi * uniform[:, size:]))
+    return uniforms(seed, np.repeat(environments, 2 * size), counters.ravel()).reshape(-1, 2 * size)
+
+
+def normals(uniform: np.ndarray) -> np.ndarray:
+    """Standard normal numbers <float64>[b, A] of <float64>[b, 2 A] in [0, 1) (Box and Muller 1958)."""
+    first, second = np.split(uniform, 2, axis=1)
+    return np.sqrt(-2.0 * np.log1p(-first)) * np.cos(2.0 * math.pi * second)
 
 
 def gaussian_actions(policy: np.ndarray, normal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -139,3 +147,28 @@ def draw_epsilon_greedy(
     actions = random_instead(greedy, count, epsilon, explore, which)
     probability = epsilon / count + (actions == greedy) * (1.0 - np.asarray(epsilon))
     return actions, np.log(probability).astype(np.float32)
+
+
+def noisy(
+    space: Continuous, deviation: float, at_random: Callable[[np.ndarray, np.ndarray], np.ndarray | bool]
+) -> Draw:
+    """The function that adds normal noise to the actions of a deterministic policy, and clips them to their bounds.
+
+    Its log-probabilities are 0: what learns from such actions needs none.
+
+    Args:
+        space: with finite bounds.
+        deviation: of the noise, in units of half the range of an action.
+        at_random: (environment ids [b], counts [b]) -> where actions are uniform within the bounds instead <bool>[b],
+            or one for all.
+    """
+    low, high = np.array(space.low), np.array(space.high)
+    scale = deviation * (high - low) / 2.0
+
+    def draw(mean: np.ndarray, seed: int, environments: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        uniform = component_uniforms(seed, environments, counts, len(low))
+        anywhere = np.broadcast_to(at_random(environments, counts), len(mean))[:, None]
+        actions = np.where(anywhere, low + uniform[:, : len(low)] * (high - low), mean + scale * normals(uniform))
+        return np.clip(actions, low, high).astype(np.float32), np.zeros(len(mean), np.float32)
+
+    return draw

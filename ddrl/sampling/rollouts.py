@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ddrl.sampling.actor import Actor
-from ddrl.types import ActionSpace, Discrete, Snapshot, Unroll
+from ddrl.types import ActionSpace, Snapshot, Unroll
 
 POLL_SECONDS = 0.1  # how soon a thread that waits sees that it should end
 
@@ -27,10 +27,9 @@ def empty_unroll(
     """Arrays for `steps` steps of `environments` environments."""
     shape = (steps, environments)
     after = (steps + 1, environments)
-    kind = np.int32 if isinstance(action_space, Discrete) else np.float32
     return Unroll(
         observation=np.zeros((*after, *observation_shape), observation_dtype),
-        action=np.zeros((*shape, *action_space.action_shape), kind),
+        action=np.zeros((*shape, *action_space.action_shape), action_space.action_dtype),
         reward=np.zeros(shape, np.float32),
         discount=np.zeros(shape, np.float32),
         continues=np.zeros(shape, np.float32),

@@ -76,3 +76,39 @@ class Pair(gymnasium.Env):
 
 if "ddrl-test/Pair-v0" not in gymnasium.registry:
     gymnasium.register("ddrl-test/Pair-v0", entry_point=Pair)
+
+
+class Reach(gymnasium.Env):
+    """Two points on lines, each to be moved to its goal in 8 steps of at most 0.5; what is lost is the squared distance."""
+
+    observation_space = gymnasium.spaces.Box(-10.0, 10.0, (4,), np.float32)
+    action_space = gymnasium.spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._points, self._goals = self.np_random.uniform(-1.0, 1.0, (2, 2))
+        self._left = 8
+        return self._seen(), {}
+
+    def step(self, action):
+        middle, half = np.array([0.0, 0.5]), np.array([2.0, 0.5])
+        self._points = self._points + 0.5 * (action - middle) / half
+        self._left -= 1
+        return self._seen(), -float(np.square(self._points - self._goals).sum()), False, self._left == 0, {}
+
+    def _seen(self):
+        return np.concatenate([self._points, self._goals]).astype(np.float32)
+
+
+if "ddrl-test/Reach-v0" not in gymnasium.registry:
+    gymnasium.register("ddrl-test/Reach-v0", entry_point=Reach)
+
+
+class Unbounded(Reach):
+    """The same with actions as large as one likes."""
+
+    action_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
+
+
+if "ddrl-test/Unbounded-v0" not in gymnasium.registry:
+    gymnasium.register("ddrl-test/Unbounded-v0", entry_point=Unbounded)

@@ -8,6 +8,7 @@ import pytest
 from ddrl.errors import UsageError
 from ddrl.replay import Replay, check_memory
 from tests.replay.simulators import DISCOUNT, Simulators, SlowReplay
+from tests.unrolls import random_unroll
 
 
 def make(simulators: Simulators, capacity=60, **options) -> Replay:
@@ -212,3 +213,24 @@ def test_the_reward_of_the_steps_is_discounted_as_recorded():
     (mine,) = everything(replay)
     np.testing.assert_allclose(mine[2], sum(DISCOUNT**k * unroll.reward[k, 0] for k in range(4)), rtol=1e-6)
     np.testing.assert_allclose(mine[3], DISCOUNT**4, rtol=1e-6)
+
+
+def test_continuous_actions_come_back_and_are_saved(tmp_path):
+    unroll = random_unroll(draw_actions=lambda random, shape: random.standard_normal((*shape, 2)).astype(np.float32))
+    kind = {"action": ((2,), np.float32)}
+    replay = Replay(100, 6, (3,), np.float32, **kind)
+    replay.add(unroll)
+    rows, columns = np.divmod([int(t[7]) for t in everything(replay)], 6)
+    found = np.stack([t[1] for t in everything(replay)])
+    np.testing.assert_array_equal(found, unroll.action[rows, columns])
+    assert found.dtype == np.float32 and len(found) > 30
+    manifest = replay.save(tmp_path)
+    again = Replay(100, 6, (3,), np.float32, **kind)
+    again.load(tmp_path, manifest)
+    np.testing.assert_array_equal(np.stack([t[1] for t in everything(again)]), found)
+    with pytest.raises(UsageError, match="the saved replay has action components 2, this run 3"):
+        Replay(100, 6, (3,), np.float32, action=((3,), np.float32)).load(tmp_path, manifest)
+    with pytest.raises(ValueError, match="action is float32"):
+        Replay(100, 6, (3,), np.float32).add(unroll)
+    size = {name: Replay.bytes_for(100, 6, (3,), np.float32, **options) for name, options in (("2", kind), ("1", {}))}
+    assert size["2"] - size["1"] == 17 * 6 * 4

@@ -14,7 +14,7 @@ from ddrl.learner import Policy, as_device_vector
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.agent import make_environments, make_learner, make_schedule, network_for
 from ddrl.roles.replay_agent import exploration
-from ddrl.types import Snapshot
+from ddrl.types import Discrete, Snapshot
 from tests.test_combinations import config_of
 
 FAMILY = {
@@ -110,7 +110,7 @@ def test_all_actions_are_random_until_the_replay_has_its_minimum_and_greedy_ones
 
 def test_the_ladder_goes_over_the_simulators_of_all_workers():
     config = config_of("dqn", "smoke", epsilon_ladder=7.0, epsilon_end=0.4, epsilon_steps=0, **TWO_WORKERS)
-    draw = exploration(config, RankMetrics("worker", 1))
+    draw = exploration(config, RankMetrics("worker", 1), Discrete(3))
     ids, late = np.arange(16), np.full(16, 10**6)
     q = np.tile(np.float32([0.0, 1.0, 0.0]), (16, 1))
     chances = []

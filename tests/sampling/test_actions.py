@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddrl.sampling.actions import draw_actions, draw_epsilon_greedy, draw_for, epsilon_greedy, uniforms
+from ddrl.sampling.actions import draw_actions, draw_epsilon_greedy, draw_for, epsilon_greedy, noisy, uniforms
 from ddrl.types import Continuous
 from tests import references
 
@@ -120,3 +120,42 @@ def test_epsilon_greedy_draws_depend_on_nothing_but_environment_and_count():
     alone = [draw(q[i : i + 1], 3, np.array([i]), np.array([i * 2]))[0][0] for i in range(50)]
     np.testing.assert_array_equal(alone, whole)
     assert (draw(q, 3, np.arange(50), np.arange(50) * 2 + 1)[0] != whole).any()
+
+
+def noise_of(policy, space, deviation, at_random=False, seed=1, count=0):
+    ids = np.arange(len(policy))
+    return noisy(space, deviation, lambda ids, counts: at_random)(policy, seed, ids, np.full(len(policy), count))
+
+
+def test_noise_has_its_deviation_in_units_of_half_the_range_and_no_density():
+    space = Continuous((-2.0, 0.0), (2.0, 20.0))
+    policy = np.tile(np.float32([0.3, 9.0]), (20_000, 1))
+    actions, log_prob = noise_of(policy, space, 0.1)
+    np.testing.assert_allclose(actions.mean(axis=0), [0.3, 9.0], atol=0.05)
+    np.testing.assert_allclose(actions.std(axis=0), [0.2, 1.0], rtol=0.02)
+    assert actions.dtype == np.float32 and not log_prob.any()
+    np.testing.assert_array_equal(noise_of(policy, space, 0.0)[0], policy)
+
+
+def test_noisy_actions_are_clipped_to_their_bounds():
+    space = Continuous((-1.0,), (1.0,))
+    actions, _ = noise_of(np.full((1000, 1), 0.9, np.float32), space, 0.5)
+    assert actions.max() == 1.0 and (np.abs(actions) <= 1.0).all() and 0.3 < (actions == 1.0).mean() < 0.55
+
+
+def test_actions_at_random_are_uniform_within_the_bounds_whatever_the_policy():
+    space = Continuous((-2.0, 0.0), (2.0, 20.0))
+    actions, _ = noise_of(np.full((20_000, 2), 1.5, np.float32), space, 0.3, at_random=True)
+    for column, low, high in zip(actions.T, space.low, space.high):
+        shares, _ = np.histogram(column, bins=10, range=(low, high))
+        np.testing.assert_allclose(shares / len(column), 0.1, atol=0.01)
+
+
+def test_noisy_draws_depend_on_nothing_but_environment_and_count():
+    space, policy = Continuous((-1.0,) * 2, (1.0,) * 2), np.zeros((6, 2), np.float32)
+    draw, ids, counts = noisy(space, 0.3, lambda ids, counts: counts < 2), np.arange(6), np.arange(6)
+    whole, _ = draw(policy, 3, ids, counts)
+    assert len(np.unique(whole)) == whole.size
+    order = np.array([4, 0, 2])
+    np.testing.assert_array_equal(draw(policy[:3], 3, ids[order], counts[order])[0], whole[order])
+    assert not np.array_equal(draw(policy, 4, ids, counts)[0], whole)

@@ -1,0 +1,48 @@
+"""dm_control's tasks as Gymnasium environments, by shimmy's adapter, and observations that are dictionaries."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+
+from ddrl.errors import UsageError
+
+DM_CONTROL = "dm_control/"
+
+
+def register_dm_control() -> None:
+    """Makes Gymnasium know dm_control's tasks.
+
+    Raises:
+        UsageError: a package is missing.
+    """
+    try:
+        import dm_control  # noqa: F401  (without it, shimmy registers nothing and says nothing)
+        import shimmy
+    except ImportError as error:
+        raise UsageError(f'{DM_CONTROL} games need a package that is not there ({error}): pip install "ddrl[control]"') from error
+    gymnasium.register_envs(shimmy)
+
+
+class FlatObservation(gymnasium.ObservationWrapper):
+    """A dictionary of arrays as one vector of float32.
+
+    The arrays come in the alphabetical order of their names, each in row-major order; a single number is one component.
+
+    Raises:
+        UsageError: an entry is no array of floats.
+    """
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        self._names = sorted(env.observation_space.spaces)
+        spaces = [env.observation_space[name] for name in self._names]
+        for name, space in zip(self._names, spaces):
+            if not isinstance(space, gymnasium.spaces.Box) or space.dtype.kind != "f":
+                raise UsageError(f"observation {name} is {space}; a dictionary of observations must be of floats alone")
+        low, high = (np.concatenate([np.ravel(getattr(s, end)) for s in spaces]) for end in ("low", "high"))
+        self.observation_space = gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32))
+
+    def observation(self, observation: dict[str, np.ndarray]) -> np.ndarray:
+        """<float32>[the numbers of all entries together]."""
+        return np.concatenate([np.ravel(observation[name]) for name in self._names]).astype(np.float32)

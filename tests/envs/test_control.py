@@ -1,0 +1,81 @@
+"""Observations that are dictionaries, and dm_control's tasks where the extra `control` is installed."""
+
+from __future__ import annotations
+
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+
+from ddrl.config import EnvironmentConfig
+from ddrl.envs import control, make_environment
+from ddrl.errors import UsageError
+
+Box = gymnasium.spaces.Box
+
+
+class Named(gymnasium.Env):
+    """A dictionary of a matrix and a number, in no order."""
+
+    observation_space = gymnasium.spaces.Dict(
+        [("speed", Box(-np.inf, np.inf, ())), ("angle", Box(-1.0, 2.0, (2, 2), np.float64))]
+    )
+    action_space = Box(-1.0, 1.0, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return {"speed": np.float64(7.0), "angle": np.arange(4.0).reshape(2, 2)}, {}
+
+    def step(self, action):
+        return {"angle": np.full((2, 2), action[0]), "speed": 0.5}, 1.0, False, False, {}
+
+
+if "ddrl-test/Named-v0" not in gymnasium.registry:
+    gymnasium.register("ddrl-test/Named-v0", entry_point=Named)
+
+
+def test_dictionaries_become_vectors_in_the_order_of_their_names():
+    env = make_environment(EnvironmentConfig(game="ddrl-test/Named-v0"), 2)
+    assert env.observation_shape == (5,) and env.observation_dtype == np.float32
+    env.reset(0)
+    np.testing.assert_array_equal(env.recv().observation, [[0, 1, 2, 3, 7]] * 2)
+    env.send(np.float32([[0.25], [-1.0]]))
+    np.testing.assert_array_equal(env.recv().observation, [[0.25] * 4 + [0.5], [-1.0] * 4 + [0.5]])
+    env.close()
+
+
+def test_the_bounds_follow_the_same_order():
+    space = control.FlatObservation(Named()).observation_space
+    np.testing.assert_array_equal(space.low, np.float32([-1, -1, -1, -1, -np.inf]))
+    np.testing.assert_array_equal(space.high, np.float32([2, 2, 2, 2, np.inf]))
+
+
+def test_dictionaries_of_other_things_are_refused():
+    class Words(Named):
+        observation_space = gymnasium.spaces.Dict({"word": gymnasium.spaces.Text(3)})
+
+    with pytest.raises(UsageError, match="observation word is Text.*must be of floats alone"):
+        control.FlatObservation(Words())
+
+
+def test_a_missing_package_is_said_in_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dm_control", None)
+    with pytest.raises(UsageError, match=r'dm_control/ games need a package .*pip install "ddrl\[control\]"') as error:
+        make_environment(EnvironmentConfig(game="dm_control/cartpole-balance-v0"), 1)
+    assert "\n" not in str(error.value)
+
+
+def test_a_task_of_dm_control():
+    pytest.importorskip("shimmy")
+    pytest.importorskip("dm_control")
+    env = make_environment(EnvironmentConfig(game="dm_control/humanoid-stand-v0"), 2)
+    assert env.observation_shape == (67,) and len(env.action_space.low) == 21  # Horgan et al. 2018, appendix D
+    env.reset(3)
+    first = env.recv().observation.copy()
+    env.send(np.zeros((2, 21), np.float32))
+    step = env.recv()
+    assert step.valid.all() and (step.reward >= 0).all() and np.isfinite(step.observation).all()
+    env.reset(3)
+    np.testing.assert_array_equal(env.recv().observation, first)
+    env.close()

@@ -1,0 +1,80 @@
+"""DPG as it is built from its settings, in this process, on small games of continuous actions."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import tests.envs.scripted  # noqa: F401  (registers)
+from ddrl.errors import UsageError
+from ddrl.roles.agent import make_environments, network_for
+from tests.roles.test_replay_agent import Worker, recorded
+from tests.test_combinations import config_of
+
+REACH = {"game": "ddrl-test/Reach-v0", "replay_minimum": 400}
+
+
+@pytest.mark.parametrize("schedule", ["standard", "concurrent"])
+def test_it_learns_to_reach_its_goals(schedule):
+    """Without a move 8 (2/3 + 2/3) = 10.7 is lost on average, and 110 at one end of the actions; at best about 0.9."""
+    quick = {"reward_scale": 0.1, "learning_rate": 3e-3, "discount": 0.9, "n_step": 1, "target_updates": 20}
+    with Worker(config_of("dpg", "smoke", **REACH, **quick, schedule=schedule)) as worker:
+        before = worker.score()
+        after = worker.train(1_500).score()
+        assert before < -8.0 and after > -4.0
+
+
+def test_actions_are_random_until_the_replay_has_its_minimum_and_noisy_ones_come_then():
+    unrolls = recorded(config_of("dpg", "smoke", **REACH, noise=0.01), 60)
+    action = np.concatenate([unroll.action for unroll in unrolls])
+    filled = 100  # rows of 4
+    first, then = action[:filled], action[filled:]
+    assert action.shape[1:] == (4, 2) and action.dtype == np.float32 and len(then) > 10
+    np.testing.assert_allclose(first.min(axis=(0, 1)), [-2.0, 0.0], atol=0.05)
+    np.testing.assert_allclose(first.max(axis=(0, 1)), [2.0, 1.0], atol=0.05)
+    assert (np.abs(then[0] - [0.0, 0.5]) / [2.0, 0.5] < 0.1).all()  # the policy begins in the middle
+    assert (then[0].std(axis=0) > 0.0).all()
+
+
+def test_two_runs_are_equal_to_the_bit_and_a_resumed_one_too(tmp_path):
+    config = config_of("dpg", "smoke", game="Pendulum-v1", target_updates=20)
+    vectors = []
+    for _ in range(2):
+        with Worker(config) as worker:
+            vectors.append(worker.train(50).vector)
+    np.testing.assert_array_equal(*vectors)
+    with Worker(config, tmp_path) as first:
+        first.train(27)
+        state = first.schedule.get_state()
+    with Worker(config, tmp_path) as second:
+        second.schedule.set_state(state, 1)
+        second.vector, second.optimizer, second.version = first.vector, first.optimizer, 27
+        np.testing.assert_array_equal(second.train(23).vector, vectors[0])
+
+
+@pytest.mark.parametrize(
+    "game, message",
+    [
+        ("CartPole-v1", "dpg takes continuous actions, and CartPole-v1 has 2 discrete ones: train dqn, rainbow, a2c"),
+        ("ddrl-test/Unbounded-v0", "dpg takes actions within bounds, and ddrl-test/Unbounded-v0 has some without: train a2c"),
+    ],
+)
+def test_actions_that_it_does_not_take_are_refused(game, message):
+    config = config_of("dpg", "smoke", game=game)
+    (environment,) = make_environments(config)
+    with pytest.raises(UsageError, match=message):
+        network_for(config, environment)
+    environment.close()
+
+
+def test_the_target_networks_are_copied_every_so_many_updates():
+    config = config_of("dpg", "smoke", **REACH, target_updates=40)
+    config = dataclasses.replace(config, algorithm=dataclasses.replace(config.algorithm, steps_per_update=2))
+    seen = set()
+    with Worker(config) as worker:
+        for _ in range(130):
+            worker.train(1)
+            seen.add(worker.schedule.target.version)
+    assert seen == {0, 40, 80, 120}
