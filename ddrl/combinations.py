@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from ddrl import checks, q_combinations
+from ddrl import apex_combinations, checks, q_combinations
 from ddrl.algorithms import BA3CConfig, DPGConfig, DQNConfig, ImpalaConfig
 from ddrl.errors import UsageError
 from ddrl.replay.settings import ReplayConfig
@@ -22,6 +22,7 @@ def check(config: TrainConfig) -> None:
     Raises:
         UsageError: with the setting to change.
     """
+    apex_combinations.check(config)
     if config.algorithm.from_replay:
         q_combinations.check(config)
     else:
@@ -40,7 +41,8 @@ def check(config: TrainConfig) -> None:
 
 def warnings(config: TrainConfig) -> list[str]:
     """What may be meant, and mostly is not: one line each."""
-    return q_combinations.warnings(config) if isinstance(config.algorithm, DQNConfig) else []
+    found = q_combinations.warnings(config) if isinstance(config.algorithm, DQNConfig) else []
+    return found + apex_combinations.warnings(config)
 
 
 def check_actions(config: TrainConfig, space: ActionSpace) -> None:

@@ -14,6 +14,7 @@ from ddrl import checks, combinations
 from ddrl.algorithms import A2CConfig, BA3CConfig, DPGConfig, DQNConfig, ImpalaConfig, PPOConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.settings import ExchangeConfig
+from ddrl.replay.remote_settings import ApexConfig
 from ddrl.replay.settings import ReplayConfig
 
 ASYNCHRONOUS_NAMES = {"a2c": "a3c", "ppo": "appo"}  # with asynchronous updates
@@ -291,6 +292,7 @@ class TrainConfig:
     algorithm: BA3CConfig | A2CConfig | PPOConfig | ImpalaConfig | DQNConfig | DPGConfig = BA3CConfig()
     sampling: SamplingConfig = SamplingConfig()
     replay: ReplayConfig = ReplayConfig()
+    apex: ApexConfig = ApexConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     exchange: ExchangeConfig = ExchangeConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -302,12 +304,13 @@ class TrainConfig:
     @property
     def single_process(self) -> bool:
         """Whether the run is one process without MPI, which evaluates in line."""
-        return self.exchange.servers == 0 and self.exchange.workers == 1
+        return self.exchange.servers == 0 and self.exchange.workers == 1 and not self.apex.actors
 
     @property
     def ranks(self) -> int:
         """Ranks of the job."""
-        return self.exchange.ranks + (self.evaluation.evaluator and not self.single_process)
+        apex = self.apex.actors + self.apex.replay_shards if self.apex.actors else 0
+        return self.exchange.ranks + apex + (self.evaluation.evaluator and not self.single_process)
 
     @property
     def rollout_length(self) -> int:
@@ -334,6 +337,8 @@ class TrainConfig:
     def title(self) -> str:
         """The name of algorithm, schedule and exchange together: ba3c, a2c, a3c, hts-ppo, rainbow, ..."""
         name = self.algorithm.name
+        if self.apex.actors:
+            return f"apex-{name}"
         if isinstance(self.algorithm, DQNConfig):
             return ("rainbow" if self.replay.priority_exponent else "categorical-dqn") if self.algorithm.atoms else name
         if self.sampling.schedule == "double-buffered":

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ddrl import dpg_presets, q_presets, rollout_presets
+from ddrl import apex_presets, dpg_presets, q_presets, rollout_presets
 from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.apex_presets import APEX
 from ddrl.config import (
     EnvironmentConfig,
     EvaluationConfig,
@@ -154,7 +155,7 @@ PRESETS: dict[str, Callable[[str, Machine], TrainConfig]] = {
     "ba3c-paper": ba3c_paper,
     "smoke": smoke,
 }
-NAMES = ("ba3c", *ROLLOUTS, *Q_LEARNING, "dpg")  # what `ddrl train` takes: an algorithm with its schedule and exchange
+NAMES = ("ba3c", *ROLLOUTS, *Q_LEARNING, "dpg", *APEX)  # what `ddrl train` takes: an algorithm with its schedule and exchange
 DEFAULT_GAMES = {"smoke": "ddrl/Catch-v0"}
 
 
@@ -162,6 +163,8 @@ def family(algorithm: str) -> str:
     """The loss behind a name that `ddrl train` takes: a2c of a3c and hts-a2c."""
     if algorithm in Q_LEARNING:
         return "dqn"
+    if algorithm in APEX:
+        return algorithm.removeprefix("apex-")
     return {"a3c": "a2c", "appo": "ppo"}.get(algorithm, algorithm.removeprefix("hts-"))
 
 
@@ -181,6 +184,8 @@ def preset(name: str, game: str | None, machine: Machine, algorithm: str = "ba3c
         return PRESETS[name](game, machine)
     if name not in ("default", "laptop", "smoke"):
         raise UsageError(f"--preset {name} is one of ba3c, not of {algorithm}: choose default, laptop or smoke")
+    if algorithm in APEX:
+        return apex_presets.preset(algorithm, name, game, machine)
     if algorithm == "dpg":
         return dpg_presets.preset(name, game)
     kind = q_presets if algorithm in Q_LEARNING else rollout_presets

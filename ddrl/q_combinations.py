@@ -21,6 +21,10 @@ def check(config: TrainConfig) -> None:
         UsageError: with the setting to change.
     """
     sampling, optimizer, algorithm = config.sampling, config.optimizer, config.algorithm
+    if config.apex.actors:
+        if isinstance(algorithm, DPGConfig):
+            _check_dpg(config)
+        return  # the rest is `apex_combinations`'
     if sampling.schedule not in SCHEDULES:
         checks.refuse(sampling, "schedule", f"{algorithm.name} learns from a replay; {' or '.join(SCHEDULES)}")
     if not optimizer.batch_size:

@@ -26,6 +26,7 @@ from ddrl.doctor.job import examine_here, examine_in_job
 from ddrl.doctor.survey import Finding, Need
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
+from ddrl.launch.placement import sizes_of
 from ddrl.launch.processes import end_session
 from ddrl.launch.resources import check_machine, this_machine
 
@@ -96,11 +97,9 @@ def parse(argv: Sequence[str]) -> DoctorArguments:
 def need_of(arguments: DoctorArguments, alone: bool) -> Need:
     """What the settings ask of the ranks."""
     config = arguments.train.config
-    exchange, evaluator = config.exchange, config.evaluation.evaluator
-    sizes = Sizes(exchange.workers, exchange.servers, exchange.chief == "dedicated", evaluator)
     return Need(
-        sizes=sizes if arguments.given or alone else None,
-        survive=exchange.on_worker_loss == "survive",
+        sizes=sizes_of(config) if arguments.given or alone else None,
+        survive=config.exchange.on_worker_loss == "survive",
         gpus_per_node=arguments.gpus_per_node,
         existing=bool(arguments.train.resume),
         outside=_outside() if alone else "",

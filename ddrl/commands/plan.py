@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cluster.job import detect_job
-from cluster.roles import Assignment, gpus_of_node
+from cluster.roles import COMPUTES, Assignment, gpus_of_node
 from cluster.slurm import read_allocation
 from cluster.topology import Seat, allotted, balanced, gather, made_up, this_seat, usable_cores
 from ddrl import combinations
@@ -79,9 +79,8 @@ class Rank:
     def name(self) -> str:
         """Its role in words."""
         mine = self.assignment
-        name = {"chief": "chief", "evaluator": "evaluator", "worker": f"worker {mine.index}"}.get(
-            mine.role, f"server {mine.index}"
-        )
+        number = {"parameter_server": "server", "replay_shard": "replay shard"}.get(mine.role, mine.role)
+        name = mine.role if mine.role in ("chief", "evaluator") else f"{number} {mine.index}"
         return f"{name}, chief" if mine.is_chief and mine.role == "worker" else name
 
 
@@ -182,9 +181,10 @@ def plan(config: TrainConfig, assignments: Sequence[Assignment], parameters: int
     shards = shard_ranges(parameters, max(1, config.exchange.servers))
     ranks = []
     for mine in assignments:
-        computes = mine.role in ("worker", "evaluator")
+        computes = mine.role in COMPUTES
         threads = threads_for(config, mine.cores) if computes else None
-        simulates = threads is not None and mine.role == "worker"
+        simulates = mine.role == ("actor" if config.apex.actors else "worker")
+        keeps = mine.role == "replay_shard" if config.apex.actors else simulates
         start, stop = shards[mine.index] if mine.role == "parameter_server" else (0, 0)
         ranks.append(
             Rank(
@@ -193,7 +193,7 @@ def plan(config: TrainConfig, assignments: Sequence[Assignment], parameters: int
                 config.sampling.simulators if simulates else 0,
                 threads.simulator * groups_of(config) if simulates else 0,
                 4 * (stop - start),
-                rank_bytes(config, computes, stop - start) + (replay if simulates else 0),
+                rank_bytes(config, computes, stop - start) + (replay if keeps else 0),
             )
         )
     return ranks

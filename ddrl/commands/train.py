@@ -14,7 +14,7 @@ import tyro
 from rich.console import Console
 
 from cluster.job import detect_job
-from ddrl import combinations, presets, rundir
+from ddrl import checks, combinations, presets, rundir
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -36,6 +36,13 @@ FIXED_REPLAY = (
     ("replay", "priority_exponent"),
     ("sampling", "simulators"),
 )
+# Simulators of actors may come and go.
+FIXED_SHARDS = (
+    *FIXED_REPLAY[:-1],
+    ("apex", "replay_shards"),
+    ("apex", "segment_length"),
+    ("apex", "eviction_exponent"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +52,12 @@ class TrainArguments:
     algorithm: tyro.conf.Positional[
         Literal[
             "ba3c", "a2c", "a3c", "ppo", "appo", "impala", "hts-a2c", "hts-ppo", "dqn", "categorical-dqn", "rainbow",
-            "dpg",
+            "apex-dqn", "dpg",
         ]
     ] = "ba3c"
     """Algorithm, with its own schedule and exchange: a3c and appo are a2c and ppo with asynchronous updates of a central
     store, hts-* act and learn at once; dqn, categorical-dqn and rainbow learn from a replay, and dpg does
-    for continuous actions."""
+    for continuous actions; apex-* have actors and the replay in ranks of their own."""
     preset: Literal["default", "laptop", "ba3c-paper", "smoke"] = "default"
     """Named settings that the other options change. laptop: a small network on all cores here; ba3c-paper:
     Adamski et al. 2018, 64 workers; smoke: Catch in seconds."""
@@ -136,8 +143,10 @@ def check_resumable(before: TrainConfig, now: TrainConfig) -> None:
     Raises:
         UsageError: for a setting that would not fit.
     """
-    has_replay = before.algorithm.from_replay
-    for group, name in FIXED + (FIXED_REPLAY if has_replay else ()):
+    if bool(now.apex.actors) != bool(before.apex.actors):
+        checks.refuse(now.apex, "actors", f"the run to resume has {before.apex.actors}; a replay cannot move")
+    replay = FIXED_SHARDS if before.apex.actors else FIXED_REPLAY
+    for group, name in FIXED + (replay if before.algorithm.from_replay else ()):
         old, new = getattr(getattr(before, group), name), getattr(getattr(now, group), name)
         if old != new:
             raise UsageError(
@@ -192,5 +201,5 @@ def check_game(config: TrainConfig, machine: presets.Machine) -> None:
     environment = make_environment(config.environment, num_envs=1)
     environment.close()
     combinations.check_actions(config, environment.action_space)
-    here = config.exchange.workers if detect_job(os.environ) is None else 1
-    check_replay(config, environment, here, machine.memory_bytes)
+    replays = config.apex.replay_shards if config.apex.actors else config.exchange.workers
+    check_replay(config, environment, replays if detect_job(os.environ) is None else 1, machine.memory_bytes)

@@ -22,12 +22,12 @@ from typing import Any
 from rich.console import Console
 
 from cluster.job import Job
-from cluster.roles import Sizes
 from ddrl import combinations, rundir
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
 from ddrl.launch import outcome
+from ddrl.launch.placement import sizes_of
 from ddrl.launch.start import bounded_start
 from ddrl.reporting.phases import phase_ended
 
@@ -110,10 +110,8 @@ def mpi_world(job: Job, start_seconds: float) -> Any:
 
 def check_world(config: TrainConfig, size: int) -> None:
     """Raises UsageError when a job of `size` ranks is not what the settings need."""
-    exchange = config.exchange
-    dedicated, evaluator = exchange.chief == "dedicated", config.evaluation.evaluator
     try:
-        Sizes(exchange.workers, exchange.servers, dedicated, evaluator).check_world(size)
+        sizes_of(config).check_world(size)
     except ValueError as error:
         raise UsageError(str(error)) from error
 

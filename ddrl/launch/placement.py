@@ -7,7 +7,7 @@ import os
 from collections.abc import MutableMapping, Sequence
 from typing import NamedTuple
 
-from cluster.roles import Assignment, place
+from cluster.roles import Assignment, Sizes, place
 from cluster.topology import Seat
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -27,6 +27,23 @@ class Threads(NamedTuple):
     simulator: int
 
 
+def sizes_of(config: TrainConfig) -> Sizes:
+    """How many ranks of each role the settings need.
+
+    Raises:
+        ValueError: they make no job.
+    """
+    exchange, apex = config.exchange, config.apex
+    return Sizes(
+        exchange.workers,
+        exchange.servers,
+        exchange.chief == "dedicated",
+        config.evaluation.evaluator,
+        apex.actors,
+        apex.replay_shards if apex.actors else 0,
+    )
+
+
 def place_ranks(config: TrainConfig, seats: Sequence[Seat]) -> tuple[Assignment, ...]:
     """One Assignment per rank.
 
@@ -35,13 +52,7 @@ def place_ranks(config: TrainConfig, seats: Sequence[Seat]) -> tuple[Assignment,
     """
     exchange = config.exchange
     try:
-        assignments = place(
-            seats,
-            exchange.workers,
-            exchange.servers,
-            exchange.chief == "dedicated",
-            config.evaluation.evaluator,
-        )
+        assignments = place(seats, **dataclasses.asdict(sizes_of(config)))
     except ValueError as error:
         raise UsageError(str(error)) from error
     hosts = sorted({mine.host for mine in assignments if mine.role == "worker"})

@@ -14,11 +14,16 @@ from ddrl.envs import VectorEnvironment
 from ddrl.errors import UsageError
 from ddrl.presets import Machine
 from ddrl.replay import Replay, check_memory
+from ddrl.replay.packing import WORD, BatchFormat
+from ddrl.replay.segment import SegmentFormat
+from ddrl.replay.shard import ShardReplay
 
 # Resident sizes: TensorFlow, emulators and queue; a server has a slice and its slots, without TensorFlow.
 HEAVY_RANK_BYTES = 1.0e9
 SERVER_BYTES = 0.1e9
 RANKS_PER_CORE = 4
+ACTORS_PER_CORE = 16  # nobody waits for the slowest, and a slow simulator leaves its core to others
+BATCHES_ON_THEIR_WAY = 3  # that a learner asks a replay shard for, ahead of the first one's arrival
 
 
 def this_machine() -> Machine:
@@ -48,8 +53,8 @@ def _control_group_memory(root: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def heavy_ranks(config: TrainConfig) -> int:
-    """Ranks that run TensorFlow and emulators: workers and evaluator (a dedicated chief coordinates)."""
-    return config.exchange.workers + (config.ranks > config.exchange.ranks)
+    """Ranks that run TensorFlow and emulators: workers, actors and evaluator (a dedicated chief coordinates)."""
+    return config.exchange.workers + config.apex.actors + (config.evaluation.evaluator and not config.single_process)
 
 
 def rank_bytes(config: TrainConfig, computes: bool, shard: int) -> float:
@@ -75,26 +80,34 @@ def check_machine(config: TrainConfig, machine: Machine) -> list[str]:
     heavy = heavy_ranks(config)
     light = config.ranks - heavy
     needed = heavy * HEAVY_RANK_BYTES + light * SERVER_BYTES
-    remedy = "lower --workers, or run on more machines"
+    remedy = f"lower {'--actors' if config.apex.actors else '--workers'}, or run on more machines"
     if needed > machine.memory_bytes:
         raise UsageError(
             f"{config.ranks} ranks need about {needed / 1e9:.1f} GB of memory and "
             f"{machine.memory_bytes / 1e9:.1f} GB are free here: {remedy}"
         )
-    if heavy > RANKS_PER_CORE * machine.cores:
+    most = ACTORS_PER_CORE if config.apex.actors else RANKS_PER_CORE
+    if heavy > most * machine.cores:
         raise UsageError(
-            f"{heavy} ranks that compute are more than {RANKS_PER_CORE} for each of the "
+            f"{heavy} ranks that compute are more than {most} for each of the "
             f"{machine.cores} cores here: {remedy}"
         )
+    if config.apex.actors >= machine.cores:
+        return [f"the learner and {config.apex.actors} actors share {machine.cores} cores: expect them to take turns"]
     if config.exchange.workers > machine.cores:
         return [f"{config.exchange.workers} workers share {machine.cores} cores: expect them to take turns"]
     return []
 
 
 def replay_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
-    """Memory of a worker's replay when it is full, and of what is acted meanwhile; 0 where there is no replay."""
+    """Memory of a worker's replay when it is full, and of what is acted meanwhile; 0 where there is no replay.
+
+    Of a replay shard's, where there are some, and of the batches that it sends.
+    """
     if not config.algorithm.from_replay:
         return 0
+    if config.apex.actors:
+        return shard_bytes(config, segment_format(config, environment))
     acted = config.algorithm.target_period if config.sampling.schedule == "concurrent" else 0
     observation = math.prod(environment.observation_shape) * np.dtype(environment.observation_dtype).itemsize
     return Replay.bytes_for(**replay_size(config, environment)) + acted * observation
@@ -113,14 +126,50 @@ def replay_size(config: TrainConfig, environment: VectorEnvironment) -> dict[str
     }
 
 
-def check_replay(config: TrainConfig, environment: VectorEnvironment, workers: int, available: int) -> None:
-    """Whether the replays of so many workers fit together into memory.
+def segment_format(config: TrainConfig, environment: VectorEnvironment) -> SegmentFormat:
+    """Of what the actors of Ape-X send.
+
+    Raises:
+        UsageError: a replay cannot keep such observations.
+    """
+    return SegmentFormat(
+        tuple(environment.observation_shape),
+        np.dtype(environment.observation_dtype).name,
+        environment.action_space,
+        stack=environment.stamp.get("stack", 1),
+        n_step=config.algorithm.n_step,
+        length=config.apex.segment_length,
+    )
+
+
+def shard_bytes(config: TrainConfig, format: SegmentFormat) -> int:
+    """Memory of a replay shard when it is full, and of the batches that it sends.
+
+    Raises:
+        UsageError: there is no such replay.
+    """
+    each = config.replay.replay_capacity // config.apex.replay_shards
+    batches = (BATCHES_ON_THEIR_WAY + 1) * WORD * BatchFormat(format, config.batch_size).floats
+    return ShardReplay.bytes_for(format, each, config.apex.eviction_exponent) + batches
+
+
+def prefetch_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
+    """Memory of the batches that a learner has from replay shards; 0 without them."""
+    if not config.apex.actors:
+        return 0
+    each = WORD * BatchFormat(segment_format(config, environment), config.batch_size).floats
+    return each * (config.apex.prefetch + config.apex.replay_shards + 1)
+
+
+def check_replay(config: TrainConfig, environment: VectorEnvironment, replays: int, available: int) -> None:
+    """Whether so many replays, of workers or shards, fit together into memory.
 
     Raises:
         UsageError: they do not; nothing was allocated.
     """
-    whose = f"the replays of {workers} workers need" if workers > 1 else "the replay needs"
-    check_memory(workers * replay_bytes(config, environment), available, whose)
+    owners = "replay shards" if config.apex.actors else "workers"
+    whose = f"the replays of {replays} {owners} need" if replays > 1 else "the replay needs"
+    check_memory(replays * replay_bytes(config, environment), available, whose)
 
 
 def check_shards(parameters: int, servers: int) -> None:

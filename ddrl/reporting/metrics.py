@@ -25,15 +25,18 @@ from ddrl.rundir import METRICS, JsonLines
 
 ONLINE_EPISODES = 100
 """Finished training episodes that the online score looks back on."""
-RATES = ("agent_steps", "frames", "datapoints")
+RATES = ("agent_steps", "frames", "datapoints", "inserts", "samples")
 """Counters whose rate per second is reported."""
-TOTALS = ("agent_steps", "gradients_dropped", "steps_refused", "evaluations_skipped")
+TOTALS = (
+    "agent_steps", "gradients_dropped", "steps_refused", "evaluations_skipped", "actor_restarts", "segments_refused",
+    "segments_not_sent", "priorities_ignored",
+)  # fmt: skip
 """Counters whose total over the whole run, resumed parts included, is reported."""
 EVALUATED = (
     "mean", "maximum", "games", "unfinished", "timed_out", "version", "agent_steps", "wall_seconds", "seconds"
 )  # fmt: skip
 """What an evaluator reports that goes into the record."""
-SPREADS = ("lag", "staleness")
+SPREADS = ("lag", "staleness", "actor_lag")
 """Quantities reported as NAME_mean and NAME_max, in versions."""
 
 
@@ -95,6 +98,8 @@ class Collector:
             line["effective_batch"] = round(samples / updates, 2)
         if counters.get("agent_steps") and "datapoints" in counters:
             line["training_intensity"] = round(counters["datapoints"] / counters["agent_steps"], 3)
+        if counters.get("inserts") and "samples" in counters:
+            line["samples_per_insert"] = round(counters["samples"] / counters["inserts"], 3)
         line |= self._scores_now() | _averages(self._reports)
         for report in self._reports:
             line |= report["gauges"]

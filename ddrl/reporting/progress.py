@@ -33,7 +33,10 @@ PANEL_WIDTH = 80
 _SPARKS = "".join(chr(code) for code in range(0x2581, 0x2589))
 _ASCII_SPARKS = "_.-=+*#@"
 _LOUD_EVENTS = 3
-_MILESTONES = ("target_reached", "worker_lost", "evaluator_lost", "evaluation_failed", "restarted")
+_MILESTONES = (
+    "target_reached", "worker_lost", "evaluator_lost", "evaluation_failed", "restarted", "replay_shard_lost",
+    "actor_lost", "replay_not_loaded",
+)  # fmt: skip
 
 
 class Progress:
@@ -140,6 +143,7 @@ class RunState:
             train, ("agent_steps", "{:,} agent steps"), ("agent_steps_per_s", "{:,.0f}/s"),
             ("online_score_mean", "score {:.1f}"), ("loss", "loss {:.4g}"), ("entropy", "entropy {:.3f}"),
             ("lag_mean", "lag {:.1f}"), ("epsilon", "epsilon {:.2f}"), ("replay_size", "replay {:,.0f}"),
+            ("samples_per_insert", "samples per insert {:.2f}"),
         )  # fmt: skip
         return "  ".join([*parts, numbers])
 
@@ -152,7 +156,7 @@ def panel(state: RunState, elapsed: float, width: int = PANEL_WIDTH, unicode: bo
     """
     config = state.config
     exchange = config.exchange
-    heading = f"{config.title.upper()} on {config.environment.game}: {_count(exchange.workers, 'worker')}"
+    heading = f"{config.title.upper()} on {config.environment.game}: {_acting(config)}"
     if exchange.servers:
         heading += f", {_count(exchange.servers, 'parameter server')}"
     grid = Table.grid(padding=(0, 1), expand=True)
@@ -178,6 +182,13 @@ def summary(run_dir: str | Path, config: TrainConfig) -> RenderableType:
         Text.assemble((name.ljust(width), "dim"), text, no_wrap=True, overflow="ignore") for name, text in rows
     ]
     return Group(Text(f"{config.title.upper()} on {config.environment.game}", style="bold"), *lines)
+
+
+def _acting(config: TrainConfig) -> str:
+    """How many act, and of Ape-X how many keep what they do."""
+    if not config.apex.actors:
+        return _count(config.exchange.workers, "worker")
+    return f"{_count(config.apex.actors, 'actor')}, {_count(config.apex.replay_shards, 'replay shard')}"
 
 
 def rank_count(config: TrainConfig) -> int:
@@ -251,6 +262,8 @@ def _rows(state: RunState, width: int, unicode: bool) -> list[tuple[str, str]]:
         ("rates per s", _join(train, ("agent_steps_per_s", "{:,.0f} agent steps"),
                               ("frames_per_s", "{:,.0f} frames"),
                               ("datapoints_per_s", "{:,.0f} data-points"))),
+        ("replay", _join(train, ("replay_size", "{:,.0f} transitions"), ("inserts_per_s", "{:,.0f} inserts/s"),
+                         ("samples_per_s", "{:,.0f} samples/s"), ("samples_per_insert", "{:.2f} samples per insert"))),
         ("learning", _join(train, ("updates_per_s", "{:.2f} updates/s"), ("effective_batch", "batch {:,.0f}"),
                            ("learning_rate", "rate {:.3g}"), ("live_workers", "{:.0f} workers live"))),
         ("score", _join(train, ("online_score_mean", "mean {:.1f}"), ("online_score_max", "max {:.0f}"))
@@ -261,7 +274,7 @@ def _rows(state: RunState, width: int, unicode: bool) -> list[tuple[str, str]]:
                        ("value_loss", "value {:.3g}"), ("entropy", "entropy {:.3f}"),
                        ("gradient_norm", "|g| {:.3g}"))),
         ("lag", _join(train, ("lag_mean", "mean {:.1f}"), ("lag_max", "max {:.0f} updates"),
-                      ("staleness_mean", "staleness {:.1f}"))),
+                      ("staleness_mean", "staleness {:.1f}"), ("actor_lag_mean", "actors {:.0f}"))),
         ("trouble", _trouble(state)),
     ]  # fmt: skip
     for role, split in train.get("time_split", {}).items():
@@ -287,6 +300,8 @@ def _trouble(state: RunState) -> str:
         (state.train.get("gradients_dropped", 0), "gradient", "dropped"),
         (state.train.get("steps_refused", 0), "step", "refused"),
         (state.train.get("evaluations_skipped", 0), "evaluation", "skipped"),
+        (state.train.get("actor_restarts", 0), "actor", "restarted"),
+        (state.train.get("segments_refused", 0), "segment", "refused"),
     ]
     return "  ".join(f"{_count(count, noun)} {fate}" for count, noun, fate in counts if count)
 

@@ -14,6 +14,13 @@ Rows = list[tuple[str, str]]
 SERVER_LIMIT = 0.5  # a server that is busy for more than half of the time sets the pace
 SERVER_TARGET = 0.25  # of its time that a server should be busy: the rest waits for gradients
 STRAGGLER_SHARE = 0.1  # of the time of an update that others wait for the slowest worker
+ROLES = {
+    "worker": "workers",
+    "learner": "learner",
+    "actor": "actors",
+    "replay_shard": "replay",
+    "parameter_server": "servers",
+}
 WORDS = {
     "simulation": "simulate",
     "inference": "infer",
@@ -25,6 +32,7 @@ WORDS = {
     "apply": "apply",
     "receive": "receive",
     "send": "send",
+    "wait_replay": "wait for the replay",
 }
 
 
@@ -43,10 +51,10 @@ def time_report(records: Sequence[Mapping[str, Any]], config: TrainConfig, param
         return []
     rows = [
         (f"time of {name}", _shares(split))
-        for role, name in (("worker", "workers"), ("parameter_server", "servers"))
+        for role, name in ROLES.items()
         if (split := _mean_split(train, role))
     ]
-    if not config.exchange.servers:
+    if not config.exchange.servers or config.apex.actors:
         return rows
     return rows + [("pace", _pace(train)), ("shards", _shards(train, config, parameters))]
 

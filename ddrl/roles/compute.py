@@ -14,13 +14,16 @@ from ddrl.envs import make_environment
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.transport import Transport
 from ddrl.launch.placement import threads_for, with_threads
-from ddrl.launch.resources import available_memory, check_replay, check_shards
+from ddrl.launch.resources import available_memory, check_replay, check_shards, segment_format
 from ddrl.learner import Policy, configure_tensorflow
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.agent import make_environments, make_learner, make_schedule, network_for
+from ddrl.roles.apex_agent import remote_replay
 from ddrl.roles.chief import ChiefRole
 from ddrl.roles.evaluator import EvaluatorRole
 from ddrl.roles.job import Setting
+from ddrl.roles.learner import LearnerRole
+from ddrl.roles.sampler import Sampler
 from ddrl.roles.worker import WorkerRole
 from ddrl.rundir import config_to_dict
 
@@ -46,18 +49,30 @@ class ComputeRoles:
         self._shape, self._dtype = probe.observation_shape, probe.observation_dtype
         self.network = network_for(setting.config, probe)
         probe.close()
-        if mine.role == "worker":
+        self._probe = probe
+        if mine.role == "worker" and not setting.config.apex.actors:
             check_replay(setting.config, probe, workers_here, available_memory())
         check_shards(self.network.size, len(setting.cast.servers))
 
     def worker(self, transport: Transport, index: int, wake: Callable[[], None]) -> WorkerRole:
-        """Worker `index` with its environments."""
+        """Worker `index` with its environments; where others act, the learner."""
+        if self.setting.cast.actors:
+            return self._learner(transport, index, wake)
         config = self.setting.config
         metrics = RankMetrics("worker", index)
         environments = make_environments(self._worker_config)
         schedule = make_schedule(config, environments, self.network, metrics, index)
         learner = make_learner(config, self.network, self._shape, self._dtype)
         return WorkerRole(self.setting, transport, index, self.network, schedule, learner, metrics, wake)
+
+    def _learner(self, transport: Transport, index: int, wake: Callable[[], None]) -> LearnerRole:
+        config, metrics = self.setting.config, RankMetrics("learner", index)
+        schedule = remote_replay(config, self.network, self._probe, metrics, wake)
+        learner = make_learner(config, self.network, self._shape, self._dtype)
+        format = segment_format(config, self._probe)
+        sampler = Sampler(self.setting, transport, schedule, format, self.network.size, metrics)
+        common = (self.setting, transport, index, self.network, schedule, learner, metrics, wake)
+        return LearnerRole(*common, sampler=sampler)
 
     def evaluator(self, transport: Transport) -> EvaluatorRole:
         """The evaluator."""

@@ -23,8 +23,11 @@ from ddrl.floating_point import flush_denormals
 from ddrl.launch.placement import expose_gpu, place_ranks
 from ddrl.launch.start import MARGIN_SECONDS, bounded_start, leave_note
 from ddrl.reporting.phases import phase_ended
+from ddrl.roles.actor import ActorRole
+from ddrl.roles.child import acting_process
 from ddrl.roles.exchanges import hosted_server
 from ddrl.roles.job import Cast, Role, RoleLost, Setting, StopSignal, run_roles, waiter_with_alarm
+from ddrl.roles.replay_shard import ReplayShardRole
 from ddrl.roles.server import ServerRole
 from ddrl.roles.watchdog import Watchdog
 from ddrl.rundir import RESULT, write_json
@@ -115,7 +118,7 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     setting = Setting(config, run_dir, cast)
     mine = assignments[comm.Get_rank()]
     survive = exchange.on_worker_loss == "survive" and ulfm_works()
-    alone = survive and mine.role == "evaluator"
+    alone = survive and mine.role in ("evaluator", "actor", "replay_shard")
     watchdog = Watchdog(setting, comm.Get_rank(), abort, go=die if alone else None)
     watchdog.start()
     transport = MpiTransport(comm, exchange.workers, survive=survive)
@@ -204,6 +207,10 @@ def _cast_rank(
     mine = assignments[transport.rank]
     if mine.role == "parameter_server":
         return [ServerRole(setting, transport, mine.index)]
+    if mine.role == "replay_shard":
+        return [ReplayShardRole(setting, transport, mine.index)]
+    if mine.role == "actor":
+        return [ActorRole(setting, transport, mine.index, acting_process(setting.run_dir, mine))]
     expose_gpu(mine.gpu)
     from ddrl.roles.compute import ComputeRoles
 

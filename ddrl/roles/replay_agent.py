@@ -17,11 +17,12 @@ from ddrl.replay import Replay
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.actions import Draw, epsilon_greedy, noisy
 from ddrl.sampling.crew import Crew
+from ddrl.sampling.replay_actor import PriorityValues
 from ddrl.sampling.replay_batches import ReplayBatches
 from ddrl.sampling.replay_schedules import Concurrent, ReplaySchedule, Standard
 from ddrl.sampling.rollouts import empty_unroll
 from ddrl.targets import TargetFunction
-from ddrl.types import ActionSpace, Regression
+from ddrl.types import ActionSpace, Regression, Unroll
 
 AHEAD = 512  # transitions whose targets are computed at once, where they can be known ahead of the updates
 
@@ -48,12 +49,13 @@ def exploration(config: TrainConfig, metrics: RankMetrics, space: ActionSpace) -
     """Actions in training: random until the replay has its minimum, then epsilon-greedy by the algorithm's schedule, or
     with noise.
 
-    A simulator's own count of draws tells the worker's agent steps, since all simulators step equally often.
+    A simulator's own count of draws tells the worker's agent steps, since all simulators step equally often. Actors of
+    Ape-X do not know of the replay: none of their actions are random for its sake.
     """
-    algorithm, minimum = config.algorithm, config.replay.replay_minimum
+    algorithm, minimum = config.algorithm, 0 if config.apex.actors else config.replay.replay_minimum
     if isinstance(algorithm, DPGConfig):
         return noisy(space, algorithm.noise, lambda ids, counts: counts * config.rows < minimum)
-    last = max(1, config.exchange.workers * config.rows - 1)
+    last = max(1, (config.apex.actors or config.exchange.workers) * config.rows - 1)
 
     def epsilon(ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
         probability = algorithm.epsilon(counts * config.rows - minimum, ids / last)
@@ -61,6 +63,15 @@ def exploration(config: TrainConfig, metrics: RankMetrics, space: ActionSpace) -
         return probability
 
     return epsilon_greedy(epsilon)
+
+
+def priority_values(config: TrainConfig, network: Network, shape: tuple[int, ...], dtype: Any) -> PriorityValues:
+    """What an actor's initial priorities are made of: the values that its policy gave already, where it gave them."""
+
+    def of_values(vector: Any, unroll: Unroll, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return unroll.value, np.take_along_axis(outputs, unroll.action[..., None], axis=-1)[..., 0]
+
+    return of_values
 
 
 def make_replay(config: TrainConfig, environment: VectorEnvironment) -> Replay:

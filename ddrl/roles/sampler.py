@@ -1,0 +1,254 @@
+"""The learner's talk with the replay shards of Ape-X: it asks for batches ahead, and sends priorities back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from ddrl.checkpoint import decode_arrays, encode_arrays
+from ddrl.errors import UsageError
+from ddrl.exchange.messages import Header, Kind, Message
+from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
+from ddrl.launch.resources import BATCHES_ON_THEIR_WAY
+from ddrl.replay.packing import BatchFormat, pack_priorities
+from ddrl.replay.segment import SegmentFormat
+from ddrl.replay.shard import RUNS
+from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.roles.job import RoleLost, Setting, Topic, Wait, json_blob
+from ddrl.roles.shard_setup import ShardSetup
+from ddrl.sampling.remote_replay import Drawn, RemoteReplay
+
+State = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass
+class _Shard:
+    """What is known of a living shard.
+
+    Attributes:
+        size: transitions, when it last spoke.
+        inserted: transitions that ever came.
+        asked: batches.
+        received: batches.
+        credit: batches that it should have given more than it has, by its share of the transitions.
+    """
+
+    process: int
+    size: int = 0
+    inserted: int = 0
+    asked: int = 0
+    received: int = 0
+    credit: float = 0.0
+
+
+class Sampler:
+    """Keeps `--prefetch` batches asked for or ready, from the shards in proportion to what they hold.
+
+    Below the minimum fill, in the beginning or after the loss of a shard, it asks for none. A lost shard is left out;
+    with the last one the job ends (RoleLost).
+
+    Args:
+        schedule: takes the batches.
+        format: of the segments.
+        parameters: length of the parameter vector.
+
+    Attributes:
+        version: updates so far.
+        paused: whether there are too few transitions to learn.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        transport: Transport,
+        schedule: RemoteReplay,
+        format: SegmentFormat,
+        parameters: int,
+        metrics: RankMetrics,
+    ):
+        self.setting, self.transport, self.schedule, self.metrics = setting, transport, schedule, metrics
+        self.format, self.batches = format, BatchFormat(format, setting.config.batch_size)
+        self.version, self.paused = 0, True
+        self._parameters, self._run = parameters, 0
+        self._shards = {i: _Shard(process) for i, process in enumerate(setting.cast.replay_shards)}
+        self._free: list[np.ndarray] = []
+        self._learned = 0
+        self._halted = False
+        self._saving: _Saving | None = None
+        for shard in self._shards.values():
+            transport.open([
+                Channel(shard.process, Kind.SAMPLE, self.batches.floats, into=self._buffer),
+                Channel(shard.process, Kind.FILL),
+            ])  # fmt: skip
+
+    @property
+    def size(self) -> int:
+        """Transitions of all shards."""
+        return sum(shard.size for shard in self._shards.values())
+
+    @property
+    def outstanding(self) -> int:
+        """Batches that were asked for and have not come."""
+        return sum(shard.asked - shard.received for shard in self._shards.values())
+
+    @property
+    def minimum(self) -> int:
+        """Transitions that learning takes; no more than the living shards keep."""
+        config = self.setting.config
+        each = config.replay.replay_capacity // config.apex.replay_shards
+        return min(config.replay.replay_minimum, each * len(self._shards))
+
+    def begin(self, state: State) -> None:
+        """Has shards and actors begin, from what `save` gave before, or from nothing.
+
+        Raises:
+            UsageError: this is the start too many.
+        """
+        self._run = int(state.get("run", 0)) + 1
+        if self._run >= RUNS:
+            raise UsageError(f"start {self._run} of this run: its replay counts {RUNS - 1} at most; begin a new run")
+        setup = ShardSetup(self._run, self.format).encode()
+        for index, shard in self._shards.items():
+            saved = {"replay": state[key]} if (key := f"shard{index}") in state else {}
+            self.transport.send([Blob(shard.process, Topic.SETUP, encode_arrays({"setup": setup} | saved))])
+        start = {"run": self._run, "parameters": self._parameters}
+        self.transport.send(json_blob(process, Topic.SETUP, start) for process in self.setting.cast.actors)
+
+    def handle(self, event: Event) -> None:
+        """Takes what comes from shards."""
+        if isinstance(event, PeerLost):
+            self._on_lost(event.peer)
+        elif isinstance(event, Message) and event.header.kind in (Kind.SAMPLE, Kind.FILL):
+            self._on_shard(event)
+        elif isinstance(event, Blob) and event.topic == Topic.SAVED:
+            index = self.setting.cast.replay_shards.index(event.peer)
+            if self._saving is not None and self._saving.take(index, decode_arrays(event.data)):
+                self._saving = None
+
+    def advance(self) -> None:
+        """Gives back what was learned, and asks for more."""
+        for learned in self.schedule.used():
+            self._give_back(learned.drawn, learned.priorities)
+        if not self._halted:
+            self._look_at_fill()
+            if not self.paused:
+                self._ask()
+
+    def due(self) -> bool:
+        """Whether a batch is on its way."""
+        return self.outstanding > 0
+
+    def waits(self) -> Wait:
+        """What the trainer waits for, when it waits for a batch."""
+        inserted = sum(shard.inserted for shard in self._shards.values())
+        if self.paused:
+            what = f"transitions to learn from, {self.minimum} or more; {inserted} were inserted"
+            return Wait(what, self.setting.cast.actors, self.setting.config.run.start_seconds)
+        shards = tuple(shard.process for shard in self._shards.values())
+        return Wait(f"a batch of the replay, into which {inserted} transitions were inserted", shards)
+
+    def halt(self) -> None:
+        """Learning is over: nothing is drawn any more, and actors act no more."""
+        if not self._halted:
+            self._halted = True
+            self.transport.send(Blob(process, Topic.HALT, b"") for process in self.setting.cast.actors)
+
+    def save(self, step: int, state: State, done: Callable[[State], None]) -> None:
+        """Has every shard save what it holds; `done` gets `state` with their manifests when all have answered."""
+        self._saving = _Saving(step, state | {"run": np.int64(self._run)}, set(self._shards), done)
+        order = {"step": step}
+        self.transport.send(json_blob(shard.process, Topic.SAVE, order) for shard in self._shards.values())
+
+    def _buffer(self) -> np.ndarray:
+        """Where the next batch goes."""
+        return self._free.pop() if self._free else self.batches.buffer()
+
+    def _on_shard(self, message: Message) -> None:
+        header = message.header
+        if header.sender not in self._shards:
+            return  # the last words of a lost one
+        shard = self._shards[header.sender]
+        shard.size, shard.inserted = header.count, header.version
+        if header.kind == Kind.SAMPLE:
+            shard.received += 1
+            self.schedule.put(Drawn(header.sender, self.batches.views(message.payload), message.payload))
+        self.metrics.gauge("replay_size", self.size)
+
+    def _give_back(self, drawn: Drawn, priorities: np.ndarray | None) -> None:
+        config, shard = self.setting.config, self._shards.get(drawn.shard)
+        if priorities is not None and config.replay.priority_exponent and shard is not None:
+            payload = pack_priorities(drawn.batch.key, priorities)
+            header = Header(Kind.PRIORITIES, count=len(priorities), version=self.version)
+            self.transport.send([Message(shard.process, header, payload)])
+        self._free.append(drawn.buffer)
+        self._learned += 1
+        if self._learned % config.apex.trim_every_updates == 0:
+            self._tell(Kind.TRIM)
+
+    def _look_at_fill(self) -> None:
+        paused = self.size < self.minimum
+        if paused != self.paused:
+            self.paused = paused
+            self._tell(Kind.PAUSE, int(paused))
+
+    def _tell(self, kind: Kind, count: int = 0) -> None:
+        header = Header(kind, version=self.version, count=count)
+        self.transport.send(Message(shard.process, header) for shard in self._shards.values())
+
+    def _ask(self) -> None:
+        wanted = self.setting.config.apex.prefetch - self.outstanding - self.schedule.ready
+        for _ in range(wanted):
+            shard = self._next_shard()
+            if shard is None:
+                return
+            beta = self.setting.config.replay.importance(self.version)
+            header = Header(Kind.DRAW, step=shard.asked, version=self.version, count=shard.received, value=beta)
+            shard.asked += 1
+            self.transport.send([Message(shard.process, header)])
+
+    def _next_shard(self) -> _Shard | None:
+        """The one that is furthest behind its share of the batches, of those that are not asked for many already."""
+        able = [s for s in self._shards.values() if s.size and s.asked - s.received < BATCHES_ON_THEIR_WAY]
+        if not able:
+            return None
+        total, most = sum(shard.size for shard in able), self.setting.config.apex.prefetch
+        for shard in able:
+            shard.credit = min(most, shard.credit + shard.size / total)
+        chosen = max(able, key=lambda shard: shard.credit)
+        chosen.credit -= 1.0
+        return chosen
+
+    def _on_lost(self, process: int) -> None:
+        index = next((i for i, shard in self._shards.items() if shard.process == process), None)
+        if index is None:
+            return
+        del self._shards[index]
+        if not self._shards:
+            raise RoleLost(f"replay shard {index} died, and it was the last one")
+        self.metrics.gauge("replay_size", self.size)
+        if self._saving is not None and self._saving.without(index):
+            self._saving = None
+
+
+class _Saving:
+    """The answers to one request to save."""
+
+    def __init__(self, step: int, state: State, missing: set[int], done: Callable[[State], None]):
+        self._step, self._state, self._missing, self._done = step, state, missing, done
+
+    def take(self, index: int, answer: State) -> bool:
+        """Takes a shard's answer; True when it was the last one."""
+        if int(answer["step"]) != self._step or index not in self._missing:
+            return False
+        if "replay" in answer:
+            self._state[f"shard{index}"] = answer["replay"]
+        return self.without(index)
+
+    def without(self, index: int) -> bool:
+        """Nothing comes from that shard any more; True when it was the last one."""
+        self._missing.discard(index)
+        if not self._missing:
+            self._done(self._state)
+        return not self._missing
