@@ -44,6 +44,8 @@ def laptop(game: str) -> TrainConfig:
     base = dpg(game)
     return dataclasses.replace(
         base,
+        # Where rewards are 1 a step, returns are then about 10, which the critic finds soon.
+        algorithm=dataclasses.replace(base.algorithm, reward_scale=0.1),
         sampling=dataclasses.replace(base.sampling, simulators=4),
         replay=dataclasses.replace(base.replay, replay_capacity=200_000, replay_minimum=2_000),
         optimizer=OptimizerConfig(batch_size=128, learning_rate=1e-3),
