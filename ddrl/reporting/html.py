@@ -15,7 +15,7 @@ figure { margin: 1.5rem 0; } img { max-width: 100%; height: auto; } figcaption, 
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; margin: .5rem 0 1.5rem; }
 caption { text-align: left; font-weight: 600; padding-bottom: .3rem; }
 th, td { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid #ccc; vertical-align: top; }
-thead th { border-bottom: 2px solid #111; } td.number { text-align: right; font-variant-numeric: tabular-nums; }
+thead th { border-bottom: 2px solid #111; } .number { text-align: right; font-variant-numeric: tabular-nums; }
 pre { background: #f2f2f2; padding: .7rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 @media print { body { max-width: none; margin: 0; } figure, table { break-inside: avoid; } }
 """.strip()
@@ -119,7 +119,8 @@ def _figure(figure: HtmlFigure, number: int) -> str:
 
 def _table(table: HtmlTable) -> str:
     numbers = [all(_is_number(row[i]) for row in table.rows) for i in range(len(table.rows[0]))] if table.rows else []
-    head = "".join(f'<th scope="col">{_text(name)}</th>' for name in table.columns)
+    right = [' class="number"' if number else "" for number in numbers] or [""] * len(table.columns)
+    head = "".join(f'<th scope="col"{kind}>{_text(name)}</th>' for kind, name in zip(right, table.columns))
     head = f"<thead><tr>{head}</tr></thead>\n" if head else ""
     rows = "\n".join(f"<tr>{''.join(map(_cell, row, numbers))}</tr>" for row in table.rows)
     return (

@@ -105,12 +105,18 @@ def report(settings: CommunicationSettings, outcomes: Sequence[Outcome]) -> Repo
             list(_rows(settings, outcomes)),
         )],
         panels=list(_panels(settings, outcomes)),
-        notes=NOTES,
+        notes=[*_unmeasured(settings, outcomes), *NOTES],
     )  # fmt: skip
 
 
 def _mean(settings: CommunicationSettings, runs: Sequence[Outcome], name: str) -> list[float | None]:
     return [rate_per_second(run.records, name, settings.warm_up_seconds) for run in runs]
+
+
+def _unmeasured(settings: CommunicationSettings, outcomes: Sequence[Outcome]) -> list[str]:
+    names = [o.point.name for o in outcomes if rate_per_second(o.records, DATAPOINTS, settings.warm_up_seconds) is None]
+    why = f"no update for long enough between {settings.warm_up_seconds:g} s and the end; give more --seconds"
+    return [f"nothing measured: {', '.join(names)}: {why}"] if names else []
 
 
 def _rows(settings: CommunicationSettings, outcomes: Sequence[Outcome]) -> Iterator[list[Any]]:
@@ -178,7 +184,7 @@ STUDY = Study(
     name="communication",
     defaults=CommunicationSettings(),
     quick=CommunicationSettings(
-        quick=True, neurons=(64, 16), parameter_servers=(1, 2), seconds=12.0, warm_up_seconds=5.0
+        quick=True, neurons=(64, 16), parameter_servers=(1, 2), seconds=24.0, warm_up_seconds=8.0
     ),
     points=points,
     report=report,

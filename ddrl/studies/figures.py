@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ LINES = ("-", "--", "-.", ":")
 MARKED = 20  # points up to which each has a marker
 PANEL = (4.3, 3.3)  # inches
 LEGEND_LETTERS = 70  # that fit below a panel, 10 of them for the line and the gaps of each label
+CAPTION_LETTERS = 15.5  # that fit into an inch of the caption
 _STYLE = STYLE | {"pdf.fonttype": 42, "font.size": 9, "axes.labelsize": 9, "axes.titlesize": 10, "legend.fontsize": 8}
 
 
@@ -82,7 +84,10 @@ def draw(panels: Sequence[Panel], heading: str, caption: str, columns: int) -> A
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(max(5.5, PANEL[0] * columns), 0.7 + PANEL[1] * rows), layout="constrained")
+        width = max(5.5, PANEL[0] * columns)
+        lines = textwrap.wrap(caption, int(CAPTION_LETTERS * width)) or [""]
+        height = 0.55 + 0.15 * len(lines) + PANEL[1] * rows
+        figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         figure.get_layout_engine().set(w_pad=0.1)
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -91,7 +96,7 @@ def draw(panels: Sequence[Panel], heading: str, caption: str, columns: int) -> A
         for unused in axes[len(panels) :]:
             unused.set_axis_off()
         figure.suptitle(heading, fontsize=12)
-        figure.supxlabel(caption, fontsize=8)
+        figure.supxlabel("\n".join(lines), fontsize=8)
     return figure
 
 

@@ -77,7 +77,8 @@ def test_no_text_overlaps_or_leaves_the_figure(columns):
         ], log_x=True, zero=True),
         Panel("hours", "workers", "hours", [Curve("", [1, 2, 8], [8.0, 4.0, 1.0])], log_x=True, log_y=True),
     ]  # fmt: skip
-    figure = draw(panels, "A heading", "a caption of some length, which says what the scores are", columns)
+    caption = "a caption of some length, which says what the scores are; " * 4  # longer than any figure is wide
+    figure = draw(panels, "A heading", caption, columns)
     figure.canvas.draw()
     renderer = figure.canvas.get_renderer()
     boxes = [text.get_window_extent(renderer) for text in all_texts(figure)]
