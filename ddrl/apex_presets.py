@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from ddrl import dpg_presets
 from ddrl.algorithms import DQNConfig
 from ddrl.config import (
     EnvironmentConfig,
@@ -22,7 +23,7 @@ from ddrl.replay.settings import ReplayConfig
 if TYPE_CHECKING:
     from ddrl.presets import Machine
 
-APEX = ("apex-dqn",)
+APEX = ("apex-dqn", "apex-dpg")
 
 
 def apex_dqn(game: str) -> TrainConfig:
@@ -52,13 +53,64 @@ def apex_dqn(game: str) -> TrainConfig:
     )  # fmt: skip
 
 
+def apex_dpg(game: str) -> TrainConfig:
+    """Horgan et al. 2018, section 4.2 and appendix D, with 8 actors of 8 simulators in place of 64 of one.
+
+    Batches of 256, Adam with 1e-4, targets of 5 steps, target networks every 100 updates, noise 0.3; transitions of low
+    priority go first, drawn with exponent -0.4.
+    """
+    base = dpg_presets.dpg(game)
+    return dataclasses.replace(
+        base,
+        sampling=SamplingConfig(schedule="asynchronous", simulators=8, groups=1),
+        replay=dataclasses.replace(
+            base.replay, replay_minimum=10_000, importance_exponent=0.4, importance_exponent_end=0.4
+        ),
+        apex=ApexConfig(actors=8, replay_shards=1, target_every_updates=100, eviction_exponent=-0.4),
+    )
+
+
+def laptop_dpg(game: str, machine: Machine) -> TrainConfig:
+    """Larger steps and smaller batches; one core learns, the others act."""
+    base, small = apex_dpg(game), dpg_presets.laptop(game)
+    return dataclasses.replace(
+        base,
+        algorithm=small.algorithm,
+        sampling=dataclasses.replace(base.sampling, simulators=4),
+        replay=dataclasses.replace(base.replay, replay_capacity=200_000, replay_minimum=2_000),
+        apex=dataclasses.replace(base.apex, actors=_actors(machine)),
+        optimizer=small.optimizer,
+        run=small.run,
+    )
+
+
+def smoke_dpg(game: str) -> TrainConfig:
+    """A tiny network, in seconds."""
+    base, small = apex_dpg(game), dpg_presets.smoke(game)
+    return dataclasses.replace(
+        base,
+        network=small.network,
+        algorithm=small.algorithm,
+        sampling=dataclasses.replace(base.sampling, simulators=2),
+        replay=dataclasses.replace(base.replay, replay_capacity=20_000, replay_minimum=400),
+        apex=dataclasses.replace(base.apex, actors=2, prefetch=4),
+        optimizer=small.optimizer,
+        evaluation=small.evaluation,
+        run=small.run,
+    )
+
+
+def _actors(machine: Machine) -> int:
+    return max(1, min(machine.cores - 1, 16))
+
+
 def laptop(base: TrainConfig, machine: Machine) -> TrainConfig:
     """The small network and a small replay; one core learns, the others act."""
     return dataclasses.replace(
         base,
         network=NetworkConfig(network="a3c"),
         replay=dataclasses.replace(base.replay, replay_capacity=200_000, replay_minimum=10_000),
-        apex=dataclasses.replace(base.apex, actors=max(1, min(machine.cores - 1, 16)), target_every_updates=1_000),
+        apex=dataclasses.replace(base.apex, actors=_actors(machine), target_every_updates=1_000),
         optimizer=OptimizerConfig(batch_size=128, learning_rate=2.5e-4, adam_epsilon=1e-5, clip_global_norm=10.0),
         run=RunConfig(minutes=10.0),
     )
@@ -80,7 +132,9 @@ def smoke(base: TrainConfig) -> TrainConfig:
 
 def preset(algorithm: str, name: str, game: str, machine: Machine) -> TrainConfig:
     """The one of this name: default, laptop or smoke."""
-    base = {"apex-dqn": apex_dqn}[algorithm](game)
+    if algorithm == "apex-dpg":
+        return {"default": apex_dpg, "smoke": smoke_dpg}[name](game) if name != "laptop" else laptop_dpg(game, machine)
+    base = apex_dqn(game)
     if name == "laptop":
         return laptop(base, machine)
     return smoke(base) if name == "smoke" else base

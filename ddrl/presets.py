@@ -178,7 +178,7 @@ def preset(name: str, game: str | None, machine: Machine, algorithm: str = "ba3c
         raise UsageError(f"--preset {name}: there is none of that name; choose one of {', '.join(PRESETS)}")
     if algorithm not in NAMES:
         raise UsageError(f"{algorithm}: there is no such algorithm; choose one of {', '.join(NAMES)}")
-    own = dpg_presets.GAME if algorithm == "dpg" else DEFAULT_GAMES.get(name, EnvironmentConfig.game)
+    own = dpg_presets.GAME if family(algorithm) == "dpg" else DEFAULT_GAMES.get(name, EnvironmentConfig.game)
     game = game or own
     if algorithm == "ba3c":
         return PRESETS[name](game, machine)

@@ -52,7 +52,7 @@ class TrainArguments:
     algorithm: tyro.conf.Positional[
         Literal[
             "ba3c", "a2c", "a3c", "ppo", "appo", "impala", "hts-a2c", "hts-ppo", "dqn", "categorical-dqn", "rainbow",
-            "apex-dqn", "dpg",
+            "dpg", "apex-dqn", "apex-dpg",
         ]
     ] = "ba3c"
     """Algorithm, with its own schedule and exchange: a3c and appo are a2c and ppo with asynchronous updates of a central

@@ -17,11 +17,11 @@ from ddrl.replay import Replay
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.actions import Draw, epsilon_greedy, noisy
 from ddrl.sampling.crew import Crew
-from ddrl.sampling.replay_actor import PriorityValues
+from ddrl.sampling.replay_actor import STEPS, PriorityValues
 from ddrl.sampling.replay_batches import ReplayBatches
 from ddrl.sampling.replay_schedules import Concurrent, ReplaySchedule, Standard
 from ddrl.sampling.rollouts import empty_unroll
-from ddrl.targets import TargetFunction
+from ddrl.targets import CriticFunction, TargetFunction
 from ddrl.types import ActionSpace, Regression, Unroll
 
 AHEAD = 512  # transitions whose targets are computed at once, where they can be known ahead of the updates
@@ -66,12 +66,21 @@ def exploration(config: TrainConfig, metrics: RankMetrics, space: ActionSpace) -
 
 
 def priority_values(config: TrainConfig, network: Network, shape: tuple[int, ...], dtype: Any) -> PriorityValues:
-    """What an actor's initial priorities are made of: the values that its policy gave already, where it gave them."""
+    """What an actor's initial priorities are made of: the values that its policy gave already, and of DPG's noisy actions
+    those that the critic gives."""
 
     def of_values(vector: Any, unroll: Unroll, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return unroll.value, np.take_along_axis(outputs, unroll.action[..., None], axis=-1)[..., 0]
 
-    return of_values
+    if not isinstance(config.algorithm, DPGConfig):
+        return of_values
+    critic = CriticFunction(network, shape, dtype, STEPS * config.rows)
+
+    def of_critic(vector: Any, unroll: Unroll, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows = (array.reshape(-1, *array.shape[2:]) for array in (unroll.observation[:-1], unroll.action))
+        return unroll.value, critic(vector, *rows).reshape(unroll.reward.shape)
+
+    return of_critic
 
 
 def make_replay(config: TrainConfig, environment: VectorEnvironment) -> Replay:
