@@ -123,7 +123,7 @@ def _other_game(config: EnvironmentConfig) -> tuple[object, Callable[[], list[np
     def draw() -> list[np.ndarray]:
         try:
             picture = env.render()
-        except (gymnasium.error.Error, ImportError) as error:
+        except (gymnasium.error.Error, ImportError, RuntimeError) as error:  # the last without OpenGL
             raise UsageError(f"{game} cannot draw pictures here: {error}") from error
         return [np.asarray(picture, np.uint8)]
 

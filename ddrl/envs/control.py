@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from ctypes.util import find_library
+
 import gymnasium
 import numpy as np
 
 from ddrl.errors import UsageError
 
 DM_CONTROL = "dm_control/"
+RENDERER = "MUJOCO_GL"  # the variable that tells MuJoCo how to draw
 
 
 def register_dm_control() -> None:
@@ -17,11 +24,36 @@ def register_dm_control() -> None:
         UsageError: a package is missing.
     """
     try:
-        import dm_control  # noqa: F401  (without it, shimmy registers nothing and says nothing)
-        import shimmy
+        with _without_renderer():
+            import dm_control  # noqa: F401  (without it, shimmy registers nothing and says nothing)
+            import shimmy
     except ImportError as error:
         raise UsageError(f'{DM_CONTROL} games need a package that is not there ({error}): pip install "ddrl[control]"') from error
     gymnasium.register_envs(shimmy)
+
+
+@contextlib.contextmanager
+def _without_renderer() -> Iterator[None]:
+    """Where nothing is to be drawn, importing dm_control looks for no display; it would complain that there is none."""
+    if RENDERER in os.environ or not _headless():
+        yield
+        return
+    os.environ[RENDERER] = "disable"
+    try:
+        yield
+    finally:
+        del os.environ[RENDERER]
+
+
+def prepare_to_draw() -> None:
+    """Lets MuJoCo draw without a display, where the system can; before the first game is made in this process."""
+    if RENDERER not in os.environ and _headless():
+        found = [name for name, library in (("egl", "EGL"), ("osmesa", "OSMesa")) if find_library(library)]
+        os.environ.update({RENDERER: name for name in found[:1]})
+
+
+def _headless() -> bool:
+    return sys.platform.startswith("linux") and not os.environ.get("DISPLAY")
 
 
 class FlatObservation(gymnasium.ObservationWrapper):
