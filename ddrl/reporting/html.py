@@ -16,6 +16,7 @@ figure { margin: 1.5rem 0; } img { max-width: 100%; height: auto; } figcaption, 
 caption { text-align: left; font-weight: 600; padding-bottom: .3rem; }
 th, td { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid #ccc; vertical-align: top; }
 thead th { border-bottom: 2px solid #111; } .number { text-align: right; font-variant-numeric: tabular-nums; }
+@media screen { td.number { white-space: nowrap; } }
 pre { background: #f2f2f2; padding: .7rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 @media print { body { max-width: none; margin: 0; } figure, table { break-inside: avoid; } }
 """.strip()

@@ -184,8 +184,9 @@ STUDY = Study(
     name="communication",
     defaults=CommunicationSettings(),
     quick=CommunicationSettings(
-        quick=True, neurons=(64, 16), parameter_servers=(1, 2), seconds=24.0, warm_up_seconds=8.0
+        quick=True, neurons=(64, 16), parameter_servers=(1, 2), batch_size=8, seconds=24.0, warm_up_seconds=8.0,
+        train_options="--simulators 4",
     ),
     points=points,
     report=report,
-)
+)  # fmt: skip
