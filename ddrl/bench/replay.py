@@ -1,4 +1,7 @@
-"""`ddrl bench replay`: samples/s of a full prioritized replay on one core while transitions come in."""
+"""`ddrl bench replay`: samples/s of a full prioritized replay on one core while transitions come in.
+
+A shard of Ape-X's replay is measured by `ddrl.bench.replay_shard`.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tyro
 
 from ddrl import checks
+from ddrl.bench import replay_shard
 from ddrl.bench.output import emit
 from ddrl.launch.resources import available_memory
 from ddrl.replay import Replay, check_memory
@@ -38,9 +42,14 @@ NOTES = {
 class ReplayArguments:
     """Fill a replay of 84x84 frames, then draw batches from it and insert transitions in turns, in one thread.
 
-    After that, the sum tree alone, over its number of items.
+    After that, the sum tree alone, over its number of items. The kinds shard-images and shard-features are a shard of
+    Ape-X's replay, with settings of their own, beside DeepMind's Reverb where --peer-python has it.
     """
 
+    kind: Literal["one-process", "shard-images", "shard-features"] = "one-process"
+    """What is measured: the replay of `train dqn`, or a shard of Ape-X's with the paper's batches."""
+    peer_python: str = ""
+    """Shards only: Python of an environment that has dm-reverb."""
     replay_capacity: int = 1_000_000
     """Transitions; a million take 7.1 GB."""
     batch_size: int = 512
@@ -64,6 +73,8 @@ class ReplayArguments:
         checks.at_least(self, 1, "batch_size", "simulators", "n_step")
         checks.at_least(self, 0.0, "inserts_per_sample")
         checks.above(self, 0.0, "seconds")
+        if self.peer_python and self.kind == "one-process":
+            checks.refuse(self, "peer_python", "used with --kind shard-images or shard-features")
         if min(self.tree_items, default=0) < 1:
             checks.refuse(self, "tree_items", "give one or more numbers above 0")
 
@@ -71,6 +82,11 @@ class ReplayArguments:
 def main(argv: Sequence[str]) -> int:
     """Measures and prints; returns the exit status."""
     arguments = tyro.cli(ReplayArguments, args=list(argv), prog="ddrl bench replay")
+    if arguments.kind != "one-process":
+        given = (arguments.kind, arguments.replay_capacity, arguments.seconds, arguments.peer_python)
+        title = f"{arguments.kind} of {arguments.replay_capacity:,}"
+        emit(title, replay_shard.measure(*given), arguments.json, replay_shard.NOTES)
+        return 0
     title = f"replay of {arguments.replay_capacity:,}, batches of {arguments.batch_size}"
     emit(title, measure(arguments), arguments.json, NOTES)
     return 0

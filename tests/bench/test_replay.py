@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -41,3 +42,18 @@ def test_bad_options_are_refused():
         replay.ReplayArguments(tree_items=(0,))
     with pytest.raises(UsageError, match="--seconds"):
         replay.ReplayArguments(seconds=0.0)
+
+
+@pytest.mark.parametrize("kind", ["shard-images", "shard-features"])
+def test_a_shard_of_ape_x_is_measured(kind, capsys):
+    assert replay.main(["--kind", kind, "--replay-capacity", "2000", "--seconds", "0.1", "--json", "-"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    names = ("inserts_per_s", "samples_per_s", "inserts_per_s_alone", "samples_per_s_alone")
+    assert all(values[name] > 0 for name in names) and values["cores"] == 1
+
+
+def test_a_peer_that_is_not_there_is_named_with_what_installs_it():
+    with pytest.raises(UsageError, match=r"reverb.*pip install 'dm-reverb"):
+        replay.main(["--kind", "shard-features", "--replay-capacity", "100", "--peer-python", sys.executable])
+    with pytest.raises(UsageError, match="--peer-python .*--kind shard-images"):
+        replay.ReplayArguments(peer_python=sys.executable)
