@@ -26,8 +26,8 @@ class DPGConfig:
     n_step: int = 5
     """Agent steps whose rewards a target sums before it bootstraps."""
     slope_clip: float = 1.0
-    """Each component of the critic's gradient by the action is clipped to [-x, x] before it goes into the policy, actions
-    in units of half their range (0: not clipped)."""
+    """The critic's gradient by the action, in units of half its range, is clipped to [-x, x] in each component before it
+    goes into the policy (0: not clipped)."""
     noise: float = 0.3
     """Standard deviation of the normal noise on every action in training, in units of half the action's range."""
     reward_clip: float = 0.0

@@ -46,8 +46,9 @@ def loss(network: Any, vector: Any, auxiliary: Any, batch: Regression, config: D
         config: settings.
 
     Returns:
-        LossOutput with priorities <float32>[M], |target - q|. Metrics: `loss` of the critic; means over the rows of `q_value`
-        predicted, `q_target`, `priority`, and `policy_value` q(s, pi(s)); `slope_clipped`, the part of slopes that are.
+        LossOutput with priorities <float32>[M], |target - q|. Metrics: `loss` of the critic; means over the rows of
+        `q_value` predicted, `q_target`, `priority`, and `policy_value` q(s, pi(s)); `slope_clipped`, the part of the
+        slopes' components that are.
     """
     del auxiliary
     prepared = network.prepare(vector)

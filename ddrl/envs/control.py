@@ -28,7 +28,8 @@ def register_dm_control() -> None:
             import dm_control  # noqa: F401  (without it, shimmy registers nothing and says nothing)
             import shimmy
     except ImportError as error:
-        raise UsageError(f'{DM_CONTROL} games need a package that is not there ({error}): pip install "ddrl[control]"') from error
+        remedy = 'pip install "ddrl[control]"'
+        raise UsageError(f"{DM_CONTROL} games need a package that is not there ({error}): {remedy}") from error
     gymnasium.register_envs(shimmy)
 
 

@@ -25,7 +25,11 @@ class DeterministicNetwork(Network):
     """
 
     def __init__(
-        self, config: NetworkConfig, observation_shape: tuple[int, ...], observation_dtype: Any, action_space: Continuous
+        self,
+        config: NetworkConfig,
+        observation_shape: tuple[int, ...],
+        observation_dtype: Any,
+        action_space: Continuous,
     ) -> None:
         tensors = deterministic_tensors(config, observation_shape, action_space)
         super().__init__("mlp", tensors, observation_dtype, action_space, "float32", DeterministicHead())

@@ -77,15 +77,16 @@ def batch_of(seed=0):
 
 def slopes_of(tensors, observation, action):
     """dq/da of each row."""
-    rows = range(len(action))
-    return np.stack([numerical(lambda a: critic_of(tensors, observation[i : i + 1], a[None])[0], action[i]) for i in rows])
+    pairs = zip(observation[:, None], action)
+    return np.stack([numerical(lambda a, seen=seen: critic_of(tensors, seen, a[None])[0], taken) for seen, taken in pairs])
 
 
 def gradient_of(network, vector, config, batch):
     tensor = tf.constant(vector)
+    tensors = Regression(*(None if array is None else tf.constant(array) for array in batch))
     with tf.GradientTape() as tape:
         tape.watch(tensor)
-        output = dpg_loss.loss(network, tensor, (), Regression(*(None if a is None else tf.constant(a) for a in batch)), config)
+        output = dpg_loss.loss(network, tensor, (), tensors, config)
     return tape.gradient(output.loss, tensor).numpy(), output
 
 
