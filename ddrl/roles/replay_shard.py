@@ -52,7 +52,7 @@ class ReplayShardRole:
         self._taken: dict[int, list[int]] = {process: [0, 0] for process in setting.cast.actors}  # and acknowledged
         self._accused: set[int] = set()  # senders of refused segments
         self._counted: dict[str, int] = {}
-        self._filled = -1
+        self._filled = (-1, -1)  # inserted and size, when the learner was told last
         self._next_fill = self._next_report = self._next_look = 0.0
 
     @property
@@ -80,8 +80,8 @@ class ReplayShardRole:
         self._answer()
         self._acknowledge()
         now = time.monotonic()
-        if now >= self._next_fill and self.replay.inserted != self._filled:
-            self._next_fill, self._filled = now + FILL_SECONDS, self.replay.inserted
+        if now >= self._next_fill and (self.replay.inserted, self.replay.size) != self._filled:
+            self._next_fill, self._filled = now + FILL_SECONDS, (self.replay.inserted, self.replay.size)
             self.transport.send([Message(self._learner, self._header(Kind.FILL))])
         if now >= self._next_report:
             self._next_report = now + self.setting.config.run.log_every_seconds

@@ -170,7 +170,8 @@ class Sampler:
         if header.sender not in self._shards:
             return  # the last words of a lost one
         shard = self._shards[header.sender]
-        shard.size, shard.inserted = header.count, header.version
+        if header.version >= shard.inserted:  # the two kinds may overtake one another
+            shard.size, shard.inserted = header.count, header.version
         if header.kind == Kind.SAMPLE:
             shard.received += 1
             self.schedule.put(Drawn(header.sender, self.batches.views(message.payload), message.payload))
