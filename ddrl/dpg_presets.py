@@ -31,7 +31,7 @@ def dpg(game: str) -> TrainConfig:
         environment=EnvironmentConfig(game=game),
         network=NetworkConfig(network="mlp", compute_dtype="float32"),
         algorithm=DPGConfig(),
-        sampling=SamplingConfig(schedule="standard", simulators=1, groups=1),
+        sampling=SamplingConfig(schedule="standard", simulators=4, groups=1),
         replay=ReplayConfig(replay_capacity=1_000_000, replay_minimum=10_000, priority_exponent=0.6),
         optimizer=OptimizerConfig(batch_size=256, learning_rate=1e-4),
         exchange=ExchangeConfig(workers=1, parameter_servers=0),
@@ -46,7 +46,6 @@ def laptop(game: str) -> TrainConfig:
         base,
         # Where rewards are 1 a step, returns are then about 10, which the critic finds soon.
         algorithm=dataclasses.replace(base.algorithm, reward_scale=0.1),
-        sampling=dataclasses.replace(base.sampling, simulators=4),
         replay=dataclasses.replace(base.replay, replay_capacity=200_000, replay_minimum=2_000),
         optimizer=OptimizerConfig(batch_size=128, learning_rate=1e-3),
         run=RunConfig(minutes=6.0),

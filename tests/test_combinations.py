@@ -29,7 +29,7 @@ def config_of(name, preset="default", **changes):
 @pytest.mark.parametrize("name", presets.NAMES)
 def test_the_defaults_of_every_algorithm_go_together(name):
     assert config_of(name).title == name
-    network, game = ("mlp", "Pendulum-v1") if name == "dpg" else ("a3c", "ddrl/Catch-v0")
+    network, game = ("mlp", "Pendulum-v1") if presets.family(name) == "dpg" else ("a3c", "ddrl/Catch-v0")
     assert presets.preset("laptop", "pong", MACHINE, name).network.network == network
     assert presets.preset("smoke", None, MACHINE, name).environment.game == game
 

@@ -142,6 +142,12 @@ def test_json_round_trip():
     assert rundir.config_from_dict(json.loads(json.dumps(rundir.config_to_dict(config)))) == config
 
 
+def test_a_tuple_comes_back_from_json():
+    network = NetworkConfig(network="mlp", critic_layers=(3, 4, 5))
+    config = dataclasses.replace(presets.preset("default", None, TWO_CORES, "dpg"), network=network)
+    assert rundir.config_from_dict(json.loads(json.dumps(rundir.config_to_dict(config)))) == config
+
+
 def test_a_missing_setting_has_its_default_and_an_int_may_stand_for_a_float():
     data = {"format": 1, "algorithm_name": "ba3c", "run": {"minutes": 3}}
     config = rundir.config_from_dict(data)
@@ -162,6 +168,8 @@ def test_a_missing_setting_has_its_default_and_an_int_may_stand_for_a_float():
         ({"exchange": {"workers": True}}, "not of type int"),
         ({"evaluation": {"target_score": "x"}}, "not of type float or NoneType"),
         ({"network": {"network": ["a3c"]}}, "--network"),
+        ({"network": {"policy_layers": 3}}, "policy_layers is 3, which is no list"),
+        ({"network": {"policy_layers": [3, "a"]}}, "policy_layers is 'a', which is not of type int"),
         ({"optimizer": {"learning_rate": -1.0}}, "--learning-rate"),
     ],
 )
