@@ -70,7 +70,8 @@ def test_neurons_and_servers_vary_one_at_a_time():
     points = communication.points(communication.STUDY.defaults, FOUR)
     pairs = [(p.config.network.fc_neurons, p.config.exchange.parameter_servers) for p in points]
     assert pairs == [(256, 1), (128, 1), (64, 1), (32, 1), (16, 1), (256, 2), (256, 4)]
-    assert {(p.config.network.network, p.config.exchange.workers, p.config.batch_size) for p in points} == {("ba3c", 4, 32)}
+    assert {(p.config.network.network, p.config.batch_size) for p in points} == {("ba3c", 32)}
+    assert {p.config.exchange.workers for p in points} == {4}
     alone = communication.points(communication.STUDY.defaults, Machine(1, 1 << 40))
     assert {p.config.exchange.workers for p in alone} == {2}
 
@@ -80,7 +81,8 @@ def test_speed_by_size_beside_the_papers_weights():
 
     def records_of(point):
         rate = 100.0 * (2 if point.labels["neurons"] == 16 else 1) + 10.0 * (point.config.run.seed - 1)
-        return [{"kind": "train", "wall_seconds": float(s), "datapoints_per_s": rate, "exchange_ms": 3.0} for s in range(60)]
+        waits = {"exchange_ms_by_worker": {"worker-0": 3.0, "worker-1": 9.0}}
+        return [{"kind": "train", "wall_seconds": float(s), "datapoints_per_s": rate} | waits for s in range(60)]
 
     report = communication.report(settings, finished(communication.STUDY, settings, records_of))
     first, small, servers = report.tables[0].rows
@@ -89,7 +91,11 @@ def test_speed_by_size_beside_the_papers_weights():
     assert first[7] == pytest.approx(8e-6 * 4 * first[4])
     assert first[8] == Interval(105.0, 100.0, 110.0, 2) and small[9].mean == pytest.approx(205 / 105)
     assert small[5] == "46%" and servers[1:3] == [128, 2] and servers[10].mean == 3.0
-    assert [(list(p.curves[0].x), p.title) for p in report.panels] == [([16, 128], "1 server"), ([1, 2], "128 neurons")]
+    shown = [(list(panel.curves[0].x), panel.title, panel.y_label) for panel in report.panels]
+    assert shown == [
+        ([16, 128], "1 server", "data-points/s"), ([1, 2], "128 neurons", "data-points/s"),
+        ([16, 128], "1 server", "time of an exchange (ms)"), ([1, 2], "128 neurons", "time of an exchange (ms)"),
+    ]  # fmt: skip
     assert "2 seeds" in report.caption
 
 
@@ -168,8 +174,11 @@ def test_six_games_are_evaluated_as_in_the_paper():
 def test_scores_stand_beside_the_published_ones():
     def records_of(point):
         means = (10.0, 30.0, 20.0, 99.0)
-        return [{"kind": "evaluation", "wall_seconds": 3600.0 * i, "agent_steps": 1000 * i, "mean": mean,
-                 "maximum": mean + 5, "games": 50, "timed_out": int(mean == 99.0)} for i, mean in enumerate(means, 1)]  # fmt: skip
+        return [
+            {"kind": "evaluation", "wall_seconds": 3600.0 * i, "agent_steps": 1000 * i, "mean": mean,
+             "maximum": mean + 5, "games": 50, "timed_out": int(mean == 99.0)}
+            for i, mean in enumerate(means, 1)
+        ]  # fmt: skip
 
     settings = chosen(games.STUDY, games=("ALE/Breakout-v5", "boxing", "ddrl/Catch-v0"))
     report = games.report(settings, finished(games.STUDY, settings, records_of))
