@@ -6,12 +6,15 @@ import dataclasses
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tests.envs.scripted  # noqa: F401  (registers)
 from ddrl.errors import UsageError
 from ddrl.roles.agent import make_environments, network_for
+from ddrl.roles.replay_agent import priority_values
 from tests.roles.test_replay_agent import Worker, recorded
 from tests.test_combinations import config_of
+from tests.unrolls import random_unroll
 
 REACH = {"game": "ddrl-test/Reach-v0", "replay_minimum": 400}
 
@@ -52,6 +55,24 @@ def test_two_runs_are_equal_to_the_bit_and_a_resumed_one_too(tmp_path):
         second.schedule.set_state(state, 1)
         second.vector, second.optimizer, second.version = first.vector, first.optimizer, 27
         np.testing.assert_array_equal(second.train(23).vector, vectors[0])
+
+
+def test_initial_priorities_are_made_of_the_values_of_noisy_actions():
+    """That of the policy's own action comes with acting; the critic gives that of the action taken."""
+    config = config_of("apex-dpg", "smoke", game="ddrl-test/Reach-v0")
+    (environment,) = make_environments(config)
+    network = network_for(config, environment)
+    environment.close()
+    noise = np.random.default_rng(0).standard_normal(network.size)
+    vector = (network.initial_parameters(1) + 0.1 * noise).astype(np.float32)
+    draw = lambda random, shape: random.random((*shape, 2), np.float32)  # noqa: E731
+    unroll = random_unroll(5, config.rows, features=4, draw_actions=draw)
+    value, taken = priority_values(config, network, (4,), np.float32)(vector, unroll, np.zeros((5, config.rows, 2)))
+    np.testing.assert_array_equal(value, unroll.value)
+    prepared = network.prepare(tf.constant(vector))
+    for t in range(5):
+        expected = network.critic(prepared, unroll.observation[t], network.normalized(unroll.action[t]))
+        np.testing.assert_allclose(taken[t], expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
