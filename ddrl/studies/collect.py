@@ -37,13 +37,14 @@ def collect(plan: Plan, study: Study) -> None:
         raise UsageError(f"{plan.directory}: no point has finished ({'; '.join(missing)})")
     report = study.report(from_json(type(study.defaults), plan.settings), outcomes)
     careful = mixed.warnings(outcomes)
-    notes = [*careful, *report.notes, *missing, _measured_on(plan, outcomes)]
+    said = [*report.notes, _measured_on(plan, outcomes)]
+    notes = [*careful, *missing, *said]
     text = "\n".join([*(table.markdown() for table in report.tables), *(f"- {note}" for note in notes)]) + "\n"
     print(text)
     figure = figures.draw(report.panels, report.heading, report.caption, report.columns)
     paths = figures.save(figure, plan.directory)
     files = [RESULTS, CURVES, *([RUNS] if report.runs else []), TABLE, *(path.name for path in paths)]
-    page = study_page(plan, report, outcomes, [*careful, *missing], notes, paths[0].read_bytes(), files)
+    page = study_page(plan, report, outcomes, [*careful, *missing], said, paths[0].read_bytes(), files)
     try:
         (plan.directory / TABLE).write_text(f"# {report.heading}\n\n{report.caption}\n\n{text}")
         rundir.write_json(plan.directory / RESULTS, _results(plan, report, states, notes))
