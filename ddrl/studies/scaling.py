@@ -7,10 +7,10 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from cluster.topology import usable_cores
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.launch.resources import this_machine
 from ddrl.presets import Machine
 from ddrl.studies.engine import limited_to
 from ddrl.studies.points import Point
@@ -147,7 +147,7 @@ def run_point(point: Point, path: Path) -> None:
     Raises:
         UsageError, RuntimeError: see train_point.
     """
-    wanted, here = point.labels["cores"], len(usable_cores())
+    wanted, here = point.labels["cores"], this_machine().cores
     with limited_to(wanted) if 0 < wanted < here else contextlib.nullcontext():
         train_point(point, path)
 
