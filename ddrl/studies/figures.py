@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from ddrl.studies.heat import HeatMap, draw_heat
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
 """The palette for the colour-blind of Okabe and Ito (2008), its yellow made darker."""
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "<")
+FEW_OCTAVES = 2.5  # of a logarithmic axis, on which powers of 2 alone would be too few ticks
 MARK_LINES = ((0, (1, 2)), (0, (6, 2, 1, 2)))
 LINES = ("-", "--", "-.", ":")
 MARKED = 20  # points up to which each has a marker
@@ -171,8 +173,14 @@ def _draw_curve(axes: Any, curve: Curve, style: int) -> None:
         axes.errorbar(curve.x, curve.y, [below, above], color=colour, fmt="none", capsize=3, linewidth=1.0)
 
 
+def _octaves(panel: Panel) -> float:
+    """That the values of a logarithmic axis reach over."""
+    values = [y for curve in panel.curves for y in (*curve.y, *curve.low, *curve.high) if y > 0]
+    return math.log2(max(values) / min(values)) if values else 0.0
+
+
 def _scale(axes: Any, panel: Panel) -> None:
-    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}")
     if panel.log_x:
@@ -185,6 +193,8 @@ def _scale(axes: Any, panel: Panel) -> None:
     if panel.log_y or panel.wide_y:
         scale = {"value": "log", "base": 2} if panel.log_y else {"value": "symlog", "linthresh": 100}
         axes.set_yscale(**scale)
+        if panel.log_y and _octaves(panel) < FEW_OCTAVES:
+            axes.yaxis.set_major_locator(LogLocator(base=2, subs=(1.0, 1.25, 1.5, 1.75), numticks=20))
         axes.yaxis.set_major_formatter(plain)
         axes.yaxis.set_minor_locator(NullLocator())
         return

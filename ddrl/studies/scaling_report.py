@@ -244,6 +244,10 @@ def _notes(settings: Any, groups: Sequence[Group]) -> Iterator[str]:
         yield f"oversubscribed: {_ranks(crowded)}: workers take turns there, which says nothing of how they scale"
     if shared := [one for one in every if not one.oversubscribed]:
         yield f"more ranks than cores: {_ranks(shared)}: servers and evaluator share the cores of the workers"
+    short = [run.point.name for _, _, group in groups for one in group for run, rate in zip(one.runs, one.rates)
+             if rate is None]  # fmt: skip
+    if short:
+        yield f"no rate, as too little was reported after the warm-up: {', '.join(short)}"
     if fewest := sorted({group[0].workers for _, _, group in groups if group[0].workers > 1}):
         yield f"speed-up and efficiency are relative to {_listed(fewest)} workers: no smaller number has finished"
     if settings.target_score is not None and any(group[0].workers == 1 for _, _, group in groups):

@@ -15,7 +15,7 @@ from ddrl.presets import Machine
 from ddrl.studies import engine, scaling, scaling_report
 from ddrl.studies import plan as plans
 from ddrl.studies.collect import collect
-from ddrl.studies.figures import Mark
+from ddrl.studies.figures import Curve, Mark, Panel, draw
 from ddrl.studies.metrics import Interval
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import to_json
@@ -166,6 +166,23 @@ def test_what_is_relative_to_more_than_one_worker_says_so():
     chosen = settings(workers=(2, 4))
     found = scaling_report.report(chosen, finished(chosen, lambda p: 100.0))
     assert any("relative to 2 workers" in note for note in found.notes)
+
+
+def test_a_run_that_was_too_short_for_a_rate_is_named():
+    chosen = settings(workers=(1, 2), repeats=1)
+    seconds = {1: 60, 2: 2}
+    found = scaling_report.report(chosen, finished(chosen, lambda p: 100.0, lambda p: seconds[p.labels["workers"]]))
+    assert found.tables[0].rows[1][-2:] == [None, None]
+    assert "no rate, as too little was reported after the warm-up: strong-catch-v0-2workers-seed1" in found.notes
+
+
+def test_marks_and_short_logarithmic_axes_can_be_read():
+    curves = [Curve("a", [1, 2, 4], [23.0, 24.0, 21.0]), Curve("b", [4], [25.0], points=True)]
+    panel = Panel("p", "workers", "s", curves, log_x=True, log_y=True, marks=[Mark(1.4, "one"), Mark(3.0, "two")])
+    axes = draw([panel], "h", "c", 1).axes[0]
+    low, high = axes.get_ylim()
+    assert sum(low <= tick <= high for tick in axes.get_yticks()) >= 2
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b", "one", "two"]
 
 
 def test_a_run_uses_the_cores_of_its_workers(tmp_path, monkeypatch):

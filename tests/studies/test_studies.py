@@ -15,12 +15,14 @@ from ddrl.studies import (
     ablation,
     batch_size,
     communication,
+    epsilon,
     games,
     hts,
     hts_report,
     learning_rate,
     norms,
     sampling,
+    scaling,
     secondary_learner,
     simulators,
     speed,
@@ -34,7 +36,7 @@ from tests.studies.support import outcome
 
 STUDIES = [module.STUDY for module in (sampling, simulators, hts, speed)]
 STUDIES += [module.STUDY for module in (suite, ablation, batch_size, secondary_learner, norms)]
-STUDIES += [module.STUDY for module in (communication, updates, learning_rate, games)]
+STUDIES += [module.STUDY for module in (communication, updates, learning_rate, games, scaling, epsilon)]
 FOUR = Machine(4, 1 << 40)
 
 
