@@ -281,3 +281,38 @@ def check_spread(topology, assignments):
         computing = sum(a.role == "worker" for a in assignments if a.host == host)
         if servers[host] == 0 and spare[host] and computing > gpus:
             assert max(servers.values()) < 2
+
+
+def test_apex_on_one_machine():
+    roles = assign_roles(1, 0, evaluator=True, actors=2, replay_shards=1)
+    assert [(a.role, a.index) for a in roles] == [
+        ("worker", 0), ("actor", 0), ("actor", 1), ("replay_shard", 0), ("evaluator", 0),
+    ]  # fmt: skip
+    assert [a.is_chief for a in roles] == [True, False, False, False, False]
+
+
+def test_apex_on_nodes_spreads_shards_and_gives_the_learner_what_actors_leave():
+    nodes = seats(3, 3, 2, cores=4)
+    roles = place(nodes, 1, 1, evaluator=True, actors=3, replay_shards=2)
+    by_host = {host: [a.role for a in roles if a.host == host] for host in "abc"}
+    assert sorted(host for host in by_host for role in by_host[host] if role == "replay_shard") == ["b", "c"]
+    assert by_host["a"][0] == "worker" and sum(map(len, by_host.values())) == 8
+    learner = roles[0]
+    assert learner.cores == 4 - by_host["a"].count("actor") and all(a.cores == 1 for a in roles if a.role == "replay_shard")
+    alone = [a.cores for a in roles if a.role == "actor" and a.host != "a"]
+    assert alone and min(alone) > 1, "where nobody learns, actors divide the processors"
+
+
+def test_an_actors_wish_is_had():
+    wishes = ["worker", "replay_shard", "actor", "actor", "evaluator"]
+    nodes = [seat._replace(wish=wish) for seat, wish in zip(seats(5), wishes)]
+    assert [a.role for a in place(nodes, 1, 0, evaluator=True, actors=2, replay_shards=1)] == wishes
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"actors": 2}, {"replay_shards": 1}, {"workers": 2, "actors": 1, "replay_shards": 1},
+              {"parameter_servers": 1, "dedicated_chief": True, "actors": 1, "replay_shards": 1}]
+)  # fmt: skip
+def test_sizes_that_make_no_apex(sizes):
+    with pytest.raises(ValueError):
+        assign_roles(**{"workers": 1, "parameter_servers": 0} | sizes)

@@ -1,0 +1,62 @@
+"""Whole jobs of Ape-X on Catch, in which everything dies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.parallel.support import (
+    Job,
+    evaluations,
+    events,
+    kill,
+    lines,
+    marked,
+    needs_mpirun,
+    newest,
+    result,
+    train,
+)
+
+pytestmark = [pytest.mark.timeout(240), needs_mpirun]
+
+SMOKE = ("apex-dqn", "--preset", "smoke", "--minutes", "0", "--actors", "2", "--replay-shards", "2")
+LEARNER, AN_ACTOR, A_SHARD = 0, 1, 3  # ranks
+
+
+def child(job: Job, actor: int) -> int | None:
+    """Process id of an actor's child, if it lives."""
+    for pid in marked(job.mark):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        if "ddrl.roles.acting" in words and words[words.index("ddrl.roles.acting") + 2] == str(actor):
+            return pid
+    return None
+
+
+def test_catch_is_learned_though_actors_a_shard_and_the_learner_die(tmp_path):
+    run = tmp_path / "run"
+    pace = ("--samples-per-insert", "4", "--learning-rate", "2e-3", "--max-updates", "2400")
+    saving = ("--checkpoint-every-updates", "300", "--eval-games", "50", "--eval-every-updates", "2400")
+    with train(run, *SMOKE, *pace, *saving) as job:
+        job.wait_for_update(50)
+        for number, actor in enumerate((0, 1, 0), 1):
+            job.wait_for(lambda: child(job, actor), "child of an actor")
+            kill(child(job, actor))
+            job.wait_for(lambda: len(events(run, "actor_restarted")) >= number, "word of a killed child")
+        kill(job.rank(A_SHARD))
+        job.wait_for(lambda: events(run, "replay_shard_lost"), "word of a lost shard")
+        kill(job.rank(AN_ACTOR))
+        job.wait_for(lambda: events(run, "actor_lost"), "word of a lost actor")
+        job.wait_for(lambda: len(events(run, "checkpoint")) >= 2, "a checkpoint of one shard")
+        kill(job.rank(LEARNER))
+        assert job.wait() == 0, job.output
+    assert result(run)["status"] == "finished" and newest(run).version == 2400
+    (resumed,) = events(run, "resumed")
+    assert resumed["update"] >= 300 and not events(run, "rank_failed") and not events(run, "segment_refused")
+    after = [line for line in lines(run) if line["update"] >= resumed["update"] and "replay_size" in line]
+    assert after[0]["replay_size"] >= 1_000, "the replay of the shard that was saved is there again"
+    assert set(newest(run).worker_states[0]) == {"run", "shard0", "shard1", "target.version", "target.vector"}
+    samples, inserts = (sum(line.get(f"{what}_per_s", 0.0) for line in after) for what in ("samples", "inserts"))
+    assert 2.5 < samples / inserts < 6.0
+    assert evaluations(run)[-1] >= 0.6  # chance: -0.6
