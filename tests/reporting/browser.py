@@ -78,6 +78,7 @@ class _Browser:
         self._process = subprocess.Popen(
             ["bash", "-c", script, program, *OPTIONS, f"--user-data-dir={profile}"], pass_fds=high,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            env=os.environ | {"XDG_CONFIG_HOME": str(profile), "XDG_CACHE_HOME": str(profile)},
         )  # fmt: skip
         for end in (theirs_in, theirs_out, *high):
             os.close(end)
