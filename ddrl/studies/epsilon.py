@@ -39,8 +39,8 @@ FIELDS = {"epsilon": "adam_epsilon", "beta1": "beta1", "beta2": "beta2", "learni
 @dataclasses.dataclass(frozen=True)
 class EpsilonSettings(Budget, StudySettings):
     """BA3C with every pair of Adam's epsilon and effective batch, and other rates of Adam where they are given. Adamski
-    et al. 2018: an epsilon of 1e-8 instead of 1e-3 helped from an effective batch of 512 on, and not in every game. Score
-    against time, time to a score, and the best epsilon of each batch, as options of `ddrl train`."""
+    et al. 2018: an epsilon of 1e-8 instead of 1e-3 helped from an effective batch of 512 on, and not in every game.
+    Reports score against time, time to a score, and the best epsilon of each batch, as options of `ddrl train`."""
 
     epsilon: tuple[float, ...] = (1e-3, 1e-5, 1e-8)
     """Adam's epsilons."""
@@ -64,8 +64,9 @@ class EpsilonSettings(Budget, StudySettings):
     eval_games: int = 50
     """Games of an evaluation."""
     stop_hopeless: bool = False
-    """End a run early when its best score is below the median of those of other cells at the same time, with the same
-    game and batch. It is marked, and stays in the report. One after the other, only later runs can be ended."""
+    """End a run early when its best score is below the median of what runs of other cells with the same game and batch
+    had on average until that time. It is marked, and stays in the report. One after the other, only later runs can
+    be ended."""
     stop_after: float = 0.3
     """Share of its budget that every run has, hopeless or not."""
     minutes: float = 10.0

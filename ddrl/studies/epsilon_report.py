@@ -241,8 +241,9 @@ def _notes(
            else "best: the highest mean final score") + "; few repeats tell little apart"  # fmt: skip
     if early := sum(cell.early for cell in cells):
         yield (
-            f"stopped early: {early} runs, below the median of other cells after {settings.stop_after:.0%} of the budget "
-            "or later; their final score is the last one they had, and the curve of their cell ends there"
+            f"stopped early by the median rule: {early} of {sum(len(cell.runs) for cell in cells)} runs, after "
+            f"{settings.stop_after:.0%} of the budget or later; their final score is the last one they had, and the curve "
+            "of their cell ends there"
         )
 
 

@@ -1,8 +1,8 @@
 """The median rule: a run that is below the median of the others at the same time is ended, and marked.
 
-A rule of Golovin et al. 2017 (Google Vizier, section 3.2) for trials of one study. Here a run's best score until now
-is compared with the scores that runs of other cells had at the same time; those that were ended early count with their
-last score, or the median would be that of the survivors.
+That of Golovin et al. 2017 (Google Vizier, section 3.2): a run's best score until now against the median of what the
+runs of other cells had on average until that time. On average, or nearly half of the runs that still rise would end.
+Those that were ended early count, too, or the median would be that of the survivors.
 """
 
 from __future__ import annotations
@@ -55,13 +55,14 @@ def verdict(rule: Rule, mine: Records, others: Sequence[Other]) -> dict[str, Any
     now, best = scores[-1][0], max(score for _, score in scores)
     known = [_scores(rule, other.records) for other in others]
     theirs = [
-        [score for x, score in run if x <= now][-1]
+        statistics.fmean(score for x, score in run if x <= now)
         for run, other in zip(known, others)
         if run and run[0][0] <= now and (other.ended or run[-1][0] >= now)
     ]
     if len(theirs) < FEWEST_OTHERS or best >= (median := statistics.median(theirs)):
         return None
-    text = f"stopped early: its best score, {best:.4g}, was below the median of {len(theirs)} others, {median:.4g}"
+    median_text = f"the median of the means of {len(theirs)} others, {median:.4g}"
+    text = f"stopped early: its best score, {best:.4g}, was below {median_text}"
     return {rule.against: now, "best": best, "median": median, "others": len(theirs), "message": text}
 
 

@@ -150,7 +150,7 @@ def test_what_was_stopped_early_is_marked():
     assert row["stopped early"] == 1 and row["runs"] == 3
     assert row["time to 150"] == "not reached in 1.67 min (1 stopped early)"  # which they had, not what was planned
     assert "1 stopped early" in found.panels[1].heat.texts[0][0]
-    assert any(note.startswith("stopped early: 1 runs") for note in found.notes)
+    assert any(note.startswith("stopped early by the median rule: 1 of 6 runs") for note in found.notes)
     assert [row["stopped early"] for row in rows_of(found.runs)].count(True) == 1
 
 
@@ -200,10 +200,10 @@ def others(*slopes, seconds=100):
 
 def test_a_run_below_the_median_is_hopeless_after_the_warm_up():
     why = verdict(RULE, grown(1.0, 30), others(0.5, 2.0, 3.0))
-    assert (why["best"], why["median"], why["others"], why["wall_seconds"]) == (30.0, 60.0, 3, 30.0)
-    assert "below the median of 3 others, 60" in why["message"]
+    assert (why["best"], why["median"], why["others"], why["wall_seconds"]) == (30.0, 31.0, 3, 30.0)
+    assert "below the median of the means of 3 others, 31" in why["message"]
     assert verdict(RULE, grown(1.0, 29), others(0.5, 2.0, 3.0)) is None  # too early
-    assert verdict(RULE, grown(2.0, 50), others(0.5, 2.0, 3.0)) is None  # at the median
+    assert verdict(RULE, grown(1.0, 31), others(0.5, 62 / 32, 3.0)) is None  # at the median
     assert verdict(RULE, [], others(2.0, 3.0)) is None
 
 
@@ -216,7 +216,7 @@ def test_only_those_that_got_as_far_are_compared_with():
     assert verdict(RULE, grown(1.0, 50), others(2.0, 3.0, seconds=40)) is None
     assert verdict(RULE, grown(1.0, 50), others(2.0)) is None  # one other makes no median
     ended = [Other(grown(0.1, 40), True), Other(grown(0.2, 40), True), *others(9.0)]
-    assert verdict(RULE, grown(1.0, 50), ended) is None  # those that ended early still count, with their last score
+    assert verdict(RULE, grown(1.0, 50), ended) is None  # those that ended early still count
 
 
 def test_steps_and_evaluations_may_be_compared_too():
