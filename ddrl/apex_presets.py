@@ -33,7 +33,7 @@ def apex_dqn(game: str) -> TrainConfig:
     transitions, priority exponent 0.6, importance exponent 0.4; epsilon_i = 0.4^(1 + 7 i / (N - 1)).
     """
     return TrainConfig(
-        environment=EnvironmentConfig(game=game, life_loss_terminal=True),
+        environment=EnvironmentConfig(game=game, life_loss_terminal=True, episode_frames=50_000),
         algorithm=DQNConfig(
             n_step=3, double=True, dueling=True, loss="squared",
             epsilon_start=1.0, epsilon_end=0.4, epsilon_steps=0, epsilon_ladder=7.0,

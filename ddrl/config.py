@@ -34,6 +34,8 @@ class EnvironmentConfig:
     reset: Literal["at-once", "in-pause", "swap"] = "at-once"
     """After an episode, in training: at-once: reset when the next step is due; in-pause: idle until the learner's
     pause; swap: a second instance, reset beforehand, takes over. Not for Atari's native path."""
+    episode_frames: int = 0
+    """Frames after which a training episode of an Atari game is cut off (0: as the protocol has it)."""
     random_start_steps: int = 0
     """Before training every simulator takes a random number of random actions, up to this (0: none)."""
     step_time_mean_ms: float = 0.0
@@ -56,7 +58,7 @@ class EnvironmentConfig:
         checks.known(self)
         if not self.game.strip():
             raise UsageError("--game is empty: name an Atari game (breakout) or a Gymnasium id (CartPole-v1)")
-        checks.at_least(self, 0, "random_start_steps", "simulator_processes")
+        checks.at_least(self, 0, "episode_frames", "random_start_steps", "simulator_processes")
         checks.at_least(self, 0.0, "step_time_mean_ms", "step_time_cv")
         checks.between(self, 1, 11, "football_players", why="a team has no more")
         if self.step_time_cv and not self.step_time_mean_ms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from ddrl.config import EnvironmentConfig
@@ -64,7 +65,7 @@ def plain_game(config: EnvironmentConfig) -> EnvironmentConfig:
 def _make(
     config: EnvironmentConfig, num_envs: int, batch_size: int, threads: int, cores: tuple[int, ...]
 ) -> VectorEnvironment:
-    protocol, rom = find_protocol(config.protocol), atari_rom(config.game)
+    protocol, rom = _protocol(config), atari_rom(config.game)
     if rom is not None and protocol.native:
         return _make_native(config, rom, protocol, num_envs, batch_size, threads, cores)
     # Only one game of a process can draw pictures.
@@ -74,6 +75,15 @@ def _make(
 
         return ProcessEnvironment(config, num_envs, processes, batch_size=batch_size, cores=cores)
     return make_in_thread(config, num_envs, batch_size=batch_size, core=cores[0] if cores else None)
+
+
+def _protocol(config: EnvironmentConfig) -> Protocol:
+    """Atari's, with the episodes that the settings ask for."""
+    protocol = find_protocol(config.protocol)
+    if not config.episode_frames:
+        return protocol
+    steps = max(1, config.episode_frames * protocol.max_agent_steps // protocol.max_frames)
+    return dataclasses.replace(protocol, max_agent_steps=min(steps, protocol.max_agent_steps))
 
 
 def make_in_thread(config: EnvironmentConfig, num_envs: int, **options) -> VectorEnvironment:
@@ -87,7 +97,7 @@ def make_in_thread(config: EnvironmentConfig, num_envs: int, **options) -> Vecto
     options |= {"reset": config.reset, "random_start_steps": config.random_start_steps}
     rom = atari_rom(config.game)
     if rom is not None:
-        return make_atari(rom, find_protocol(config.protocol), num_envs, **options)
+        return make_atari(rom, _protocol(config), num_envs, **options)
     if config.game.startswith(FOOTBALL):
         from ddrl.envs.football import make_football
 

@@ -112,11 +112,13 @@ class Wait(NamedTuple):
         what: such as 'gradients of step 12'; another text is another wait.
         peers: processes that it is to come from; none where it is to come from this process itself.
         patience_seconds: it may take this long, however short --stall-seconds is.
+        essential: nobody can go on without it, not even where this process could leave by itself.
     """
 
     what: str
     peers: tuple[int, ...]
     patience_seconds: float = 0.0
+    essential: bool = False
 
 
 class Role(Protocol):

@@ -39,7 +39,8 @@ class ReplayShardRole:
 
     def __init__(self, setting: Setting, transport: Transport, index: int):
         self.setting, self.transport, self.index = setting, transport, index
-        self.finished = False
+        self.finished = self._halted = False
+        self._paused, self._words = True, 0
         self.replay: ShardReplay | None = None
         self.metrics = RankMetrics("replay_shard", index)
         config = setting.config
@@ -72,6 +73,7 @@ class ReplayShardRole:
             with self.metrics.timer("trim"):
                 self.replay.trim()
         elif isinstance(event, Message) and event.header.kind == Kind.PAUSE:
+            self._words += 1
             self._on_pause(bool(event.header.count))
 
     def advance(self) -> None:
@@ -91,7 +93,9 @@ class ReplayShardRole:
         return self.replay is not None  # a draw may come at any time
 
     def waits(self) -> Wait | None:
-        return first_word(self.setting) if self.replay is None else None
+        if self.replay is None:
+            return first_word(self.setting)
+        return None if self._halted else Wait(f"word {self._words} of the learner", (self._learner,), essential=True)
 
     def _on_blob(self, blob: Blob) -> None:
         if blob.topic == Topic.SETUP:
@@ -102,8 +106,8 @@ class ReplayShardRole:
             self._insert(blob)
         elif blob.topic == Topic.SAVE:
             self._save(json.loads(blob.data)["step"])
-        elif blob.topic == Topic.END:
-            self.finished = True
+        elif blob.topic in (Topic.HALT, Topic.END):
+            self._halted, self.finished = True, blob.topic == Topic.END
 
     def _set_up(self, content: dict[str, np.ndarray]) -> None:
         config, setup = self.setting.config, ShardSetup.decode(content.pop("setup"))
@@ -156,6 +160,10 @@ class ReplayShardRole:
         self._draws.append(header)
 
     def _on_pause(self, paused: bool) -> None:
+        """The learner says so whenever it changes, and now and then, so that a silent one is noticed."""
+        if paused == self._paused:
+            return
+        self._paused = paused
         if paused:
             self._limiter.pause()
         else:

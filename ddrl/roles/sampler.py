@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -20,6 +21,7 @@ from ddrl.roles.job import RoleLost, Setting, Topic, Wait, json_blob
 from ddrl.roles.shard_setup import ShardSetup
 from ddrl.sampling.remote_replay import Drawn, RemoteReplay
 
+WORD_SECONDS = 2.0  # after which shards are told something, so that they know of the learner
 State = dict[str, np.ndarray]
 
 
@@ -75,7 +77,7 @@ class Sampler:
         self._shards = {i: _Shard(process) for i, process in enumerate(setting.cast.replay_shards)}
         self._free: list[np.ndarray] = []
         self._learned = 0
-        self._halted = False
+        self._halted, self._next_word = False, 0.0
         self._saving: _Saving | None = None
         for shard in self._shards.values():
             transport.open([
@@ -153,7 +155,8 @@ class Sampler:
         """Learning is over: nothing is drawn any more, and actors act no more."""
         if not self._halted:
             self._halted = True
-            self.transport.send(Blob(process, Topic.HALT, b"") for process in self.setting.cast.actors)
+            others = (*self.setting.cast.actors, *self.setting.cast.replay_shards)
+            self.transport.send(Blob(process, Topic.HALT, b"") for process in others)
 
     def save(self, step: int, state: State, done: Callable[[State], None]) -> None:
         """Has every shard save what it holds; `done` gets `state` with their manifests when all have answered."""
@@ -189,9 +192,9 @@ class Sampler:
             self._tell(Kind.TRIM)
 
     def _look_at_fill(self) -> None:
-        paused = self.size < self.minimum
-        if paused != self.paused:
-            self.paused = paused
+        paused, now = self.size < self.minimum, time.monotonic()
+        if paused != self.paused or now >= self._next_word:
+            self.paused, self._next_word = paused, now + WORD_SECONDS
             self._tell(Kind.PAUSE, int(paused))
 
     def _tell(self, kind: Kind, count: int = 0) -> None:

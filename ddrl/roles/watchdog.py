@@ -122,7 +122,7 @@ class Watchdog:
     Args:
         rank: of this process.
         end: ends every rank of the job with an exit status; called in this thread.
-        go: ends this process alone, where the others can do without it.
+        go: ends this process alone, where the others can do without it, unless it waits for what they need, too.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Watchdog:
                 continue
             with self._lock:
                 wait, seconds, beyond = self._waits.longest(now)
-            if beyond > 0 and self._go is not None and not self._called:
+            if beyond > 0 and self._go is not None and not self._called and not wait.essential:
                 self._withdraw(wait, seconds)
             elif beyond > 0 or self._called:
                 self._stalled(wait, seconds)

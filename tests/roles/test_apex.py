@@ -111,7 +111,7 @@ def test_a_lost_shard_is_left_out_and_the_learner_waits_for_the_fill(tmp_path, s
     assert before > 0
     for role in world.actors:  # nobody acts: the other shard has what it has
         role.child.exit_status, role._pause = -9, np.inf
-    world.roles[second].replay.remove(world.roles[second].replay._keys[:40])
+    world.roles[second].replay.remove(world.roles[second].replay._keys[:70])
     world.kill(first)
     world.steps(1_500)
     assert world.sampler.paused and world.sampler.size < 70
@@ -280,3 +280,18 @@ def test_trims_follow_updates(tmp_path):
     world.ports[0].send = noting
     world.steps(6_000)
     assert len(told) == world.sampler._learned // 5 > 5
+
+
+def test_a_shard_waits_for_the_learners_word_and_for_nothing_once_learning_is_over(tmp_path, monkeypatch):
+    world = World(tmp_path, shards=1)
+    world.steps(500)
+    (shard,) = world.shards
+    first = shard.waits()
+    assert first.essential and first.peers == (0,)
+    monkeypatch.setattr(world.sampler, "_next_word", 0.0)
+    world.sampler.advance()
+    world.settle()
+    assert shard.waits() != first
+    world.sampler.halt()
+    world.settle()
+    assert shard.waits() is None and not shard.finished
