@@ -42,9 +42,9 @@ class ScalingSettings(Budget, StudySettings):
     workers: tuple[int, ...] = (1, 2, 4, 8)
     """Numbers of workers; the others are compared with the fewest."""
     mode: Literal["strong", "weak", "both"] = "strong"
-    """strong, weak or both."""
+    """strong: constant effective batch; weak: constant batch per worker; or both."""
     effective_batch: int = 512
-    """Strong: data-points in one update, of all workers together (the paper: 512)."""
+    """Strong: data-points in one update, of all workers together (the paper's single node: 512)."""
     min_batch_per_worker: int = 32
     """Strong: data-points of each worker's gradient at least; with more workers the effective batch grows."""
     batch_per_worker: int = 128
