@@ -21,7 +21,7 @@ Distributed deep reinforcement learning with TensorFlow and MPI parameter server
 
 commands:
   train ALGORITHM    train an agent; alone on this machine, or as one rank of a job. ba3c, a2c, a3c, ppo, appo,
-                     impala, hts-a2c or hts-ppo
+                     impala, hts-a2c, hts-ppo, dqn, categorical-dqn, rainbow, dpg, apex-dqn or apex-dpg
   train --resume RUN go on with a run
   evaluate RUN       play games with the newest checkpoint of a run and print the scores
   play RUN           record a video of the newest checkpoint of a run
@@ -41,6 +41,7 @@ options:
 examples:
   ddrl train ba3c --preset laptop --game pong --minutes 20
   ddrl train ppo --game CartPole-v1 --network mlp
+  ddrl train apex-dqn --actors 8 --replay-shards 1 --game pong
   ddrl train ba3c --preset ba3c-paper --game breakout
 """
 COMMANDS = ("train", "evaluate", "play", "plan", "doctor", "bench", "study")
