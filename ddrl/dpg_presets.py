@@ -24,14 +24,14 @@ def dpg(game: str) -> TrainConfig:
     """Horgan et al. 2018, appendix D, in one process.
 
     Batches of 256 transitions, Adam with 1e-4, targets of 5 steps, target networks every 100 updates, priority exponent
-    0.6, a replay of a million. With their 64 actors there were 163 agent steps for each update; alone there is 1, as in
-    Lillicrap et al. 2016.
+    0.6, a replay of a million. Their 64 actors made 163 agent steps for each update, which one process cannot; it makes
+    8, since with 1, as in Lillicrap et al. 2016, the critic overrates what few transitions say.
     """
     return TrainConfig(
         environment=EnvironmentConfig(game=game),
         network=NetworkConfig(network="mlp", compute_dtype="float32"),
         algorithm=DPGConfig(),
-        sampling=SamplingConfig(schedule="standard", simulators=4, groups=1),
+        sampling=SamplingConfig(schedule="standard", simulators=8, groups=1),
         replay=ReplayConfig(replay_capacity=1_000_000, replay_minimum=10_000, priority_exponent=0.6),
         optimizer=OptimizerConfig(batch_size=256, learning_rate=1e-4),
         exchange=ExchangeConfig(workers=1, parameter_servers=0),

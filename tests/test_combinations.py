@@ -93,7 +93,7 @@ def test_the_defaults_of_every_algorithm_go_together(name):
         ("dqn", {"reset_at_checkpoint": True}, "--reset-at-checkpoint True: a period is being acted"),
         ("dpg", {"network": "nature"}, "--network nature: dpg has dense layers alone"),
         ("dpg", {"eval_epsilon": 0.05}, "--eval-epsilon 0.05: dpg is evaluated without noise; leave it 0"),
-        ("dpg", {"simulators": 8}, "--target-updates 100: 8 simulators step together: a multiple of 8"),
+        ("dpg", {"simulators": 16, "target_updates": 3}, "--target-updates 3: 16 simulators step together: a multiple of 2"),
         ("dpg", {"schedule": "synchronized"}, "--schedule synchronized: dpg learns from a replay; standard or concurrent"),
         ("dqn", {"policy_layers": (9,)}, "--policy-layers (9,): of dpg alone, not of dqn; leave it out"),
         ("ba3c", {"schedule": "concurrent"}, "--schedule concurrent: ba3c has no replay; leave it out, or train dqn"),

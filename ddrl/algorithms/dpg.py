@@ -36,7 +36,7 @@ class DPGConfig:
     """Factor on rewards for learning, before they are clipped."""
     target_updates: int = 100
     """Updates from one copy of the parameters to the target networks to the next."""
-    steps_per_update: int = 1
+    steps_per_update: int = 8
     """Agent steps of this worker per gradient."""
 
     def __post_init__(self) -> None:
