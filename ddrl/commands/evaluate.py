@@ -12,6 +12,7 @@ import tyro
 from rich.console import Console
 
 from ddrl import checks, rundir
+from ddrl.algorithms import DPGConfig
 from ddrl.launch.resources import this_machine
 
 
@@ -39,7 +40,9 @@ def main(argv: Sequence[str]) -> int:
     """Plays, prints, and adds one line to RUN/evaluations.jsonl; returns the exit status."""
     arguments = tyro.cli(EvaluateArguments, args=list(argv), prog="ddrl evaluate")
     path = Path(arguments.run)
-    rundir.load_config(path)  # a wrong directory is said at once, not after TensorFlow has loaded
+    config = rundir.load_config(path)  # a wrong directory is said at once, not after TensorFlow has loaded
+    if arguments.epsilon and isinstance(config.algorithm, DPGConfig):
+        checks.refuse(arguments, "epsilon", "a deterministic policy is evaluated without noise; leave it out")
     from ddrl.commands.agent import load_agent
 
     agent = load_agent(path, batch_sizes=sorted({1, min(8, arguments.games), min(64, arguments.games)}))

@@ -51,11 +51,11 @@ def test_what_cannot_run_is_said_in_one_line():
         roofline.measure_roofline(unknown, 0.05, 1)
 
 
-@pytest.mark.parametrize("algorithm, uses, batch", [("a2c", 1, 80), ("ppo", 4, 32), ("rainbow", 8, 32)])
+@pytest.mark.parametrize("algorithm, uses, batch", [("a2c", 1, 80), ("ppo", 4, 32), ("rainbow", 8, 32), ("dpg", 4, 32)])
 def test_every_kind_of_batch(algorithm, uses, batch):
     config = preset("smoke", None, Machine(2, 16 * 10**9), algorithm)
     result = roofline.measure_roofline(config, 0.05, 1)
     env, inference, gradient = (result[phase] for phase in ("env", "inference", "gradient"))
-    learning = uses / gradient + (uses / result["target"] if algorithm == "rainbow" else 0.0)
+    learning = uses / gradient + (uses / result["target"] if config.algorithm.from_replay else 0.0)
     assert result["roofline"] == pytest.approx(1 / (1 / env + 1 / inference + learning))
     assert (result["uses"], result["gradient_batch"]) == (uses, batch)
