@@ -19,7 +19,14 @@ from ddrl.commands import train
 from ddrl.config import ExchangeConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch.placement import Threads, groups_of, place_ranks, threads_for
-from ddrl.launch.resources import check_machine, check_shards, rank_bytes, replay_bytes, this_machine
+from ddrl.launch.resources import (
+    check_machine,
+    check_shards,
+    prefetch_bytes,
+    rank_bytes,
+    replay_bytes,
+    this_machine,
+)
 from ddrl.presets import Machine
 from ddrl.reporting.json_output import write_json_output
 
@@ -111,8 +118,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
         return 0
     warnings = combinations.warnings(config)
     warnings += check_machine(config, this_machine()) if source == HERE else []
-    parameters, replay = needs_of(config)
-    ranks = plan(config, assignments, parameters, replay)
+    parameters, replay, prefetch = needs_of(config)
+    ranks = plan(config, assignments, parameters, replay, prefetch)
     warnings += warnings_of(seats, assignments)
     _emit(as_json(config, source, seats, ranks, parameters, warnings), own.json)
     return 0
@@ -154,8 +161,8 @@ def topology(config: TrainConfig, nodes: Nodes, environ: Mapping[str, str]) -> t
     return (seat,) * (nodes.ranks_per_node or config.ranks), HERE
 
 
-def needs_of(config: TrainConfig) -> tuple[int, int]:
-    """Length of the parameter vector, and bytes of a worker's replay.
+def needs_of(config: TrainConfig) -> tuple[int, int, int]:
+    """Length of the parameter vector, bytes of a worker's or shard's replay, and of the batches that a learner has.
 
     Raises:
         UsageError: for an unknown game, a network that does not suit it, or fewer parameters than servers.
@@ -167,14 +174,16 @@ def needs_of(config: TrainConfig) -> tuple[int, int]:
     try:
         head = config.algorithm.head
         count = parameter_count(config.network, environment.observation_shape, environment.action_space, head)
-        replay = replay_bytes(config, environment)
+        replay, prefetch = replay_bytes(config, environment), prefetch_bytes(config, environment)
     finally:
         environment.close()
     check_shards(count, config.exchange.servers)
-    return count, replay
+    return count, replay, prefetch
 
 
-def plan(config: TrainConfig, assignments: Sequence[Assignment], parameters: int, replay: int) -> list[Rank]:
+def plan(
+    config: TrainConfig, assignments: Sequence[Assignment], parameters: int, replay: int, prefetch: int
+) -> list[Rank]:
     """What every rank needs."""
     from ddrl.exchange.sharding import shard_ranges
 
@@ -185,6 +194,7 @@ def plan(config: TrainConfig, assignments: Sequence[Assignment], parameters: int
         threads = threads_for(config, mine.cores) if computes else None
         simulates = mine.role == ("actor" if config.apex.actors else "worker")
         keeps = mine.role == "replay_shard" if config.apex.actors else simulates
+        kept = (replay if keeps else 0) + (prefetch if mine.role == "worker" else 0)
         start, stop = shards[mine.index] if mine.role == "parameter_server" else (0, 0)
         ranks.append(
             Rank(
@@ -193,7 +203,7 @@ def plan(config: TrainConfig, assignments: Sequence[Assignment], parameters: int
                 config.sampling.simulators if simulates else 0,
                 threads.simulator * groups_of(config) if simulates else 0,
                 4 * (stop - start),
-                rank_bytes(config, computes, stop - start) + (replay if keeps else 0),
+                rank_bytes(config, computes, stop - start) + kept,
             )
         )
     return ranks

@@ -70,7 +70,7 @@ class ComputeRoles:
         schedule = remote_replay(config, self.network, self._probe, metrics, wake)
         learner = make_learner(config, self.network, self._shape, self._dtype)
         format = segment_format(config, self._probe)
-        sampler = Sampler(self.setting, transport, schedule, format, self.network.size, metrics)
+        sampler = Sampler(self.setting, transport, schedule, format, self.network.size)
         common = (self.setting, transport, index, self.network, schedule, learner, metrics, wake)
         return LearnerRole(*common, sampler=sampler)
 

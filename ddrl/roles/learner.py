@@ -56,6 +56,10 @@ class LearnerRole(WorkerRole):
         """The replay is a part of it."""
         self.sampler.save(step, state, lambda whole: super(LearnerRole, self)._send_state(step, whole))
 
+    def _report(self) -> None:
+        self.metrics.gauge("replay_size", self.sampler.size)
+        super()._report()
+
     def _stop(self) -> None:
         super()._stop()
         self.sampler.halt()

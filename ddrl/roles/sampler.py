@@ -16,7 +16,6 @@ from ddrl.launch.resources import BATCHES_ON_THEIR_WAY
 from ddrl.replay.packing import BatchFormat, pack_priorities
 from ddrl.replay.segment import SegmentFormat
 from ddrl.replay.shard import RUNS
-from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.job import RoleLost, Setting, Topic, Wait, json_blob
 from ddrl.roles.shard_setup import ShardSetup
 from ddrl.sampling.remote_replay import Drawn, RemoteReplay
@@ -68,9 +67,8 @@ class Sampler:
         schedule: RemoteReplay,
         format: SegmentFormat,
         parameters: int,
-        metrics: RankMetrics,
     ):
-        self.setting, self.transport, self.schedule, self.metrics = setting, transport, schedule, metrics
+        self.setting, self.transport, self.schedule = setting, transport, schedule
         self.format, self.batches = format, BatchFormat(format, setting.config.batch_size)
         self.version, self.paused = 0, True
         self._parameters, self._run = parameters, 0
@@ -115,6 +113,10 @@ class Sampler:
         for index, shard in self._shards.items():
             saved = {"replay": state[key]} if (key := f"shard{index}") in state else {}
             self.transport.send([Blob(shard.process, Topic.SETUP, encode_arrays({"setup": setup} | saved))])
+            if "run" in state and not saved:
+                text = f"replay shard {index} begins empty: it is not in the checkpoint"
+                event = {"name": "replay_not_loaded", "text": text}
+                self.transport.send([json_blob(self.setting.cast.chief, Topic.EVENT, event)])
         start = {"run": self._run, "parameters": self._parameters}
         self.transport.send(json_blob(process, Topic.SETUP, start) for process in self.setting.cast.actors)
 
@@ -178,7 +180,6 @@ class Sampler:
         if header.kind == Kind.SAMPLE:
             shard.received += 1
             self.schedule.put(Drawn(header.sender, self.batches.views(message.payload), message.payload))
-        self.metrics.gauge("replay_size", self.size)
 
     def _give_back(self, drawn: Drawn, priorities: np.ndarray | None) -> None:
         config, shard = self.setting.config, self._shards.get(drawn.shard)
@@ -231,7 +232,6 @@ class Sampler:
         del self._shards[index]
         if not self._shards:
             raise RoleLost(f"replay shard {index} died, and it was the last one")
-        self.metrics.gauge("replay_size", self.size)
         if self._saving is not None and self._saving.without(index):
             self._saving = None
 

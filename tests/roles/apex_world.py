@@ -159,9 +159,7 @@ class World:
         self.setting, self.net = Setting(self.config, tmp_path, self.cast), Net()
         self.ports = {rank: Port(self.net, rank) for rank in range(self.cast.size)}
         self.schedule = RemoteReplay(self._targets, 10, RankMetrics("learner", 0), lambda: None)
-        self.sampler = Sampler(
-            self.setting, self.ports[LEARNER], self.schedule, FORMAT, PARAMETERS, RankMetrics("learner", 0)
-        )
+        self.sampler = Sampler(self.setting, self.ports[LEARNER], self.schedule, FORMAT, PARAMETERS)
         self.parameters = Parameters(self.ports[LEARNER])
         self.children, self.reported, self.version, self.keys = {}, {}, 0, set()
         self.roles = {}

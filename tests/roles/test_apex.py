@@ -251,6 +251,9 @@ def test_a_shard_that_dies_while_it_saves_delays_no_checkpoint(tmp_path):
     world.settle()
     (state,) = saved
     assert set(state) == {"run", "shard0"}
+    resumed = World(tmp_path, state=state)
+    resumed.settle()
+    assert resumed.events() == ["replay_not_loaded"] and resumed.shards[1].replay.size == 0
 
 
 def test_memory_is_refused_before_it_is_taken(tmp_path, monkeypatch):
