@@ -1,4 +1,4 @@
-"""Whole jobs of the Q-learning family on Catch: one process, and each exchange with two workers."""
+"""Whole jobs that learn from a replay, on Catch and Pendulum: one process, and each exchange with two workers."""
 
 from __future__ import annotations
 
@@ -64,9 +64,10 @@ def hashes(run_dir):
     return dict(line.split() for line in (run_dir / "parameter_hashes.txt").read_text().splitlines())
 
 
-def test_a_deterministic_run_with_a_replay_resumes_to_the_bit(tmp_path):
+@pytest.mark.parametrize("algorithm", [("rainbow", "--target-period", "80"), ("dpg", "--target-updates", "20")])
+def test_a_deterministic_run_with_a_replay_resumes_to_the_bit(tmp_path, algorithm):
     """In the middle of a period (20 updates), and of the minibatches that are drawn at once."""
-    flags = ("rainbow", *SMOKE, "--target-period", "80", "--deterministic", "--no-evaluator", "--checkpoint-every-updates", "10")
+    flags = (*algorithm, *SMOKE, "--deterministic", "--no-evaluator", "--checkpoint-every-updates", "10")
     where = ("--run-dir", str(tmp_path / "parts"))
     runs = [
         [*flags, "--run-dir", str(tmp_path / "whole"), "--max-updates", "70"],
