@@ -103,7 +103,7 @@ class _Shard:
     def __init__(self, kind: Kind, capacity: int, frames: np.ndarray):
         self.kind, self.random = kind, np.random.default_rng(0)
         self.replay = ShardReplay(kind.format, capacity, eviction_exponent=kind.eviction_exponent)
-        self._segments = [self._segment(frames, simulator) for simulator in range(SIMULATORS)]
+        self._segments = [recorded_segment(kind.format, frames, i, self.random) for i in range(SIMULATORS)]
         self._count = 0
         shape = (kind.batch_size, *kind.format.observation_shape)
         self._memory = tuple(np.empty(shape, kind.format.observation_type) for _ in range(2))
@@ -152,31 +152,34 @@ class _Shard:
         self._count += 1
         return self._segments[simulator]._replace(first_step=round_ * self.kind.format.length)
 
-    def _segment(self, frames: np.ndarray, simulator: int) -> Segment:
-        format, random = self.kind.format, self.random
-        count, older = format.length, format.stack - 1
-        first = 7 * simulator % (FRAMES - format.most_frames)
-        ones = np.ones(count, np.float32)
-        action = (
-            random.integers(format.action_space.count, size=count).astype(np.int32)
-            if isinstance(format.action_space, Discrete)
-            else random.random((count, *format.action_space.action_shape), np.float32)
-        )
-        return Segment(
-            actor=0,
-            run_id=1,
-            simulator=simulator,
-            first_step=0,
-            frames=frames[simulator % GAMES, first : first + format.most_frames],
-            age=np.full(format.most_frames, older, np.uint8),
-            row=np.arange(older, older + count, dtype=np.int32),
-            steps=np.full(count, format.n_step, np.int32),
-            action=action,
-            reward=random.random(count, np.float32),
-            discount=0.97 * ones,
-            version=np.zeros(count, np.int64),
-            priority=random.random(count, np.float32),
-        )
+
+def recorded_segment(
+    format: SegmentFormat, frames: np.ndarray, simulator: int, random: np.random.Generator
+) -> Segment:
+    """A segment of the frames of a recorded game; the rest of it is random."""
+    count, older = format.length, format.stack - 1
+    first = 7 * simulator % (FRAMES - format.most_frames)
+    ones = np.ones(count, np.float32)
+    action = (
+        random.integers(format.action_space.count, size=count).astype(np.int32)
+        if isinstance(format.action_space, Discrete)
+        else random.random((count, *format.action_space.action_shape), np.float32)
+    )
+    return Segment(
+        actor=0,
+        run_id=1,
+        simulator=simulator,
+        first_step=0,
+        frames=frames[simulator % GAMES, first : first + format.most_frames],
+        age=np.full(format.most_frames, older, np.uint8),
+        row=np.arange(older, older + count, dtype=np.int32),
+        steps=np.full(count, format.n_step, np.int32),
+        action=action,
+        reward=random.random(count, np.float32),
+        discount=0.97 * ones,
+        version=np.zeros(count, np.int64),
+        priority=random.random(count, np.float32),
+    )
 
 
 def _peer(python: str, kind: str, capacity: int, seconds: float, frames: np.ndarray) -> dict[str, Any]:

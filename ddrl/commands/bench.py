@@ -17,6 +17,7 @@ BENCHMARKS = {
     "faults": "ddrl.bench.faults",
     "scaling": "ddrl.bench.scaling",
     "stragglers": "ddrl.bench.stragglers",
+    "actors": "ddrl.bench.actors",
 }
 HELP = """usage: ddrl bench NAME [OPTIONS]
 
@@ -29,6 +30,7 @@ HELP = """usage: ddrl bench NAME [OPTIONS]
   faults     random ranks killed at random moments: what is lost, and how soon the run goes on
   scaling    updates/s over the number of workers, which sleep instead of computing
   stragglers waiting for all, a quorum and a deadline, with workers that are slow on purpose
+  actors     inserts/s over the number of Ape-X's actors, which sleep instead of acting
 
 `ddrl bench NAME --help` explains the options; --json - prints one JSON object.
 """

@@ -269,6 +269,16 @@ class SegmentFormat:
         raise UsageError(f"compressed frames give {size} bytes, not {expected}: send the segment again")
 
 
+def renumbered(data: bytes, actor: int, run_id: int, simulator: int, first_step: int) -> bytes:
+    """The bytes of a segment as if its transitions were those of another sender or of other steps."""
+    copy = bytearray(data)
+    magic, version, flags, *_, transitions, frames, described, size = _HEADER.unpack_from(data, _CHECKSUM.size)
+    numbers = (actor, run_id, simulator, first_step, transitions, frames, described, size)
+    _HEADER.pack_into(copy, _CHECKSUM.size, magic, version, flags, *numbers)
+    _CHECKSUM.pack_into(copy, 0, zlib.crc32(memoryview(copy)[_CHECKSUM.size :]))
+    return bytes(copy)
+
+
 def _array(data: Any, start: int, shape: tuple[int, ...], dtype: np.dtype) -> tuple[np.ndarray, int]:
     """The array that begins at byte `start`, and where it ends."""
     count = math.prod(shape)

@@ -1,0 +1,254 @@
+"""Ape-X with actors that sleep instead of acting, and with a learner that only draws: real roles, no TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ddrl.apex_presets import apex_dqn
+from ddrl.bench.replay_shard import KINDS, recorded_frames, recorded_segment
+from ddrl.config import ExchangeConfig, TrainConfig
+from ddrl.exchange.messages import Kind, Message
+from ddrl.exchange.published import Published
+from ddrl.exchange.transport import Blob, Channel, Event, Transport
+from ddrl.replay.remote_settings import ApexConfig
+from ddrl.replay.segment import renumbered
+from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.roles.child import Frame, Received
+from ddrl.roles.job import Setting, Topic
+from ddrl.roles.sampler import Sampler
+from ddrl.sampling.remote_replay import Drawn, Learned
+
+FORMAT = KINDS["shard-images"].format
+FRAME_SKIP = 4
+SEGMENTS = 64  # recorded ones, which actors send again and again under other numbers
+BEHIND = 8  # segments that an actor makes up for after a pause; a real one's pipe holds more
+REPORT_SECONDS = 1.0
+
+
+def config_of(
+    actors: int, shards: int, simulators: int, batch_size: int, capacity: int, minimum: int, **apex: Any
+) -> TrainConfig:
+    """The paper's settings with these sizes, and no evaluator. `apex`: more of ApexConfig."""
+    base = apex_dqn("breakout")
+    return dataclasses.replace(
+        base,
+        sampling=dataclasses.replace(base.sampling, simulators=simulators),
+        replay=dataclasses.replace(base.replay, replay_capacity=capacity, replay_minimum=minimum),
+        apex=ApexConfig(actors=actors, replay_shards=shards, segment_length=FORMAT.length, **apex),
+        optimizer=dataclasses.replace(base.optimizer, batch_size=batch_size),
+        exchange=ExchangeConfig(workers=1, parameter_servers=0),
+        evaluation=dataclasses.replace(base.evaluation, evaluator=False),
+        run=dataclasses.replace(base.run, log_every_seconds=REPORT_SECONDS, video=False),
+    )
+
+
+def write_segments(path: Path) -> None:
+    """Segments of real frames as the wire has them, one after the other, each behind its length."""
+    frames, chance = recorded_frames(), np.random.default_rng(0)
+    with open(path, "wb") as file:
+        for simulator in range(SEGMENTS):
+            data = FORMAT.encode(recorded_segment(FORMAT, frames, simulator, chance))
+            file.write(len(data).to_bytes(4, "little") + data)
+
+
+def read_segments(path: Path) -> list[bytes]:
+    """What `write_segments` wrote."""
+    data, found, start = path.read_bytes(), [], 0
+    while start < len(data):
+        end = start + 4 + int.from_bytes(data[start : start + 4], "little")
+        found.append(data[start + 4 : end])
+        start = end
+    return found
+
+
+class EmulatedChild:
+    """An actor's process that only sleeps: see `ddrl.roles.actor.ActingProcess`.
+
+    It waits for parameters first, and asks for newer ones as often as a real one does.
+
+    Args:
+        step_seconds: of one step of all simulators together.
+        segments: bytes to send.
+    """
+
+    def __init__(self, config: TrainConfig, actor: int, run_id: int, step_seconds: float, segments: Sequence[bytes]):
+        self._simulators, self._actor, self._run_id, self._segments = config.rows, actor, run_id, segments
+        self._seconds = step_seconds * FORMAT.length / self._simulators  # of a segment, as simulators send in turn
+        refresh = config.apex.refresh_every_frames / (FRAME_SKIP * FORMAT.length) * self._simulators
+        self._refresh_segments = max(1, round(refresh))
+        self._metrics, self._next_report = RankMetrics("actor", actor), 0.0
+        self._version, self._asked, self._count, self._asked_at, self._next = -1, False, 0, 0, 0.0
+
+    def send(self, kind: Frame, number: int, data: object = b"") -> None:
+        """Takes parameters; with the first ones it begins."""
+        if self._version < 0:
+            self._next = time.monotonic() + random.random() * self._seconds  # actors are not in step
+        self._version, self._asked, self._asked_at = number, False, self._count
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def receive(self) -> Received | None:
+        now = time.monotonic()
+        if not self._asked and (self._version < 0 or self._count - self._asked_at >= self._refresh_segments):
+            self._asked = True
+            return Received(Frame.REFRESH, self._version, b"")
+        if self._version >= 0 and now >= self._next_report:
+            self._next_report = now + REPORT_SECONDS
+            return Received(Frame.REPORT, 0, json.dumps(self._metrics.report()).encode())
+        if self._version < 0 or now < self._next:
+            return None
+        return Received(Frame.SEGMENT, 0, self._segment(now))
+
+    def status(self) -> int | None:
+        return None
+
+    def end(self) -> None:
+        """Nothing to end."""
+
+    def _segment(self, now: float) -> bytes:
+        late = now - self._next - BEHIND * self._seconds
+        if late > 0:
+            self._metrics.count("waited_seconds", late)
+            self._next += late
+        self._next += self._seconds
+        round_, simulator = divmod(self._count, self._simulators)
+        data = self._segments[self._count % len(self._segments)]
+        self._count += 1
+        self._metrics.count("agent_steps", FORMAT.length)
+        return renumbered(data, self._actor, self._run_id, simulator, round_ * FORMAT.length)
+
+
+class PacedBatches:
+    """What the sampler needs of a schedule: batches that wait, and those that were used."""
+
+    def __init__(self, chance: np.random.Generator):
+        self._chance, self._batches, self._used = chance, deque[Drawn](), list[Learned]()
+
+    @property
+    def ready(self) -> int:
+        return len(self._batches)
+
+    def put(self, drawn: Drawn) -> None:
+        self._batches.append(drawn)
+
+    def used(self) -> list[Learned]:
+        used, self._used = self._used, []
+        return used
+
+    def learn(self) -> None:
+        """Gives one batch back with random priorities."""
+        drawn = self._batches.popleft()
+        self._used.append(Learned(drawn, self._chance.random(len(drawn.batch.key), np.float32)))
+
+
+class EmulatedLearner:
+    """Draws batches at a rate, publishes parameters, and collects what actors and shards report in a stretch of time,
+    which begins some time after all actors act. Then it ends the job.
+
+    Args:
+        parameters: float32 values of a version.
+        batches_per_s: drawn, at most.
+        warm_up: seconds.
+        seconds: measured.
+
+    Attributes:
+        reports: of the stretch, by role.
+        events: what actors and shards complained of.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        transport: Transport,
+        parameters: int,
+        batches_per_s: float,
+        warm_up: float,
+        seconds: float,
+    ):
+        self.setting, self.transport, self.finished = setting, transport, False
+        self._batches = PacedBatches(np.random.default_rng(0))
+        self.sampler = Sampler(setting, transport, self._batches, FORMAT, parameters)
+        self._published, self._vector = Published(0), np.zeros(parameters, np.float32)
+        self._pause, self._next_batch = 1.0 / batches_per_s, 0.0
+        self._warm_up, self._seconds = warm_up, seconds
+        self._begin, self._heard = float("inf"), set[int]()
+        self.reports: dict[str, list[dict[str, Any]]] = {"actor": [], "replay_shard": []}
+        self.events: list[str] = []
+        self._vector.flags.writeable = False
+        self._published.add(0, 0, self._vector)
+        transport.open(Channel(process, Kind.FETCH) for process in setting.cast.actors)
+        self.sampler.begin({})
+
+    def handle(self, event: Event) -> None:
+        self.sampler.handle(event)
+        if isinstance(event, Message) and event.header.kind == Kind.FETCH:
+            self.transport.send(self._published.fetch(event.peer, event.header.version))
+        elif isinstance(event, Blob) and event.topic == Topic.REPORT:
+            self._on_report(json.loads(event.data), time.monotonic())
+        elif isinstance(event, Blob) and event.topic in (Topic.EVENT, Topic.FAILED):
+            self.events.append(json.loads(event.data)["text"])
+
+    def advance(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_batch and self._batches.ready:
+            self._next_batch = max(self._next_batch + self._pause, now)
+            self._batches.learn()
+            self.sampler.version += 1
+            self.transport.send(self._published.add(self.sampler.version, self.sampler.version, self._vector))
+        self.sampler.advance()
+        if now >= self._begin + self._seconds or self.events:
+            self.sampler.halt()
+            cast = self.setting.cast
+            self.transport.send(Blob(process, Topic.END, b"") for process in range(cast.size) if process != cast.chief)
+            self.finished = True
+
+    def due(self) -> bool:
+        return self.sampler.due()
+
+    def _on_report(self, report: dict[str, Any], now: float) -> None:
+        if report["role"] == "actor":
+            self._heard.add(report["index"])
+        if len(self._heard) == len(self.setting.cast.actors) and self._begin == float("inf"):
+            self._begin = now + self._warm_up
+        if self._begin + report["interval_seconds"] <= now:  # all of it lies in the stretch
+            self.reports[report["role"]].append(report)
+
+    def summary(self) -> dict[str, float]:
+        """Rates of all actors and shards together. Busy shares are those of the shard with most to do."""
+        actors, shards = (_by_index(self.reports[role]) for role in ("actor", "replay_shard"))
+        busy = [
+            (sum(seconds for report in mine for seconds in report["seconds"].values()) / _time(mine),
+             sum(report["cpu_seconds"] for report in mine) / _time(mine))
+            for mine in shards
+        ]  # fmt: skip
+        return {
+            "steps_per_s": sum(_rate(mine, "agent_steps") for mine in actors),
+            "inserts_per_s": sum(_rate(mine, "inserts") for mine in shards),
+            "samples_per_s": sum(_rate(mine, "samples") for mine in shards),
+            "shard_busy": max((share for share, _ in busy), default=0.0),
+            "shard_cores": max((cores for _, cores in busy), default=0.0),
+            "waiting": sum(_rate(mine, "waited_seconds") for mine in actors) / max(1, len(actors)),
+        }
+
+
+def _by_index(reports: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    indices = sorted({report["index"] for report in reports})
+    return [[report for report in reports if report["index"] == index] for index in indices]
+
+
+def _time(reports: list[dict[str, Any]]) -> float:
+    return sum(report["interval_seconds"] for report in reports)
+
+
+def _rate(reports: list[dict[str, Any]], name: str) -> float:
+    return sum(report["counters"].get(name, 0) for report in reports) / _time(reports)

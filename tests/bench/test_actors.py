@@ -1,0 +1,83 @@
+"""Ape-X with emulated actors: what they send, and a small job of them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from cluster.launch import find_mpirun
+from ddrl.bench import actors, emulated_actors
+from ddrl.bench.emulated_actors import FORMAT, EmulatedChild, config_of
+from ddrl.bench.replay_shard import FRAMES, GAMES, recorded_segment
+from ddrl.errors import UsageError
+from ddrl.replay.segment import renumbered
+from ddrl.replay.shard import ShardReplay
+from ddrl.roles.child import Frame
+
+
+@pytest.fixture(scope="module")
+def segment() -> bytes:
+    frames = np.zeros((GAMES, FRAMES, *FORMAT.frame_shape), np.uint8)
+    return FORMAT.encode(recorded_segment(FORMAT, frames, 0, np.random.default_rng(0)))
+
+
+def test_a_renumbered_segment_is_whole_and_of_another_sender(segment):
+    found = FORMAT.decode(renumbered(segment, 7, 3, 2, 150))
+    assert (found.actor, found.run_id, found.simulator, found.first_step) == (7, 3, 2, 150)
+    assert np.array_equal(found.reward, FORMAT.decode(segment).reward)
+
+
+def test_a_child_waits_for_parameters_and_sends_segments_that_a_shard_takes(segment, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(emulated_actors.time, "monotonic", lambda: now[0])
+    config = config_of(actors=1, shards=1, simulators=2, batch_size=8, capacity=2000, minimum=100)
+    child = EmulatedChild(config, 5, 1, 0.01, [segment])
+    frames = [child.receive() for _ in range(3)]
+    assert [frame and frame.kind for frame in frames] == [Frame.REFRESH, None, None] and frames[0].number == -1
+    child.send(Frame.PARAMETERS, 4, b"")
+    replay, kinds, steps = ShardReplay(FORMAT, 2000, run=1), [], 0
+    for _ in range(1000):  # 10 seconds
+        now[0] += 0.01
+        while (frame := child.receive()) is not None:
+            kinds.append(frame.kind)
+            if frame.kind == Frame.SEGMENT:
+                assert replay.insert(frame.data)
+            elif frame.kind == Frame.REPORT:
+                steps += json.loads(frame.data)["counters"].get("agent_steps", 0)
+            else:
+                child.send(Frame.PARAMETERS, frame.number + 1, b"")
+    assert 1900 <= replay.inserted <= 2000  # 2 simulators, 100 steps/s each
+    assert 1700 <= steps <= replay.inserted
+    assert 8 <= kinds.count(Frame.REFRESH) <= 10  # every 400 frames of each
+
+
+def test_a_child_that_was_not_heard_makes_up_for_few_segments(segment, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(emulated_actors.time, "monotonic", lambda: now[0])
+    config = config_of(actors=1, shards=1, simulators=1, batch_size=8, capacity=2000, minimum=100)
+    child = EmulatedChild(config, 0, 1, 0.01, [segment])
+    child.send(Frame.PARAMETERS, 0, b"")
+    now[0] += 100.0
+    sent = 0
+    while (frame := child.receive()) is not None:
+        sent += frame.kind == Frame.SEGMENT
+    assert sent == emulated_actors.BEHIND + 1
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(find_mpirun() is None, reason="no mpirun here")
+def test_a_job_of_emulated_actors_inserts_and_samples():
+    arguments = actors.ActorsArguments(
+        actors=(2,), step_ms=2.0, replay_capacity=5000, batch_size=16, batches_per_s=10.0, parameters=1000, warm_up=0.0,
+        seconds=3.0,
+    )  # fmt: skip
+    found = actors.measure(arguments)
+    assert 0 < found["inserts_per_s"]["2"] <= 2000 and found["ratio"] == {"2": 1.0}
+    assert 0 < found["samples_per_s"]["2"] <= 500 and found["asleep"] == {"2": 1000.0}
+
+
+def test_no_numbers_of_actors():
+    with pytest.raises(UsageError, match="--actors"):
+        actors.ActorsArguments(actors=(0,))
