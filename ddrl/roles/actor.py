@@ -24,7 +24,7 @@ from ddrl.roles.child import Frame, Received
 from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, first_word, json_blob
 
 FIRST_PAUSE_SECONDS = 0.5  # before a child is started again; twice as long each time, until one has sent something
-LONGEST_PAUSE_SECONDS = 30.0
+LONGEST_PAUSE_SECONDS = 5.0
 FAILURES = 5  # children one after the other that failed by themselves before they sent anything
 RUN_BITS = 32
 
@@ -132,11 +132,13 @@ class ActorRole:
     # Parameters ----------------------------------------------------------------------------------------------
 
     def _refresh(self, version: int) -> None:
-        """The child has this version and wants a newer one. A new child has none, and gets what is here."""
+        """The child has this version and wants a newer one. A new child has none: it begins with what is here, which may
+        be as old as the last one's death, and gets the newest as well."""
         self._asked, self._has = True, version
         if version < 0:
             self._give()
-        if self._asked and not self._fetching:
+            self._asked = True
+        if not self._fetching:
             self._fetching = True
             latest = self._reader.latest()
             self.transport.send(self._reader.fetch(0 if latest is None else latest.version + 1))
@@ -151,7 +153,7 @@ class ActorRole:
     def _give(self) -> None:
         latest = self._reader.latest()
         if self.child is not None and self._asked and latest is not None and latest.version > self._has:
-            self._asked = False
+            self._asked, self._has = False, latest.version
             self.child.send(Frame.PARAMETERS, latest.version, np.ascontiguousarray(latest.vector))
 
     # Segments ------------------------------------------------------------------------------------------------
