@@ -112,8 +112,6 @@ class _AtariRecorder:
 
 
 def _other_game(config: EnvironmentConfig) -> tuple[object, Callable[[], list[np.ndarray]], int]:
-    import gymnasium
-
     game, plain = config.game, make_in_thread(plain_game(config), 1)
     plain.close()
     if "rgb_array" not in plain.render_modes:
@@ -123,8 +121,8 @@ def _other_game(config: EnvironmentConfig) -> tuple[object, Callable[[], list[np
     def draw() -> list[np.ndarray]:
         try:
             picture = env.render()
-        except (gymnasium.error.Error, ImportError, RuntimeError) as error:  # the last without OpenGL
-            raise UsageError(f"{game} cannot draw pictures here: {error}") from error
+        except Exception as error:  # whatever the libraries raise that it draws with
+            raise UsageError(f"{game} cannot draw pictures here: {' '.join(str(error).split())}") from error
         return [np.asarray(picture, np.uint8)]
 
     return env, draw, env.fps

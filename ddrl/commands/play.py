@@ -39,9 +39,7 @@ def main(argv: Sequence[str]) -> int:
     if video.suffix not in (".mp4", ".gif"):
         raise UsageError(f"--video {video}: the name must end in .mp4 or .gif")
     from ddrl.commands.agent import load_agent
-    from ddrl.envs.control import prepare_to_draw
 
-    prepare_to_draw()
     agent = load_agent(path, batch_sizes=(1,))
     from ddrl.video import record_game
 

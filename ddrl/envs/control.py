@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from ctypes.util import find_library
 
 import gymnasium
 import numpy as np
@@ -35,8 +34,8 @@ def register_dm_control() -> None:
 
 @contextlib.contextmanager
 def _without_renderer() -> Iterator[None]:
-    """Where nothing is to be drawn, importing dm_control looks for no display; it would complain that there is none."""
-    if RENDERER in os.environ or not _headless():
+    """Without a display, importing dm_control looks for none; it would complain. MUJOCO_GL chooses another renderer."""
+    if RENDERER in os.environ or os.environ.get("DISPLAY") or not sys.platform.startswith("linux"):
         yield
         return
     os.environ[RENDERER] = "disable"
@@ -44,17 +43,6 @@ def _without_renderer() -> Iterator[None]:
         yield
     finally:
         del os.environ[RENDERER]
-
-
-def prepare_to_draw() -> None:
-    """Lets MuJoCo draw without a display, where the system can; before the first game is made in this process."""
-    if RENDERER not in os.environ and _headless():
-        found = [name for name, library in (("egl", "EGL"), ("osmesa", "OSMesa")) if find_library(library)]
-        os.environ.update({RENDERER: name for name in found[:1]})
-
-
-def _headless() -> bool:
-    return sys.platform.startswith("linux") and not os.environ.get("DISPLAY")
 
 
 class FlatObservation(gymnasium.ObservationWrapper):

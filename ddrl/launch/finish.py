@@ -39,10 +39,8 @@ def _curve(path: Path) -> object:
 
 def _video(path: Path) -> object:
     from ddrl.commands.agent import load_agent
-    from ddrl.envs.control import prepare_to_draw
     from ddrl.video import record_game
 
-    prepare_to_draw()
     agent = load_agent(path, batch_sizes=(1,))
     video = path / "video.mp4"
     score = record_game(agent.config.environment, agent.policy, video, seed=agent.config.run.seed)

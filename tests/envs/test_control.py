@@ -66,22 +66,6 @@ def test_a_missing_package_is_said_in_one_line(monkeypatch):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "given, libraries, expected",
-    [
-        ({}, {"EGL", "OSMesa"}, "egl"), ({}, {"OSMesa"}, "osmesa"), ({}, set(), None),
-        ({"DISPLAY": ":0"}, {"EGL"}, None), ({"MUJOCO_GL": "glfw"}, {"EGL"}, "glfw"),
-    ],
-)  # fmt: skip
-def test_what_draws_without_a_display(monkeypatch, given, libraries, expected):
-    monkeypatch.setattr(control, "find_library", lambda name: name if name in libraries else None)
-    monkeypatch.setattr(control.sys, "platform", "linux")
-    variables = dict(given)
-    monkeypatch.setattr(control.os, "environ", variables)
-    control.prepare_to_draw()
-    assert variables.get("MUJOCO_GL") == expected
-
-
 def test_a_task_of_dm_control():
     pytest.importorskip("shimmy")
     pytest.importorskip("dm_control")
