@@ -46,14 +46,15 @@ def _check_none(config: TrainConfig) -> None:
 def _check_sampling(config: TrainConfig) -> None:
     sampling, optimizer = config.sampling, config.optimizer
     if sampling.schedule != "asynchronous":
-        checks.refuse(sampling, "schedule", "actors and learner wait for nobody: train apex-dqn, or --schedule asynchronous")
+        checks.refuse(sampling, "schedule", "actors and learner wait for nobody: train apex-dqn, or asynchronous")
     if sampling.groups != 1:
         checks.refuse(sampling, "groups", "an actor steps its simulators together; more --actors, and 1 group")
     for name in ("rollout_length", "predictors", "predict_batch"):
         if getattr(sampling, name):
             checks.refuse(sampling, name, "an actor queries the policy itself, with all its simulators; leave it 0")
     if not optimizer.batch_size:
-        checks.refuse(optimizer, "batch_size", "a replay has no rollouts to take whole; give the transitions per gradient")
+        why = "a replay has no rollouts to take whole; give the transitions per gradient"
+        checks.refuse(optimizer, "batch_size", why)
 
 
 def _check_exchange(config: TrainConfig) -> None:
@@ -61,7 +62,8 @@ def _check_exchange(config: TrainConfig) -> None:
     if exchange.workers != 1:
         checks.refuse(exchange, "workers", "one learner takes all batches, and --actors act; give 1")
     if exchange.exchange != "parameter_server":
-        checks.refuse(exchange, "exchange", "actors fetch parameters from servers, or from the learner; parameter_server")
+        why = "actors fetch parameters from servers, or from the learner; parameter_server"
+        checks.refuse(exchange, "exchange", why)
     if exchange.chief != "trains":
         checks.refuse(exchange, "chief", "the learner is the chief; trains")
     if exchange.updates != "synchronous":

@@ -132,8 +132,8 @@ class ActorRole:
     # Parameters ----------------------------------------------------------------------------------------------
 
     def _refresh(self, version: int) -> None:
-        """The child has this version and wants a newer one. A new child has none: it begins with what is here, which may
-        be as old as the last one's death, and gets the newest as well."""
+        """The child has this version and wants a newer one. A new child has none: it begins with what is here, which
+        may be as old as the last one's death, and gets the newest as well."""
         self._asked, self._has = True, version
         if version < 0:
             self._give()

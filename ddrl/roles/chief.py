@@ -246,12 +246,12 @@ class ChiefRole:
         flags = closed.flags
         if flags & Flag.CHECKPOINT:
             asynchronous = self.coordinator.asynchronous
-            has_replay = self.setting.config.algorithm.from_replay
+            seconds = REPLAY_SECONDS if self.setting.config.algorithm.from_replay else GATHER_SECONDS
             parts = Parts(
                 closed.version,
                 self.coordinator.step,
                 self.wall_seconds,
-                time.monotonic() + (REPLAY_SECONDS if has_replay else GATHER_SECONDS),
+                time.monotonic() + seconds,
                 with_states=not asynchronous or bool(flags & Flag.STOP),
                 any_step=asynchronous,
             )

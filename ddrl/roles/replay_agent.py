@@ -66,8 +66,8 @@ def exploration(config: TrainConfig, metrics: RankMetrics, space: ActionSpace) -
 
 
 def priority_values(config: TrainConfig, network: Network, shape: tuple[int, ...], dtype: Any) -> PriorityValues:
-    """What an actor's initial priorities are made of: the values that its policy gave already, and of DPG's noisy actions
-    those that the critic gives."""
+    """What an actor's initial priorities are made of: the values that its policy gave already, and of DPG's noisy
+    actions those that the critic gives."""
 
     def of_values(vector: Any, unroll: Unroll, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return unroll.value, np.take_along_axis(outputs, unroll.action[..., None], axis=-1)[..., 0]

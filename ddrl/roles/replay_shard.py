@@ -223,7 +223,7 @@ class ReplayShardRole:
         self.transport.send([json_blob(self.setting.cast.chief, Topic.REPORT, self.metrics.report())])
 
     def _look(self) -> None:
-        """Ages in transitions inserted since, and the share of the transitions whose priority is below a power of 10."""
+        """Ages in transitions inserted since, and the share of transitions whose priority is below a power of 10."""
         for quantile, age in zip(QUANTILES, self.replay.ages(np.array(QUANTILES)), strict=True):
             self.metrics.mean(f"replay_age/{quantile:g}", float(age))
         if self.setting.config.replay.priority_exponent:

@@ -157,7 +157,8 @@ def test_a_child_that_cannot_begin_ends_the_job_with_its_status(tmp_path):
             role.child.exit_status = 2
             role.child.receive = lambda: None
     (blob,) = world.reported[Topic.FAILED]
-    assert "failed 5 times before it had sent anything, the last time with exit status 2" in json.loads(blob.data)["text"]
+    text = json.loads(blob.data)["text"]
+    assert "failed 5 times before it had sent anything, the last time with exit status 2" in text
     assert role.child is None
 
 
