@@ -101,7 +101,7 @@ class SamplingConfig:
     (A2C, PPO); double-buffered: both at once, one rollout apart (HTS-RL). From a replay (DQN): standard: act, then
     learn, in turn; concurrent: both at once, acting with the target network's parameters (fast DQN)."""
     simulators: int = 32
-    """Environments per worker, in all groups together."""
+    """Environments per worker, in all groups together, or per actor of Ape-X."""
     groups: int = 2
     """Groups of simulators per worker, each with a thread: one is inferred while another steps."""
     rollout_length: int = 0
