@@ -56,15 +56,20 @@ class DQNConfig:
     epsilon_ladder: float = 0.0
     """Simulator i of the job's N ends at epsilon_end^(1 + x i / (N - 1)) (Horgan et al. 2018: 0.4 and x = 7; 0: all
     end alike)."""
+    epsilon_values: int = 0
+    """Different values on the ladder, from its one end to the other, which neighbours share (Horgan et al. 2018,
+    appendix B: 6; 0: every simulator has its own)."""
 
     def __post_init__(self) -> None:
         checks.known(self)
         checks.between(self, 0.0, 1.0, "discount", why="returns grow without bound above 1")
         checks.at_least(self, 1, "n_step", "target_period", "steps_per_update")
-        checks.at_least(self, 0, "atoms", "epsilon_steps")
+        checks.at_least(self, 0, "atoms", "epsilon_steps", "epsilon_values")
         checks.at_least(self, 0.0, "reward_clip", "epsilon_ladder")
         checks.above(self, 0.0, "reward_scale", why="0 would hide every reward")
         checks.between(self, 0.0, 1.0, "epsilon_start", "epsilon_end", why="a probability")
+        if self.epsilon_values and (self.epsilon_values == 1 or not self.epsilon_ladder):
+            checks.refuse(self, "epsilon_values", "2 or more values make a ladder, with --epsilon-ladder above 0")
         if self.atoms == 1:
             checks.refuse(self, "atoms", "one atom cannot tell returns apart; 51 is usual, 0: expected returns")
         if self.atoms:
@@ -89,5 +94,7 @@ class DQNConfig:
             place: <float>[b] i / (N - 1) of the simulators, for the ladder.
         """
         left = np.maximum(0.0, 1.0 - agent_steps / self.epsilon_steps) if self.epsilon_steps else 0.0
+        if self.epsilon_values:
+            place = np.minimum(np.floor(place * self.epsilon_values) / (self.epsilon_values - 1), 1.0)
         end = self.epsilon_end ** (1.0 + self.epsilon_ladder * place)
         return np.where(agent_steps < 0, 1.0, end + left * (self.epsilon_start - end))

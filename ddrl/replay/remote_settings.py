@@ -22,6 +22,9 @@ class ApexConfig:
     """Agent steps of a simulator that an actor sends at once."""
     segments_in_flight: int = 8
     """Segments that an actor sends to a shard ahead of its acknowledgement; then it waits."""
+    duplicates: int = 1
+    """Times that each transition is inserted, as if there were so many actors that all do the same (Horgan et al. 2018,
+    appendix A)."""
     refresh_every_frames: int = 400
     """Frames of each simulator after which an actor asks for newer parameters."""
     prefetch: int = 16
@@ -37,7 +40,7 @@ class ApexConfig:
 
     def __post_init__(self) -> None:
         checks.at_least(self, 0, "actors")
-        checks.at_least(self, 1, "replay_shards", "segments_in_flight", "refresh_every_frames")
+        checks.at_least(self, 1, "replay_shards", "segments_in_flight", "refresh_every_frames", "duplicates")
         checks.at_least(self, 1, "prefetch", "target_every_updates", "trim_every_updates")
         checks.between(self, 1, 10_000, "segment_length")
         checks.between(self, 0.0, LARGEST_RATIO, "samples_per_insert")

@@ -19,7 +19,7 @@ import numpy as np  # noqa: E402
 from ddrl.config import TrainConfig  # noqa: E402
 from ddrl.errors import UsageError  # noqa: E402
 from ddrl.launch.placement import expose_gpu, threads_for, with_threads  # noqa: E402
-from ddrl.replay.segment import Segment, SegmentFormat  # noqa: E402
+from ddrl.replay.segment import Segment, SegmentFormat, renumbered  # noqa: E402
 from ddrl.reporting.rank_metrics import RankMetrics  # noqa: E402
 from ddrl.roles.child import Frame, end_with_parent, read_frame, write_frame  # noqa: E402
 from ddrl.rundir import load_config  # noqa: E402
@@ -99,7 +99,7 @@ def act(config: TrainConfig, actor: int, run_id: int, cores: int, link: Link) ->
     snapshot = link.first()
     snapshot = snapshot._replace(vector=as_device_vector(snapshot.vector))
     clock = Clock(config, metrics, STEPS * maker.actor.frames_per_step)
-    sender = Sender(link, format, metrics)
+    sender = Sender(link, format, metrics, config.rows, config.apex.duplicates)
     while True:
         for segment in maker.act(snapshot):
             sender.send(segment)
@@ -111,10 +111,16 @@ def act(config: TrainConfig, actor: int, run_id: int, cores: int, link: Link) ->
 
 
 class Sender:
-    """Sends segments; one that a shard would refuse is counted here, and the first is told of."""
+    """Sends segments; one that a shard would refuse is counted here, and the first is told of.
 
-    def __init__(self, link: Link, format: SegmentFormat, metrics: RankMetrics):
+    Args:
+        simulators: of this actor.
+        duplicates: times that each segment is sent, the others as of simulators that it has not.
+    """
+
+    def __init__(self, link: Link, format: SegmentFormat, metrics: RankMetrics, simulators: int, duplicates: int = 1):
         self._link, self._format, self._metrics, self._told = link, format, metrics, False
+        self._simulators, self._duplicates = simulators, duplicates
 
     def send(self, segment: Segment) -> None:
         try:
@@ -127,6 +133,10 @@ class Sender:
             return
         with self._metrics.timer("wait_replay"):
             self._link.send(Frame.SEGMENT, 0, data)
+            for copy in range(1, self._duplicates):
+                simulator = segment.simulator + copy * self._simulators
+                name = (segment.actor, segment.run_id, simulator, segment.first_step)
+                self._link.send(Frame.SEGMENT, 0, renumbered(data, *name))
 
 
 class Clock:
