@@ -46,7 +46,7 @@ def main() -> None:
     else:
         learner = EmulatedLearner(setting, transport, **options["emulated_learner"])
         run_roles([learner], transport, Waiter())
-        result = learner.summary() | {"events": learner.events}
+        result = {"failed": learner.events[0]} if learner.events else learner.summary()
     transport.flush(10.0)
     comm.Barrier()
     transport.close()
@@ -69,6 +69,7 @@ def _patient_waiter() -> Waiter:
 if __name__ == "__main__":
     try:
         main()
-    except BaseException:
+    except BaseException as error:
         traceback.print_exc()
+        print("RESULT " + json.dumps({"failed": f"{type(error).__name__}: {error}".splitlines()[0]}), flush=True)
         MPI.COMM_WORLD.Abort(1)  # the other ranks would wait without end

@@ -116,6 +116,6 @@ def _rates(arguments: ActorsArguments, actors: int, directory: str) -> dict[str,
     ranks = 1 + actors + arguments.replay_shards
     limit = 60.0 + START_SECONDS * ranks + 3 * (arguments.warm_up + arguments.seconds)
     found = run_ranks(ranks, "ddrl.bench.actor_ranks", options, limit)
-    if events := found.pop("events"):
-        raise UsageError(f"with {actors} actors: {events[0]}")
+    if "failed" in found:
+        raise UsageError(f"with {actors} actors: {found['failed']}")
     return found

@@ -13,21 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from ddrl.apex_presets import apex_dqn
+from ddrl import apex_presets
 from ddrl.bench.replay_shard import KINDS, recorded_frames, recorded_segment
-from ddrl.config import ExchangeConfig, TrainConfig
+from ddrl.config import TrainConfig
 from ddrl.exchange.messages import Kind, Message
 from ddrl.exchange.published import Published
 from ddrl.exchange.transport import Blob, Channel, Event, Transport
-from ddrl.replay.remote_settings import ApexConfig
+from ddrl.launch.resources import this_machine
 from ddrl.replay.segment import renumbered
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.child import Frame, Received
 from ddrl.roles.job import Setting, Topic
 from ddrl.roles.sampler import Sampler
 from ddrl.sampling.remote_replay import Drawn, Learned
+from ddrl.types import Discrete
 
-FORMAT = KINDS["shard-images"].format
+FORMAT = dataclasses.replace(KINDS["shard-images"].format, action_space=Discrete(4))  # Breakout's
 FRAME_SKIP = 4
 SEGMENTS = 64  # recorded ones, which actors send again and again under other numbers
 BEHIND = 8  # segments that an actor makes up for after a pause; a real one's pipe holds more
@@ -35,19 +36,30 @@ REPORT_SECONDS = 1.0
 
 
 def config_of(
-    actors: int, shards: int, simulators: int, batch_size: int, capacity: int, minimum: int, **apex: Any
+    actors: int,
+    shards: int,
+    simulators: int,
+    capacity: int,
+    minimum: int,
+    batch_size: int = 0,
+    preset: str = "default",
+    seconds: float = 0.0,
 ) -> TrainConfig:
-    """The paper's settings with these sizes, and no evaluator. `apex`: more of ApexConfig."""
-    base = apex_dqn("breakout")
+    """Named settings of `ddrl train apex-dqn` with these sizes, and no evaluator.
+
+    Args:
+        batch_size: 0: that of the preset.
+        seconds: budget of a learner that trains (0: none).
+    """
+    base = apex_presets.preset("apex-dqn", preset, "breakout", this_machine())
     return dataclasses.replace(
         base,
         sampling=dataclasses.replace(base.sampling, simulators=simulators),
         replay=dataclasses.replace(base.replay, replay_capacity=capacity, replay_minimum=minimum),
-        apex=ApexConfig(actors=actors, replay_shards=shards, segment_length=FORMAT.length, **apex),
-        optimizer=dataclasses.replace(base.optimizer, batch_size=batch_size),
-        exchange=ExchangeConfig(workers=1, parameter_servers=0),
+        apex=dataclasses.replace(base.apex, actors=actors, replay_shards=shards, segment_length=FORMAT.length),
+        optimizer=dataclasses.replace(base.optimizer, batch_size=batch_size or base.optimizer.batch_size),
         evaluation=dataclasses.replace(base.evaluation, evaluator=False),
-        run=dataclasses.replace(base.run, log_every_seconds=REPORT_SECONDS, video=False),
+        run=dataclasses.replace(base.run, minutes=seconds / 60.0, log_every_seconds=REPORT_SECONDS, video=False),
     )
 
 

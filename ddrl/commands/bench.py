@@ -18,6 +18,7 @@ BENCHMARKS = {
     "scaling": "ddrl.bench.scaling",
     "stragglers": "ddrl.bench.stragglers",
     "actors": "ddrl.bench.actors",
+    "learner": "ddrl.bench.learner",
 }
 HELP = """usage: ddrl bench NAME [OPTIONS]
 
@@ -31,6 +32,7 @@ HELP = """usage: ddrl bench NAME [OPTIONS]
   scaling    updates/s over the number of workers, which sleep instead of computing
   stragglers waiting for all, a quorum and a deadline, with workers that are slow on purpose
   actors     inserts/s over the number of Ape-X's actors, which sleep instead of acting
+  learner    updates/s of Ape-X's learner while emulated actors feed the replay, beside its gradients alone
 
 `ddrl bench NAME --help` explains the options; --json - prints one JSON object.
 """

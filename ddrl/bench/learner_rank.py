@@ -1,0 +1,120 @@
+"""The real learner of Ape-X in a benchmark: first alone on one batch, then fed by replay shards. With TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from cluster.roles import Assignment  # noqa: E402
+from ddrl.bench.emulated_actors import FORMAT  # noqa: E402
+from ddrl.exchange.transport import Transport  # noqa: E402
+from ddrl.launch.placement import expose_gpu  # noqa: E402
+from ddrl.learner import as_device_vector  # noqa: E402
+from ddrl.replay.packing import BatchFormat  # noqa: E402
+from ddrl.reporting.metrics import read_metrics  # noqa: E402
+from ddrl.roles.compute import ComputeRoles  # noqa: E402
+from ddrl.roles.exchanges import hosted_server  # noqa: E402
+from ddrl.roles.job import Setting, run_roles, waiter_with_alarm  # noqa: E402
+from ddrl.roles.learner import LearnerRole  # noqa: E402
+from ddrl.sampling.remote_replay import Drawn  # noqa: E402
+from ddrl.types import Replayed, Snapshot  # noqa: E402
+
+
+def run_learner(
+    setting: Setting, transport: Transport, mine: Assignment, alone: float, warm_up: float
+) -> dict[str, Any]:
+    """Runs a whole job as its learner, chief and server, which ends by its budget.
+
+    Args:
+        mine: with the cores to use.
+        alone: seconds of the measurement before the job begins.
+        warm_up: seconds after the first update that do not count.
+    """
+    expose_gpu("")
+    factory = ComputeRoles(setting, mine)
+    waiter, wake = waiter_with_alarm()
+    worker = factory.worker(transport, 0, wake)
+    values = stand_alone(worker, np.asarray(factory.network.initial_parameters(0), np.float32), alone)
+    server = hosted_server(setting, transport, mine, factory.network.size)
+    run_roles([factory.chief(transport, False), worker, server], transport, waiter)
+    return values | _fed(read_metrics(setting.run_dir), warm_up)
+
+
+def stand_alone(role: LearnerRole, parameters: np.ndarray, seconds: float) -> dict[str, float]:
+    """Gradients/s of one batch that is there already, with its targets and with targets from before."""
+    schedule, learner = role.schedule, role.trainer.learner
+    snapshot = Snapshot(0, 0, as_device_vector(parameters))
+    drawn = _batch(role.setting.config.batch_size)
+
+    def update() -> None:
+        schedule.put(drawn)
+        _, batch = schedule.next_batch(lambda: snapshot)
+        learner.gradient(snapshot.vector, batch)
+
+    schedule.put(drawn)
+    _, batch = schedule.next_batch(lambda: snapshot)
+    rates = _rates([update, lambda: learner.gradient(snapshot.vector, batch)], seconds)
+    schedule.put(drawn)
+    schedule.next_batch(lambda: None)  # gives the last one back
+    schedule.used()
+    schedule.target = None
+    return dict(zip(("updates_per_s_alone", "gradients_per_s_alone"), rates))
+
+
+def _batch(size: int) -> Drawn:
+    format, chance = BatchFormat(FORMAT, size), np.random.default_rng(0)
+    buffer = format.buffer()
+    batch: Replayed = format.views(buffer)
+    for observation in (batch.observation, batch.next_observation):
+        observation[...] = chance.integers(256, size=observation.shape, dtype=np.uint8)
+    batch.action[...] = chance.integers(FORMAT.action_space.count, size=size)
+    batch.reward[...], batch.discount[...], batch.weight[...] = chance.random(size), 0.97, 1.0
+    batch.behaviour_version[...] = batch.key[...] = 0
+    return Drawn(0, batch, buffer)
+
+
+def _rates(calls: Sequence[Callable[[], object]], seconds: float) -> list[float]:
+    """Calls/s of each, in turns, by their median time; the first three do not count."""
+    times: list[list[float]] = []
+    end = time.perf_counter() + seconds
+    while len(times) < 6 or time.perf_counter() < end:
+        times.append([_seconds(call) for call in calls])
+    return [1.0 / statistics.median(column) for column in zip(*times[3:])]
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def _fed(records: list[dict[str, Any]], warm_up: float) -> dict[str, Any]:
+    """What the job's lines say between the warm-up and the end."""
+    trained = [record for record in records if record["kind"] == "train" and record["update"] > 0]
+    later = [record for record in trained[:-1] if record["wall_seconds"] >= trained[0]["wall_seconds"] + warm_up]
+    if len(later) < 2:
+        return {"failed": f"{len(later)} seconds of learning: ask for more --seconds"}
+    seconds = later[-1]["wall_seconds"] - later[0]["wall_seconds"]
+    mean = lambda name: statistics.mean(record.get(name, 0.0) for record in later[1:])  # noqa: E731
+    split = [record.get("time_split", {}).get("learner", {}) for record in later[1:]]
+    return {
+        "updates_per_s": (later[-1]["update"] - later[0]["update"]) / seconds,
+        "inserts_per_s": mean("inserts_per_s"),
+        "samples_per_s": mean("samples_per_s"),
+        "learner_split": _means(split),
+        "cpu_cores": _means([record.get("cpu_cores", {}) for record in later[1:]]),
+        "seconds_measured": seconds,
+    }
+
+
+def _means(parts: list[dict[str, float]]) -> dict[str, float]:
+    """By name, of all but the actors."""
+    names = sorted({name for part in parts for name in part if not name.startswith("actor")})
+    return {name: round(statistics.mean(part.get(name, 0.0) for part in parts if part), 4) for name in names}
