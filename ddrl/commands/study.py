@@ -36,6 +36,8 @@ STUDIES = {
     "synchronous-vs-asynchronous": "ddrl.studies.updates",
     "learning-rate": "ddrl.studies.learning_rate",
     "games": "ddrl.studies.games",
+    "actors": "ddrl.studies.actors",
+    "replay": "ddrl.studies.replay",
     "simulate": "ddrl.studies.simulate",
 }
 HELP = """usage: ddrl study NAME [--dir DIR] [OPTIONS]
@@ -59,6 +61,8 @@ An experiment of a paper as one command: many runs, one after the other or as a 
   synchronous-vs-asynchronous  score, loss and staleness with either kind of updates (BA3C, figure 3)
   learning-rate      the linear scaling rule with Adam: learned, then collapsed? (BA3C, figure 4)
   games              mean and maximum of 50 games against time, on six games (BA3C, table 3)
+  actors             Ape-X by number of actors; recency and diversity of their data (Ape-X, figures 4, 6, 7, 12)
+  replay             Ape-X by capacity, batch size and priority exponent (Ape-X, figure 5, appendix E)
   simulate           the exchange with up to 4,096 workers, simulated, and what limits it; it has no points
 
   ddrl study NAME --quick               tiny sizes, a few minutes in all: does it work here?
