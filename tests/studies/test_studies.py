@@ -13,6 +13,7 @@ from ddrl.errors import UsageError
 from ddrl.presets import Machine
 from ddrl.studies import (
     ablation,
+    actors,
     batch_size,
     communication,
     epsilon,
@@ -21,6 +22,7 @@ from ddrl.studies import (
     hts_report,
     learning_rate,
     norms,
+    replay,
     sampling,
     scaling,
     secondary_learner,
@@ -36,6 +38,7 @@ from tests.studies.support import outcome
 
 STUDIES = [module.STUDY for module in (sampling, simulators, hts, speed)]
 STUDIES += [module.STUDY for module in (suite, ablation, batch_size, secondary_learner, norms)]
+STUDIES += [module.STUDY for module in (actors, replay)]
 STUDIES += [module.STUDY for module in (communication, updates, learning_rate, games, scaling, epsilon)]
 FOUR = Machine(4, 1 << 40)
 

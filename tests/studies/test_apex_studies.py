@@ -1,0 +1,125 @@
+"""Studies of Ape-X: what their points are, and what their reports make of runs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ddrl.errors import UsageError
+from ddrl.presets import Machine
+from ddrl.studies import actors, replay
+from ddrl.studies.points import Outcome
+
+FOUR = Machine(4, 1 << 40)
+
+
+def runs_of(study, chosen, records_of):
+    return [Outcome(p, {"status": "finished"}, records_of(p.labels), None) for p in study.points(chosen, FOUR)]
+
+
+def lines(rate):
+    """Seconds 1 to 40; the score of evaluations grows by rate / 100 a second, up to 1."""
+    records = []
+    for i in range(1, 41):
+        at = {"wall_seconds": float(i), "agent_steps": round(rate * i)}
+        rates = {"updates_per_s": 50.0, "inserts_per_s": rate}
+        records.append({"kind": "train", "update": 50 * i, "online_score_mean": 0.0, **rates} | at)
+        records.append({"kind": "evaluation", "mean": min(1.0, rate * i / 100), "games": 30} | at)
+    return records
+
+
+def test_parts_share_their_points_and_say_what_they_vary():
+    points = actors.points(dataclasses.replace(actors.STUDY.defaults, actors=(2, 8), simulators=4), FOUR)
+    found = {point.name.removesuffix("-seed1"): point.config for point in points}
+    assert list(found) == [
+        "breakout-prioritized-2actors", "breakout-prioritized-8actors", "breakout-uniform-2actors",
+        "breakout-uniform-8actors", "breakout-prioritized-2actors-x4", "breakout-prioritized-8actors-6epsilons",
+    ]  # fmt: skip
+    assert found["breakout-prioritized-2actors-x4"].apex.duplicates == 4
+    few = found["breakout-prioritized-8actors-6epsilons"].algorithm
+    assert (few.epsilon_values, few.epsilon_ladder, few.epsilon_end) == (6, 7.0, 0.4)
+    uniform, prioritized = found["breakout-uniform-8actors"], found["breakout-prioritized-8actors"]
+    assert (uniform.replay.priority_exponent, prioritized.replay.priority_exponent) == (0.0, 0.6)
+    assert {config.sampling.simulators for config in found.values()} == {4}
+    evaluation = prioritized.evaluation
+    assert evaluation.evaluator and evaluation.eval_epsilon == 0.00164 and evaluation.target_score is None
+
+
+def test_uniform_replay_may_have_a_learning_rate_of_its_own_and_simulators_may_be_slow():
+    chosen = dataclasses.replace(
+        actors.STUDY.defaults, uniform_learning_rate=2.5e-4, step_time_ms=50.0, target_score=10.0, stop_at_target=True
+    )
+    by_replay = {point.labels["replay"]: point.config for point in actors.points(chosen, FOUR)}
+    assert by_replay["uniform"].optimizer.learning_rate == 2.5e-4
+    assert all(config.environment.step_time_mean_ms == 50.0 for config in by_replay.values())
+    assert all(config.evaluation.target_score == 10.0 for config in by_replay.values())
+
+
+def test_more_actors_that_are_sooner_are_seen_to_be():
+    chosen = dataclasses.replace(actors.STUDY.defaults, parts=("number",), repeats=2, target_score=0.8)
+    report = actors.report(chosen, runs_of(actors, chosen, lambda labels: lines(labels["actors"])))
+    (table,) = report.tables
+    timed = table.columns.index("time to 0.8")
+    assert [row[timed].split()[0] for row in table.rows if row[1] == "prioritized"] == ["0.667", "0.333", "0.167"]
+    *curves, end, time = report.panels
+    assert [curve.label for curve in curves[0].curves] == ["2 actors", "4 actors", "8 actors"]
+    assert [panel.title for panel in curves] == ["breakout: prioritized"] * 2 + ["breakout: uniform"] * 2
+    assert list(time.curves[0].x) == [2, 4, 8] and list(end.curves[0].y) == [0.8, 1.0, 1.0]
+
+
+def test_a_number_that_missed_the_score_has_no_time():
+    chosen = dataclasses.replace(actors.STUDY.defaults, parts=("number",), target_score=0.9, replays=("uniform",))
+    report = actors.report(chosen, runs_of(actors, chosen, lambda labels: lines(labels["actors"])))
+    assert list(report.panels[-1].curves[0].x) == [4, 8]
+    assert report.tables[0].rows[0][report.tables[0].columns.index("time to 0.9")] == "not reached in 10 min"
+
+
+@pytest.mark.parametrize("part, titles", [("recency", 3), ("diversity", 2)])
+def test_the_other_parts_have_a_panel_each(part, titles):
+    chosen = dataclasses.replace(actors.STUDY.defaults, parts=(part,))
+    report = actors.report(chosen, runs_of(actors, chosen, lambda labels: lines(labels["actors"])))
+    (panel,) = report.panels
+    assert len(panel.curves) == titles == len({curve.label for curve in panel.curves})
+
+
+def test_the_replays_points_change_one_thing():
+    configs = {point.name.removesuffix("-seed1"): point.config for point in replay.points(replay.STUDY.defaults, FOUR)}
+    assert len(configs) == 16
+    small = configs["capacity-breakout-25000"].replay
+    assert (small.replay_capacity, small.replay_minimum) == (25_000, 10_000)
+    assert configs["batch-size-breakout-1024"].batch_size == 1024
+    assert configs["exponent-breakout-0.2"].replay.priority_exponent == 0.2
+    assert len({config.optimizer.learning_rate for config in configs.values()}) == 1
+
+
+def test_a_capacity_below_the_minimum_lowers_it():
+    chosen = dataclasses.replace(replay.STUDY.defaults, parts=("capacity",), capacities=(5_000,))
+    (point,) = replay.points(chosen, FOUR)
+    assert point.config.replay.replay_minimum == 5_000
+
+
+def test_the_replays_report_has_a_table_for_each_part():
+    chosen = dataclasses.replace(replay.STUDY.defaults, repeats=2)
+    report = replay.report(chosen, runs_of(replay, chosen, lambda labels: lines(2.0)))
+    assert [table.title for table in report.tables] == ["Replay capacity", "Batch size", "Priority exponent"]
+    assert [len(panel.curves) for panel in report.panels] == [4, 1, 6, 1, 6, 1]
+    assert [curve.label for curve in report.panels[0].curves][:2] == ["25,000", "50,000"]
+
+
+@pytest.mark.parametrize(
+    "study, changes, text",
+    [
+        (actors, {"actors": (3, 8)}, "for the part recency"),
+        (actors, {"actors": (0, 8)}, "at least 1"),
+        (actors, {"stop_at_target": True}, "--stop-at-target"),
+        (actors, {"epsilons": 1}, "--epsilons 1"),
+        (actors, {"replays": ("oldest",)}, "--replays oldest"),
+        (replay, {"priority_exponents": (1.5,)}, "--priority-exponents"),
+        (replay, {"batch_sizes": (0,)}, "--batch-sizes"),
+        (replay, {"minutes": 0.0}, "--minutes"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(study, changes, text):
+    with pytest.raises(UsageError, match=text):
+        dataclasses.replace(study.STUDY.defaults, **changes)
