@@ -16,7 +16,7 @@ from ddrl.commands import train
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch.job import Wanted, check_world
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
 HEAVY = ("tensorflow", "mpi4py", "ale_py", "gymnasium", "matplotlib", "cv2")
@@ -93,8 +93,8 @@ def test_flags_are_flat():
 def test_a_preset_is_the_default_and_flags_win():
     config = parse("ba3c --preset ba3c-paper --game pong --quorum 50").config
     assert config.exchange.quorum == 50
-    assert config.optimizer.adam_epsilon == presets.ADAM_EPSILON["pong"]
-    assert config.evaluation.target_score == presets.TARGET_SCORES["pong"]
+    assert config.optimizer.adam_epsilon == presets.common.ADAM_EPSILON["pong"]
+    assert config.evaluation.target_score == presets.ba3c.TARGET_SCORES["pong"]
     assert parse("ba3c --preset smoke").config.environment.game == "ddrl/Catch-v0"
     assert parse("ba3c --preset smoke --game CartPole-v1").config.environment.game == "CartPole-v1"
     assert parse("").config == TrainConfig()

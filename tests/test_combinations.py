@@ -9,7 +9,7 @@ import pytest
 
 from ddrl import combinations, presets, rundir
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
 SYNCHRONOUS_SERVERS = {"workers": 2, "exchange": "parameter_server", "parameter_servers": 1}

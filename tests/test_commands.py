@@ -11,7 +11,7 @@ import pytest
 
 from ddrl import checkpoint, cli, presets, rundir
 from ddrl.launch import finish
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_evaluate_prints_and_records(run_dir, capsys):
     assert cli.main(["evaluate", str(run_dir), "--games", "6", "--seed", "3"]) == 0
     output = capsys.readouterr().out
     assert "ddrl/Catch-v0, version 7 (1,120 agent steps), 6 games" in output
-    assert "protocol: " in output
+    assert "protocol: " in output and "human starts" not in output
     record = json.loads((run_dir / rundir.EVALUATIONS).read_text().splitlines()[-1])
     assert (record["version"], record["games"], len(record["scores"])) == (7, 6, 6)
     assert record["mean"] == pytest.approx(sum(record["scores"]) / 6)
@@ -48,6 +48,14 @@ def test_evaluate_prints_and_records(run_dir, capsys):
     assert cli.main(["evaluate", str(run_dir), "--games", "6", "--seed", "3"]) == 0
     again = json.loads((run_dir / rundir.EVALUATIONS).read_text().splitlines()[-1])
     assert again["scores"] == record["scores"], "one seed, one result"
+
+
+def test_an_evaluation_of_atari_says_that_human_starts_were_not_measured():
+    lines = io.StringIO()
+    record = {"version": 1, "agent_steps": 2, "games": 1, "seconds": 1.0, "mean": 1.0, "maximum": 1.0, "minimum": 1.0,
+              "deviation": 0.0, "unfinished": 0, "protocol": {}, "human_starts": evaluate.HUMAN_STARTS}  # fmt: skip
+    evaluate.show("pong", record, Console(file=lines, width=200))
+    assert "human starts: not measured" in lines.getvalue()
 
 
 def test_tensorflow_is_not_heard_and_python_is(run_dir):

@@ -22,7 +22,7 @@ from ddrl.config import (
 )
 from ddrl.errors import UsageError
 from ddrl.launch import resources
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 
 GB = 10**9
 TWO_CORES = Machine(2, 16 * GB)
@@ -122,7 +122,7 @@ def test_ranks():
 @pytest.mark.parametrize("name", ["allreduce", "central_store"])
 def test_an_exchange_without_servers_needs_no_second_flag(name):
     config = dataclasses.replace(
-        TrainConfig(), exchange=dataclasses.replace(presets.smoke("x", TWO_CORES).exchange, exchange=name)
+        TrainConfig(), exchange=dataclasses.replace(presets.ba3c.smoke("x", TWO_CORES).exchange, exchange=name)
     )
     assert config.exchange.servers == 0 and config.ranks == 3 and not config.single_process
     assert config.exchange.asynchronous == (name == "central_store")
@@ -269,9 +269,9 @@ def test_laptop_takes_what_the_machine_carries(machine, workers, servers):
 def test_laptop_keeps_its_effective_batch():
     for cores in (1, 2, 4):
         config = presets.preset("laptop", None, Machine(cores, 64 * GB))
-        assert config.optimizer.batch_size * config.exchange.workers == presets.EFFECTIVE_BATCH
+        assert config.optimizer.batch_size * config.exchange.workers == presets.ba3c.EFFECTIVE_BATCH
     many = presets.preset("laptop", None, Machine(8, 64 * GB))
-    assert many.optimizer.batch_size == presets.SMALLEST_BATCH
+    assert many.optimizer.batch_size == presets.ba3c.SMALLEST_BATCH
 
 
 def test_unknown_preset():

@@ -27,7 +27,7 @@ from ddrl.launch.resources import (
     replay_bytes,
     this_machine,
 )
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.reporting.json_output import write_json_output
 
 HELP = """usage: ddrl plan [--nodes N] [--cpus-per-node C] [--gpus-per-node G] [--ranks-per-node R]

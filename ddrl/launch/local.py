@@ -30,7 +30,7 @@ from ddrl.launch.processes import Interrupts
 from ddrl.launch.resources import check_machine, heavy_ranks
 from ddrl.launch.restarts import Restarts
 from ddrl.launch.supervisor import Display, Supervisor
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 
 RANK_PROGRAM = (sys.executable, "-m", "ddrl.roles")
 STOP_SECONDS = 90.0

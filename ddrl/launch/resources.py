@@ -12,7 +12,7 @@ from cluster.topology import usable_cores
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.replay import Replay, check_memory
 from ddrl.replay.packing import WORD, BatchFormat
 from ddrl.replay.segment import SegmentFormat

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 
 from ddrl import checks
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.reporting.metrics import rate_between
 from ddrl.studies.curves import from_intervals, spread_text
 from ddrl.studies.figures import Curve, Panel

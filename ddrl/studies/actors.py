@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies.apex import ApexSettings, apex_config, caption, result_columns, results
 from ddrl.studies.curves import from_intervals, score_curve, steps_unit, time_unit
 from ddrl.studies.figures import Curve, Panel

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies.curves import CAPTIONS, EVALUATION, ONLINE, spread_text
 from ddrl.studies.metrics import agent_steps_per_second, bootstrap, rate_per_second
 from ddrl.studies.points import Outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies.curves import spread_text
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.q_learning import Scored, check_scored, scored, with_batch

@@ -10,7 +10,7 @@ from typing import Any
 from ddrl import checks
 from ddrl.config import EnvironmentConfig, TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies.curves import from_intervals, spread_text
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped

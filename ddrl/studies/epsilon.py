@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies import plan as plans
 from ddrl.studies.curves import EVALUATION, ONLINE
 from ddrl.studies.epsilon_report import CELL, report

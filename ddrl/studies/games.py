@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from ddrl import checks
-from ddrl.presets import Machine, rom_name
+from ddrl.presets.common import Machine, rom_name
 from ddrl.reporting.metrics import whole
 from ddrl.studies.curves import EVALUATION, MAXIMUM, score_curve, spread_text, time_unit
 from ddrl.studies.figures import Panel

@@ -10,7 +10,7 @@ from typing import Any
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies.hts_report import report
 from ddrl.studies.points import Point
 from ddrl.studies.settings import (

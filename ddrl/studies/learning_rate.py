@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ddrl import checks
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies.collapse import COLUMNS, Level, counts, levels, rule_text, scores_of
 from ddrl.studies.curves import CAPTIONS, ONLINE, score_curve, spread_text, steps_unit
 from ddrl.studies.figures import Panel

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ddrl import checks
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies.curves import score_curve, spread_text, steps_unit
 from ddrl.studies.figures import Panel
 from ddrl.studies.groups import grouped

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ddrl import checks, rundir
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies.curves import from_intervals, spread_text
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped, having

@@ -11,7 +11,7 @@ from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch.resources import this_machine
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies.engine import limited_to
 from ddrl.studies.points import Point
 from ddrl.studies.scaling_report import report

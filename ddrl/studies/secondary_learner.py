@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies.curves import score_curve, spread_text, steps_unit
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped

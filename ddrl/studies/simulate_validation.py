@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ddrl.bench.scaling import ScalingArguments, measure
 from ddrl.errors import UsageError
 from ddrl.launch.resources import this_machine
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.simulation.predict import simulate
 from ddrl.simulation.system import System
 from ddrl.simulation.times import Constant

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies.curves import EVALUATION, ONLINE
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import (

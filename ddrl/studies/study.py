@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies.figures import Panel
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import StudySettings

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.reporting.metrics import whole
 from ddrl.studies.curves import EVALUATION, GRID, score_curve, spread_text, steps_unit
 from ddrl.studies.figures import Curve, Panel

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ddrl import checks
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies.collapse import COLUMNS, counts, levels, rule_text
 from ddrl.studies.curves import CAPTIONS, ONLINE, score_curve, spread_text, steps_unit, time_unit
 from ddrl.studies.figures import Curve, Panel

@@ -17,7 +17,7 @@ from ddrl.bench import peers, ranks
 from ddrl.commands.train import parse
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 
 INSTALLED = [name for name in ("stable_baselines3", "sample_factory", "ray") if importlib.util.find_spec(name)]
 without_libraries = pytest.mark.skipif(bool(INSTALLED), reason=f"{INSTALLED} would really run")

@@ -11,7 +11,7 @@ from ddrl import cli
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.launch import local as launch
 from ddrl.launch import supervisor
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 
 STOP_SECONDS = 3.0
 

@@ -12,7 +12,7 @@ from ddrl.commands.train import checked, parse
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import job
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 
 MACHINE = Machine(8, 1 << 40)
 FINE = {"host": "n1", "version": "1.0"}

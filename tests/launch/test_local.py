@@ -23,7 +23,7 @@ from ddrl.errors import UsageError
 from ddrl.launch import local as launch
 from ddrl.launch import outcome, processes
 from ddrl.launch.processes import session_members
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 
 TESTS = Path(__file__).parent
 PATIENCE_SECONDS = 30.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies.curves import ONLINE, score_curve, spread_text
 from ddrl.studies.figures import Panel
 from ddrl.studies.groups import grouped

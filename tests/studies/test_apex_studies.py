@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies import actors, replay
 from ddrl.studies.points import Outcome
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies import communication, games, learning_rate, updates
 from ddrl.studies.collapse import Level, collapsed, counts, learned, levels
 from ddrl.studies.metrics import Interval, rate_per_second

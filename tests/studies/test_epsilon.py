@@ -13,7 +13,7 @@ import pytest
 from ddrl import rundir
 from ddrl.commands.train import parse
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies import epsilon, epsilon_report, hopeless
 from ddrl.studies import plan as plans
 from ddrl.studies.curves import EVALUATION, ONLINE

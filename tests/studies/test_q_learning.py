@@ -8,7 +8,7 @@ import pytest
 
 from ddrl import rundir
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.reporting.metrics import rate_between
 from ddrl.studies import ablation, batch_size, norms, secondary_learner, suite
 from ddrl.studies.figures import Curve

@@ -11,7 +11,7 @@ import pytest
 
 from ddrl import rundir
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies import engine, scaling, scaling_report
 from ddrl.studies import plan as plans
 from ddrl.studies.collect import collect

@@ -10,7 +10,7 @@ import pytest
 
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets import Machine
+from ddrl.presets.common import Machine
 from ddrl.studies import (
     ablation,
     actors,

@@ -1,0 +1,237 @@
+"""Which settings go together. Each check names both sides, and what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+from ddrl import checks
+from ddrl.algorithms import BA3CConfig, DPGConfig, DQNConfig, ImpalaConfig
+from ddrl.combinations import apex, q_learning
+from ddrl.errors import UsageError
+from ddrl.replay.settings import ReplayConfig
+from ddrl.types import ActionSpace, Discrete
+
+if TYPE_CHECKING:
+    from ddrl.config import TrainConfig
+
+
+def check(config: TrainConfig) -> None:
+    """Refuses settings that contradict each other.
+
+    Raises:
+        UsageError: with the setting to change.
+    """
+    apex.check(config)
+    if config.algorithm.from_replay:
+        q_learning.check(config)
+    else:
+        _check_no_replay(config)
+    if isinstance(config.algorithm, BA3CConfig):
+        _check_data_points(config)
+    elif isinstance(config.algorithm, ImpalaConfig):
+        _check_unrolls(config)
+    elif not config.algorithm.from_replay:
+        _check_rollouts(config)
+    _check_layers(config)
+    _check_resets(config)
+    _check_refresh(config)
+    _check_deterministic(config)
+
+
+def warnings(config: TrainConfig) -> list[str]:
+    """What may be meant, and mostly is not: one line each."""
+    found = q_learning.warnings(config) if isinstance(config.algorithm, DQNConfig) else []
+    return found + apex.warnings(config)
+
+
+def check_actions(config: TrainConfig, space: ActionSpace) -> None:
+    """Refuses a game whose actions the algorithm does not take.
+
+    Raises:
+        UsageError: with the algorithms that do.
+    """
+    name, game = config.algorithm.name, config.environment.game
+    if isinstance(space, Discrete):
+        if isinstance(config.algorithm, DPGConfig):
+            actions = f"{game} has {space.count} discrete ones"
+            raise UsageError(f"{name} takes continuous actions, and {actions}: train dqn, rainbow, a2c, ppo or impala")
+        return
+    if config.algorithm.on_data_points or isinstance(config.algorithm, DQNConfig):
+        raise UsageError(
+            f"{name} takes discrete actions, and {game} has {len(space.low)} continuous ones: "
+            "train dpg, a2c, ppo or impala"
+        )
+    if isinstance(config.algorithm, DPGConfig) and not all(map(math.isfinite, space.low + space.high)):
+        raise UsageError(f"{name} takes actions within bounds, and {game} has some without: train a2c, ppo or impala")
+
+
+def _check_layers(config: TrainConfig) -> None:
+    if isinstance(config.algorithm, DPGConfig):
+        return
+    for field in dataclasses.fields(config.network):
+        if field.name in ("policy_layers", "critic_layers") and getattr(config.network, field.name) != field.default:
+            checks.refuse(config.network, field.name, f"of dpg alone, not of {config.algorithm.name}; leave it out")
+
+
+def _check_no_replay(config: TrainConfig) -> None:
+    name = config.algorithm.name
+    if config.sampling.schedule in q_learning.SCHEDULES:
+        why = f"{name} has no replay; leave it out, or train dqn, categorical-dqn, rainbow or dpg"
+        checks.refuse(config.sampling, "schedule", why)
+    for field in dataclasses.fields(ReplayConfig):
+        if getattr(config.replay, field.name) != field.default:
+            checks.refuse(config.replay, field.name, f"{name} has no replay; leave it out")
+
+
+def _check_data_points(config: TrainConfig) -> None:
+    sampling, optimizer = config.sampling, config.optimizer
+    if sampling.schedule == "double-buffered":
+        checks.refuse(sampling, "schedule", "ba3c has no rollouts of one length; train a2c or ppo, or synchronized")
+    _no_rollouts(config)
+    if sampling.predictors:
+        checks.refuse(sampling, "predictors", "ba3c has a predictor thread for each of its --groups; leave it 0")
+    if not optimizer.batch_size:
+        checks.refuse(optimizer, "batch_size", "ba3c has no rollouts to take whole; give the data-points per gradient")
+    if sampling.schedule == "asynchronous":
+        return
+    if sampling.predict_batch:
+        checks.refuse(sampling, "predict_batch", "what is ready first depends on timing; --schedule asynchronous")
+    at_once = sampling.simulators * config.algorithm.unroll_length
+    if optimizer.batch_size < at_once:
+        checks.refuse(
+            optimizer,
+            "batch_size",
+            f"one step of the synchronized schedule can complete {at_once} data-points (--simulators x "
+            f"--unroll-length); raise it to {at_once}, or --schedule asynchronous",
+        )
+
+
+def _check_unrolls(config: TrainConfig) -> None:
+    sampling, unroll = config.sampling, config.algorithm.unroll_length
+    if sampling.schedule != "asynchronous":
+        checks.refuse(sampling, "schedule", "impala corrects for the lag of --schedule asynchronous; else train a2c")
+    _no_rollouts(config)
+    _whole_groups(config)
+    step = unroll * (config.rows // sampling.groups)
+    if config.batch_size % step:
+        checks.refuse(
+            config.optimizer,
+            "batch_size",
+            f"must be a multiple of {step}, which is --unroll-length {unroll} x the {step // unroll} simulators of a "
+            "group, since a batch has whole unrolls (or 0: one of each simulator)",
+        )
+
+
+def _no_rollouts(config: TrainConfig) -> None:
+    if config.sampling.rollout_length:
+        checks.refuse(
+            config.sampling,
+            "rollout_length",
+            f"{config.algorithm.name} learns from unrolls of --unroll-length; leave it 0",
+        )
+
+
+def _check_rollouts(config: TrainConfig) -> None:
+    sampling, algorithm, rollout = config.sampling, config.algorithm, config.rollout_length
+    if sampling.schedule == "asynchronous":
+        checks.refuse(
+            sampling,
+            "schedule",
+            f"{algorithm.name} learns from its own policy's rollouts; synchronized or double-buffered, or train impala",
+        )
+    _whole_groups(config)
+    if rollout % algorithm.unroll_length:
+        checks.refuse(
+            sampling,
+            "rollout_length",
+            f"must be a multiple of --unroll-length {algorithm.unroll_length}: advantages reach to the end of an unroll",
+        )
+    total = rollout * config.rows
+    if total % config.batch_size:
+        checks.refuse(
+            config.optimizer,
+            "batch_size",
+            f"does not divide the rollout of {total} data-points ({rollout} steps x {config.rows} of --simulators)",
+        )
+    if algorithm.name == "a2c" and config.batch_size % config.rows:
+        checks.refuse(
+            config.optimizer,
+            "batch_size",
+            f"a2c takes so many steps of all simulators; a multiple of {config.rows}",
+        )
+    if sampling.schedule == "double-buffered":
+        _check_double_buffered(config)
+
+
+def _check_double_buffered(config: TrainConfig) -> None:
+    exchange = config.exchange
+    promise = "the lag of --schedule double-buffered is one rollout exactly"
+    if exchange.asynchronous:
+        checks.refuse(exchange, "updates", f"{promise}; --updates synchronous, or --schedule synchronized")
+    if exchange.quorum or exchange.quorum_deadline_seconds:
+        name = "quorum" if exchange.quorum else "quorum_deadline_seconds"
+        checks.refuse(exchange, name, f"{promise}, so every gradient counts; leave it 0")
+
+
+def _whole_groups(config: TrainConfig) -> None:
+    if config.sampling.predict_batch and not config.sampling.predictors:
+        checks.refuse(
+            config.sampling,
+            "predict_batch",
+            f"{config.algorithm.name} steps whole groups; more --groups make smaller queries, --predictors larger ones",
+        )
+
+
+def _check_resets(config: TrainConfig) -> None:
+    run, exchange = config.run, config.exchange
+    if config.environment.reset == "in-pause" and config.sampling.schedule == "asynchronous":
+        why = "the asynchronous schedule makes no pause to reset in; at-once or swap"
+        checks.refuse(config.environment, "reset", why)
+    if not run.reset_at_checkpoint:
+        return
+    if config.sampling.schedule not in ("synchronized", "standard"):
+        why = {
+            "asynchronous": "asynchronous acting never resumes to the bit; --schedule synchronized",
+            "double-buffered": "a rollout is being acted at every checkpoint; --schedule synchronized",
+            "concurrent": "a period is being acted at every checkpoint; --schedule standard",
+        }
+        checks.refuse(run, "reset_at_checkpoint", why[config.sampling.schedule])
+    if exchange.quorum or exchange.quorum_deadline_seconds:
+        checks.refuse(run, "reset_at_checkpoint", "workers that miss a step cannot reset with the others; no --quorum")
+
+
+def _check_refresh(config: TrainConfig) -> None:
+    sampling, exchange = config.sampling, config.exchange
+    if not sampling.refresh_every_steps:
+        return
+    if sampling.schedule != "synchronized" or config.algorithm.on_data_points:
+        checks.refuse(
+            sampling, "refresh_every_steps", "only rollouts of the synchronized schedule can be refreshed; leave it 0"
+        )
+    if not exchange.asynchronous:
+        checks.refuse(
+            sampling, "refresh_every_steps", "nothing newer comes before a rollout's end; --updates asynchronous, or 0"
+        )
+
+
+def _check_deterministic(config: TrainConfig) -> None:
+    """What --deterministic cannot promise anything of."""
+    if not config.run.deterministic:
+        return
+    promise = "--deterministic promises equal bits for an equal seed"
+    sampling, exchange = config.sampling, config.exchange
+    if sampling.schedule == "asynchronous":
+        why = f"{promise}, and here it depends on time which parameters act; synchronized or double-buffered"
+        checks.refuse(sampling, "schedule", why)
+    if exchange.exchange == "central_store":
+        why = f"{promise}, and workers update a central store in any order; allreduce or parameter_server"
+        checks.refuse(exchange, "exchange", why)
+    if exchange.updates == "asynchronous":
+        why = f"{promise}, and gradients are applied in the order that they arrive; --updates synchronous"
+        checks.refuse(exchange, "updates", why)
+    for name in ("quorum", "quorum_deadline_seconds"):
+        if getattr(exchange, name):
+            why = f"{promise}, and it depends on time whose gradients make a quorum; leave it 0"
+            checks.refuse(exchange, name, why)

@@ -1,0 +1,105 @@
+"""Which settings go together in Ape-X. Each check names both sides, and what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from ddrl import checks
+from ddrl.replay.remote_settings import ApexConfig
+
+if TYPE_CHECKING:
+    from ddrl.config import TrainConfig
+
+UNUSED = {
+    "steps_per_update": "the learner does not wait for actors; --samples-per-insert sets a ratio",
+    "target_period": "the learner does not count actors' steps; --target-every-updates",
+    "target_updates": "in Ape-X it is --target-every-updates",
+}
+
+
+def check(config: TrainConfig) -> None:
+    """Refuses settings of a run with actors that contradict each other, and settings of Ape-X without actors.
+
+    Raises:
+        UsageError: with the setting to change.
+    """
+    apex = config.apex
+    if not apex.actors:
+        _check_none(config)
+        return
+    if not config.algorithm.from_replay:
+        why = f"{config.algorithm.name} does not learn from a replay; leave it 0, or train apex-dqn"
+        checks.refuse(apex, "actors", why)
+    _check_sampling(config)
+    _check_exchange(config)
+    _check_unused(config)
+    _check_replay(config)
+
+
+def _check_none(config: TrainConfig) -> None:
+    for field in dataclasses.fields(ApexConfig):
+        if getattr(config.apex, field.name) != field.default:
+            checks.refuse(config.apex, field.name, "there are no actors that fill such a replay; train apex-dqn")
+
+
+def _check_sampling(config: TrainConfig) -> None:
+    sampling, optimizer = config.sampling, config.optimizer
+    if sampling.schedule != "asynchronous":
+        checks.refuse(sampling, "schedule", "actors and learner wait for nobody: train apex-dqn, or asynchronous")
+    if sampling.groups != 1:
+        checks.refuse(sampling, "groups", "an actor steps its simulators together; more --actors, and 1 group")
+    for name in ("rollout_length", "predictors", "predict_batch"):
+        if getattr(sampling, name):
+            checks.refuse(sampling, name, "an actor queries the policy itself, with all its simulators; leave it 0")
+    if not optimizer.batch_size:
+        why = "a replay has no rollouts to take whole; give the transitions per gradient"
+        checks.refuse(optimizer, "batch_size", why)
+
+
+def _check_exchange(config: TrainConfig) -> None:
+    exchange = config.exchange
+    if exchange.workers != 1:
+        checks.refuse(exchange, "workers", "one learner takes all batches, and --actors act; give 1")
+    if exchange.exchange != "parameter_server":
+        why = "actors fetch parameters from servers, or from the learner; parameter_server"
+        checks.refuse(exchange, "exchange", why)
+    if exchange.chief != "trains":
+        checks.refuse(exchange, "chief", "the learner is the chief; trains")
+    if exchange.updates != "synchronous":
+        checks.refuse(exchange, "updates", "there is one learner, which waits for its own update; synchronous")
+
+
+def _check_unused(config: TrainConfig) -> None:
+    algorithm = config.algorithm
+    defaults = {field.name: field.default for field in dataclasses.fields(algorithm)}
+    for name, why in UNUSED.items():
+        if name in defaults and getattr(algorithm, name) != defaults[name]:
+            checks.refuse(algorithm, name, why)
+
+
+def _check_replay(config: TrainConfig) -> None:
+    apex, replay = config.apex, config.replay
+    each = replay.replay_capacity // apex.replay_shards
+    if each < apex.segment_length:
+        why = f"each would keep {each} transitions, and a segment has --segment-length {apex.segment_length}; use fewer"
+        checks.refuse(apex, "replay_shards", why)
+    if replay.replay_minimum > each * apex.replay_shards:
+        checks.refuse(
+            replay,
+            "replay_minimum",
+            f"learning could never begin: there is room for --replay-capacity {replay.replay_capacity}; lower it",
+        )
+    if config.algorithm.n_step > apex.segment_length:
+        checks.refuse(config.algorithm, "n_step", f"more than the {apex.segment_length} steps of a --segment-length")
+
+
+def warnings(config: TrainConfig) -> list[str]:
+    """What may be meant, and mostly is not: one line each."""
+    apex, replay = config.apex, config.replay
+    if not apex.actors or not replay.priority_exponent or apex.prefetch * config.batch_size <= replay.replay_minimum:
+        return []
+    return [
+        f"{apex.prefetch} batches of {config.batch_size} are drawn ahead of their updates, and learning begins with "
+        f"{replay.replay_minimum} transitions: priorities come late; lower --prefetch"
+    ]

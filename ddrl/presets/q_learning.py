@@ -1,0 +1,113 @@
+"""Named settings of the Q-learning family: DQN, Categorical DQN, epsilon-Rainbow."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from ddrl.algorithms import DQNConfig
+from ddrl.config import (
+    EnvironmentConfig,
+    EvaluationConfig,
+    ExchangeConfig,
+    NetworkConfig,
+    OptimizerConfig,
+    RunConfig,
+    SamplingConfig,
+    TrainConfig,
+)
+from ddrl.presets.common import Machine
+from ddrl.replay.settings import ReplayConfig
+
+BATCH_SIZE = 32
+
+
+def dqn(game: str) -> TrainConfig:
+    """Mnih et al. 2015 as in fast DQN, table 5, with Concurrent Training and Synchronized Execution of 8 samplers.
+
+    Larger batches: learning rates 7.5e-4 for 512, 15e-4 for 1,024 (Stooke and Abbeel 2018, section 5.4).
+    """
+    return TrainConfig(
+        environment=EnvironmentConfig(game=game, life_loss_terminal=True),
+        algorithm=DQNConfig(),
+        sampling=SamplingConfig(schedule="concurrent", simulators=8, groups=1),
+        optimizer=OptimizerConfig(
+            batch_size=BATCH_SIZE, optimizer="rmsprop-centered", learning_rate=2.5e-4, rmsprop_decay=0.95,
+            # The papers' 0.01 belongs to gradients summed over the batch; these are means.
+            rmsprop_epsilon=0.01 / BATCH_SIZE**2, rmsprop_epsilon_inside=True,
+        ),
+        exchange=ExchangeConfig(workers=1, parameter_servers=0),
+        evaluation=EvaluationConfig(eval_games=30, eval_epsilon=0.05),
+    )  # fmt: skip
+
+
+def categorical_dqn(game: str) -> TrainConfig:
+    """Bellemare et al. 2017: 51 atoms in +-10, Adam with epsilon 0.01 over the batch size L.
+
+    Larger batches: learning rate 4.2e-4 from 256 on, Adam's epsilon 0.01 / L (Stooke and Abbeel 2018, section 5.4).
+    """
+    base = dqn(game)
+    return dataclasses.replace(
+        base,
+        algorithm=dataclasses.replace(base.algorithm, atoms=51, epsilon_end=0.01),
+        optimizer=OptimizerConfig(batch_size=BATCH_SIZE, learning_rate=2.5e-4, adam_epsilon=0.01 / BATCH_SIZE),
+    )
+
+
+def rainbow(game: str) -> TrainConfig:
+    """Hessel et al. 2018, table 1, with epsilon-greedy exploration in place of noisy layers.
+
+    Its target period is 32,000 frames, it begins after 80,000, and epsilon falls over 250,000. Gradients are clipped
+    to norm 10 (Wang et al. 2016). Larger batches: Adam's epsilon 0.005 / L, the same learning rate (Stooke and Abbeel
+    2018, section 5.4).
+    """
+    base = dqn(game)
+    return dataclasses.replace(
+        base,
+        algorithm=DQNConfig(
+            n_step=3, double=True, dueling=True, atoms=51, target_period=8_000, epsilon_end=0.01, epsilon_steps=62_500
+        ),
+        optimizer=OptimizerConfig(
+            batch_size=BATCH_SIZE, learning_rate=6.25e-5, adam_epsilon=1.5e-4, clip_global_norm=10.0
+        ),
+        replay=ReplayConfig(
+            replay_minimum=20_000, priority_exponent=0.5, importance_exponent=0.4, importance_exponent_end=1.0
+        ),
+    )
+
+
+Q_LEARNING: dict[str, Callable[[str, Machine], TrainConfig]] = {
+    "dqn": lambda game, machine: dqn(game),
+    "categorical-dqn": lambda game, machine: categorical_dqn(game),
+    "rainbow": lambda game, machine: rainbow(game),
+}
+"""Name on the command line -> its default settings for a game on a machine."""
+
+
+def laptop(name: str, game: str, machine: Machine) -> TrainConfig:
+    """The small network and a small replay, which learn sooner on the cores of one machine."""
+    config = Q_LEARNING[name](game, machine)
+    return dataclasses.replace(
+        config,
+        network=NetworkConfig(network="a3c"),
+        algorithm=dataclasses.replace(config.algorithm, target_period=2_000, epsilon_end=0.01, epsilon_steps=50_000),
+        replay=dataclasses.replace(config.replay, replay_capacity=100_000, replay_minimum=10_000),
+        run=RunConfig(minutes=10.0),
+    )
+
+
+def smoke(name: str, game: str, machine: Machine) -> TrainConfig:
+    """Catch with a tiny network, in seconds."""
+    config = Q_LEARNING[name](game, machine)
+    return dataclasses.replace(
+        config,
+        environment=EnvironmentConfig(game=game),
+        network=NetworkConfig(network="mlp", compute_dtype="float32"),
+        algorithm=dataclasses.replace(
+            config.algorithm, value_min=-3.0, value_max=3.0, target_period=80, epsilon_end=0.05, epsilon_steps=4_000
+        ),
+        optimizer=OptimizerConfig(batch_size=BATCH_SIZE, learning_rate=3e-3),
+        replay=dataclasses.replace(config.replay, replay_capacity=20_000, replay_minimum=1_000),
+        evaluation=EvaluationConfig(eval_every_updates=500, eval_games=20, eval_epsilon=0.05),
+        run=RunConfig(minutes=0.5, log_every_seconds=1.0, video=False),
+    )
