@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 
 from ddrl import checkpoint, cli, presets, rundir
+from ddrl.commands import evaluate
 from ddrl.launch import finish
 from ddrl.presets.common import Machine
 

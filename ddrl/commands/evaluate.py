@@ -15,6 +15,8 @@ from ddrl import checks, rundir
 from ddrl.algorithms import DPGConfig
 from ddrl.launch.resources import this_machine
 
+HUMAN_STARTS = "not measured: they need states of games that people played, which are not public"
+
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateArguments:
@@ -46,6 +48,7 @@ def main(argv: Sequence[str]) -> int:
     from ddrl.commands.agent import load_agent
 
     agent = load_agent(path, batch_sizes=sorted({1, min(8, arguments.games), min(64, arguments.games)}))
+    from ddrl.envs.games import atari_rom
     from ddrl.evaluate import evaluate
 
     began = time.monotonic()
@@ -68,6 +71,8 @@ def main(argv: Sequence[str]) -> int:
         "scores": list(result.scores),
         "protocol": result.stamp,
     }
+    if atari_rom(config.environment.game) is not None:
+        record["human_starts"] = HUMAN_STARTS
     with (path / rundir.EVALUATIONS).open("a") as file:
         file.write(json.dumps(record) + "\n")
     show(config.environment.game, record, Console(highlight=False, soft_wrap=True))
@@ -98,3 +103,5 @@ def show(game: str, record: dict, console: Console) -> None:
         )
     stamp = ", ".join(f"{name} {value}" for name, value in record["protocol"].items())
     console.print(f"protocol: {stamp}", markup=False)
+    if "human_starts" in record:
+        console.print(f"human starts: {record['human_starts']}")
