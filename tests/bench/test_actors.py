@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cluster.launch import find_mpirun
-from ddrl.bench import actors, emulated_actors
+from ddrl.bench import actors, emulated_actors, learner
 from ddrl.bench.emulated_actors import FORMAT, EmulatedChild, config_of
 from ddrl.bench.replay_shard import FRAMES, GAMES, recorded_segment
 from ddrl.errors import UsageError
@@ -81,3 +81,19 @@ def test_a_job_of_emulated_actors_inserts_and_samples():
 def test_no_numbers_of_actors():
     with pytest.raises(UsageError, match="--actors"):
         actors.ActorsArguments(actors=(0,))
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.skipif(find_mpirun() is None, reason="no mpirun here")
+def test_a_learner_is_measured_alone_and_fed():
+    found = learner.measure(
+        learner.LearnerArguments(actors=1, simulators=8, replay_minimum=300, alone=0.5, warm_up=0.0, seconds=6.0)
+    )
+    assert found["updates_per_s_alone"] > 0 and found["gradients_per_s_alone"] > 0
+    assert found["ratio"] == pytest.approx(found["updates_per_s"] / found["updates_per_s_alone"], rel=0.05)
+    assert 0 < found["inserts_per_s"] < 2000 and found["learner_split"]["gradient"] > 0
+
+
+def test_a_learner_needs_time_after_the_warm_up():
+    with pytest.raises(UsageError, match="--seconds"):
+        learner.LearnerArguments(warm_up=10.0, seconds=12.0)
