@@ -184,7 +184,7 @@ STUDY = Study(
     defaults=ActorsSettings(),
     quick=ActorsSettings(
         quick=True, preset="smoke", games=("ddrl/Catch-v0",), actors=(1, 2), simulators=2, step_time_ms=5.0,
-        minutes=0.4, eval_every_updates=200, eval_games=10, target_score=0.0,
+        minutes=0.6, eval_every_updates=200, eval_games=10, target_score=0.0,
         train_options="--replay-minimum 200",
     ),
     points=points,

@@ -118,7 +118,7 @@ STUDY = Study(
     defaults=ReplaySettings(),
     quick=ReplaySettings(
         quick=True, preset="smoke", games=("ddrl/Catch-v0",), capacities=(500, 5000), batch_sizes=(32, 128),
-        priority_exponents=(0.0, 1.0), minutes=0.4, eval_every_updates=200, eval_games=10, simulators=2,
+        priority_exponents=(0.0, 1.0), minutes=0.6, eval_every_updates=200, eval_games=10, simulators=2,
         step_time_ms=5.0, train_options="--replay-minimum 200",
     ),
     points=points,
