@@ -125,7 +125,12 @@ class WorkerClient:
 
 
 class Reader:
-    """Fetches a published version; used by the evaluator (and by whoever acts without learning)."""
+    """Fetches a published version; used by the evaluator (and by whoever acts without learning).
+
+    Shards that publish every update are asked one after the other, and their newest versions differ; where it takes
+    longer to ask again than to publish two updates, that never ends. So the second time all shards are asked for one
+    version that is still to come, for which each of them waits: as many updates ahead as it has taken before.
+    """
 
     def __init__(self, servers: Sequence[int], ranges: Sequence[tuple[int, int]]):
         self.servers = tuple(servers)
@@ -133,10 +138,12 @@ class Reader:
         self.assembler = Assembler(ranges)
         self._newest: dict[int, int] = {}
         self._latest: Snapshot | None = None
+        self._again = False  # the shards behind were asked once more
+        self._ahead = 1  # updates
 
     def fetch(self, version: int) -> list[Message]:
         """Asks every shard for `version`, or for its newest where that one is gone already."""
-        self.wanted = version
+        self.wanted, self._again = version, False
         self._newest.clear()
         return [self._request(process) for process in self.servers]
 
@@ -145,17 +152,29 @@ class Reader:
         return self._latest
 
     def handle(self, header: Header, payload: np.ndarray) -> tuple[list[Message], Snapshot | None]:
-        """Takes a PUBLISHED message; asks again where a shard answered with an older version than another."""
+        """Takes a PUBLISHED message; asks again where the shards' versions differ when all have answered."""
         self._newest[header.sender] = header.version
         vector = self.assembler.add((header.version,), header.sender, payload)
         if vector is not None:
+            self._newest.clear()
+            self._ahead = max(1, self._ahead // 2)
             self._latest = Snapshot(header.version, -1, vector)
             return [], self._latest
-        self.wanted = max(self.wanted, header.version)
-        behind = [shard for shard, version in self._newest.items() if version < self.wanted]
+        if len(self._newest) < len(self.servers):
+            return [], None
+        return self._ask_again(max(self._newest.values())), None
+
+    def _ask_again(self, newest: int) -> list[Message]:
+        if self._again:
+            self._ahead *= 2
+            self.wanted = newest + self._ahead
+            self._newest.clear()
+            return [self._request(process) for process in self.servers]
+        self._again, self.wanted = True, newest
+        behind = [shard for shard, version in self._newest.items() if version < newest]
         for shard in behind:
             del self._newest[shard]
-        return [self._request(self.servers[shard]) for shard in behind], None
+        return [self._request(self.servers[shard]) for shard in behind]
 
     def _request(self, process: int) -> Message:
         return Message(process, Header(Kind.FETCH, version=self.wanted))

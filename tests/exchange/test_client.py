@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from ddrl.exchange.client import Assembler
+from ddrl.exchange.client import Assembler, Reader
+from ddrl.exchange.published import Published
 
 
 class Landing:
@@ -56,3 +58,33 @@ def test_what_a_server_of_this_process_sends_is_not_copied():
     assert Assembler([(0, 4)]).add((1,), 0, vector) is not vector
     vector.flags.writeable = False
     assert Assembler([(0, 4)]).add((1,), 0, vector) is vector
+
+
+@pytest.mark.parametrize("updates_per_way", [0, 1, 3, 20])
+def test_a_reader_gets_whole_versions_however_fast_they_change(updates_per_way):
+    """Two shards publish every update; requests and answers take some updates, those of shard 1 one more."""
+    reader, shards = Reader([0, 1], [(0, 2), (2, 4)]), [Published(0), Published(1)]
+    requests, answers, versions = [], [], []
+
+    def ask(messages, now):
+        requests.extend((now + updates_per_way + message.peer, message) for message in messages)
+
+    ask(reader.fetch(0), 0)
+    for now in range(1_000):
+        for index, shard in enumerate(shards):
+            came = shard.add(now, now, np.full(2, now, np.float32))
+            for due, request in list(requests):
+                if due <= now and request.peer == index:
+                    requests.remove((due, request))
+                    came += shard.fetch(9, request.header.version)
+            answers += [(now + updates_per_way, message) for message in came]
+        while answers and answers[0][0] <= now:
+            message = answers.pop(0)[1]
+            again, snapshot = reader.handle(message.header, message.payload.copy())
+            if snapshot is not None:
+                assert (snapshot.vector == snapshot.version).all(), "two versions were mixed"
+                versions.append(snapshot.version)
+                again = reader.fetch(snapshot.version + 1)
+            ask(again, now)
+    assert len(versions) >= 5 and versions == sorted(versions)
+    assert versions[-1] >= 1_000 - 12 * (updates_per_way + 2)
