@@ -48,7 +48,7 @@ class Sampler:
     """Keeps `--prefetch` batches asked for or ready, from the shards in proportion to what they hold.
 
     Below the minimum fill, in the beginning or after the loss of a shard, it asks for none. A lost shard is left out;
-    with the last one the job ends (RoleLost).
+    with the last one the job ends (RoleLost), and with the last actor, since nothing new would come.
 
     Args:
         schedule: takes the batches.
@@ -73,6 +73,7 @@ class Sampler:
         self.version, self.paused = 0, True
         self._parameters, self._run = parameters, 0
         self._shards = {i: _Shard(process) for i, process in enumerate(setting.cast.replay_shards)}
+        self._actors = set(setting.cast.actors)
         self._free: list[np.ndarray] = []
         self._learned = 0
         self._halted, self._next_word = False, 0.0
@@ -114,9 +115,10 @@ class Sampler:
             saved = {"replay": state[key]} if (key := f"shard{index}") in state else {}
             self.transport.send([Blob(shard.process, Topic.SETUP, encode_arrays({"setup": setup} | saved))])
             if "run" in state and not saved:
-                text = f"replay shard {index} begins empty: it is not in the checkpoint"
-                event = {"name": "replay_not_loaded", "text": text}
-                self.transport.send([json_blob(self.setting.cast.chief, Topic.EVENT, event)])
+                self._not_loaded(f"replay shard {index} begins empty: it is not in the checkpoint")
+        left = sum(key.startswith("shard") and int(key.removeprefix("shard")) not in self._shards for key in state)
+        if left:
+            self._not_loaded(f"transitions of {left} replay shards in the checkpoint are left out: there are fewer now")
         start = {"run": self._run, "parameters": self._parameters}
         self.transport.send(json_blob(process, Topic.SETUP, start) for process in self.setting.cast.actors)
 
@@ -165,6 +167,10 @@ class Sampler:
         self._saving = _Saving(step, state | {"run": np.int64(self._run)}, set(self._shards), done)
         order = {"step": step}
         self.transport.send(json_blob(shard.process, Topic.SAVE, order) for shard in self._shards.values())
+
+    def _not_loaded(self, text: str) -> None:
+        event = {"name": "replay_not_loaded", "text": text}
+        self.transport.send([json_blob(self.setting.cast.chief, Topic.EVENT, event)])
 
     def _buffer(self) -> np.ndarray:
         """Where the next batch goes."""
@@ -226,11 +232,15 @@ class Sampler:
         return chosen
 
     def _on_lost(self, process: int) -> None:
+        if process in self._actors:
+            self._actors.remove(process)
+            if not self._actors and not self._halted:
+                raise RoleLost(f"{self.setting.cast.name(process)} died, and it was the last actor")
         index = next((i for i, shard in self._shards.items() if shard.process == process), None)
         if index is None:
             return
         del self._shards[index]
-        if not self._shards:
+        if not self._shards and not self._halted:
             raise RoleLost(f"replay shard {index} died, and it was the last one")
         if self._saving is not None and self._saving.without(index):
             self._saving = None

@@ -132,6 +132,28 @@ def test_with_the_last_shard_the_job_ends(tmp_path):
         world.kill(world.cast.replay_shards[0])
 
 
+def test_with_the_last_actor_the_job_ends_since_nothing_new_would_come(tmp_path):
+    world = World(tmp_path)
+    world.steps(500)
+    first, last = world.cast.actors
+    world.kill(first)
+    world.steps(500)
+    with pytest.raises(RoleLost, match="actor 1 .* died, and it was the last actor"):
+        world.kill(last)
+
+
+def test_when_learning_is_over_nobody_is_missed(tmp_path):
+    world = World(tmp_path)
+    world.steps(1_500)
+    saved = []
+    world.sampler.save(world.version, {}, saved.append)
+    world.sampler.halt()
+    for rank in (*world.cast.actors, *world.cast.replay_shards):
+        world.kill(rank)
+    (state,) = saved
+    assert set(state) == {"run"}
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_killed_children_come_back_as_others_and_nothing_of_theirs_is_refused(tmp_path, seed):
     world = World(tmp_path, seed)
@@ -263,6 +285,14 @@ def test_a_shard_that_dies_while_it_saves_delays_no_checkpoint(tmp_path):
     resumed = World(tmp_path, state=state)
     resumed.settle()
     assert resumed.events() == ["replay_not_loaded"] and resumed.shards[1].replay.size == 0
+
+
+def test_shards_that_there_are_no_more_are_told_of(tmp_path):
+    state = {"run": np.int64(1), "shard0": np.zeros(0, np.uint8), "shard1": np.zeros(0, np.uint8)}
+    world = World(tmp_path, shards=1)
+    world.sampler.begin(state)
+    (key,) = [key for key in world.net.waiting() if key[1] == 0]
+    assert "transitions of 1 replay shards in the checkpoint are left out" in world.net.queues[key][0].data.decode()
 
 
 def test_memory_is_refused_before_it_is_taken(tmp_path, monkeypatch):
