@@ -26,6 +26,8 @@ from ddrl.rundir import load_config  # noqa: E402
 from ddrl.sampling.replay_actor import STEPS  # noqa: E402
 from ddrl.types import Snapshot  # noqa: E402
 
+REPORT_SECONDS = 1.0  # at most, between two reports: what is not reported yet is lost with the process
+
 
 class Link:
     """The child's side of the pipes. A thread takes in what comes, and ends the process with the pipe."""
@@ -148,7 +150,7 @@ class Clock:
 
     def __init__(self, config: TrainConfig, metrics: RankMetrics, frames_per_row: float):
         self._every, self._metrics, self._frames_per_row = config.apex.refresh_every_frames, metrics, frames_per_row
-        self._report_seconds = config.run.log_every_seconds
+        self._report_seconds = min(config.run.log_every_seconds, REPORT_SECONDS)
         self._next_report = time.monotonic() + self._report_seconds
         self._frames, self._asked = 0.0, False
 

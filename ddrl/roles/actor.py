@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -76,6 +77,7 @@ class ActorRole:
         self._segment: bytes | None = None  # that waits for room
         self._run_id = 0
         self._failures, self._pause, self._start_at = 0, FIRST_PAUSE_SECONDS, 0.0
+        self._heard = 0.0  # when the child last said something, or could not
         self._told_restarts = 0
 
     def handle(self, event: Event) -> None:
@@ -99,14 +101,16 @@ class ActorRole:
             return
         if self.child is None:
             if time.monotonic() >= self._start_at:
-                self._run_id += 1
+                self._run_id, self._heard = self._run_id + 1, time.monotonic()
                 self.child, self._asked, self._has = self._start(self._run_id), False, -1
             return
         self.child.flush()
         ended = self.child.status()  # before the last of its words are read
         self._listen()
         if ended is not None:
-            self._on_ended(ended)
+            self._on_ended(f"signal {-ended}" if ended < 0 else f"exit status {ended}", ended >= 0)
+        elif patience := self._exceeded():
+            self._on_ended(f"silence of {patience:g} s", True)
 
     def due(self) -> bool:
         return self.child is not None
@@ -163,6 +167,7 @@ class ActorRole:
             frame = self.child.receive()
             if frame is None:
                 return
+            self._heard = time.monotonic()
             self._on_frame(frame)
 
     def _on_frame(self, frame: Received) -> None:
@@ -200,13 +205,20 @@ class ActorRole:
 
     # Death and birth -----------------------------------------------------------------------------------------
 
-    def _on_ended(self, status: int) -> None:
-        """The child has ended: another one is started after a pause."""
+    def _exceeded(self) -> float:
+        """Seconds for which a child that stands still has said nothing, where these are too many; else 0."""
+        run, now = self.setting.config.run, time.monotonic()
+        if self._segment is not None or self._asked and self._has < 0:
+            self._heard = now  # it waits for room, or for its first parameters
+        patience = max(run.stall_seconds, run.start_seconds) if run.stall_seconds else math.inf
+        return patience if now - self._heard > patience else 0.0
+
+    def _on_ended(self, how: str, own_fault: bool) -> None:
+        """The child has ended, or shall: another one is started after a pause."""
         self.child.end()
         self.child, self._segment = None, None
         self.restarts += 1
-        self._failures += status >= 0  # a signal is not its own fault
-        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        self._failures += own_fault  # as a signal is not
         if self._failures >= FAILURES:
             text = f"its process failed {FAILURES} times before it had sent anything, the last time with {how}"
             self.transport.send([json_blob(self.setting.cast.chief, Topic.FAILED, {"text": text})])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -10,9 +12,11 @@ from ddrl.errors import UsageError
 from ddrl.replay.remote_settings import ApexConfig
 from ddrl.replay.shard import ShardReplay
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.roles.acting import Sender
+from ddrl.roles import acting
+from ddrl.roles.acting import Clock, Sender
 from ddrl.roles.child import Frame
 from tests.replay.segments import IMAGES, noise
+from tests.roles.apex_world import config_of
 
 
 class Sent(list):
@@ -47,3 +51,15 @@ def test_a_ladder_of_one_value_and_no_insert_at_all_are_refused():
             DQNConfig(**settings)
     with pytest.raises(UsageError, match="--duplicates 0"):
         ApexConfig(duplicates=0)
+
+
+def test_what_a_killed_process_has_not_reported_is_little(monkeypatch):
+    now = SimpleNamespace(time=100.0)
+    monkeypatch.setattr(acting, "time", SimpleNamespace(monotonic=lambda: now.time))
+    reports = SimpleNamespace(send=lambda kind, number, data: sent.append(kind))
+    sent, metrics = [], RankMetrics("actor", 0)
+    clock = Clock(config_of(run={"log_every_seconds": 60.0}, apex={"refresh_every_frames": 10_000}), metrics, 4.0)
+    for _ in range(100):
+        now.time += 0.1
+        clock.acted(reports, 0)
+    assert set(sent) == {Frame.REPORT} and 8 <= len(sent) <= 10

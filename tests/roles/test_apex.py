@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -182,6 +183,41 @@ def test_a_child_that_cannot_begin_ends_the_job_with_its_status(tmp_path):
     text = json.loads(blob.data)["text"]
     assert "failed 5 times before it had sent anything, the last time with exit status 2" in text
     assert role.child is None
+
+
+def test_a_child_that_stands_still_is_replaced(tmp_path, monkeypatch):
+    clock = SimpleNamespace(now=1_000.0)
+    monkeypatch.setattr(actor_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    world = World(tmp_path, actors=1, shards=1)
+    world.steps(500)
+    (role,), old = world.actors, world.children[1]
+    old.receive = lambda: None
+    clock.now += world.config.run.stall_seconds - 1.0
+    world.steps(100)
+    assert role.child is old
+    clock.now += 2.0
+    world.steps(300)
+    assert old.ended and role.restarts == 1 and role.child not in (None, old)
+    assert world.events() == ["actor_restarted"]
+
+
+def test_a_child_that_waits_for_room_or_parameters_does_not_stand_still(tmp_path, monkeypatch):
+    clock = SimpleNamespace(now=1_000.0)
+    monkeypatch.setattr(actor_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    world = World(tmp_path, actors=1, shards=1)
+    world.parameters.handle = lambda message: None
+    for _ in range(10):
+        world.steps(100)
+        clock.now += 100.0
+    assert world.actors[0].restarts == 0 and world.children[1].version < 0
+    world = World(tmp_path, actors=1, shards=1)
+    (shard,) = world.shards
+    world.steps(100)
+    shard.advance = lambda: None  # it acknowledges nothing
+    for _ in range(10):
+        world.steps(100)
+        clock.now += 100.0
+    assert world.actors[0].restarts == 0 and world.actors[0]._segment is not None
 
 
 def test_a_new_child_begins_with_the_parameters_that_are_here_and_gets_newer_ones(tmp_path):
