@@ -123,6 +123,8 @@ def report(settings: ActorsSettings, outcomes: Sequence[Outcome]) -> Report:
     panels = [panel for game in settings.games for panel in _panels(settings, having(outcomes, game=game), game)]
     notes = [NOTES[part] for part in settings.parts]
     notes.append("duplicates: times that each transition was inserted; epsilons: 0 is one for each simulator")
+    if settings.stop_at_target:
+        notes.append("runs end with the first evaluation that reaches the target, by luck where evaluations vary much")
     columns = min(3, len(panels))
     return Report("Ape-X by number of actors", caption(settings, outcomes), [table], panels, columns, notes)
 
@@ -155,7 +157,7 @@ def _curve(
 
 
 def _over_actors(settings: ActorsSettings, outcomes: Sequence[Outcome], game: str) -> Iterator[Panel]:
-    """Final scores, and times to a score of those numbers with which every run reached it."""
+    """Final scores, unless runs ended with the target; times to it of those numbers with which every run reached it."""
     scores, times = [], []
     for replay in settings.replays:
         found = [(actors, runs) for (actors,), runs in grouped(having(outcomes, replay=replay), "actors")]
@@ -164,7 +166,8 @@ def _over_actors(settings: ActorsSettings, outcomes: Sequence[Outcome], game: st
         scores.append(from_intervals([(n, score) for n, score in final if score is not None], replay))
         if settings.target_score is not None:
             times.append(from_intervals(list(_times(settings, found)), replay))
-    yield Panel(f"{game}: at the end", "actors", f"{settings.score} score", scores, log_x=True)
+    if not settings.stop_at_target:
+        yield Panel(f"{game}: at the end", "actors", f"{settings.score} score", scores, log_x=True)
     if any(curve.x for curve in times):
         label = f"minutes to {settings.target_score:g}"
         yield Panel(f"{game}: time to the score", "actors", label, times, log_x=True, zero=True)

@@ -68,6 +68,16 @@ def test_more_actors_that_are_sooner_are_seen_to_be():
     assert list(time.curves[0].x) == [2, 4, 8] and list(end.curves[0].y) == [0.8, 1.0, 1.0]
 
 
+def test_runs_that_end_with_the_target_have_no_scores_to_compare_at_the_end():
+    chosen = dataclasses.replace(
+        actors.STUDY.defaults, parts=("number",), target_score=0.8, stop_at_target=True, replays=("prioritized",)
+    )
+    report = actors.report(chosen, runs_of(actors, chosen, lambda labels: lines(labels["actors"])))
+    titles = [panel.title.removeprefix("breakout: ") for panel in report.panels]
+    assert titles == ["prioritized", "prioritized", "time to the score"]
+    assert any("by luck" in note for note in report.notes)
+
+
 def test_a_number_that_missed_the_score_has_no_time():
     chosen = dataclasses.replace(actors.STUDY.defaults, parts=("number",), target_score=0.9, replays=("uniform",))
     report = actors.report(chosen, runs_of(actors, chosen, lambda labels: lines(labels["actors"])))
