@@ -21,7 +21,7 @@ FOUR = presets.Machine(4, 1 << 40)
     [
         ("ba3c", {"actors": 2}, "--actors 2: ba3c does not learn from a replay; leave it 0, or train apex-dqn"),
         ("dqn", {"actors": 2}, "--schedule concurrent: actors and learner wait for nobody: train apex-dqn"),
-        ("dqn", {"replay_shards": 2}, "--replay-shards 2: there are no actors that fill such a replay; train apex-dqn"),
+        ("dqn", {"replay_shards": 2}, "--replay-shards 2: there are no actors that fill such a replay; train apex-dqn, with"),
         ("a2c", {"samples_per_insert": 2.0}, "--samples-per-insert 2.0: there are no actors"),
         ("apex-dqn", {"actors": -1}, "--actors -1: must be a finite number of at least 0"),
         ("apex-dqn", {"replay_shards": 0}, "--replay-shards 0: must be a finite number of at least 1"),

@@ -40,7 +40,8 @@ def check(config: TrainConfig) -> None:
 def _check_none(config: TrainConfig) -> None:
     for field in dataclasses.fields(ApexConfig):
         if getattr(config.apex, field.name) != field.default:
-            checks.refuse(config.apex, field.name, "there are no actors that fill such a replay; train apex-dqn")
+            why = "there are no actors that fill such a replay; train apex-dqn, with --actors of 1 or more"
+            checks.refuse(config.apex, field.name, why)
 
 
 def _check_sampling(config: TrainConfig) -> None:

@@ -53,8 +53,9 @@ def apex_dqn(game: str) -> TrainConfig:
 def apex_dpg(game: str) -> TrainConfig:
     """Horgan et al. 2018, section 4.2 and appendix D, with 8 actors of 8 simulators in place of 64 of one.
 
-    Batches of 256, Adam with 1e-4, targets of 5 steps, target networks every 100 updates, noise 0.3; transitions of low
-    priority go first, drawn with exponent -0.4.
+    Batches of 256, Adam with 1e-4, target networks every 100 updates, noise 0.3; transitions of low priority go first,
+    drawn with exponent -0.4. Where the paper says "otherwise as per DQN" this differs: targets of 5 steps, not 3 (as
+    Barth-Maron et al. 2018), 10,000 transitions to begin, not 50,000, no clipped norm and no clipped rewards.
     """
     base = dpg.dpg(game)
     return dataclasses.replace(
