@@ -75,7 +75,7 @@ class Sampler:
         self._shards = {i: _Shard(process) for i, process in enumerate(setting.cast.replay_shards)}
         self._actors = set(setting.cast.actors)
         self._free: list[np.ndarray] = []
-        self._learned = 0
+        self._learned, self._accused = 0, False
         self._halted, self._next_word = False, 0.0
         self._saving: _Saving | None = None
         for shard in self._shards.values():
@@ -115,10 +115,11 @@ class Sampler:
             saved = {"replay": state[key]} if (key := f"shard{index}") in state else {}
             self.transport.send([Blob(shard.process, Topic.SETUP, encode_arrays({"setup": setup} | saved))])
             if "run" in state and not saved:
-                self._not_loaded(f"replay shard {index} begins empty: it is not in the checkpoint")
+                self._event("replay_not_loaded", f"replay shard {index} begins empty: it is not in the checkpoint")
         left = sum(key.startswith("shard") and int(key.removeprefix("shard")) not in self._shards for key in state)
         if left:
-            self._not_loaded(f"transitions of {left} replay shards in the checkpoint are left out: there are fewer now")
+            text = f"transitions of {left} replay shards in the checkpoint are left out: there are fewer now"
+            self._event("replay_not_loaded", text)
         start = {"run": self._run, "parameters": self._parameters}
         self.transport.send(json_blob(process, Topic.SETUP, start) for process in self.setting.cast.actors)
 
@@ -168,9 +169,8 @@ class Sampler:
         order = {"step": step}
         self.transport.send(json_blob(shard.process, Topic.SAVE, order) for shard in self._shards.values())
 
-    def _not_loaded(self, text: str) -> None:
-        event = {"name": "replay_not_loaded", "text": text}
-        self.transport.send([json_blob(self.setting.cast.chief, Topic.EVENT, event)])
+    def _event(self, name: str, text: str) -> None:
+        self.transport.send([json_blob(self.setting.cast.chief, Topic.EVENT, {"name": name, "text": text})])
 
     def _buffer(self) -> np.ndarray:
         """Where the next batch goes."""
@@ -189,7 +189,8 @@ class Sampler:
 
     def _give_back(self, drawn: Drawn, priorities: np.ndarray | None) -> None:
         config, shard = self.setting.config, self._shards.get(drawn.shard)
-        if priorities is not None and config.replay.priority_exponent and shard is not None:
+        wanted = priorities is not None and config.replay.priority_exponent and shard is not None
+        if wanted and self._can_be(priorities):
             payload = pack_priorities(drawn.batch.key, priorities)
             header = Header(Kind.PRIORITIES, count=len(priorities), version=self.version)
             self.transport.send([Message(shard.process, header, payload)])
@@ -197,6 +198,17 @@ class Sampler:
         self._learned += 1
         if self._learned % config.apex.trim_every_updates == 0:
             self._tell(Kind.TRIM)
+
+    def _can_be(self, priorities: np.ndarray) -> bool:
+        """Whether a shard would take them. Where not, the batch keeps its old ones; the first time is told of."""
+        wrong = int((~(np.isfinite(priorities) & (priorities >= 0))).sum())
+        if wrong:
+            self.schedule.metrics.count("priorities_not_sent", wrong)
+        if wrong and not self._accused:
+            self._accused = True
+            text = f"{wrong} of {len(priorities)} are negative, infinite or not a number: lower --learning-rate"
+            self._event("priorities_not_sent", text)
+        return not wrong
 
     def _look_at_fill(self) -> None:
         paused, now = self.size < self.minimum, time.monotonic()

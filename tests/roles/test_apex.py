@@ -255,6 +255,20 @@ def test_a_refused_segment_is_told_of_once_and_acknowledged(tmp_path):
     assert world.events().count("segment_refused") == 1
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
+def test_priorities_that_cannot_be_are_not_sent_and_counted(tmp_path, bad):
+    world = World(tmp_path, shards=1)
+    while not world.schedule.ready:
+        world.step()
+    learned = world.schedule.learned
+    world.schedule.learned = lambda batch, priorities: learned(batch, np.where(np.arange(8) == 3, bad, priorities))
+    world.steps(2_000)
+    world.settle()
+    assert world.version > 10 and world.shards[0].replay.updated == 0
+    counted = world.schedule.metrics.report()["counters"]["priorities_not_sent"]
+    assert counted == world.sampler._learned and world.events() == ["priorities_not_sent"]
+
+
 def test_a_halt_ends_the_acting(tmp_path):
     world = World(tmp_path)
     world.steps(1_000)
