@@ -101,8 +101,7 @@ class ActorRole:
             return
         if self.child is None:
             if time.monotonic() >= self._start_at:
-                self._run_id, self._heard = self._run_id + 1, time.monotonic()
-                self.child, self._asked, self._has = self._start(self._run_id), False, -1
+                self._begin_child()
             return
         self.child.flush()
         ended = self.child.status()  # before the last of its words are read
@@ -205,6 +204,13 @@ class ActorRole:
 
     # Death and birth -----------------------------------------------------------------------------------------
 
+    def _begin_child(self) -> None:
+        self._run_id, self._heard, self._asked, self._has = self._run_id + 1, time.monotonic(), False, -1
+        try:
+            self.child = self._start(self._run_id)
+        except OSError as error:  # no memory, or too many processes
+            self._on_ended(f"a start that failed: {error.strerror}", True)
+
     def _exceeded(self) -> float:
         """Seconds for which a child that stands still has said nothing, where these are too many; else 0."""
         run, now = self.setting.config.run, time.monotonic()
@@ -215,7 +221,8 @@ class ActorRole:
 
     def _on_ended(self, how: str, own_fault: bool) -> None:
         """The child has ended, or shall: another one is started after a pause."""
-        self.child.end()
+        if self.child is not None:
+            self.child.end()
         self.child, self._segment = None, None
         self.restarts += 1
         self._failures += own_fault  # as a signal is not

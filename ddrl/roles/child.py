@@ -93,6 +93,10 @@ class Child:
                 env=dict(environment),
                 pass_fds=(theirs_in, theirs_out),
             )
+        except OSError:
+            os.close(self._read)
+            os.close(self._write)
+            raise
         finally:
             os.close(theirs_in)
             os.close(theirs_out)

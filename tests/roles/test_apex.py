@@ -185,6 +185,27 @@ def test_a_child_that_cannot_begin_ends_the_job_with_its_status(tmp_path):
     assert role.child is None
 
 
+@pytest.mark.parametrize("times", [3, 5])
+def test_a_child_that_cannot_be_started_is_tried_again_and_in_the_end_ends_the_job(tmp_path, times):
+    world = World(tmp_path, actors=1, shards=1)
+    (role,) = world.actors
+    start, tried = role._start, []
+
+    def failing(run_id):
+        tried.append(run_id)
+        if len(tried) <= times:
+            raise OSError(12, "Cannot allocate memory")
+        return start(run_id)
+
+    role._start = failing
+    world.steps(2_000)
+    if times == 3:
+        assert world.version > 0 and role.restarts == 3 and Topic.FAILED not in world.reported
+    else:
+        (blob,) = world.reported[Topic.FAILED]
+        assert "a start that failed: Cannot allocate memory" in json.loads(blob.data)["text"] and len(tried) == 5
+
+
 def test_a_child_that_stands_still_is_replaced(tmp_path, monkeypatch):
     clock = SimpleNamespace(now=1_000.0)
     monkeypatch.setattr(actor_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
