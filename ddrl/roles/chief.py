@@ -385,7 +385,7 @@ class ChiefRole:
             self.evaluations.lost()
             self.setting = dataclasses.replace(self.setting, cast=dataclasses.replace(cast, evaluator=None))
         if event.peer in cast.actors:
-            self._event("actor_lost", f"{name} died; training goes on without it")
+            self._event("actor_lost", f"{name} died; it is left out until the next start")
         if event.peer in cast.replay_shards:
             self._event("replay_shard_lost", f"{name} died, and with it its part of the replay")
         essential_lost(event, cast)
