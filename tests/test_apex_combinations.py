@@ -32,7 +32,7 @@ FOUR = presets.Machine(4, 1 << 40)
         ("apex-dqn", {"groups": 2}, "--groups 2: an actor steps its simulators together"),
         ("apex-dqn", {"predictors": 1}, "--predictors 1: an actor queries the policy itself"),
         ("apex-dqn", {"batch_size": 0}, "--batch-size 0: a replay has no rollouts to take whole"),
-        ("apex-dqn", {"replay_minimum": 2_000_001}, "--replay-minimum 2000001: learning could never begin"),
+        ("apex-dqn", {"replay_minimum": 1_000_001}, "--replay-minimum 1000001: learning could never begin"),
         (
             "apex-dqn",
             {"replay_capacity": 100, "replay_shards": 3, "replay_minimum": 10},

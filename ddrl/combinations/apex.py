@@ -85,12 +85,10 @@ def _check_replay(config: TrainConfig) -> None:
     if each < apex.segment_length:
         why = f"each would keep {each} transitions, and a segment has --segment-length {apex.segment_length}; use fewer"
         checks.refuse(apex, "replay_shards", why)
-    if replay.replay_minimum > each * apex.replay_shards:
-        checks.refuse(
-            replay,
-            "replay_minimum",
-            f"learning could never begin: there is room for --replay-capacity {replay.replay_capacity}; lower it",
-        )
+    if 2 * replay.replay_minimum > each * apex.replay_shards:
+        # Episodes of a step or two have more frames for each transition than a shard has places for.
+        why = f"learning could never begin: give at most half of --replay-capacity {replay.replay_capacity}"
+        checks.refuse(replay, "replay_minimum", why)
     if config.algorithm.n_step > apex.segment_length:
         checks.refuse(config.algorithm, "n_step", f"more than the {apex.segment_length} steps of a --segment-length")
 

@@ -80,7 +80,7 @@ def _config(settings: ReplaySettings, part: str, value: Any, game: str, machine:
         return changed(config, optimizer={"batch_size": value})
     if part == "exponent":
         return changed(config, replay={"priority_exponent": value})
-    least = min(config.replay.replay_minimum, value)
+    least = min(config.replay.replay_minimum, value // 2)
     return changed(config, replay={"replay_capacity": value, "replay_minimum": least})
 
 

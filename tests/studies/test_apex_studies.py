@@ -106,7 +106,7 @@ def test_the_replays_points_change_one_thing():
 def test_a_capacity_below_the_minimum_lowers_it():
     chosen = dataclasses.replace(replay.STUDY.defaults, parts=("capacity",), capacities=(5_000,))
     (point,) = replay.points(chosen, FOUR)
-    assert point.config.replay.replay_minimum == 5_000
+    assert point.config.replay.replay_minimum == 2_500
 
 
 def test_the_replays_report_has_a_table_for_each_part():
