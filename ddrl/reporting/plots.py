@@ -50,15 +50,18 @@ def plot_learning_curve(run_dir: str | Path) -> Path:
 
 
 def title(config: TrainConfig) -> str:
-    """Algorithm, game, workers, effective batch and protocol of a run, in two lines."""
+    """Algorithm, game, workers, effective batch and, of Atari games, the protocol of a run, in two lines."""
+    from ddrl.envs.games import atari_rom
+
     exchange, environment = config.exchange, config.environment
     samples = config.batch_size
     members = config.effective_batch // samples
     batch = f"{config.effective_batch:,} ({members} x {samples:,})" if members > 1 else f"{samples:,}"
     workers = f"{exchange.workers} worker{'s' if exchange.workers != 1 else ''}"
+    protocol = f", protocol {environment.protocol}" if atari_rom(environment.game) else ""
     return (
         f"{config.title.upper()} on {environment.game}, {config.network.network} network\n"
-        f"{workers}, effective batch {batch}, protocol {environment.protocol}"
+        f"{workers}, effective batch {batch}{protocol}"
     )
 
 

@@ -108,7 +108,9 @@ def test_title_names_the_experiment():
         "BA3C on pong, nature network\n64 workers, effective batch 1,920 (60 x 32), protocol ba3c"
     )
     one = TrainConfig(exchange=ExchangeConfig(workers=1, parameter_servers=0))
-    assert "1 worker, effective batch 32, " in plots.title(one)
+    assert "1 worker, effective batch 32, protocol " in plots.title(one)
+    other = TrainConfig(environment=EnvironmentConfig(game="Pendulum-v1"))
+    assert "protocol" not in plots.title(other)
 
 
 def test_a_resumed_run_shows_one_line_through_time(tmp_path):
