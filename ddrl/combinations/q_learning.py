@@ -26,7 +26,9 @@ def check(config: TrainConfig) -> None:
             _check_dpg(config)
         return  # the rest is that of `ddrl.combinations.apex`
     if sampling.schedule not in SCHEDULES:
-        checks.refuse(sampling, "schedule", f"{algorithm.name} learns from a replay; {' or '.join(SCHEDULES)}")
+        apart = "; asynchronous takes --actors of 1 or more" if sampling.schedule == "asynchronous" else ""
+        why = f"{algorithm.name} learns from a replay; {' or '.join(SCHEDULES)}{apart}"
+        checks.refuse(sampling, "schedule", why)
     if not optimizer.batch_size:
         checks.refuse(optimizer, "batch_size", "a replay has no rollouts to take whole; give the transitions per gradient")
     for name in ("rollout_length", "predictors", "predict_batch"):
