@@ -29,7 +29,7 @@ train: $(STAMP)
 	@$(BIN)/ddrl train ba3c --preset laptop $(ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .hypothesis

@@ -1,0 +1,24 @@
+"""How the suite is shared by two processes (`make test`): most tests of whole jobs wait more than they compute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+LONGEST = ("slurm", "parallel")  # folders, to begin with
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A file stays in one process, for what its tests share; tests/slurm does, for its one cluster."""
+    items.sort(key=lambda item: _place(item)[0])
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_place(item)[1]))
+
+
+def _place(item: pytest.Item) -> tuple[int, str]:
+    """Order, and what runs in one process."""
+    path = item.path.relative_to(HERE)
+    folder = path.parts[0]
+    return (LONGEST.index(folder) if folder in LONGEST else len(LONGEST)), folder if folder == "slurm" else str(path)
