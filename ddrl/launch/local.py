@@ -171,7 +171,7 @@ def summarise(config: TrainConfig, path: Path, console: Console) -> None:
     """Prints what was learned, where it is, and how to go on."""
     from ddrl.reporting.progress import summary
 
-    console.print(summary(path, config))
+    console.print(summary(path, config), crop=False)  # a path that is cut off cannot be copied
 
 
 def finish(path: Path, console: Console) -> None:

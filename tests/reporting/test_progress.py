@@ -10,6 +10,7 @@ from rich.console import Console
 
 from ddrl import checkpoint
 from ddrl.config import EvaluationConfig, ExchangeConfig, RunConfig, TrainConfig
+from ddrl.launch.local import summarise
 from ddrl.reporting.metrics import MetricsWriter, evaluation_record
 from ddrl.reporting.progress import (
     Progress,
@@ -21,7 +22,6 @@ from ddrl.reporting.progress import (
     panel,
     rank_count,
     sparkline,
-    summary,
 )  # fmt: skip
 
 TRAIN = {
@@ -219,8 +219,8 @@ def test_rank_count(exchange, evaluator, ranks):
 
 
 def summarised(run_dir) -> str:
-    console, file = recorded(120, terminal=False)
-    console.print(summary(run_dir, TrainConfig()))
+    console, file = recorded(60, terminal=False)
+    summarise(TrainConfig(), run_dir, console)
     return text_of(file)
 
 

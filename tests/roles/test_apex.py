@@ -93,7 +93,7 @@ def test_a_ratio_of_samples_to_inserts_is_kept(tmp_path, ratio):
 
 
 def test_the_learner_waits_for_the_minimum_and_says_so(tmp_path):
-    world = World(tmp_path, replay={"replay_minimum": 120}, actors=1)
+    world = World(tmp_path, replay={"replay_capacity": 240, "replay_minimum": 120}, actors=1)
     world.learn = lambda: False
     while world.sampler.size < 100:
         world.step()
