@@ -65,7 +65,9 @@ def test_asynchronous_updates_learn_catch_and_report_their_staleness(tmp_path):
     staleness = [line for line in train if "staleness_mean" in line]
     assert staleness and all(0 <= line["staleness_mean"] <= line["staleness_max"] for line in staleness)
     assert max(line["staleness_max"] for line in staleness) >= 1
-    assert statistics.median(line["effective_batch"] for line in train[2:-1]) == pytest.approx(32, rel=0.2)
+    # A line of seconds in which nothing was applied has none.
+    batches = [line["effective_batch"] for line in train[2:-1] if "effective_batch" in line]
+    assert statistics.median(batches) == pytest.approx(32, rel=0.2)
     assert result(run)["status"] == "finished" and newest(run).version >= 4000
     assert len(events(run, "checkpoint")) >= 3 and not events(run, "checkpoint_failed")
 
