@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,9 +13,20 @@ from ddrl.reporting.metrics import ONLINE_EPISODES
 from ddrl.studies.curves import ONLINE
 from ddrl.studies.groups import grouped
 from ddrl.studies.points import Outcome
+from ddrl.studies.settings import Budget
 
 KEPT = 0.25  # share of its own gain that a run must still have at its end
 COLUMNS = ("learned", "then collapsed")
+
+
+@dataclasses.dataclass(frozen=True)
+class LearningBudget(Budget):
+    """How long runs go on that may learn and then collapse, and when they have learned."""
+
+    agent_steps: int = 2_000_000
+    """Agent steps of a run, over all its workers (0: as many as --minutes allow)."""
+    learned_score: float | None = None
+    """Online score from which on a run has learned (None: halfway from the first to the best of all runs)."""
 
 
 class Level(NamedTuple):

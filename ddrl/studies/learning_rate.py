@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 from ddrl import checks
 from ddrl.errors import UsageError
 from ddrl.presets.common import Machine
-from ddrl.studies.collapse import COLUMNS, Level, counts, levels, rule_text, scores_of
+from ddrl.studies.collapse import COLUMNS, LearningBudget, Level, counts, levels, rule_text, scores_of
 from ddrl.studies.curves import CAPTIONS, ONLINE, score_curve, spread_text, steps_unit
 from ddrl.studies.figures import Panel
 from ddrl.studies.groups import grouped
 from ddrl.studies.metrics import bootstrap
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import (
-    Budget,
     StudySettings,
     base_config,
     budget,
@@ -37,7 +36,7 @@ PAPER = (
 
 
 @dataclasses.dataclass(frozen=True)
-class LearningRateSettings(Budget, StudySettings):
+class LearningRateSettings(LearningBudget, StudySettings):
     """BA3C at growing effective batches, with one learning rate for all of them and with one that grows in proportion,
     the linear scaling rule (Adamski et al. 2018, section 2.4.2, figure 4): which runs learned, and which of these then
     collapsed?"""
@@ -50,10 +49,6 @@ class LearningRateSettings(Budget, StudySettings):
     """Learning rate at --base-batch."""
     base_batch: int = 128
     """Effective batch at which both rules are the same; there, its runs stand for both."""
-    agent_steps: int = 2_000_000
-    """Agent steps of a run, over all its workers (0: as many as --minutes allow)."""
-    learned_score: float | None = None
-    """Online score from which on a run has learned (None: halfway from the first to the best of all runs)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -8,14 +8,13 @@ from typing import Any
 
 from ddrl import checks
 from ddrl.presets.common import Machine
-from ddrl.studies.collapse import COLUMNS, counts, levels, rule_text
+from ddrl.studies.collapse import COLUMNS, LearningBudget, counts, levels, rule_text
 from ddrl.studies.curves import CAPTIONS, ONLINE, score_curve, spread_text, steps_unit, time_unit
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped
 from ddrl.studies.metrics import bootstrap, rate_per_second
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import (
-    Budget,
     StudySettings,
     base_config,
     budget,
@@ -39,7 +38,7 @@ PAPER = (
 
 
 @dataclasses.dataclass(frozen=True)
-class UpdatesSettings(Budget, StudySettings):
+class UpdatesSettings(LearningBudget, StudySettings):
     """BA3C with synchronous and with asynchronous updates, the same workers and the same budget: online score, loss and
     staleness over time (Adamski et al. 2018, figure 3). Synchronous updates average a gradient of every worker;
     asynchronous ones take each as it comes, so that there are more of them, and older."""
@@ -48,10 +47,6 @@ class UpdatesSettings(Budget, StudySettings):
     """synchronous, asynchronous."""
     workers: int = 0
     """Workers of every run (0: one for each core, 4 at least)."""
-    agent_steps: int = 2_000_000
-    """Agent steps of a run, over all its workers (0: as many as --minutes allow)."""
-    learned_score: float | None = None
-    """Online score from which on a run has learned (None: halfway from the first to the best of all runs)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,7 +12,7 @@ import tests.envs.scripted  # noqa: F401  (registers)
 from ddrl.errors import UsageError
 from ddrl.roles.agent import make_environments, network_for
 from ddrl.roles.replay_agent import priority_values
-from tests.roles.test_replay_agent import Worker, recorded
+from tests.roles.test_replay_agent import Worker, assert_repeats_and_resumes, recorded
 from tests.test_combinations import config_of
 from tests.unrolls import random_unroll
 
@@ -44,18 +44,7 @@ def test_actions_are_random_until_the_replay_has_its_minimum_and_noisy_ones_come
 
 def test_two_runs_are_equal_to_the_bit_and_a_resumed_one_too(tmp_path):
     config = config_of("dpg", "smoke", game="Pendulum-v1", target_updates=20)
-    vectors = []
-    for _ in range(2):
-        with Worker(config) as worker:
-            vectors.append(worker.train(50).vector)
-    np.testing.assert_array_equal(*vectors)
-    with Worker(config, tmp_path) as first:
-        first.train(27)
-        state = first.schedule.get_state()
-    with Worker(config, tmp_path) as second:
-        second.schedule.set_state(state, 1)
-        second.vector, second.optimizer, second.version = first.vector, first.optimizer, 27
-        np.testing.assert_array_equal(second.train(23).vector, vectors[0])
+    assert_repeats_and_resumes(config, tmp_path)
 
 
 def test_initial_priorities_are_made_of_the_values_of_noisy_actions():
