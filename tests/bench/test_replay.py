@@ -10,7 +10,7 @@ import pytest
 from ddrl.bench import replay
 from ddrl.errors import UsageError
 
-SMALL = ["--replay-capacity", "1000", "--batch-size", "32", "--seconds", "0.2", "--tree-items", "10", "1000"]
+SMALL = ["--replay-capacity", "6000", "--batch-size", "32", "--seconds", "0.2", "--tree-items", "10", "1000"]
 
 
 def test_it_reports_rates_memory_and_the_tree_by_size(capsys):

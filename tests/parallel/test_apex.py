@@ -36,8 +36,8 @@ def child(job: Job, actor: int) -> int | None:
 
 def test_catch_is_learned_though_actors_a_shard_and_the_learner_die(tmp_path):
     run = tmp_path / "run"
-    pace = ("--samples-per-insert", "4", "--learning-rate", "2e-3", "--max-updates", "1800")
-    saving = ("--checkpoint-every-updates", "300", "--eval-games", "50", "--eval-every-updates", "1800")
+    pace = ("--samples-per-insert", "4", "--learning-rate", "2e-3", "--max-updates", "3600")
+    saving = ("--checkpoint-every-updates", "300", "--eval-games", "50", "--eval-every-updates", "1200")
     with train(run, *SMOKE, *pace, *saving) as job:
         job.wait_for_update(50)
         for number, actor in enumerate((0, 1, 0), 1):
@@ -51,7 +51,7 @@ def test_catch_is_learned_though_actors_a_shard_and_the_learner_die(tmp_path):
         job.wait_for(lambda: len(events(run, "checkpoint")) >= 2, "a checkpoint of one shard")
         kill(job.rank(LEARNER))
         assert job.wait() == 0, job.output
-    assert result(run)["status"] == "finished" and newest(run).version == 1800
+    assert result(run)["status"] == "finished" and newest(run).version == 3600
     (resumed,) = events(run, "resumed")
     assert resumed["update"] >= 300 and not events(run, "rank_failed") and not events(run, "segment_refused")
     after = [line for line in lines(run) if line["update"] >= resumed["update"] and "replay_size" in line]
