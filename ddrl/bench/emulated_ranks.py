@@ -18,7 +18,7 @@ from ddrl.exchange.coordinator import Quorum
 from ddrl.exchange.mpi import MpiTransport
 from ddrl.floating_point import flush_denormals
 
-WARM_UP_STEPS = 3
+WARM_UP_STEPS = 10
 
 
 class Compute:
@@ -43,10 +43,10 @@ def main() -> None:
     quorum = Quorum(options["quorum"], options["deadline_seconds"])
     transport = MpiTransport(comm, workers)
     job = EmulatedJob(transport, rank, workers, options["servers"], options["parameters"], compute, quorum)
-    job.run(WARM_UP_STEPS)
     blocks = []
     for seconds, steps in options["blocks"]:
         compute.seconds = seconds
+        job.run(WARM_UP_STEPS)  # the first steps of all ranks are slower
         comm.Barrier()
         averaged, computed, start = _averaged(job), _computed(comm, job), time.perf_counter()
         job.run(steps)

@@ -16,10 +16,13 @@ from typing import Protocol
 
 import numpy as np
 
+from cluster import job
 from ddrl.exchange.messages import Header, Kind, Message
 
 PR_SET_TIMERSLACK = 29  # <sys/prctl.h>
 SLEEP_SHARE = 1 / 8  # of the wait so far
+CROWDED = 8.0  # ranks for each core, from which on sleeps grow in proportion,
+MOST_PATIENCE = 4.0  # up to so many times: then sleeps are half of the wait
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +90,8 @@ class Waiter:
     """Waits between polls: yields the core at first, then sleeps a fixed share of the time that it has waited.
 
     Blocking MPI calls spin, which takes the core from whoever computes; so nobody blocks in MPI. A sleep that is a
-    share of the wait so far adds at most that share to any delay, and costs less and less.
+    share of the wait so far adds at most that share to any delay, and costs less and less. Where many ranks share each
+    core, those that wait take it from those that have work, so they sleep longer.
 
     Args:
         yield_seconds: how long to yield, after the last progress, while something is due. A sleep, however short,
@@ -96,6 +100,7 @@ class Waiter:
         longest_sleep: seconds, while something is due.
         idle_sleep: seconds, while nothing is: a worker that computes, an evaluator between games.
         sleep: for a role that another thread may wake up.
+        ranks_per_core: on this host.
     """
 
     def __init__(
@@ -105,9 +110,13 @@ class Waiter:
         longest_sleep: float = 0.004,
         idle_sleep: float = 0.02,
         sleep: Callable[[float], object] = time.sleep,
+        ranks_per_core: float | None = None,
     ):
+        crowd = (job.ranks_per_core() if ranks_per_core is None else ranks_per_core) / CROWDED
+        patience = min(MOST_PATIENCE, max(1.0, crowd))
         self.yield_seconds, self.shortest_sleep = yield_seconds, shortest_sleep
-        self.longest_sleep, self.idle_sleep = longest_sleep, idle_sleep
+        self.longest_sleep, self.idle_sleep = patience * longest_sleep, max(idle_sleep, patience * longest_sleep)
+        self.sleep_share = patience * SLEEP_SHARE
         self._sleep = sleep
         self._last_progress = time.monotonic()
         exact_sleep()
@@ -132,7 +141,7 @@ class Waiter:
             os.sched_yield()
         else:
             longest = self.longest_sleep if due else self.idle_sleep
-            pause = min(longest, max(self.shortest_sleep, waited * SLEEP_SHARE))
+            pause = min(longest, max(self.shortest_sleep, waited * self.sleep_share))
             self._sleep(pause * random.uniform(0.8, 1.2))
 
 

@@ -261,6 +261,9 @@ def _averages(reports: list[Mapping[str, Any]]) -> dict[str, float]:
         for name, value in report["maxima"].items():
             maxima[f"{name}_max"] = max(maxima.get(f"{name}_max", -math.inf), value)
     means = {f"{name}_mean" if name in SPREADS else name: s / n for name, (s, n) in sums.items() if n > 0}
+    squared = means.pop("compute_ms_squared", None)
+    if squared is not None:
+        means["compute_ms_deviation"] = math.sqrt(max(0.0, squared - means["compute_ms"] ** 2))
     return means | maxima
 
 

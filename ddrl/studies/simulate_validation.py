@@ -17,8 +17,11 @@ from ddrl.simulation.predict import simulate
 from ddrl.simulation.system import System
 from ddrl.simulation.times import Constant
 
-REAL_WORKERS = (1, 2, 4)
-REAL_MINUTES = 0.4
+REAL_WORKERS = (1, 2, 4, 8)
+REAL_UPDATES = 200
+SLEEPING = ("--step-time-mean-ms", "20", "--step-time-cv", "0.3", "--simulators", "8", "--unroll-length", "5")
+"""Simulators that sleep for most of a step, so that eight workers do not wait for two cores, of which the model knows
+nothing; a gradient takes 100 ms and more."""
 STEPS = 5000  # of a simulated run, so that drawing its times adds no error of its own
 EMULATED = ScalingArguments(workers=(1, 64, 16, 32), step_ms=(500.0, 200.0, 100.0, 50.0), seconds=1.0)
 EMULATED_SECONDS = 90.0  # after which no other size is begun
@@ -55,8 +58,7 @@ class Validation(NamedTuple):
 def validate(directory: Path) -> Validation:
     """Measures here, in three minutes or so, and compares."""
     compared, notes = [], [
-        "real runs: the time of a gradient is from each run's own metrics, since workers share these cores; messages "
-        "and decision from the run with one worker",
+        "real runs: calibrated on the one with one worker; their simulators sleep, so that a core is free for each",
         "emulated workers: fitted to the fewest and the most workers at the shortest step (bandwidth of this machine's "
         "memory; what a step costs beside); the other sizes and steps are predicted",
     ]  # fmt: skip
@@ -135,8 +137,7 @@ def real(directory: Path) -> list[Compared]:
     first = found[REAL_WORKERS[0]].system
     return [
         Compared("Catch", workers, one.measured_updates_per_s,
-                 simulate(dataclasses.replace(first, workers=workers, compute=one.system.compute), STEPS).updates_per_s,
-                 workers == REAL_WORKERS[0])
+                 simulate(dataclasses.replace(first, workers=workers), STEPS).updates_per_s, workers == REAL_WORKERS[0])
         for workers, one in found.items()
     ]  # fmt: skip
 
@@ -145,13 +146,13 @@ def train(path: Path, workers: int, machine: Machine) -> None:
     """A short run, unless it has finished already."""
     from ddrl.commands.train import parse
     from ddrl.studies.points import Point, state_of
-    from ddrl.studies.settings import budget, changed
+    from ddrl.studies.settings import changed
     from ddrl.studies.training import train_point
 
     if state_of(path).status == "finished":
         return
-    words = ["ba3c", "--preset", "smoke", "--game", "ddrl/Catch-v0", "--workers", str(workers)]
-    run = {"video": False, **budget(REAL_MINUTES)}
-    parsed = parse([*words, "--parameter-servers", "1"], machine).config
-    config = changed(parsed, evaluation={"evaluator": False}, run=run)
+    words = ["ba3c", "--preset", "smoke", "--game", "ddrl/Catch-v0", "--schedule", "synchronized", "--groups", "1"]
+    size = ["--batch-size", "40", "--workers", str(workers), "--parameter-servers", "1"]
+    parsed = parse([*words, *SLEEPING, *size, "--max-updates", str(REAL_UPDATES), "--minutes", "0"], machine).config
+    config = changed(parsed, evaluation={"evaluator": False}, run={"video": False})
     train_point(Point(path.name, config, {"workers": workers}), path)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ddrl import checks
 from ddrl.presets.common import Machine
-from ddrl.studies.collapse import COLUMNS, LearningBudget, counts, levels, rule_text
+from ddrl.studies.collapse import COLUMNS, LearningBudget, counts, levels, rule_text, scores_of
 from ddrl.studies.curves import CAPTIONS, ONLINE, score_curve, spread_text, steps_unit, time_unit
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped
@@ -102,7 +102,7 @@ def _row(labels: tuple[str, str], runs: Sequence[Outcome], reached: Any) -> list
     minutes = bootstrap([records[-1]["wall_seconds"] / 60.0 if records else None for records in trained])
     oldest = max((r["staleness_max"] for records in trained for r in records if "staleness_max" in r), default=None)
     mean = lambda name: bootstrap([rate_per_second(run.records, name, warm_up(run)) for run in runs])  # noqa: E731
-    best = [max((r[ONLINE] for r in records if ONLINE in r), default=None) for records in trained]
+    best = [max(scores_of(run), default=None) for run in runs]
     return [
         game, mode, len(runs), runs[0].point.config.exchange.workers, steps, minutes, mean("updates_per_s"),
         mean("staleness_mean") if mode == "asynchronous" else 0, oldest if mode == "asynchronous" else 0,

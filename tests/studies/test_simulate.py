@@ -9,6 +9,7 @@ import pytest
 from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.presets.common import Machine
 from ddrl.simulation.times import Constant
 from ddrl.studies import simulate, simulate_report, simulate_validation
 from ddrl.studies.settings import changed
@@ -83,7 +84,7 @@ def a_run(path, servers=1):
     rundir.write_json(path / rundir.CONFIG, rundir.config_to_dict(changed(TrainConfig(), exchange=exchange)))
     line = {
         "kind": "train", "updates_per_s": 20.0, "effective_batch": 64.0,
-        "exchange_ms_by_worker": {"worker-0": 10.0, "worker-1": 10.0},
+        "compute_ms": 40.0, "compute_ms_deviation": 0.0,
         "time_split": {"parameter_server": {"receive": 0.01, "apply": 0.01, "send": 0.01}},
     }  # fmt: skip
     lines = [line | {"update": 20 * i, "wall_seconds": float(i)} for i in range(1, 10)]
@@ -147,3 +148,13 @@ def test_a_validation_is_in_the_report_and_a_failed_one_is_said(tmp_path, monkey
 
 def test_nothing_measured_is_said():
     assert agreement([]) == "validation: nothing was measured"
+
+
+def test_the_real_runs_have_simulators_that_sleep(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("ddrl.studies.training.train_point", lambda point, path: asked.append(point.config))
+    simulate_validation.train(tmp_path / "workers8", 8, Machine(2, 8 << 30))
+    (config,) = asked
+    assert (config.exchange.workers, config.exchange.parameter_servers) == (8, 1)
+    assert config.environment.step_time_mean_ms == 20.0 and config.run.max_updates == simulate_validation.REAL_UPDATES
+    assert not config.evaluation.evaluator
