@@ -9,6 +9,7 @@ import numpy as np
 
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import VectorEnvironment, environment_seeds, make_environment
+from ddrl.envs.starts import Starts
 from ddrl.errors import UsageError
 from ddrl.sampling.actions import exploration_numbers, random_instead
 from ddrl.types import ActionSpace, Continuous
@@ -177,6 +178,7 @@ def play_games(
     group_size: int = 1,
     ahead: int = 1,
     stop: Callable[[], bool] = lambda: False,
+    starts: Starts | None = None,
 ) -> Generator[None, None, EvaluationResult]:
     """Play `games` games, one per environment, and return their scores.
 
@@ -196,6 +198,7 @@ def play_games(
             yield at least every 0.1 s while they start (an Atari environment takes that long to make).
         ahead: groups that step at the same time; each native group has one emulator thread.
         stop: asked before every step of all games; True ends them, and what they scored until then counts.
+        starts: games of Atari begin with these.
 
     Raises:
         UsageError: no games, or a policy whose logits are not finite.
@@ -211,7 +214,8 @@ def play_games(
         wave: list[_Group] = []
         try:
             for first in range(start, min(start + at_once, games), group_size):
-                wave.append(kind(make_environment(config, min(group_size, games - first), training=False), first))
+                size = min(group_size, games - first)
+                wave.append(kind(make_environment(config, size, training=False, starts=starts), first))
                 yield
             yield from _reset(wave, seeds[len(groups) :])
             groups += wave

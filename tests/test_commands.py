@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -59,6 +60,15 @@ def test_an_evaluation_of_atari_says_that_human_starts_were_not_measured():
               "deviation": 0.0, "unfinished": 0, "protocol": {}, "human_starts": evaluate.HUMAN_STARTS}  # fmt: skip
     evaluate.show("pong", record, Console(file=lines, width=200))
     assert "human starts: not measured" in lines.getvalue()
+
+
+def test_recorded_starts_are_for_atari(run_dir, tmp_path, capsys):
+    file = tmp_path / "starts.npz"
+    np.savez(file, actions=np.zeros((1, 3), np.uint8), lengths=np.array([3]), seed=np.array(0))
+    assert cli.main(["evaluate", str(run_dir), "--starts", str(file)]) == 2
+    assert "--starts: ddrl/Catch-v0 is no Atari game" in capsys.readouterr().err
+    assert cli.main(["evaluate", str(run_dir), "--starts", str(tmp_path / "none.npz")]) == 2
+    assert "No such file" in capsys.readouterr().err
 
 
 def test_tensorflow_is_not_heard_and_python_is(run_dir):

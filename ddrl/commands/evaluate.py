@@ -15,7 +15,7 @@ from ddrl import checks, rundir
 from ddrl.algorithms import DPGConfig
 from ddrl.launch.resources import this_machine
 
-HUMAN_STARTS = "not measured: they need states of games that people played, which are not public"
+HUMAN_STARTS = "not measured: they need games that people played, which are not public (--starts FILE, if you have some)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +30,8 @@ class EvaluateArguments:
     """Seed of the games."""
     epsilon: float | None = None
     """Probability of a random action (None: --eval-epsilon of the run)."""
+    starts: str = ""
+    """Atari: begin each game with one of the recorded human starts in this .npz (README, Evaluation), drawn at random."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 1, "games")
@@ -45,6 +47,9 @@ def main(argv: Sequence[str]) -> int:
     config = rundir.load_config(path)  # a wrong directory is said at once, not after TensorFlow has loaded
     if arguments.epsilon and isinstance(config.algorithm, DPGConfig):
         checks.refuse(arguments, "epsilon", "a deterministic policy is evaluated without noise; leave it out")
+    from ddrl.envs.starts import load_starts
+
+    starts = load_starts(Path(arguments.starts)) if arguments.starts else None
     from ddrl.commands.agent import load_agent
 
     agent = load_agent(path, batch_sizes=sorted({1, min(8, arguments.games), min(64, arguments.games)}))
@@ -55,8 +60,9 @@ def main(argv: Sequence[str]) -> int:
     config = agent.config
     epsilon = config.evaluation.eval_epsilon if arguments.epsilon is None else arguments.epsilon
     result = evaluate(
-        config.environment, agent.policy, arguments.games, arguments.seed, epsilon=epsilon, ahead=this_machine().cores
-    )
+        config.environment, agent.policy, arguments.games, arguments.seed, epsilon=epsilon, ahead=this_machine().cores,
+        starts=starts,
+    )  # fmt: skip
     record = {
         "version": agent.checkpoint.version,
         "agent_steps": agent.checkpoint.agent_steps,
@@ -71,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
         "scores": list(result.scores),
         "protocol": result.stamp,
     }
-    if atari_rom(config.environment.game) is not None:
+    if starts is None and atari_rom(config.environment.game) is not None:
         record["human_starts"] = HUMAN_STARTS
     with (path / rundir.EVALUATIONS).open("a") as file:
         file.write(json.dumps(record) + "\n")

@@ -10,6 +10,7 @@ from ddrl.envs.base import Step, VectorEnvironment, environment_seeds
 from ddrl.envs.games import FOOTBALL, atari_rom
 from ddrl.envs.pinning import process_cores
 from ddrl.envs.protocols import PROTOCOLS, Protocol, find_protocol
+from ddrl.envs.starts import Starts
 from ddrl.envs.step_time import GammaTimes, StepTime
 from ddrl.errors import UsageError
 
@@ -21,7 +22,7 @@ __all__ = [
 
 def make_environment(
     config: EnvironmentConfig, num_envs: int, *, batch_size: int = 0, threads: int = 1, training: bool = True,
-    cores: Sequence[int] = (),
+    cores: Sequence[int] = (), starts: Starts | None = None,
 ) -> VectorEnvironment:
     """The vector environment that `config` names.
 
@@ -33,6 +34,7 @@ def make_environment(
         training: False: the plain game, whatever `config` says about resets, starts, step times, pinning and
             processes; and the forced FIRE of evaluation is stamped.
         cores: with `pin_simulators` the threads or processes are fixed to these in turn (none: all of this process).
+        starts: games of Atari begin with these; for evaluation.
 
     Raises:
         UsageError: unknown game or protocol, a space that is not supported, impossible numbers, an option that the
@@ -46,6 +48,8 @@ def make_environment(
         raise UsageError(f"simulator threads {threads}; at least 1 is needed")
     if not training:
         config = plain_game(config)
+    if starts is not None:
+        return make_recorded(config, num_envs, starts)
     cores = tuple(cores or sorted(process_cores())) if config.pin_simulators else ()
     env = _make(config, num_envs, batch_size, threads, cores)
     if training:
@@ -54,6 +58,16 @@ def make_environment(
         env.stamp.update(step_time_mean_ms=config.step_time_mean_ms, step_time_cv=config.step_time_cv)
         env = StepTime(env, GammaTimes(config.step_time_mean_ms / 1000.0, config.step_time_cv, num_envs))
     return env
+
+
+def make_recorded(config: EnvironmentConfig, num_envs: int, starts: Starts) -> VectorEnvironment:
+    """An Atari game whose episodes begin with recorded starts."""
+    from ddrl.envs.gymnasium_path import make_atari
+
+    rom = atari_rom(config.game)
+    if rom is None:
+        raise UsageError(f"--starts: {config.game} is no Atari game, and has no recorded starts; leave it out")
+    return make_atari(rom, _protocol(config), num_envs, starts=starts)
 
 
 def plain_game(config: EnvironmentConfig) -> EnvironmentConfig:

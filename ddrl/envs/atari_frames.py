@@ -12,6 +12,8 @@ import numpy as np
 from ale_py.env import AtariEnv
 
 from ddrl.envs.protocols import Protocol
+from ddrl.envs.starts import Starts, check_protocol
+from ddrl.errors import UsageError
 
 SCREEN_ROWS, SCREEN_COLUMNS = 210, 160
 
@@ -26,15 +28,21 @@ class AtariFrames(gymnasium.Wrapper):
         rom: name in snake case.
         protocol: any.
         on_frame: called with the emulator after every frame that the agent's actions make.
+        starts: a game begins with one of these, instead of no-ops and FIRE.
     """
 
-    def __init__(self, rom: str, protocol: Protocol, on_frame: Callable[[Any], None] | None = None) -> None:
+    def __init__(
+        self, rom: str, protocol: Protocol, on_frame: Callable[[Any], None] | None = None, starts: Starts | None = None
+    ) -> None:
+        if starts is not None:
+            check_protocol(protocol)
         super().__init__(AtariEnv(
             rom, obs_type="ram", frameskip=1, repeat_action_probability=protocol.stickiness,
             full_action_space=protocol.full_action_space, render_mode="rgb_array",
         ))
         cv2.setNumThreads(1)  # frames are small, and every process would have a pool of its own
-        self._protocol, self._on_frame = protocol, on_frame
+        self._protocol, self._on_frame, self._starts = protocol, on_frame, starts
+        self._draws = np.random.default_rng()  # of starts
         self._ale = self.env.unwrapped.ale
         full = protocol.full_action_space
         self._actions = self._ale.getLegalActionSet() if full else self._ale.getMinimalActionSet()
@@ -48,7 +56,19 @@ class AtariFrames(gymnasium.Wrapper):
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         """A new game; draws come from the generator that `seed` set."""
-        self.env.reset(seed=seed, options=options)
+        ale = self._ale
+        if self._starts is None:
+            self.env.reset(seed=seed, options=options)
+            self._begin_with_noops()
+        else:
+            self._begin_recorded(self._starts, seed)
+        self._steps = 0
+        self._stack[:] = 0
+        self._capture(self._last)
+        self._push(self._last)
+        return self._stack.copy(), {"lives": ale.lives()}
+
+    def _begin_with_noops(self) -> None:
         protocol, ale = self._protocol, self._ale
         noops = int(self.np_random.integers(protocol.noop_max + 1))
         if protocol.fire_reset and ale_py.Action.FIRE in self._actions:
@@ -58,11 +78,16 @@ class AtariFrames(gymnasium.Wrapper):
             ale.act(ale_py.Action.NOOP)
             if ale.game_over():
                 ale.reset_game()
-        self._steps = 0
-        self._stack[:] = 0
-        self._capture(self._last)
-        self._push(self._last)
-        return self._stack.copy(), {"lives": ale.lives()}
+
+    def _begin_recorded(self, starts: Starts, seed: int | None) -> None:
+        if seed is not None:
+            self._draws = np.random.default_rng(seed)
+        number = int(self._draws.integers(len(starts.actions)))
+        self.env.reset(seed=starts.seed)
+        for action in starts.actions[number]:
+            self._ale.act(int(action))
+        if self._ale.game_over():
+            raise UsageError(f"--starts: start {number} of {starts.stamp['starts']} ends the game; is it of this game?")
 
     def step(self, action: int):
         """One agent step of `frame_skip` frames; shorter where the game ends."""

@@ -13,13 +13,17 @@ from ddrl.envs.control import DM_CONTROL, FlatObservation, register_dm_control
 from ddrl.envs.games import unknown_game
 from ddrl.envs.gymnasium_environment import GymnasiumEnvironment, versions
 from ddrl.envs.protocols import Protocol
+from ddrl.envs.starts import Starts
 from ddrl.errors import UsageError
 
 
-def make_atari(rom: str, protocol: Protocol, num_envs: int, on_frame=None, **options) -> GymnasiumEnvironment:
-    """An Atari ROM under any protocol; see AtariFrames for on_frame, GymnasiumEnvironment for the options."""
+def make_atari(
+    rom: str, protocol: Protocol, num_envs: int, on_frame=None, starts: Starts | None = None, **options
+) -> GymnasiumEnvironment:
+    """An Atari ROM under any protocol; see AtariFrames for on_frame and starts, GymnasiumEnvironment for the options."""
     stamp = {**protocol.stamp(), "game": rom, "backend": "gymnasium", **versions("ale-py")}
-    return GymnasiumEnvironment(lambda: AtariFrames(rom, protocol, on_frame), num_envs, stamp, **options)
+    stamp |= {} if starts is None else starts.stamp
+    return GymnasiumEnvironment(lambda: AtariFrames(rom, protocol, on_frame, starts), num_envs, stamp, **options)
 
 
 def make_gymnasium(game: str, num_envs: int, render_mode: str | None = None, **options) -> GymnasiumEnvironment:

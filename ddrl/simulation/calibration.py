@@ -13,6 +13,7 @@ from ddrl.simulation.system import FLOAT_BYTES, System
 from ddrl.simulation.times import gamma_or_constant
 
 FEWEST_RECORDS = 3
+STALLED = 0.5  # of the usual rate: intervals with less do not count
 DECISION_ROUNDS = 3
 STEPS = 500  # of the simulation that the rest of a step is found with
 UNMEASURED = (
@@ -33,7 +34,7 @@ class Calibration(NamedTuple):
     """A system as one run was, and how it was found.
 
     Attributes:
-        measured_updates_per_s: of that run, the median of its intervals.
+        measured_updates_per_s: of that run, the mean of its intervals, without those that stalled.
     """
 
     system: System
@@ -61,7 +62,7 @@ def calibrate(
         )
     if train[-1]["update"] <= train[0]["update"]:
         raise UsageError("--calibrate: no updates between its first and its last interval: the run stalled")
-    rate, mean, deviation = (_median(train, name) for name in ("updates_per_s", "compute_ms", "compute_ms_deviation"))
+    rate, mean, deviation = (_typical(train, name) for name in ("updates_per_s", "compute_ms", "compute_ms_deviation"))
     split = [r.get("time_split", {}).get("parameter_server", {}) for r in train]
     handled = statistics.mean(s.get("receive", 0.0) + s.get("send", 0.0) for s in split) / rate
     if asynchronous:  # a gradient is applied where it is received
@@ -84,9 +85,10 @@ def _with_decision(system: System, cycle: float) -> System:
     return system
 
 
-def _median(train: Sequence[Mapping[str, Any]], name: str) -> float:
-    """Of the intervals, since one that stalled tells nothing of the others."""
-    return statistics.median(record[name] for record in train)
+def _typical(train: Sequence[Mapping[str, Any]], name: str) -> float:
+    """Mean of the intervals without those that stalled, which tell nothing of the others."""
+    usual = statistics.median(record["updates_per_s"] for record in train)
+    return statistics.mean(record[name] for record in train if record["updates_per_s"] >= STALLED * usual)
 
 
 def at_size(system: System, workers: int, **changes: Any) -> System:

@@ -67,7 +67,7 @@ class SimulateSettings:
     seed: int = 0
     """Of the simulation."""
     validate: bool = False
-    """Measure here, too: runs with 1, 2 and 4 workers, and emulated workers; and compare. Three minutes, all cores."""
+    """Measure here, too: runs with 1 to 8 workers, and emulated workers; and compare. Six minutes, all cores."""
     dir: str = DEFAULT_DIR
     """Where table, figures and report.html go."""
 

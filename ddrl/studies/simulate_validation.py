@@ -1,4 +1,4 @@
-"""Predicted beside measured: runs of `ddrl train` on Catch, and the emulated workers of `ddrl bench scaling`."""
+"""Predicted beside measured: runs of `ddrl train` on CartPole, and the emulated workers of `ddrl bench scaling`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REAL_WORKERS = (1, 2, 4, 8)
 REAL_UPDATES = 200
 SLEEPING = ("--step-time-mean-ms", "20", "--step-time-cv", "0.3", "--simulators", "8", "--unroll-length", "5")
 """Simulators that sleep for most of a step, so that eight workers do not wait for two cores, of which the model knows
-nothing; a gradient takes 100 ms and more."""
+nothing. Its episodes end at random, so that workers are as independent as the model takes them to be."""
 STEPS = 5000  # of a simulated run, so that drawing its times adds no error of its own
 EMULATED = ScalingArguments(workers=(1, 64, 16, 32), step_ms=(500.0, 200.0, 100.0, 50.0), seconds=1.0)
 EMULATED_SECONDS = 90.0  # after which no other size is begun
@@ -56,7 +56,7 @@ class Validation(NamedTuple):
 
 
 def validate(directory: Path) -> Validation:
-    """Measures here, in three minutes or so, and compares."""
+    """Measures here, in six minutes or so, and compares."""
     compared, notes = [], [
         "real runs: calibrated on the one with one worker; their simulators sleep, so that a core is free for each",
         "emulated workers: fitted to the fewest and the most workers at the shortest step (bandwidth of this machine's "
@@ -126,7 +126,7 @@ def fit(base: System, step_seconds: float, measured: Mapping[int, float]) -> Sys
 
 
 def real(directory: Path) -> list[Compared]:
-    """Runs of BA3C on Catch with real workers and one parameter server."""
+    """Runs of BA3C on CartPole with real workers and one parameter server."""
     from ddrl.studies.simulate import calibrated
 
     found = {}
@@ -136,7 +136,7 @@ def real(directory: Path) -> list[Compared]:
         found[workers] = calibrated(path)
     first = found[REAL_WORKERS[0]].system
     return [
-        Compared("Catch", workers, one.measured_updates_per_s,
+        Compared("CartPole", workers, one.measured_updates_per_s,
                  simulate(dataclasses.replace(first, workers=workers), STEPS).updates_per_s, workers == REAL_WORKERS[0])
         for workers, one in found.items()
     ]  # fmt: skip
@@ -151,7 +151,7 @@ def train(path: Path, workers: int, machine: Machine) -> None:
 
     if state_of(path).status == "finished":
         return
-    words = ["ba3c", "--preset", "smoke", "--game", "ddrl/Catch-v0", "--schedule", "synchronized", "--groups", "1"]
+    words = ["ba3c", "--preset", "smoke", "--game", "CartPole-v1", "--schedule", "synchronized", "--groups", "1"]
     size = ["--batch-size", "40", "--workers", str(workers), "--parameter-servers", "1"]
     parsed = parse([*words, *SLEEPING, *size, "--max-updates", str(REAL_UPDATES), "--minutes", "0"], machine).config
     config = changed(parsed, evaluation={"evaluator": False}, run={"video": False})

@@ -1,18 +1,22 @@
-"""`python -m tests.slurm.measure`: how soon a job of four nodes trains, and what the loss of a node costs.
+"""`python -m tests.slurm.measure`: how soon a job of four nodes trains, what the loss of a node costs, and a study of
+scaling as an array.
 
 Figures for docs/results.md and docs/failures.md, from real jobs on the cluster of these tests. Prints lines of JSON.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.parallel.support import events, newest
-from tests.slurm.conftest import NODES, submitted
+from tests.slurm.conftest import NODES, Job, submitted
 from tests.slurm.testbed import Cluster, missing
 
 SIX_RANKS = """\
@@ -21,6 +25,7 @@ OPTIONS=(--preset smoke --workers 4 --no-evaluator --minutes 0 --max-updates 300
 """
 SIX = ("--nodes=4", "--ntasks=6", "--ntasks-per-node=2")
 THREE_RANKS = SIX_RANKS.replace("SERVERS=2", "SERVERS=1").replace("--workers 4", "--workers 2")
+STUDY = ("--quick", "--workers", "1", "2", "4", "--repeats", "3", "--mode", "strong")
 THREE = ("--nodes=3", "--ntasks-per-node=1")
 
 
@@ -69,25 +74,58 @@ def node_loss(slurm: Cluster, directory: Path, launcher: str) -> dict[str, objec
     return found | {"output": job.output[-1500:]}
 
 
+def study(slurm: Cluster, directory: Path) -> dict[str, object]:
+    """A study of scaling as an array, whose tasks have a node to themselves, and its report."""
+    place = directory / "scaling"
+    command = [sys.executable, "-m", "ddrl.cli", "study", "scaling", "--dir", str(place)]
+    options = "--sbatch-options=--exclusive --mem-per-cpu=1 --time=10"
+
+    def call(*more: str) -> str:
+        return subprocess.run(
+            [*command, *more], env=slurm.environment, capture_output=True, text=True, check=True, cwd=directory
+        ).stdout
+
+    begin = time.time()
+    number = call(*STUDY, "--submit", options).split("Slurm array ")[1].split(";")[0]
+    job = Job(slurm, number, place / "none", place)
+    job.wait(600.0)
+    ended = round(time.time() - begin, 1)
+    call("--collect")
+    results = json.loads((place / "results.json").read_text())
+    return {"what": "study", "array": number, "seconds_until_the_last_task": ended,
+            "seconds_until_the_report": round(time.time() - begin, 1), "table": results["tables"][0]}  # fmt: skip
+
+
 def main() -> int:
-    """Runs the jobs named on the command line (start, node), or all."""
+    """Runs the jobs named on the command line (start, node, study), or all."""
     why = missing()
     if why:
         print(f"no Slurm here: {why}", file=sys.stderr)
         return 2
-    wanted = sys.argv[1:] or ["start", "node"]
+    wanted = sys.argv[1:] or ["start", "node", "study"]
+    if "study" in wanted:
+        with a_cluster(1) as (cluster, directory):
+            print(json.dumps(study(cluster, directory)), flush=True)
+    if wanted == ["study"]:
+        return 0
+    with a_cluster(NODES) as (cluster, directory):
+        for name, measure in (("start", start), ("node", node_loss)):
+            for launcher in ("mpirun", "srun") if name in wanted else ():
+                place = directory / f"{name}-{launcher}"
+                place.mkdir()
+                print(json.dumps(measure(cluster, place, launcher)), flush=True)
+    return 0
+
+
+@contextlib.contextmanager
+def a_cluster(nodes: int) -> Iterator[tuple[Cluster, Path]]:
+    """A cluster, and a directory for its jobs."""
     with tempfile.TemporaryDirectory(prefix="ddrl-slurm-") as directory:
-        cluster = Cluster(Path(directory) / "state", NODES, cpus=4)
+        cluster = Cluster(Path(directory) / "state", nodes, cpus=4)
         try:
-            cluster.start()
-            for name, measure in (("start", start), ("node", node_loss)):
-                for launcher in ("mpirun", "srun") if name in wanted else ():
-                    place = Path(directory) / f"{name}-{launcher}"
-                    place.mkdir()
-                    print(json.dumps(measure(cluster, place, launcher)), flush=True)
+            yield cluster.start(), Path(directory)
         finally:
             cluster.stop()
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,103 @@
+"""Evaluation games that begin with what people did."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from ddrl.config import EnvironmentConfig
+from ddrl.envs import find_protocol, make_environment
+from ddrl.envs.atari_frames import AtariFrames
+from ddrl.envs.starts import load_starts
+from ddrl.errors import UsageError
+from ddrl.evaluate import evaluate
+
+LONGEST = 400
+
+
+@pytest.fixture
+def file(tmp_path):
+    """file(CHANGES...) -> path of a file with three starts of Breakout."""
+
+    def write(**changes):
+        generator = np.random.default_rng(0)
+        actions = generator.choice([0, 1, 3, 4], (3, LONGEST)).astype(np.uint8)
+        content = {"actions": actions, "lengths": np.array([LONGEST, 50, 0]), "seed": np.array(7)} | changes
+        path = tmp_path / "starts.npz"
+        np.savez(path, **{name: value for name, value in content.items() if value is not None})
+        return path
+
+    return write
+
+
+def emulator_after(actions, seed=7):
+    """RAM of Breakout after these actions."""
+    game = AtariFrames("breakout", find_protocol("nature"))
+    game.env.reset(seed=seed)
+    for action in actions:
+        game._ale.act(int(action))
+    return game._ale.getRAM().tobytes()
+
+
+def test_a_game_begins_where_the_recorded_actions_lead(file):
+    starts = load_starts(file())
+    game = AtariFrames("breakout", find_protocol("nature"), starts=starts)
+    expected = {emulator_after(row): number for number, row in enumerate(starts.actions)}
+    assert len(expected) == 3
+    drawn = []
+    for seed in range(12):
+        observation, _ = game.reset(seed=seed)
+        drawn.append(expected[game._ale.getRAM().tobytes()])
+        assert observation[-1].any() and not observation[:-1].any()
+    assert set(drawn) == {0, 1, 2}
+    game.reset(seed=3)
+    assert expected[game._ale.getRAM().tobytes()] == drawn[3], "the draw is a function of the seed"
+
+
+def test_an_evaluation_is_stamped_with_its_starts(file):
+    config = EnvironmentConfig(game="breakout")
+    starts = load_starts(file())
+    policy = lambda observations: np.tile([1.0, 0.0, 0.0, 0.0], (len(observations), 1))  # noqa: E731 - never moves
+    result = evaluate(dataclasses.replace(config, episode_frames=400), policy, 2, seed=1, starts=starts)
+    assert result.stamp["starts"] == "starts.npz" and result.stamp["starts_count"] == 3
+    assert len(result.stamp["starts_sha256"]) == 64 and result.stamp["backend"] == "gymnasium"
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"actions": None}, "no arrays of that kind"),
+        ({"actions": np.zeros((3, LONGEST), np.int64)}, r"actions are int64\[3, 400\]"),
+        ({"actions": np.full((3, LONGEST), 18, np.uint8)}, "action 18, and ALE has 0 to 17"),
+        ({"lengths": np.array([1, 2])}, r"lengths are int64\[2\] for 3 starts"),
+        ({"lengths": np.array([1, 2, LONGEST + 1])}, "lengths are 1 to 401 of 400 frames"),
+        ({"seed": np.array(-1)}, "seed is no number"),
+        ({"actions": np.array([{}], object)}, "no arrays of that kind"),
+    ],
+)
+def test_other_files_are_refused(file, changes, said):
+    with pytest.raises(UsageError, match=f"--starts .*{said}"):
+        load_starts(file(**changes))
+
+
+def test_what_cannot_be_is_refused(file, tmp_path):
+    with pytest.raises(UsageError, match="--starts .*nowhere.npz: No such file"):
+        load_starts(tmp_path / "nowhere.npz")
+    (tmp_path / "text.npz").write_text("no archive")
+    with pytest.raises(UsageError, match="--starts .*text.npz"):
+        load_starts(tmp_path / "text.npz")
+    starts = load_starts(file())
+    with pytest.raises(UsageError, match="CartPole-v1 is no Atari game"):
+        make_environment(EnvironmentConfig(game="CartPole-v1"), 1, training=False, starts=starts)
+    with pytest.raises(UsageError, match="machado18.*sticky"):
+        make_environment(EnvironmentConfig(game="breakout", protocol="machado18"), 1, training=False, starts=starts)
+
+
+def test_a_start_that_ends_the_game_is_refused(file):
+    long = np.ones((1, 30_000), np.uint8)  # FIRE for ever: every ball is lost
+    starts = load_starts(file(actions=long, lengths=np.array([30_000])))
+    game = AtariFrames("breakout", find_protocol("nature"), starts=starts)
+    with pytest.raises(UsageError, match="start 0 of starts.npz ends the game"):
+        game.reset(seed=0)
