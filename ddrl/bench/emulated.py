@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cluster.job import ranks_per_core
 from cluster.roles import assign_roles
 from ddrl.config import EvaluationConfig, ExchangeConfig, OptimizerConfig, RunConfig, TrainConfig
 from ddrl.exchange.client import WorkerClient
@@ -193,7 +194,7 @@ class EmulatedJob:
             role.limit += steps
             if isinstance(role, EmulatedWorker) and role.client.snapshot is not None:
                 role.begin()
-        run_roles(self._roles, self.transport, Waiter(sleep=self._sleep))
+        run_roles(self._roles, self.transport, Waiter(sleep=self._sleep, ranks_per_core=ranks_per_core()))
         self.transport.flush(1.0)
 
 

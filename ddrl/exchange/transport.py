@@ -16,7 +16,6 @@ from typing import Protocol
 
 import numpy as np
 
-from cluster import job
 from ddrl.exchange.messages import Header, Kind, Message
 
 PR_SET_TIMERSLACK = 29  # <sys/prctl.h>
@@ -100,7 +99,7 @@ class Waiter:
         longest_sleep: seconds, while something is due.
         idle_sleep: seconds, while nothing is: a worker that computes, an evaluator between games.
         sleep: for a role that another thread may wake up.
-        ranks_per_core: on this host.
+        ranks_per_core: of this job on this host (0: as few as one).
     """
 
     def __init__(
@@ -110,10 +109,9 @@ class Waiter:
         longest_sleep: float = 0.004,
         idle_sleep: float = 0.02,
         sleep: Callable[[float], object] = time.sleep,
-        ranks_per_core: float | None = None,
+        ranks_per_core: float = 0.0,
     ):
-        crowd = (job.ranks_per_core() if ranks_per_core is None else ranks_per_core) / CROWDED
-        patience = min(MOST_PATIENCE, max(1.0, crowd))
+        patience = min(MOST_PATIENCE, max(1.0, ranks_per_core / CROWDED))
         self.yield_seconds, self.shortest_sleep = yield_seconds, shortest_sleep
         self.longest_sleep, self.idle_sleep = patience * longest_sleep, max(idle_sleep, patience * longest_sleep)
         self.sleep_share = patience * SLEEP_SHARE

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from cluster.job import ranks_per_core
 from cluster.roles import Assignment
 from ddrl.config import TrainConfig
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport, Waiter
@@ -180,7 +181,7 @@ def waiter_with_alarm() -> tuple[Waiter, Callable[[], None]]:
         alarm.wait(seconds)
         alarm.clear()
 
-    return Waiter(sleep=sleep), alarm.set
+    return Waiter(sleep=sleep, ranks_per_core=ranks_per_core()), alarm.set
 
 
 def json_blob(peer: int, topic: Topic, content: Any) -> Blob:
