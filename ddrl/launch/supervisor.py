@@ -22,7 +22,7 @@ POLL_SECONDS = 0.2
 KILL_SECONDS = 5.0
 TERM_SECONDS = 3.0  # an mpirun that ends its ranks sends them SIGTERM first, which asks for a stop
 LOST_SECONDS = 15.0  # after the loss of a server or the chief: nobody has anything left to save
-GONE_SECONDS = 1.0  # a rank that is gone for so long, and left no result, did not end as it should
+GONE_SECONDS = 0.6  # a rank that is gone for so long, and left no result, did not end as it should
 
 
 class Display(Protocol):
