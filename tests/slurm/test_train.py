@@ -68,8 +68,23 @@ def test_a_cancelled_job_of_srun_leaves_a_checkpoint(submit, slurm):
     assert newest(job.run).version == result(job.run)["update"]
 
 
-def test_a_job_whose_node_crashes_goes_on_with_another_node(submit, slurm):
-    job = submit("train.sbatch", SETTINGS.format(updates=2000).replace("SERVERS=2; fi", "SERVERS=1; fi"), *THREE_NODES)
+def test_a_job_that_was_killed_without_warning_goes_on_when_it_is_put_back(submit, slurm):
+    settings = SETTINGS.format(updates=1500).replace("RESTARTS=1", "RESTARTS=0")
+    job = submit("train.sbatch", settings, *THREE_NODES, launcher="srun")
+    job.wait_for(lambda: update_of(job) > 20 and events(job.run, "checkpoint"), "checkpoint")
+    for rank in "012":
+        kill(*slurm.processes(PMIX_RANK=rank))
+    assert job.wait()[0] == "FAILED" and job.show("Restarts") == "0"
+    slurm.run("scontrol", "requeue", job.number)
+    job.wait_for(lambda: events(job.run, "resumed"), "another start")
+    job.wait_for(lambda: len(events(job.run, "started")) == 2, "another update")
+    assert events(job.run, "resumed")[0]["update"] >= 20
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "srun"])
+def test_a_job_whose_node_crashes_goes_on_with_another_node(launcher, submit, slurm):
+    settings = SETTINGS.format(updates=2000).replace("SERVERS=2; fi", "SERVERS=1; fi")
+    job = submit("train.sbatch", settings, *THREE_NODES, launcher=launcher)
     job.wait_for(lambda: update_of(job) > 20 and events(job.run, "checkpoint"), "checkpoint")
     last = slurm.run("scontrol", "show", "hostnames", slurm.run("squeue", "-h", "-j", job.number, "-o", "%N")).split()[-1]
     slurm.crash(last)
