@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -57,15 +56,6 @@ def in_special_step(environ: Mapping[str, str]) -> bool:
     """Whether Slurm made this step by itself, as for the shell of `salloc`: its variables mean little."""
     step = number(environ, "SLURM_STEP_ID") or number(environ, "SLURM_STEPID") or 0
     return step >= FIRST_SPECIAL_STEP
-
-
-def ranks_per_core(environ: Mapping[str, str] = os.environ) -> float:
-    """Ranks of this job on this host for each of its cores; 0 where the launcher does not say.
-
-    All cores of the host count, since a rank that is bound to one of them shares it with nobody.
-    """
-    ranks = number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE") or number(environ, "MPI_LOCALNRANKS") or 0
-    return ranks / (os.cpu_count() or 1)
 
 
 def number(environ: Mapping[str, str], name: str) -> int | None:

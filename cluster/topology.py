@@ -109,6 +109,13 @@ def gather(comm: Any, environ: Mapping[str, str] = os.environ) -> tuple[Seat, ..
     return tuple(seats)
 
 
+def ranks_per_core(seats: Sequence[Seat], rank: int) -> float:
+    """Ranks on the host of a rank for each core that any of them may use; 0 if nobody knows the cores."""
+    mates = [seat for seat in seats if seat.host == seats[rank].host]
+    cores = {core for seat in mates for core in seat.cores}
+    return len(mates) / len(cores) if cores else 0.0
+
+
 def made_up(
     ranks_per_node: Sequence[int], cpus_per_node: int, gpus_per_node: int = 0, hosts: Sequence[str] = ()
 ) -> tuple[Seat, ...]:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from cluster.job import ranks_per_core
 from cluster.roles import assign_roles
 from ddrl.config import EvaluationConfig, ExchangeConfig, OptimizerConfig, RunConfig, TrainConfig
 from ddrl.exchange.client import WorkerClient
@@ -159,6 +158,7 @@ class EmulatedJob:
         rank: of this process; workers come first (0 is the chief too), then the servers.
         servers: how many there are; 0: the workers all-reduce.
         compute_seconds: of this rank's gradients, if it is a worker.
+        ranks_per_core: on this host.
     """
 
     def __init__(
@@ -170,8 +170,9 @@ class EmulatedJob:
         parameters: int,
         compute_seconds: Callable[[], float] = lambda: 0.0,
         quorum: Quorum = Quorum(),
+        ranks_per_core: float = 0.0,
     ):
-        self.transport = transport
+        self.transport, self._ranks_per_core = transport, ranks_per_core
         cast = Cast.from_assignments(assign_roles(workers, servers))
         self.cast = cast if servers else cast.with_hosted_servers(rank)
         setting = Setting(_config(workers, servers), Path("."), self.cast)
@@ -194,7 +195,7 @@ class EmulatedJob:
             role.limit += steps
             if isinstance(role, EmulatedWorker) and role.client.snapshot is not None:
                 role.begin()
-        run_roles(self._roles, self.transport, Waiter(sleep=self._sleep, ranks_per_core=ranks_per_core()))
+        run_roles(self._roles, self.transport, Waiter(sleep=self._sleep, ranks_per_core=self._ranks_per_core))
         self.transport.flush(1.0)
 
 

@@ -13,6 +13,7 @@ import time
 import numpy as np
 from mpi4py import MPI
 
+from cluster.topology import gather, ranks_per_core
 from ddrl.bench.emulated import EmulatedJob
 from ddrl.exchange.coordinator import Quorum
 from ddrl.exchange.mpi import MpiTransport
@@ -42,7 +43,10 @@ def main() -> None:
     compute = Compute(rank, options["spread"], options["slow_factor"] if slow else 1.0)
     quorum = Quorum(options["quorum"], options["deadline_seconds"])
     transport = MpiTransport(comm, workers)
-    job = EmulatedJob(transport, rank, workers, options["servers"], options["parameters"], compute, quorum)
+    job = EmulatedJob(
+        transport, rank, workers, options["servers"], options["parameters"], compute, quorum,
+        ranks_per_core(gather(comm), rank),
+    )  # fmt: skip
     blocks = []
     for seconds, steps in options["blocks"]:
         compute.seconds = seconds

@@ -47,9 +47,12 @@ def main(argv: Sequence[str]) -> int:
     config = rundir.load_config(path)  # a wrong directory is said at once, not after TensorFlow has loaded
     if arguments.epsilon and isinstance(config.algorithm, DPGConfig):
         checks.refuse(arguments, "epsilon", "a deterministic policy is evaluated without noise; leave it out")
+    from ddrl.envs import make_recorded
     from ddrl.envs.starts import load_starts
 
     starts = load_starts(Path(arguments.starts)) if arguments.starts else None
+    if starts is not None:
+        make_recorded(config.environment, 1, starts).close()  # refuses what cannot be
     from ddrl.commands.agent import load_agent
 
     agent = load_agent(path, batch_sizes=sorted({1, min(8, arguments.games), min(64, arguments.games)}))

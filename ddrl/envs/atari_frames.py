@@ -55,8 +55,7 @@ class AtariFrames(gymnasium.Wrapper):
         self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
-        """A new game; draws come from the generator that `seed` set."""
-        ale = self._ale
+        """A new game; draws come from the generator that `seed` set. Raises UsageError for a start that ends the game."""
         if self._starts is None:
             self.env.reset(seed=seed, options=options)
             self._begin_with_noops()
@@ -66,7 +65,7 @@ class AtariFrames(gymnasium.Wrapper):
         self._stack[:] = 0
         self._capture(self._last)
         self._push(self._last)
-        return self._stack.copy(), {"lives": ale.lives()}
+        return self._stack.copy(), {"lives": self._ale.lives()}
 
     def _begin_with_noops(self) -> None:
         protocol, ale = self._protocol, self._ale

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,7 +46,7 @@ def load_starts(path: Path) -> Starts:
             actions, lengths, seed = (content[name] for name in ("actions", "lengths", "seed"))
     except OSError as error:
         raise UsageError(f"--starts {path}: {error.strerror or error}") from error
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+    except (EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise _refusal(path, f"it has no arrays of that kind ({error})") from error
     if actions.ndim != 2 or actions.dtype != np.uint8 or not len(actions):
         raise _refusal(path, f"actions are {actions.dtype}{list(actions.shape)}")

@@ -20,22 +20,26 @@ MARGIN_SECONDS = 30.0  # by which a launcher that can name the missing ranks is 
 RANKS = "ranks"
 
 
+BEGUN, AT_MPI, IN_JOB = 0, 1, 2
+"""How far a rank has come: Python runs; it waits in MPI for the others; MPI knows all of them, and who dies."""
+
+
 class Note(NamedTuple):
-    """Which process a rank is, and whether it has come as far as MPI, where it waits for the others."""
+    """Which process a rank is, and how far it has come."""
 
     host: str
     pid: int
-    arrived: bool
+    stage: int
 
 
-def leave_note(run_dir: Path, environ: Mapping[str, str], arrived: bool) -> None:
+def leave_note(run_dir: Path, environ: Mapping[str, str], stage: int) -> None:
     """Writes RUN/ranks/RANK, a Note; in a job of one process, none. A directory that takes nothing costs the note."""
     rank = environ.get("OMPI_COMM_WORLD_RANK", environ.get("PMI_RANK", ""))
     if not rank:
         return
     with contextlib.suppress(OSError):
         (run_dir / RANKS).mkdir(exist_ok=True)
-        note = Note(socket.gethostname(), os.getpid(), arrived)
+        note = Note(socket.gethostname(), os.getpid(), stage)
         (run_dir / RANKS / rank).write_text(json.dumps(note._asdict()))
 
 
@@ -63,15 +67,13 @@ def _paths(run_dir: Path) -> list[Path]:
 
 def missing(run_dir: Path, ranks: int) -> list[int]:
     """Ranks that have not come as far as MPI; none if all have, and one hangs there."""
-    return sorted(set(range(ranks)) - {rank for rank, note in notes(run_dir).items() if note.arrived})
+    return sorted(set(range(ranks)) - {rank for rank, note in notes(run_dir).items() if note.stage >= AT_MPI})
 
 
-def gone(run_dir: Path, living: Collection[int]) -> list[int]:
-    """Ranks that have begun on this host and are none of its living processes any more."""
-    here = socket.gethostname()
-    return sorted(
-        rank for rank, note in notes(run_dir).items() if note.host == here and note.pid not in living
-    )
+def gone(run_dir: Path, living: Collection[int]) -> dict[int, Note]:
+    """Ranks that have begun on this host and are none of its living processes any more; none where there is no /proc."""
+    here = socket.gethostname() if os.path.exists("/proc/self/stat") else None
+    return {rank: note for rank, note in sorted(notes(run_dir).items()) if note.host == here and note.pid not in living}
 
 
 @contextlib.contextmanager

@@ -22,7 +22,8 @@ POLL_SECONDS = 0.2
 KILL_SECONDS = 5.0
 TERM_SECONDS = 3.0  # an mpirun that ends its ranks sends them SIGTERM first, which asks for a stop
 LOST_SECONDS = 15.0  # after the loss of a server or the chief: nobody has anything left to save
-GONE_SECONDS = 0.6  # a rank that is gone for so long, and left no result, did not end as it should
+GONE_SECONDS = 0.6  # a rank that is gone for so long before MPI knew of it did not end as it should
+UNSAID_SECONDS = 5.0  # the same for a later one, of which the others tell once they have loaded TensorFlow
 
 
 class Display(Protocol):
@@ -126,8 +127,10 @@ class Supervisor:
             self._gone_since = None
         elif self._gone_since is None:
             self._gone_since = now
-        elif now > self._gone_since + GONE_SECONDS:
-            self.overdue = f"{_ranks(dead)} died before the job began"
+        elif now > self._gone_since + (
+            UNSAID_SECONDS if all(note.stage == start.IN_JOB for note in dead.values()) else GONE_SECONDS
+        ):
+            self.overdue = f"{_ranks(list(dead))} died before the job began"
         limit = self._config.run.start_seconds
         if not self.overdue and now > self._began + limit:
             missing = start.missing(self._path, self._config.ranks)

@@ -12,10 +12,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 def main() -> int:
     """Runs this rank; returns the exit status."""
-    from ddrl.launch.start import leave_note
+    from ddrl.launch.start import BEGUN, leave_note
 
     run_dir = Path(sys.argv[1])
-    leave_note(run_dir, os.environ, arrived=False)
+    leave_note(run_dir, os.environ, BEGUN)
     from ddrl.errors import UsageError
     from ddrl.roles.main import abort, run
     from ddrl.rundir import load_config

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from cluster.job import ranks_per_core
 from cluster.roles import Assignment
 from ddrl.config import TrainConfig
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport, Waiter
@@ -173,7 +172,7 @@ def run_roles(
         waiter.wait(progress, any(role.due() for role in roles), transport.remote)
 
 
-def waiter_with_alarm() -> tuple[Waiter, Callable[[], None]]:
+def waiter_with_alarm(ranks_per_core: float = 0.0) -> tuple[Waiter, Callable[[], None]]:
     """A waiter whose sleep another thread can end by calling the second value."""
     alarm = threading.Event()
 
@@ -181,7 +180,7 @@ def waiter_with_alarm() -> tuple[Waiter, Callable[[], None]]:
         alarm.wait(seconds)
         alarm.clear()
 
-    return Waiter(sleep=sleep, ranks_per_core=ranks_per_core()), alarm.set
+    return Waiter(sleep=sleep, ranks_per_core=ranks_per_core), alarm.set
 
 
 def json_blob(peer: int, topic: Topic, content: Any) -> Blob:

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from cluster.roles import Assignment
-from cluster.topology import gather, this_seat
+from cluster.topology import Seat, gather, ranks_per_core, this_seat
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.local import LocalTransport
 from ddrl.exchange.transport import Transport
 from ddrl.floating_point import flush_denormals
 from ddrl.launch.placement import expose_gpu, place_ranks
-from ddrl.launch.start import MARGIN_SECONDS, bounded_start, leave_note
+from ddrl.launch.start import AT_MPI, IN_JOB, MARGIN_SECONDS, bounded_start, leave_note
 from ddrl.reporting.phases import phase_ended
 from ddrl.roles.actor import ActorRole
 from ddrl.roles.child import acting_process
@@ -100,7 +100,7 @@ def _run_single(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callab
 
 
 def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], None]) -> int:
-    leave_note(run_dir, os.environ, arrived=True)
+    leave_note(run_dir, os.environ, AT_MPI)
     patience = config.run.start_seconds + MARGIN_SECONDS
     with bounded_start(patience):
         from mpi4py import MPI
@@ -111,7 +111,9 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     phase_ended("mpi")
     exchange = config.exchange
     with bounded_start(patience):
-        assignments = _assign(config, comm)
+        seats = _seats(comm)
+    assignments = _assign(config, seats, comm.Get_rank())
+    leave_note(run_dir, os.environ, IN_JOB)
     cast = Cast.from_assignments(assignments)
     if not exchange.servers:
         cast = cast.with_hosted_servers(comm.Get_rank())
@@ -122,7 +124,7 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     watchdog = Watchdog(setting, comm.Get_rank(), abort, go=die if alone else None)
     watchdog.start()
     transport = MpiTransport(comm, exchange.workers, survive=survive)
-    waiter, wake = waiter_with_alarm()
+    waiter, wake = waiter_with_alarm(ranks_per_core(seats, comm.Get_rank()))
     try:
         roles = _cast_rank(setting, transport, assignments, resume, wake)
         run_roles(roles, transport, waiter, watchdog.note)
@@ -151,18 +153,21 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     return status
 
 
-def _assign(config: TrainConfig, comm: Any) -> tuple[Assignment, ...]:
-    """The same on every rank; all see the same mistake, of which rank 0 speaks, and ends the others."""
+def _seats(comm: Any) -> tuple[Seat, ...]:
     from mpi4py import MPI
 
     try:
-        seats = gather(comm)
+        return gather(comm)
     except (MPI.Exception, ValueError) as error:  # after a death a collective operation brings anything
         raise RoleLost("a rank died while the job began") from error
+
+
+def _assign(config: TrainConfig, seats: tuple[Seat, ...], rank: int) -> tuple[Assignment, ...]:
+    """The same on every rank; all see the same mistake, of which rank 0 speaks, and ends the others."""
     try:
         return place_ranks(config, seats)
     except UsageError:
-        if comm.Get_rank() > 0:
+        if rank > 0:
             time.sleep(USAGE_SECONDS)
         raise
 

@@ -148,7 +148,8 @@ class WorkerRole:
         self._waiting_since: float | None = None
         self._failed = self._begun = False
         self._first_step = -1  # of this part of the run
-        self._computing = (-1, 0.0)  # version of the newest parameters, and when they came
+        self._arrived: dict[int, float] = {}  # version -> when its parameters came
+        self._submitted = 0.0  # the last gradient
         self._dropped = 0
         promised = setting.config.run.deterministic and worker == 0
         every = setting.config.run.norms_every_updates if worker == 0 else 0
@@ -226,7 +227,7 @@ class WorkerRole:
         if self._waiting_since is not None:
             self.metrics.mean("exchange_ms", 1000 * (time.monotonic() - self._waiting_since))
             self._waiting_since = None
-        self._computing = (snapshot.version, time.monotonic())
+        self._arrived[snapshot.version] = time.monotonic()
         flags = self.client.flags
         if flags & Flag.CHECKPOINT:
             self._save_state(snapshot)
@@ -257,12 +258,13 @@ class WorkerRole:
             self._waiting_since = time.monotonic()
 
     def _computed(self, version: int) -> None:
-        """How long the gradient took, unless newer parameters came meanwhile."""
-        current, since = self._computing
-        if version == current:
-            milliseconds = 1000 * (time.monotonic() - since)
-            self.metrics.mean("compute_ms", milliseconds)
-            self.metrics.mean("compute_ms_squared", milliseconds**2)
+        """How long the gradient took since its parameters were there and the gradient before was done."""
+        now, before = time.monotonic(), self._submitted
+        milliseconds = 1000 * (now - max(self._arrived.get(version, before), before))
+        self._submitted = now
+        self._arrived = {newer: when for newer, when in self._arrived.items() if newer >= version}
+        self.metrics.mean("compute_ms", milliseconds)
+        self.metrics.mean("compute_ms_squared", milliseconds**2)
 
     def _clipped(self, vector: np.ndarray) -> np.ndarray:
         """Asynchronous: each gradient is applied by itself, so it is clipped here, before it is cut into shards."""

@@ -51,7 +51,7 @@ def calibrate(
     what the metrics do not tell. What is missing to the run's own rate is the chief's decision.
 
     Raises:
-        UsageError: too few intervals, or no gradients in them.
+        UsageError: too few intervals, no gradients in them, or no updates between them.
     """
     train = [r for r in records if r["kind"] == "train" and r.get("updates_per_s") and "compute_ms_deviation" in r]
     train = train[1:-1]  # the first one has the start in it, the last one the end

@@ -21,7 +21,7 @@ REAL_WORKERS = (1, 2, 4, 8)
 REAL_UPDATES = 200
 SLEEPING = ("--step-time-mean-ms", "20", "--step-time-cv", "0.3", "--simulators", "8", "--unroll-length", "5")
 """Simulators that sleep for most of a step, so that eight workers do not wait for two cores, of which the model knows
-nothing. Its episodes end at random, so that workers are as independent as the model takes them to be."""
+nothing. CartPole's episodes end at random, so that workers are as independent as the model takes them to be."""
 STEPS = 5000  # of a simulated run, so that drawing its times adds no error of its own
 EMULATED = ScalingArguments(workers=(1, 64, 16, 32), step_ms=(500.0, 200.0, 100.0, 50.0), seconds=1.0)
 EMULATED_SECONDS = 90.0  # after which no other size is begun
@@ -131,7 +131,7 @@ def real(directory: Path) -> list[Compared]:
 
     found = {}
     for workers in REAL_WORKERS:
-        path = directory / "validation" / f"workers{workers}"
+        path = directory / "validation" / f"cartpole-{workers}workers"
         train(path, workers, this_machine())
         found[workers] = calibrated(path)
     first = found[REAL_WORKERS[0]].system

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from cluster import job
 from cluster.job import Job, detect_job
 
 BATCH_SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "70", "SLURM_NNODES": "8"}
@@ -32,10 +31,3 @@ OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "PMIX_RANK
 )
 def test_whose_rank_this_is(environ, job):
     assert detect_job(environ) == job
-
-
-def test_ranks_for_each_core_of_the_host(monkeypatch):
-    monkeypatch.setattr(job.os, "cpu_count", lambda: 4)
-    assert job.ranks_per_core({"OMPI_COMM_WORLD_LOCAL_SIZE": "10"}) == 2.5
-    assert job.ranks_per_core({"MPI_LOCALNRANKS": "2"}) == 0.5
-    assert job.ranks_per_core({}) == 0.0

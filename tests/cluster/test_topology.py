@@ -5,7 +5,7 @@ import os
 import pytest
 
 from cluster.slurm import Allocation, Node
-from cluster.topology import Seat, allotted, balanced, gather, made_up, this_seat, visible_gpus
+from cluster.topology import Seat, allotted, balanced, gather, made_up, ranks_per_core, this_seat, visible_gpus
 
 
 @pytest.mark.parametrize(
@@ -112,3 +112,8 @@ def test_even_shares(ranks, nodes, numbers):
 def test_no_node():
     with pytest.raises(ValueError, match="0 nodes"):
         balanced(1, 0)
+
+
+def test_ranks_for_each_core_of_their_host():
+    seats = (Seat("a", (0,)), Seat("a", (1,)), Seat("b", (0, 1)), Seat("b", (0, 1)), Seat("b", (0, 1)), Seat("c"))
+    assert [ranks_per_core(seats, rank) for rank in (0, 2, 5)] == [1.0, 1.5, 0.0]

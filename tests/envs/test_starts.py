@@ -85,9 +85,13 @@ def test_other_files_are_refused(file, changes, said):
 def test_what_cannot_be_is_refused(file, tmp_path):
     with pytest.raises(UsageError, match="--starts .*nowhere.npz: No such file"):
         load_starts(tmp_path / "nowhere.npz")
-    (tmp_path / "text.npz").write_text("no archive")
-    with pytest.raises(UsageError, match="--starts .*text.npz"):
-        load_starts(tmp_path / "text.npz")
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    damaged = bytearray(file().read_bytes())
+    damaged[100:400] = bytes(300)
+    for content in (b"no archive", b"", (tmp_path / "array.npy").read_bytes(), damaged):
+        (tmp_path / "other.npz").write_bytes(content)
+        with pytest.raises(UsageError, match="--starts .*other.npz: it has no arrays of that kind"):
+            load_starts(tmp_path / "other.npz")
     starts = load_starts(file())
     with pytest.raises(UsageError, match="CartPole-v1 is no Atari game"):
         make_environment(EnvironmentConfig(game="CartPole-v1"), 1, training=False, starts=starts)

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from ddrl.launch.start import leave_note  # noqa: E402
+from ddrl.launch.start import AT_MPI, leave_note  # noqa: E402
 
 LIMIT_SECONDS = 40.0
 
@@ -22,7 +22,7 @@ LIMIT_SECONDS = 40.0
 def main() -> int:
     behaviour, run_dir = sys.argv[1], Path(sys.argv[2])
     rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
-    leave_note(run_dir, os.environ, arrived=True)
+    leave_note(run_dir, os.environ, AT_MPI)
     if behaviour == "deaf":
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)

@@ -21,11 +21,11 @@ class Silent:
         pass
 
 
-def watched(path, stop_seconds):
-    """A process that never ends by itself, watched to its end."""
+def watched(path, stop_seconds, seconds=60):
+    """A process that ends by itself only then, watched to its end."""
     with Interrupts() as interrupts, (path / "log.txt").open("ab") as log:
         one = supervisor.Supervisor(TrainConfig(), path, interrupts, stop_seconds)
-        one.start([sys.executable, "-c", "import time; time.sleep(60)"], False, log, log.fileno())
+        one.start([sys.executable, "-c", f"import time; time.sleep({seconds})"], False, log, log.fileno())
         one.watch(Silent(), rundir.JsonLines(path / rundir.METRICS), Console(file=io.StringIO()))
     assert not session_members(one._process.pid)
     return one.overdue
@@ -46,12 +46,32 @@ def test_without_patience_for_a_stop_there_is_none_for_a_loss(tmp_path):
 
 
 def test_a_rank_is_missing_until_it_has_come_to_mpi(tmp_path):
-    start.leave_note(tmp_path, {"PMI_RANK": "0"}, arrived=True)
-    start.leave_note(tmp_path, {"OMPI_COMM_WORLD_RANK": "1"}, arrived=False)
-    start.leave_note(tmp_path, {}, arrived=True)  # a run of one process
+    start.leave_note(tmp_path, {"PMI_RANK": "0"}, start.AT_MPI)
+    start.leave_note(tmp_path, {"OMPI_COMM_WORLD_RANK": "1"}, start.BEGUN)
+    start.leave_note(tmp_path, {}, start.AT_MPI)  # a run of one process
     assert start.missing(tmp_path, 3) == [1, 2]
-    start.leave_note(tmp_path, {"OMPI_COMM_WORLD_RANK": "1"}, arrived=True)
+    start.leave_note(tmp_path, {"OMPI_COMM_WORLD_RANK": "1"}, start.AT_MPI)
     assert start.missing(tmp_path, 2) == []
-    assert start.gone(tmp_path, [os.getpid()]) == [] and start.gone(tmp_path, []) == [0, 1]
+    assert start.gone(tmp_path, [os.getpid()]) == {} and list(start.gone(tmp_path, [])) == [0, 1]
     start.clear_notes(tmp_path)
     assert start.missing(tmp_path, 2) == [0, 1] and start.missing(tmp_path / "nowhere", 1) == [0]
+
+
+@pytest.mark.parametrize("stages, said", [((start.AT_MPI,), "rank 0 died"), ((start.BEGUN, start.IN_JOB), "ranks 0, 1")])
+def test_a_rank_that_is_gone_before_mpi_knew_of_it_is_missed_soon(tmp_path, monkeypatch, stages, said):
+    monkeypatch.setattr(supervisor, "UNSAID_SECONDS", 60.0)
+    leave_dead_notes(tmp_path, stages)
+    assert watched(tmp_path, stop_seconds=90.0).startswith(said)
+
+
+def test_of_a_later_death_the_other_ranks_tell(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor, "GONE_SECONDS", 0.1)
+    monkeypatch.setattr(supervisor, "UNSAID_SECONDS", 60.0)
+    leave_dead_notes(tmp_path, (start.IN_JOB,))
+    assert watched(tmp_path, stop_seconds=90.0, seconds=2) == ""
+
+
+def leave_dead_notes(path, stages):
+    """Notes of ranks whose process is none of the session."""
+    for rank, stage in enumerate(stages):
+        start.leave_note(path, {"OMPI_COMM_WORLD_RANK": str(rank)}, stage)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import lost_files
 
-from ddrl.launch.start import leave_note
+from ddrl.launch.start import BEGUN, leave_note
 from ddrl.roles.__main__ import main
 
 FAULT = os.environ["TEST_FAULT"]
@@ -38,13 +38,13 @@ def sleep(*arguments: object) -> None:
 
 def before_mpi() -> None:
     if RANK == 1:
-        leave_note(Path(sys.argv[1]), os.environ, arrived=False)
+        leave_note(Path(sys.argv[1]), os.environ, BEGUN)
         os._exit(1)
 
 
 def no_mpi() -> None:
     if RANK == 1:
-        leave_note(Path(sys.argv[1]), os.environ, arrived=False)
+        leave_note(Path(sys.argv[1]), os.environ, BEGUN)
         sleep()
 
 

@@ -169,6 +169,17 @@ def test_line_by_hand():
     }
 
 
+def test_the_deviation_of_gradient_times_is_over_all_workers():
+    times = ([80.0, 120.0], [100.0, 140.0])  # milliseconds of two gradients of each worker
+    collector = Collector()
+    for index, mine in enumerate(times):
+        means = {"compute_ms": [sum(mine), 2], "compute_ms_squared": [sum(x * x for x in mine), 2]}
+        collector.add(report(index=index, means=means))
+    line = collector.line(update=4, wall_seconds=1.0)
+    assert line["compute_ms"] == 110.0 and "compute_ms_squared" not in line
+    assert line["compute_ms_deviation"] == pytest.approx(np.std(times))
+
+
 def test_effective_batch_without_the_chiefs_count_is_all_samples_per_update():
     collector = Collector()
     collector.add(report(counters={"datapoints": 320}))

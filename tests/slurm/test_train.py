@@ -72,8 +72,8 @@ def test_a_job_that_was_killed_without_warning_goes_on_when_it_is_put_back(submi
     settings = SETTINGS.format(updates=1500).replace("RESTARTS=1", "RESTARTS=0")
     job = submit("train.sbatch", settings, *THREE_NODES, launcher="srun")
     job.wait_for(lambda: update_of(job) > 20 and events(job.run, "checkpoint"), "checkpoint")
-    for rank in "012":
-        kill(*slurm.processes(PMIX_RANK=rank))
+    for pid in [pid for rank in "012" for pid in slurm.processes(PMIX_RANK=rank)]:
+        kill(pid)
     assert job.wait()[0] == "FAILED" and job.show("Restarts") == "0"
     slurm.run("scontrol", "requeue", job.number)
     job.wait_for(lambda: events(job.run, "resumed"), "another start")
