@@ -108,7 +108,8 @@ def laptop(base: TrainConfig, machine: Machine) -> TrainConfig:
         base,
         network=NetworkConfig(network="a3c"),
         replay=dataclasses.replace(base.replay, replay_capacity=200_000, replay_minimum=10_000),
-        apex=dataclasses.replace(base.apex, actors=_actors(machine), target_every_updates=1_000),
+        sampling=dataclasses.replace(base.sampling, simulators=32),
+        apex=dataclasses.replace(base.apex, actors=_actors(machine), target_every_updates=300),
         optimizer=OptimizerConfig(batch_size=128, learning_rate=2.5e-4, adam_epsilon=1e-5, clip_global_norm=10.0),
         run=RunConfig(minutes=10.0),
     )
