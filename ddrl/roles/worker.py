@@ -90,6 +90,8 @@ class Trainer:
                 self.gradients.put(self._gradient(*item))
                 self._wake()
         except Exception:
+            if self._ended.is_set():
+                return  # the schedule was closed while it drew its next batch
             self.error = traceback.format_exc()
             self._wake()
 

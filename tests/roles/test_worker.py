@@ -1,12 +1,14 @@
-"""How long a worker's gradients take, by its own count."""
+"""A worker's trainer that is stopped, and how long gradients take by the worker's own count."""
 
 from __future__ import annotations
+
+import threading
 
 import pytest
 
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import worker
-from ddrl.roles.worker import WorkerRole
+from ddrl.roles.worker import Trainer, WorkerRole
 
 
 @pytest.fixture
@@ -37,3 +39,36 @@ def test_a_gradient_takes_from_its_parameters_to_its_end(timed):
 def test_one_that_was_late_is_counted_and_the_next_begins_after_it(timed):
     events = ((1.0, "came", 1), (1.5, "came", 2), (2.0, "sent", 1), (2.25, "sent", 2), (2.5, "sent", 2))
     assert timed(*events) == [1000.0, 250.0, 250.0]
+
+
+class Closed:
+    """A schedule that fails as soon as it is stopped."""
+
+    def __init__(self):
+        self.began, self._stopped = threading.Event(), threading.Event()
+
+    def next_batch(self, wait_for_snapshot):
+        self.began.set()
+        assert self._stopped.wait(10.0)
+        raise RuntimeError("closed")
+
+    def stop(self):
+        self._stopped.set()
+
+
+def test_what_fails_because_of_the_stop_is_no_failure():
+    schedule = Closed()
+    trainer = Trainer(schedule, None, RankMetrics("worker", 0), lambda: None)
+    trainer.start()
+    assert schedule.began.wait(10.0)
+    trainer.stop()
+    assert trainer.error is None and not trainer._thread.is_alive()
+
+
+def test_any_other_failure_is_told():
+    schedule, told = Closed(), threading.Event()
+    trainer = Trainer(schedule, None, RankMetrics("worker", 0), told.set)
+    trainer.start()
+    schedule.stop()
+    assert told.wait(10.0) and "RuntimeError: closed" in trainer.error
+    trainer.stop()
