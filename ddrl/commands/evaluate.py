@@ -31,7 +31,8 @@ class EvaluateArguments:
     epsilon: float | None = None
     """Probability of a random action (None: --eval-epsilon of the run)."""
     starts: str = ""
-    """Atari: begin each game with one of the recorded human starts in this .npz (README, Evaluation), drawn at random."""
+    """Atari: begin each game with one of the recorded human starts in this .npz, drawn at random (README,
+    Environments and protocols)."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 1, "games")
@@ -47,12 +48,12 @@ def main(argv: Sequence[str]) -> int:
     config = rundir.load_config(path)  # a wrong directory is said at once, not after TensorFlow has loaded
     if arguments.epsilon and isinstance(config.algorithm, DPGConfig):
         checks.refuse(arguments, "epsilon", "a deterministic policy is evaluated without noise; leave it out")
-    from ddrl.envs import make_recorded
+    from ddrl.envs import make_environment
     from ddrl.envs.starts import load_starts
 
     starts = load_starts(Path(arguments.starts)) if arguments.starts else None
     if starts is not None:
-        make_recorded(config.environment, 1, starts).close()  # refuses what cannot be
+        make_environment(config.environment, 1, training=False, starts=starts).close()  # refuses what cannot be
     from ddrl.commands.agent import load_agent
 
     agent = load_agent(path, batch_sizes=sorted({1, min(8, arguments.games), min(64, arguments.games)}))

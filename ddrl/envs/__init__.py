@@ -49,7 +49,7 @@ def make_environment(
     if not training:
         config = plain_game(config)
     if starts is not None:
-        return make_recorded(config, num_envs, starts)
+        return _make_recorded(config, num_envs, starts)
     cores = tuple(cores or sorted(process_cores())) if config.pin_simulators else ()
     env = _make(config, num_envs, batch_size, threads, cores)
     if training:
@@ -60,7 +60,7 @@ def make_environment(
     return env
 
 
-def make_recorded(config: EnvironmentConfig, num_envs: int, starts: Starts) -> VectorEnvironment:
+def _make_recorded(config: EnvironmentConfig, num_envs: int, starts: Starts) -> VectorEnvironment:
     """An Atari game whose episodes begin with recorded starts."""
     from ddrl.envs.gymnasium_path import make_atari
 

@@ -123,13 +123,12 @@ class Supervisor:
     def _look_for_ranks(self, now: float) -> None:
         """Before the job begins: the others wait for a rank that is not there, for ever."""
         dead = start.gone(self._path, session_members(self._process.pid))
+        told_of = all(note.stage == start.IN_JOB for note in dead.values())
         if not dead:
             self._gone_since = None
         elif self._gone_since is None:
             self._gone_since = now
-        elif now > self._gone_since + (
-            UNSAID_SECONDS if all(note.stage == start.IN_JOB for note in dead.values()) else GONE_SECONDS
-        ):
+        elif now > self._gone_since + (UNSAID_SECONDS if told_of else GONE_SECONDS):
             self.overdue = f"{_ranks(list(dead))} died before the job began"
         limit = self._config.run.start_seconds
         if not self.overdue and now > self._began + limit:
