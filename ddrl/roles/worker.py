@@ -41,6 +41,8 @@ from ddrl.roles.norms import NormMeter
 from ddrl.sampling.schedules import Schedule
 from ddrl.types import DataPoints, Snapshot
 
+SETTLE_SECONDS = 2.0  # for a trainer that acts when asynchronous updates end
+
 
 @dataclasses.dataclass(frozen=True)
 class Gradient:
@@ -232,7 +234,7 @@ class WorkerRole:
         self._arrived[snapshot.version] = time.monotonic()
         flags = self.client.flags
         if flags & Flag.CHECKPOINT:
-            self._save_state(snapshot)
+            self._save_state(snapshot, SETTLE_SECONDS if flags & Flag.STOP and self.client.asynchronous else 0.0)
         if flags & Flag.STOP:
             self._stop()
             self._report()
@@ -276,12 +278,18 @@ class WorkerRole:
         norm = float(np.sqrt(np.dot(vector, vector)))
         return vector * np.float32(limit / norm) if norm > limit else vector
 
-    def _save_state(self, snapshot: Snapshot) -> None:
-        """Sends the state at this update boundary, at which the trainer waits for parameters."""
+    def _save_state(self, snapshot: Snapshot, patience: float) -> None:
+        """Sends the state at this update boundary, at which the trainer waits for parameters.
+
+        Asynchronous updates have no boundary: a trainer that acts at their end is given `patience` seconds.
+        """
         config = self.setting.config.run
         self._report()  # the checkpoint counts every step that led to it
         try:
-            state = self.schedule.get_state()
+            state, end = self.schedule.get_state(), time.monotonic() + patience
+            while not state and time.monotonic() < end:
+                time.sleep(0.01)
+                state = self.schedule.get_state()
         except UsageError as error:  # of a replay: training is worth more than its files
             state = {"unsaved": np.frombuffer(str(error).encode(), np.uint8)}
         if config.reset_at_checkpoint and state and "unsaved" not in state:
