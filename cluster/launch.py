@@ -7,11 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 # An allocation's variables would make mpirun start the ranks through srun, on other machines too.
 FOREIGN_VARIABLES = ("SLURM_", "PMIX_", "PMI_", "OMPI_COMM_")
+SESSION_DIRECTORY = "PRTE_MCA_prte_tmpdir_base"  # of Open MPI 5
 
 
 class Launcher(NamedTuple):
@@ -79,6 +81,15 @@ def rank_environment(as_root: bool) -> dict[str, str]:
     if as_root:
         added |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return added
+
+
+def session_directory() -> tempfile.TemporaryDirectory[str]:
+    """A directory for the session files of one mpirun, which SESSION_DIRECTORY names in its environment.
+
+    Open MPI's own default is named after mpirun's process number, and is left behind when mpirun is killed: a later one
+    of the same number then does not start ("The PMIx server's listener thread failed to start").
+    """
+    return tempfile.TemporaryDirectory(prefix="ddrl-mpirun-", ignore_cleanup_errors=True)
 
 
 def local_environment(environ: Mapping[str, str]) -> dict[str, str]:

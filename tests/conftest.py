@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cluster.launch import SESSION_DIRECTORY, session_directory
+
 HERE = Path(__file__).parent
 LONGEST = ("slurm", "parallel")  # folders, to begin with
+
+
+@pytest.fixture(scope="session", autouse=True)
+def session_files() -> Iterator[None]:
+    """For the mpiruns that tests start by themselves."""
+    with session_directory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SESSION_DIRECTORY, directory)
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

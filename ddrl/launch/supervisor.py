@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Protocol
 
 from rich.console import Console
 
-from cluster.launch import local_environment, rank_environment
+from cluster.launch import SESSION_DIRECTORY, local_environment, rank_environment, session_directory
 from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.launch import start
@@ -59,7 +59,9 @@ class Supervisor:
     def start(self, command: Sequence[str], as_root: bool, log: BinaryIO, lock: int) -> None:
         """Starts them in a session of their own; they hold the lock of the run directory, too."""
         environment = local_environment(os.environ) | rank_environment(as_root)
+        self._session_files = session_directory()
         environment |= {rundir.LAUNCHER_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
+        environment |= {SESSION_DIRECTORY: self._session_files.name}
         self._began = time.monotonic()
         self._process = subprocess.Popen(
             command,
@@ -84,6 +86,7 @@ class Supervisor:
         finally:
             end_session(self._process.pid, KILL_SECONDS)
             self._process.wait(timeout=KILL_SECONDS)
+            self._session_files.cleanup()
         if self._heard is not None:
             self.minutes = (time.monotonic() - self._heard) / 60.0
 
