@@ -137,13 +137,22 @@ def peer_command(options: argparse.Namespace, peer: str) -> list[str]:
     Raises:
         UsageError: there is no such program.
     """
-    python = Path(options.peer_python)
-    if not os.access(python, os.X_OK) or python.is_dir():
-        raise UsageError(f"--peer-python {python}: no program there that can be run; {how_to_install(peer)}")
+    python = python_of(options.peer_python, peer)
     settings = [*PEERS[options.algorithm][peer].split(), *options.peer_options.split()]
     times = ["--seconds", f"{options.seconds:g}", "--warm-up-seconds", f"{WARM_UP_SECONDS:g}"]
     program = Path(__file__).with_name(LIBRARIES[peer].program)
-    return [os.path.abspath(python), "-I", str(program), *settings, *times]  # abspath keeps a link to Python as it is
+    return [python, "-I", str(program), *settings, *times]
+
+
+def python_of(path: str, peer: str) -> str:
+    """A peer's Python, absolute; a link to Python stays one, since it tells the environment.
+
+    Raises:
+        UsageError: there is no such program.
+    """
+    if not os.access(path, os.X_OK) or os.path.isdir(path):
+        raise UsageError(f"--peer-python {path}: no program there that can be run; {how_to_install(peer)}")
+    return os.path.abspath(path)
 
 
 def how_to_install(peer: str) -> str:
@@ -167,7 +176,7 @@ def measure(
     rooflines, ours, peers = _roofline(config, options.roofline_seconds), [], []
     for _ in range(options.rounds):
         if command is not None:
-            peers.append(_peer(command, peer, options.seconds))
+            peers.append(peer_result(command, peer, WARM_UP_SECONDS + 2 * options.seconds))
         ours.append(_ours(config, options.seconds))
     rooflines += _roofline(config, options.roofline_seconds)
     load.append(os.getloadavg()[0])
@@ -242,10 +251,14 @@ def rate_of_learning(lines: Sequence[dict[str, Any]], warm_up_seconds: float, al
     return found * algorithm.steps_per_update
 
 
-def _peer(command: Sequence[str], peer: str, seconds: float) -> dict[str, Any]:
-    """What the peer's program measured."""
+def peer_result(command: Sequence[str], peer: str, seconds: float) -> dict[str, Any]:
+    """What a peer's program prints, which may take so many seconds besides its imports.
+
+    Raises:
+        UsageError: it failed, took too long, or misses a package.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "OPENBLAS_"))}
-    result = json_line(command, environment, WARM_UP_SECONDS + 2 * seconds + START_SECONDS)
+    result = json_line(command, environment, seconds + START_SECONDS)
     if "missing" in result:
         raise UsageError(f"--peer-python {command[0]}: {result['missing']}; {how_to_install(peer)}")
     return result

@@ -19,7 +19,19 @@ LINE_SECONDS = 2.0  # between lines of metrics.jsonl
 
 
 def run_for(config: TrainConfig, seconds: float) -> list[dict[str, Any]]:
-    """Trains for so long in a directory that is removed afterwards; returns the train records, oldest first.
+    """Trains for so long; returns the train records, oldest first.
+
+    Raises:
+        UsageError: the run failed.
+    """
+    return train_records(config, minutes=seconds / 60, log_every_seconds=LINE_SECONDS)
+
+
+def train_records(config: TrainConfig, **run: Any) -> list[dict[str, Any]]:
+    """Trains with no budget but that in `run`, in a directory that is removed afterwards.
+
+    Returns:
+        The train records, oldest first.
 
     Raises:
         UsageError: the run failed.
@@ -28,10 +40,8 @@ def run_for(config: TrainConfig, seconds: float) -> list[dict[str, Any]]:
 
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "run"
-        config = replace(
-            config, "run", run_dir=str(path), minutes=seconds / 60, agent_steps=0, max_updates=0, video=False,
-            log_every_seconds=LINE_SECONDS,
-        )  # fmt: skip
+        settings = {"minutes": 0.0, "agent_steps": 0, "max_updates": 0} | run
+        config = replace(config, "run", run_dir=str(path), video=False, **settings)
         quiet = Console(file=io.StringIO())
         if launch.train(config, None, this_machine(), quiet) != 0:
             raise UsageError(f"the run failed: {quiet.file.getvalue().strip().splitlines()[-1]}")

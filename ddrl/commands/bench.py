@@ -11,6 +11,7 @@ BENCHMARKS = {
     "roofline": "ddrl.bench.roofline_cli",
     "train": "ddrl.bench.train",
     "peers": "ddrl.bench.peers",
+    "learning": "ddrl.bench.learning",
     "replay": "ddrl.bench.replay",
     "exchange": "ddrl.bench.exchange",
     "idle": "ddrl.bench.idle",
@@ -25,6 +26,7 @@ HELP = """usage: ddrl bench NAME [OPTIONS]
   roofline   emulation, inference and gradient alone on this machine, and what they allow together
   train      end to end, achieved / roofline
   peers      an algorithm here and in Stable-Baselines3, Sample Factory or RLlib, in turns
+  learning   agent steps that PPO needs to a score, here and in Stable-Baselines3, over seeds
   replay     samples/s of a prioritized replay while transitions come in, and its sum tree over sizes
   exchange   milliseconds per synchronous step, beside bare MPI and TensorFlow's gRPC
   idle       processor time of roles that wait

@@ -18,11 +18,13 @@ from ddrl.commands.train import parse
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.presets.common import Machine
+from tests.bench.fake_peer import peer_python
 
 INSTALLED = [name for name in ("stable_baselines3", "sample_factory", "ray") if importlib.util.find_spec(name)]
 without_libraries = pytest.mark.skipif(bool(INSTALLED), reason=f"{INSTALLED} would really run")
 PAIRS = [(algorithm, name) for algorithm, names in peers.PEERS.items() for name in names]
 PROGRAMS = [Path(peers.__file__).with_name(library.program) for library in peers.LIBRARIES.values()]
+LEARNING = Path(peers.__file__).with_name("peer_sb3_learning.py")
 
 
 @pytest.fixture
@@ -42,14 +44,6 @@ def ours(monkeypatch):
     monkeypatch.setattr(peers.os, "getloadavg", lambda: (0.1, 0.1, 0.1))
     monkeypatch.setattr(peers, "parse", lambda argv, machine: asked.append(argv) or Arguments())
     return asked
-
-
-def peer_python(folder: Path, lines: str) -> str:
-    """A program in the place of a peer's Python; it sees what it was called with."""
-    path = folder / "python"
-    path.write_text(f"#!{sys.executable}\nimport json, sys, time\n{lines}\n")
-    path.chmod(0o755)
-    return str(path)
 
 
 def bench(*options: str) -> int:
@@ -220,7 +214,7 @@ def test_the_rate_leaves_out_the_warm_up_and_the_last_line():
         peers.rate(lines, 13.0)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("program", [*PROGRAMS, LEARNING], ids=lambda path: path.stem)
 def test_programs_import_nothing_of_ours(program):
     names = [
         name

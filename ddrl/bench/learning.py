@@ -1,0 +1,163 @@
+"""`ddrl bench learning`: the agent steps that PPO needs to a score, here and in Stable-Baselines3, over seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from ddrl import checks
+from ddrl.bench.output import emit
+from ddrl.bench.peers import how_to_install, peer_result, python_of
+from ddrl.bench.runs import train_records
+from ddrl.commands.train import parse
+from ddrl.config import TrainConfig
+from ddrl.launch.resources import this_machine
+from ddrl.reporting.metrics import ONLINE_EPISODES
+
+PEER = "stable-baselines3"
+LINE_SECONDS = 0.1  # between records: the precision of our agent steps
+PEER_STEPS_PER_SECOND = 50.0  # slower than this, the peer is given up
+
+NOTES = {
+    "ours": "agent steps to the score for each seed (null: not reached)",
+    "peer": "likewise",
+    "ours_median": "seeds that did not reach it count as the budget",
+    "ratio": "ours / peer, of the medians: below 1, ours needs fewer",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class LearningArguments:
+    """PPO with the same settings, networks (two towers of 64 x 64 tanh) and protocol in both: the agent steps after
+    which the mean of the last 100 training episodes first reaches a score."""
+
+    peer_python: str = ""
+    """Python of a virtual environment that has Stable-Baselines3; without it only ours is measured."""
+    game: str = "CartPole-v1"
+    """A Gymnasium environment of vectors."""
+    target_score: float = 450.0
+    """Mean of the last 100 training episodes."""
+    agent_steps: int = 300_000
+    """Budget of each run."""
+    repeats: int = 5
+    """Seeds, from --seed on."""
+    seed: int = 1
+    """The first one."""
+    simulators: int = 8
+    """Environments."""
+    unroll_length: int = 128
+    """Agent steps of each environment per rollout."""
+    batch_size: int = 256
+    """Of a minibatch."""
+    epochs: int = 10
+    """Times that a rollout is used."""
+    learning_rate: float = 1e-3
+    """Adam's, constant."""
+    discount: float = 0.99
+    """Gamma."""
+    gae_lambda: float = 0.95
+    """Lambda of the advantages."""
+    clip_range: float = 0.2
+    """Of the ratio."""
+    entropy_cost: float = 0.0
+    """Weight of the entropy."""
+    json: str = ""
+    """Write one JSON object to this file (-: standard output) instead of a table."""
+
+    def __post_init__(self) -> None:
+        checks.at_least(self, 1, "agent_steps", "repeats", "simulators", "unroll_length", "batch_size", "epochs")
+        checks.at_least(self, 0, "seed")
+        checks.above(self, 0.0, "learning_rate", "clip_range")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measures and prints; returns the exit status."""
+    arguments = tyro.cli(LearningArguments, args=list(argv), prog="ddrl bench learning")
+    if not arguments.peer_python:
+        print(f"ddrl: only ours is measured; for {PEER}: {how_to_install(PEER)}", file=sys.stderr)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    settings = dataclasses.asdict(arguments)
+    del settings["json"], settings["peer_python"]
+    emit(f"PPO on {arguments.game}: ours and {PEER}", measure(arguments) | settings, arguments.json, NOTES)
+    return 0
+
+
+def measure(arguments: LearningArguments) -> dict[str, Any]:
+    """Seed by seed, the peer and then ours; what each needed, the medians and their ratio.
+
+    Raises:
+        UsageError: settings that do not go together, ours or the peer failed, or the peer is not in that environment.
+    """
+    python = python_of(arguments.peer_python, PEER) if arguments.peer_python else None
+    seeds = range(arguments.seed, arguments.seed + arguments.repeats)
+    configs = [_config(arguments, seed) for seed in seeds]  # refuses here what cannot be, before the peer runs
+    ours: list[int | None] = []
+    peers: list[dict[str, Any]] = []
+    for seed, config in zip(seeds, configs):
+        if python is not None:
+            peers.append(_peer(python, arguments, seed))
+        records = train_records(config, agent_steps=arguments.agent_steps, log_every_seconds=LINE_SECONDS)
+        ours.append(first_reached(records, arguments.target_score))
+    found = compare(ours, [run["reached"] for run in peers], arguments.agent_steps)
+    about = {"name": PEER} | ({"version": peers[0]["version"]} if peers else {})
+    return found | {"about_peer": about, "episodes": ONLINE_EPISODES}
+
+
+def compare(ours: Sequence[int | None], peers: Sequence[int | None], budget: int) -> dict[str, Any]:
+    """The runs, their medians and what follows from them; None for what was not measured."""
+    ours_median = statistics.median(_counted(ours, budget))
+    peer_median = statistics.median(_counted(peers, budget)) if peers else None
+    return {
+        "ours": list(ours),
+        "peer": list(peers) or None,
+        "ours_median": ours_median,
+        "peer_median": peer_median,
+        "ratio": ours_median / peer_median if peer_median else None,
+    }
+
+
+def first_reached(records: Sequence[dict[str, Any]], score: float) -> int | None:
+    """Agent steps of the first `train` record whose mean of the last episodes, as many as count, has the score."""
+    for record in records:
+        if record.get("episodes", 0) >= ONLINE_EPISODES and record["online_score_mean"] >= score:
+            return int(record["agent_steps"])
+    return None
+
+
+def _counted(reached: Sequence[int | None], budget: int) -> list[int]:
+    return [budget if steps is None else steps for steps in reached]
+
+
+def _config(arguments: LearningArguments, seed: int) -> TrainConfig:
+    """Of our run."""
+    values = dataclasses.asdict(arguments)
+    same = ("game", "simulators", "unroll_length", "batch_size", "epochs", "learning_rate", "discount", "gae_lambda",
+            "clip_range", "entropy_cost")  # fmt: skip
+    options = ["ppo", "--network", "mlp", "--compute-dtype", "float32", "--reward-clip", "0", "--groups", "1",
+               "--value-cost", "0.5", "--clip-global-norm", "0.5", "--no-evaluator", "--seed", str(seed)]  # fmt: skip
+    for name in same:
+        options += [f"--{name.replace('_', '-')}", str(values[name])]
+    return parse(options, this_machine()).config
+
+
+def _peer(python: str, arguments: LearningArguments, seed: int) -> dict[str, Any]:
+    """What the peer's program found."""
+    options = {
+        "--game": arguments.game, "--seed": seed, "--agent-steps": arguments.agent_steps,
+        "--target-score": arguments.target_score, "--episodes": ONLINE_EPISODES,
+        "--environments": arguments.simulators, "--steps": arguments.unroll_length,
+        "--minibatch": arguments.batch_size, "--epochs": arguments.epochs,
+        "--learning-rate": arguments.learning_rate, "--discount": arguments.discount,
+        "--gae-lambda": arguments.gae_lambda, "--clip-range": arguments.clip_range,
+        "--entropy-cost": arguments.entropy_cost,
+    }  # fmt: skip
+    program = str(Path(__file__).with_name("peer_sb3_learning.py"))
+    command = [python, "-I", program, *(str(word) for pair in options.items() for word in pair)]
+    return peer_result(command, PEER, arguments.agent_steps / PEER_STEPS_PER_SECOND)
