@@ -18,6 +18,14 @@ from ddrl.replay.remote_settings import ApexConfig
 from ddrl.replay.settings import ReplayConfig
 
 ASYNCHRONOUS_NAMES = {"a2c": "a3c", "ppo": "appo"}  # with asynchronous updates
+PRINTED_NAMES = {
+    "rainbow": "epsilon-Rainbow", "categorical-dqn": "Categorical DQN", "apex-dqn": "Ape-X DQN", "apex-dpg": "Ape-X DPG",
+}  # fmt: skip
+
+
+def printed_name(title: str) -> str:
+    """An algorithm's name on the command line as the papers write it: in capitals, but for a few."""
+    return PRINTED_NAMES.get(title, title.upper())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -334,6 +342,11 @@ class TrainConfig:
         """Data-points in one update, of all its gradients."""
         exchange = self.exchange
         return self.batch_size * (1 if exchange.asynchronous else exchange.quorum or exchange.workers)
+
+    @property
+    def heading(self) -> str:
+        """`title` as it is printed above tables and figures."""
+        return printed_name(self.title)
 
     @property
     def title(self) -> str:

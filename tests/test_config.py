@@ -10,6 +10,7 @@ import pytest
 
 from ddrl import presets, rundir
 from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.commands.train import parse
 from ddrl.config import (
     EnvironmentConfig,
     EvaluationConfig,
@@ -322,3 +323,12 @@ def test_what_the_synchronized_schedule_needs():
     assert "\n" not in str(error.value)
     with pytest.raises(UsageError, match="^--reset-at-checkpoint True: .*--schedule synchronized"):
         TrainConfig(run=RunConfig(reset_at_checkpoint=True))
+
+
+@pytest.mark.parametrize(
+    "words, printed",
+    [("rainbow", "epsilon-Rainbow"), ("categorical-dqn", "Categorical DQN"), ("apex-dqn", "Ape-X DQN"),
+     ("hts-a2c", "HTS-A2C"), ("appo", "APPO")],
+)  # fmt: skip
+def test_headings_name_algorithms_as_the_papers_do(words, printed):
+    assert parse([words], TWO_CORES).config.heading == printed

@@ -60,7 +60,7 @@ def title(config: TrainConfig) -> str:
     workers = f"{exchange.workers} worker{'s' if exchange.workers != 1 else ''}"
     protocol = f", protocol {environment.protocol}" if atari_rom(environment.game) else ""
     return (
-        f"{config.title.upper()} on {environment.game}, {config.network.network} network\n"
+        f"{config.heading} on {environment.game}, {config.network.network} network\n"
         f"{workers}, effective batch {batch}{protocol}"
     )
 

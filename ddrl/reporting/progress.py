@@ -156,7 +156,7 @@ def panel(state: RunState, elapsed: float, width: int = PANEL_WIDTH, unicode: bo
     """
     config = state.config
     exchange = config.exchange
-    heading = f"{config.title.upper()} on {config.environment.game}: {_acting(config)}"
+    heading = f"{config.heading} on {config.environment.game}: {_acting(config)}"
     if exchange.servers:
         heading += f", {_count(exchange.servers, 'parameter server')}"
     grid = Table.grid(padding=(0, 1), expand=True)
@@ -181,7 +181,7 @@ def summary(run_dir: str | Path, config: TrainConfig) -> RenderableType:
     lines = [
         Text.assemble((name.ljust(width), "dim"), text, no_wrap=True, overflow="ignore") for name, text in rows
     ]
-    return Group(Text(f"{config.title.upper()} on {config.environment.game}", style="bold"), *lines)
+    return Group(Text(f"{config.heading} on {config.environment.game}", style="bold"), *lines)
 
 
 def _acting(config: TrainConfig) -> str:

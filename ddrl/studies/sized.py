@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from ddrl.config import printed_name
 from ddrl.errors import UsageError
 from ddrl.studies.curves import CAPTIONS, ONLINE, score_curve, spread_text, steps_unit
 from ddrl.studies.figures import Panel
@@ -16,7 +17,6 @@ from ddrl.studies.tables import Table
 
 Sizes = Mapping[str, tuple[int, ...]]
 """Algorithm -> its sizes."""
-TITLES = {"categorical-dqn": "Categorical DQN", "rainbow": "epsilon-Rainbow"}  # others are written in capitals
 WARM_UP_SECONDS = 10.0  # that do not count in rates; a third of shorter runs
 
 
@@ -82,4 +82,4 @@ def _panels(outcomes: Sequence[Outcome], score: str, what: Mapping[str, str]) ->
             score_curve(runs, score, "agent_steps", unit, f"{size} {what[algorithm].removesuffix('s' * (size == 1))}")
             for (size,), runs in grouped(some, "size")
         ]
-        yield Panel(f"{TITLES.get(algorithm, algorithm.upper())} on {game}", x_label, "raw score", curves)
+        yield Panel(f"{printed_name(algorithm)} on {game}", x_label, "raw score", curves)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ddrl import checks
-from ddrl.config import TrainConfig
+from ddrl.config import TrainConfig, printed_name
 from ddrl.errors import UsageError
 from ddrl.presets.common import Machine
 from ddrl.studies.curves import from_intervals, spread_text
@@ -150,10 +150,10 @@ def _panels(settings: SpeedSettings, outcomes: Sequence[Outcome]) -> Iterator[Pa
         rates, times = [], []
         for style, ((algorithm,), runs) in enumerate(grouped(some, "algorithm")):
             found = [(n, r) for (n,), mine in grouped(runs, "workers") if (r := bootstrap(_rate(settings, mine)))]
-            rates.append(from_intervals(found, algorithm.upper())._replace(style=style))
-            times.append(from_intervals([(n, hours(r)) for n, r in found], algorithm.upper())._replace(style=style))
+            rates.append(from_intervals(found, printed_name(algorithm))._replace(style=style))
+            times.append(from_intervals([(n, hours(r)) for n, r in found], printed_name(algorithm))._replace(style=style))
             paper = sorted(PAPER[algorithm].items())
-            line = Curve(f"{algorithm.upper()}, the paper's", [n for n, _ in paper], [h for _, h in paper])
+            line = Curve(f"{printed_name(algorithm)}, the paper's", [n for n, _ in paper], [h for _, h in paper])
             times.append(line._replace(style=style, reference=True))
         linear = [_linear(curve) for curve in rates if len(curve.x) > 1]
         linear = [curve._replace(label="linear" if i == 0 else "") for i, curve in enumerate(linear)]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from ddrl.config import printed_name
 from ddrl.presets.common import Machine
 from ddrl.reporting.metrics import whole
 from ddrl.studies.curves import EVALUATION, GRID, score_curve, spread_text, steps_unit
@@ -17,7 +18,7 @@ from ddrl.studies.metrics import Interval, bootstrap
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.q_learning import RATE_FACTORS, Scored, check_scored, scored
 from ddrl.studies.settings import Preset, StudySettings, base_config, game_name, one_of
-from ddrl.studies.sized import TITLES, last_score
+from ddrl.studies.sized import last_score
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table
 
@@ -143,7 +144,7 @@ def _panels(
 ) -> Iterator[Panel]:
     """All games in the order of their percents, their median while learning, then every game by itself."""
     unit, x_label = steps_unit(outcomes)
-    title = TITLES.get(algorithm, algorithm.upper())
+    title = printed_name(algorithm)
     ours = f"{title}, ours"
     curves = list(_sorted(ours, best))
     yield Panel(f"{title}: best", "games, the worst first", "human-normalized (%)", curves, wide_y=True)
