@@ -6,6 +6,7 @@ Rank 0 prints what it measured: an emulated learner, or the real one, which has 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import traceback
 from pathlib import Path
@@ -56,8 +57,9 @@ def main() -> None:
 
 def _actor(setting: Setting, transport: MpiTransport, index: int, options: dict[str, Any]) -> ActorRole:
     segments, seconds = read_segments(Path(options["segments"])), options["step_ms"] / 1000.0
+    feed = options.get("feed_seconds", math.inf)
     return ActorRole(
-        setting, transport, index, lambda run_id: EmulatedChild(setting.config, index, run_id, seconds, segments)
+        setting, transport, index, lambda run_id: EmulatedChild(setting.config, index, run_id, seconds, segments, feed)
     )
 
 

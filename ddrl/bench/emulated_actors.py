@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import random
 import time
 from collections import deque
@@ -90,20 +91,31 @@ class EmulatedChild:
     Args:
         step_seconds: of one step of all simulators together.
         segments: bytes to send.
+        feed_seconds: after its first parameters it sends for so long.
     """
 
-    def __init__(self, config: TrainConfig, actor: int, run_id: int, step_seconds: float, segments: Sequence[bytes]):
+    def __init__(
+        self,
+        config: TrainConfig,
+        actor: int,
+        run_id: int,
+        step_seconds: float,
+        segments: Sequence[bytes],
+        feed_seconds: float = math.inf,
+    ):
         self._simulators, self._actor, self._run_id, self._segments = config.rows, actor, run_id, segments
         self._seconds = step_seconds * FORMAT.length / self._simulators  # of a segment, as simulators send in turn
         refresh = config.apex.refresh_every_frames / (FRAME_SKIP * FORMAT.length) * self._simulators
         self._refresh_segments = max(1, round(refresh))
         self._metrics, self._next_report = RankMetrics("actor", actor), 0.0
         self._version, self._asked, self._count, self._asked_at, self._next = -1, False, 0, 0, 0.0
+        self._feed_seconds, self._end = feed_seconds, math.inf
 
     def send(self, kind: Frame, number: int, data: object = b"") -> None:
         """Takes parameters; with the first ones it begins."""
         if self._version < 0:
             self._next = time.monotonic() + random.random() * self._seconds  # actors are not in step
+            self._end = time.monotonic() + self._feed_seconds
         self._version, self._asked, self._asked_at = number, False, self._count
 
     def flush(self) -> None:
@@ -117,7 +129,7 @@ class EmulatedChild:
         if self._version >= 0 and now >= self._next_report:
             self._next_report = now + REPORT_SECONDS
             return Received(Frame.REPORT, 0, json.dumps(self._metrics.report()).encode())
-        if self._version < 0 or now < self._next:
+        if self._version < 0 or now < self._next or now > self._end:
             return None
         return Received(Frame.SEGMENT, 0, self._segment(now))
 

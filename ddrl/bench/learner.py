@@ -22,7 +22,9 @@ NOTES = {
     "updates_per_s_alone": "targets and gradient of one batch, nothing else runs",
     "gradients_per_s_alone": "likewise, with targets from before",
     "updates_per_s": "while actors feed the replay",
+    "updates_per_s_unfed": "the same learner afterwards, when the actors send nothing",
     "ratio": "updates/s over targets and gradient alone",
+    "ratio_to_unfed": "updates/s over those without feeding",
     "ratio_to_gradients": "updates/s over gradients alone",
     "learner_split": "shares of the learner's time",
     "cpu_cores": "cores that each rank kept busy",
@@ -55,14 +57,16 @@ class LearnerArguments:
     warm_up: float = 5.0
     """Seconds after the first update that do not count."""
     seconds: float = 30.0
-    """Time of the job, from its start."""
+    """Time of the job, from its start, while actors feed it."""
+    unfed: float = 10.0
+    """Seconds after that in which they send nothing and it goes on learning (0: none)."""
     json: str = ""
     """Write one JSON object to this file (-: standard output) instead of a table."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 1, "actors", "simulators", "replay_shards", "replay_capacity", "replay_minimum")
         checks.above(self, 0.0, "step_ms", "alone")
-        checks.at_least(self, 0, "cores", "warm_up")
+        checks.at_least(self, 0, "cores", "warm_up", "unfed")
         checks.at_least(self, self.warm_up + 5.0, "seconds", why="--warm-up and 5")
 
 
@@ -84,21 +88,22 @@ def measure(arguments: LearnerArguments) -> dict[str, Any]:
         config = {
             "actors": arguments.actors, "shards": arguments.replay_shards, "simulators": arguments.simulators,
             "capacity": arguments.replay_capacity, "minimum": arguments.replay_minimum, "preset": arguments.preset,
-            "seconds": arguments.seconds,
+            "seconds": arguments.seconds + arguments.unfed,
         }  # fmt: skip
         config_of(**config)  # refuses here what cannot be
         options = {
             "config": config, "run_dir": directory, "segments": str(Path(directory, "segments")),
             "step_ms": arguments.step_ms, "cores": arguments.cores or max(1, this_machine().cores - 1),
-            "learner": {"alone": arguments.alone, "warm_up": arguments.warm_up},
+            "feed_seconds": arguments.seconds, "learner": {"alone": arguments.alone, "warm_up": arguments.warm_up},
         }  # fmt: skip
         ranks = 1 + arguments.actors + arguments.replay_shards
-        limit = 120.0 + START_SECONDS * ranks + 3 * (arguments.seconds + arguments.alone)
+        limit = 120.0 + START_SECONDS * ranks + 3 * (config["seconds"] + arguments.alone)
         found = run_ranks(ranks, "ddrl.bench.actor_ranks", options, limit)
     if "failed" in found:
         raise UsageError(found["failed"])
     found["ratio"] = found["updates_per_s"] / found["updates_per_s_alone"]
     found["ratio_to_gradients"] = found["updates_per_s"] / found["gradients_per_s_alone"]
+    found["ratio_to_unfed"] = (unfed := found["updates_per_s_unfed"]) and found["updates_per_s"] / unfed
     settings = dataclasses.asdict(arguments) | {"cores": options["cores"]}
     del settings["json"]
     return {name: round(value, 3) if isinstance(value, float) else value for name, value in found.items()} | settings

@@ -44,7 +44,7 @@ def run_learner(
     values = stand_alone(worker, np.asarray(factory.network.initial_parameters(0), np.float32), alone)
     server = hosted_server(setting, transport, mine, factory.network.size)
     run_roles([factory.chief(transport, False), worker, server], transport, waiter)
-    return values | _fed(read_metrics(setting.run_dir), warm_up)
+    return values | _rates_of_job(read_metrics(setting.run_dir), warm_up)
 
 
 def stand_alone(role: LearnerRole, parameters: np.ndarray, seconds: float) -> dict[str, float]:
@@ -95,17 +95,28 @@ def _seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _fed(records: list[dict[str, Any]], warm_up: float) -> dict[str, Any]:
-    """What the job's lines say between the warm-up and the end."""
-    trained = [record for record in records if record["kind"] == "train" and record["update"] > 0]
-    later = [record for record in trained[:-1] if record["wall_seconds"] >= trained[0]["wall_seconds"] + warm_up]
-    if len(later) < 2:
-        return {"failed": f"{len(later)} seconds of learning: ask for more --seconds"}
+def _rates_of_job(records: list[dict[str, Any]], warm_up: float) -> dict[str, Any]:
+    """What the job's lines say between the warm-up and the end of feeding, and of the time after that."""
+    trained = [record for record in records if record["kind"] == "train" and record["update"] > 0][:-1]
+    later = [record for record in trained if record["wall_seconds"] >= trained[0]["wall_seconds"] + warm_up]
+    fed_until = max((i for i, record in enumerate(later) if record.get("inserts_per_s")), default=0)
+    fed, unfed = later[:fed_until], later[fed_until + 1 :]
+    if len(fed) < 2:
+        return {"failed": f"{len(fed)} seconds of learning: ask for more --seconds"}
+    return _fed(fed) | {"updates_per_s_unfed": _updates_per_s(unfed) if len(unfed) > 2 else None}
+
+
+def _updates_per_s(lines: list[dict[str, Any]]) -> float:
+    return (lines[-1]["update"] - lines[0]["update"]) / (lines[-1]["wall_seconds"] - lines[0]["wall_seconds"])
+
+
+def _fed(later: list[dict[str, Any]]) -> dict[str, Any]:
+    """Rates and shares while actors feed the replay."""
     seconds = later[-1]["wall_seconds"] - later[0]["wall_seconds"]
     mean = lambda name: statistics.mean(record.get(name, 0.0) for record in later[1:])  # noqa: E731
     split = [record.get("time_split", {}).get("learner", {}) for record in later[1:]]
     return {
-        "updates_per_s": (later[-1]["update"] - later[0]["update"]) / seconds,
+        "updates_per_s": _updates_per_s(later),
         "inserts_per_s": mean("inserts_per_s"),
         "samples_per_s": mean("samples_per_s"),
         "learner_split": _means(split),

@@ -66,6 +66,21 @@ def test_a_child_that_was_not_heard_makes_up_for_few_segments(segment, monkeypat
     assert sent == emulated_actors.BEHIND + 1
 
 
+def test_a_child_stops_feeding_when_it_was_told_to(segment, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(emulated_actors.time, "monotonic", lambda: now[0])
+    config = config_of(actors=1, shards=1, simulators=1, batch_size=8, capacity=2000, minimum=100)
+    child = EmulatedChild(config, 0, 1, 0.01, [segment], feed_seconds=5.0)
+    now[0] += 50.0  # before the first parameters nothing counts
+    child.send(Frame.PARAMETERS, 0, b"")
+    sent = []
+    for _ in range(1000):
+        now[0] += 0.01
+        frame = child.receive()
+        sent += [now[0] - 150.0] if frame and frame.kind == Frame.SEGMENT else []
+    assert len(sent) in (9, 10, 11) and max(sent) <= 5.01  # of 50 steps each, 100 steps/s
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(find_mpirun() is None, reason="no mpirun here")
 def test_a_job_of_emulated_actors_inserts_and_samples():
@@ -87,11 +102,15 @@ def test_no_numbers_of_actors():
 @pytest.mark.skipif(find_mpirun() is None, reason="no mpirun here")
 def test_a_learner_is_measured_alone_and_fed():
     found = learner.measure(
-        learner.LearnerArguments(actors=1, simulators=8, replay_minimum=300, alone=0.5, warm_up=0.0, seconds=6.0)
+        learner.LearnerArguments(
+            actors=1, simulators=8, replay_minimum=300, alone=0.5, warm_up=0.0, seconds=6.0, unfed=6.0
+        )
     )
     assert found["updates_per_s_alone"] > 0 and found["gradients_per_s_alone"] > 0
     assert found["ratio"] == pytest.approx(found["updates_per_s"] / found["updates_per_s_alone"], rel=0.05)
     assert 0 < found["inserts_per_s"] < 2000 and found["learner_split"]["gradient"] > 0
+    unfed = found["updates_per_s_unfed"]
+    assert unfed > 0 and found["ratio_to_unfed"] == pytest.approx(found["updates_per_s"] / unfed, rel=0.05)
 
 
 def test_a_learner_needs_time_after_the_warm_up():
