@@ -20,6 +20,8 @@ from ddrl.presets.common import Machine
 from ddrl.replay.settings import ReplayConfig
 
 BATCH_SIZE = 32
+LAPTOP_TARGET_PERIODS = {"dqn": 4_800, "rainbow": 4_800, "categorical-dqn": 960}
+"""Agent steps; a categorical target of one step narrows its distribution by the discount alone, once a period."""
 
 
 def dqn(game: str) -> TrainConfig:
@@ -85,15 +87,26 @@ Q_LEARNING: dict[str, Callable[[str, Machine], TrainConfig]] = {
 
 
 def laptop(name: str, game: str, machine: Machine) -> TrainConfig:
-    """The small network and a small replay, which learn sooner on the cores of one machine."""
+    """The small network and a small replay, which learn Pong within an hour on one core (docs/results.md).
+
+    Act, then learn: few simulators explore at all, a ladder as Ape-X's, and Concurrent Training, which acts with frozen
+    parameters meanwhile, then learns far later.
+    """
     config = Q_LEARNING[name](game, machine)
     return dataclasses.replace(
         config,
         network=NetworkConfig(network="a3c"),
-        algorithm=dataclasses.replace(config.algorithm, target_period=2_000, epsilon_end=0.01, epsilon_steps=50_000),
-        replay=dataclasses.replace(config.replay, replay_capacity=100_000, replay_minimum=10_000),
-        run=RunConfig(minutes=10.0),
-    )
+        algorithm=dataclasses.replace(
+            config.algorithm, steps_per_update=32, target_period=LAPTOP_TARGET_PERIODS[name],
+            epsilon_start=1.0, epsilon_end=0.4, epsilon_steps=0, epsilon_ladder=7.0,
+        ),
+        sampling=dataclasses.replace(config.sampling, schedule="standard", simulators=32),
+        optimizer=OptimizerConfig(
+            batch_size=128, learning_rate=2.5e-4, adam_epsilon=1e-5, clip_global_norm=config.optimizer.clip_global_norm
+        ),
+        replay=dataclasses.replace(config.replay, replay_capacity=200_000, replay_minimum=10_000),
+        run=RunConfig(minutes=60.0),
+    )  # fmt: skip
 
 
 def smoke(name: str, game: str, machine: Machine) -> TrainConfig:
