@@ -200,7 +200,7 @@ STUDY = Study(
     defaults=SuiteSettings(),
     quick=SuiteSettings(
         quick=True, preset="laptop", games=("pong", "breakout"), agent_steps=4000, eval_every_steps=1000, eval_games=2,
-        train_options="--replay-capacity 10000 --replay-minimum 1000 --target-period 1000",
+        train_options="--replay-capacity 10000 --replay-minimum 1000 --target-period 960",
     ),
     points=points,
     report=report,
