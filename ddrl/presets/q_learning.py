@@ -87,7 +87,7 @@ Q_LEARNING: dict[str, Callable[[str, Machine], TrainConfig]] = {
 
 
 def laptop(name: str, game: str, machine: Machine) -> TrainConfig:
-    """The small network and a small replay: DQN and epsilon-Rainbow learn Pong within an hour on one core (docs/results.md).
+    """The small network and a small replay: DQN and epsilon-Rainbow learn Pong within an hour on one core.
 
     Act, then learn: few simulators explore at all, a ladder as Ape-X's, and Concurrent Training, which acts with frozen
     parameters meanwhile, then learns far later.
