@@ -92,6 +92,11 @@ def session_directory() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="ddrl-mpirun-", ignore_cleanup_errors=True)
 
 
+def mpirun_environment(environ: Mapping[str, str], as_root: bool, session_directory: str) -> dict[str, str]:
+    """What an mpirun of this machine and its ranks get: `environ` without another job's, and what they need."""
+    return local_environment(environ) | rank_environment(as_root) | {SESSION_DIRECTORY: session_directory}
+
+
 def local_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """`environ` without the variables of an allocation or of another job: the ranks run here."""
     return {name: value for name, value in environ.items() if not name.startswith(FOREIGN_VARIABLES)}

@@ -19,7 +19,7 @@ from ddrl.bench.runs import train_records
 from ddrl.commands.train import parse
 from ddrl.config import TrainConfig
 from ddrl.launch.resources import this_machine
-from ddrl.reporting.metrics import ONLINE_EPISODES
+from ddrl.reporting.metrics import ONLINE_EPISODES, first_online
 
 PEER = "stable-baselines3"
 LINE_SECONDS = 0.1  # between records: the precision of our agent steps
@@ -124,11 +124,9 @@ def compare(ours: Sequence[int | None], peers: Sequence[int | None], budget: int
 
 
 def first_reached(records: Sequence[dict[str, Any]], score: float) -> int | None:
-    """Agent steps of the first `train` record whose mean of the last episodes, as many as count, has the score."""
-    for record in records:
-        if record.get("episodes", 0) >= ONLINE_EPISODES and record["online_score_mean"] >= score:
-            return int(record["agent_steps"])
-    return None
+    """Agent steps of the first `train` record whose online score, of as many episodes as count, is that high."""
+    record = first_online(records, score)
+    return None if record is None else int(record["agent_steps"])
 
 
 def _counted(reached: Sequence[int | None], budget: int) -> list[int]:

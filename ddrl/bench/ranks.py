@@ -11,13 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cluster.launch import (
-    SESSION_DIRECTORY,
-    local_environment,
-    mpirun_command,
-    rank_environment,
-    session_directory,
-)
+from cluster.launch import mpirun_command, mpirun_environment, session_directory
 from ddrl.errors import UsageError
 from ddrl.launch.local import require_mpirun
 
@@ -30,9 +24,9 @@ def run_ranks(ranks: int, module: str, options: Mapping[str, Any], timeout_secon
     """
     launcher = require_mpirun()
     command = mpirun_command(ranks, [sys.executable, "-m", module, json.dumps(options)], False, launcher)
-    environment = local_environment(os.environ) | rank_environment(os.geteuid() == 0)
     with session_directory() as directory:
-        return json_line(command, environment | {SESSION_DIRECTORY: directory}, timeout_seconds)
+        environment = mpirun_environment(os.environ, os.geteuid() == 0, directory)
+        return json_line(command, environment, timeout_seconds)
 
 
 def json_line(command: Sequence[str], environment: Mapping[str, str], timeout_seconds: float) -> Any:

@@ -15,13 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cluster.job import Job, detect_job
-from cluster.launch import (
-    SESSION_DIRECTORY,
-    local_environment,
-    mpirun_command,
-    rank_environment,
-    session_directory,
-)
+from cluster.launch import mpirun_command, mpirun_environment, session_directory
 from cluster.roles import Sizes
 from ddrl import rundir
 from ddrl.commands import train
@@ -166,11 +160,11 @@ def _start_ranks(argv: Sequence[str], arguments: DoctorArguments, config: TrainC
     launcher = launch.require_mpirun()
     survive = config.exchange.on_worker_loss == "survive"
     program = [sys.executable, "-m", "ddrl.cli", "doctor", *argv]
-    environment = local_environment(os.environ) | rank_environment(os.geteuid() == 0) | {INSIDE: "1"}
     with tempfile.TemporaryFile("w+") as errors, session_directory() as directory:
+        environment = mpirun_environment(os.environ, os.geteuid() == 0, directory) | {INSIDE: "1"}
         process = subprocess.Popen(
             mpirun_command(config.ranks, program, survive, launcher),
-            env=environment | {SESSION_DIRECTORY: directory}, stdin=subprocess.DEVNULL, stderr=errors, start_new_session=True,
+            env=environment, stdin=subprocess.DEVNULL, stderr=errors, start_new_session=True,
         )  # fmt: skip
         try:
             status = process.wait(timeout=8 * arguments.timeout + LAUNCH_SECONDS)

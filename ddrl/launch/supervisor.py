@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Protocol
 
 from rich.console import Console
 
-from cluster.launch import SESSION_DIRECTORY, local_environment, rank_environment, session_directory
+from cluster.launch import mpirun_environment, session_directory
 from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.launch import start
@@ -58,10 +58,9 @@ class Supervisor:
 
     def start(self, command: Sequence[str], as_root: bool, log: BinaryIO, lock: int) -> None:
         """Starts them in a session of their own; they hold the lock of the run directory, too."""
-        environment = local_environment(os.environ) | rank_environment(as_root)
         self._session_files = session_directory()
+        environment = mpirun_environment(os.environ, as_root, self._session_files.name)
         environment |= {rundir.LAUNCHER_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
-        environment |= {SESSION_DIRECTORY: self._session_files.name}
         self._began = time.monotonic()
         self._process = subprocess.Popen(
             command,

@@ -212,6 +212,15 @@ def whole(evaluations: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [record for record in evaluations if not record.get("timed_out")]
 
 
+def first_online(trained: Sequence[Mapping[str, Any]], score: float) -> Mapping[str, Any] | None:
+    """The first of the `train` records whose online score, of as many episodes as it looks back on, is that high."""
+    for record in trained:
+        enough = record.get("episodes", ONLINE_EPISODES) >= ONLINE_EPISODES
+        if enough and record.get("online_score_mean", -math.inf) >= score:
+            return record
+    return None
+
+
 def rate_between(records: Sequence[Mapping[str, Any]], name: str, first: int, last: int) -> float | None:
     """What a total such as `update` or `agent_steps` grows by in a second, from the moment at which it was `first` to
     that at which it was `last`; None where one is not there.

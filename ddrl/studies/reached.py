@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddrl.reporting.metrics import ONLINE_EPISODES
+from ddrl.reporting.metrics import first_online
 from ddrl.studies.curves import ONLINE
 from ddrl.studies.metrics import required_time
 from ddrl.studies.points import Outcome
@@ -22,8 +22,8 @@ def reached_after(run: Outcome, score: str, target: float) -> float | None:
     """
     if score != ONLINE:
         return required_time([r for r in run.records if r["kind"] == "evaluation"], target, policies=1)
-    records = (r for r in run.records if r["kind"] == "train" and r.get("episodes", ONLINE_EPISODES) >= ONLINE_EPISODES)
-    return next((float(r["wall_seconds"]) for r in records if r.get(ONLINE, -float("inf")) >= target), None)
+    record = first_online([r for r in run.records if r["kind"] == "train"], target)
+    return None if record is None else float(record["wall_seconds"])
 
 
 def given_seconds(run: Outcome) -> float:
