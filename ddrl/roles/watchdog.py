@@ -67,15 +67,15 @@ class Waits:
     def longest(self, now: float) -> tuple[Wait, float, float]:
         """The wait that is nearest to the end of its patience, its seconds, and how far it is beyond.
 
-        Call it regularly: the time of a process that was stopped does not count.
+        Waits age as long as the loop tells of them: what a loop that hangs was waiting for may have come since. Call it
+        regularly: the time of a process that was stopped does not count.
         """
         absent = now - self._looked
         self._looked = now
         if absent > ABSENT_SECONDS:
             self._since = {wait: since + absent for wait, since in self._since.items()}
             self._noted += absent
-        since = self._since | {self._loop: self._noted}
-        ages = [(wait, now - then) for wait, then in since.items()]
+        ages = [(wait, self._noted - since) for wait, since in self._since.items()] + [(self._loop, now - self._noted)]
         return max(
             ((wait, age, age - max(self._limit, wait.patience_seconds)) for wait, age in ages), key=lambda item: item[2]
         )

@@ -82,3 +82,14 @@ def test_a_loop_that_does_not_turn_is_a_wait_too():
     for now in range(1, int(watchdog.LOOP_SECONDS) + 3):
         wait, _, over = waits.longest(float(now))
     assert wait.what == "its own loop" and over > 0
+
+
+def test_a_loop_that_hangs_is_named_instead_of_what_it_waited_for():
+    waits, a = Waits(10.0, 300.0, 0.0), Wait("a", (1,))
+    waits.note([a], 1.0)
+    waits.note([a], 2.0)
+    for now in range(3, int(watchdog.LOOP_SECONDS) + 1):
+        assert beyond(waits, float(now)) < 0  # it may have come since the loop last told of it
+    for now in range(int(watchdog.LOOP_SECONDS) + 1, int(watchdog.LOOP_SECONDS) + 4):
+        wait, _, over = waits.longest(float(now))
+    assert wait.what == "its own loop" and over > 0
