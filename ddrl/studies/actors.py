@@ -124,7 +124,10 @@ def report(settings: ActorsSettings, outcomes: Sequence[Outcome]) -> Report:
     notes = [NOTES[part] for part in settings.parts]
     notes.append("duplicates: times that each transition was inserted; epsilons: 0 is one for each simulator")
     if settings.stop_at_target:
-        notes.append("runs end with the first evaluation that reaches the target, by luck where evaluations vary much")
+        notes.append(
+            "runs end with the first evaluation that reaches the target, by luck where evaluations vary much; in the "
+            "curves they keep their last score"
+        )
     columns = min(3, len(panels))
     return Report("Ape-X by number of actors", caption(settings, outcomes), [table], panels, columns, notes)
 
@@ -153,7 +156,8 @@ def _curve(
         "recency": f"{variant.actors} actors, each {variant.duplicates} times",
         "diversity": f"{variant.epsilons} epsilons" if variant.epsilons else "the whole ladder",
     }
-    return score_curve(runs, settings.score_name, against, unit, names[part].replace(", each 1 times", ""))
+    label = names[part].replace(", each 1 times", "")
+    return score_curve(runs, settings.score_name, against, unit, label, hold=settings.stop_at_target)
 
 
 def _over_actors(settings: ActorsSettings, outcomes: Sequence[Outcome], game: str) -> Iterator[Panel]:

@@ -22,7 +22,9 @@ CAPTIONS = {
 }
 
 
-def score_curve(outcomes: Sequence[Outcome], score: str, against: str, unit: float = 1.0, label: str = "") -> Curve:
+def score_curve(
+    outcomes: Sequence[Outcome], score: str, against: str, unit: float = 1.0, label: str = "", hold: bool = False
+) -> Curve:
     """The scores of runs that differ in their seed alone, or something else that they measured.
 
     Args:
@@ -30,6 +32,7 @@ def score_curve(outcomes: Sequence[Outcome], score: str, against: str, unit: flo
         score: EVALUATION, MAXIMUM, ONLINE, or another number in the `train` records.
         against: agent_steps or wall_seconds.
         unit: what x is divided by.
+        hold: runs that ended keep their last score to the end; else the curve ends with the shortest.
     """
     kind = "evaluation" if score in (EVALUATION, MAXIMUM) else "train"
     runs = []
@@ -38,6 +41,9 @@ def score_curve(outcomes: Sequence[Outcome], score: str, against: str, unit: flo
         records = [r for r in scored if not r.get("timed_out")]
         if records:
             runs.append((np.array([r[against] for r in records]) / unit, np.array([r[score] for r in records], float)))
+    if hold and runs:
+        last = max(x[-1] for x, _ in runs)
+        runs = [(np.append(x, last), np.append(y, y[-1])) for x, y in runs]
     return mean_curve(runs, label)
 
 

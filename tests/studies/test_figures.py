@@ -35,6 +35,12 @@ def test_runs_of_several_seeds_are_averaged_where_all_of_them_are():
     assert curve.low[-1] == pytest.approx(5.0) and curve.high[-1] == pytest.approx(15.0)
 
 
+def test_runs_that_ended_with_their_score_keep_it():
+    curve = score_curve([run(1, 1.0, 10), run(2, 3.0, 5)], ONLINE, "agent_steps", hold=True)
+    assert curve.x[-1] == 1000 and curve.y[-1] == pytest.approx((10.0 + 15.0) / 2)
+    assert curve.low[-1] == pytest.approx(10.0) and curve.high[-1] == pytest.approx(15.0)
+
+
 def test_runs_that_never_overlap_or_have_no_score_make_no_curve():
     apart = [(np.array([0.0, 1.0]), np.zeros(2)), (np.array([2.0, 3.0]), np.zeros(2))]
     assert mean_curve(apart) == Curve("", [], [])
