@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ddrl.algorithms import DQNConfig
 from ddrl.config import (
@@ -20,8 +21,25 @@ from ddrl.presets.common import Machine
 from ddrl.replay.settings import ReplayConfig
 
 BATCH_SIZE = 32
-LAPTOP_TARGET_PERIODS = {"dqn": 4_800, "rainbow": 4_800, "categorical-dqn": 960}
-"""Agent steps; a categorical target of one step narrows its distribution by the discount alone, once a period."""
+
+
+class LaptopUpdates(NamedTuple):
+    """How the laptop preset learns.
+
+    Attributes:
+        target_period: agent steps.
+        steps_per_update: agent steps, a divisor of the period.
+        batch_size: data-points of an update.
+    """
+
+    target_period: int = 4_800
+    steps_per_update: int = 32
+    batch_size: int = 128
+
+
+LAPTOP_UPDATES = {"dqn": LaptopUpdates(), "rainbow": LaptopUpdates(), "categorical-dqn": LaptopUpdates(960, 16, 64)}
+"""A categorical target of one step narrows its distribution by the discount alone, once a period: Pong was learned with
+short periods and more, smaller updates (docs/results.md)."""
 
 
 def dqn(game: str) -> TrainConfig:
@@ -92,17 +110,18 @@ def laptop(name: str, game: str, machine: Machine) -> TrainConfig:
     Act, then learn: few simulators explore at all, a ladder as Ape-X's, and Concurrent Training, which acts with frozen
     parameters meanwhile, then learns far later.
     """
-    config = Q_LEARNING[name](game, machine)
+    config, updates = Q_LEARNING[name](game, machine), LAPTOP_UPDATES[name]
     return dataclasses.replace(
         config,
         network=NetworkConfig(network="a3c"),
         algorithm=dataclasses.replace(
-            config.algorithm, steps_per_update=32, target_period=LAPTOP_TARGET_PERIODS[name],
+            config.algorithm, steps_per_update=updates.steps_per_update, target_period=updates.target_period,
             epsilon_start=1.0, epsilon_end=0.4, epsilon_steps=0, epsilon_ladder=7.0,
         ),
         sampling=dataclasses.replace(config.sampling, schedule="standard", simulators=32),
         optimizer=OptimizerConfig(
-            batch_size=128, learning_rate=2.5e-4, adam_epsilon=1e-5, clip_global_norm=config.optimizer.clip_global_norm
+            batch_size=updates.batch_size, learning_rate=2.5e-4, adam_epsilon=1e-5,
+            clip_global_norm=config.optimizer.clip_global_norm,
         ),
         replay=dataclasses.replace(config.replay, replay_capacity=200_000, replay_minimum=10_000),
         run=RunConfig(minutes=60.0),
