@@ -151,14 +151,20 @@ def _tables(game: str, settings: AblationSettings, hours: Hours) -> Iterator[Tab
     ours = {labels: statistics.mean(some) for labels, some in hours.items() if some}
     theirs = {labels: mean for labels, (mean, _) in paper.items()}
     what = f"hours for {AGENT_STEPS / 1e6:.0f} million agent steps"
-    trials = f"mean and deviation of {settings.repeats} trials" if settings.repeats > 1 else "one trial"
     yield _table(
-        settings, f"{game}: {what}, {trials}",
+        settings, f"{game}: {what}, {_trials(hours)}",
         lambda labels: mean_and_deviation(hours.get(labels, [])),
         lambda labels: "{:.2f} ± {:.2f}".format(*paper[labels]) if labels in paper else None,
     )  # fmt: skip
     yield _relative(settings, f"{game}: percent of one standard sampler's hours", ours, theirs, percent_of)
     yield _relative(settings, f"{game}: speed-up over one standard sampler", ours, theirs, times_faster)
+
+
+def _trials(hours: Hours) -> str:
+    counts = sorted({len(some) for some in hours.values()}) or [0]
+    if counts == [1]:
+        return "one trial"
+    return f"mean and deviation of {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} trials"
 
 
 def percent_of(hours: float, baseline: float) -> str:
