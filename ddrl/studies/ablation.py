@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ddrl import checks
 from ddrl.presets.common import Machine
 from ddrl.reporting.metrics import rate_between
-from ddrl.studies.curves import from_intervals, spread_text
+from ddrl.studies.curves import count_text, from_intervals, spread_text
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped
 from ddrl.studies.metrics import bootstrap
@@ -161,10 +161,8 @@ def _tables(game: str, settings: AblationSettings, hours: Hours) -> Iterator[Tab
 
 
 def _trials(hours: Hours) -> str:
-    counts = sorted({len(some) for some in hours.values()}) or [0]
-    if counts == [1]:
-        return "one trial"
-    return f"mean and deviation of {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} trials"
+    counts = {len(some) for some in hours.values()}
+    return "one trial" if counts == {1} else f"mean and deviation of {count_text(counts)} trials"
 
 
 def percent_of(hours: float, baseline: float) -> str:

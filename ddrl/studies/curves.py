@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,6 +94,12 @@ def time_unit(outcomes: Sequence[Outcome]) -> tuple[float, str]:
     return (60.0, "wall time (minutes)") if longest >= 120 else (1.0, "wall time (s)")
 
 
+def count_text(counts: Collection[int]) -> str:
+    """Such as 5, or 2 to 3."""
+    least, most = min(counts), max(counts)
+    return str(most) if least == most else f"{least} to {most}"
+
+
 def spread_text(outcomes: Sequence[Outcome]) -> str:
     """What a figure says of its seeds: runs that differ in nothing else."""
     counts = Counter(json.dumps(dict(outcome.point.labels), sort_keys=True) for outcome in outcomes).values()
@@ -101,4 +107,4 @@ def spread_text(outcomes: Sequence[Outcome]) -> str:
     if most == 1:
         return "one seed, so the spread is unknown"
     few = "; no interval where there is one" if least == 1 else ""
-    return f"mean and 95% bootstrap interval of {most if least == most else f'{least} to {most}'} seeds{few}"
+    return f"mean and 95% bootstrap interval of {count_text(counts)} seeds{few}"
