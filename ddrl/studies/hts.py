@@ -55,7 +55,8 @@ class HtsSettings(Budget, StudySettings):
     """Observations per query of HTS-RL's predictors at most, to which smaller queries are padded (0: simulators /
     predictors, a group at least)."""
     step_time_ms: float = 5.0
-    """Mean time that a step takes at least, in milliseconds (not in the part scores)."""
+    """Mean time that a step takes at least, in milliseconds (not in the part scores). 0, with --variations 0: as long
+    as the environment takes by itself."""
     variations: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
     """Standard deviations of the step time over its mean, for the part speed-up; the other parts take the one
     nearest to 1."""
@@ -86,10 +87,11 @@ class HtsSettings(Budget, StudySettings):
         not_empty(self, "variations", "alphas", "predictor_counts", "required_scores")
         checks.at_least(self, 1, "simulators", "least_alpha", "eval_every_updates")
         checks.at_least(self, 0, "groups", "predictors", "predict_batch")
-        checks.above(self, 0.0, "step_time_ms")
-        checks.at_least(self, 0.0, "warm_up_seconds", "time_limit_minutes")
+        checks.at_least(self, 0.0, "step_time_ms", "warm_up_seconds", "time_limit_minutes")
         if min(*self.alphas, *self.predictor_counts, 1) < 1 or min(self.variations) < 0:
             raise UsageError("--alphas and --predictor-counts are at least 1, --variations at least 0")
+        if not self.step_time_ms and any(self.variations):
+            checks.refuse(self, "step_time_ms", "there are no step times to vary; above 0, or with --variations 0")
         if self.seconds < self.warm_up_seconds + 3.0:
             checks.refuse(self, "seconds", f"at least 3 more than --warm-up-seconds {self.warm_up_seconds:g}")
 

@@ -74,7 +74,9 @@ def _speed_up(settings: HtsSettings, outcomes: Sequence[Outcome]) -> Found:
         curves.append(from_intervals(ratios, f"HTS-{algorithm.upper()} / {algorithm.upper()}"))
     rates = ("synchronous, agent steps/s", "HTS, agent steps/s", "speed-up")
     columns = ("algorithm", "deviation / mean", "variance, ms^2", *rates)
-    title = f"Speed-up over the synchronous algorithm, steps of {settings.step_time_ms:g} ms on average"
+    mean = settings.step_time_ms
+    steps = f"steps of {mean:g} ms on average" if mean else "steps as long as the environment takes"
+    title = f"Speed-up over the synchronous algorithm, {steps}"
     panel = Panel("Speed-up", "variance of the step time (ms²)", "HTS-RL / synchronous", curves, zero=True)
     return [Table(title, columns, rows)], [panel]
 

@@ -253,6 +253,14 @@ def hashed(path, predictors, seed, lines):
     return outcome(labels, [], changed(TrainConfig(), run={"seed": seed}), path)
 
 
+def test_a_game_can_keep_its_own_step_times():
+    chosen = settings(hts.STUDY, parts=("speed-up",), algorithms=("a2c",), step_time_ms=0.0, variations=(0.0,))
+    points = hts.points(chosen, FOUR)
+    assert [point.config.environment.step_time_mean_ms for point in points] == [0.0, 0.0]
+    outcomes = finished(hts.STUDY, chosen, lambda p: (lines(rate=100.0), {}))
+    assert hts_report.report(chosen, outcomes).tables[0].title.endswith("steps as long as the environment takes")
+
+
 def test_parameters_are_compared_between_runs_of_one_seed(tmp_path):
     one = hashed(tmp_path / "1", 1, 1, [(1, "a"), (2, "b"), (3, "c")])
     four = hashed(tmp_path / "4", 4, 1, [(1, "a"), (2, "b")])
@@ -282,6 +290,7 @@ def test_scores_use_the_time_of_the_method_that_ends_first():
     [
         (hts.STUDY, {"parts": ("nix",)}, "--parts nix: choose from"),
         (hts.STUDY, {"seconds": 16.0}, "--seconds 16.0: at least 3 more"),
+        (hts.STUDY, {"step_time_ms": 0.0}, "--step-time-ms 0.0: there are no step times to vary"),
         (hts.STUDY, {"agent_steps": 0}, "a point would never end"),
         (hts.STUDY, {"alphas": (0,)}, "--alphas and --predictor-counts"),
         (simulators.STUDY, {"algorithms": ("dqn",)}, "--algorithms dqn: choose from"),
