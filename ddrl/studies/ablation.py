@@ -6,6 +6,8 @@ import dataclasses
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+
 from ddrl import checks
 from ddrl.presets.common import Machine
 from ddrl.reporting.metrics import rate_between
@@ -196,16 +198,21 @@ def _table(
 
 def _measured(game: str, settings: AblationSettings, outcomes: Sequence[Outcome]) -> Table:
     rows = [
-        [*labels, len(runs), bootstrap(_rates(settings, runs)), bootstrap([_intensity(run) for run in runs])]
+        [*labels, len(runs), bootstrap(_rates(settings, runs)), bootstrap([_intensity(settings, run) for run in runs])]
         for labels, runs in grouped(outcomes, "variant", "samplers")
     ]
     return Table(f"{game}: measured", ("variant", "samplers", "trials", "agent steps/s", "training intensity"), rows)
 
 
-def _intensity(run: Outcome) -> float | None:
-    """Uses of each transition, over the whole run: learning begins when the replay has its minimum."""
-    found = [record["training_intensity"] for record in run.records if "training_intensity" in record]
-    return statistics.median(found) if found else None
+def _intensity(settings: AblationSettings, run: Outcome) -> float | None:
+    """Uses of each transition over the measured periods. Single lines say less, as acting may be ahead of learning."""
+    lines = [(line["update"], line["agent_steps"]) for line in run.records if {"update", "agent_steps"} <= line.keys()]
+    period = settings.target_period // run.point.config.algorithm.steps_per_update
+    first, last = period, (1 + settings.periods) * period
+    if not lines or lines[-1][0] < last:
+        return None
+    before, after = np.interp((first, last), *zip(*lines, strict=True))
+    return run.point.config.optimizer.batch_size * (last - first) / (after - before) if after > before else None
 
 
 def _panels(game: str, settings: AblationSettings, hours: Hours) -> Iterator[Panel]:

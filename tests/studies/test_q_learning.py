@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 
@@ -125,6 +126,16 @@ def test_hours_are_mean_and_deviation_of_whole_periods():
     assert percent.rows[0][1:3] == ["100.0%", "50.0%"] and percent.rows[0][4] == "82.3%"
     assert faster.rows[0][1:3] == ["1.00x", "2.00x"]
     assert [row[3].mean for row in measured.rows] == pytest.approx([500.0, 1000.0])
+
+
+def test_the_training_intensity_is_that_of_whole_periods_though_acting_runs_ahead():
+    settings, outcomes = ablated({("concurrent", 8): 500.0}, samplers=(8,), variants=("concurrent",))
+    lines = outcomes[0].records
+    ahead = [{**line, "agent_steps": 10_000 * (1 + math.ceil(line["update"] / 2500))} for line in lines]
+    (row,) = ablation.report(settings, [outcomes[0]._replace(records=ahead)]).tables[-1].rows
+    assert row[4].mean == pytest.approx(8.0, rel=0.02)
+    (row,) = ablation.report(settings, [outcomes[0]._replace(records=ahead[:10])]).tables[-1].rows
+    assert row[4] is None
 
 
 def test_a_variant_that_was_not_measured_is_left_open():
