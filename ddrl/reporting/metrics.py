@@ -221,19 +221,21 @@ def first_online(trained: Sequence[Mapping[str, Any]], score: float) -> Mapping[
     return None
 
 
-def rate_between(records: Sequence[Mapping[str, Any]], name: str, first: int, last: int) -> float | None:
-    """What a total such as `update` or `agent_steps` grows by in a second, from the moment at which it was `first` to
-    that at which it was `last`; None where one is not there.
+def rate_between(
+    records: Sequence[Mapping[str, Any]], name: str, first: int, last: int, over: str = "wall_seconds"
+) -> float | None:
+    """What a total such as `update` or `agent_steps` grows by in a second, or while another total (`over`) grows by 1,
+    from the moment at which it was `first` to that at which it was `last`; None where one is not there.
 
     Both moments are read off the line through the `train` records.
     """
-    lines = [record for record in records if record["kind"] == "train" and name in record]
+    lines = [record for record in records if record["kind"] == "train" and name in record and over in record]
     moments = []
     for total in (first, last):
         after = next((i for i, record in enumerate(lines) if record[name] > total), 0)
         if not after:
             return None
-        (x, since), (x_after, until) = ((line[name], line["wall_seconds"]) for line in lines[after - 1 : after + 1])
+        (x, since), (x_after, until) = ((line[name], line[over]) for line in lines[after - 1 : after + 1])
         moments.append(since + (until - since) * (total - x) / (x_after - x))
     return (last - first) / (moments[1] - moments[0]) if moments[1] > moments[0] else None
 

@@ -6,8 +6,6 @@ import dataclasses
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
-
 from ddrl import checks
 from ddrl.presets.common import Machine
 from ddrl.reporting.metrics import rate_between
@@ -134,11 +132,15 @@ def _rates(settings: AblationSettings, runs: Sequence[Outcome]) -> list[float | 
     """Agent steps/s: updates tell them, since acting may run ahead of learning within a period."""
     rates = []
     for run in runs:
-        steps = run.point.config.algorithm.steps_per_update
-        period = settings.target_period // steps
-        rate = rate_between(run.records, "update", period, (1 + settings.periods) * period)
-        rates.append(rate and rate * steps)
+        rate = _updates_per(settings, run, "wall_seconds")
+        rates.append(rate and rate * run.point.config.algorithm.steps_per_update)
     return rates
+
+
+def _updates_per(settings: AblationSettings, run: Outcome, over: str) -> float | None:
+    """Updates of the measured periods for each second, or whatever else a total counts."""
+    period = settings.target_period // run.point.config.algorithm.steps_per_update
+    return rate_between(run.records, "update", period, (1 + settings.periods) * period, over)
 
 
 def mean_and_deviation(values: Sequence[float]) -> str | None:
@@ -206,13 +208,8 @@ def _measured(game: str, settings: AblationSettings, outcomes: Sequence[Outcome]
 
 def _intensity(settings: AblationSettings, run: Outcome) -> float | None:
     """Uses of each transition over the measured periods. Single lines say less, as acting may be ahead of learning."""
-    lines = [(line["update"], line["agent_steps"]) for line in run.records if {"update", "agent_steps"} <= line.keys()]
-    period = settings.target_period // run.point.config.algorithm.steps_per_update
-    first, last = period, (1 + settings.periods) * period
-    if not lines or lines[-1][0] < last:
-        return None
-    before, after = np.interp((first, last), *zip(*lines, strict=True))
-    return run.point.config.optimizer.batch_size * (last - first) / (after - before) if after > before else None
+    rate = _updates_per(settings, run, "agent_steps")
+    return rate and rate * run.point.config.optimizer.batch_size
 
 
 def _panels(game: str, settings: AblationSettings, hours: Hours) -> Iterator[Panel]:
