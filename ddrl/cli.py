@@ -46,12 +46,14 @@ examples:
 """
 COMMANDS = ("train", "evaluate", "play", "plan", "doctor", "bench", "study")
 SECOND_RANK_PATIENCE_SECONDS = 2.0
+FAILED = 1
 CLOSED_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line; returns its exit status: 0, 1 failed, 2 bad input, 130 interrupted, 141 output closed."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _end_modestly()
     try:
         return dispatch(arguments)
     except UsageError as error:
@@ -79,6 +81,16 @@ def dispatch(arguments: list[str]) -> int:
         raise UsageError(f"{command}: no such command; use one of {', '.join(COMMANDS)} (see ddrl --help)")
     status = importlib.import_module(f"ddrl.commands.{command}").main(rest)
     return int(status or 0)
+
+
+def _end_modestly() -> None:
+    """Until a run has its own handler, SIGTERM ends a rank with status 1.
+
+    srun ends all ranks when one fails, and returns their highest status: 143, what the signal itself would leave,
+    would hide the 2 of a rank that refuses, and a job's script would start it again.
+    """
+    if detect_job(os.environ) is not None:
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(FAILED))
 
 
 def _refuse(message: str) -> int:

@@ -87,13 +87,16 @@ ended() {
 
 # supervise RUN COMMAND...: the command's status; once asked to end, passes that on until the command has ended.
 supervise() {
-  local run=$1 status=0 launcher
+  local run=$1 status=0 launcher guard before
   shift
   ASKED=
+  before=$(result_of "$run")
   trap 'ASKED=USR1' USR1
   trap 'ASKED=${ASKED:-TERM}' TERM
   "$@" &
   launcher=$!
+  release "$run" "$before" "$launcher" &
+  guard=$!
   wait "$launcher" || status=$?
   while [[ $ASKED ]] && kill -0 "$launcher" 2>/dev/null; do
     [[ ! -d $run ]] || touch "$run/stop" # again and again, as ranks that begin remove an old one
@@ -103,5 +106,23 @@ supervise() {
     status=0
     wait "$launcher" || status=$?
   fi
+  kill "$guard" 2>/dev/null || true
+  [[ $status != 137 ]] || ! ended_well "$run" "$before" || status=0
   return "$status"
+}
+
+# result_of RUN: what tells its results apart.
+result_of() { stat -c '%i %Y' "$1/result.json" 2>/dev/null || true; }
+
+# ended_well RUN BEFORE: the run has ended by itself or as asked since its result was BEFORE.
+ended_well() {
+  [[ $(result_of "$1") != "$2" ]] && grep -Eqs '"status": "(finished|target|stopped)"' "$1/result.json"
+}
+
+# release RUN BEFORE LAUNCHER: kills a launcher that stays for LAUNCHER_SECONDS after the run has ended well.
+release() {
+  until ended_well "$1" "$2"; do sleep 5; done
+  sleep "${LAUNCHER_SECONDS:-600}"
+  echo "the run has ended, and $LAUNCHER has not in ${LAUNCHER_SECONDS:-600} s: it is killed"
+  kill -KILL "$3"
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
 import typing
@@ -182,12 +183,15 @@ def test_an_unknown_game_is_refused_before_anything_is_made(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+RANK_1 = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3"}
+
+
 def test_ranks_that_mpi_does_not_know_are_refused_by_rank_0_alone(tmp_path):
     line = ["train", "ba3c", "--workers", "4", "--run-dir", str(tmp_path / "run")]
     first = ddrl(*line, OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="3")
     assert first.returncode == 2
     assert first.stderr.startswith("ddrl: the launcher started 3 ranks and MPI sees 1: ")
-    second = ddrl(*line, OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="3")
+    second = ddrl(*line, **RANK_1)
     assert (second.returncode, second.stderr) == (2, "")
     assert not (tmp_path / "run").exists()
 
@@ -205,8 +209,21 @@ def test_in_a_job_nothing_is_launched(monkeypatch, tmp_path):
     monkeypatch.setattr(
         "ddrl.launch.job.train_in_job", lambda parse, job: seen.append((parse(), job)) or 0
     )
-    assert cli.main(["train", "ba3c", "--minutes", "3"]) == 0
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert cli.main(["train", "ba3c", "--minutes", "3"]) == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert seen == [(Wanted(TrainConfig(run=RunConfig(minutes=3.0)), None), Job(0, 4, "openmpi"))]
+
+
+@pytest.mark.parametrize(("job", "status"), [({}, -signal.SIGTERM), (RANK_1, 1)])
+def test_a_rank_that_its_launcher_ends_as_it_starts_hides_no_refusal(job, status):
+    program = (
+        "import os, signal, sys; from ddrl import cli; "
+        "cli.dispatch = lambda line: os.kill(os.getpid(), signal.SIGTERM); sys.exit(cli.main(['train']))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], env=os.environ | job, timeout=60).returncode == status
 
 
 def test_control_c_is_130(monkeypatch, capsys):

@@ -7,13 +7,17 @@ per source, because a receive from any source cannot say who died.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import dataclasses
 import os
 import sys
+import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from mpi4py import MPI
@@ -24,8 +28,7 @@ from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, control_head
 LIVENESS_SECONDS = 0.001  # for each peer, between two tests of all control receives: they need no low latency
 SHORTEST_LIVENESS_SECONDS = 0.005
 BUFFERS = 2  # payload buffers of a channel, used in turn
-
-
+FINALIZE_SECONDS = 10.0  # for MPI_Finalize, once all ranks have met
 PAYLOAD_TAG = 1000  # added to the tag of the header
 
 
@@ -297,23 +300,41 @@ class MpiTransport:
                 box[0] = self._start(peer, tag, outgoing) or box[0]
 
 
-def leave(comm: MPI.Comm, status: int, survive: bool, at_end: Callable[[], None] = lambda: None) -> None:
-    """Ends this rank's part in the job so that mpirun ends with `status`; with `survive` it does not return.
+def leave(
+    comm: MPI.Comm, status: int, survive: bool,
+    met: Callable[[], None] = lambda: None, at_end: Callable[[], None] = lambda: None,
+) -> NoReturn:  # fmt: skip
+    """Ends this process, and its part in the job so that mpirun ends with `status`.
 
-    `at_end` is done when the other ranks may go.
+    `met` is called when all ranks have met here, `at_end` when the other ranks may go.
 
     After a death `MPI_Finalize` can hang on several nodes; shrink, barrier and `_exit` end the job at once. All
-    ranks leave alike, whether they have seen a death or not: some may not have.
+    ranks leave alike, whether they have seen a death or not: some may not have. Python's own end, which waits for the
+    threads of every library, can hang as well, and is left out.
     """
+
+    def end() -> NoReturn:
+        try:
+            at_end()
+        except Exception:
+            traceback.print_exc()
+            os._exit(status or 1)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+    with contextlib.suppress(MPI.Exception if survive else ()):  # another one died just now
+        (comm.Shrink() if survive else comm).Barrier()
+    met()
     if not survive:
-        MPI.Finalize()
-        at_end()
-        return
-    try:
-        comm.Shrink().Barrier()
-    except MPI.Exception:
-        pass  # another one died just now
-    at_end()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+        late = threading.Timer(FINALIZE_SECONDS, end)
+        late.start()
+        _finalize()
+        late.cancel()
+        late.join()  # where it was too late, it ends this process
+    end()
+
+
+def _finalize() -> None:
+    """MPI_Finalize so that other threads run meanwhile: mpi4py's keeps Python's lock."""
+    ctypes.CDLL(MPI.__file__).MPI_Finalize()

@@ -142,15 +142,7 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     transport.flush(10.0)
     transport.close()
     status = max((_status(role) for role in roles), default=0)
-    if not survive:
-        comm.Barrier()  # under the watchdog, which cannot run in MPI_Finalize
-
-    def conclude() -> None:
-        watchdog.left()
-        at_end()
-
-    leave(comm, status, survive, conclude)
-    return status
+    leave(comm, status, survive, met=watchdog.left, at_end=at_end)
 
 
 def _seats(comm: Any) -> tuple[Seat, ...]:

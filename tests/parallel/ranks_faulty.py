@@ -7,6 +7,7 @@ server: the parameter server raises at step 10.
 late: worker 1 comes 15 seconds after the others.
 silent_evaluator: the evaluator stops (SIGSTOP) instead of playing the last version; patience is short.
 hanging_evaluator: the evaluator's loop hangs at its first game; patience is short.
+no_end: MPI_Finalize hangs in worker 1, and a thread of the parameter server never ends; patience is short.
 lost_files: see tests/parallel/lost_files.py.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -106,6 +108,16 @@ def hanging_evaluator() -> None:
     evaluator.EvaluatorRole._begin = sleep  # noqa: SLF001
 
 
+def no_end() -> None:
+    from ddrl.exchange import mpi
+
+    mpi.FINALIZE_SECONDS = SHORT_SECONDS
+    if RANK == 1:
+        mpi._finalize = sleep  # noqa: SLF001
+    elif RANK == SERVER:
+        threading.Thread(target=sleep).start()
+
+
 def files() -> None:
     from ddrl.roles import watchdog
 
@@ -116,6 +128,7 @@ def files() -> None:
 FAULTS = {
     "before_mpi": before_mpi, "no_mpi": no_mpi, "first_word": first_word, "server": server,
     "late": late, "silent_evaluator": silent_evaluator, "hanging_evaluator": hanging_evaluator, "lost_files": files,
+    "no_end": no_end,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -204,3 +204,11 @@ def test_a_disk_that_is_full_at_a_checkpoint_and_then_at_all(small_disk):
     assert "No space left" in job.output and "free space" in job.output
     for path in checkpoint.list_checkpoints(run):
         checkpoint.load(path)
+
+
+def test_a_rank_that_cannot_leave_mpi_does_not_keep_the_job(tmp_path):
+    run, short = tmp_path / "run", ("--max-updates", "20", "--no-evaluator", "--on-worker-loss", "restart")
+    fault = {"program": "ranks_faulty.py", "environment": {"TEST_FAULT": "no_end"}}
+    with train(run, *CATCH, *short, **fault) as job:
+        assert job.wait(END_SECONDS) == 0, job.output
+    assert result(run)["status"] == "finished" and newest(run).version == 20

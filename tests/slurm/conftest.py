@@ -22,7 +22,7 @@ NODES = 4
 JOB_SECONDS = 150.0
 SITE = """\
 LAUNCHER={launcher} SRUN_MPI={mpi}
-VENV={venv} RUNS={runs}
+VENV={venv} RUNS={runs} LAUNCHER_SECONDS=60
 load_modules() {{ :; }}
 {site}
 """
@@ -77,7 +77,7 @@ class Job:
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:
-                pytest.fail(f"no {what} of job {self.number} within {seconds:g} s:\n{self.output}")
+                pytest.fail(f"no {what} of job {self.number} within {seconds:g} s:\n{self.output}\n{self.slurm.describe()}")
             time.sleep(0.1)
 
 

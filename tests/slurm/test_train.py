@@ -58,6 +58,16 @@ def test_mpirun_outlives_a_worker_is_requeued_and_trains_to_the_end(submit, slur
     assert set(newest(job.run).worker_states) == {0}, "one worker and two servers went on"
 
 
+STAYS = 'LAUNCHER_SECONDS=2; mpirun() { command mpirun "$@"; sleep 1000; }'
+
+
+def test_a_launcher_that_stays_after_the_run_does_not_keep_the_job(submit):
+    job = submit("train.sbatch", SETTINGS.format(updates=20), *THREE_NODES, site=STAYS)
+    assert job.wait() == ("COMPLETED", "0:0"), job.output
+    assert "the run has ended, and mpirun has not in 2 s: it is killed" in job.output
+    assert result(job.run)["status"] == "finished"
+
+
 def test_a_cancelled_job_of_srun_leaves_a_checkpoint(submit, slurm):
     job = submit("train.sbatch", SETTINGS.format(updates=10**6), *THREE_NODES, launcher="srun")
     job.wait_for(lambda: update_of(job) > 20, "update 20")

@@ -153,6 +153,19 @@ class Cluster:
             except OSError:
                 pass
 
+    def describe(self) -> str:
+        """What there is to see of jobs, processes and daemons where something hangs."""
+        lines = [self.run("squeue", "--all"), self.run("squeue", "--steps")]
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                where = Path("/proc", str(pid), "wchan").read_text()
+                command = Path("/proc", str(pid), "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                threads = len(os.listdir(f"/proc/{pid}/task"))
+                lines.append(f"{pid} in {where}, {threads} threads: {command[:120]}")
+        for path in sorted(self.state.glob("slurm*.log")):
+            lines.append(f"{path.name}:\n{path.read_text(errors='replace')[-1500:]}")
+        return "\n".join(lines)
+
     def _start(self, name: str, *argv: str) -> None:
         with (self.state / f"start-{name}.log").open("ab") as log:
             self._daemons[name] = subprocess.Popen(
