@@ -20,7 +20,13 @@ from ddrl.studies.tables import Table
 
 RATE = "agent_steps_per_s"
 PARTS = ("groups", "barrier")
-KINDS = {"one": "one group", "alternating": "two alternating groups", "random": "random actions, no inference"}
+KINDS = {
+    "one": "one group",
+    "alternating": "two alternating groups",
+    "in-turn": "two alternating groups, one predictor",
+    "random": "random actions, no inference",
+}
+ALTERNATING = ("alternating", "in-turn")
 BARRIERS = {"barrier": "barrier every rollout", "free": "each core for itself"}
 PAPER = (
     "Stooke and Abbeel 2018, table 1, DGX-1 (8 P100, 40 cores), A3C-Net: 29.6, 33.0, 35.7, 35.8 thousand agent steps/s "
@@ -31,9 +37,10 @@ PAPER = (
 
 @dataclasses.dataclass(frozen=True)
 class SamplingSettings(StudySettings):
-    """Agent steps/s of acting alone. groups: one process, its simulators in one group or in two that alternate, beside
-    random actions without inference (Stooke and Abbeel 2018, figure 2). barrier: a process for each core, with and
-    without a barrier after every rollout (table 1)."""
+    """Agent steps/s of acting alone. groups: one process, its simulators in one group, or in two that alternate, whose
+    queries meet, or wait for each other at one predictor that gives each all cores; beside random actions without
+    inference (Stooke and Abbeel 2018, figure 2). barrier: a process for each core, with and without a barrier after
+    every rollout (table 1)."""
 
     parts: tuple[str, ...] = PARTS
     """groups, barrier."""
@@ -65,7 +72,7 @@ def points(settings: SamplingSettings, machine: Machine) -> list[Point]:
             for per_core in settings.simulators_per_core:
                 if "groups" in settings.parts:
                     pairs = [(c, kind) for c in cores for kind in KINDS]
-                    pairs = [(c, kind) for c, kind in pairs if kind != "alternating" or per_core * c % 2 == 0]
+                    pairs = [(c, kind) for c, kind in pairs if kind not in ALTERNATING or per_core * c % 2 == 0]
                     found += [_in_groups(settings, machine, game, seed, per_core, *pair) for pair in pairs]
                 if "barrier" in settings.parts:
                     pairs = [(max(cores), kind) for kind in BARRIERS]
@@ -77,25 +84,25 @@ def _in_groups(
     settings: SamplingSettings, machine: Machine, game: str, seed: int, per_core: int, cores: int, kind: str
 ) -> Point:
     labels = {"part": "groups", "game": game, "cores": cores, "per_core": per_core, "kind": kind}
-    groups = 2 if kind == "alternating" else 1
-    return _point(settings, machine, labels, seed, cores * per_core, groups)
+    sampling = {"simulators": cores * per_core, "groups": 2 if kind in ALTERNATING else 1}
+    if kind == "in-turn":
+        sampling |= {"predictors": 1, "predict_batch": cores * per_core // 2}
+    return _point(settings, machine, labels, seed, sampling)
 
 
 def _in_processes(
     settings: SamplingSettings, machine: Machine, game: str, seed: int, per_core: int, cores: int, kind: str
 ) -> Point:
     labels = {"part": "barrier", "game": game, "cores": cores, "per_core": per_core, "kind": kind}
-    return _point(settings, machine, labels, seed, per_core, 2 if per_core % 2 == 0 else 1)
+    sampling = {"simulators": per_core, "groups": 2 if per_core % 2 == 0 else 1}
+    return _point(settings, machine, labels, seed, sampling)
 
 
 def _point(
-    settings: SamplingSettings, machine: Machine, labels: dict[str, Any], seed: int, simulators: int, groups: int
+    settings: SamplingSettings, machine: Machine, labels: dict[str, Any], seed: int, sampling: dict[str, int]
 ) -> Point:
     config = base_config(settings, "a2c", labels["game"], machine)
-    config = changed(
-        config, sampling={"simulators": simulators, "groups": groups},
-        run={"seed": seed, "minutes": settings.seconds / 60.0},
-    )  # fmt: skip
+    config = changed(config, sampling=sampling, run={"seed": seed, "minutes": settings.seconds / 60.0})
     what = f"{game_name(labels['game'])}-{labels['cores']}x{labels['per_core']}-{labels['kind']}"
     return Point(f"{labels['part']}-{what}-seed{seed}", config, labels)
 

@@ -179,7 +179,8 @@ def test_bounds_of_hours_change_places():
 def test_sampling_compares_with_the_fastest_inference_free_rate_of_as_many_cores():
     chosen = settings(sampling.STUDY, simulators_per_core=(1, 8), cores=(1, 2), repeats=1)
     rates = {("random", 1): 50.0, ("random", 8): 200.0, ("one", 1): 40.0, ("one", 8): 100.0, ("alternating", 8): 160.0,
-             ("alternating", 1): 10.0, ("barrier", 1): 30.0, ("free", 1): 60.0, ("barrier", 8): 1.0, ("free", 8): 1.0}  # fmt: skip
+             ("alternating", 1): 10.0, ("in-turn", 1): 10.0, ("in-turn", 8): 170.0,
+             ("barrier", 1): 30.0, ("free", 1): 60.0, ("barrier", 8): 1.0, ("free", 8): 1.0}  # fmt: skip
     outcomes = finished(
         sampling.STUDY, chosen,
         lambda p: ([], {sampling.RATE: p.labels["cores"] * rates[p.labels["kind"], p.labels["per_core"]]}),
@@ -193,6 +194,15 @@ def test_sampling_compares_with_the_fastest_inference_free_rate_of_as_many_cores
     assert [row[4].mean for row in report.tables[1].rows] == pytest.approx([0.5, 1.0])
     line = [curve for curve in report.panels[1].curves if curve.reference]
     assert line[0].y == [200.0, 200.0]  # of one core
+
+
+def test_with_one_predictor_a_query_holds_one_group_and_no_padding():
+    chosen = settings(sampling.STUDY, parts=("groups",), simulators_per_core=(1, 8), cores=(1, 2))
+    points = sampling.points(chosen, FOUR)
+    found = {p.config.sampling for p in points if p.labels["kind"] == "in-turn"}
+    assert {(s.simulators, s.groups, s.predictors, s.predict_batch) for s in found} == {
+        (2, 2, 1, 1), (8, 2, 1, 4), (16, 2, 1, 8),
+    }  # fmt: skip
 
 
 # hts ------------------------------------------------------------------------------------------------------------------
