@@ -78,6 +78,8 @@ def _run(config: TrainConfig, seconds: float) -> dict[str, Any]:
     """Means over the lines of a run after its warm-up."""
     lines = [line for line in run_for(config, seconds) if line["update"]][WARM_UP_LINES:-1]
     names = ("agent_steps_per_s", "datapoints_per_s", "updates_per_s", "effective_batch", "lag_mean", "exchange_ms")
+    if not all(any(name in line for line in lines) for name in names):
+        raise UsageError(f"--seconds {seconds:g}: too few updates in it to measure; give more, or smaller rollouts")
     means = {name: statistics.mean(line[name] for line in lines if name in line) for name in names}
     if config.algorithm.from_replay:  # acting comes in bursts; the ratio to updates is fixed
         gradients = means["datapoints_per_s"] / config.batch_size

@@ -1,0 +1,31 @@
+"""`ddrl bench train`, on lines of metrics that no run has made."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddrl import presets
+from ddrl.bench import train
+from ddrl.errors import UsageError
+from ddrl.presets.common import Machine
+
+CONFIG = presets.preset("default", None, Machine(2, 16 * 10**9), "a2c")
+
+
+def line(update, **more):
+    rates = {"datapoints_per_s": 80.0, "updates_per_s": 1.0, "effective_batch": 80.0, "lag_mean": 0.0, "exchange_ms": 2.0}
+    split = {"time_split": {"worker": {"inference": 0.5}}, "cpu_cores": {"0": 1.5}, "resident_mb": {"0": 1.0}}
+    return {"update": update, "agent_steps_per_s": 100.0} | (rates if update else {}) | split | more
+
+
+def test_a_run_without_updates_in_its_time_is_refused_in_one_line(monkeypatch):
+    monkeypatch.setattr(train, "run_for", lambda config, seconds: [line(0), line(1), line(1)])
+    with pytest.raises(UsageError, match="--seconds 20: too few updates in it to measure; give more"):
+        train._run(CONFIG, 20.0)
+
+
+def test_warm_up_and_the_unfinished_last_line_do_not_count(monkeypatch):
+    rates = [9e9] * train.WARM_UP_LINES + [100.0, 200.0, 9e9]
+    lines = [line(i + 1, agent_steps_per_s=rate) for i, rate in enumerate(rates)]
+    monkeypatch.setattr(train, "run_for", lambda config, seconds: [line(0), *lines])
+    assert train._run(CONFIG, 20.0)["agent_steps_per_s"] == 150.0
