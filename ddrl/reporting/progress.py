@@ -330,8 +330,10 @@ def _evaluated(evaluations: list[Mapping[str, Any]]) -> str:
 
 
 def _trained(train: Sequence[Mapping[str, Any]]) -> str:
+    """Until the first line that has all updates: the last evaluation, which goes on alone, is no training."""
     last = train[-1]
-    seconds, steps = last["wall_seconds"], last.get("agent_steps", 0)
+    ended = next(line for line in train if line["update"] == last["update"])
+    seconds, steps = ended["wall_seconds"], last.get("agent_steps", 0)
     rate = f", {steps / seconds:,.0f} agent steps/s" if seconds > 0 else ""
     return f"{steps:,} agent steps, {last['update']:,} updates in {duration(seconds)}{rate}"
 

@@ -226,8 +226,8 @@ def summarised(run_dir) -> str:
 
 def test_summary_says_what_was_learned_and_how_to_go_on(tmp_path):
     writer = MetricsWriter(tmp_path)
-    for index, score in enumerate((2.0, 50.0, 40.0)):
-        now = {"wall_seconds": 100.0 * (index + 1), "agent_steps": 60_000, "online_score_mean": score}
+    for index, (score, update) in enumerate([(2.0, 400), (50.0, 1234), (40.0, 1234)]):
+        now = {"wall_seconds": 100.0 * (index + 1), "update": update, "agent_steps": 60_000, "online_score_mean": score}
         writer.write(TRAIN | now)
         writer.write(evaluation(score + 1, wall_seconds=100.0 * (index + 1)))
     writer.event("target_reached", "mean 51.0 at 3:20", 200.0)
@@ -241,7 +241,7 @@ def test_summary_says_what_was_learned_and_how_to_go_on(tmp_path):
     for part in (
         "first 2.0, best 50.0, last 40.0 (mean of last 100 episodes)",
         "first 3.0, best 51.0, last 41.0 (mean of 50 games); best game 102",
-        "60,000 agent steps, 1,234 updates in 5:00, 200 agent steps/s",
+        "60,000 agent steps, 1,234 updates in 3:20, 300 agent steps/s",  # the last evaluation takes the rest
         "target reached: mean 51.0", path.name, "learning_curve.png", "video.mp4", "ddrl train --resume",
     ):  # fmt: skip
         assert part in text, part
