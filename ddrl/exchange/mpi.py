@@ -314,14 +314,15 @@ def leave(
     """
 
     def end() -> NoReturn:
+        code = status
         try:
             at_end()
         except Exception:
             traceback.print_exc()
-            os._exit(status or 1)
+            code = status or 1
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status)
+        os._exit(code)
 
     with contextlib.suppress(MPI.Exception if survive else ()):  # another one died just now
         (comm.Shrink() if survive else comm).Barrier()
