@@ -46,7 +46,6 @@ examples:
 """
 COMMANDS = ("train", "evaluate", "play", "plan", "doctor", "bench", "study")
 SECOND_RANK_PATIENCE_SECONDS = 2.0
-FAILED = 1
 CLOSED_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 
 
@@ -90,7 +89,7 @@ def _end_modestly() -> None:
     would hide the 2 of a rank that refuses, and a job's script would start it again.
     """
     if detect_job(os.environ) is not None:
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(FAILED))
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
 
 
 def _refuse(message: str) -> int:

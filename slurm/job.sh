@@ -52,7 +52,7 @@ train() {
     status=0
     supervise "$run" "${command[@]}" || status=$?
     # with ULFM, mpirun takes the loss of any rank for survived
-    [[ $status != 0 ]] || grep -Eqs '"status": "(finished|target|stopped)"' "$run/result.json" || status=1
+    [[ $status != 0 ]] || well "$run" || status=1
     if [[ $ASKED || $status == [02] || $restarts == 0 ]] || ended "$run"; then break; fi
     nodes_answer || await_requeue
     restarts=$((restarts - 1))
@@ -116,8 +116,11 @@ result_of() { stat -c '%i %Y' "$1/result.json" 2>/dev/null || true; }
 
 # ended_well RUN BEFORE: the run has ended by itself or as asked since its result was BEFORE.
 ended_well() {
-  [[ $(result_of "$1") != "$2" ]] && grep -Eqs '"status": "(finished|target|stopped)"' "$1/result.json"
+  [[ $(result_of "$1") != "$2" ]] && well "$1"
 }
+
+# well RUN: its result is one of a run that did not fail.
+well() { grep -Eqs '"status": "(finished|target|stopped)"' "$1/result.json"; }
 
 # release RUN BEFORE LAUNCHER: kills a launcher that stays for LAUNCHER_SECONDS after the run has ended well.
 release() {
