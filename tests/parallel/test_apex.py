@@ -36,9 +36,11 @@ def child(job: Job, actor: int) -> int | None:
 
 def test_catch_is_learned_though_actors_a_shard_and_the_learner_die(tmp_path):
     run = tmp_path / "run"
-    pace = ("--samples-per-insert", "4", "--learning-rate", "2e-3", "--max-updates", "3600")
-    saving = ("--checkpoint-every-updates", "300", "--eval-games", "50", "--eval-every-updates", "1200")
-    with train(run, *SMOKE, *pace, *saving) as job:
+    pace = ("--samples-per-insert", "4", "--max-updates", "4800")
+    # Falling to 0: at a constant rate one of ten last versions had lost its policy for a moment.
+    rate = ("--learning-rate", "2e-3", "--learning-rate-schedule", "linear", "--learning-rate-updates", "4800")
+    saving = ("--checkpoint-every-updates", "300", "--eval-games", "50", "--eval-every-updates", "1600")
+    with train(run, *SMOKE, *pace, *rate, *saving) as job:
         job.wait_for_update(50)
         for number, actor in enumerate((0, 1, 0), 1):
             job.wait_for(lambda: child(job, actor), "child of an actor")
@@ -51,7 +53,7 @@ def test_catch_is_learned_though_actors_a_shard_and_the_learner_die(tmp_path):
         job.wait_for(lambda: len(events(run, "checkpoint")) >= 2, "a checkpoint of one shard")
         kill(job.rank(LEARNER))
         assert job.wait() == 0, job.output
-    assert result(run)["status"] == "finished" and newest(run).version == 3600
+    assert result(run)["status"] == "finished" and newest(run).version == 4800
     (resumed,) = events(run, "resumed")
     assert resumed["update"] >= 300 and not events(run, "rank_failed") and not events(run, "segment_refused")
     after = [line for line in lines(run) if line["update"] >= resumed["update"] and "replay_size" in line]
@@ -59,4 +61,4 @@ def test_catch_is_learned_though_actors_a_shard_and_the_learner_die(tmp_path):
     assert set(newest(run).worker_states[0]) == {"run", "shard0", "shard1", "target.version", "target.vector"}
     samples, inserts = (sum(line.get(f"{what}_per_s", 0.0) for line in after) for what in ("samples", "inserts"))
     assert 2.5 < samples / inserts < 6.0
-    assert evaluations(run)[-1] >= 0.6  # chance: -0.6
+    assert evaluations(run)[-1] >= 0.8  # chance: -0.6
