@@ -10,15 +10,12 @@ from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.presets.common import Machine
-from ddrl.studies.apex import ApexSettings, apex_config, caption, result_columns, results
-from ddrl.studies.curves import from_intervals, score_curve, steps_unit, time_unit
+from ddrl.studies.apex import ApexSettings, apex_config, caption, end_panels, result_columns, results, stop_notes
+from ddrl.studies.curves import score_curve, steps_unit, time_unit
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped, having
-from ddrl.studies.metrics import Interval, bootstrap
 from ddrl.studies.points import Outcome, Point
-from ddrl.studies.reached import times_to
 from ddrl.studies.settings import changed, game_name, not_empty, one_of
-from ddrl.studies.sized import last_score
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table
 
@@ -123,11 +120,7 @@ def report(settings: ActorsSettings, outcomes: Sequence[Outcome]) -> Report:
     panels = [panel for game in settings.games for panel in _panels(settings, having(outcomes, game=game), game)]
     notes = [NOTES[part] for part in settings.parts]
     notes.append("duplicates: times that each transition was inserted; epsilons: 0 is one for each simulator")
-    if settings.stop_at_target:
-        notes.append(
-            "runs end with the first evaluation that reaches the target, by luck where evaluations vary much; in the "
-            "curves they keep their last score"
-        )
+    notes += stop_notes(settings)
     columns = min(3, len(panels))
     return Report("Ape-X by number of actors", caption(settings, outcomes), [table], panels, columns, notes)
 
@@ -161,29 +154,12 @@ def _curve(
 
 
 def _over_actors(settings: ActorsSettings, outcomes: Sequence[Outcome], game: str) -> Iterator[Panel]:
-    """Final scores, unless runs ended with the target; times to it of those numbers with which every run reached it."""
-    scores, times = [], []
+    """A line for each replay."""
+    lines = {}
     for replay in settings.replays:
-        found = [(actors, runs) for (actors,), runs in grouped(having(outcomes, replay=replay), "actors")]
-        found.sort(key=lambda item: item[0])
-        final = [(n, bootstrap([last_score(run, settings.score_name) for run in runs])) for n, runs in found]
-        scores.append(from_intervals([(n, score) for n, score in final if score is not None], replay))
-        if settings.target_score is not None:
-            times.append(from_intervals(list(_times(settings, found)), replay))
-    if not settings.stop_at_target:
-        yield Panel(f"{game}: at the end", "actors", f"{settings.score} score", scores, log_x=True)
-    if any(curve.x for curve in times):
-        label = f"minutes to {settings.target_score:g}"
-        yield Panel(f"{game}: time to the score", "actors", label, times, log_x=True, zero=True)
-
-
-def _times(
-    settings: ActorsSettings, found: Sequence[tuple[int, Sequence[Outcome]]]
-) -> Iterator[tuple[int, Interval]]:
-    for actors, runs in found:
-        times = times_to(runs, settings.score_name, settings.target_score, settings.minutes)
-        if not times.missed:
-            yield actors, bootstrap([seconds / 60.0 for seconds in times.reached])
+        found = grouped(having(outcomes, replay=replay), "actors")
+        lines[replay] = sorted(((actors, runs) for (actors,), runs in found), key=lambda item: item[0])
+    return end_panels(settings, game, "actors", lines, log_x=True)
 
 
 STUDY = Study(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.presets.common import Machine
-from ddrl.studies.curves import CAPTIONS, EVALUATION, ONLINE, spread_text
-from ddrl.studies.metrics import agent_steps_per_second, bootstrap, rate_per_second
+from ddrl.studies.curves import CAPTIONS, EVALUATION, ONLINE, from_intervals, spread_text
+from ddrl.studies.figures import Panel
+from ddrl.studies.metrics import Interval, agent_steps_per_second, bootstrap, rate_per_second
 from ddrl.studies.points import Outcome
 from ddrl.studies.reached import times_to
 from ddrl.studies.settings import Budget, StudySettings, base_config, budget, changed, check_budget
@@ -92,19 +93,66 @@ def caption(settings: ApexSettings, outcomes: Sequence[Outcome]) -> str:
 
 
 def result_columns(settings: ApexSettings) -> tuple[str, ...]:
-    """Names of what `results` gives."""
+    """Names of what `results` gives. Runs that end with the target have no final score."""
+    final = () if settings.stop_at_target else ("final score",)
     timed = () if settings.target_score is None else (f"time to {settings.target_score:g}",)
     rates = ("agent steps/s", "inserts/s", "updates/s")
-    return ("seeds", "agent steps", "updates", "final score", *timed, *rates)
+    return ("seeds", "agent steps", "updates", *final, *timed, *rates)
 
 
 def results(settings: ApexSettings, runs: Sequence[Outcome]) -> list[Any]:
     """What repeats of one point came to."""
     most = [max((r.get(name, 0) for run in runs for r in run.records), default=0) for name in ("agent_steps", "update")]
+    final = [] if settings.stop_at_target else [bootstrap([last_score(run, settings.score_name) for run in runs])]
     timed = []
     if settings.target_score is not None:
         timed = [times_to(runs, settings.score_name, settings.target_score, settings.minutes).text()]
     rates = [bootstrap([agent_steps_per_second(run.records, warm_up(run)) for run in runs])]
     for name in ("inserts_per_s", "updates_per_s"):
         rates.append(bootstrap([rate_per_second(run.records, name, warm_up(run)) for run in runs]))
-    return [len(runs), *most, bootstrap([last_score(run, settings.score_name) for run in runs]), *timed, *rates]
+    return [len(runs), *most, *final, *timed, *rates]
+
+
+def stop_notes(settings: ApexSettings) -> list[str]:
+    """What to know of runs that ended with the target."""
+    if not settings.stop_at_target:
+        return []
+    return [
+        "runs end with the first evaluation that reaches the target, by luck where evaluations vary much; in the "
+        "curves they keep their last score"
+    ]
+
+
+def end_panels(
+    settings: ApexSettings,
+    game: str,
+    what: str,
+    lines: Mapping[str, Sequence[tuple[float, Sequence[Outcome]]]],
+    log_x: bool,
+) -> Iterator[Panel]:
+    """Final scores over what was varied, unless runs ended with the target; times to it, of the values with which every
+    run reached it.
+
+    Args:
+        what: was varied.
+        lines: label -> (value, its runs), by value.
+    """
+    scores, times = [], []
+    for label, found in lines.items():
+        final = [(value, bootstrap([last_score(run, settings.score_name) for run in runs])) for value, runs in found]
+        scores.append(from_intervals([(value, score) for value, score in final if score is not None], label))
+        times.append(from_intervals(list(_times(settings, found)), label))
+    if not settings.stop_at_target:
+        yield Panel(f"{game}: at the end", what, f"{settings.score} score", scores, log_x=log_x)
+    if any(curve.x for curve in times):
+        label = f"minutes to {settings.target_score:g}"
+        yield Panel(f"{game}: time to the score", what, label, times, log_x=log_x, zero=True)
+
+
+def _times(
+    settings: ApexSettings, found: Sequence[tuple[float, Sequence[Outcome]]]
+) -> Iterator[tuple[float, Interval]]:
+    for value, runs in found if settings.target_score is not None else ():
+        times = times_to(runs, settings.score_name, settings.target_score, settings.minutes)
+        if not times.missed:
+            yield value, bootstrap([seconds / 60.0 for seconds in times.reached])

@@ -10,14 +10,12 @@ from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.presets.common import Machine
-from ddrl.studies.apex import ApexSettings, apex_config, caption, result_columns, results
-from ddrl.studies.curves import from_intervals, score_curve, time_unit
-from ddrl.studies.figures import Panel
+from ddrl.studies.apex import ApexSettings, apex_config, caption, end_panels, result_columns, results, stop_notes
+from ddrl.studies.curves import score_curve, time_unit
+from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped, having
-from ddrl.studies.metrics import bootstrap
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import changed, game_name, not_empty, one_of
-from ddrl.studies.sized import last_score
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table
 
@@ -94,23 +92,23 @@ def report(settings: ReplaySettings, outcomes: Sequence[Outcome]) -> Report:
             title = TITLES[part].capitalize()
             tables.append(Table(title, ("game", TITLES[part], *result_columns(settings)), rows))
             panels += list(_panels(settings, part, some))
-    notes = [NOTES[part] for part in settings.parts]
-    return Report("Ape-X by its replay", caption(settings, outcomes), tables, panels, 2, notes)
+    notes = [NOTES[part] for part in settings.parts] + stop_notes(settings)
+    columns = 3 if settings.target_score is not None and not settings.stop_at_target else 2
+    return Report("Ape-X by its replay", caption(settings, outcomes), tables, panels, columns, notes)
 
 
 def _panels(settings: ReplaySettings, part: str, outcomes: Sequence[Outcome]) -> Iterator[Panel]:
-    label = f"{settings.score} score"
     for (game,), some in grouped(outcomes, "game"):
         unit, x_label = time_unit(some)
-        found = sorted(grouped(some, "value"))
-        curves = [
-            score_curve(runs, settings.score_name, "wall_seconds", unit, f"{value:,g}" if value > 1 else f"{value:g}")
-            for (value,), runs in found
-        ]
-        yield Panel(f"{game}: {TITLES[part]}", x_label, label, curves)
-        final = [(value, bootstrap([last_score(r, settings.score_name) for r in runs])) for (value,), runs in found]
-        ends = from_intervals([(value, score) for value, score in final if score is not None], "at the end")
-        yield Panel(f"{game}: at the end", TITLES[part], label, [ends], log_x=part != "exponent")
+        found = sorted(((value, runs) for (value,), runs in grouped(some, "value")), key=lambda item: item[0])
+        curves = [_curve(settings, value, runs, unit) for value, runs in found]
+        yield Panel(f"{game}: {TITLES[part]}", x_label, f"{settings.score} score", curves)
+        yield from end_panels(settings, game, TITLES[part], {"": found}, log_x=part != "exponent")
+
+
+def _curve(settings: ReplaySettings, value: float, runs: Sequence[Outcome], unit: float) -> Curve:
+    label = f"{value:,g}" if value > 1 else f"{value:g}"
+    return score_curve(runs, settings.score_name, "wall_seconds", unit, label, hold=settings.stop_at_target)
 
 
 STUDY = Study(

@@ -76,6 +76,7 @@ def test_runs_that_end_with_the_target_have_no_scores_to_compare_at_the_end():
     titles = [panel.title.removeprefix("breakout: ") for panel in report.panels]
     assert titles == ["prioritized", "prioritized", "time to the score"]
     assert any("by luck" in note for note in report.notes)
+    assert "final score" not in report.tables[0].columns and len(report.tables[0].rows[0]) == len(report.tables[0].columns)
 
 
 def test_a_number_that_missed_the_score_has_no_time():
@@ -115,6 +116,17 @@ def test_the_replays_report_has_a_table_for_each_part():
     assert [table.title for table in report.tables] == ["Replay capacity", "Batch size", "Priority exponent"]
     assert [len(panel.curves) for panel in report.panels] == [4, 1, 6, 1, 6, 1]
     assert [curve.label for curve in report.panels[0].curves][:2] == ["25,000", "50,000"]
+
+
+@pytest.mark.parametrize("stop, beside", [(False, ["at the end", "time to the score"]), (True, ["time to the score"])])
+def test_the_replays_report_has_times_to_a_target(stop, beside):
+    chosen = dataclasses.replace(replay.STUDY.defaults, parts=("exponent",), target_score=0.8, stop_at_target=stop)
+    report = replay.report(chosen, runs_of(replay, chosen, lambda labels: lines(2.0 + 2.0 * labels["value"])))
+    assert [panel.title.removeprefix("breakout: ") for panel in report.panels] == ["priority exponent", *beside]
+    assert report.columns == 1 + len(beside)
+    (times,) = report.panels[-1].curves
+    assert times.x[0] == 0.0 and [60 * times.y[0], 60 * times.y[-1]] == pytest.approx([40.0, 20.0])
+    assert any("by luck" in note for note in report.notes) == stop
 
 
 @pytest.mark.parametrize(
