@@ -29,9 +29,9 @@ TWO = ("--workers", "2", "--parameter-servers", "1")
 def test_two_workers_with_replays_of_their_own_learn_catch_together(tmp_path):
     run = tmp_path / "run"
     evaluation = ("--eval-games", "50", "--eval-epsilon", "0", "--eval-every-updates", "800", "--evaluation-minutes", "1")
-    rate = ("--learning-rate-schedule", "linear", "--learning-rate-updates", "2400")
-    finish(run, "dqn", *QUICK, *TWO, *rate, *evaluation, "--max-updates", "1600")
-    assert result(run)["status"] == "finished" and newest(run).version == 1600
+    rate = ("--learning-rate-schedule", "linear", "--learning-rate-updates", "3200")
+    finish(run, "dqn", *QUICK, *TWO, *rate, *evaluation, "--max-updates", "2400")
+    assert result(run)["status"] == "finished" and newest(run).version == 2400
     assert evaluations(run)[-1] >= 0.8  # chance: -0.6
     assert all(line["effective_batch"] == 64 for line in lines(run) if "effective_batch" in line)
     assert sorted(path.name for path in (run / "replay").iterdir()) == ["worker-0", "worker-1"]

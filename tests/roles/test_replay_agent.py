@@ -78,7 +78,8 @@ QUICK = {"learning_rate": 3e-3, "learning_rate_schedule": "linear", "learning_ra
 def test_every_algorithm_of_the_family_solves_catch(name):
     algorithm, changes = FAMILY[name]
     with Worker(config_of(algorithm, "smoke", **QUICK, **changes)) as worker:
-        assert worker.train(1_600).score() >= 0.8  # chance: -0.6
+        # all 18 runs with other seeds solve it (double, n-step, categorical); after 1,600 updates one of 28 did not
+        assert worker.train(2_400).score() >= 0.8  # chance: -0.6
 
 
 def recorded(config, updates):
