@@ -120,6 +120,11 @@ def report(settings: ActorsSettings, outcomes: Sequence[Outcome]) -> Report:
     panels = [panel for game in settings.games for panel in _panels(settings, having(outcomes, game=game), game)]
     notes = [NOTES[part] for part in settings.parts]
     notes.append("duplicates: times that each transition was inserted; epsilons: 0 is one for each simulator")
+    if any(outcome.point.config.apex.samples_per_insert for outcome in outcomes):
+        notes.append(
+            "samples for each insert are held, so the learner makes more updates when more is inserted, by more actors or "
+            "by duplicates; in the paper its rate was the same"
+        )
     notes += stop_notes(settings)
     columns = min(3, len(panels))
     return Report("Ape-X by number of actors", caption(settings, outcomes), [table], panels, columns, notes)

@@ -79,6 +79,13 @@ def test_runs_that_end_with_the_target_have_no_scores_to_compare_at_the_end():
     assert "final score" not in report.tables[0].columns and len(report.tables[0].rows[0]) == len(report.tables[0].columns)
 
 
+@pytest.mark.parametrize("options, said", [("", False), ("--samples-per-insert 8", True)])
+def test_a_learner_held_to_the_inserts_is_said_to_be(options, said):
+    chosen = dataclasses.replace(actors.STUDY.defaults, train_options=options)
+    report = actors.report(chosen, runs_of(actors, chosen, lambda labels: lines(labels["actors"])))
+    assert any("samples for each insert are held" in note for note in report.notes) == said
+
+
 def test_a_number_that_missed_the_score_has_no_time():
     chosen = dataclasses.replace(actors.STUDY.defaults, parts=("number",), target_score=0.9, replays=("uniform",))
     report = actors.report(chosen, runs_of(actors, chosen, lambda labels: lines(labels["actors"])))
