@@ -122,8 +122,8 @@ def report(settings: ActorsSettings, outcomes: Sequence[Outcome]) -> Report:
     notes.append("duplicates: times that each transition was inserted; epsilons: 0 is one for each simulator")
     if any(outcome.point.config.apex.samples_per_insert for outcome in outcomes):
         notes.append(
-            "samples for each insert are held, so the learner makes more updates when more is inserted, by more actors or "
-            "by duplicates; in the paper its rate was the same"
+            "samples for each insert are held, so the learner makes more updates when more is inserted, by more actors "
+            "or by duplicates; in the paper its rate was the same"
         )
     notes += stop_notes(settings)
     columns = min(3, len(panels))
