@@ -162,8 +162,8 @@ def _over_actors(settings: ActorsSettings, outcomes: Sequence[Outcome], game: st
     """A line for each replay."""
     lines = {}
     for replay in settings.replays:
-        found = grouped(having(outcomes, replay=replay), "actors")
-        lines[replay] = sorted(((actors, runs) for (actors,), runs in found), key=lambda item: item[0])
+        found = sorted(grouped(having(outcomes, replay=replay), "actors"))
+        lines[replay] = [(actors, runs) for (actors,), runs in found]
     return end_panels(settings, game, "actors", lines, log_x=True)
 
 

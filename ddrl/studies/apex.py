@@ -141,7 +141,8 @@ def end_panels(
     for label, found in lines.items():
         final = [(value, bootstrap([last_score(run, settings.score_name) for run in runs])) for value, runs in found]
         scores.append(from_intervals([(value, score) for value, score in final if score is not None], label))
-        times.append(from_intervals(list(_times(settings, found)), label))
+        if settings.target_score is not None:
+            times.append(from_intervals(list(_times(settings, found)), label))
     if not settings.stop_at_target:
         yield Panel(f"{game}: at the end", what, f"{settings.score} score", scores, log_x=log_x)
     if any(curve.x for curve in times):
@@ -152,7 +153,7 @@ def end_panels(
 def _times(
     settings: ApexSettings, found: Sequence[tuple[float, Sequence[Outcome]]]
 ) -> Iterator[tuple[float, Interval]]:
-    for value, runs in found if settings.target_score is not None else ():
+    for value, runs in found:
         times = times_to(runs, settings.score_name, settings.target_score, settings.minutes)
         if not times.missed:
             yield value, bootstrap([seconds / 60.0 for seconds in times.reached])

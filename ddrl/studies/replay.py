@@ -100,7 +100,7 @@ def report(settings: ReplaySettings, outcomes: Sequence[Outcome]) -> Report:
 def _panels(settings: ReplaySettings, part: str, outcomes: Sequence[Outcome]) -> Iterator[Panel]:
     for (game,), some in grouped(outcomes, "game"):
         unit, x_label = time_unit(some)
-        found = sorted(((value, runs) for (value,), runs in grouped(some, "value")), key=lambda item: item[0])
+        found = [(value, runs) for (value,), runs in sorted(grouped(some, "value"))]
         curves = [_curve(settings, value, runs, unit) for value, runs in found]
         yield Panel(f"{game}: {TITLES[part]}", x_label, f"{settings.score} score", curves)
         yield from end_panels(settings, game, TITLES[part], {"": found}, log_x=part != "exponent")
