@@ -16,6 +16,7 @@ BENCHMARKS = {
     "exchange": "ddrl.bench.exchange",
     "idle": "ddrl.bench.idle",
     "faults": "ddrl.bench.faults",
+    "soak": "ddrl.bench.soak",
     "scaling": "ddrl.bench.scaling",
     "stragglers": "ddrl.bench.stragglers",
     "actors": "ddrl.bench.actors",
@@ -31,6 +32,7 @@ HELP = """usage: ddrl bench NAME [OPTIONS]
   exchange   milliseconds per synchronous step, beside bare MPI and TensorFlow's gRPC
   idle       processor time of roles that wait
   faults     random ranks killed at random moments: what is lost, and how soon the run goes on
+  soak       hours of training: does the memory of any process grow
   scaling    updates/s over the number of workers, which sleep instead of computing
   stragglers waiting for all, a quorum and a deadline, with workers that are slow on purpose
   actors     inserts/s over the number of Ape-X's actors, which sleep instead of acting

@@ -1,0 +1,169 @@
+"""`ddrl bench soak`: trains for hours, and says whether the memory of any process grows."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from ddrl import checks, rundir
+from ddrl.bench.output import emit
+from ddrl.checkpoint import list_checkpoints
+from ddrl.errors import UsageError
+from ddrl.launch import start
+
+SETTLED_SECONDS = 300.0  # of a leg, in which replays fill and everything is used for the first time
+SAMPLES, RUN, OUTPUT = "samples.jsonl", "run", "output.txt"
+END_SECONDS = 300.0  # in which a run whose time is over checkpoints, evaluates and ends
+PAGE = os.sysconf("SC_PAGE_SIZE")
+UNBOUNDED = ("--agent-steps", "0", "--max-updates", "0", "--no-video", "--evaluation-minutes", "0.5")
+
+
+@dataclasses.dataclass(frozen=True)
+class SoakArguments:
+    """Train Catch for hours, in legs, and compare the resident memory of each process with what it was after five
+    minutes."""
+
+    algorithm: tyro.conf.Positional[str] = "ba3c"
+    """What to train, with the preset smoke: any name that ddrl train takes."""
+    minutes: float = 60.0
+    """Length of this leg."""
+    directory: str = ""
+    """Where run and samples are kept. A later call with the same directory goes on from the last checkpoint."""
+    every_seconds: float = 10.0
+    """Between two samples."""
+    json: str = ""
+    """Write one JSON object to this file (-: standard output) instead of a table."""
+
+    def __post_init__(self) -> None:
+        checks.at_least(self, 1, "minutes")
+        checks.above(self, 0, "every_seconds")
+        if not self.directory:
+            raise UsageError("--directory: name where the run is kept, as the next leg goes on with it")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Trains one leg, then prints all legs of the directory; returns 1 when the leg failed."""
+    arguments = tyro.cli(SoakArguments, args=list(argv), prog="ddrl bench soak")
+    directory = Path(arguments.directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        status = train_leg(arguments, directory)
+        samples = rundir.JsonLines(directory / SAMPLES).read()
+    except OSError as error:
+        raise UsageError(f"--directory {directory}: {error.strerror}; name one that can be written") from error
+    notes = {"largest_deviation_percent": "of any process from its memory after five minutes"}
+    emit(f"soak of {arguments.algorithm}", summary(samples), arguments.json, notes)
+    if status != 0:
+        print(f"the leg ended with status {status}: see {directory / OUTPUT}", file=sys.stderr)
+    return int(status != 0)
+
+
+def train_leg(arguments: SoakArguments, directory: Path) -> int:
+    """Trains for the leg's minutes and appends samples to the directory; returns the exit status of the run."""
+    run, began = directory / RUN, time.monotonic()
+    what = ["--resume", str(run)] if list_checkpoints(run) else [arguments.algorithm, "--preset", "smoke"]
+    where = [] if what[0] == "--resume" else ["--run-dir", str(run)]
+    command = [sys.executable, "-m", "ddrl.cli", "train", *what, *where, *UNBOUNDED]
+    leg = 1 + max((line["leg"] for line in rundir.JsonLines(directory / SAMPLES).read()), default=0)
+    with (directory / OUTPUT).open("ab") as output, (directory / SAMPLES).open("a") as samples:
+        process = subprocess.Popen(
+            [*command, "--minutes", str(arguments.minutes)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            end = began + 60.0 * arguments.minutes + END_SECONDS
+            while process.poll() is None and time.monotonic() < end:
+                line = {"leg": leg, "seconds": round(time.monotonic() - began, 1), "resident_mb": sample(process.pid, run)}
+                samples.write(json.dumps(line) + "\n")
+                samples.flush()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=arguments.every_seconds)
+        finally:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=END_SECONDS)
+            process.kill()
+    return process.wait()
+
+
+def sample(launcher: int, run: Path) -> dict[str, float]:
+    """Resident megabytes now of the launcher and all its descendants, by what each does."""
+    found: dict[str, float] = {}
+    ranks = {note.pid: f"rank {rank}" for rank, note in start.notes(run).items()}
+    for pid, parent in descendants(launcher):
+        name = "launcher" if pid == launcher else ranks.get(pid) or f"{_program(pid)} of {ranks.get(parent, 'launcher')}"
+        with contextlib.suppress(OSError):
+            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            found[name] = found.get(name, 0.0) + round(pages * PAGE / 2**20, 2)
+    return found
+
+
+def descendants(root: int) -> list[tuple[int, int]]:
+    """(process, parent) of a process and everything below it."""
+    children = defaultdict(list)
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            children[int(Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()[1])].append(int(entry))
+    found, at = [(root, 0)], 0
+    while at < len(found):
+        found += [(child, found[at][0]) for child in children[found[at][0]]]
+        at += 1
+    return found
+
+
+def _program(pid: int) -> str:
+    """The module that a Python process runs, or the name of the program."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return "process"
+    program = Path(words[0]).name or "process"
+    return words[words.index("-m") + 1] if program.startswith("python") and "-m" in words[:-1] else program
+
+
+def summary(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of samples: for each process its megabytes after five minutes of a leg, and the least and most after that.
+
+    Minutes are compared (medians of their samples), as an evaluation that is under way takes memory for seconds. The
+    last minute of a leg counts neither: in it the run ends. Processes that are there for less than a quarter of a leg,
+    such as those that draw the curve, have no memory to compare.
+    """
+    found: dict[str, Any] = {"hours": 0.0, "legs": 0, "largest_deviation_percent": 0.0, "processes": {}}
+    for leg in sorted({line["leg"] for line in lines}):
+        mine = [line for line in lines if line["leg"] == leg]
+        found["hours"] += mine[-1]["seconds"] / 3600
+        found["legs"] += 1
+        for name, minutes in _by_minute(mine).items():
+            if len(minutes) < max(2, (mine[-1]["seconds"] - SETTLED_SECONDS) / 240):
+                continue
+            least, most = min(minutes), max(minutes)
+            percent = 100 * max(most - minutes[0], minutes[0] - least) / minutes[0]
+            found["processes"][f"{name}, leg {leg}"] = (
+                f"{minutes[0]:,.1f} MB, then {least:,.1f} to {most:,.1f}: {percent:.2f}%"
+            )
+            found["largest_deviation_percent"] = max(found["largest_deviation_percent"], round(percent, 2))
+    return found
+
+
+def _by_minute(leg: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+    """Process -> medians of its minutes after the first five and before the last."""
+    minutes: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for line in leg:
+        if SETTLED_SECONDS <= line["seconds"] < leg[-1]["seconds"] - 60:
+            for name, megabytes in line["resident_mb"].items():
+                minutes[name][int(line["seconds"] // 60)].append(megabytes)
+    return {name: [statistics.median(each[key]) for key in sorted(each)] for name, each in minutes.items()}
