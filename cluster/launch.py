@@ -7,13 +7,16 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from cluster.loopback import confine
+from cluster.session import SessionFiles
 
 # An allocation's variables would make mpirun start the ranks through srun, on other machines too.
 FOREIGN_VARIABLES = ("SLURM_", "PMIX_", "PMI_", "OMPI_COMM_")
-SESSION_DIRECTORY = "PRTE_MCA_prte_tmpdir_base"  # of Open MPI 5
+# All ranks are on this machine: shared memory and self carry everything, and nothing listens to a network.
+LOCAL_TRANSPORTS = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "^tcp,ofi,openib,uct,usnic"}
 
 
 class Launcher(NamedTuple):
@@ -83,20 +86,46 @@ def rank_environment(as_root: bool) -> dict[str, str]:
     return added
 
 
-def session_directory() -> tempfile.TemporaryDirectory[str]:
-    """A directory for the session files of one mpirun, which SESSION_DIRECTORY names in its environment.
-
-    Open MPI's own default is named after mpirun's process number, and is left behind when mpirun is killed: a later one
-    of the same number then does not start ("The PMIx server's listener thread failed to start").
-    """
-    return tempfile.TemporaryDirectory(prefix="ddrl-mpirun-", ignore_cleanup_errors=True)
-
-
-def mpirun_environment(environ: Mapping[str, str], as_root: bool, session_directory: str) -> dict[str, str]:
+def mpirun_environment(environ: Mapping[str, str], as_root: bool, files: SessionFiles) -> dict[str, str]:
     """What an mpirun of this machine and its ranks get: `environ` without another job's, and what they need."""
-    return local_environment(environ) | rank_environment(as_root) | {SESSION_DIRECTORY: session_directory}
+    ours = rank_environment(as_root) | files.variables
+    return LOCAL_TRANSPORTS | local_environment(environ) | ours
+
+
+def start_mpirun(
+    command: Sequence[str], environment: Mapping[str, str], files: SessionFiles, **options: Any
+) -> subprocess.Popen:
+    """`start_process` with an mpirun, which is moved to the loopback as soon as it listens."""
+    process = start_process(command, environment, files, **options)
+    confine(process.pid)
+    return process
+
+
+def start_process(
+    command: Sequence[str], environment: Mapping[str, str], files: SessionFiles, **options: Any
+) -> subprocess.Popen:
+    """Starts the processes of a run, in a session of their own.
+
+    Args:
+        environment: of `mpirun_environment`, and what else they need.
+        files: which are kept as long as the process lives.
+        options: of subprocess.Popen.
+    """
+    descriptors = (files.lock, *options.pop("pass_fds", ()))
+    return subprocess.Popen(command, env=dict(environment), start_new_session=True, pass_fds=descriptors, **options)
 
 
 def local_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """`environ` without the variables of an allocation or of another job: the ranks run here."""
     return {name: value for name, value in environ.items() if not name.startswith(FOREIGN_VARIABLES)}
+
+
+def python_command(module: str, version: tuple[int, int] = sys.version_info[:2]) -> list[str]:
+    """What runs a module like `python -m`, which would first look for every module in the current directory.
+
+    There another user's file may lie, named like a module that is missing here.
+    """
+    if version >= (3, 11):
+        return [sys.executable, "-P", "-m", module]
+    run = "import runpy, sys; sys.path.remove(''); runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+    return [sys.executable, "-c", run, module]

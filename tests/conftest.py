@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launch import SESSION_DIRECTORY, session_directory
+from cluster.session import SessionFiles
 
 HERE = Path(__file__).parent
 LONGEST = ("slurm", "parallel")  # folders, to begin with
@@ -16,8 +16,9 @@ LONGEST = ("slurm", "parallel")  # folders, to begin with
 @pytest.fixture(scope="session", autouse=True)
 def session_files() -> Iterator[None]:
     """For the mpiruns that tests start by themselves."""
-    with session_directory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setenv(SESSION_DIRECTORY, directory)
+    with SessionFiles() as files, pytest.MonkeyPatch.context() as patch:
+        for name, value in files.variables.items():
+            patch.setenv(name, value)
         yield
 
 

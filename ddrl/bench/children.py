@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any
 
+from cluster.launch import python_command
 from ddrl.errors import UsageError
 
 
 def start_child(module: str, first: dict[str, Any], log: Any) -> subprocess.Popen:
     """Starts `python -m module` and tells it the first line; what it prints as errors goes to the file `log`."""
     process = subprocess.Popen(
-        [sys.executable, "-m", module],
+        python_command(module),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,

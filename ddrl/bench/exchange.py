@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import statistics
-import sys
+import subprocess
 from collections.abc import Sequence
 from typing import Any
 
 import tyro
 
+from cluster.launch import python_command
 from ddrl import checks
 from ddrl.bench.output import emit
 from ddrl.bench.ranks import json_line, run_ranks
@@ -101,6 +103,7 @@ def _grpc(arguments: ExchangeArguments) -> float:
         "parameters": arguments.parameters,
         "steps": arguments.grpc_steps,
     }
-    command = [sys.executable, "-m", "ddrl.bench.exchange_grpc", json.dumps(options)]
+    command = [*python_command("ddrl.bench.exchange_grpc"), json.dumps(options)]
     environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    return json_line(command, environment, TIMEOUT_SECONDS)["ms_per_step"]
+    start = functools.partial(subprocess.Popen, command, env=environment, start_new_session=True)
+    return json_line(start, TIMEOUT_SECONDS)["ms_per_step"]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from cluster.launch import mpirun_command, mpirun_environment, session_directory
+from cluster.launch import mpirun_command, mpirun_environment, python_command, start_mpirun
+from cluster.session import SessionFiles
 from ddrl.errors import UsageError
 from ddrl.launch.local import require_mpirun
 
@@ -23,17 +24,20 @@ def run_ranks(ranks: int, module: str, options: Mapping[str, Any], timeout_secon
         UsageError: no MPI here, no result in time, or the ranks failed.
     """
     launcher = require_mpirun()
-    command = mpirun_command(ranks, [sys.executable, "-m", module, json.dumps(options)], False, launcher)
-    with session_directory() as directory:
-        environment = mpirun_environment(os.environ, os.geteuid() == 0, directory)
-        return json_line(command, environment, timeout_seconds)
+    command = mpirun_command(ranks, [*python_command(module), json.dumps(options)], False, launcher)
+    with SessionFiles() as files:
+        environment = mpirun_environment(os.environ, os.geteuid() == 0, files)
+        start = functools.partial(start_mpirun, command, environment, files)
+        return json_line(start, timeout_seconds)
 
 
-def json_line(command: Sequence[str], environment: Mapping[str, str], timeout_seconds: float) -> Any:
-    """What the command prints behind RESULT; it runs in a session of its own, and has an end."""
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+def json_line(start: Callable[..., subprocess.Popen], timeout_seconds: float) -> Any:
+    """What a program prints behind RESULT; it has an end.
+
+    Args:
+        start: starts it in a session of its own, with the options of subprocess.Popen that it is given.
+    """
+    process = start(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         output, errors = process.communicate(timeout=timeout_seconds)
     except subprocess.TimeoutExpired:

@@ -17,6 +17,7 @@ from typing import Any
 
 import tyro
 
+from cluster.launch import python_command
 from ddrl import checks, rundir
 from ddrl.bench.output import emit
 from ddrl.checkpoint import list_checkpoints
@@ -75,7 +76,7 @@ def train_leg(arguments: SoakArguments, directory: Path) -> int:
     run, began = directory / RUN, time.monotonic()
     what = ["--resume", str(run)] if list_checkpoints(run) else [arguments.algorithm, "--preset", "smoke"]
     where = [] if what[0] == "--resume" else ["--run-dir", str(run)]
-    command = [sys.executable, "-m", "ddrl.cli", "train", *what, *where, *UNBOUNDED]
+    command = [*python_command("ddrl.cli"), "train", *what, *where, *UNBOUNDED]
     leg = 1 + max((line["leg"] for line in rundir.JsonLines(directory / SAMPLES).read()), default=0)
     with (directory / OUTPUT).open("ab") as output, (directory / SAMPLES).open("a") as samples:
         process = subprocess.Popen(

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cluster.job import Job, detect_job
-from cluster.launch import mpirun_command, mpirun_environment, session_directory
+from cluster.launch import mpirun_command, mpirun_environment, python_command, start_mpirun
 from cluster.roles import Sizes
+from cluster.session import SessionFiles
 from ddrl import rundir
 from ddrl.commands import train
 from ddrl.config import TrainConfig
@@ -159,13 +160,11 @@ def _alone(argv: Sequence[str], arguments: DoctorArguments, run_dir: Path) -> in
 def _start_ranks(argv: Sequence[str], arguments: DoctorArguments, config: TrainConfig) -> int:
     launcher = launch.require_mpirun()
     survive = config.exchange.on_worker_loss == "survive"
-    program = [sys.executable, "-m", "ddrl.cli", "doctor", *argv]
-    with tempfile.TemporaryFile("w+") as errors, session_directory() as directory:
-        environment = mpirun_environment(os.environ, os.geteuid() == 0, directory) | {INSIDE: "1"}
-        process = subprocess.Popen(
-            mpirun_command(config.ranks, program, survive, launcher),
-            env=environment, stdin=subprocess.DEVNULL, stderr=errors, start_new_session=True,
-        )  # fmt: skip
+    program = [*python_command("ddrl.cli"), "doctor", *argv]
+    with tempfile.TemporaryFile("w+") as errors, SessionFiles() as files:
+        environment = mpirun_environment(os.environ, os.geteuid() == 0, files) | {INSIDE: "1"}
+        command = mpirun_command(config.ranks, program, survive, launcher)
+        process = start_mpirun(command, environment, files, stdin=subprocess.DEVNULL, stderr=errors)
         try:
             status = process.wait(timeout=8 * arguments.timeout + LAUNCH_SECONDS)
         except subprocess.TimeoutExpired:

@@ -11,7 +11,6 @@ import resource
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -20,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from cluster.launch import python_command
 from cluster.topology import Seat, this_seat
 from ddrl.launch.resources import available_memory
 
@@ -29,7 +29,6 @@ MPI_LIBRARY = "MPI library"
 GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 NVIDIA_SMI_SECONDS = 15.0
 wall_clock = time.time
-TENSORFLOW_GPUS = "import tensorflow as tf; print('GPUS', len(tf.config.list_physical_devices('GPU')))"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +163,7 @@ def tensorflow_gpus(timeout_seconds: float) -> int:
     environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3"}
     try:
         answer = subprocess.run(
-            [sys.executable, "-c", TENSORFLOW_GPUS],
+            python_command("ddrl.doctor.gpus"),
             capture_output=True, text=True, timeout=timeout_seconds, check=False, env=environment,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):

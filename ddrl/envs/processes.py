@@ -12,13 +12,13 @@ import mmap
 import os
 import select
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from cluster.launch import python_command
 from ddrl.config import EnvironmentConfig
 from ddrl.envs.base import Step, environment_seeds
 from ddrl.envs.pinning import check_cores
@@ -93,7 +93,7 @@ class _Process:
             "memory": self._memory,
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ddrl.envs.simulator_process", json.dumps(settings)],
+            [*python_command("ddrl.envs.simulator_process"), json.dumps(settings)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, pass_fds=[self._memory],
             env=_environment(),
         )

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from cluster.launch import (
     find_mpirun,
     inspect_mpirun,
     mpirun_command,
+    python_command,
 )
 from ddrl import combinations, rundir
 from ddrl.config import TrainConfig
@@ -32,7 +32,7 @@ from ddrl.launch.restarts import Restarts
 from ddrl.launch.supervisor import Display, Supervisor
 from ddrl.presets.common import Machine
 
-RANK_PROGRAM = (sys.executable, "-m", "ddrl.roles")
+RANK_PROGRAM = tuple(python_command("ddrl.roles"))
 STOP_SECONDS = 90.0
 FINISH_SECONDS = 300.0
 KILLED = 130  # exit status of a program that Ctrl-C ended
@@ -179,7 +179,7 @@ def finish(path: Path, console: Console) -> None:
     try:
         with (path / rundir.LOG).open("ab") as log:
             done = subprocess.run(
-                [sys.executable, "-m", "ddrl.launch.finish", str(path)],
+                [*python_command("ddrl.launch.finish"), str(path)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

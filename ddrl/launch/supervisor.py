@@ -12,7 +12,8 @@ from typing import Any, BinaryIO, Protocol
 
 from rich.console import Console
 
-from cluster.launch import mpirun_environment, session_directory
+from cluster.launch import mpirun_environment, start_mpirun, start_process
+from cluster.session import SessionFiles
 from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.launch import start
@@ -58,17 +59,18 @@ class Supervisor:
 
     def start(self, command: Sequence[str], as_root: bool, log: BinaryIO, lock: int) -> None:
         """Starts them in a session of their own; they hold the lock of the run directory, too."""
-        self._session_files = session_directory()
-        environment = mpirun_environment(os.environ, as_root, self._session_files.name)
+        self._files = SessionFiles()
+        environment = mpirun_environment(os.environ, as_root, self._files)
         environment |= {rundir.LAUNCHER_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
         self._began = time.monotonic()
-        self._process = subprocess.Popen(
+        start = start_process if self._config.single_process else start_mpirun
+        self._process = start(
             command,
+            environment,
+            self._files,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
             pass_fds=(lock,),
         )
 
@@ -85,7 +87,7 @@ class Supervisor:
         finally:
             end_session(self._process.pid, KILL_SECONDS)
             self._process.wait(timeout=KILL_SECONDS)
-            self._session_files.cleanup()
+            self._files.close()
         if self._heard is not None:
             self.minutes = (time.monotonic() - self._heard) / 60.0
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cluster.launch import local_environment
+from cluster.launch import local_environment, python_command
 from cluster.roles import Assignment
 
 HEADER = struct.Struct("<iqq")
@@ -88,7 +88,7 @@ class Child:
             _widen(descriptor)
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments, str(theirs_in), str(theirs_out)],
+                [*python_command(module), *arguments, str(theirs_in), str(theirs_out)],
                 stdin=subprocess.DEVNULL,
                 env=dict(environment),
                 pass_fds=(theirs_in, theirs_out),

@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from cluster.launch import SESSION_DIRECTORY
+from cluster.session import SESSION_DIRECTORY
 from ddrl.bench import ranks
 from ddrl.launch.local import require_mpirun
 from tests.parallel.support import needs_mpirun
