@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-FIRST_SECONDS = 10.0  # in which it begins to listen
+FIRST_SECONDS = 60.0  # in which it begins to listen
 MORE_SECONDS = 3.0  # after the first socket, in which the others come
 POLL_SECONDS = 0.005
 PIDFD_GETFD = 438  # of every architecture
@@ -102,7 +102,7 @@ def _move(listener: socket.socket) -> None:
 
 
 def listeners() -> dict[str, list[int]]:
-    """Addresses of this machine -> process numbers of this user's that listen there, as /proc shows them."""
+    """Addresses of this machine -> numbers of the processes that listen there, as far as /proc tells this user."""
     owners: dict[str, int] = {}
     for entry in filter(str.isdigit, os.listdir("/proc")) if sys.platform == "linux" else ():
         with contextlib.suppress(OSError):
@@ -128,7 +128,6 @@ def _listening_rows(path: str) -> Iterator[tuple[str, str]]:
 
 def _address(digits: str) -> str:
     """'0100007F' -> '127.0.0.1': each four bytes are a number of this machine's order."""
-    data = b"".join(
-        int(digits[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(digits), 8)
-    )
+    words = (int(digits[i : i + 8], 16) for i in range(0, len(digits), 8))
+    data = b"".join(word.to_bytes(4, sys.byteorder) for word in words)
     return socket.inet_ntop(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import os
 import statistics
-import subprocess
 from collections.abc import Sequence
 from typing import Any
 
@@ -105,5 +103,4 @@ def _grpc(arguments: ExchangeArguments) -> float:
     }
     command = [*python_command("ddrl.bench.exchange_grpc"), json.dumps(options)]
     environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    start = functools.partial(subprocess.Popen, command, env=environment, start_new_session=True)
-    return json_line(start, TIMEOUT_SECONDS)["ms_per_step"]
+    return json_line(command, environment, TIMEOUT_SECONDS)["ms_per_step"]

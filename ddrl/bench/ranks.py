@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cluster.launch import mpirun_command, mpirun_environment, python_command, start_mpirun
@@ -27,17 +27,21 @@ def run_ranks(ranks: int, module: str, options: Mapping[str, Any], timeout_secon
     command = mpirun_command(ranks, [*python_command(module), json.dumps(options)], False, launcher)
     with SessionFiles() as files:
         environment = mpirun_environment(os.environ, os.geteuid() == 0, files)
-        start = functools.partial(start_mpirun, command, environment, files)
-        return json_line(start, timeout_seconds)
+        return json_line(command, environment, timeout_seconds, functools.partial(start_mpirun, launcher, files=files))
 
 
-def json_line(start: Callable[..., subprocess.Popen], timeout_seconds: float) -> Any:
-    """What a program prints behind RESULT; it has an end.
+def _start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen:
+    return subprocess.Popen(command, env=environment, start_new_session=True, **options)
 
-    Args:
-        start: starts it in a session of its own, with the options of subprocess.Popen that it is given.
-    """
-    process = start(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+def json_line(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    timeout_seconds: float,
+    start: Callable[..., subprocess.Popen] = _start,
+) -> Any:
+    """What the command prints behind RESULT; it runs in a session of its own, and has an end."""
+    process = start(command, environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         output, errors = process.communicate(timeout=timeout_seconds)
     except subprocess.TimeoutExpired:

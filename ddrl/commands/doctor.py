@@ -164,7 +164,7 @@ def _start_ranks(argv: Sequence[str], arguments: DoctorArguments, config: TrainC
     with tempfile.TemporaryFile("w+") as errors, SessionFiles() as files:
         environment = mpirun_environment(os.environ, os.geteuid() == 0, files) | {INSIDE: "1"}
         command = mpirun_command(config.ranks, program, survive, launcher)
-        process = start_mpirun(command, environment, files, stdin=subprocess.DEVNULL, stderr=errors)
+        process = start_mpirun(launcher, command, environment, files, stdin=subprocess.DEVNULL, stderr=errors)
         try:
             status = process.wait(timeout=8 * arguments.timeout + LAUNCH_SECONDS)
         except subprocess.TimeoutExpired:

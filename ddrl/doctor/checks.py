@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Callable, Iterable
+from ipaddress import ip_address
 
 from cluster.roles import place
 from ddrl.doctor.facts import SOURCE, Place, RankFacts
@@ -116,6 +117,18 @@ def _network(links: list[Link], hosts: dict[int, str], name: str, between: bool)
 
 def _speed(latency: float, bandwidth: float) -> str:
     return f"{latency * 1e6:,.0f} us, {bandwidth / 1e6:,.0f} MB/s"
+
+
+def check_listeners(survey: Survey, need: Need) -> Findings:
+    """Where MPI takes connections: ranks of one machine need none from other machines."""
+    by_host = {host: sorted({a for facts in ranks for a in facts.listens}) for host, ranks in survey.nodes.items()}
+    outside = {host: [a for a in found if not ip_address(a).is_loopback] for host, found in by_host.items()}
+    if len(by_host) == 1 and any(outside.values()):
+        found = f"MPI takes connections at {', '.join(*outside.values())}, and all ranks are on one machine"
+        remedy = "start without mpirun: `ddrl train` moves its own to the loopback; or shield the ports"
+        return [Finding("warning", "listeners", found, remedy)]
+    shown = ", ".join(f"{host} {' '.join(found) or 'none'}" for host, found in by_host.items())
+    return [Finding("fine", "listeners", shown)]
 
 
 def check_cores(survey: Survey, need: Need) -> Findings:
@@ -284,7 +297,7 @@ def check_survival(survey: Survey, need: Need) -> Findings:
 
 CHECKS: tuple[Callable[[Survey, Need], Findings], ...] = (
     check_versions, check_run_dir, check_memory, check_cores, check_gpus, check_network,
-    check_names, check_clocks, check_space, check_limits, check_survival,
+    check_listeners, check_names, check_clocks, check_space, check_limits, check_survival,
 )  # fmt: skip
 
 

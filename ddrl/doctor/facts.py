@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -14,12 +15,13 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from cluster.launch import python_command
+from cluster.loopback import listeners
 from cluster.topology import Seat, this_seat
 from ddrl.launch.resources import available_memory
 
@@ -63,6 +65,7 @@ class RankFacts:
         files_limit: open files; `locked_bytes` memory that may be locked (-1: any).
         rdma: whether there is a network card that locks memory.
         ulfm: whether MPI reports dead ranks instead of ending the job.
+        listens: addresses at which this rank, or who started it, takes connections.
         nonce: what this rank wrote into its file in the run directory.
     """
 
@@ -81,6 +84,7 @@ class RankFacts:
     locked_bytes: int
     rdma: bool
     ulfm: bool
+    listens: list[str]
     nonce: str
 
     @classmethod
@@ -119,8 +123,23 @@ def gather(rank: int, world: int, run_dir: str, base: Place, nonce: str, mpi_lib
         locked_bytes=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
         rdma=os.path.isdir("/sys/class/infiniband") and bool(os.listdir("/sys/class/infiniband")),
         ulfm=os.environ.get("OMPI_MCA_mpi_ft_enable") == "1",
+        listens=listening_addresses(),
         nonce=nonce,
     )
+
+
+def listening_addresses() -> list[str]:
+    """Addresses at which this rank takes connections, or whatever of its session started it."""
+    mine = set(_ancestors(os.getpid(), os.getsid(0)))
+    return sorted(address for address, owners in listeners().items() if mine.intersection(owners))
+
+
+def _ancestors(process: int, session: int) -> Iterator[int]:
+    """This process, its parent and so on, as far as they are of that session and /proc tells."""
+    with contextlib.suppress(OSError):
+        while os.getsid(process) == session:
+            yield process
+            process = int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
 def versions() -> dict[str, str]:

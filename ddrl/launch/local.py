@@ -103,8 +103,7 @@ def _run(
     lock: int,
 ) -> int:
     argv = [*program, *(["--resume"] if resume else [])]
-    as_root = launcher is not None and os.geteuid() == 0
-    if as_root:
+    if launcher is not None and os.geteuid() == 0:
         console.print(
             "running as root: Open MPI is told to allow it (OMPI_ALLOW_RUN_AS_ROOT)", highlight=False
         )
@@ -118,7 +117,7 @@ def _run(
             while True:
                 log_start = log.tell()
                 supervisor = Supervisor(config, path, interrupts, stop_seconds)
-                supervisor.start(_command(config, launcher, argv), as_root, log, lock)
+                supervisor.start(_command(config, launcher, argv), launcher, log, lock)
                 supervisor.watch(display, follower, console)
                 if lost := rundir.why_lost(path):
                     return _files_lost(path, lost, console)

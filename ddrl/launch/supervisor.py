@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import subprocess
 import time
@@ -12,7 +13,7 @@ from typing import Any, BinaryIO, Protocol
 
 from rich.console import Console
 
-from cluster.launch import mpirun_environment, start_mpirun, start_process
+from cluster.launch import Launcher, mpirun_environment, start_mpirun, start_process
 from cluster.session import SessionFiles
 from ddrl import rundir
 from ddrl.config import TrainConfig
@@ -57,13 +58,17 @@ class Supervisor:
         self.overdue = ""
         self.minutes = 0.0
 
-    def start(self, command: Sequence[str], as_root: bool, log: BinaryIO, lock: int) -> None:
-        """Starts them in a session of their own; they hold the lock of the run directory, too."""
+    def start(self, command: Sequence[str], launcher: Launcher | None, log: BinaryIO, lock: int) -> None:
+        """Starts them in a session of their own; they hold the lock of the run directory, too.
+
+        Args:
+            launcher: the mpirun of the command; None: it is one process without.
+        """
         self._files = SessionFiles()
-        environment = mpirun_environment(os.environ, as_root, self._files)
+        environment = mpirun_environment(os.environ, launcher is not None and os.geteuid() == 0, self._files)
         environment |= {rundir.LAUNCHER_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
         self._began = time.monotonic()
-        start = start_process if self._config.single_process else start_mpirun
+        start = functools.partial(start_mpirun, launcher) if launcher is not None else start_process
         self._process = start(
             command,
             environment,

@@ -6,10 +6,10 @@ import math
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cluster.launch import python_command
 from ddrl.errors import UsageError
 from ddrl.studies.plan import Plan
 from ddrl.studies.points import Point
@@ -65,7 +65,7 @@ def sbatch_command(plan: Plan, numbers: Sequence[int], options: str) -> list[str
     minutes = [point.config.run.minutes for point in plan.points]
     if all(minutes):
         own.append(f"--time={round(1.2 * max(minutes)) + 15}")  # start, last evaluation and end
-    return ["sbatch", "--parsable", *own, *words, str(SCRIPT), sys.executable, plan.study, str(directory)]
+    return ["sbatch", "--parsable", *own, *words, str(SCRIPT), plan.study, str(directory), *python_command("ddrl.cli")]
 
 
 def cores_of(point: Point) -> int:

@@ -1,9 +1,23 @@
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
+import pytest
+
 from cluster import launch
-from cluster.launch import Launcher, local_environment, mpirun_command, parse_version, rank_environment
+from cluster.launch import (
+    LOCAL_TRANSPORTS,
+    Launcher,
+    local_environment,
+    mpirun_command,
+    mpirun_environment,
+    parse_version,
+    python_command,
+    rank_environment,
+)
+from cluster.session import SessionFiles
 
 NEW = Launcher("/x/mpirun", open_mpi=True, major=5)
 OLD = Launcher("/x/mpirun", open_mpi=True, major=4)
@@ -51,3 +65,30 @@ def test_mpirun_beside_this_python_comes_first(tmp_path, monkeypatch):
     (tmp_path / "env" / "mpirun").unlink()
     assert launch.find_mpirun(str(tmp_path / "path")) == str(tmp_path / "path" / "mpirun")
     assert launch.find_mpirun(str(tmp_path / "nothing")) is None
+
+
+def test_ranks_of_one_machine_use_no_network_unless_the_user_says_so(tmp_path):
+    with SessionFiles(str(tmp_path)) as files:
+        plain = mpirun_environment({"PATH": "/bin"}, False, files)
+        tuned = mpirun_environment({"OMPI_MCA_btl": "tcp,self"}, False, files)
+    assert plain.items() >= (LOCAL_TRANSPORTS | files.variables).items()
+    assert tuned["OMPI_MCA_btl"] == "tcp,self" and tuned["OMPI_MCA_pml"] == "ob1"
+
+
+@pytest.mark.parametrize("version", [(3, 10), *([(3, 11)] if sys.version_info >= (3, 11) else [])])
+def test_a_module_of_the_current_directory_is_not_imported(tmp_path, version):
+    """A program of ours, which imports json, is started where somebody has put a json.py."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here" / "json.py").write_text("print('foreign')")
+    (tmp_path / "there" / "ours.py").write_text("import json, sys; print(json.dumps(sys.argv[1:]), __name__)")
+    for options in ([sys.executable, "-m", "ours"], python_command("ours", version)):
+        done = subprocess.run(
+            [*options, "a", "-b"],
+            env=dict(os.environ) | {"PYTHONPATH": str(tmp_path / "there")},
+            cwd=tmp_path / "here", capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        if options[1] == "-m":
+            assert "foreign" in done.stdout
+        else:
+            assert done.stdout == '["a", "-b"] __main__\n', done

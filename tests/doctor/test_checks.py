@@ -24,7 +24,7 @@ def facts(rank: int, **changes: object) -> RankFacts:
         rank=rank, world=4, seat=Seat(f"n{rank // 2 + 1}", (rank % 2,)), versions={"Python": "3.11", "ddrl": "1"},
         node_cores=2, gpus=None, gpus_asked=False, memory_bytes=8 * GB, run_dir="/runs/a",
         base=Place("/runs", "", 50 * GB), places=[Place("/tmp", "", 9 * GB), Place("/dev/shm", "", GB)],
-        files_limit=1024, locked_bytes=-1, rdma=False, ulfm=True, nonce=f"{rank}",
+        files_limit=1024, locked_bytes=-1, rdma=False, ulfm=True, listens=["127.0.0.1"], nonce=f"{rank}",
     )  # fmt: skip
     return dataclasses.replace(whole, **changes)
 
@@ -62,6 +62,7 @@ def test_nothing_wrong():
         ("fine", "GPUs", "none asked for", ""),
         ("fine", "network", "1 pair, median 30 us, 1,200 MB/s, slowest 1,200 MB/s", ""),
         ("fine", "within a node", "2 pairs, median 2 us, 8,500 MB/s, slowest 8,000 MB/s", ""),
+        ("fine", "listeners", "n1 127.0.0.1, n2 127.0.0.1", ""),
         ("fine", "host names", "all resolve: n1, n2", ""),
         ("fine", "clocks", "within 4.0 ms of one another", ""),
         ("fine", "free space", "at n1: /runs 50.0 GB, /tmp 9.0 GB, /dev/shm 1.0 GB", ""),
@@ -191,3 +192,12 @@ def test_table_and_json():
     told = json.loads(json.dumps(report.as_json(findings, survey())))
     assert (told["status"], told["findings"][0]["check"], told["survey"]["ranks"][3]["rank"]) == (1, "memory", 3)
     assert told["survey"]["links"][0] == {"a": 0, "b": 2, "latency": 30e-6, "bandwidth": 1.2e9}
+
+
+def test_connections_from_other_machines_where_all_ranks_are_on_one():
+    alone = Survey(tuple(facts(rank, seat=Seat("n1", (rank,)), listens=["0.0.0.0", "127.0.0.1"]) for rank in range(2)))
+    found = [finding for finding in examine(alone, Need()) if finding.check == "listeners"]
+    assert [(f.level, "0.0.0.0" in f.found) for f in found] == [("warning", True)] and found[0].remedy
+    several = survey(facts(0, listens=["0.0.0.0"]))
+    found = [finding for finding in examine(several, NEED) if finding.check == "listeners"]
+    assert [tuple(f)[:3] for f in found] == [("fine", "listeners", "n1 0.0.0.0 127.0.0.1, n2 127.0.0.1")]

@@ -25,7 +25,7 @@ def watched(path, stop_seconds, seconds=60):
     """A process that ends by itself only then, watched to its end."""
     with Interrupts() as interrupts, (path / "log.txt").open("ab") as log:
         one = supervisor.Supervisor(TrainConfig(), path, interrupts, stop_seconds)
-        one.start([sys.executable, "-c", f"import time; time.sleep({seconds})"], False, log, log.fileno())
+        one.start([sys.executable, "-c", f"import time; time.sleep({seconds})"], None, log, log.fileno())
         one.watch(Silent(), rundir.JsonLines(path / rundir.METRICS), Console(file=io.StringIO()))
     assert not session_members(one._process.pid)
     return one.overdue

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import subprocess
 import sys
 
 import pytest
 
+from cluster.launch import python_command
 from ddrl.errors import UsageError
 from ddrl.studies import plan as plans
 from ddrl.studies.points import note_failure
@@ -45,12 +48,19 @@ def test_the_array_has_a_task_for_each_point_that_has_not_finished(plan, sbatch)
     assert submit(plan, "--partition=cpu --time=60") == "42"
     told = note.read_text().splitlines()
     assert told[0] == "--parsable" and "--array=1,2,3" in told and "--time=27" in told
-    assert told[-6:] == ["--partition=cpu", "--time=60", str(SCRIPT), sys.executable, "fake", str(plan.directory)]
+    told, starts_ddrl = told[: told.index(sys.executable)], told[told.index(sys.executable) :]
+    assert told[-5:] == ["--partition=cpu", "--time=60", str(SCRIPT), "fake", str(plan.directory)]
+    assert starts_ddrl == python_command("ddrl.cli")
 
 
 def test_the_script_is_there_and_runs_the_point_of_its_task():
     text = SCRIPT.read_text()
     assert '--point "$SLURM_ARRAY_TASK_ID"' in text and "scontrol requeue" in text
+    done = subprocess.run(
+        ["bash", str(SCRIPT), "fake", "a directory", "printf", "<%s>"],
+        env=dict(os.environ) | {"SLURM_ARRAY_TASK_ID": "3"}, capture_output=True, text=True, timeout=30, check=True,
+    )  # fmt: skip
+    assert done.stdout == "<study><fake><--dir><a directory><--point><3>"
 
 
 def test_no_time_is_asked_for_where_no_point_has_minutes(plan):

@@ -1,0 +1,73 @@
+"""A child that listens on all interfaces is moved to the loopback, and still serves."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cluster import loopback
+from cluster.loopback import confine, listeners
+
+SERVER = """
+import socket, sys
+family, address = (socket.AF_INET, "0.0.0.0") if sys.argv[1] == "4" else (socket.AF_INET6, "::")
+server = socket.socket(family)
+server.bind((address, 0))
+server.listen()
+print(server.getsockname()[1], flush=True)
+input()  # until it was moved
+peer, _ = server.accept()
+peer.sendall(b"served")
+"""
+MOVE_SECONDS = 20.0
+needs_pidfd = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="no descriptors of processes here")
+
+
+def addresses(process: int) -> set[str]:
+    return {address for address, owners in listeners().items() if process in owners}
+
+
+@needs_pidfd
+@pytest.mark.parametrize("version, before, after", [("4", "0.0.0.0", "127.0.0.1"), ("6", "::", "::1")])
+def test_a_child_is_moved_and_still_serves(version, before, after):
+    if version == "6" and not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER, version], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        port = int(process.stdout.readline())
+        assert addresses(process.pid) == {before}
+        confine(process.pid)
+        end = time.monotonic() + MOVE_SECONDS
+        while addresses(process.pid) != {after}:
+            assert time.monotonic() < end, addresses(process.pid)
+            time.sleep(0.01)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        with socket.create_connection((after, port), timeout=MOVE_SECONDS) as peer:
+            assert peer.recv(6) == b"served"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_process_that_has_ended_is_in_nobodys_way():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    thread = confine(process.pid)
+    thread.join(MOVE_SECONDS)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    "digits, address", [("0100007F", "127.0.0.1"), ("00000000", "0.0.0.0"), ("00000000000000000000000001000000", "::1")]
+)
+def test_addresses_of_the_system(digits, address):
+    if sys.byteorder == "little":
+        assert loopback._address(digits) == address
