@@ -121,6 +121,8 @@ def _run(
                 supervisor.watch(display, follower, console)
                 if lost := rundir.why_lost(path):
                     return _files_lost(path, lost, console)
+                if supervisor.died:
+                    _write_death(path, supervisor.died)
                 again = None if supervisor.asked else restarts.decide(supervisor.minutes, supervisor.overdue)
                 if again is None:
                     break
@@ -145,6 +147,12 @@ def _files_lost(path: Path, why: str, console: Console) -> int:
     text = f"ddrl: the run failed: run directory {path} cannot be written any more ({why})"
     console.print(f"{text}: mend that, and go on with ddrl train --resume {path}", highlight=False, markup=False)
     return 1
+
+
+def _write_death(path: Path, died: str) -> None:
+    """In place of what the ranks wrote when they were asked to end after it: nobody had asked for an end."""
+    message = f"{died}, and nobody had asked for an end; go on from the last checkpoint with ddrl train --resume {path}"
+    rundir.write_json(path / rundir.RESULT, {"status": "failed", "message": message, "lost": died})
 
 
 def clear(path: Path) -> None:

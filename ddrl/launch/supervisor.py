@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Sequence
@@ -41,6 +42,7 @@ class Supervisor:
     Attributes:
         killed: a second Ctrl-C ended them.
         overdue: why they were killed, or nothing.
+        died: that mpirun, or the one process of the run, was killed, where nobody asked for an end; or nothing.
         asked: the user wants the run to end.
         minutes: that they have trained, after `watch`; 0 if they did not begin.
     """
@@ -55,7 +57,7 @@ class Supervisor:
         self._gone_since: float | None = None
         self._stop_since: float | None = None
         self.killed = self.asked = False
-        self.overdue = ""
+        self.overdue = self.died = ""
         self.minutes = 0.0
 
     def start(self, command: Sequence[str], launcher: Launcher | None, log: BinaryIO, lock: int) -> None:
@@ -68,8 +70,9 @@ class Supervisor:
         environment = mpirun_environment(os.environ, launcher is not None and os.geteuid() == 0, self._files)
         environment |= {rundir.LAUNCHER_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
         self._began = time.monotonic()
-        start = functools.partial(start_mpirun, launcher) if launcher is not None else start_process
-        self._process = start(
+        self._name = "the process of the run" if launcher is None else os.path.basename(launcher.path)
+        begin = functools.partial(start_mpirun, launcher) if launcher is not None else start_process
+        self._process = begin(
             command,
             environment,
             self._files,
@@ -89,6 +92,7 @@ class Supervisor:
                 self._look()
                 time.sleep(POLL_SECONDS)
             self._show(display, follower)
+            self._look_how_it_ended()
         finally:
             end_session(self._process.pid, KILL_SECONDS)
             self._process.wait(timeout=KILL_SECONDS)
@@ -102,6 +106,15 @@ class Supervisor:
             self._heard = time.monotonic()
         with contextlib.suppress(OSError):
             display.update(records)
+
+    def _look_how_it_ended(self) -> None:
+        """Before the ranks that are left are asked to end, which looks like a request afterwards."""
+        status = self._process.poll()
+        if status is None or status >= 0 or self.killed or os.path.exists(self._path / rundir.RESULT):
+            return
+        self.asked = self.asked or os.path.exists(self._path / rundir.STOP)
+        if not self.asked:
+            self.died = f"{self._name} was killed ({signal.Signals(-status).name})"
 
     def _ask_to_stop(self, console: Console) -> None:
         if self._interrupts.stop is None or self._said:

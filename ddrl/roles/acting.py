@@ -17,6 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np  # noqa: E402
 
 from ddrl.config import TrainConfig  # noqa: E402
+from ddrl.roles.exits import refuse_exits  # noqa: E402
 from ddrl.errors import UsageError  # noqa: E402
 from ddrl.launch.placement import expose_gpu, threads_for, with_threads  # noqa: E402
 from ddrl.replay.segment import Segment, SegmentFormat, renumbered  # noqa: E402
@@ -71,6 +72,7 @@ def main() -> int:
     """Acts until the parent ends; returns only where acting failed."""
     run_dir, (actor, run_id, cores, parent, read, write) = Path(sys.argv[1]), map(int, sys.argv[2:])
     end_with_parent(parent)
+    refuse_exits()
     expose_gpu("")
     try:
         act(load_config(run_dir), actor, run_id, cores, Link(read, write))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import traceback
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -107,6 +108,10 @@ class EvaluatorRole:
             self._games = None
             failure = self._request | {"failed": str(error), "seconds": time.monotonic() - self._started}
             self.transport.send([json_blob(self.setting.cast.chief, Topic.RESULT, failure)])
+        except (Exception, SystemExit, KeyboardInterrupt):  # an environment may raise any of them
+            self._games = None
+            text = {"text": traceback.format_exc()}
+            self.transport.send([json_blob(self.setting.cast.chief, Topic.FAILED, text)])
 
     def _report(self, result: EvaluationResult) -> None:
         content = self._request | {

@@ -16,6 +16,7 @@ from typing import Any
 from cluster.roles import Assignment
 from cluster.topology import Seat, gather, ranks_per_core, this_seat
 from ddrl.config import TrainConfig
+from ddrl.roles.exits import refuse_exits
 from ddrl.errors import UsageError
 from ddrl.exchange.local import LocalTransport
 from ddrl.exchange.transport import Transport
@@ -67,7 +68,7 @@ def run(
     except RoleLost as error:
         _write_failure(run_dir, f"{error} (see log.txt)", lost=str(error))
         return abort(EXIT_FAILED)
-    except Exception as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # an environment may raise any of them
         _write_failure(run_dir, f"{type(error).__name__}: {error} (see log.txt)")
         traceback.print_exc()
         return EXIT_FAILED if config.single_process else abort(EXIT_FAILED)
@@ -78,6 +79,7 @@ def _run_single(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callab
     expose_gpu(mine.gpu)
     from ddrl.roles.compute import ComputeRoles
 
+    refuse_exits()
     cast = Cast.single_process(config.evaluation.evaluator)
     setting = Setting(config, run_dir, cast)
     waiter, wake = waiter_with_alarm()
@@ -114,6 +116,7 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
         seats = _seats(comm)
     assignments = _assign(config, seats, comm.Get_rank())
     leave_note(run_dir, os.environ, IN_JOB)
+    refuse_exits(lambda status: die())
     cast = Cast.from_assignments(assignments)
     if not exchange.servers:
         cast = cast.with_hosted_servers(comm.Get_rank())
@@ -175,7 +178,7 @@ def abort(status: int) -> int:
 
     sys.stdout.flush()
     sys.stderr.flush()
-    threading.Timer(ABORT_SECONDS, os._exit, (status,)).start()  # should MPI hang, too
+    threading.Timer(ABORT_SECONDS, leave_now, (status,)).start()  # should MPI hang, too
     MPI.COMM_WORLD.Abort(status)
     return status
 

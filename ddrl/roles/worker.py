@@ -104,7 +104,7 @@ class Trainer:
                     return
                 self.gradients.put(self._gradient(*item))
                 self._wake()
-        except Exception:
+        except BaseException:  # SystemExit of an environment, too
             if self._ended.is_set():
                 return  # the schedule was closed while it drew its next batch
             self.error = traceback.format_exc()

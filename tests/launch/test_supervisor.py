@@ -75,3 +75,17 @@ def leave_dead_notes(path, stages):
     """Notes of ranks whose process is none of the session."""
     for rank, stage in enumerate(stages):
         start.leave_note(path, {"OMPI_COMM_WORLD_RANK": str(rank)}, stage)
+
+
+@pytest.mark.parametrize(
+    "file, died, asked", [(None, True, False), (rundir.STOP, False, True), (rundir.RESULT, False, False)]
+)
+def test_a_process_that_was_killed_died_unless_an_end_was_asked_for_or_had_come(tmp_path, file, died, asked):
+    program = f"open({str(tmp_path / file)!r}, 'w');" if file else ""
+    with Interrupts() as interrupts, (tmp_path / "log.txt").open("ab") as log:
+        one = supervisor.Supervisor(TrainConfig(), tmp_path, interrupts, 90.0)
+        command = [sys.executable, "-c", f"import os, time; {program} os.kill(os.getpid(), 9)"]
+        one.start(command, None, log, log.fileno())
+        one.watch(Silent(), rundir.JsonLines(tmp_path / rundir.METRICS), Console(file=io.StringIO()))
+    assert one.died == ("the process of the run was killed (SIGKILL)" if died else "")
+    assert one.asked == asked

@@ -1,0 +1,85 @@
+"""Ends that nobody asked for: an environment that ends its rank, and an mpirun that is killed. None is silent."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.parallel.ranks_exiting import WORDS
+from tests.parallel.support import CATCH, events, lines, marked, needs_mpirun, newest, result, train
+
+pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
+LONG = (*CATCH, "--max-updates", "100000", "--eval-every-updates", "10", "--checkpoint-every-updates", "20")
+WORKER, EVALUATOR = 1, 3
+SAID = {"_exit": "called os._exit(0)", "SystemExit": f"SystemExit: {WORDS}", "KeyboardInterrupt": f"KeyboardInterrupt: {WORDS}"}
+END_SECONDS = 100.0  # of a busy machine; a stall is seen after 300
+
+
+@pytest.mark.parametrize("rank", [WORKER, EVALUATOR])
+@pytest.mark.parametrize("how", list(SAID))
+def test_an_environment_that_ends_its_rank_is_named_with_its_words(tmp_path, how, rank):
+    run = tmp_path / "run"
+    environment = {"TEST_EXIT": f"{how}:{rank}"}
+    with train(run, *LONG, program="ranks_exiting.py", environment=environment) as job:
+        assert job.wait(END_SECONDS) == 1, job.output
+    who = {WORKER: "worker 1 (rank 1)", EVALUATOR: "the evaluator (rank 3)"}[rank]
+    assert f"the run failed: {who} failed:" in job.output and SAID[how] in job.output
+    (event,) = events(run, "rank_failed")
+    assert SAID[how] in event["text"] and "ranks_exiting.py" in event["text"], "where in the environment"
+    found = result(run)
+    assert found["status"] == "failed" and newest(run).version == found["update"] > 0, "nothing is lost"
+    assert events(run, "restarted") == []
+
+
+def test_a_single_process_too(tmp_path):
+    run = tmp_path / "run"
+    sizes = ("--workers", "1", "--parameter-servers", "0")
+    environment = {"TEST_EXIT": "_exit:0"}
+    with train(run, *LONG, *sizes, program="ranks_exiting.py", environment=environment) as job:
+        assert job.wait(END_SECONDS) == 1, job.output
+    assert "the run failed" in job.output and SAID["_exit"] in job.output
+    assert newest(run).version == result(run)["update"] > 0
+
+
+def test_a_worker_that_a_library_ends_behind_pythons_back_is_lost_like_a_killed_one(tmp_path):
+    run = tmp_path / "run"
+    environment = {"TEST_EXIT": f"library:{WORKER}"}
+    with train(run, *LONG, program="ranks_exiting.py", environment=environment) as job:
+        job.wait_for(lambda: events(run, "worker_lost"), "worker_lost", END_SECONDS)
+        job.wait_for_update(lines(run)[-1]["update"] + 20)
+        job.process.send_signal(signal.SIGINT)
+        assert job.wait() == 0, job.output
+
+
+def mpirun_of(job) -> int:
+    """Process id of a job's mpirun: the parent of its ranks."""
+    pid = job.rank(0)
+    return int(open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[1])
+
+
+def test_a_killed_mpirun_is_no_end_that_was_asked_for(tmp_path):
+    run = tmp_path / "run"
+    with train(run, *LONG, "--on-server-loss", "stop") as job:
+        job.wait_for_update(25)
+        os.kill(mpirun_of(job), signal.SIGKILL)
+        assert job.wait(END_SECONDS) == 1, job.output
+    said = job.output.split("\n---")[0]
+    assert "was killed (SIGKILL), and nobody had asked for an end" in said and f"--resume {run}" in said
+    assert "as asked" not in said and "on request" not in said
+    assert result(run)["status"] == "failed" and newest(run).version >= 20
+
+
+def test_a_run_whose_mpirun_was_killed_starts_again(tmp_path):
+    run = tmp_path / "run"
+    with train(run, *LONG) as job:
+        job.wait_for_update(25)
+        os.kill(mpirun_of(job), signal.SIGKILL)
+        job.wait_for(lambda: events(run, "resumed"), "new start")
+        (event,) = events(run, "restarted")
+        assert "was killed (SIGKILL)" in event["text"]
+        job.process.send_signal(signal.SIGINT)
+        assert job.wait() == 0, job.output
+    assert not [pid for pid in marked(job.mark)]
+    assert result(run)["status"] == "stopped"
