@@ -132,8 +132,9 @@ class Learner:
                 "every gradient takes exactly --batch-size data-points"
             )
         arrays = (getattr(batch, name) for name in self._fields)
+        left = tf.constant(np.array(anneal, np.float32))  # of Python's numbers TensorFlow keeps each one for ever
         gradient, metrics, *priorities = self._compiled(
-            as_device_vector(vector), tf.constant(anneal, tf.float32), *map(tf.convert_to_tensor, arrays)
+            as_device_vector(vector), left, *map(tf.convert_to_tensor, arrays)
         )
         named = dict(zip(self._metric_names, np.asarray(metrics).tolist()))
         return np.asarray(gradient), named, np.asarray(priorities[0]) if priorities else None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import threading
 
 import numpy as np
@@ -50,6 +51,15 @@ def test_whole_batch_equals_the_average_of_halves(name):
     assert metrics["loss"] == pytest.approx((parts[0][1]["loss"] + parts[1][1]["loss"]) / 2, rel=1e-4)
     assert metrics["gradient_norm"] == pytest.approx(np.linalg.norm(whole), rel=1e-4)
     assert half.trace_count == 1
+
+
+def test_a_value_of_a_schedule_is_kept_nowhere():
+    """TensorFlow keeps every Python number that it makes a tensor of, 750 bytes each, for as long as it runs."""
+    network, value = make_network("mlp"), 1.0 / 3.0 + 1e-9
+    learner, vector = make_learner(network, 8), as_device_vector(network.initial_parameters(1))
+    before = sys.getrefcount(value)
+    learner.gradient(vector, batch_of("mlp", 8), value)
+    assert sys.getrefcount(value) == before
 
 
 def test_bfloat16_gradient_is_close():

@@ -23,6 +23,7 @@ from ddrl.bench.output import emit
 from ddrl.checkpoint import list_checkpoints
 from ddrl.errors import UsageError
 from ddrl.launch import start
+from ddrl.launch.processes import Interrupts
 
 SETTLED_SECONDS = 300.0  # of a leg, in which replays fill and everything is used for the first time
 SAMPLES, RUN, OUTPUT = "samples.jsonl", "run", "output.txt"
@@ -78,16 +79,17 @@ def train_leg(arguments: SoakArguments, directory: Path) -> int:
     where = [] if what[0] == "--resume" else ["--run-dir", str(run)]
     command = [*python_command("ddrl.cli"), "train", *what, *where, *UNBOUNDED]
     leg = 1 + max((line["leg"] for line in rundir.JsonLines(directory / SAMPLES).read()), default=0)
-    with (directory / OUTPUT).open("ab") as output, (directory / SAMPLES).open("a") as samples:
+    with (directory / OUTPUT).open("ab") as output, (directory / SAMPLES).open("a") as samples, Interrupts() as interrupts:
         process = subprocess.Popen(
             [*command, "--minutes", str(arguments.minutes)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            start_new_session=True,  # a Ctrl-C is for this process, which ends the run
         )
         try:
             end = began + 60.0 * arguments.minutes + END_SECONDS
-            while process.poll() is None and time.monotonic() < end:
+            while process.poll() is None and time.monotonic() < end and interrupts.stop is None:
                 line = {"leg": leg, "seconds": round(time.monotonic() - began, 1), "resident_mb": sample(process.pid, run)}
                 samples.write(json.dumps(line) + "\n")
                 samples.flush()
