@@ -1,4 +1,4 @@
-"""The `ddrl` command: finds the subcommand, and turns a UsageError into one line and exit status 2.
+"""The `ddrl` command: finds the subcommand, and turns bad input into one line and exit status 2.
 
 Nothing here imports TensorFlow, MPI or an emulator; each subcommand imports what it needs when it runs.
 """
@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 
 from cluster.job import detect_job
+from ddrl import programs
 from ddrl.errors import UsageError
 
 HELP = """usage: ddrl COMMAND [OPTIONS]
@@ -46,7 +47,6 @@ examples:
 """
 COMMANDS = ("train", "evaluate", "play", "plan", "doctor", "bench", "study")
 SECOND_RANK_PATIENCE_SECONDS = 2.0
-CLOSED_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,15 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     _end_modestly()
     try:
-        return dispatch(arguments)
-    except UsageError as error:
-        return _refuse(str(error))
+        return programs.run(lambda: dispatch(arguments), _refuse)
     except KeyboardInterrupt:
         print("ddrl: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # whoever read the output, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
-        return CLOSED_PIPE
 
 
 def dispatch(arguments: list[str]) -> int:
@@ -100,8 +95,7 @@ def _refuse(message: str) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(SECOND_RANK_PATIENCE_SECONDS)
         return 2
-    print("ddrl: " + " ".join(message.split()), file=sys.stderr, flush=True)
-    return 2
+    return programs.say(message)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from mpi4py import MPI
 
 from cluster.topology import gather, ranks_per_core
 from ddrl.bench.emulated import EmulatedJob
+from ddrl.bench.ranks import run_rank
 from ddrl.exchange.coordinator import Quorum
 from ddrl.exchange.mpi import MpiTransport
 from ddrl.floating_point import flush_denormals
@@ -81,4 +82,4 @@ def _computed(comm: MPI.Comm, job: EmulatedJob) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    run_rank(main)

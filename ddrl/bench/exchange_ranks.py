@@ -17,6 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ddrl.bench.emulated import EmulatedJob
+from ddrl.bench.ranks import run_rank
 from ddrl.exchange.messages import HeaderFormat
 from ddrl.exchange.mpi import MpiTransport
 from ddrl.exchange.sharding import shard_ranges
@@ -96,4 +97,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_rank(main)

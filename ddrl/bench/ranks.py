@@ -8,11 +8,13 @@ import json
 import os
 import signal
 import subprocess
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cluster.launch import mpirun_command, mpirun_environment, python_command, start_mpirun
 from cluster.session import SessionFiles
+from ddrl import programs
 from ddrl.errors import UsageError
 from ddrl.launch.local import require_mpirun
 
@@ -28,6 +30,19 @@ def run_ranks(ranks: int, module: str, options: Mapping[str, Any], timeout_secon
     with SessionFiles() as files:
         environment = mpirun_environment(os.environ, os.geteuid() == 0, files)
         return json_line(command, environment, timeout_seconds, functools.partial(start_mpirun, launcher, files=files))
+
+
+def run_rank(main: Callable[[], None]) -> None:
+    """Runs a rank's main function; where it fails, all ranks end, as the others would wait for it without end."""
+    from mpi4py import MPI
+
+    status = 1
+    try:
+        status = programs.run(main, needs_output=False)
+    except BaseException:
+        traceback.print_exc()
+    if status:
+        MPI.COMM_WORLD.Abort(status)
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen:

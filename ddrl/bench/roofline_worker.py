@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ddrl import programs
 from ddrl.bench.roofline import group_size, inference_batch
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -138,4 +139,4 @@ def _filled(template: Any, random: np.random.Generator, actions: Any) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(programs.run(main))

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ddrl import programs
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.rundir import config_from_dict
@@ -128,4 +129,4 @@ def random_actions(space: ActionSpace, count: int, random: np.random.Generator) 
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(programs.run(main))

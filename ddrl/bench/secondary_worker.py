@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from cluster.topology import this_seat
+from ddrl import programs
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch.resources import this_machine
@@ -194,4 +195,4 @@ def _policy(config: TrainConfig, network: Any, observations: tuple[tuple[int, ..
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(programs.run(main))

@@ -161,10 +161,11 @@ def _start_ranks(argv: Sequence[str], arguments: DoctorArguments, config: TrainC
     launcher = launch.require_mpirun()
     survive = config.exchange.on_worker_loss == "survive"
     program = [*python_command("ddrl.cli"), "doctor", *argv]
-    with tempfile.TemporaryFile("w+") as errors, SessionFiles() as files:
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors, SessionFiles() as files:
         environment = mpirun_environment(os.environ, os.geteuid() == 0, files) | {INSIDE: "1"}
         command = mpirun_command(config.ranks, program, survive, launcher)
-        process = start_mpirun(launcher, command, environment, files, stdin=subprocess.DEVNULL, stderr=errors)
+        options = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": errors}
+        process = start_mpirun(launcher, command, environment, files, **options)
         try:
             status = process.wait(timeout=8 * arguments.timeout + LAUNCH_SECONDS)
         except subprocess.TimeoutExpired:
@@ -172,6 +173,8 @@ def _start_ranks(argv: Sequence[str], arguments: DoctorArguments, config: TrainC
         finally:
             end_session(process.pid, KILL_SECONDS)
             process.wait(timeout=KILL_SECONDS)
+        output.seek(0)
+        print(output.read(), end="")  # mpirun itself would not say that nobody takes it
         if status not in (0, 1):
             errors.seek(0)
             print(errors.read(), file=sys.stderr, end="")

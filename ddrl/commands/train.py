@@ -14,7 +14,7 @@ import tyro
 from rich.console import Console
 
 from cluster.job import detect_job
-from ddrl import checks, combinations, presets, rundir
+from ddrl import checks, combinations, presets, programs, rundir
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -186,6 +186,7 @@ def main(argv: Sequence[str]) -> int:
     from ddrl.launch import local as launch
 
     config, resume = checked(argv, machine)
+    programs.outlast_output()
     return launch.train(config, resume, machine, Console(highlight=False, soft_wrap=True))
 
 

@@ -11,7 +11,10 @@ import select
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
+
+from ddrl import programs
 
 LOOK_SECONDS = 0.5
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
@@ -89,8 +92,7 @@ def _child(work: Callable[[], int]) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     status = 1
     try:
-        status = work()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+        status = programs.run(work)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(status)

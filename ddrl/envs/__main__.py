@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+
+from ddrl import programs
 from ddrl.envs.games import atari_games, football_games, gymnasium_games
 
-print("Atari:", *atari_games())
-print("Gymnasium:", *gymnasium_games())
-print("Football, with the extra `football`:", *football_games())
+
+def main() -> None:
+    """Prints them."""
+    print("Atari:", *atari_games())
+    print("Gymnasium:", *gymnasium_games())
+    print("Football, with the extra `football`:", *football_games())
+
+
+if __name__ == "__main__":
+    sys.exit(programs.run(main))

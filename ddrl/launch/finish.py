@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ddrl import rundir
+from ddrl import programs, rundir
 
 
 def main(argv: list[str]) -> int:
@@ -48,4 +48,4 @@ def _video(path: Path) -> object:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(programs.run(lambda: main(sys.argv[1:])))

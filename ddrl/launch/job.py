@@ -22,7 +22,7 @@ from typing import Any
 from rich.console import Console
 
 from cluster.job import Job
-from ddrl import combinations, rundir
+from ddrl import combinations, programs, rundir
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
@@ -70,6 +70,7 @@ def train_in_job(parse: Callable[[], Wanted], job: Job, environ: Mapping[str, st
         _accepted(_share(world, path))
         phase_ended("agreement")
         config = rundir.config_from_dict(agreed["config"], str(path))
+        programs.outlast_output()
         at_end: Callable[[], None] = lambda: None  # noqa: E731
         if job.rank == 0:
             at_end = stack.enter_context(Reporter(config, path)).conclude

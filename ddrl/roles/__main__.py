@@ -7,30 +7,38 @@ import os
 import sys
 from pathlib import Path
 
+from ddrl import programs
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def main() -> int:
     """Runs this rank; returns the exit status."""
+    return programs.run(_rank, _refuse, needs_output=False)
+
+
+def _rank() -> int:
     from ddrl.launch.start import BEGUN, leave_note
 
     run_dir = Path(sys.argv[1])
     leave_note(run_dir, os.environ, BEGUN)
-    from ddrl.errors import UsageError
-    from ddrl.roles.main import abort, run
+    from ddrl.roles.main import run
     from ddrl.rundir import load_config
 
-    try:
-        config = load_config(run_dir)
-        if "--minutes" in sys.argv[2:]:
-            minutes = float(sys.argv[sys.argv.index("--minutes") + 1])
-            config = dataclasses.replace(config, run=dataclasses.replace(config.run, minutes=minutes))
-        return run(config, run_dir, resume="--resume" in sys.argv[2:])
-    except UsageError as error:
-        print(f"ddrl: {error}", file=sys.stderr, flush=True)
-        if "OMPI_COMM_WORLD_SIZE" in os.environ:
-            abort(2)  # a rank that leaves before MPI_Init would be waited for by the others for ever
-        return 2
+    config = load_config(run_dir)
+    if "--minutes" in sys.argv[2:]:
+        minutes = float(sys.argv[sys.argv.index("--minutes") + 1])
+        config = dataclasses.replace(config, run=dataclasses.replace(config.run, minutes=minutes))
+    return run(config, run_dir, resume="--resume" in sys.argv[2:])
+
+
+def _refuse(message: str) -> int:
+    status = programs.say(message)
+    if "OMPI_COMM_WORLD_SIZE" in os.environ:
+        from ddrl.roles.main import abort
+
+        abort(status)  # a rank that leaves before MPI_Init would be waited for by the others for ever
+    return status
 
 
 if __name__ == "__main__":

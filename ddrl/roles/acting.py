@@ -16,6 +16,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np  # noqa: E402
 
+from ddrl import programs  # noqa: E402
 from ddrl.config import TrainConfig  # noqa: E402
 from ddrl.roles.exits import refuse_exits  # noqa: E402
 from ddrl.errors import UsageError  # noqa: E402
@@ -74,12 +75,12 @@ def main() -> int:
     end_with_parent(parent)
     refuse_exits()
     expose_gpu("")
-    try:
+
+    def work() -> int:
         act(load_config(run_dir), actor, run_id, cores, Link(read, write))
-    except UsageError as error:
-        print(f"ddrl: actor {actor}: {error}", file=sys.stderr, flush=True)
-        return 2
-    return 1
+        return 1
+
+    return programs.run(work, lambda message: programs.say(f"actor {actor}: {message}"), needs_output=False)
 
 
 def act(config: TrainConfig, actor: int, run_id: int, cores: int, link: Link) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from ddrl import rundir
+from ddrl import programs, rundir
 from ddrl.bench import machine
 from ddrl.errors import UsageError
 from ddrl.launch.processes import Interrupts
@@ -29,6 +29,7 @@ def run_points(plan: Plan, run: Run, points: Sequence[Point] | None = None) -> i
 
     A point that fails is named, and the others go on. After a request to stop, the rest is left as it is.
     """
+    programs.outlast_output()
     with Interrupts() as interrupts:
         return _run_points(plan, run, list(plan.points if points is None else points), interrupts)
 

@@ -1,0 +1,169 @@
+"""The top of every program: what the system can raise becomes one line, and output that nobody takes has an end.
+
+`run` is around the main function of everything that is started as a process: the command line, ranks, their children.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ddrl.errors import UsageError
+
+REFUSED = 2  # exit status: the user can mend it
+CLOSED_PIPE = 141  # as a shell reports a program that SIGPIPE ended
+OUTPUT = "standard output"
+SYSTEM_ERRORS = (OSError, MemoryError, UnicodeError, RecursionError)
+_SPACE = "free space there, or name another place"
+_ACCESS = "mend its permissions, or name another place"
+REMEDIES = {
+    errno.ENOSPC: _SPACE,
+    errno.EDQUOT: _SPACE,
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
+    errno.EACCES: _ACCESS,
+    errno.EPERM: _ACCESS,
+    errno.EROFS: "name another place",
+    errno.EISDIR: "move it away, or name another place",
+    errno.ENOTDIR: "name another place",
+    errno.ENOENT: "make it, or name another place",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ELOOP: "choose another name",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "close other programs",
+    errno.EAGAIN: "close other programs, or raise their limit (ulimit -u)",
+    errno.ENOMEM: "close other programs, or ask for less",
+    errno.EIO: "look at the disk, or name another place",
+    errno.ESTALE: "look at the file server, or name another place",
+}
+
+
+def say(message: str) -> int:
+    """Prints a refusal as one line; returns its exit status."""
+    print(f"ddrl: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    return REFUSED
+
+
+def run(main: Callable[[], int | None], refuse: Callable[[str], int] = say, needs_output: bool = True) -> int:
+    """Runs a program; returns its exit status. What is a mistake of the program itself is raised.
+
+    Args:
+        main: returns the exit status; None: 0.
+        refuse: says in one line what the user can mend; returns the exit status.
+        needs_output: False: where standard output takes nothing any more, the program goes on without.
+    """
+    with _standard_streams(needs_output):
+        try:
+            status = main()
+            sys.stdout.flush()
+            return int(status or 0)
+        except UsageError as error:
+            return refuse(str(error))
+        except SYSTEM_ERRORS as error:
+            if isinstance(error, BrokenPipeError) and error.filename == OUTPUT:
+                return CLOSED_PIPE  # whoever read it, such as head, has seen enough
+            if sys.flags.dev_mode:
+                traceback.print_exc()
+            return refuse(reason(error))
+
+
+def outlast_output() -> None:
+    """From here on the program goes on where its standard output takes nothing any more."""
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    if isinstance(raw, _Stream):
+        raw.needed = False
+
+
+def reason(error: BaseException) -> str:
+    """What the system refused, of which path, and what to do, in one line."""
+    if isinstance(error, MemoryError):
+        return f"not enough memory{_detail(error)}: close other programs, or ask for less"
+    if not isinstance(error, OSError):
+        return f"{_place(error)}: {type(error).__name__}{_detail(error)}"
+    paths = " and ".join(os.fsdecode(path) for path in (error.filename, error.filename2) if isinstance(path, (str, bytes)))
+    what = error.strerror or str(error) or type(error).__name__
+    remedy = REMEDIES.get(error.errno, "")
+    return f"{paths or _place(error)}: {what}{'; ' if remedy else ''}{remedy}"
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Around reads and writes of an open file, whose errors do not say which file it is."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+def _detail(error: BaseException) -> str:
+    return f" ({error})" if str(error) else ""
+
+
+def _place(error: BaseException) -> str:
+    """Where it was raised, for errors that bear no path: the innermost line of this project."""
+    frames, here = traceback.extract_tb(error.__traceback__), os.path.dirname(__file__) + os.sep
+    ours = [frame for frame in frames if frame.filename.startswith(here)] or frames
+    return f"{os.path.basename(ours[-1].filename)}, line {ours[-1].lineno}" if ours else type(error).__name__
+
+
+class _Stream(io.FileIO):
+    """A standard stream. Once it takes nothing any more, what is written is dropped, by child processes too.
+
+    Attributes:
+        needed: the first failure is raised, with the stream's title as its path.
+    """
+
+    def __init__(self, descriptor: int, title: str, needed: bool):
+        super().__init__(descriptor, "w", closefd=False)
+        self.title, self.needed = title, needed
+
+    def write(self, data: bytes) -> int | None:
+        try:
+            return super().write(data)
+        except OSError as error:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            if self.needed:
+                raise OSError(error.errno, error.strerror, self.title) from error
+            if self.title == OUTPUT:
+                print(f"ddrl: {self.title}: {error.strerror}; going on without it", file=sys.stderr, flush=True)
+            return len(data)
+
+
+@contextlib.contextmanager
+def _standard_streams(needs_output: bool) -> Iterator[None]:
+    """Standard output and error that fail at most once, and print whatever characters their encoding has not."""
+    _open_missing()
+    before = sys.stdout, sys.stderr
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _text(sys.stderr, _Stream(2, "standard error", False))
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _text(sys.stdout, _Stream(1, OUTPUT, needs_output))
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
+        sys.stdout, sys.stderr = before
+
+
+def _text(before: io.TextIOWrapper | None, raw: _Stream) -> io.TextIOWrapper:
+    encoding = getattr(before, "encoding", None) or "utf-8"
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors="backslashreplace", line_buffering=True)
+
+
+def _open_missing() -> None:
+    """Descriptors 0 to 2 that whoever started this program had closed: files opened later would be printed into."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest that is free: this one
