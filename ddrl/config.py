@@ -270,7 +270,7 @@ class RunConfig:
     max_updates: int = 0
     """Budget in updates, resumed ones included (0: none)."""
     run_dir: str = ""
-    """Directory of the run (default: runs/ALGORITHM-GAME-TIME). It must not exist, unless resuming."""
+    """Directory of the run (default: runs/ALGORITHM-GAME-TIME). It must hold nothing else, unless resuming."""
     seed: int = 1
     """Seed of initial parameters, environments and action draws."""
     checkpoint_every_minutes: float = 5.0

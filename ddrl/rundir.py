@@ -11,6 +11,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import re
 import time
 import types
 import typing
@@ -25,6 +26,10 @@ from ddrl.errors import UsageError
 FORMAT = 1
 CONFIG, METRICS, EVALUATIONS, LOG = "config.json", "metrics.jsonl", "evaluations.jsonl", "log.txt"
 RESULT, STOP, LOCK = "result.json", "stop", "lock"
+LEFT_BY_A_START = re.compile(
+    r"config(-\d+)?\.json|metrics\.jsonl|log\.txt|result\.json|stop|stalled|lock|stacks-\d+\.txt|ranks/\d+|"
+    r"events\.out\.tfevents\..+|[a-z]+\.json\.\d+\.tmp"
+)
 
 
 @contextlib.contextmanager
@@ -115,25 +120,61 @@ def default_run_dir(config: TrainConfig) -> str:
 def create_run_dir(config: TrainConfig) -> tuple[Path, TrainConfig]:
     """Makes the run's directory with its config.json; returns its path, and the config that names it.
 
+    One that is there is taken where it holds nothing but what a start leaves that trained nothing.
+
     Raises:
-        UsageError: when it is there already, or cannot be made.
+        UsageError: when it holds more, is being trained, or cannot be made.
     """
     path = Path(config.run.run_dir or default_run_dir(config))
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=str(path)))
+    _check_name(str(path))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir()
-    except FileExistsError as error:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = "it is no directory" if isinstance(error, FileExistsError) else error.strerror
+        raise UsageError(f"cannot make run directory {path}: {why}; choose another --run-dir") from error
+    _check_untrained(path)  # before anything is written there
+    with locked(path):
+        _check_untrained(path)
+        write_json(path / CONFIG, config_to_dict(config))
+    return path, config
+
+
+def _check_name(path: str) -> None:
+    if path.startswith("~"):
+        raise UsageError(f"--run-dir {path}: the shell has not replaced ~; write {Path.home()}, or ./~ if you mean that")
+    if any(ord(character) < 32 or ord(character) == 127 for character in path):
+        raise UsageError(f"--run-dir {path!r}: it has control characters; choose another name")
+
+
+def _check_untrained(path: Path) -> None:
+    if not untrained(path):
+        if not (path / CONFIG).exists():
+            raise UsageError(f"run directory {path} holds other files: choose another --run-dir")
         raise UsageError(
             f"run directory {path} exists and nothing in it is overwritten: "
             f"go on with `ddrl train --resume {path}`, or choose another --run-dir"
-        ) from error
-    except OSError as error:
-        raise UsageError(
-            f"cannot make run directory {path}: {error.strerror}; choose another --run-dir"
-        ) from error
-    write_json(path / CONFIG, config_to_dict(config))
-    return path, config
+        )
+
+
+def untrained(path: Path) -> bool:
+    """Whether directory `path` holds nothing but what a start leaves that trained nothing.
+
+    Raises OSError where it cannot be read.
+    """
+    files = [entry for entry in path.iterdir() if not _is_directory(entry)]
+    files += [file for entry in path.iterdir() if _is_directory(entry) for file in entry.iterdir()]
+    if not all(LEFT_BY_A_START.fullmatch(str(file.relative_to(path))) for file in files):
+        return False
+    result = read_json(path / RESULT)
+    if isinstance(result, dict) and result.get("status") != "failed":
+        return False
+    lines = (path / METRICS).read_bytes().splitlines() if path / METRICS in files else []
+    return all(b'"kind": "event"' in line for line in lines)
+
+
+def _is_directory(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def update_run_dir(path: Path, config: TrainConfig) -> None:
@@ -171,10 +212,16 @@ def load_config(path: str | Path) -> TrainConfig:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Writes a JSON file whole or not at all."""
+    """Writes a JSON file whole or not at all. Raises OSError with its path."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # several ranks may write at once
-    temporary.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n")
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n")
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        error.filename, error.filename2 = str(path), None
+        raise
 
 
 def read_json(path: Path) -> Any:

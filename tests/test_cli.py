@@ -172,7 +172,7 @@ def test_an_existing_run_directory_is_left_alone(tmp_path):
     (tmp_path / "thing").touch()
     done = ddrl("train", "ba3c", "--game", "CartPole-v1", "--network", "mlp", "--run-dir", str(tmp_path))
     assert done.returncode == 2
-    assert done.stderr.startswith(f"ddrl: run directory {tmp_path} exists")
+    assert done.stderr.startswith(f"ddrl: run directory {tmp_path} holds other files")
     assert [file.name for file in tmp_path.iterdir()] == ["thing"]
 
 

@@ -186,7 +186,7 @@ def test_run_directory_is_made_once(tmp_path):
     (path / "precious").write_text("x")
     with pytest.raises(UsageError, match=r"exists and nothing in it is overwritten.*--resume.*--run-dir"):
         rundir.create_run_dir(config)
-    assert sorted(file.name for file in path.iterdir()) == ["config.json", "precious"]
+    assert sorted(file.name for file in path.iterdir()) == ["config.json", "lock", "precious"]
 
 
 def test_run_directory_under_a_file_cannot_be_made(tmp_path):

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Literal
 
 import tyro
-from rich.console import Console
-
 from cluster.job import detect_job
 from ddrl import checks, combinations, presets, programs, rundir
 from ddrl.checkpoint import list_checkpoints
@@ -65,8 +63,8 @@ class TrainArguments:
     resume: str = ""
     """Directory of a run to go on with; its settings are the defaults, --minutes counts from now."""
     go_on: bool = False
-    """Go on with --run-dir where it is there, from its beginning if it has no checkpoint; begin it where it is
-    not: for jobs that are requeued. --preset then counts for the beginning only."""
+    """Go on with --run-dir where a run has begun, from its beginning if it has no checkpoint; begin it where none
+    has: for jobs that are requeued. --preset then counts for the beginning only."""
     config: TrainConfig = TrainConfig()
 
 
@@ -129,10 +127,13 @@ def check_algorithm(named: str | None, config: TrainConfig, run: str) -> None:
 
 
 def _begun(run_dir: str | None, resume: str | None) -> str | None:
-    """The directory that --go-on goes on with, if it is there."""
+    """The directory that --go-on goes on with, if a run has begun there."""
     if run_dir is None or resume is not None:
         raise UsageError("--go-on goes on with --run-dir: name that one, without --resume")
-    return run_dir if (Path(run_dir) / rundir.CONFIG).exists() else None
+    path = Path(run_dir)
+    if not (path / rundir.CONFIG).exists():
+        return None
+    return None if rundir.read_json(path / rundir.CONFIG) is None and rundir.untrained(path) else run_dir
 
 
 def _in_run_dir(config: TrainConfig, path: str) -> TrainConfig:
@@ -184,10 +185,11 @@ def main(argv: Sequence[str]) -> int:
 
         return train_in_job(lambda: Wanted(*checked(argv, machine, job.rank == 0)), job)
     from ddrl.launch import local as launch
+    from ddrl.reporting.progress import plain_console
 
     config, resume = checked(argv, machine)
     programs.outlast_output()
-    return launch.train(config, resume, machine, Console(highlight=False, soft_wrap=True))
+    return launch.train(config, resume, machine, plain_console())
 
 
 def checked(

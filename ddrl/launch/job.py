@@ -19,8 +19,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from cluster.job import Job
 from ddrl import combinations, programs, rundir
 from ddrl.config import RunConfig, TrainConfig
@@ -137,8 +135,7 @@ def prepare(wanted: Wanted, stack: contextlib.ExitStack) -> dict[str, Any]:
     if path is None:
         path, config = rundir.create_run_dir(config)
     stack.enter_context(rundir.locked(path))
-    if wanted.resume is not None:
-        rundir.update_run_dir(path, config)
+    rundir.update_run_dir(path, config)
     for stale in (rundir.STOP, rundir.RESULT):
         (path / stale).unlink(missing_ok=True)
     resume = wanted.resume is not None
@@ -149,8 +146,10 @@ class Reporter:
     """Rank 0's voice: plain lines about the run, from a thread, and at its end the summary and the curve."""
 
     def __init__(self, config: TrainConfig, path: Path):
+        from ddrl.reporting.progress import plain_console
+
         self._config, self._path = config, path
-        self._console = Console(force_terminal=False, highlight=False, soft_wrap=True)
+        self._console = plain_console(force_terminal=False)
         self._follower = rundir.JsonLines(path / rundir.METRICS, from_end=True)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._show, name="reporter", daemon=True)
@@ -240,6 +239,8 @@ def _together(
             message = decide(everyone)
         except UsageError as error:
             message = {"refused": str(error)}
+        except programs.SYSTEM_ERRORS as error:  # the others wait for the word of this rank
+            message = {"refused": programs.reason(error)}
     return message if world is None else _broadcast(world, message)
 
 
@@ -255,6 +256,8 @@ def _parse(parse: Callable[[], Wanted], rank: int) -> tuple[Wanted | None, dict[
             return parse(), mine
         except UsageError as error:
             return None, mine | {"refused": str(error)[:REFUSAL_LETTERS]}
+        except programs.SYSTEM_ERRORS as error:
+            return None, mine | {"refused": programs.reason(error)[:REFUSAL_LETTERS]}
         except SystemExit:  # the parser of the command line has said why
             return None, mine | {"refused": ""}
 

@@ -60,10 +60,9 @@ def train(
     else:
         path = resume
     with rundir.locked(path) as lock:
-        if resume is not None:
-            rundir.update_run_dir(path, config)
+        rundir.update_run_dir(path, config)
         clear(path)
-        program = [*rank_program, str(path)]
+        program = [*rank_program, os.path.join(os.curdir, path)]  # mpirun takes the word : for its own
         return _run(config, path, launcher, program, resume is not None, console, stop_seconds, lock)
 
 

@@ -51,7 +51,7 @@ class Progress:
     def __init__(
         self, config: TrainConfig, console: Console | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._console = console or Console(highlight=False)
+        self._console = console or plain_console()
         self._clock = clock
         self._began = clock()
         self._said = clock()
@@ -100,6 +100,15 @@ class Progress:
     def _render(self) -> RenderableType:
         unicode = self._console.encoding.lower().startswith("utf")
         return panel(self.state, self._clock() - self._began, min(PANEL_WIDTH, self._console.width), unicode)
+
+
+def plain_console(**options: Any) -> Console:
+    """A console that prints texts as they are: names of files may look like markup.
+
+    Args:
+        options: of rich.console.Console.
+    """
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True, **options)
 
 
 class RunState:
