@@ -10,6 +10,7 @@ import errno
 import io
 import os
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,6 +58,7 @@ def run(main: Callable[[], int | None], refuse: Callable[[str], int] = say, need
         refuse: says in one line what the user can mend; returns the exit status.
         needs_output: False: where standard output takes nothing any more, the program goes on without.
     """
+    _give_home()
     with _standard_streams(needs_output):
         try:
             status = main()
@@ -101,6 +103,12 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
+def _give_home() -> None:
+    """Open MPI does not start without HOME, and libraries look for their settings there."""
+    home = os.path.expanduser("~")
+    os.environ.setdefault("HOME", home if os.path.isabs(home) else tempfile.gettempdir())
+
+
 def _detail(error: BaseException) -> str:
     return f" ({error})" if str(error) else ""
 
@@ -108,6 +116,7 @@ def _detail(error: BaseException) -> str:
 def _place(error: BaseException) -> str:
     """Where it was raised, for errors that bear no path: the innermost line of this project."""
     frames, here = traceback.extract_tb(error.__traceback__), os.path.dirname(__file__) + os.sep
+    frames = [frame for frame in frames if frame.filename != __file__]
     ours = [frame for frame in frames if frame.filename.startswith(here)] or frames
     return f"{os.path.basename(ours[-1].filename)}, line {ours[-1].lineno}" if ours else type(error).__name__
 

@@ -127,7 +127,8 @@ def main(argv: Sequence[str]) -> int:
 def _main(argv: Sequence[str], job: Job | None) -> int:
     arguments = parse(argv)
     config = arguments.train.config
-    run_dir = Path(os.path.abspath(config.run.run_dir or rundir.default_run_dir(config)))
+    # Without the name of the default, which bears the time and would differ between ranks.
+    run_dir = Path(os.path.abspath(config.run.run_dir or os.path.dirname(rundir.default_run_dir(config))))
     if job is None and INSIDE not in os.environ:
         return _alone(argv, arguments, run_dir)
     need = need_of(arguments, alone=INSIDE in os.environ)
@@ -160,7 +161,8 @@ def _alone(argv: Sequence[str], arguments: DoctorArguments, run_dir: Path) -> in
 def _start_ranks(argv: Sequence[str], arguments: DoctorArguments, config: TrainConfig) -> int:
     launcher = launch.require_mpirun()
     survive = config.exchange.on_worker_loss == "survive"
-    program = [*python_command("ddrl.cli"), "doctor", *argv]
+    words = [os.path.join(os.curdir, word) if word == ":" else word for word in argv]  # mpirun's own word
+    program = [*python_command("ddrl.cli"), "doctor", *words]
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors, SessionFiles() as files:
         environment = mpirun_environment(os.environ, os.geteuid() == 0, files) | {INSIDE: "1"}
         command = mpirun_command(config.ranks, program, survive, launcher)

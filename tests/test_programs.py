@@ -1,0 +1,243 @@
+"""What the system can raise, in the real programs: one line, and output that nobody takes."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster.launch import find_mpirun, python_command
+from ddrl import programs, rundir
+from ddrl.commands.train import parse
+from ddrl.config import RunConfig, TrainConfig
+from ddrl.launch.local import clear
+from ddrl.presets.common import Machine
+
+DDRL = python_command("ddrl.cli")
+SMOKE = ("train", "ba3c", "--preset", "smoke", "--workers", "1", "--parameter-servers", "0", "--no-evaluator", "--no-video")
+PRINTING = (
+    ("--help",), ("--version",), ("train", "--help"), ("evaluate", "--help"), ("play", "--help"), ("plan", "--help"),
+    ("plan", "--preset", "smoke"), ("plan", "--preset", "smoke", "--json", "-"), ("bench", "--help"),
+    ("bench", "idle", "--help"), ("doctor", "--help"), ("study", "--help"), ("study", "hts", "--list"),
+)  # fmt: skip
+NO_ACCESS_OVERRIDE = 1  # CAP_DAC_OVERRIDE of <linux/capability.h>
+PR_CAPBSET_DROP = 24  # <sys/prctl.h>
+
+
+def obeys_permissions() -> None:
+    """In the child: root, too, may write only where the permissions say so."""
+    if os.geteuid() == 0:
+        assert ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, NO_ACCESS_OVERRIDE, 0, 0, 0) == 0
+
+
+def small_files() -> None:
+    """In the child: no file takes a byte."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def ddrl(*words: str, **options) -> subprocess.CompletedProcess[str]:
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "timeout": 60} | options
+    return subprocess.run([*DDRL, *words], check=False, **options)
+
+
+def closed_pipe() -> int:
+    """The writing end of a pipe that nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing
+
+
+def one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None:
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("ddrl: ") and done.stderr.count("\n") == 1, done.stderr
+    for part in parts:
+        assert part in done.stderr
+
+
+@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
+def test_a_full_device_is_one_line_and_a_closed_pipe_a_silent_end(words, tmp_path):
+    with open("/dev/full", "w") as full:
+        one_line(ddrl(*words, stdout=full, cwd=tmp_path), "standard output: No space left on device; free space")
+    writing = closed_pipe()
+    done = ddrl(*words, stdout=writing, cwd=tmp_path)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (programs.CLOSED_PIPE, "")
+
+
+@pytest.mark.skipif(find_mpirun() is None, reason="no mpirun on this machine")
+def test_the_table_of_ranks_that_doctor_started_is_not_lost_silently(tmp_path):
+    with open("/dev/full", "w") as full:
+        words = ("doctor", "--preset", "smoke", "--workers", "1", "--parameter-servers", "1", "--no-evaluator")
+        one_line(ddrl(*words, stdout=full, cwd=tmp_path), "standard output: No space left on device")
+
+
+def test_training_goes_on_to_its_end_without_its_output(tmp_path):
+    writing = closed_pipe()
+    done = ddrl(*SMOKE, "--max-updates", "3", "--run-dir", str(tmp_path / "run"), stdout=writing)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "ddrl: standard output: Broken pipe; going on without it\n")
+    assert rundir.read_json(tmp_path / "run" / rundir.RESULT)["status"] == "finished"
+    assert (tmp_path / "run" / "checkpoints" / "update-000000003.npz").exists()
+
+
+@pytest.mark.parametrize("needed, left", [(True, None), (False, "end")])
+def test_what_needs_no_output_goes_on_without(needed, left, tmp_path):
+    program = (
+        "import subprocess\nfrom ddrl import programs\n"
+        f"def main():\n    needed = {needed}\n    needed or programs.outlast_output()\n    print('lost')\n    print('dropped')\n"
+        "    subprocess.run(['echo', 'of a child'], check=True)\n    open('left', 'w').write('end')\n"
+        "raise SystemExit(programs.run(main))"
+    )
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, timeout=60, check=False
+        )
+    assert done.returncode == (2 if needed else 0)
+    assert done.stderr.startswith("ddrl: standard output: No space left on device; ") and done.stderr.count("\n") == 1
+    assert [file.read_text() for file in tmp_path.iterdir()] == ([left] if left else [])
+
+
+def test_descriptors_that_are_closed_are_not_taken_by_files(tmp_path):
+    program = (
+        "from ddrl import programs\n"
+        "def main():\n    file = open('file', 'w')\n    print('not for the file')\n    assert file.fileno() > 2\n"
+        "raise SystemExit(programs.run(main))"
+    )
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, program], cwd=tmp_path, check=False, timeout=60
+    )
+    assert done.returncode == 0
+    assert (tmp_path / "file").read_text() == ""
+
+
+def test_a_run_in_a_directory_that_cannot_be_written_is_refused(tmp_path):
+    tmp_path.chmod(0o555)
+    done = ddrl(*SMOKE, "--run-dir", "run", cwd=tmp_path, preexec_fn=obeys_permissions)
+    tmp_path.chmod(0o755)
+    one_line(done, "cannot make run directory run: Permission denied; choose another --run-dir")
+
+
+@contextlib.contextmanager
+def full_disk(path: Path):
+    """A file system on `path` that has room for directories and no byte for files."""
+    path.mkdir()
+    if os.geteuid():
+        pytest.skip("only root can mount a small file system")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "none", str(path)], check=False).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        (path / "filling").write_bytes(b"x" * 4096)
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def test_a_run_on_a_full_disk_is_refused_and_its_directory_is_taken_later(tmp_path):
+    with full_disk(tmp_path / "disk") as disk:
+        words = (*SMOKE, "--run-dir", str(disk / "run"))
+        one_line(ddrl(*words), f"{disk}/run/config.json: No space left on device; free space there")
+        assert sorted(file.name for file in (disk / "run").iterdir()) == ["lock"]
+        (disk / "filling").unlink()
+        assert parse([*words[1:], "--go-on"], Machine(2, 1 << 40)).resume == ""
+        config = TrainConfig(run=RunConfig(run_dir=str(disk / "run")))
+        assert rundir.load_config(rundir.create_run_dir(config)[0]) == config
+
+
+def test_a_limit_of_file_sizes_is_one_line(tmp_path):
+    done = ddrl(*SMOKE, "--run-dir", "run", cwd=tmp_path, preexec_fn=small_files)
+    one_line(done, "run/config.json: File too large; raise the limit of file sizes (ulimit -f)")
+
+
+@pytest.mark.parametrize("name", [rundir.LOG, rundir.STOP, rundir.LOCK])
+def test_a_directory_in_the_place_of_a_file_is_named(name, tmp_path):
+    (tmp_path / "run" / name).mkdir(parents=True)
+    one_line(ddrl(*SMOKE, "--run-dir", "run", cwd=tmp_path), f"run/{name}" if name != rundir.LOCK else "run", "s a directory")
+
+
+def test_a_log_that_cannot_be_written_is_named_before_a_resume_changes_anything(tmp_path):
+    path, _ = rundir.create_run_dir(TrainConfig(run=RunConfig(run_dir=str(tmp_path / "run"))))
+    (path / "log.txt").touch(mode=0o444)
+    (path / rundir.RESULT).write_text("{}")
+    with pytest.raises(IsADirectoryError):
+        (path / rundir.STOP).mkdir()
+        clear(path)
+    assert (path / rundir.RESULT).exists()
+    (path / rundir.STOP).rmdir()
+    done = ddrl(*SMOKE, "--go-on", "--run-dir", str(path), preexec_fn=obeys_permissions)
+    one_line(done, f"{path}/log.txt: Permission denied; mend its permissions")
+
+
+@pytest.mark.parametrize("words", [("plan", "--preset", "smoke"), ("train", "--help"), ("study", "hts", "--list")], ids=" ".join)
+def test_programs_need_neither_home_nor_temporary_folder_nor_letters_beyond_ascii(words, tmp_path):
+    place = tmp_path / "d\u00e9\u2014\u00fc"
+    place.mkdir()
+    plain = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "TMPDIR": "/nowhere"}
+    done = ddrl(*words, cwd=place, env={name: value for name, value in os.environ.items() if name != "HOME"} | plain)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@pytest.mark.skipif(find_mpirun() is None, reason="no mpirun on this machine")
+def test_ranks_start_without_home(tmp_path):
+    program = (
+        "import sys\nfrom ddrl import programs\nfrom ddrl.bench.ranks import run_ranks\n"
+        "sys.exit(programs.run(lambda: print(run_ranks(1, 'says_result', {}, 60.0))))"
+    )
+    (tmp_path / "says_result.py").write_text("from mpi4py import MPI\nprint('RESULT 7')")
+    environment = {name: value for name, value in os.environ.items() if name != "HOME"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "7\n", done.stderr
+
+
+def test_a_path_that_its_encoding_has_not_is_printed(tmp_path):
+    done = subprocess.run([*map(os.fsencode, DDRL), b"evaluate", b"\xff\xfe"], capture_output=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count(b"\n") == 1 and b"does not exist, so it is not a run" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "raised, said",
+    [
+        ("OSError(5, 'Input/output error', 'a', None, 'b')", "ddrl: a and b: Input/output error; look at the disk, or name another place"),
+        ("OSError(28, 'No space left on device')", "ddrl: <string>, line 1: No space left on device; free space there, or name another place"),
+        ("MemoryError('8 GB')", "ddrl: not enough memory (8 GB): close other programs, or ask for less"),
+        ("RecursionError('deep')", "ddrl: <string>, line 1: RecursionError (deep)"),
+        ("BrokenPipeError(32, 'Broken pipe')", "ddrl: <string>, line 1: Broken pipe"),
+    ],
+)  # fmt: skip
+def test_what_the_system_raises_is_one_line(raised, said):
+    program = f"from ddrl import programs; main = lambda: (_ for _ in ()).throw({raised}); raise SystemExit(programs.run(main))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said + "\n")
+
+
+def test_a_mistake_of_the_program_itself_keeps_its_traceback():
+    program = "from ddrl import programs; programs.run(lambda: 1 / 0)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1 and "Traceback" in done.stderr and "ZeroDivisionError" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "module, words",
+    [("ddrl.roles", ["/nowhere"]), ("ddrl.launch.finish", ["/nowhere"]), ("ddrl.roles.acting", ["/nowhere", "0", "0", "1", "PARENT", "0", "1"])],
+)
+def test_the_other_programs_say_it_in_one_line_too(module, words):
+    words = [str(os.getpid()) if word == "PARENT" else word for word in words]
+    done = subprocess.run([*python_command(module), *words], capture_output=True, text=True, timeout=60, check=False)
+    one_line(done, "/nowhere does not exist, so it is not a run")
+
+
+def test_a_measuring_process_says_it_in_one_line(tmp_path):
+    first = json.dumps({"config": {}, "core": 0, "seconds": 1.0})
+    done = subprocess.run(
+        python_command("ddrl.bench.roofline_worker"), input=first + "\n", capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2 and "is not a configuration" in json.loads(done.stdout)["error"]
