@@ -1,5 +1,17 @@
-"""The one exception that the command line turns into a single line and exit status 2."""
+"""The one exception that the command line turns into a single line and exit status 2; exceptions in one line."""
 
 
 class UsageError(Exception):
     """Bad input from the user. The message names the value, the limit and the remedy, in one line."""
+
+
+LONGEST_LINE = 1000  # letters; log.txt has the whole text
+
+
+def in_one_line(error: BaseException) -> str:
+    """Type and message of an exception, whose lines are parted by strokes; of a UsageError the message."""
+    lines = [" ".join(line.split()) for line in str(error).splitlines()]
+    text = " / ".join(line for line in lines if line)
+    if not isinstance(error, UsageError):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text if len(text) <= LONGEST_LINE else text[:LONGEST_LINE] + " ..."

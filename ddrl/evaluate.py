@@ -29,11 +29,12 @@ class EvaluationResult(NamedTuple):
 
     Attributes:
         mean, maximum: over `scores`.
-        scores: raw score per game, in order of the environments.
+        scores: raw score per game, in order of the environments, without those that are not finite.
         agent_steps: length per game, in the same order.
         stamp: protocol, every setting, backend, versions, seed and number of games; JSON-able.
         unfinished: games that a limit of steps or time ended; their score until then counts.
         timed_out: those of them that `stop` ended: by their protocol they would have gone on.
+        not_finite: games whose score is NaN or infinite.
     """
 
     mean: float
@@ -43,6 +44,7 @@ class EvaluationResult(NamedTuple):
     stamp: dict
     unfinished: int
     timed_out: int = 0
+    not_finite: int = 0
 
 
 class GreedyActions:
@@ -201,7 +203,7 @@ def play_games(
         starts: games of Atari begin with these.
 
     Raises:
-        UsageError: no games, or a policy whose logits are not finite.
+        UsageError: no games, a policy whose logits are not finite, or no game with a finite score.
     """
     if games < 1:
         raise UsageError(f"evaluation of {games} games; at least 1 is needed")
@@ -296,7 +298,11 @@ def _result(groups: list[_Group], stamp: dict) -> EvaluationResult:
 def _summary(
     scores: np.ndarray, steps: np.ndarray, stamp: dict, unfinished: int, timed_out: int = 0
 ) -> EvaluationResult:
+    finite = np.isfinite(scores)
+    if not finite.any():
+        raise UsageError(f"none of {len(scores)} games has a finite score, the first {scores[0]}: mend the environment")
+    kept = scores[finite]
     return EvaluationResult(
-        float(scores.mean()), float(scores.max()), tuple(scores.tolist()), tuple(steps.tolist()),
-        stamp | {"games": len(scores)}, unfinished, timed_out,
+        float(kept.mean()), float(kept.max()), tuple(kept.tolist()), tuple(steps[finite].tolist()),
+        stamp | {"games": len(scores)}, unfinished, timed_out, len(scores) - len(kept),
     )

@@ -189,6 +189,71 @@ def test_run_directory_is_made_once(tmp_path):
     assert sorted(file.name for file in path.iterdir()) == ["config.json", "lock", "precious"]
 
 
+EVENT = '{"kind": "event", "wall_seconds": 0.0, "name": "started", "text": ""}\n'
+LEFT = {
+    "nothing": {},
+    "its settings": {"config.json": "{}", "lock": "", "log.txt": "No space left on device"},
+    "half its settings": {"config.json.17.tmp": ""},
+    "ranks that died": {"config.json": "{}", "result.json": '{"status": "failed"}', "ranks/0": "{}", "ranks/11": "{}", "stop": ""},
+    "no update": {"metrics.jsonl": EVENT, "events.out.tfevents.1.vm.2.3": "x", "stacks-2.txt": "x", "stalled": ""},
+}
+WANTED = {
+    "a checkpoint": {"config.json": "{}", "checkpoints/update-000000005.npz": ""},
+    "a replay": {"replay/worker-0": ""},
+    "something else": {"config.json": "{}", "notes.txt": ""},
+    "updates": {"metrics.jsonl": EVENT + '{"kind": "train", "update": 1}\n'},
+    "a damaged line": {"metrics.jsonl": EVENT + "x\n"},
+    "a result": {"result.json": '{"status": "finished"}'},
+    "a hidden file": {".profile": ""},
+}
+
+
+def left_in(path, files):
+    path.mkdir()
+    (path / "checkpoints").mkdir()
+    for name, text in files.items():
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_text(text)
+    return path, TrainConfig(run=RunConfig(run_dir=str(path)))
+
+
+@pytest.mark.parametrize("files", LEFT.values(), ids=LEFT)
+def test_a_directory_in_which_nothing_was_trained_is_taken(tmp_path, files):
+    path, config = left_in(tmp_path / "run", files)
+    assert rundir.create_run_dir(config) == (path, config)
+    assert rundir.load_config(path) == config
+
+
+@pytest.mark.parametrize("files", WANTED.values(), ids=WANTED)
+def test_a_directory_with_what_may_be_wanted_is_left_as_it_is(tmp_path, files):
+    path, config = left_in(tmp_path / "run", files)
+    with pytest.raises(UsageError, match="exists and nothing in it is overwritten|holds other files"):
+        rundir.create_run_dir(config)
+    assert {str(file.relative_to(path)): file.read_text() for file in path.rglob("*") if file.is_file()} == files
+
+
+def test_a_directory_that_is_being_trained_is_not_taken(tmp_path):
+    path, config = left_in(tmp_path / "run", {"config.json": "{}"})
+    with rundir.locked(path), pytest.raises(UsageError, match="is being trained by another process"):
+        rundir.create_run_dir(config)
+    assert (path / "config.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize(
+    "name, why",
+    [
+        ("~/run", "the shell has not replaced ~"), ("a\nb", "has control characters"), ("a\x1b[31m", "has control characters"),
+        ("/dev/null", "cannot make run directory /dev/null: it is no directory"), ("/dev/null/x", "Not a directory"),
+        ("x" * 300, "File name too long"),
+    ],
+)  # fmt: skip
+def test_names_that_are_no_run_directories(tmp_path, monkeypatch, name, why):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=why) as refused:
+        rundir.create_run_dir(TrainConfig(run=RunConfig(run_dir=name)))
+    assert "\n" not in str(refused.value) and list(tmp_path.iterdir()) == []
+
+
 def test_run_directory_under_a_file_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="choose another --run-dir"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import gymnasium
 import numpy as np
 import pytest
@@ -65,6 +68,23 @@ def test_scripted_first_game_only():
     assert result.scores == (4.0,) * 3 and result.agent_steps == (3,) * 3
     assert (result.mean, result.maximum, result.unfinished) == (4.0, 4.0, 0)
     assert result.stamp["game"] == "ddrl-test/Scripted-v0" and result.stamp["games"] == 3
+
+
+def test_a_score_that_is_no_number_is_left_out_and_counted(monkeypatch):
+    step, rewards = RandomLength.step, itertools.cycle([math.nan, 1.0, 1.0])
+
+    def sometimes(self, action):
+        observation, _, *rest = step(self, action)
+        return observation, next(rewards) if self._left == 0 else 0.0, *rest
+
+    monkeypatch.setattr(RandomLength, "step", sometimes)
+    config = EnvironmentConfig(game="ddrl-test/RandomLength-v0")
+    result = evaluate(config, constant(0, 2), games=3, seed=0)
+    assert (result.mean, result.maximum, result.scores, result.not_finite) == (1.0, 1.0, (1.0, 1.0), 1)
+    assert len(result.agent_steps) == 2 and result.stamp["games"] == 3
+    monkeypatch.setattr(RandomLength, "step", lambda self, action: (np.zeros(1, np.float32), math.inf, True, False, {}))
+    with pytest.raises(UsageError, match="none of 2 games has a finite score, the first inf"):
+        evaluate(config, constant(0, 2), games=2, seed=0)
 
 
 @pytest.mark.parametrize("group_size", [1, 4, 10])

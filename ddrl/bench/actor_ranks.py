@@ -16,6 +16,7 @@ from mpi4py import MPI
 
 from cluster.roles import assign_roles
 from ddrl.bench.emulated_actors import EmulatedChild, EmulatedLearner, config_of, read_segments
+from ddrl.errors import in_one_line
 from ddrl.exchange.mpi import MpiTransport
 from ddrl.exchange.transport import Waiter
 from ddrl.floating_point import flush_denormals
@@ -73,5 +74,5 @@ if __name__ == "__main__":
         main()
     except BaseException as error:
         traceback.print_exc()
-        print("RESULT " + json.dumps({"failed": f"{type(error).__name__}: {error}".splitlines()[0]}), flush=True)
+        print("RESULT " + json.dumps({"failed": in_one_line(error)}), flush=True)
         MPI.COMM_WORLD.Abort(1)  # the other ranks would wait without end

@@ -181,7 +181,7 @@ class TwoLearners:
             )  # fmt: skip
             record = evaluation_record(
                 mean=result.mean, maximum=result.maximum, games=len(result.scores), unfinished=result.unfinished,
-                timed_out=result.timed_out, version=version, agent_steps=self._collector.agent_steps,
+                timed_out=result.timed_out, not_finite=result.not_finite, version=version, agent_steps=self._collector.agent_steps,
                 wall_seconds=wall, seconds=time.monotonic() - start, protocol=result.stamp,
             )  # fmt: skip
             yield record | {"learner": learner}

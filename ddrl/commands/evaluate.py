@@ -11,9 +11,10 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from ddrl import checks, rundir
+from ddrl import checks, programs, rundir
 from ddrl.algorithms import DPGConfig
 from ddrl.launch.resources import this_machine
+from ddrl.reporting.progress import plain_console
 
 HUMAN_STARTS = "not measured: they need games that people played, which are not public (--starts FILE, if you have some)"
 
@@ -81,11 +82,15 @@ def main(argv: Sequence[str]) -> int:
         "scores": list(result.scores),
         "protocol": result.stamp,
     }
+    if result.not_finite:
+        record["not_finite"] = result.not_finite
     if starts is None and atari_rom(config.environment.game) is not None:
         record["human_starts"] = HUMAN_STARTS
-    with (path / rundir.EVALUATIONS).open("a") as file:
-        file.write(json.dumps(record) + "\n")
-    show(config.environment.game, record, Console(highlight=False, soft_wrap=True))
+    try:
+        with programs.naming(path / rundir.EVALUATIONS), (path / rundir.EVALUATIONS).open("a") as file:
+            file.write(json.dumps(record) + "\n")
+    finally:
+        show(config.environment.game, record, plain_console())
     return 0
 
 
@@ -111,6 +116,8 @@ def show(game: str, record: dict, console: Console) -> None:
         console.print(
             f"{record['unfinished']} games were ended by a step limit; their score until then counts"
         )
+    if "not_finite" in record:
+        console.print(f"{record['not_finite']} games are left out, as their scores are not finite")
     stamp = ", ".join(f"{name} {value}" for name, value in record["protocol"].items())
     console.print(f"protocol: {stamp}", markup=False)
     if "human_starts" in record:

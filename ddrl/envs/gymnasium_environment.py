@@ -96,7 +96,8 @@ class GymnasiumEnvironment:
         for k, i in enumerate(simulators.tolist()):
             rows = slice(k * self.players, (k + 1) * self.players)
             row = self._next(i) if self._begun[i] else self._begin(i)
-            observation[rows], reward[rows], terminated[rows], truncated[rows], info = row
+            observation[rows] = self._observation(row[0])
+            reward[rows], terminated[rows], truncated[rows], info = row[1:]
             points[rows], lives[rows] = info.get("score_reward", row[1]), info.get("lives", 0)
             ended[rows] = self._simulators[i].ended
         self._waiting[simulators], self._due = False, "send"
@@ -198,6 +199,17 @@ class GymnasiumEnvironment:
 
     def _next(self, i: int) -> tuple[Any, Any, bool, bool, dict]:
         return self._simulators[i].next(self._taken(self._actions[i * self.players : (i + 1) * self.players]))
+
+    def _observation(self, observation: Any) -> np.ndarray:
+        """Of all rows of a game. Raises UsageError for another shape than that of the space, which may broadcast."""
+        observation = np.asarray(observation)
+        expected = (self.players, *self.observation_shape) if self.players > 1 else self.observation_shape
+        if observation.shape != expected:
+            raise UsageError(
+                f"{self.stamp['game']} gave an observation of shape {observation.shape}, and its observation space has "
+                f"{expected}: mend the environment"
+            )
+        return observation
 
     def _taken(self, actions: np.ndarray) -> Any:
         """The actions of a game's players as its step takes them."""

@@ -59,6 +59,6 @@ def _clear_errors(game: str) -> Iterator[None]:
     except gymnasium.error.UnregisteredEnv as error:
         raise unknown_game(game) from error
     except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
-        reason = str(error).splitlines()[0]
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         message = f"cannot make the game {game!r}: {reason}; `python -m ddrl.envs` lists games"
         raise UsageError(message) from error

@@ -134,6 +134,8 @@ class _Process:
         answer = json.loads(line)
         if "usage" in answer:
             raise UsageError(answer["usage"])
+        if "failed" in answer:
+            raise RuntimeError(f"simulator process {self._process.pid} failed: {answer['failed']}")
         return answer
 
     def close(self) -> None:
@@ -272,7 +274,7 @@ class ProcessEnvironment:
         return ready
 
     def _finish(self, env_id: np.ndarray, finished: np.ndarray) -> None:
-        for row in np.flatnonzero(~np.isnan(finished[:, 0])):
+        for row in np.flatnonzero(~np.isnan(finished[:, 1])):  # a score may be NaN
             score, steps = finished[row]
             self._finished.append(EpisodeEnd(float(score), int(steps), int(env_id[row])))
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from ddrl import programs
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import VectorEnvironment, make_in_thread
 from ddrl.envs.pinning import pin_thread
 from ddrl.envs.processes import Shape, SharedRows, map_rows
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, in_one_line
 from ddrl.types import Continuous
 
 
@@ -43,6 +44,9 @@ def main(settings: dict[str, Any]) -> None:
         answer({"usage": str(error)})
     except (KeyboardInterrupt, BrokenPipeError):
         pass  # whoever made this process ends
+    except Exception as error:
+        answer({"failed": in_one_line(error)})
+        raise
 
 
 def shape_of(env: VectorEnvironment) -> Shape:
@@ -74,4 +78,4 @@ def serve(env: VectorEnvironment, rows: SharedRows, command: dict) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    sys.exit(programs.run(lambda: main(json.loads(sys.argv[1])), needs_output=False))

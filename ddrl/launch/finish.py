@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ddrl import programs, rundir
+from ddrl.errors import in_one_line
 
 
 def main(argv: list[str]) -> int:
@@ -28,7 +29,7 @@ def attempt(what: str, make: Callable[[], object]) -> str:
     try:
         return f"{what}: {make()}"
     except Exception as error:  # noqa: BLE001 - whatever it is, the run is safe and has ended
-        return f"warning: no {what}: {type(error).__name__}: {error}"
+        return f"warning: no {what}: {in_one_line(error)}"
 
 
 def _curve(path: Path) -> object:

@@ -30,10 +30,12 @@ RATES = ("agent_steps", "frames", "datapoints", "inserts", "samples")
 TOTALS = (
     "agent_steps", "gradients_dropped", "steps_refused", "evaluations_skipped", "actor_restarts", "segments_refused",
     "segments_not_sent", "priorities_ignored", "priorities_not_sent", "transitions_left_out",
+    "scores_not_finite",
 )  # fmt: skip
 """Counters whose total over the whole run, resumed parts included, is reported."""
 EVALUATED = (
-    "mean", "maximum", "games", "unfinished", "timed_out", "version", "agent_steps", "wall_seconds", "seconds"
+    "mean", "maximum", "games", "unfinished", "timed_out", "not_finite", "version", "agent_steps", "wall_seconds",
+    "seconds",
 )  # fmt: skip
 """What an evaluator reports that goes into the record."""
 SPREADS = ("lag", "staleness", "actor_lag")
@@ -57,7 +59,8 @@ class Collector:
         self._wall_seconds = wall_seconds
         self._totals = collections.Counter(state.get("totals", {}))
         self._episodes = int(state.get("episodes", 0))
-        self._scores = collections.deque(state.get("scores", []), maxlen=ONLINE_EPISODES)
+        scores = filter(math.isfinite, state.get("scores", []))  # older versions kept all
+        self._scores = collections.deque(scores, maxlen=ONLINE_EPISODES)
         self._reports: list[Mapping[str, Any]] = []
 
     @property
@@ -122,6 +125,7 @@ def evaluation_record(
     games: int,
     unfinished: int,
     timed_out: int = 0,
+    not_finite: int = 0,
     version: int,
     agent_steps: int,
     wall_seconds: float,
@@ -132,6 +136,7 @@ def evaluation_record(
 
     Args:
         mean, maximum: raw score over the games.
+        not_finite: further games, whose score is NaN or infinite.
         unfinished: games that a limit of steps or time ended; their score until then counts.
         timed_out: those of them that time ended; a mean with any in it says too little to be compared.
         version: updates behind the parameters that played.
@@ -151,7 +156,7 @@ def evaluation_record(
         "timed_out": timed_out,
         "seconds": round(seconds, 3),
         "protocol": protocol,
-    }
+    } | ({"not_finite": not_finite} if not_finite else {})
 
 
 class MetricsWriter:

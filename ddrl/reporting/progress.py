@@ -237,7 +237,8 @@ def evaluation_line(record: Mapping[str, Any]) -> str:
 
 
 def _cut(record: Mapping[str, Any]) -> str:
-    return f", {record['timed_out']} games cut off by time" if record.get("timed_out") else ""
+    cut = f", {record['timed_out']} games cut off by time" if record.get("timed_out") else ""
+    return cut + (f", {record['not_finite']} more without a finite score" if record.get("not_finite") else "")
 
 
 def event_line(record: Mapping[str, Any]) -> str:
@@ -311,6 +312,7 @@ def _trouble(state: RunState) -> str:
         (state.train.get("evaluations_skipped", 0), "evaluation", "skipped"),
         (state.train.get("actor_restarts", 0), "actor", "restarted"),
         (state.train.get("segments_refused", 0), "segment", "refused"),
+        (state.train.get("scores_not_finite", 0), "score", "not finite"),
     ]
     return "  ".join(f"{_count(count, noun)} {fate}" for count, noun, fate in counts if count)
 

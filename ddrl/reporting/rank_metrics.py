@@ -55,6 +55,7 @@ class RankMetrics:
         self._clock = clock
         self._lock = threading.Lock()
         self._open: set[_Timer] = set()
+        self._told = False  # of a score that is not finite
         self._since = clock()
         self._cpu_since = time.process_time()
         self._clear()
@@ -81,7 +82,17 @@ class RankMetrics:
             self._gauges[name] = value
 
     def episode(self, score: float, agent_steps: int) -> None:
-        """Note a finished training episode: raw score, length in agent steps."""
+        """Note a finished training episode: raw score, length in agent steps.
+
+        A score that is not finite is counted, the first one told of, and no part of any mean.
+        """
+        if not math.isfinite(score):
+            self.count("scores_not_finite")
+            if not self._told:
+                self._told = True
+                text = f"an episode of {self.role} {self.index} has the score {score}: such scores are left out of the"
+                self.event("score_not_finite", f"{text} means, and counted in scores_not_finite; no other is told of")
+            return
         with self._lock:
             self._episodes.append([float(score), int(agent_steps)])
 

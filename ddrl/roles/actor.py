@@ -228,7 +228,7 @@ class ActorRole:
         self._failures += own_fault  # as a signal is not
         if self._failures >= FAILURES:
             text = f"its process failed {FAILURES} times before it had sent anything, the last time with {how}"
-            self.transport.send([json_blob(self.setting.cast.chief, Topic.FAILED, {"text": text})])
+            self.transport.send([json_blob(self.setting.cast.chief, Topic.FAILED, {"text": text, "line": text})])
             self._halt()
             return
         self._event("actor_restarted", f"the process of actor {self.index} ended by {how}; the next one begins in "

@@ -303,7 +303,8 @@ class ChiefRole:
         if "failed" in content:
             self._event("evaluation_failed", content["failed"], update=content["version"])
             return
-        self.writer.write(evaluation_record(protocol=content["stamp"], **{name: content[name] for name in EVALUATED}))
+        known = {name: content[name] for name in EVALUATED if name in content}
+        self.writer.write(evaluation_record(protocol=content["stamp"], **known))
         target = self.setting.config.evaluation.target_score
         if target is None or "time_to_score_seconds" in self.result:
             return
@@ -405,10 +406,10 @@ class ChiefRole:
             if worker is not None:
                 self._gathering.add_state(worker, blob.data)
         elif blob.topic == Topic.FAILED:
-            text = json.loads(blob.data)["text"]
+            text, line = (json.loads(blob.data)[name] for name in ("text", "line"))
             name = self.setting.cast.name(blob.peer)
-            self._event("rank_failed", f"{name}: {text}")
-            self.stop("failed", f"{name} failed: {text.strip().splitlines()[-1]} (see log.txt)", signalled=True)
+            self._event("rank_failed", f"{name}: {line}", traceback=text)
+            self.stop("failed", f"{name} failed: {line} (see log.txt)", signalled=True)
             print(f"{name} failed:\n{text}", flush=True)
         elif blob.topic == Topic.EVENT:
             self._event(**json.loads(blob.data))

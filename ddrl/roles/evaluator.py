@@ -121,6 +121,7 @@ class EvaluatorRole:
             "games": len(result.scores),
             "unfinished": result.unfinished,
             "timed_out": result.timed_out,
+            "not_finite": result.not_finite,
             "seconds": time.monotonic() - self._started,
             "stamp": result.stamp,
         }

@@ -16,8 +16,7 @@ from typing import Any
 from cluster.roles import Assignment
 from cluster.topology import Seat, gather, ranks_per_core, this_seat
 from ddrl.config import TrainConfig
-from ddrl.roles.exits import refuse_exits
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, in_one_line
 from ddrl.exchange.local import LocalTransport
 from ddrl.exchange.transport import Transport
 from ddrl.floating_point import flush_denormals
@@ -27,6 +26,7 @@ from ddrl.reporting.phases import phase_ended
 from ddrl.roles.actor import ActorRole
 from ddrl.roles.child import acting_process
 from ddrl.roles.exchanges import hosted_server
+from ddrl.roles.exits import refuse_exits
 from ddrl.roles.job import Cast, Role, RoleLost, Setting, StopSignal, run_roles, waiter_with_alarm
 from ddrl.roles.replay_shard import ReplayShardRole
 from ddrl.roles.server import ServerRole
@@ -69,7 +69,7 @@ def run(
         _write_failure(run_dir, f"{error} (see log.txt)", lost=str(error))
         return abort(EXIT_FAILED)
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # an environment may raise any of them
-        _write_failure(run_dir, f"{type(error).__name__}: {error} (see log.txt)")
+        _write_failure(run_dir, f"{in_one_line(error)} (see log.txt)")
         traceback.print_exc()
         return EXIT_FAILED if config.single_process else abort(EXIT_FAILED)
 

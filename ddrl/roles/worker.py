@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ddrl.checkpoint import decode_arrays, encode_arrays
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, in_one_line
 from ddrl.exchange.client import WorkerClient
 from ddrl.exchange.messages import Flag, Kind, Message
 from ddrl.exchange.optimizers import anneal_of
@@ -73,7 +73,7 @@ class Trainer:
         self.schedule, self.learner, self.metrics, self._wake = schedule, learner, metrics, wake
         self._anneal = anneal
         self.gradients: queue.SimpleQueue[Gradient] = queue.SimpleQueue()
-        self.error: str | None = None
+        self.error: dict[str, str] | None = None  # what FAILED says: the traceback, and the error in one line
         self._snapshots: queue.SimpleQueue[Snapshot | None] = queue.SimpleQueue()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="trainer", daemon=True)
@@ -104,10 +104,10 @@ class Trainer:
                     return
                 self.gradients.put(self._gradient(*item))
                 self._wake()
-        except BaseException:  # SystemExit of an environment, too
+        except BaseException as error:  # SystemExit of an environment, too
             if self._ended.is_set():
                 return  # the schedule was closed while it drew its next batch
-            self.error = traceback.format_exc()
+            self.error = {"text": traceback.format_exc(), "line": in_one_line(error)}
             self._wake()
 
     def _gradient(self, snapshot: Snapshot, batch: DataPoints) -> Gradient:
@@ -196,7 +196,7 @@ class WorkerRole:
             self._submit(self.trainer.gradients.get())
         if self.trainer.error and not self._failed:
             self._failed = True
-            self._send(Topic.FAILED, {"text": self.trainer.error})
+            self._send(Topic.FAILED, self.trainer.error)
         now = time.monotonic()
         if now >= self._next_report:
             self._next_report = now + self.setting.config.run.log_every_seconds

@@ -112,3 +112,35 @@ class Unbounded(Reach):
 
 if "ddrl-test/Unbounded-v0" not in gymnasium.registry:
     gymnasium.register("ddrl-test/Unbounded-v0", entry_point=Unbounded)
+
+
+class Misshapen(gymnasium.Env):
+    """The observation after its second step is one number instead of three, which would fill all three."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1000.0, (3,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._step = 0
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        self._step += 1
+        observation = np.zeros(3, np.float32) if self._step < 2 else np.float32(7.0)
+        return observation, 0.0, False, False, {}
+
+
+class Failing(Misshapen):
+    """Action 1 raises an exception of several lines; the reward of the others is no number."""
+
+    def step(self, action):
+        self._step += 1
+        if action == 1:
+            raise ValueError("the engine says:\n  no such level\n\n  look at the manual\n")
+        return np.zeros(3, np.float32), np.nan, self._step % 3 == 0, False, {}
+
+
+for _name, _entry in (("ddrl-test/Misshapen-v0", Misshapen), ("ddrl-test/Failing-v0", Failing)):
+    if _name not in gymnasium.registry:
+        gymnasium.register(_name, entry_point=_entry)

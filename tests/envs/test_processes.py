@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
 from ddrl.envs.processes import ProcessEnvironment
 from ddrl.errors import UsageError
+import tests.envs.scripted  # noqa: F401 - registers its games
 from tests.envs.driving import assert_same, by_environment, drive
 
 
@@ -30,6 +32,13 @@ def make():
         env.close()
         for process in getattr(env, "_processes", []):
             assert process._process.returncode is not None
+
+
+@pytest.fixture
+def tests_in_processes(tmp_path, monkeypatch):
+    """The games of these tests are there in simulator processes, too."""
+    (tmp_path / "sitecustomize.py").write_text("import tests.envs.scripted\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
 
 
 def test_rows_are_those_of_one_thread(make):
@@ -87,6 +96,34 @@ def test_a_process_that_dies(make):
 def test_what_a_process_refuses_is_said_here(make):
     with pytest.raises(UsageError, match="unknown game 'brakout'; did you mean breakout"):
         make("brakout", 1, 1)
+
+
+def test_observations_are_of_the_shape_that_their_space_has(make, tests_in_processes):
+    for processes in (0, 1):
+        env = make("ddrl-test/Misshapen-v0", 2, processes)
+        env.reset(0)
+        drive(env, 1)
+        with pytest.raises(UsageError, match=r"^ddrl-test/Misshapen-v0 gave an observation of shape \(\), and .* has \(3,\)"):
+            drive(env, 2)
+
+
+def test_what_a_process_raises_is_said_here_with_all_its_lines(make, tests_in_processes):
+    env = make("ddrl-test/Failing-v0", 1, 1)
+    env.reset(0)
+    env.recv()
+    env.send(np.ones(1, np.int32))
+    with pytest.raises(RuntimeError, match="failed: ValueError: the engine says: / no such level / look at the manual$"):
+        env.recv()
+
+
+def test_an_episode_whose_score_is_no_number_is_one(make, tests_in_processes):
+    env = make("ddrl-test/Failing-v0", 1, 1)
+    env.reset(0)
+    for _ in range(4):
+        env.recv()
+        env.send(np.zeros(1, np.int32))
+    (episode,) = env.pop_episodes()
+    assert np.isnan(episode.score) and episode.agent_steps == 3
 
 
 def test_what_does_not_go_together(make):

@@ -212,6 +212,20 @@ def test_online_score_looks_back_on_100_episodes():
     assert (line["online_score_mean"], line["online_score_max"], line["episodes"]) == (49.5, 99.0, 101)
 
 
+def test_scores_that_are_no_numbers_are_counted_told_once_and_hide_no_mean():
+    rank, collector = RankMetrics("worker", 3), Collector(state={"scores": [math.nan, 4.0]})  # of an older version
+    for score in (2.0, math.nan, -math.inf):
+        rank.episode(score, 7)
+    counted = rank.report()
+    collector.add(counted)
+    line = collector.line(1, 1.0)
+    assert (line["online_score_mean"], line["online_score_max"], line["scores_not_finite"]) == (3.0, 4.0, 2)
+    (event,) = counted["events"]
+    assert event["name"] == "score_not_finite" and "worker 3 has the score nan" in event["text"]
+    rank.episode(math.nan, 7)
+    assert rank.report()["events"] == []
+
+
 def test_a_resumed_collector_goes_on_as_the_uninterrupted_one():
     whole, first = Collector(), Collector()
     for collector in (whole, first):

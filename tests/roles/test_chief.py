@@ -421,14 +421,17 @@ def test_a_lost_server_is_the_end(play):
 
 def test_a_rank_that_cannot_go_on_ends_the_run(play, capsys):
     job = play()
-    error = json.dumps({"text": "Traceback\nValueError: no good\n"}).encode()
+    error = json.dumps({"text": "Traceback\nValueError: no good\nat all\n", "line": "ValueError: no good / at all"}).encode()
     job.chief.handle(Blob(1, Topic.FAILED, error))
     assert job.have() & Flag.STOP
     job.everything()
     job.chief.advance()
     result = job.ended()
-    assert result["status"] == "failed" and result["message"].startswith("worker 1 (rank 1) failed: ValueError: no good")
-    assert "Traceback" in capsys.readouterr().out
+    assert result["status"] == "failed" and result["message"].startswith("worker 1 (rank 1) failed: ValueError: no good / at all (see")
+    (event,) = job.events("rank_failed")
+    assert event["text"] == "worker 1 (rank 1): ValueError: no good / at all"
+    assert event["traceback"] == "Traceback\nValueError: no good\nat all\n"
+    assert event["traceback"] in capsys.readouterr().out, "log.txt has the whole text"
 
 
 def test_asynchronous_updates_checkpoint_without_workers_and_report_staleness(play):

@@ -70,5 +70,6 @@ def test_any_other_failure_is_told():
     trainer = Trainer(schedule, None, RankMetrics("worker", 0), told.set, lambda version: 1.0)
     trainer.start()
     schedule.stop()
-    assert told.wait(10.0) and "RuntimeError: closed" in trainer.error
+    assert told.wait(10.0) and trainer.error["line"] == "RuntimeError: closed"
+    assert trainer.error["text"].startswith("Traceback")
     trainer.stop()
