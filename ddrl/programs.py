@@ -44,6 +44,10 @@ REMEDIES = {
 }
 
 
+class OutputLost(OSError):
+    """Standard output takes nothing any more. No BrokenPipeError, for which libraries have ends of their own."""
+
+
 def say(message: str) -> int:
     """Prints a refusal as one line; returns its exit status."""
     print(f"ddrl: {' '.join(message.split())}", file=sys.stderr, flush=True)
@@ -67,7 +71,7 @@ def run(main: Callable[[], int | None], refuse: Callable[[str], int] = say, need
         except UsageError as error:
             return refuse(str(error))
         except SYSTEM_ERRORS as error:
-            if isinstance(error, BrokenPipeError) and error.filename == OUTPUT:
+            if isinstance(error, OutputLost) and error.errno == errno.EPIPE:
                 return CLOSED_PIPE  # whoever read it, such as head, has seen enough
             if sys.flags.dev_mode:
                 traceback.print_exc()
@@ -87,7 +91,8 @@ def reason(error: BaseException) -> str:
         return f"not enough memory{_detail(error)}: close other programs, or ask for less"
     if not isinstance(error, OSError):
         return f"{_place(error)}: {type(error).__name__}{_detail(error)}"
-    paths = " and ".join(os.fsdecode(path) for path in (error.filename, error.filename2) if isinstance(path, (str, bytes)))
+    named = (path for path in (error.filename, error.filename2) if isinstance(path, (str, bytes)))
+    paths = " and ".join(map(os.fsdecode, named))
     what = error.strerror or str(error) or type(error).__name__
     remedy = REMEDIES.get(error.errno, "")
     return f"{paths or _place(error)}: {what}{'; ' if remedy else ''}{remedy}"
@@ -125,7 +130,7 @@ class _Stream(io.FileIO):
     """A standard stream. Once it takes nothing any more, what is written is dropped, by child processes too.
 
     Attributes:
-        needed: the first failure is raised, with the stream's title as its path.
+        needed: the first failure is raised as OutputLost, with the stream's title as its path.
     """
 
     def __init__(self, descriptor: int, title: str, needed: bool):
@@ -140,7 +145,7 @@ class _Stream(io.FileIO):
             os.dup2(nowhere, self.fileno())
             os.close(nowhere)
             if self.needed:
-                raise OSError(error.errno, error.strerror, self.title) from error
+                raise OutputLost(error.errno, error.strerror, self.title) from error
             if self.title == OUTPUT:
                 print(f"ddrl: {self.title}: {error.strerror}; going on without it", file=sys.stderr, flush=True)
             return len(data)

@@ -71,6 +71,20 @@ def test_a_full_device_is_one_line_and_a_closed_pipe_a_silent_end(words, tmp_pat
     assert (done.returncode, done.stderr) == (programs.CLOSED_PIPE, "")
 
 
+def test_libraries_that_look_for_a_closed_pipe_end_nothing_themselves(tmp_path):
+    """Rich ends a program whose pipe is closed with status 1."""
+    program = (
+        "from ddrl import programs\nfrom rich.console import Console\n"
+        "raise SystemExit(programs.run(lambda: Console().print('a line')))"
+    )
+    writing = closed_pipe()
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (programs.CLOSED_PIPE, "")
+
+
 @pytest.mark.skipif(find_mpirun() is None, reason="no mpirun on this machine")
 def test_the_table_of_ranks_that_doctor_started_is_not_lost_silently(tmp_path):
     with open("/dev/full", "w") as full:

@@ -13,6 +13,7 @@ import tyro
 from ddrl import checks
 from ddrl.bench.output import emit
 from ddrl.bench.runs import LINE_SECONDS, replace, run_for
+from ddrl.errors import UsageError
 from ddrl.launch.resources import this_machine
 from ddrl.presets import preset
 
@@ -44,11 +45,17 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measure(seconds: float) -> dict[str, Any]:
-    """Percent of a core of the idle roles, over the job's lines after its warm-up."""
+    """Percent of a core of the idle roles, over the job's lines after its warm-up.
+
+    Raises:
+        UsageError: a role told nothing in the time, on a machine that is busy.
+    """
     config = replace(preset("smoke", None, this_machine()), "optimizer", batch_size=NEVER_FULL)
     lines = run_for(config, seconds)[WARM_UP_LINES:-1]
-    values = {
-        role: 100 * statistics.mean(line["cpu_cores"][f"{role}-0"] for line in lines)
-        for role in ("parameter_server", "evaluator")
-    }
+    values = {}
+    for role in ("parameter_server", "evaluator"):
+        told = [line["cpu_cores"][f"{role}-0"] for line in lines if f"{role}-0" in line.get("cpu_cores", {})]
+        if not told:
+            raise UsageError(f"--seconds {seconds:g}: too short for the {role.replace('_', ' ')} to tell; give more")
+        values[role] = 100 * statistics.mean(told)
     return values | {"seconds_measured": LINE_SECONDS * len(lines)}

@@ -56,6 +56,20 @@ def test_mistakes_of_all_ranks_are_said_once(tmp_path, capsys):
     assert capsys.readouterr().out == "usage\n"
 
 
+@pytest.mark.parametrize("error, why", [
+    (OSError(28, "No space left on device", "run/config.json"), "run/config.json: No space left on device; free space"),
+    (MemoryError(), "not enough memory"),
+])  # fmt: skip
+def test_what_the_system_refuses_one_rank_is_told_to_all(error, why):
+    """The others wait for its word, and would do so without end."""
+
+    def refused(*_):
+        raise error
+
+    assert job._together(None, {}, refused)["refused"].startswith(why)
+    assert job._parse(refused, rank=1)[1]["refused"].startswith(why)
+
+
 def go_on(path, *options):
     return parse(["ba3c", "--preset", "smoke", "--go-on", "--run-dir", str(path), *options], MACHINE)
 

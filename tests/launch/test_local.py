@@ -120,6 +120,14 @@ def test_normal_end_leaves_config_and_no_process(tmp_path):
 
 
 @needs_mpirun
+def test_a_run_directory_may_be_called_like_mpiruns_separator(tmp_path):
+    words = command("normal", Path(":"))
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / ":" / "pid-3").exists()
+
+
+@needs_mpirun
 def test_a_crash_shows_its_reason_and_not_mpiruns_farewell(tmp_path):
     done = run_fake("crash", tmp_path / "run")
     assert done.returncode == 1

@@ -20,6 +20,7 @@ from ddrl.reporting.progress import (
     duration,
     evaluation_line,
     panel,
+    plain_console,
     rank_count,
     sparkline,
 )  # fmt: skip
@@ -222,6 +223,11 @@ def summarised(run_dir) -> str:
     console, file = recorded(60, terminal=False)
     summarise(TrainConfig(), run_dir, console)
     return text_of(file)
+
+
+def test_names_that_look_like_markup_are_printed_as_they_are(capsys):
+    plain_console().print("run directory [/x] :dog: [bold]")
+    assert capsys.readouterr().out == "run directory [/x] :dog: [bold]\n"
 
 
 def test_summary_says_what_was_learned_and_how_to_go_on(tmp_path):
