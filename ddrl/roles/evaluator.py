@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import traceback
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -19,7 +18,7 @@ from ddrl.exchange.transport import Blob, Event, Transport
 from ddrl.learner import Policy, as_device_vector
 from ddrl.networks.network import Network
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.roles.job import Setting, Topic, Wait, essential_lost, json_blob
+from ddrl.roles.job import Setting, Topic, Wait, essential_lost, failure_of, json_blob
 
 SLICE_SECONDS = 0.02  # it plays this long between two polls
 
@@ -108,10 +107,9 @@ class EvaluatorRole:
             self._games = None
             failure = self._request | {"failed": str(error), "seconds": time.monotonic() - self._started}
             self.transport.send([json_blob(self.setting.cast.chief, Topic.RESULT, failure)])
-        except (Exception, SystemExit, KeyboardInterrupt):  # an environment may raise any of them
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # an environment may raise any of them
             self._games = None
-            text = {"text": traceback.format_exc()}
-            self.transport.send([json_blob(self.setting.cast.chief, Topic.FAILED, text)])
+            self.transport.send([json_blob(self.setting.cast.chief, Topic.FAILED, failure_of(error))])
 
     def _report(self, result: EvaluationResult) -> None:
         content = self._request | {

@@ -8,12 +8,14 @@ import enum
 import json
 import signal
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from cluster.roles import Assignment
 from ddrl.config import TrainConfig
+from ddrl.errors import in_one_line
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport, Waiter
 from ddrl.rundir import RESULT, STOP
 
@@ -186,6 +188,11 @@ def waiter_with_alarm(ranks_per_core: float = 0.0) -> tuple[Waiter, Callable[[],
 def json_blob(peer: int, topic: Topic, content: Any) -> Blob:
     """A blob that carries JSON."""
     return Blob(peer, topic, json.dumps(content).encode())
+
+
+def failure_of(error: BaseException) -> dict[str, str]:
+    """What FAILED says of an exception that is being handled: its traceback, and the error in one line."""
+    return {"text": traceback.format_exc(), "line": in_one_line(error)}
 
 
 def essential_lost(event: Event, cast: Cast) -> None:

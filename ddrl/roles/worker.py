@@ -12,13 +12,12 @@ import math
 import queue
 import threading
 import time
-import traceback
 from collections.abc import Callable
 
 import numpy as np
 
 from ddrl.checkpoint import decode_arrays, encode_arrays
-from ddrl.errors import UsageError, in_one_line
+from ddrl.errors import UsageError
 from ddrl.exchange.client import WorkerClient
 from ddrl.exchange.messages import Flag, Kind, Message
 from ddrl.exchange.optimizers import anneal_of
@@ -35,6 +34,7 @@ from ddrl.roles.job import (
     Wait,
     end_of_job,
     essential_lost,
+    failure_of,
     first_word,
     json_blob,
 )
@@ -73,7 +73,7 @@ class Trainer:
         self.schedule, self.learner, self.metrics, self._wake = schedule, learner, metrics, wake
         self._anneal = anneal
         self.gradients: queue.SimpleQueue[Gradient] = queue.SimpleQueue()
-        self.error: dict[str, str] | None = None  # what FAILED says: the traceback, and the error in one line
+        self.error: dict[str, str] | None = None
         self._snapshots: queue.SimpleQueue[Snapshot | None] = queue.SimpleQueue()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="trainer", daemon=True)
@@ -107,7 +107,7 @@ class Trainer:
         except BaseException as error:  # SystemExit of an environment, too
             if self._ended.is_set():
                 return  # the schedule was closed while it drew its next batch
-            self.error = {"text": traceback.format_exc(), "line": in_one_line(error)}
+            self.error = failure_of(error)
             self._wake()
 
     def _gradient(self, snapshot: Snapshot, batch: DataPoints) -> Gradient:

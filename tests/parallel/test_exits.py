@@ -27,7 +27,7 @@ def test_an_environment_that_ends_its_rank_is_named_with_its_words(tmp_path, how
     who = {WORKER: "worker 1 (rank 1)", EVALUATOR: "the evaluator (rank 3)"}[rank]
     assert f"the run failed: {who} failed:" in job.output and SAID[how] in job.output
     (event,) = events(run, "rank_failed")
-    assert SAID[how] in event["text"] and "ranks_exiting.py" in event["text"], "where in the environment"
+    assert SAID[how] in event["text"] and "ranks_exiting.py" in event["traceback"], "where in the environment"
     found = result(run)
     assert found["status"] == "failed" and newest(run).version == found["update"] > 0, "nothing is lost"
     assert events(run, "restarted") == []
