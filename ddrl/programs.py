@@ -147,7 +147,8 @@ class _Stream(io.FileIO):
             if self.needed:
                 raise OutputLost(error.errno, error.strerror, self.title) from error
             if self.title == OUTPUT:
-                print(f"ddrl: {self.title}: {error.strerror}; going on without it", file=sys.stderr, flush=True)
+                with contextlib.suppress(OSError):
+                    print(f"ddrl: {self.title}: {error.strerror}; going on without it", file=sys.stderr, flush=True)
             return len(data)
 
 
@@ -155,18 +156,19 @@ class _Stream(io.FileIO):
 def _standard_streams(needs_output: bool) -> Iterator[None]:
     """Standard output and error that fail at most once, and print whatever characters their encoding has not."""
     _open_missing()
-    before = sys.stdout, sys.stderr
+    ours = {}
     if sys.stderr is sys.__stderr__:
-        sys.stderr = _text(sys.stderr, _Stream(2, "standard error", False))
+        ours["stderr"] = sys.stderr = _text(sys.stderr, _Stream(2, "standard error", False))
     if sys.stdout is sys.__stdout__:
-        sys.stdout = _text(sys.stdout, _Stream(1, OUTPUT, needs_output))
+        ours["stdout"] = sys.stdout = _text(sys.stdout, _Stream(1, OUTPUT, needs_output))
     try:
         yield
     finally:
-        for stream in (sys.stdout, sys.stderr):
+        for name, stream in ours.items():
             with contextlib.suppress(OSError):
                 stream.flush()
-        sys.stdout, sys.stderr = before
+            if getattr(sys, name) is stream:  # a rank of a job has put another one in its place
+                setattr(sys, name, getattr(sys, f"__{name}__"))
 
 
 def _text(before: io.TextIOWrapper | None, raw: _Stream) -> io.TextIOWrapper:

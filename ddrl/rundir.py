@@ -142,7 +142,8 @@ def create_run_dir(config: TrainConfig) -> tuple[Path, TrainConfig]:
 
 def _check_name(path: str) -> None:
     if path.startswith("~"):
-        raise UsageError(f"--run-dir {path}: the shell has not replaced ~; write {Path.home()}, or ./~ if you mean that")
+        home = os.path.expanduser("~")
+        raise UsageError(f"--run-dir {path}: the shell has not replaced ~; write {home}, or ./~ if you mean that")
     if any(ord(character) < 32 or ord(character) == 127 for character in path):
         raise UsageError(f"--run-dir {path!r}: it has control characters; choose another name")
 

@@ -194,7 +194,8 @@ LEFT = {
     "nothing": {},
     "its settings": {"config.json": "{}", "lock": "", "log.txt": "No space left on device"},
     "half its settings": {"config.json.17.tmp": ""},
-    "ranks that died": {"config.json": "{}", "result.json": '{"status": "failed"}', "ranks/0": "{}", "ranks/11": "{}", "stop": ""},
+    "ranks that died": {"config.json": "{}", "result.json": '{"status": "failed"}', "ranks/0": "{}", "ranks/11": "{}"},
+    "a stop": {"config.json": "{}", "stop": ""},
     "no update": {"metrics.jsonl": EVENT, "events.out.tfevents.1.vm.2.3": "x", "stacks-2.txt": "x", "stalled": ""},
 }
 WANTED = {
@@ -242,7 +243,7 @@ def test_a_directory_that_is_being_trained_is_not_taken(tmp_path):
 @pytest.mark.parametrize(
     "name, why",
     [
-        ("~/run", "the shell has not replaced ~"), ("a\nb", "has control characters"), ("a\x1b[31m", "has control characters"),
+        ("~/run", "the shell has not replaced ~"), ("a\nb", "control characters"), ("a\x1b[31m", "control characters"),
         ("/dev/null", "cannot make run directory /dev/null: it is no directory"), ("/dev/null/x", "Not a directory"),
         ("x" * 300, "File name too long"),
     ],

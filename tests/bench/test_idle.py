@@ -16,7 +16,8 @@ def lines_of(monkeypatch, *measured):
 
 
 def test_lines_in_which_a_role_told_nothing_are_passed_over(monkeypatch):
-    lines_of(monkeypatch, {"cpu_cores": {"parameter_server-0": 0.04, "evaluator-0": 0.03}}, {"cpu_cores": {"evaluator-0": 0.01}}, {})
+    both, one = {"parameter_server-0": 0.04, "evaluator-0": 0.03}, {"evaluator-0": 0.01}
+    lines_of(monkeypatch, {"cpu_cores": both}, {"cpu_cores": one}, {})
     found = idle.measure(10.0)
     assert found["parameter_server"] == pytest.approx(4.0) and found["evaluator"] == pytest.approx(2.0)
 

@@ -103,7 +103,7 @@ def test_observations_are_of_the_shape_that_their_space_has(make, tests_in_proce
         env = make("ddrl-test/Misshapen-v0", 2, processes)
         env.reset(0)
         drive(env, 1)
-        with pytest.raises(UsageError, match=r"^ddrl-test/Misshapen-v0 gave an observation of shape \(\), and .* has \(3,\)"):
+        with pytest.raises(UsageError, match=r"^ddrl-test/Misshapen-v0 gave .* of shape \(\), and .* has \(3,\)"):
             drive(env, 2)
 
 
@@ -112,7 +112,7 @@ def test_what_a_process_raises_is_said_here_with_all_its_lines(make, tests_in_pr
     env.reset(0)
     env.recv()
     env.send(np.ones(1, np.int32))
-    with pytest.raises(RuntimeError, match="failed: ValueError: the engine says: / no such level / look at the manual$"):
+    with pytest.raises(RuntimeError, match="failed: ValueError: the engine says: / no such level / look at the manual"):
         env.recv()
 
 
