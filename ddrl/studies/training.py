@@ -38,17 +38,8 @@ def settings_in(config: TrainConfig, path: Path) -> tuple[TrainConfig, bool]:
     """The settings of the run in `path`, and whether it goes on: then with the minutes that are left."""
     config = changed(config, run={"run_dir": str(path)})
     if not (path / rundir.CONFIG).exists():
-        _clear(path)
         return config, False
     if not config.run.minutes or not list_checkpoints(path):
         return config, True
     left = config.run.minutes - load_latest(path).wall_seconds / 60.0
     return changed(config, run={"minutes": max(SHORTEST_MINUTES, left)}), True
-
-
-def _clear(path: Path) -> None:
-    """Removes what a start that failed left: its result alone, since nothing was trained."""
-    if path.exists():
-        (path / rundir.RESULT).unlink(missing_ok=True)
-        if not any(path.iterdir()):
-            path.rmdir()
