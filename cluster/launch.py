@@ -124,14 +124,3 @@ def start_process(
 def local_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """`environ` without the variables of an allocation or of another job: the ranks run here."""
     return {name: value for name, value in environ.items() if not name.startswith(FOREIGN_VARIABLES)}
-
-
-def python_command(module: str, version: tuple[int, int] = sys.version_info[:2]) -> list[str]:
-    """What runs a module like `python -m`, which would first look for every module in the current directory.
-
-    There another user's file may lie, named like a module that is missing here.
-    """
-    if version >= (3, 11):
-        return [sys.executable, "-P", "-m", module]
-    run = "import runpy, sys; sys.path.remove(''); runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
-    return [sys.executable, "-c", run, module]

@@ -78,6 +78,17 @@ def run(main: Callable[[], int | None], refuse: Callable[[str], int] = say, need
             return refuse(reason(error))
 
 
+def python_command(module: str, version: tuple[int, int] = sys.version_info[:2]) -> list[str]:
+    """What runs a module like `python -m`, which would first look for every module in the current directory.
+
+    There another user's file may lie, named like a module that is missing here.
+    """
+    if version >= (3, 11):
+        return [sys.executable, "-P", "-m", module]
+    run = "import runpy, sys; sys.path.remove(''); runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+    return [sys.executable, "-c", run, module]
+
+
 def outlast_output() -> None:
     """From here on the program goes on where its standard output takes nothing any more."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launch import find_mpirun, python_command
+from cluster.launch import find_mpirun
 from ddrl import programs, rundir
 from ddrl.commands.train import parse
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.launch.local import clear
 from ddrl.presets.common import Machine
 
-DDRL = python_command("ddrl.cli")
+DDRL = programs.python_command("ddrl.cli")
 ALONE = ("--preset", "smoke", "--workers", "1", "--parameter-servers", "0", "--no-evaluator", "--no-video")
 SMOKE = ("train", "ba3c", *ALONE)
 PRINTING = (
@@ -249,10 +249,29 @@ def test_a_mistake_of_the_program_itself_keeps_its_traceback():
 )
 def test_the_other_programs_say_it_in_one_line_too(module, words):
     words = [str(os.getpid()) if word == "PARENT" else word for word in words]
-    one_line(ended(*python_command(module), "/nowhere", *words), "/nowhere does not exist, so it is not a run")
+    one_line(ended(*programs.python_command(module), "/nowhere", *words), "/nowhere does not exist, so it is not a run")
 
 
 def test_a_measuring_process_says_it_in_one_line(tmp_path):
     first = json.dumps({"config": {}, "core": 0, "seconds": 1.0})
-    done = ended(*python_command("ddrl.bench.roofline_worker"), input=first + "\n")
+    done = ended(*programs.python_command("ddrl.bench.roofline_worker"), input=first + "\n")
     assert done.returncode == 2 and "is not a configuration" in json.loads(done.stdout)["error"]
+
+
+@pytest.mark.parametrize("version", [(3, 10), *([(3, 11)] if sys.version_info >= (3, 11) else [])])
+def test_a_module_of_the_current_directory_is_not_imported(tmp_path, version):
+    """A program of ours, which imports json, is started where somebody has put a json.py."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here" / "json.py").write_text("print('foreign')")
+    (tmp_path / "there" / "ours.py").write_text("import json, sys; print(json.dumps(sys.argv[1:]), __name__)")
+    for options in ([sys.executable, "-m", "ours"], programs.python_command("ours", version)):
+        done = subprocess.run(
+            [*options, "a", "-b"],
+            env=dict(os.environ) | {"PYTHONPATH": str(tmp_path / "there")},
+            cwd=tmp_path / "here", capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        if options[1] == "-m":
+            assert "foreign" in done.stdout
+        else:
+            assert done.stdout == '["a", "-b"] __main__\n', done

@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from cluster.launch import python_command
 from ddrl.errors import UsageError
+from ddrl.programs import python_command
 
 
 def start_child(module: str, first: dict[str, Any], log: Any) -> subprocess.Popen:

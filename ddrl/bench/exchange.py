@@ -11,11 +11,11 @@ from typing import Any
 
 import tyro
 
-from cluster.launch import python_command
 from ddrl import checks
 from ddrl.bench.output import emit
 from ddrl.bench.ranks import json_line, run_ranks
 from ddrl.errors import UsageError
+from ddrl.programs import python_command
 
 TIMEOUT_SECONDS = 300.0
 NOTES = {

@@ -12,11 +12,12 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cluster.launch import mpirun_command, mpirun_environment, python_command, start_mpirun
+from cluster.launch import mpirun_command, mpirun_environment, start_mpirun
 from cluster.session import SessionFiles
 from ddrl import programs
 from ddrl.errors import UsageError
 from ddrl.launch.local import require_mpirun
+from ddrl.programs import python_command
 
 
 def run_ranks(ranks: int, module: str, options: Mapping[str, Any], timeout_seconds: float) -> Any:

@@ -17,13 +17,13 @@ from typing import Any
 
 import tyro
 
-from cluster.launch import python_command
 from ddrl import checks, rundir
 from ddrl.bench.output import emit
 from ddrl.checkpoint import list_checkpoints
 from ddrl.errors import UsageError
 from ddrl.launch import start
 from ddrl.launch.processes import Interrupts
+from ddrl.programs import python_command
 
 SETTLED_SECONDS = 300.0  # of a leg, in which replays fill and everything is used for the first time
 SAMPLES, RUN, OUTPUT = "samples.jsonl", "run", "output.txt"

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cluster.job import Job, detect_job
-from cluster.launch import mpirun_command, mpirun_environment, python_command, start_mpirun
+from cluster.launch import mpirun_command, mpirun_environment, start_mpirun
 from cluster.roles import Sizes
 from cluster.session import SessionFiles
 from ddrl import rundir
@@ -30,6 +30,7 @@ from ddrl.launch import local as launch
 from ddrl.launch.placement import sizes_of
 from ddrl.launch.processes import end_session
 from ddrl.launch.resources import check_machine, this_machine
+from ddrl.programs import python_command
 
 HELP = """usage: ddrl doctor [--timeout SECONDS] [--json FILE] [--gpus-per-node N] [OPTIONS OF ddrl train]
 

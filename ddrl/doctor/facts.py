@@ -20,10 +20,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from cluster.launch import python_command
 from cluster.loopback import listeners
 from cluster.topology import Seat, this_seat
 from ddrl.launch.resources import available_memory
+from ddrl.programs import python_command
 
 PACKAGES = ("ddrl", "tensorflow", "numpy", "mpi4py", "ale-py", "gymnasium")
 SOURCE = "source of ddrl"

@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cluster.launch import python_command
 from ddrl.config import EnvironmentConfig
 from ddrl.envs.base import Step, environment_seeds
 from ddrl.envs.pinning import check_cores
 from ddrl.envs.spaces import check_actions
 from ddrl.errors import UsageError
+from ddrl.programs import python_command
 from ddrl.types import ActionSpace, Continuous, Discrete, EpisodeEnd
 
 ANSWER_SECONDS = 300.0

@@ -15,13 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cluster.launch import (
-    Launcher,
-    find_mpirun,
-    inspect_mpirun,
-    mpirun_command,
-    python_command,
-)
+from cluster.launch import Launcher, find_mpirun, inspect_mpirun, mpirun_command
 from ddrl import combinations, rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -31,6 +25,7 @@ from ddrl.launch.resources import check_machine, heavy_ranks
 from ddrl.launch.restarts import Restarts
 from ddrl.launch.supervisor import Display, Supervisor
 from ddrl.presets.common import Machine
+from ddrl.programs import python_command
 
 RANK_PROGRAM = tuple(python_command("ddrl.roles"))
 STOP_SECONDS = 90.0

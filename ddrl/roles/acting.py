@@ -18,12 +18,12 @@ import numpy as np  # noqa: E402
 
 from ddrl import programs  # noqa: E402
 from ddrl.config import TrainConfig  # noqa: E402
-from ddrl.roles.exits import refuse_exits  # noqa: E402
 from ddrl.errors import UsageError  # noqa: E402
 from ddrl.launch.placement import expose_gpu, threads_for, with_threads  # noqa: E402
 from ddrl.replay.segment import Segment, SegmentFormat, renumbered  # noqa: E402
 from ddrl.reporting.rank_metrics import RankMetrics  # noqa: E402
 from ddrl.roles.child import Frame, end_with_parent, read_frame, write_frame  # noqa: E402
+from ddrl.roles.exits import refuse_exits  # noqa: E402
 from ddrl.rundir import load_config  # noqa: E402
 from ddrl.sampling.replay_actor import STEPS  # noqa: E402
 from ddrl.types import Snapshot  # noqa: E402

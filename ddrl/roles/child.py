@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cluster.launch import local_environment, python_command
+from cluster.launch import local_environment
 from cluster.roles import Assignment
+from ddrl.programs import python_command
 
 HEADER = struct.Struct("<iqq")
 READ_BYTES = 1 << 20

@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from cluster.launch import python_command
 from ddrl.errors import UsageError
+from ddrl.programs import python_command
 from ddrl.studies.plan import Plan
 from ddrl.studies.points import Point
 

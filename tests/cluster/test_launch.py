@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-
-import pytest
 
 from cluster import launch
 from cluster.launch import (
@@ -14,7 +10,6 @@ from cluster.launch import (
     mpirun_command,
     mpirun_environment,
     parse_version,
-    python_command,
     rank_environment,
 )
 from cluster.session import SessionFiles
@@ -73,22 +68,3 @@ def test_ranks_of_one_machine_use_no_network_unless_the_user_says_so(tmp_path):
         tuned = mpirun_environment({"OMPI_MCA_btl": "tcp,self"}, False, files)
     assert plain.items() >= (LOCAL_TRANSPORTS | files.variables).items()
     assert tuned["OMPI_MCA_btl"] == "tcp,self" and tuned["OMPI_MCA_pml"] == "ob1"
-
-
-@pytest.mark.parametrize("version", [(3, 10), *([(3, 11)] if sys.version_info >= (3, 11) else [])])
-def test_a_module_of_the_current_directory_is_not_imported(tmp_path, version):
-    """A program of ours, which imports json, is started where somebody has put a json.py."""
-    (tmp_path / "here").mkdir()
-    (tmp_path / "there").mkdir()
-    (tmp_path / "here" / "json.py").write_text("print('foreign')")
-    (tmp_path / "there" / "ours.py").write_text("import json, sys; print(json.dumps(sys.argv[1:]), __name__)")
-    for options in ([sys.executable, "-m", "ours"], python_command("ours", version)):
-        done = subprocess.run(
-            [*options, "a", "-b"],
-            env=dict(os.environ) | {"PYTHONPATH": str(tmp_path / "there")},
-            cwd=tmp_path / "here", capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        if options[1] == "-m":
-            assert "foreign" in done.stdout
-        else:
-            assert done.stdout == '["a", "-b"] __main__\n', done

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from cluster.launch import python_command
 from ddrl.errors import UsageError
+from ddrl.programs import python_command
 from ddrl.studies import plan as plans
 from ddrl.studies.points import note_failure
 from ddrl.studies.settings import base_config, changed
