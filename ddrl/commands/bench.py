@@ -15,7 +15,7 @@ BENCHMARKS = {
     "replay": "ddrl.bench.replay",
     "exchange": "ddrl.bench.exchange",
     "idle": "ddrl.bench.idle",
-    "faults": "ddrl.bench.faults",
+    "faults": "ddrl.bench.faults.command",
     "soak": "ddrl.bench.soak",
     "scaling": "ddrl.bench.scaling",
     "stragglers": "ddrl.bench.stragglers",

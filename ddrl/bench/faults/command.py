@@ -1,0 +1,159 @@
+"""The command line of `ddrl bench faults`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import tyro
+
+from ddrl import checks, rundir
+from ddrl.bench.faults.bounds import bound
+from ddrl.bench.faults.conduct import Conductor
+from ddrl.bench.faults.draws import BLOCK, KINDS, Draw, draw
+from ddrl.bench.faults.outcome import Outcome
+from ddrl.bench.faults.systems import SYSTEMS
+from ddrl.bench.faults.table import emit, summary
+from ddrl.errors import UsageError
+
+LOG = "faults.jsonl"
+RUN_NAME = re.compile(r"(run-\d{5,})(\.txt|\.tmp)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class FaultsArguments:
+    """Break small real runs of every exchange, schedule and replay in all known ways, and look at what becomes of them.
+
+    A run must go on or end within its bound, leave no process and no file, keep sound checkpoints, train again when it is
+    resumed, and lose no more updates than those since its last checkpoint."""
+
+    faults: int = 100
+    """How many, those of an earlier call with the same --directory included."""
+    seed: int = 1
+    """Of the draws: fault I of a seed is the same system, kind, victim and moment always."""
+    directory: str = ""
+    """Where outcomes (faults.jsonl) and the runs of bad ones are kept; a later call goes on (default: a temporary
+    directory, which stays where something was bad)."""
+    systems: tuple[str, ...] = tuple(SYSTEMS)
+    """Runs to break (default: all)."""
+    kinds: tuple[str, ...] = tuple(KINDS)
+    """Faults to draw from (default: all)."""
+    only: int = -1
+    """Do this one draw by itself, in a new run (-1: all)."""
+    json: str = ""
+    """Write one JSON object to this file (-: standard output) instead of a table."""
+
+    def __post_init__(self) -> None:
+        checks.at_least(self, 1, "faults")
+        checks.at_least(self, 0, "seed")
+        checks.at_least(self, -1, "only")
+        for name, known in (("systems", SYSTEMS), ("kinds", KINDS)):
+            given = getattr(self, name)
+            if unknown := [value for value in given if value not in known]:
+                raise UsageError(f"--{name} {unknown[0]}: there is none of that name; use some of {', '.join(known)}")
+            if not given:
+                raise UsageError(f"--{name}: name at least one of {', '.join(known)}")
+
+    def draw(self, index: int) -> Draw:
+        """The draw of a fault. Raises UsageError where none of the kinds can happen."""
+        try:
+            return draw(self.seed, index, self.systems, self.kinds)
+        except ValueError as error:
+            names = f"--systems {' '.join(self.systems)} --kinds {' '.join(self.kinds)}"
+            raise UsageError(f"{names}: {error}; name others") from error
+
+
+def main(argv: Sequence[str]) -> int:
+    """Breaks, looks and prints; returns 1 when anything was bad."""
+    described = {**{name: " ".join(system.arguments) for name, system in SYSTEMS.items()}, **KINDS}
+    text = "\n".join(f"{name}: {what}" for name, what in described.items())
+    arguments = tyro.cli(
+        FaultsArguments, args=list(argv), prog="ddrl bench faults", description=f"{FaultsArguments.__doc__}\n\n{text}"
+    )
+    where = Path(arguments.directory or tempfile.mkdtemp(prefix="ddrl-faults-"))
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+        outcomes = all_faults(arguments, where)
+    except OSError as error:
+        raise UsageError(f"--directory {where}: {error.strerror}; name one that can be written") from error
+    bounds = [bound(arguments.draw(outcome.index)).seconds for outcome in outcomes]
+    emit(summary(outcomes, bounds), arguments.json)
+    bad = any(outcome.bad for outcome in outcomes)
+    if not arguments.directory and not bad:
+        shutil.rmtree(where, ignore_errors=True)
+    return int(bad)
+
+
+def all_faults(arguments: FaultsArguments, directory: Path) -> list[Outcome]:
+    """All outcomes, those that the directory has already included.
+
+    Raises:
+        UsageError: the directory has outcomes of other draws.
+    """
+    if arguments.only >= 0:
+        with Conductor(directory) as conductor:
+            outcome = conductor.fault(arguments.draw(arguments.only), last=True)
+        print(line_of(outcome), file=sys.stderr, flush=True)
+        return [outcome]
+    done = earlier(arguments, directory / LOG)
+    _sweep(directory, {outcome.directory for outcome in done})
+    began, first = time.monotonic(), len(done)
+    with Conductor(directory) as conductor, (directory / LOG).open("a") as file:
+        for index in range(first, arguments.faults):
+            last = (index + 1) % BLOCK == 0 or index + 1 == arguments.faults
+            done.append(conductor.fault(arguments.draw(index), last))
+            file.write(json.dumps(dataclasses.asdict(done[-1])) + "\n")
+            file.flush()
+            rate = (time.monotonic() - began) / (index + 1 - first)
+            left = rate * (arguments.faults - index - 1) / 60
+            where = f"{index + 1}/{arguments.faults}"
+            bad = sum(bool(outcome.bad) for outcome in done)
+            print(
+                f"{where} {line_of(done[-1])} | {rate:.1f} s a fault, {bad} bad, {left:.0f} minutes left",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+    return done
+
+
+def earlier(arguments: FaultsArguments, log: Path) -> list[Outcome]:
+    """The outcomes that an earlier call wrote.
+
+    Raises:
+        UsageError: they are those of other draws.
+    """
+    done = [Outcome(**record) for record in rundir.JsonLines(log).read()][: arguments.faults]
+    for index, outcome in enumerate(done):
+        mine = arguments.draw(index)
+        if (outcome.index, outcome.system, outcome.kind, outcome.victim) != (index, mine.system, mine.kind, mine.victim):
+            raise UsageError(
+                f"--directory {log.parent}: fault {index} there is of another --seed, --systems or --kinds; "
+                "give those of the earlier call, or name another directory"
+            )
+    return done
+
+
+def _sweep(directory: Path, kept: set[str]) -> None:
+    """Removes the runs of an earlier call that was cut off."""
+    for path in directory.iterdir():
+        match = RUN_NAME.fullmatch(path.name)
+        if match and str(directory / match[1]) not in kept:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def line_of(outcome: Outcome) -> str:
+    """One line about an outcome."""
+    victim = f" of {outcome.victim}" if outcome.victim not in ("mpirun", "launcher", "all") else ""
+    when = " while starting" if outcome.starting else ""
+    status = f" (status {outcome.status})" if outcome.status is not None else ""
+    text = f"{outcome.system}: {outcome.kind}{victim}{when}: {outcome.became}{status} after {outcome.seconds:.1f} s"
+    lost = f", {outcome.updates_lost} updates lost" if outcome.updates_lost else ""
+    return text + lost + (f"; BAD: {'; '.join(outcome.bad)}" if outcome.bad else "")

@@ -1,0 +1,221 @@
+"""From a draw to its outcome: a run is brought to the moment, broken, watched, searched and resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import time
+from pathlib import Path
+
+from ddrl.bench.faults import injection, records
+from ddrl.bench.faults.bounds import ASKED, BEGIN_SECONDS, FULL_SECONDS, HOLD_SECONDS, SETTLE_SECONDS, Bound, bound
+from ddrl.bench.faults.draws import Draw
+from ddrl.bench.faults.outcome import NEITHER, Outcome, judge
+from ddrl.bench.faults.processes import Process, send
+from ddrl.bench.faults.runs import GONE_SECONDS, Run
+from ddrl.bench.faults.systems import SYSTEMS
+
+FIND_SECONDS = 30.0  # for a process to begin that is to be a victim
+SAVE_SECONDS = 30.0  # for the next checkpoint to be begun
+
+
+class Unready(Exception):
+    """A run could not be brought to the moment of a fault."""
+
+
+class Conductor:
+    """Keeps a run alive over the faults that it survives, and each directory in which something was bad."""
+
+    def __init__(self, directory: Path):
+        self._directory = directory
+        self._run: Run | None = None
+
+    def __enter__(self) -> Conductor:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._run is not None:
+            self._run.destroy()
+            self._drop()
+
+    def fault(self, draw: Draw, last: bool) -> Outcome:
+        """Everything about one fault; `last`: its run is ended and searched after it."""
+        began, limit = time.monotonic(), bound(draw)
+        outcome = Outcome(draw.index, draw.system, draw.kind, draw.victim, draw.starting)
+        try:
+            self._prepare(draw)
+            Fault(self._run, draw, limit, outcome).happen()
+            if last and not judge(outcome, limit):
+                outcome.trouble += self._end()
+        except Unready as error:
+            outcome.trouble.append(str(error))
+        outcome.bad = judge(outcome, limit)
+        if outcome.bad:
+            outcome.directory = str(self._run.path)
+            self._run.destroy()
+            self._run = None
+        elif last:
+            self._drop()
+        outcome.whole_seconds = round(time.monotonic() - began, 2)
+        return outcome
+
+    def _prepare(self, draw: Draw) -> None:
+        """A run that trains, or has begun to, and in which there is a victim."""
+        if self._run is None:
+            self._run = Run(SYSTEMS[draw.system], self._directory, f"run-{draw.index:05d}")
+            self._begin()
+        if draw.starting:
+            self._end_for_next()
+            self._run.begin()
+        elif not victims(self._run, draw):
+            self._end_for_next()
+            self._begin()
+        self._run.wait(lambda: False, draw.delay)
+        end = time.monotonic() + FIND_SECONDS
+        while not victims(self._run, draw):
+            if time.monotonic() > end or self._run.launcher.poll() is not None:
+                raise Unready(f"there is no {draw.victim} to break; see {self._run.path}")
+            time.sleep(0.05)
+
+    def _begin(self) -> None:
+        self._run.begin()
+        if not self._run.wait_until_trained(BEGIN_SECONDS):
+            raise Unready(f"the run does not train within {BEGIN_SECONDS:g} s; see {self._run.path}")
+
+    def _end_for_next(self) -> None:
+        if trouble := self._end():
+            raise Unready(f"before the fault: {'; '.join(trouble)}")
+
+    def _end(self) -> list[str]:
+        """Ends the run as a user would; what was wrong with that."""
+        run = self._run
+        run.ask_to_end()
+        run.wait(lambda: False, ASKED)
+        status = run.launcher.poll()
+        if status is None:
+            return [f"did not end within {ASKED:g} s when it was asked to"]
+        left = run.wait_gone(time.monotonic() + GONE_SECONDS)
+        found = [f"exit status {status} when it was asked to end"] if status else []
+        found += [f"{left} processes left when it had ended"] if left else []
+        files = run.files_left()
+        found += [f"files left when it had ended: {', '.join(files)}"] if files else []
+        return found + [f"unsound when it had ended: {text}" for text in run.unsound()]
+
+    def _drop(self) -> None:
+        """Deletes what is kept of the run."""
+        for path in self._directory.glob(f"{self._run.path.name}*"):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        self._run = None
+
+
+def victims(run: Run, draw: Draw) -> list[Process]:
+    """Whom a draw may break now."""
+    return run.children(draw.victim) if draw.kind.startswith("child") else run.victims(draw.victim)
+
+
+class Fault:
+    """One fault that happens to a run which is at its moment."""
+
+    def __init__(self, run: Run, draw: Draw, limit: Bound, outcome: Outcome):
+        self._run, self._draw, self._limit, self._outcome = run, draw, limit, outcome
+        run.read()
+        self._since, self._update = len(run.lines), records.update(run.lines)
+
+    def happen(self) -> None:
+        """Breaks the run, and fills the outcome."""
+        run, outcome = self._run, self._outcome
+        at = self._break()
+        self._watch(at)
+        if outcome.became == NEITHER:
+            outcome.processes_left = len(run.living())
+            return
+        outcome.unsound = run.unsound()
+        if outcome.became == "ended":
+            run.begin()
+            outcome.resumed = run.wait_until_trained(BEGIN_SECONDS)
+        elif "restarted" in records.names(run.lines[self._since :]):
+            run.wait(self._saved_again, BEGIN_SECONDS)
+        most = self._update if self._draw.kind.startswith("disk") else None
+        outcome.updates_lost = records.lost(run.lines, self._since, most)
+        outcome.lag = records.lag(run.lines)
+        if outcome.resumed is not False:
+            outcome.files_left = run.files_left()
+
+    def _break(self) -> float:
+        """Does it; when that was, by the monotonic clock."""
+        run, draw = self._run, self._draw
+        found = victims(run, draw)
+        if draw.kind.startswith("disk"):
+            return self._fill()
+        victim = found[int(draw.which * len(found))]
+        if draw.kind == "saving-kill":
+            where = run.path / "checkpoints"
+            if draw.victim != "chief" or draw.which < 0.5:
+                where = run.saves_in(victim, draw.victim)
+            if not injection.kill_while_saving(victim.pid, where, draw, SAVE_SECONDS):
+                self._outcome.trouble.append(f"nothing was saved in {where} for {SAVE_SECONDS:g} s")
+            self._outcome.caught = any(where.glob(".*.tmp"))
+            return time.monotonic()
+        at = time.monotonic()
+        send(victim.pid, injection.signal_of(draw))
+        return self._hold(victim) if self._limit.held else at
+
+    def _hold(self, victim: Process) -> float:
+        """Keeps a process silent for a while; then wakes it, or asks the run to end."""
+        run = self._run
+        run.wait(lambda: False, SETTLE_SECONDS)
+        before = len(run.lines)
+        run.wait(lambda: False, HOLD_SECONDS)
+        if not self._draw.wakes:
+            if not records.trains(run.lines[before:]):
+                self._outcome.trouble.append(f"no updates were made while {self._draw.victim} was silent")
+            run.ask_to_end()
+        else:
+            send(victim.pid, signal.SIGCONT)
+        return time.monotonic()
+
+    def _fill(self) -> float:
+        run, draw = self._run, self._draw
+        at = time.monotonic()
+        injection.limit_files(run.living(), injection.room(run.path, draw))
+        run.wait(lambda: False, FULL_SECONDS)
+        if draw.kind == "disk-stays-full":
+            if run.launcher.poll() is None:
+                run.ask_to_end()
+            return at
+        for _ in range(3):  # a process may start another one between the listing and the limit
+            injection.limit_files(run.living())
+            run.wait(lambda: False, 0.2)
+        return at
+
+    def _watch(self, at: float) -> None:
+        """Waits until the run has ended, or goes on."""
+        run, limit, outcome = self._run, self._limit, self._outcome
+        run.wait(lambda: False, at + SETTLE_SECONDS - time.monotonic())
+        self._settled = len(run.lines)
+        end = at + limit.seconds
+        if limit.becomes != "ends" and run.wait(self._goes_on, end - time.monotonic()):
+            outcome.became = "went on"
+        else:
+            run.wait(lambda: False, end - time.monotonic())
+            outcome.status = run.launcher.poll()
+            if outcome.status is not None:
+                alone = outcome.status == -signal.SIGKILL
+                outcome.processes_left = run.wait_gone(end if alone else time.monotonic() + GONE_SECONDS)
+                outcome.became = "ended"
+        outcome.seconds = round(time.monotonic() - at, 2)
+
+    def _goes_on(self) -> bool:
+        if self._limit.again:
+            since = self._run.lines[self._since :]
+            return {"restarted", "resumed"} <= records.names(since) and records.trains(since)
+        return records.trains(self._run.lines[self._settled :])
+
+    def _saved_again(self) -> bool:
+        since = self._run.lines[self._since :]
+        last = max((i for i, record in enumerate(since) if record.get("name") == "resumed"), default=0)
+        return "checkpoint" in records.names(since[last:])

@@ -1,0 +1,55 @@
+"""What the records of metrics.jsonl say of a run that was broken. Pure functions of lists of records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+Records = Sequence[dict[str, Any]]
+
+
+def names(records: Records) -> set[str]:
+    """Of the events among the records."""
+    return {record["name"] for record in records if record.get("kind") == "event"}
+
+
+def update(records: Records) -> int:
+    """The newest update that is known."""
+    lines = (r["update"] for r in reversed(records) if r["kind"] == "train" or r.get("name") == "resumed")
+    return next(lines, 0)
+
+
+def trains(records: Records, beyond: int = -1) -> bool:
+    """Whether updates are made at the end of the records, after the last start among them, and beyond that update."""
+    starts = [i for i, record in enumerate(records) if record.get("name") in ("restarted", "resumed")]
+    updates = [record["update"] for record in records[starts[-1] if starts else 0 :] if record["kind"] == "train"]
+    return len(updates) > 1 and updates[-1] > max(updates[0], beyond)
+
+
+def lost(records: Records, since: int, most: int | None = None) -> int:
+    """Updates that were lost at resumes after record `since`; those after update `most` do not count."""
+    known, worst = 0, 0
+    for number, record in enumerate(records):
+        if record["kind"] == "train":
+            known = max(known, record["update"])
+        elif record.get("name") == "resumed":
+            if number >= since:
+                worst = max(worst, (known if most is None else min(known, most)) - record["update"])
+            known = record["update"]
+    return worst
+
+
+def lag(records: Records) -> int:
+    """Updates by which checkpoints come late: those made while one is written, and those between two lines."""
+    late, line, widest = 0, 0, 0
+    pending = None
+    for record in records:
+        if record["kind"] == "train":
+            if pending is not None:
+                late, pending = max(late, record["update"] - pending), None
+            widest, line = max(widest, record["update"] - line if line else 0), record["update"]
+        elif record.get("name") == "checkpoint":
+            pending = record["update"]
+        elif record.get("name") == "resumed":
+            line, pending = 0, None
+    return late + widest

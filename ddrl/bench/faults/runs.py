@@ -1,0 +1,183 @@
+"""A run under `ddrl train`: begun, resumed, followed, ended, and searched for what it left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cluster.launch import python_command
+from cluster.roles import assign_roles
+from ddrl import rundir
+from ddrl.bench.faults import processes, records
+from ddrl.bench.faults.processes import RANK, Process
+from ddrl.bench.faults.systems import COMMON, System
+from ddrl.checkpoint import list_checkpoints, load, version_of
+from ddrl.errors import UsageError
+from ddrl.exchange.central_store_file import store_path
+from ddrl.launch.placement import sizes_of
+from ddrl.roles.replay_files import check_replays, shard_directory, worker_directory
+
+POLL_SECONDS = 0.05
+GONE_SECONDS = 2.0  # after its launcher, nothing of a run is there any more
+ROLES = {"parameter_server": "server", "replay_shard": "shard"}
+
+
+class Run:
+    """One run directory and whatever trains in it now.
+
+    Attributes:
+        path: of the run directory.
+        lines: all records of metrics.jsonl.
+        launcher: the running `ddrl train`, or None.
+    """
+
+    def __init__(self, system: System, directory: Path, name: str):
+        self.system, self.path = system, directory / name
+        self._output, self._temporary = directory / f"{name}.txt", directory / f"{name}.tmp"
+        self._temporary.mkdir()
+        self._records = rundir.JsonLines(self.path / rundir.METRICS)
+        self.lines: list[dict[str, Any]] = []
+        self.launcher: subprocess.Popen[bytes] | None = None
+        self.mark, self._began, self._first = "", 0.0, 0
+        self._newest, self._sessions = 0, set()
+        self._roles: dict[int, str] = {}
+
+    def begin(self) -> None:
+        """Starts the launcher, for a new run or to resume it."""
+        resume = bool(list_checkpoints(self.path))
+        what = ["--resume", str(self.path)] if resume else [*self.system.arguments, "--run-dir", str(self.path)]
+        self.mark, self._began = uuid.uuid4().hex, time.time()
+        own = {processes.MARK: self.mark, "TMPDIR": str(self._temporary), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        self.read()
+        self._first, self._newest = len(self.lines), self.newest()
+        with self._output.open("ab") as output:
+            self.launcher = subprocess.Popen(
+                [*python_command("ddrl.cli"), "train", *what, *COMMON],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=os.environ | own, start_new_session=True,
+            )  # fmt: skip
+
+    def wait_until_trained(self, seconds: float) -> bool:
+        """Waits until updates beyond those of the newest checkpoint are made, and another checkpoint."""
+        def trained() -> bool:
+            since = self.lines[self._first :]
+            return "checkpoint" in records.names(since) and records.trains(since, self._newest)
+
+        return self.wait(trained, seconds)
+
+    def wait(self, condition: Callable[[], object], seconds: float) -> bool:
+        """Waits while the launcher runs, reading lines; whether the condition came true."""
+        end = time.monotonic() + seconds
+        while True:
+            ended = self.launcher.poll() is not None
+            self.read()
+            if condition():
+                return True
+            if ended or time.monotonic() > end:
+                return False
+            time.sleep(POLL_SECONDS)
+
+    def read(self) -> None:
+        """Takes in the new records."""
+        self.lines += self._records.read()
+
+    def newest(self) -> int:
+        """Version of the newest checkpoint."""
+        return max(map(version_of, list_checkpoints(self.path)), default=0)
+
+    def living(self) -> list[Process]:
+        """Its processes, the launcher included."""
+        found = processes.of_mark(self.mark)
+        self._sessions |= {process.session for process in found if process.session}
+        return found
+
+    def victims(self, role: str) -> list[Process]:
+        """Its living processes of a role: of a rank, a child, mpirun or the launcher."""
+        living = self.living()
+        if role == "launcher":
+            return [process for process in living if process.pid == self.launcher.pid]
+        if role == "all":
+            return living
+        if role in (processes.MPIRUN, "simulator"):
+            return [process for process in living if process.what == role]
+        return [process for process in living if process.what == RANK and self._role(process.rank) == role]
+
+    def children(self, kind: str) -> list[Process]:
+        """Its living children of a kind."""
+        return [process for process in self.living() if process.what == kind]
+
+    def _role(self, rank: int) -> str:
+        if not self._roles:
+            sizes = sizes_of(rundir.load_config(self.path))
+            if self.system.single:
+                return "chief"
+            found = assign_roles(**vars(sizes))
+            self._roles = {a.rank: "chief" if a.is_chief else ROLES.get(a.role, a.role) for a in found}
+        return self._roles.get(rank, "")
+
+    def saves_in(self, victim: Process, role: str) -> Path:
+        """Where a rank writes first when a checkpoint is made."""
+        if role not in self.system.replays:
+            return self.path / "checkpoints"
+        same = sorted(rank for rank, name in self._roles.items() if name == role)
+        if role == "shard":
+            return shard_directory(self.path, same.index(victim.rank))
+        return worker_directory(self.path, victim.rank)
+
+    def wait_gone(self, end: float) -> int:
+        """Waits until no process is left, or that time of the monotonic clock; how many are left."""
+        while (left := self.living()) and time.monotonic() < end:
+            time.sleep(POLL_SECONDS)
+        return len(left)
+
+    def ask_to_end(self) -> None:
+        """As a user would."""
+        processes.send(self.launcher.pid, signal.SIGTERM)
+
+    def destroy(self) -> int:
+        """Kills whatever is there; how many that were."""
+        killed = processes.kill_all(self.mark) if self.mark else 0
+        if self.launcher is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.launcher.wait(timeout=10.0)
+            self.launcher = None
+        return killed
+
+    def unsound(self) -> list[str]:
+        """Checkpoints that cannot be resumed from, and why."""
+        bad = []
+        for path in list_checkpoints(self.path):
+            try:
+                check_replays(self.path, load(path))
+            except UsageError as error:
+                if path.exists():  # one that is gone was removed for a newer one
+                    bad.append(str(error))
+        return bad
+
+    def files_left(self) -> list[str]:
+        """What earlier starts left behind; everything, where nothing of the run lives.
+
+        A start that was killed leaves files, which the next one sweeps: call this after it has saved a checkpoint.
+        """
+        living = self.launcher is not None and self.launcher.poll() is None
+        before = self._began if living else time.time() + 1.0
+        current = {process.session for process in self.living()}
+        candidates = [*self.path.rglob("*.tmp"), *self._temporary.iterdir()]
+        found = [path for path in candidates if _older(path, before)]
+        found += [Path(path) for path in self._sessions - current if os.path.exists(path)]
+        if not living and store_path(self.path).exists():
+            found.append(store_path(self.path))
+        return sorted(str(path) for path in found)
+
+
+def _older(path: Path, moment: float) -> bool:
+    try:
+        return path.stat().st_mtime < moment
+    except OSError:
+        return False
