@@ -261,6 +261,13 @@ def test_run_directory_under_a_file_cannot_be_made(tmp_path):
         rundir.create_run_dir(TrainConfig(run=RunConfig(run_dir=str(tmp_path / "file" / "run"))))
 
 
+def test_a_json_file_that_cannot_be_written_leaves_no_part_behind(tmp_path):
+    (tmp_path / "result.json").mkdir()
+    with pytest.raises(OSError):
+        rundir.write_json(tmp_path / "result.json", {"status": "finished"})
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
 def test_default_run_directory_names_the_game(monkeypatch):
     name = rundir.default_run_dir(TrainConfig(environment=EnvironmentConfig(game="ddrl/Catch-v0")))
     assert name.startswith("runs/ba3c-ddrl-catch-v0-2")
