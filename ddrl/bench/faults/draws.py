@@ -32,6 +32,8 @@ KINDS = {
 }
 """Kind -> what it is. A disk that is full is a limit of the sizes of files (RLIMIT_FSIZE of all Python processes of the
 run), which needs no privileges."""
+SHARES = {"disk-stays-full": 0.3}
+"""Of kinds that are drawn less often than the others: this one takes 40 s."""
 STARTING = ("rank-kill", "rank-term", "mpirun-kill", "mpirun-term", "launcher-kill", "launcher-term", "launcher-int")
 """Kinds that may happen while the ranks begin."""
 
@@ -91,7 +93,8 @@ def draw(seed: int, index: int, systems: Sequence[str], kinds: Sequence[str]) ->
     random.Random(f"{seed} turn {turn}").shuffle(possible)
     system = SYSTEMS[possible[place]]
     rng = random.Random(f"{seed} fault {index}")
-    kind = rng.choice([kind for kind in kinds if victims(system, kind)])
+    able = [kind for kind in kinds if victims(system, kind)]
+    (kind,) = rng.choices(able, [SHARES.get(kind, 1.0) for kind in able])
     starting = rng.random() < STARTING_SHARE and kind in STARTING
     return Draw(
         index=index,
@@ -103,8 +106,3 @@ def draw(seed: int, index: int, systems: Sequence[str], kinds: Sequence[str]) ->
         delay=round(rng.uniform(0.0, LONGEST_START_SECONDS if starting else LONGEST_SECONDS), 3),
         wakes=rng.random() < WAKES_SHARE or system.single,
     )
-
-
-def last_of_run(seed: int, index: int, systems: Sequence[str], kinds: Sequence[str]) -> bool:
-    """Whether the next fault happens to another run."""
-    return (index + 1) % BLOCK == 0

@@ -48,10 +48,10 @@ def of_mark(mark: str) -> list[Process]:
 def _process(pid: int, words: list[str], environ: str) -> Process:
     pairs = dict(item.partition("=")[::2] for item in environ.split("\0"))
     modules = set(words) & {"ddrl.roles", *CHILDREN}
-    if modules:
-        what = CHILDREN.get(modules.pop(), RANK)
+    if Path(words[0]).name in ("mpirun", "prterun"):  # whose command line names the program of the ranks, too
+        what = MPIRUN
     else:
-        what = MPIRUN if Path(words[0]).name in ("mpirun", "mpiexec", "prterun") else OTHER
+        what = CHILDREN.get(modules.pop(), RANK) if modules else OTHER
     rank = int(pairs.get("OMPI_COMM_WORLD_RANK", "0")) if what == RANK else -1
     return Process(pid, what, rank, pairs.get(SESSION_DIRECTORY, ""))
 

@@ -10,15 +10,14 @@ from rich.console import Console
 from rich.table import Table
 
 from ddrl.bench import machine
-from ddrl.bench.faults.bounds import bound
-from ddrl.bench.faults.draws import Draw
 from ddrl.bench.faults.outcome import Outcome
 from ddrl.reporting.json_output import write_json_output
 
 COLUMNS = (
-    "faults", "ended", "went on", "median s", "most s", "bound s", "processes left", "files left", "unsound checkpoints",
-    "resumes", "trained again", "updates lost", "bad",
+    "faults", "ended", "went on", "median s", "most s", "bound s", "processes left", "files left", "unsound", "resumed",
+    "trained again", "updates lost", "bad",
 )  # fmt: skip
+WIDTH = 150  # where no terminal has another one
 
 
 def summary(outcomes: Sequence[Outcome], bounds: Sequence[float]) -> dict[str, Any]:
@@ -64,11 +63,6 @@ def _row(pairs: Sequence[tuple[Outcome, float]]) -> dict[str, Any]:
     return dict(zip(COLUMNS, values, strict=True))
 
 
-def bound_of(outcome: Outcome, drawn: Draw) -> float:
-    """The seconds that it had."""
-    return bound(drawn).seconds
-
-
 def emit(values: dict[str, Any], json_target: str) -> None:
     """Prints the table, or writes one JSON object.
 
@@ -81,10 +75,11 @@ def emit(values: dict[str, Any], json_target: str) -> None:
     table = Table("fault", *COLUMNS, title="faults")
     for kind, row in {**values["kinds"], "all": values["all"]}.items():
         table.add_row(kind, *(f"{row[name]:,}" for name in COLUMNS))
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(highlight=False, width=WIDTH)
     console.print(table)
     counts = ", ".join(f"{name} {count}" for name, count in values["systems"].items())
     console.print(f"systems: {counts}", markup=False)
     for bad in values["bad"]:
         where = f"{bad['index']}: {bad['system']}, {bad['kind']} of {bad['victim']}"
-        console.print(f"bad: {where}: {'; '.join(bad['why'])} ({bad['directory']})", markup=False)
+        console.print(f"bad: {where}: {'; '.join(bad['why'])} ({bad['directory']})", markup=False, soft_wrap=True)
