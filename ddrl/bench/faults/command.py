@@ -73,11 +73,12 @@ class FaultsArguments:
 
 def main(argv: Sequence[str]) -> int:
     """Breaks, looks and prints; returns 1 when anything was bad."""
-    described = {**{name: " ".join(system.arguments) for name, system in SYSTEMS.items()}, **KINDS}
-    text = "\n".join(f"{name}: {what}" for name, what in described.items())
-    arguments = tyro.cli(
-        FaultsArguments, args=list(argv), prog="ddrl bench faults", description=f"{FaultsArguments.__doc__}\n\n{text}"
-    )
+    try:
+        arguments = tyro.cli(FaultsArguments, args=list(argv), prog="ddrl bench faults")
+    except SystemExit as end:
+        if end.code == 0:
+            print(names())  # after --help
+        raise
     where = Path(arguments.directory or tempfile.mkdtemp(prefix="ddrl-faults-"))
     try:
         where.mkdir(parents=True, exist_ok=True)
@@ -90,6 +91,14 @@ def main(argv: Sequence[str]) -> int:
     if not arguments.directory and not bad:
         shutil.rmtree(where, ignore_errors=True)
     return int(bad)
+
+
+def names() -> str:
+    """All systems and kinds, with what they are."""
+    systems = {name: f"ddrl train {' '.join(system.arguments)}" for name, system in SYSTEMS.items()}
+    groups = {"systems": systems, "kinds": KINDS}
+    lines = [[f"{group}:", *(f"  {name:<16} {what}" for name, what in each.items())] for group, each in groups.items()]
+    return "\n".join(line for group in lines for line in group)
 
 
 def all_faults(arguments: FaultsArguments, directory: Path) -> list[Outcome]:
