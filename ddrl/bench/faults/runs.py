@@ -94,7 +94,7 @@ class Run:
     def living(self) -> list[Process]:
         """Its processes, the launcher included."""
         found = processes.of_mark(self.mark)
-        self._sessions |= {process.session for process in found if process.session}
+        self._sessions |= _sessions(found)
         return found
 
     def victims(self, role: str) -> list[Process]:
@@ -167,13 +167,18 @@ class Run:
         """
         living = self.launcher is not None and self.launcher.poll() is None
         before = self._began if living else time.time() + 1.0
-        current = {process.session for process in self.living()}
+        current = _sessions(self.living())
         candidates = [*self.path.rglob("*.tmp"), *self._temporary.iterdir()]
         found = [path for path in candidates if _older(path, before)]
         found += [Path(path) for path in self._sessions - current if os.path.exists(path)]
         if not living and store_path(self.path).exists():
             found.append(store_path(self.path))
         return sorted(str(path) for path in found)
+
+
+def _sessions(found: list[Process]) -> set[str]:
+    """Directories of Open MPI's files; the launcher may have been told of one that is not this run's."""
+    return {process.session for process in found if process.session and process.what in (RANK, processes.MPIRUN)}
 
 
 def _older(path: Path, moment: float) -> bool:
