@@ -37,6 +37,7 @@ class Topic(enum.IntEnum):
     SAVE = 10  # learner -> replay shard: save the replay (JSON)
     SAVED = 11  # replay shard -> learner: its manifest (arrays)
     HALT = 12  # learner -> actors: learning is over, act no more
+    WORD = 13  # chief -> workers, servers: it is there
 
 
 @dataclasses.dataclass(frozen=True)

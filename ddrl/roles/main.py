@@ -31,6 +31,7 @@ from ddrl.roles.job import Cast, Role, RoleLost, Setting, StopSignal, run_roles,
 from ddrl.roles.replay_shard import ReplayShardRole
 from ddrl.roles.server import ServerRole
 from ddrl.roles.watchdog import Watchdog
+from ddrl.roles.word import WordRole
 from ddrl.rundir import RESULT, write_json
 
 EXIT_FAILED = 1
@@ -130,6 +131,8 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     waiter, wake = waiter_with_alarm(ranks_per_core(seats, comm.Get_rank()))
     try:
         roles = _cast_rank(setting, transport, assignments, resume, wake)
+        if config.exchange.asynchronous and mine.role in ("worker", "chief", "parameter_server"):
+            roles.append(WordRole(setting, transport))
         run_roles(roles, transport, waiter, watchdog.note)
     except JobRevoked:
         time.sleep(1.0)  # whoever saw the death first says what happened

@@ -19,13 +19,13 @@ from tests.parallel.support import CATCH, Job, events, lines, needs_mpirun, newe
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 STALL = 6.0
 LONG = (*CATCH, "--max-updates", "100000", "--no-evaluator", "--stall-seconds", str(STALL))
-WORKER, SERVER = 1, 2
+CHIEF, WORKER, SERVER = 0, 1, 2
 END_SECONDS = 180.0  # of a machine that its neighbours slow; without a watchdog none of these jobs would end
 
 
-def hang(run, number):
+def hang(run, number, *options):
     """Stops a rank of a training job (SIGSTOP) and waits for the end; what was said."""
-    with train(run, *LONG) as job:
+    with train(run, *LONG, *options) as job:
         job.wait_for_update(10)
         os.kill(job.rank(number), signal.SIGSTOP)
         assert job.wait(END_SECONDS) == 1, job.output
@@ -56,6 +56,14 @@ def test_a_server_that_hangs_is_named(tmp_path):
     run = tmp_path / "run"
     assert "parameter server 0 (rank 2) does not answer" in hang(run, SERVER)
     assert set(reports(run)) == {0, WORKER}
+
+
+@pytest.mark.parametrize("options", [("--updates", "asynchronous"), ("--exchange", "central_store")])
+def test_a_chief_that_hangs_is_named_though_asynchronous_updates_go_on_without_it(tmp_path, options):
+    run = tmp_path / "run"
+    said = hang(run, CHIEF, *options)
+    assert "worker 0, the chief (rank 0) does not answer" in said and "s for word" in said
+    assert CHIEF not in reports(run)
 
 
 def test_a_worker_that_hangs_does_not_hold_a_quorum_up(tmp_path):
