@@ -285,3 +285,28 @@ def test_a_directory_of_other_draws_is_refused(tmp_path):
     assert [outcome.index for outcome in command.earlier(arguments, log)] == [0, 1]
     with pytest.raises(UsageError, match="of another --seed, --systems or --kinds"):
         command.earlier(dataclasses.replace(arguments, seed=99), log)
+
+
+def test_two_calls_do_not_share_a_directory(tmp_path):
+    with command.held(tmp_path), pytest.raises(UsageError, match="another call uses it"):
+        command.main(["--faults", "1", "--directory", str(tmp_path)])
+
+
+def test_a_call_that_is_terminated_ends_the_run_that_is_alive(tmp_path):
+    argv = [sys.executable, "-m", "ddrl.cli", "bench", "faults", "--systems", "single", "--directory", str(tmp_path)]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, env=os.environ | {processes.MARK: "not of the run"}) as process:
+        while not (running := [path for path in tmp_path.glob("run-*.txt") if path.stat().st_size]):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(timeout=60.0) == 130
+    left = [entry for entry in os.listdir("/proc") if entry.isdigit() and _mentions(entry, str(tmp_path))]
+    assert running and left == [] and [path.name for path in tmp_path.iterdir()] == [command.LOG]
+
+
+def _mentions(pid, text):
+    try:
+        with open(f"/proc/{pid}/cmdline") as file:
+            return text in file.read()
+    except OSError:
+        return False

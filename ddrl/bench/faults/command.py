@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import tyro
@@ -80,9 +82,12 @@ def main(argv: Sequence[str]) -> int:
             print(names())  # after --help
         raise
     where = Path(arguments.directory or tempfile.mkdtemp(prefix="ddrl-faults-"))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupted)  # the run that is alive is ended
     try:
         where.mkdir(parents=True, exist_ok=True)
-        outcomes = all_faults(arguments, where)
+        with held(where):
+            outcomes = all_faults(arguments, where)
     except OSError as error:
         raise UsageError(f"--directory {where}: {error.strerror}; name one that can be written") from error
     bounds = [bound(arguments.draw(outcome.index)).seconds for outcome in outcomes]
@@ -91,6 +96,25 @@ def main(argv: Sequence[str]) -> int:
     if not arguments.directory and not bad:
         shutil.rmtree(where, ignore_errors=True)
     return int(bad)
+
+
+def _interrupted(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def held(directory: Path) -> Iterator[None]:
+    """Keeps other calls out of a directory.
+
+    Raises:
+        UsageError: another one uses it.
+    """
+    with (directory / LOG).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(f"--directory {directory}: another call uses it; wait for its end, or name another") from error
+        yield
 
 
 def names() -> str:
