@@ -32,7 +32,7 @@ commands:
   bench train        end to end, beside the roofline
   bench exchange     one synchronous step of parameter servers, beside bare MPI and gRPC
   bench idle         processor time of roles that wait
-  bench faults       random ranks killed at random moments
+  bench faults       real runs broken in all known ways, and what becomes of them
   study NAME         an experiment of a paper: many runs, one table, one figure; `ddrl study --help` lists them
 
 options:

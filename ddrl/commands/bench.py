@@ -31,7 +31,7 @@ HELP = """usage: ddrl bench NAME [OPTIONS]
   replay     samples/s of a prioritized replay while transitions come in, and its sum tree over sizes
   exchange   milliseconds per synchronous step, beside bare MPI and TensorFlow's gRPC
   idle       processor time of roles that wait
-  faults     random ranks killed at random moments: what is lost, and how soon the run goes on
+  faults     real runs broken in all known ways: do they end or go on in time, what is left, what is lost
   soak       hours of training: does the memory of any process grow
   scaling    updates/s over the number of workers, which sleep instead of computing
   stragglers waiting for all, a quorum and a deadline, with workers that are slow on purpose

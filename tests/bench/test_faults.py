@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 
 from cluster.roles import assign_roles
 from ddrl.bench.faults import command, injection, processes, records
 from ddrl.bench.faults.bounds import BEGIN_SECONDS, Bound, bound
+from ddrl.bench.faults.conduct import Conductor
 from ddrl.bench.faults.draws import BLOCK, KINDS, STARTING, Draw, draw, victims
 from ddrl.bench.faults.outcome import Outcome, judge
 from ddrl.bench.faults.runs import ROLES
@@ -251,6 +253,35 @@ def test_a_process_is_killed_when_its_temporary_file_appears(tmp_path):
     with started("saver", sys.executable, "-c", program) as process:
         assert injection.kill_while_saving(process.pid, tmp_path, MANY[0], 20.0)
         assert process.wait() == -signal.SIGKILL
+
+
+class Ended:
+    """A run that ends well, and what each of its ends leaves behind."""
+
+    def __init__(self, *left):
+        self._left, self.starts, self.launcher = list(left), 0, types.SimpleNamespace(poll=lambda: 0)
+
+    def files_left(self):
+        return self._left.pop(0)
+
+    def begin(self):
+        self.starts += 1
+
+    def ask_to_end(self):
+        pass
+
+    wait = wait_gone = unsound = lambda self, *arguments: []
+    wait_until_trained = lambda self, seconds: True
+
+
+@pytest.mark.parametrize(
+    "left, starts, trouble",
+    [([[]], 0, []), ([["part"], []], 1, []), ([["part"], ["part"]], 1, ["files left when it had ended: part"])],
+)
+def test_files_that_the_next_start_sweeps_are_not_left(tmp_path, left, starts, trouble):
+    conductor = Conductor(tmp_path)
+    conductor._run = Ended(*left)
+    assert conductor._end() == trouble and conductor._run.starts == starts
 
 
 # The command line ----------------------------------------------------------------------------------------------

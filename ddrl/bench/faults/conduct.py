@@ -87,8 +87,12 @@ class Conductor:
         if trouble := self._end():
             raise Unready(f"before the fault: {'; '.join(trouble)}")
 
-    def _end(self) -> list[str]:
-        """Ends the run as a user would; what was wrong with that."""
+    def _end(self, again: bool = True) -> list[str]:
+        """Ends the run as a user would; what was wrong with that.
+
+        Where files are left, the run is begun and ended once more: a rank that died while the others went on leaves its
+        part of a file until the next start.
+        """
         run = self._run
         run.ask_to_end()
         run.wait(lambda: False, ASKED)
@@ -98,9 +102,12 @@ class Conductor:
         left = run.wait_gone(time.monotonic() + GONE_SECONDS)
         found = [f"exit status {status} when it was asked to end"] if status else []
         found += [f"{left} processes left when it had ended"] if left else []
+        found += [f"unsound when it had ended: {text}" for text in run.unsound()]
         files = run.files_left()
-        found += [f"files left when it had ended: {', '.join(files)}"] if files else []
-        return found + [f"unsound when it had ended: {text}" for text in run.unsound()]
+        if files and again and not found:
+            self._begin()
+            return self._end(again=False)
+        return found + ([f"files left when it had ended: {', '.join(files)}"] if files else [])
 
     def _drop(self) -> None:
         """Deletes what is kept of the run."""
@@ -131,7 +138,6 @@ class Fault:
         at = self._break()
         self._watch(at)
         if outcome.became == NEITHER:
-            outcome.processes_left = len(run.living())
             return
         outcome.unsound = run.unsound()
         if outcome.became == "ended":
