@@ -18,7 +18,7 @@ from ddrl.roles.parts import GATHER_SECONDS
 from ddrl.roles.sampler import SILENT_SECONDS
 from ddrl.roles.watchdog import ANSWER_SECONDS, LEAVE_SECONDS, LOOK_SECONDS
 
-BEGIN_SECONDS = 90.0  # to load TensorFlow and train, on a machine with other load
+BEGIN_SECONDS = 180.0  # to load TensorFlow and train: 5 s on an idle machine, and minutes where many others load it
 CURVE_SECONDS = 30.0  # the launcher's last work
 SETTLE_SECONDS = 0.7  # a death is seen after 0.2 s; updates that come later than this were made without the dead
 SLOW_SECONDS = 10.0  # for what takes no time by itself

@@ -6,7 +6,7 @@ import dataclasses
 
 INTERVAL_UPDATES = 100  # between checkpoints
 STALL_SECONDS = 5.0  # after which a silent rank ends its job
-START_SECONDS = 60.0
+START_SECONDS = 120.0  # in which all ranks must have begun, whatever else the machine does
 COMMON = (
     "--minutes", "30", "--no-video", "--log-every-seconds", "0.3", "--checkpoint-every-updates", str(INTERVAL_UPDATES),
     "--stall-seconds", f"{STALL_SECONDS:g}", "--start-seconds", f"{START_SECONDS:g}", "--max-restarts", "20",
