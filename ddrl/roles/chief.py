@@ -34,6 +34,7 @@ from ddrl.rundir import RESULT, config_to_dict, stop_requested, write_json
 
 STOP_FILE_SECONDS = 0.25  # how often the file `stop` is looked for
 LAST_COMMIT_SECONDS = 10.0  # a step that does not close in this time does not delay the end
+FAILED_COMMIT_SECONDS = 1.0  # the same where a rank has failed, whose gradient may be what the step waits for
 LAST_SAVE_SECONDS = 40.0  # to write the last checkpoint again and again; ranks that were asked to stop have 90 in all
 SAVE_AGAIN_SECONDS = 2.0
 LAST_RESULT_SECONDS = 60.0  # the last evaluation's start and result, beyond the time of its games
@@ -410,6 +411,8 @@ class ChiefRole:
             name = self.setting.cast.name(blob.peer)
             self._event("rank_failed", f"{name}: {line}", traceback=text)
             self.stop("failed", f"{name} failed: {line} (see log.txt)", signalled=True)
+            if self.phase is Phase.STOPPING:
+                self._stop_deadline = min(self._stop_deadline, time.monotonic() + FAILED_COMMIT_SECONDS)
             print(f"{name} failed:\n{text}", flush=True)
         elif blob.topic == Topic.EVENT:
             self._event(**json.loads(blob.data))

@@ -152,6 +152,14 @@ def test_a_bad_outcome_is_called_bad(change, why):
     assert any(text.startswith(why) for text in found), found
 
 
+def test_a_run_that_saves_when_it_ends_loses_no_interval():
+    saves = dataclasses.replace(ENDS, saves=True)
+    assert judge(dataclasses.replace(GOOD, updates_lost=7, lag=7), saves) == []
+    assert judge(dataclasses.replace(GOOD, updates_lost=8, lag=7), saves)[0].startswith("8 updates lost")
+    assert bound(drawn("sync", "rank-term", "server")).saves and bound(drawn("ppo", "child-kill", "simulator")).saves
+    assert not bound(drawn("sync", "rank-stop", "worker")).saves
+
+
 def test_an_end_where_the_run_must_go_on_is_bad():
     assert judge(GOOD, GOES_ON)[0] == "ended, and the run goes on after such a fault"
 

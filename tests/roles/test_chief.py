@@ -434,6 +434,18 @@ def test_a_rank_that_cannot_go_on_ends_the_run(play, capsys):
     assert event["traceback"] in capsys.readouterr().out, "log.txt has the whole text"
 
 
+def test_a_step_that_needs_a_rank_which_cannot_go_on_does_not_hold_up_its_end(play):
+    job = play()
+    job.chief.handle(Blob(1, Topic.FAILED, json.dumps({"text": "ValueError: no good\n", "line": "ValueError: no good"}).encode()))
+    job.now += chief.FAILED_COMMIT_SECONDS - 0.5
+    job.chief.advance()
+    assert job.sent.take(Kind.COMMIT) == [], "the others may still close it"
+    job.now += 1.0
+    job.chief.advance()
+    assert all(message.header.flags & Flag.STOP for message in job.sent.take(Kind.COMMIT))
+    assert job.chief.phase is Phase.SAVING
+
+
 def test_asynchronous_updates_checkpoint_without_workers_and_report_staleness(play):
     job = play(exchange={"updates": "asynchronous"}, run={"checkpoint_every_updates": 1})
     job.chief.coordinator.version = 1

@@ -45,6 +45,7 @@ class Bound:
         statuses: with which `ddrl train` may end; negative: the signal that ended it.
         why: where the seconds come from.
         again: it goes on by starting all ranks again.
+        saves: it ends with a checkpoint, so that no interval is lost.
         held: the victim stays silent for HOLD_SECONDS; the seconds count from its end.
     """
 
@@ -53,15 +54,16 @@ class Bound:
     statuses: tuple[int, ...]
     why: str
     again: bool = False
+    saves: bool = False
     held: bool = False
 
 
 GOES_ON = Bound("goes on", SLOW_SECONDS + SETTLE_SECONDS, FAILED, "the others do without it")
 STARTS_AGAIN = Bound("goes on", AGAIN, FAILED, "all ranks end (15 s) and start again from the last checkpoint", again=True)
 STALLS = Bound("ends", STALLED, FAILED, "--stall-seconds, 4 s for the stacks, then MPI's abort and the launcher's kill")
-STOPS = Bound("ends", ASKED, WELL, "asked to stop: 90 s for the ranks, 5 s to kill them, then the curve")
-LEFT_ALONE = Bound("ends", ALONE, (-9,), "the ranks see that the launcher is gone, save and leave")
-FAILS = Bound("ends", ASKED, FAILED, "a worker's exception: checkpoint, then the run fails")
+STOPS = Bound("ends", ASKED, WELL, "asked to stop: 90 s for the ranks, 5 s to kill them, then the curve", saves=True)
+LEFT_ALONE = Bound("ends", ALONE, (-9,), "the ranks see that the launcher is gone, save and leave", saves=True)
+FAILS = Bound("ends", ASKED, FAILED, "a worker's exception: checkpoint, then the run fails", saves=True)
 FILLS = Bound("either", HOLD_SECONDS + AGAIN, (0, 1, 2), "a checkpoint fails and training goes on, or the job is aborted")
 STAYS_FULL = Bound("ends", FULL_SECONDS + ASKED, (1, 2), "asked to stop; the last checkpoint is tried for 40 s")
 BEGINS = Bound(

@@ -71,6 +71,8 @@ def judge(outcome: Outcome, bound: Bound) -> list[str]:
         found.append(f"unsound: {'; '.join(outcome.unsound)}")
     if outcome.resumed is False or (outcome.became == "ended" and outcome.resumed is None):
         found.append("does not train again when it is resumed")
-    if outcome.updates_lost > INTERVAL_UPDATES + outcome.lag:
-        found.append(f"{outcome.updates_lost} updates lost, more than the {INTERVAL_UPDATES} of an interval + {outcome.lag}")
+    interval = 0 if bound.saves else INTERVAL_UPDATES
+    if outcome.updates_lost > interval + outcome.lag:
+        what = f"the {interval} of an interval" if interval else "none, as the run saves when it ends so,"
+        found.append(f"{outcome.updates_lost} updates lost, more than {what} + {outcome.lag}")
     return found
