@@ -14,9 +14,8 @@ import types
 import pytest
 
 from cluster.roles import assign_roles
-from ddrl.bench.faults import command, injection, processes, records
+from ddrl.bench.faults import command, conduct, injection, processes, records
 from ddrl.bench.faults.bounds import BEGIN_SECONDS, Bound, bound
-from ddrl.bench.faults.conduct import Conductor
 from ddrl.bench.faults.draws import BLOCK, KINDS, STARTING, Draw, draw, victims
 from ddrl.bench.faults.outcome import Outcome, judge
 from ddrl.bench.faults.runs import ROLES
@@ -287,7 +286,7 @@ class Ended:
     [([[]], 0, []), ([["part"], []], 1, []), ([["part"], ["part"]], 1, ["files left when it had ended: part"])],
 )
 def test_files_that_the_next_start_sweeps_are_not_left(tmp_path, left, starts, trouble):
-    conductor = Conductor(tmp_path)
+    conductor = conduct.Conductor(tmp_path)
     conductor._run = Ended(*left)
     assert conductor._end() == trouble and conductor._run.starts == starts
 
@@ -324,6 +323,15 @@ def test_a_directory_of_other_draws_is_refused(tmp_path):
     assert [outcome.index for outcome in command.earlier(arguments, log)] == [0, 1]
     with pytest.raises(UsageError, match="of another --seed, --systems or --kinds"):
         command.earlier(dataclasses.replace(arguments, seed=99), log)
+
+
+def test_runs_of_a_call_that_was_cut_off_are_removed_and_bad_ones_stay(tmp_path):
+    for name in ("run-00000", "run-00000-2", "run-00005", "run-00005.tmp", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "run-00005.txt").touch()
+    command._sweep(tmp_path, {"run-00000"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "run-00000"]
+    assert conduct._free(tmp_path, "run-00000") == "run-00000-2" and conduct._free(tmp_path, "run-00007") == "run-00007"
 
 
 def test_two_calls_do_not_share_a_directory(tmp_path):

@@ -27,7 +27,7 @@ from ddrl.bench.faults.table import emit, summary
 from ddrl.errors import UsageError
 
 LOG = "faults.jsonl"
-RUN_NAME = re.compile(r"(run-\d{5,})(\.txt|\.tmp)?")
+RUN_NAME = re.compile(r"(run-\d{5,}(?:-\d+)?)(\.txt|\.tmp)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +137,7 @@ def all_faults(arguments: FaultsArguments, directory: Path) -> list[Outcome]:
         print(line_of(outcome), file=sys.stderr, flush=True)
         return [outcome]
     done = earlier(arguments, directory / LOG)
-    _sweep(directory, {outcome.directory for outcome in done})
+    _sweep(directory, {Path(outcome.directory).name for outcome in done if outcome.directory})
     began, first = time.monotonic(), len(done)
     with Conductor(directory) as conductor, (directory / LOG).open("a") as file:
         for index in range(first, arguments.faults):
@@ -177,7 +177,7 @@ def _sweep(directory: Path, kept: set[str]) -> None:
     """Removes the runs of an earlier call that was cut off."""
     for path in directory.iterdir():
         match = RUN_NAME.fullmatch(path.name)
-        if match and str(directory / match[1]) not in kept:
+        if match and match[1] not in kept:
             with contextlib.suppress(OSError):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import shutil
 import signal
 import time
@@ -63,7 +63,7 @@ class Conductor:
     def _prepare(self, draw: Draw) -> None:
         """A run that trains, or has begun to, and in which there is a victim."""
         if self._run is None:
-            self._run = Run(SYSTEMS[draw.system], self._directory, f"run-{draw.index:05d}")
+            self._run = Run(SYSTEMS[draw.system], self._directory, _free(self._directory, f"run-{draw.index:05d}"))
             self._begin()
         if draw.starting:
             self._end_for_next()
@@ -111,12 +111,18 @@ class Conductor:
 
     def _drop(self) -> None:
         """Deletes what is kept of the run."""
-        for path in self._directory.glob(f"{self._run.path.name}*"):
+        for path in self._run.kept:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
         self._run = None
+
+
+def _free(directory: Path, name: str) -> str:
+    """The name, or where a run of that name is kept, the next one."""
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(each for each in names if not (directory / each).exists())
 
 
 def victims(run: Run, draw: Draw) -> list[Process]:

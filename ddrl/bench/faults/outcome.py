@@ -55,7 +55,7 @@ class Outcome:
 def judge(outcome: Outcome, bound: Bound) -> list[str]:
     """What is wrong with an outcome: one short text each."""
     found = list(outcome.trouble)
-    if outcome.became == NEITHER:
+    if outcome.became == NEITHER and not found:
         found.append(f"neither ended nor went on within {bound.seconds:.0f} s")
     elif outcome.seconds > bound.seconds:
         found.append(f"{outcome.became} after {outcome.seconds:.0f} s, and {bound.seconds:.0f} s are its bound")

@@ -41,13 +41,18 @@ class Run:
     def __init__(self, system: System, directory: Path, name: str):
         self.system, self.path = system, directory / name
         self._output, self._temporary = directory / f"{name}.txt", directory / f"{name}.tmp"
-        self._temporary.mkdir()
+        self._temporary.mkdir(exist_ok=True)
         self._records = rundir.JsonLines(self.path / rundir.METRICS)
         self.lines: list[dict[str, Any]] = []
         self.launcher: subprocess.Popen[bytes] | None = None
         self.mark, self._began, self._first = "", 0.0, 0
         self._newest, self._sessions = 0, set()
         self._roles: dict[int, str] = {}
+
+    @property
+    def kept(self) -> tuple[Path, ...]:
+        """All that there is of it."""
+        return self.path, self._output, self._temporary
 
     def begin(self) -> None:
         """Starts the launcher, for a new run or to resume it."""
