@@ -25,7 +25,9 @@ from ddrl.errors import UsageError
 
 FORMAT = 1
 CONFIG, METRICS, EVALUATIONS, LOG = "config.json", "metrics.jsonl", "evaluations.jsonl", "log.txt"
-RESULT, STOP, LOCK = "result.json", "stop", "lock"
+RESULT, STOP, LOCK, STALLED = "result.json", "stop", "lock", "stalled"
+STALE = (STOP, RESULT, STALLED)
+"""What the ranks of one start leave for whoever waits for them, and must not be there for the next."""
 LEFT_BY_A_START = re.compile(
     r"config(-\d+)?\.json|metrics\.jsonl|log\.txt|result\.json|stop|stalled|lock|stacks-\d+\.txt|ranks/\d+|"
     r"events\.out\.tfevents\..+|[a-z]+\.json\.\d+\.tmp"

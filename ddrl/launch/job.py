@@ -136,7 +136,7 @@ def prepare(wanted: Wanted, stack: contextlib.ExitStack) -> dict[str, Any]:
         path, config = rundir.create_run_dir(config)
     stack.enter_context(rundir.locked(path))
     rundir.update_run_dir(path, config)
-    for stale in (rundir.STOP, rundir.RESULT):
+    for stale in rundir.STALE:
         (path / stale).unlink(missing_ok=True)
     resume = wanted.resume is not None
     return {"run_dir": str(path), "config": rundir.config_to_dict(config), "resume": resume}

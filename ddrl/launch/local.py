@@ -151,7 +151,7 @@ def _write_death(path: Path, died: str) -> None:
 
 def clear(path: Path) -> None:
     """Removes what the ranks of an earlier start left behind for whoever waits for them."""
-    for stale in (rundir.STOP, rundir.RESULT):
+    for stale in rundir.STALE:
         (path / stale).unlink(missing_ok=True)
     start.clear_notes(path)
 

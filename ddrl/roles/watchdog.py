@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ddrl.roles.job import Role, Setting, Wait
-from ddrl.rundir import RESULT, write_json
+from ddrl.rundir import RESULT, STALLED, write_json
 
-STALLED = "stalled"
 LOOK_SECONDS = 0.5
 LOOP_SECONDS = 60.0  # a round of the role loop: an evaluator compiles in it
 ABSENT_SECONDS = 5.0  # this thread did not run for so long: the process was stopped, and its own clock says nothing
@@ -226,6 +225,7 @@ class Watchdog:
         with contextlib.suppress(OSError):
             if not (path / RESULT).exists():
                 write_json(path / RESULT, {"status": "failed", "message": message})
+        with contextlib.suppress(OSError):
             (path / STALLED).unlink(missing_ok=True)
         print(f"ddrl: {message}", file=sys.stderr, flush=True)
 

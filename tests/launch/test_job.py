@@ -101,10 +101,12 @@ def test_rank_0_locks_the_run_directory(tmp_path):
         again = job.Wanted(wanted.config, tmp_path / "run")
         with pytest.raises(UsageError, match="is being trained by another process"), contextlib.ExitStack() as other:
             job.prepare(again, other)
-    (tmp_path / "run" / rundir.STOP).touch()
+    stale = [tmp_path / "run" / name for name in ("stop", "stalled", "result.json")]
+    for path in stale:
+        path.touch()
     with contextlib.ExitStack() as stack:
         assert job.prepare(again, stack)["resume"] is True
-    assert not (tmp_path / "run" / rundir.STOP).exists()
+    assert not any(path.exists() for path in stale)
 
 
 def test_a_job_says_what_may_not_be_meant(tmp_path, capsys):

@@ -212,6 +212,12 @@ def test_resume_clears_what_the_last_run_left_and_tells_the_ranks(tmp_path):
     assert not (path / rundir.STOP).exists()
 
 
+def test_a_request_for_stacks_that_was_left_behind_does_not_silence_the_next_stall(tmp_path):
+    (tmp_path / "stalled").touch()
+    launch.clear(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 @needs_mpirun
 def test_one_run_directory_has_one_launcher(tmp_path):
     path = tmp_path / "run"

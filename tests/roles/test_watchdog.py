@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from ddrl.config import TrainConfig
 from ddrl.roles import watchdog
 from ddrl.roles.job import Wait
 from ddrl.roles.watchdog import Report, Waits, culprit, explain
@@ -38,6 +41,18 @@ def test_a_rank_that_waits_for_nobody_is_to_blame_before_one_that_waits():
 def test_the_most_particular_witness_is_heard():
     reports = [report(0, "word", (2, 3)), report(4, "parameters", (3,)), report(2, "a decision", (0,))]
     assert "rank 4 has waited 20 s for parameters from rank 3" in explain(reports, name)
+
+
+def test_the_request_for_stacks_goes_though_the_disk_takes_no_message(tmp_path, monkeypatch):
+    def full(path, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(watchdog, "write_json", full)
+    run = TrainConfig().run
+    setting = SimpleNamespace(run_dir=tmp_path, cast=SimpleNamespace(name=name), config=SimpleNamespace(run=run))
+    (tmp_path / "stalled").touch()
+    watchdog.Watchdog(setting, 0, end=lambda status: None)._say([report(0, "its own loop")])
+    assert list(tmp_path.iterdir()) == []
 
 
 def beyond(waits, now):
