@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from ddrl.bench import machine
 from ddrl.bench.faults.outcome import Outcome
@@ -72,7 +72,7 @@ def emit(values: dict[str, Any], json_target: str) -> None:
     if json_target:
         write_json_output(json_target, {**values, "machine": machine.describe()})
         return
-    table = Table("fault", *COLUMNS, title="faults")
+    table = Table(Column("fault", no_wrap=True), *COLUMNS)
     for kind, row in {**values["kinds"], "all": values["all"]}.items():
         table.add_row(kind, *(f"{row[name]:,}" for name in COLUMNS))
     console = Console(highlight=False)
