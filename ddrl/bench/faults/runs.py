@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cluster.launch import python_command
 from cluster.roles import assign_roles
 from ddrl import rundir
 from ddrl.bench.faults import processes, records
@@ -22,6 +21,7 @@ from ddrl.checkpoint import list_checkpoints, load, version_of
 from ddrl.errors import UsageError
 from ddrl.exchange.central_store_file import store_path
 from ddrl.launch.placement import sizes_of
+from ddrl.programs import python_command
 from ddrl.roles.replay_files import check_replays, shard_directory, worker_directory
 
 POLL_SECONDS = 0.05
