@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import json
 import os
 import re
 import time
@@ -19,9 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ddrl import sealed
 from ddrl.algorithms import ALGORITHMS
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.files import open_regular, read_regular
 
 FORMAT = 1
 CONFIG, METRICS, EVALUATIONS, LOG = "config.json", "metrics.jsonl", "evaluations.jsonl", "log.txt"
@@ -182,10 +183,11 @@ def _is_directory(path: Path) -> bool:
 
 def update_run_dir(path: Path, config: TrainConfig) -> None:
     """Writes the config of a resumed run. The one before stays beside it, as config-N.json."""
-    if load_config(path) == config:
+    before, is_sealed = read_config(path / CONFIG)
+    if is_sealed and before == config:
         return
     number = sum(1 for _ in path.glob("config-*.json"))
-    os.replace(path / CONFIG, path / f"config-{number}.json")
+    (path / f"config-{number}.json").write_bytes((path / CONFIG).read_bytes())
     write_json(path / CONFIG, config_to_dict(config))
 
 
@@ -195,30 +197,44 @@ def load_config(path: str | Path) -> TrainConfig:
     Raises:
         UsageError: when it is no run directory, or its config.json cannot be read.
     """
-    path = Path(path)
+    return read_config(Path(path) / CONFIG)[0]
+
+
+def read_config(path: Path) -> tuple[TrainConfig, bool]:
+    """The configuration in a config.json, and whether it bears a checksum: those of earlier versions do not.
+
+    Raises:
+        UsageError: as `load_config`; it does not match its checksum.
+    """
     try:
-        text = (path / CONFIG).read_text()
+        data, is_sealed = sealed.read_file(read_regular(path))
     except (FileNotFoundError, NotADirectoryError) as error:
-        what = f"holds no {CONFIG}" if path.is_dir() else "does not exist"
+        what = f"holds no {path.name}" if path.parent.is_dir() else "does not exist"
         raise UsageError(
-            f"{path} {what}, so it is not a run: name the directory of an earlier `ddrl train`"
+            f"{path.parent} {what}, so it is not a run: name the directory of an earlier `ddrl train`"
         ) from error
     except OSError as error:
-        raise UsageError(f"cannot read {path / CONFIG}: {error.strerror}") from error
-    try:
-        data = json.loads(text)
+        raise UsageError(f"cannot read {path}: {error.strerror}; mend that, or restore it from a copy") from error
     except ValueError as error:
         raise UsageError(
-            f"{path / CONFIG} is damaged ({error}): restore it from a copy, or start a new run"
+            f"{path} is damaged or was edited ({error}): restore it from a copy; settings are changed on the command "
+            "line of --resume"
         ) from error
-    return config_from_dict(data, str(path / CONFIG))
+    return config_from_dict(data, str(path)), is_sealed
 
 
-def write_json(path: Path, data: Any) -> None:
-    """Writes a JSON file whole or not at all. Raises OSError with its path."""
+def earlier_configs(path: Path) -> Iterator[tuple[str, TrainConfig]]:
+    """Name and content of each config-N.json of a run that can be read."""
+    for file in sorted(path.glob("config-*.json")):
+        with contextlib.suppress(UsageError):
+            yield file.name, read_config(file)[0]
+
+
+def write_json(path: Path, data: dict[str, Any]) -> None:
+    """Writes a JSON file whole or not at all, with its checksum. Raises OSError with its path."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # several ranks may write at once
     try:
-        temporary.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n")
+        temporary.write_bytes(sealed.file_bytes(data))
         os.replace(temporary, path)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -228,38 +244,41 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file's content, or None when it is not there or is damaged."""
+    """A JSON object's content, without its checksum; None when it is not there or is damaged."""
     try:
-        return json.loads(path.read_text())
+        return sealed.read_file(read_regular(path)).content
     except (OSError, ValueError):
         return None
 
 
 class JsonLines:
-    """Follows a file of JSON lines that another process appends to."""
+    """Follows a file of JSON lines that another process appends to.
+
+    Attributes:
+        damaged: lines that were left out, as they are no JSON objects or do not match their checksum.
+    """
 
     def __init__(self, path: Path, from_end: bool = False):
-        self._path = path
+        self._path, self.damaged = path, 0
         self._offset = path.stat().st_size if from_end and path.exists() else 0
 
     def read(self) -> list[dict[str, Any]]:
         """The records of the whole lines that came since the last call."""
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 file.seek(self._offset)
                 data = file.read()
         except OSError:
             return []
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
-        return [record for line in whole.splitlines() if isinstance(record := _parse(line), dict)]
-
-
-def _parse(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
+        records = []
+        for line in whole.split(b"\n")[:-1]:
+            try:
+                records.append(sealed.read_line(line).content)
+            except ValueError:
+                self.damaged += 1
+        return records
 
 
 LAUNCHER_PID = "DDRL_LAUNCHER_PID"

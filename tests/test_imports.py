@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 HEAVY = {"tensorflow", "mpi4py", "ale_py", "gymnasium", "matplotlib", "cv2", "imageio_ffmpeg"}
 # What a layer may import of this project; every layer may import itself and what all share.
-SHARED = {"ddrl.types", "ddrl.errors", "ddrl.checks", "ddrl.programs"}
+SHARED = {"ddrl.types", "ddrl.errors", "ddrl.checks", "ddrl.files", "ddrl.programs"}
 LAYERS = {
     "ddrl.ops": set(),
     "ddrl.algorithms": {"ddrl.ops"},

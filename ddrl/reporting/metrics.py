@@ -2,7 +2,7 @@
 
     rank: RankMetrics.report() --(MPI)--> chief: Collector.add, Collector.line --> MetricsWriter.write
 
-Records of `metrics.jsonl` are one JSON object a line with a `kind`:
+Records of `metrics.jsonl` are one JSON object a line, with a CRC-32 of the line at its end, and with a `kind`:
   train       what `Collector.line` returns
   evaluation  what `evaluation_record` returns
   event       name, text, wall_seconds and whatever belongs to it (worker_lost, checkpoint, resumed, ...)
@@ -12,13 +12,14 @@ What was not measured is absent, never 0. Nothing here imports TensorFlow.
 from __future__ import annotations
 
 import collections
-import json
 import math
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Mapping
 
+from ddrl import sealed
 from ddrl.errors import UsageError
 from ddrl.reporting.tensorboard import LARGEST, EventWriter
 from ddrl.rundir import METRICS, JsonLines
@@ -181,7 +182,7 @@ class MetricsWriter:
     def write(self, record: Mapping[str, Any]) -> None:
         """Append one record. Numbers that are not finite are left out: JSON has none."""
         record = _without_missing(record)
-        data = json.dumps(record, default=_plain, allow_nan=False).encode() + b"\n"
+        data = sealed.line_bytes(record, default=_plain)
         try:
             size = self._path.stat().st_size
             if self._file.write(data) != len(data):
@@ -208,8 +209,48 @@ class MetricsWriter:
 
 
 def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
-    """All records of a run, oldest first, without a half-written last line; none where there is no file."""
-    return JsonLines(Path(run_dir) / METRICS).read()
+    """All records of a run, oldest first, without a half-written last line; none where there is no file.
+
+    Damaged lines are left out. A warning line on standard error says how many, once in a process for each run.
+    """
+    path = Path(run_dir) / METRICS
+    lines = JsonLines(path)
+    read = lines.read()
+    records = [record for record in read if is_sound(record)]
+    damaged = lines.damaged + len(read) - len(records)
+    if damaged and path not in _told:
+        _told.add(path)
+        print(f"ddrl: warning: {path}: {damaged} damaged line{'s' * (damaged > 1)} left out", file=sys.stderr)
+    return records
+
+
+_told: set[Path] = set()
+_TEXTS = {"event": ("name", "text")}  # by kind, what must be there
+_NUMBERS = {"evaluation": ("wall_seconds", "version", "mean", "maximum", "games"), "train": (), "event": ()}
+_READ = ("wall_seconds", "update", "agent_steps", "updates_per_s", "episodes", "online_score_mean", "online_score_max")
+_NESTED = ("time_split", "resident_mb", "cpu_cores", "exchange_ms_by_worker")
+
+
+def is_sound(record: Mapping[str, Any]) -> bool:
+    """Whether a record is of a kind that is known, and has what is computed with as numbers. Lines of earlier versions
+    bear no checksum that would say so."""
+    kind = record.get("kind")
+    if not isinstance(kind, str) or kind not in _NUMBERS:
+        return False
+    return (
+        all(isinstance(record.get(name), str) for name in _TEXTS.get(kind, ()))
+        and all(_is_number(record.get(name)) for name in _NUMBERS[kind])
+        and all(_is_number(record.get(name, 0)) for name in _READ)
+        and all(isinstance(record.get(name, {}), dict) and _only_numbers(record.get(name, {})) for name in _NESTED)
+    )
+
+
+def _only_numbers(nested: Mapping[str, Any]) -> bool:
+    return all(_only_numbers(each) if isinstance(each, dict) else _is_number(each) for each in nested.values())
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int or (type(value) is float and math.isfinite(value))
 
 
 def whole(evaluations: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -62,7 +62,7 @@ def load(directory: Path, study: str) -> Plan | None:
         return None
     data = rundir.read_json(path)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise UsageError(f"{path} is damaged, or of another version of ddrl: choose another --dir")
+        raise UsageError(f"{path} is damaged, was edited, or is of another version of ddrl: choose another --dir")
     if data["study"] != study:
         raise UsageError(f"--dir {directory}: it holds `ddrl study {data['study']}`; choose another --dir")
     points = tuple(_point(entry, str(path)) for entry in data["points"])

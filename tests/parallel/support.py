@@ -192,9 +192,9 @@ def newest(run_dir: Path) -> checkpoint.Checkpoint:
 def copy_run(run_dir: Path, to: Path) -> Path:
     """A copy of a run that can be gone on with by itself."""
     shutil.copytree(run_dir, to)
-    config = json.loads((to / rundir.CONFIG).read_text())
+    config = rundir.read_json(to / rundir.CONFIG)
     config["run"]["run_dir"] = str(to)
-    (to / rundir.CONFIG).write_text(json.dumps(config))
+    rundir.write_json(to / rundir.CONFIG, config)
     return to
 
 

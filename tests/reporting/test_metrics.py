@@ -13,6 +13,7 @@ import threading
 import numpy as np
 import pytest
 
+from ddrl import sealed
 from ddrl.errors import UsageError
 from ddrl.reporting.metrics import Collector, MetricsWriter, evaluation_record, read_metrics, without_undone
 from ddrl.reporting.rank_metrics import RankMetrics
@@ -287,7 +288,7 @@ def test_a_half_written_last_line_is_passed_over_and_cut_off_on_resume(tmp_path)
         path.write_bytes(whole + half)
         assert len(read_metrics(tmp_path)) == 3
     MetricsWriter(tmp_path).write({"kind": "train", "update": 6})
-    assert path.read_bytes() == whole + b'{"kind": "train", "update": 6}\n'
+    assert path.read_bytes() == whole + sealed.line_bytes({"kind": "train", "update": 6})
     path.write_bytes(b'{"kind"')
     MetricsWriter(tmp_path).close()
     assert path.read_bytes() == b""
@@ -373,3 +374,17 @@ def test_metrics_checkpoints_and_progress_load_no_tensorflow():
     code = "import sys, ddrl.reporting.metrics, ddrl.reporting.rank_metrics, ddrl.checkpoint, ddrl.reporting.plots, ddrl.reporting.progress;"
     code += "sys.exit(bool({'tensorflow', 'matplotlib', 'mpi4py'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_damaged_lines_are_left_out_and_told_once(tmp_path, capsys):
+    write_three(tmp_path)
+    path = tmp_path / "metrics.jsonl"
+    sound = read_metrics(tmp_path)
+    with path.open("ab") as file:
+        line = sealed.line_bytes({"kind": "train", "update": 9, "agent_steps": 3})
+        file.write(line.replace(b"agent_steps", b"agent_stepr"))  # a key that a flip changed
+        file.write(b'{"kind": "train", "update": "7"}\n{"kind": "trainz", "update": 7}\n{"kind": []}\n[3]\n')
+        file.write(b'{"kind": "event", "name": "x"}\n{"kind": "evaluation", "mean": 1.0}\n\xff\n' + b"[" * 9999 + b"\n")
+    assert read_metrics(tmp_path) == read_metrics(tmp_path) == sound
+    error = capsys.readouterr().err
+    assert error == f"ddrl: warning: {path}: 9 damaged lines left out\n"

@@ -73,7 +73,7 @@ def test_curves_are_there_as_csv(tmp_path):
 def test_the_command_is_kept_and_older_directories_have_none(tmp_path):
     made, plan = collected(tmp_path)
     assert plans.load(tmp_path, "fake").command == "ddrl study fake --sizes 1 2"
-    data = json.loads((tmp_path / plans.PLAN).read_text())
+    data = rundir.read_json(tmp_path / plans.PLAN)
     del data["command"]
     (tmp_path / plans.PLAN).write_text(json.dumps(data))
     older = plans.load(tmp_path, "fake")

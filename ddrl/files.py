@@ -1,0 +1,35 @@
+"""Opening files that others may have put in place of ours."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a file to read its bytes, unbuffered. Whoever opened a FIFO would wait for ever, and a device has no end.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file; `strerror` says what.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file, but a directory, pipe or device", str(path))
+    return os.fdopen(descriptor, "rb", buffering=0)
+
+
+def read_regular(path: Path) -> bytes:
+    """All bytes of a file.
+
+    Raises:
+        OSError: as `open_regular`; it does not fit into memory.
+    """
+    try:
+        with open_regular(path) as file:
+            return file.read()
+    except MemoryError as error:
+        raise OSError(errno.ENOMEM, "it does not fit into memory", str(path)) from error
