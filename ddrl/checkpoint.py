@@ -7,6 +7,7 @@ before anything is read from it. Nothing here imports TensorFlow.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import errno
@@ -14,17 +15,19 @@ import hashlib
 import importlib.metadata
 import io
 import json
+import math
 import os
 import platform
 import re
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, read_as
+from ddrl.files import read_regular
 
 FORMAT = "ddrl-checkpoint"
 FORMAT_VERSION = 1
@@ -37,9 +40,11 @@ _NAME = re.compile(r"update-(\d{9,})\.npz")
 _SEAL = b"ddrl-checkpoint sha256 "
 _DIGEST_BYTES = 64
 _TRAILER_BYTES = len(_SEAL) + _DIGEST_BYTES
-_SCALARS = (
-    "version", "step", "agent_steps", "wall_seconds", "optimizer_count", "counters", "config", "stamp",
-)  # fmt: skip
+_SCALARS = {
+    "version": int, "step": int, "agent_steps": int, "wall_seconds": float, "optimizer_count": int, "counters": dict,
+    "config": dict, "stamp": dict,
+}  # fmt: skip
+_OTHER = "use another one"
 
 
 def new_stamp() -> dict[str, Any]:
@@ -102,7 +107,7 @@ class Checkpoint:
                     f"checkpoint array '{name}' is {array.dtype}{list(array.shape)}, not"
                     f" float32[{self.parameters.size}]: use another checkpoint"
                 )
-        size = sum(int(np.prod(shape, dtype=np.int64)) for _, shape in self.layout)
+        size = sum(math.prod(shape) for _, shape in self.layout)
         if size != self.parameters.size:
             raise UsageError(
                 f"checkpoint layout holds {size} numbers, its parameters {self.parameters.size}:"
@@ -128,17 +133,35 @@ def decode_arrays(data: bytes) -> dict[str, np.ndarray]:
     """Inverse of `encode_arrays`.
 
     Raises:
-        ValueError: `data` is damaged, is no npz, or holds Python objects.
+        ValueError: `data` is damaged, is no such npz, or holds Python objects. Sizes are compared before memory is taken.
     """
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            for name in archive.namelist():
-                with archive.open(name) as member:
-                    arrays[name.removesuffix(".npy")] = np.lib.format.read_array(member, allow_pickle=False)
+            for member in archive.infolist():
+                if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
+                    raise ValueError(f"{member.filename} is compressed")
+                name = member.filename.removesuffix(".npy")
+                if name in arrays:
+                    raise ValueError(f"{name} is there twice")
+                arrays[name] = _decode_array(archive.read(member))
     except Exception as error:  # zipfile and numpy raise a dozen kinds on damaged bytes
         raise ValueError(f"not a sound npz: {error}") from error
     return arrays
+
+
+def _decode_array(data: bytes) -> np.ndarray:
+    """What `write_array` wrote."""
+    file = io.BytesIO(data)
+    version = np.lib.format.read_magic(file)
+    read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+    shape, _, kind = read_header(file)
+    if kind.hasobject or any(length < 0 for length in shape):
+        raise ValueError("Object arrays and negative lengths are not read")
+    if math.prod(shape) * kind.itemsize != len(data) - file.tell() or not kind.itemsize and math.prod(shape) > 1:
+        raise ValueError(f"{kind}{list(shape)} in {len(data)} bytes")
+    file.seek(0)
+    return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def checkpoint_path(run_dir: str | Path, version: int) -> Path:
@@ -147,9 +170,18 @@ def checkpoint_path(run_dir: str | Path, version: int) -> Path:
 
 
 def list_checkpoints(run_dir: str | Path) -> list[Path]:
-    """Checkpoint files of a run, oldest first, sound or not."""
+    """Checkpoint files of a run, oldest first, sound or not.
+
+    Raises:
+        UsageError: their directory cannot be read.
+    """
     directory = Path(run_dir) / DIRECTORY
-    names = os.listdir(directory) if directory.is_dir() else []
+    try:
+        names = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        names = []
+    except OSError as error:
+        raise UsageError(f"cannot read {directory}: {error.strerror}; mend its permissions") from error
     found = [(int(match[1]), name) for name in names if (match := _NAME.fullmatch(name))]
     return [directory / name for _, name in sorted(found)]
 
@@ -185,27 +217,36 @@ def load(path: str | Path) -> Checkpoint:
     Raises:
         UsageError: the file is missing, foreign, damaged, of another format version, or inconsistent.
     """
+    path = Path(path)
     try:
-        data = Path(path).read_bytes()
+        data = read_regular(path)
     except OSError as error:
-        raise UsageError(f"cannot read checkpoint {path}: {error.strerror or error}") from error
+        raise UsageError(f"cannot read checkpoint {path}: {error.strerror or error}; {_OTHER}") from error
     trouble = _trouble(data)
     if trouble:
-        raise UsageError(f"checkpoint {path} {trouble}: use another one")
+        raise UsageError(f"checkpoint {path} {trouble}: {_OTHER}")
     try:
-        return _from_arrays(decode_arrays(data))
+        with read_as("it", _OTHER):
+            checkpoint = _from_arrays(decode_arrays(data))
     except UsageError as error:
         raise UsageError(f"checkpoint {path}: {error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"checkpoint {path} is malformed ({_one_line(error)}): use another one") from error
+    if _NAME.fullmatch(path.name) and version_of(path) != checkpoint.version:
+        name = checkpoint_path("", checkpoint.version).name
+        raise UsageError(f"checkpoint {path} is that of update {checkpoint.version}: rename it to {name}, or {_OTHER}")
+    return checkpoint
 
 
-def load_latest(run_dir: str | Path, check: Callable[[Checkpoint], None] = lambda checkpoint: None) -> Checkpoint:
+def load_latest(
+    run_dir: str | Path,
+    check: Callable[[Checkpoint], None] = lambda checkpoint: None,
+    left_out: list[str] | None = None,
+) -> Checkpoint:
     """Newest sound checkpoint of a run; each unsound newer one is named in a warning line on stderr.
 
     Args:
         run_dir: of the run.
         check: raises UsageError for a checkpoint that lacks something outside of its file, which then counts as unsound.
+        left_out: gets what is wrong with each newer one, too.
 
     Raises:
         UsageError: there is none.
@@ -216,6 +257,8 @@ def load_latest(run_dir: str | Path, check: Callable[[Checkpoint], None] = lambd
             return _checked(path, check)
         except UsageError as error:
             print(f"ddrl: warning: {error}; trying the next older one", file=sys.stderr)
+            if left_out is not None:
+                left_out.append(str(error))
     found = f"none of the {len(paths)} checkpoints is sound" if paths else "there is no checkpoint"
     where = Path(run_dir) / DIRECTORY
     raise UsageError(f"{found} in {where}: give a run directory that has one, or start anew")
@@ -245,6 +288,20 @@ def check_layout(checkpoint: Checkpoint, layout: Sequence[tuple[str, Sequence[in
                 f"the checkpoint's network differs at tensor {index}: checkpoint has {_tensor(theirs)},"
                 f" this run {_tensor(mine)}; resume with the network and game of the checkpoint"
             )
+
+
+def check_slots(checkpoint: Checkpoint, slots: Collection[str]) -> None:
+    """Check that an optimizer has the checkpoint's slots.
+
+    Raises:
+        UsageError: it has not.
+    """
+    if set(checkpoint.slots) != set(slots):
+        theirs, ours = (", ".join(sorted(names)) or "none" for names in (checkpoint.slots, slots))
+        raise UsageError(
+            f"the checkpoint of update {checkpoint.version} has the optimizer slots {theirs}, this run's optimizer {ours}: "
+            "resume with the optimizer of the checkpoint, or use another checkpoint"
+        )
 
 
 def slice_state(checkpoint: Checkpoint, start: int, stop: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -278,19 +335,35 @@ def _from_arrays(arrays: dict[str, np.ndarray]) -> Checkpoint:
             f"format version is {manifest['format_version']}, this ddrl reads {FORMAT_VERSION}:"
             " use the ddrl that wrote it"
         )
+    scalars = {name: _scalar(name, manifest[name], kind) for name, kind in _SCALARS.items()}
     parameters = arrays.pop("parameters")
     slots: dict[str, np.ndarray] = {}
-    workers: dict[int, dict[str, np.ndarray]] = {worker_id: {} for worker_id in manifest["worker_ids"]}
+    workers: dict[int, dict[str, np.ndarray]] = {int(worker_id): {} for worker_id in manifest["worker_ids"]}
     for name, array in arrays.items():
         kind, _, rest = name.partition("/")
         if kind == "slots":
             slots[rest] = array
-        else:
-            worker_id, _, key = rest.partition("/")
-            workers[int(worker_id)][key] = array
-    layout = tuple((name, tuple(shape)) for name, shape in manifest["layout"])
-    scalars = {name: manifest[name] for name in _SCALARS}
+            continue
+        worker_id, _, key = rest.partition("/")
+        if kind != "workers" or not key:
+            raise ValueError(f"an array {name}")
+        workers[int(worker_id)][key] = array
+    layout = tuple((str(name), tuple(map(_length, shape))) for name, shape in manifest["layout"])
     return Checkpoint(parameters=parameters, slots=slots, worker_states=workers, layout=layout, **scalars)
+
+
+def _scalar(name: str, value: Any, kind: type) -> Any:
+    """A value of the manifest, of the right type; numbers are finite and at least 0."""
+    right = type(value) is kind or kind is float and type(value) is int
+    if not right or kind is not dict and not 0 <= value < math.inf:
+        raise ValueError(f"{name} is {value!r:.40}")
+    return value
+
+
+def _length(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"a length of {value!r:.40}")
+    return value
 
 
 def _seal(data: bytes) -> bytes:
@@ -344,11 +417,19 @@ def _prune(saved: Path, keep: int) -> None:
     sound = 0
     for path in reversed(list_checkpoints(saved.parent.parent)):
         if sound >= keep and path != saved:
-            path.unlink(missing_ok=True)
-        elif path == saved or not _trouble(path.read_bytes()):
+            with contextlib.suppress(IsADirectoryError, PermissionError):  # which somebody else has put there
+                path.unlink(missing_ok=True)
+        elif path == saved or _is_sound(path):
             sound += 1
     for leftover in saved.parent.glob(".update-*.npz.tmp"):
         leftover.unlink(missing_ok=True)
+
+
+def _is_sound(path: Path) -> bool:
+    try:
+        return not _trouble(read_regular(path))
+    except OSError:
+        return False
 
 
 def _plain(number: np.generic) -> Any:
@@ -358,6 +439,3 @@ def _plain(number: np.generic) -> Any:
 def _tensor(entry: tuple[str, tuple[int, ...]] | None) -> str:
     return "no such tensor" if entry is None else f"'{entry[0]}' {list(entry[1])}"
 
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

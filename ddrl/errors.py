@@ -1,5 +1,10 @@
 """The one exception that the command line turns into a single line and exit status 2; exceptions in one line."""
 
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
 
 class UsageError(Exception):
     """Bad input from the user. The message names the value, the limit and the remedy, in one line."""
@@ -15,3 +20,23 @@ def in_one_line(error: BaseException) -> str:
     if not isinstance(error, UsageError):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return text if len(text) <= LONGEST_LINE else text[:LONGEST_LINE] + " ..."
+
+
+# What code raises that takes content for sound which somebody else has put together.
+MALFORMED = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, RuntimeError, TypeError,
+    ValueError,
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def read_as(what: str, remedy: str) -> Iterator[None]:
+    """Around code that reads content of others: whatever is wrong with it becomes a UsageError of one line.
+
+    Raises:
+        UsageError: '`what` is malformed (why): `remedy`'; one that is raised inside stays as it is.
+    """
+    try:
+        yield
+    except MALFORMED as error:
+        raise UsageError(f"{what} is malformed ({in_one_line(error):.200}): {remedy}") from error

@@ -21,7 +21,7 @@ from typing import Any
 from ddrl import sealed
 from ddrl.algorithms import ALGORITHMS
 from ddrl.config import TrainConfig
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, read_as
 from ddrl.files import open_regular, read_regular
 
 FORMAT = 1
@@ -70,9 +70,14 @@ def config_from_dict(data: Any, where: str = CONFIG) -> TrainConfig:
     Raises:
         UsageError: for anything that is no configuration, with `where` it was read.
     """
-    if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("algorithm_name") not in ALGORITHMS:
+    if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("algorithm_name") not in list(ALGORITHMS):
         names = ", ".join(ALGORITHMS)
         raise UsageError(f"{where} is not a configuration of this version of ddrl (format {FORMAT}, one of {names})")
+    with read_as(where, "restore it from a copy, or start a new run"):
+        return _config_from(data, where)
+
+
+def _config_from(data: dict[str, Any], where: str) -> TrainConfig:
     groups = {name: value for name, value in data.items() if name not in ("format", "algorithm_name")}
     kind = ALGORITHMS[data["algorithm_name"]]
     algorithm = _decode(kind, groups.pop("algorithm", {}), f"{where}: algorithm")
@@ -82,7 +87,7 @@ def config_from_dict(data: Any, where: str = CONFIG) -> TrainConfig:
 
 def _decode(kind: type, data: Any, where: str, **decoded: Any) -> Any:
     if not isinstance(data, dict):
-        raise UsageError(f"{where}: {kind.__name__} must be an object, not {data!r}")
+        raise UsageError(f"{where}: {kind.__name__} must be an object, not {data!r:.80}")
     hints = typing.get_type_hints(kind)
     unknown = sorted(set(data) - set(hints))
     if unknown:
@@ -102,14 +107,14 @@ def _decode_value(hint: Any, value: Any, where: str) -> Any:
         return value  # the dataclass checks it
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
-            raise UsageError(f"{where} is {value!r}, which is no list")
+            raise UsageError(f"{where} is {value!r:.80}, which is no list")
         return tuple(_decode_value(typing.get_args(hint)[0], item, where) for item in value)
     kinds = typing.get_args(hint) if origin in (typing.Union, types.UnionType) else (hint,)
     if float in kinds and type(value) is int:
         return float(value)
     if type(value) not in kinds:
         raise UsageError(
-            f"{where} is {value!r}, which is not of type {' or '.join(k.__name__ for k in kinds)}"
+            f"{where} is {value!r:.80}, which is not of type {' or '.join(k.__name__ for k in kinds)}"
         )
     return value
 
@@ -217,8 +222,8 @@ def read_config(path: Path) -> tuple[TrainConfig, bool]:
         raise UsageError(f"cannot read {path}: {error.strerror}; mend that, or restore it from a copy") from error
     except ValueError as error:
         raise UsageError(
-            f"{path} is damaged or was edited ({error}): restore it from a copy; settings are changed on the command "
-            "line of --resume"
+            f"{path} is damaged or was edited ({error}): restore it from a copy, or remove its line {sealed.FILE_KEY}; "
+            "settings are changed on the command line of --resume"
         ) from error
     return config_from_dict(data, str(path)), is_sealed
 

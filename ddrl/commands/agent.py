@@ -14,6 +14,7 @@ import numpy as np
 from ddrl import rundir
 from ddrl.checkpoint import Checkpoint, check_layout, load_latest
 from ddrl.config import TrainConfig
+from ddrl.resumable import AGENT, check_settings
 
 
 class Agent(NamedTuple):
@@ -42,6 +43,7 @@ def load_agent(path: Path, batch_sizes: Sequence[int]) -> Agent:
     """
     config = rundir.load_config(path)
     checkpoint = load_latest(path)
+    check_settings(checkpoint, config, path, AGENT)
     with quiet_libraries():
         return Agent(config, checkpoint, _policy(config, checkpoint, batch_sizes))
 

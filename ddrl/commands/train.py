@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import sys
 import typing
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,35 +13,12 @@ from typing import Literal
 
 import tyro
 from cluster.job import detect_job
-from ddrl import checks, combinations, presets, programs, rundir
+from ddrl import combinations, presets, programs, rundir
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch.resources import check_replay, this_machine
-
-# A checkpoint fits no other network, game or optimizer.
-FIXED = (
-    ("environment", "game"),
-    ("network", "network"),
-    ("network", "fc_neurons"),
-    ("network", "policy_layers"),
-    ("network", "critic_layers"),
-    ("optimizer", "optimizer"),
-)
-# Nor does a saved replay.
-FIXED_REPLAY = (
-    ("algorithm", "n_step"),
-    ("replay", "replay_capacity"),
-    ("replay", "priority_exponent"),
-    ("sampling", "simulators"),
-)
-# Simulators of actors may come and go.
-FIXED_SHARDS = (
-    *FIXED_REPLAY[:-1],
-    ("apex", "replay_shards"),
-    ("apex", "segment_length"),
-    ("apex", "eviction_exponent"),
-)
+from ddrl.resumable import check_resumable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +67,10 @@ def parse(argv: Sequence[str], machine: presets.Machine) -> TrainArguments:
         raise UsageError("--preset with --resume: a resumed run keeps its settings; give one of the two")
     resume = _begun(first.run_dir, first.resume) if first.go_on else first.resume
     if resume is not None:
-        loaded = rundir.load_config(resume)
+        loaded, is_sealed = rundir.read_config(Path(resume) / rundir.CONFIG)
+        if not is_sealed:
+            print(f"ddrl: warning: {resume}: its {rundir.CONFIG} bears no checksum, as an earlier version of ddrl or "
+                  "somebody else wrote it", file=sys.stderr)  # fmt: skip
         start = _in_run_dir(loaded, resume)
         check_algorithm(algorithm, start, resume)
         algorithm = algorithm or start.title
@@ -138,28 +119,6 @@ def _begun(run_dir: str | None, resume: str | None) -> str | None:
 
 def _in_run_dir(config: TrainConfig, path: str) -> TrainConfig:
     return dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=path))
-
-
-def check_resumable(before: TrainConfig, now: TrainConfig) -> None:
-    """A resumed run keeps what its checkpoint depends on.
-
-    Raises:
-        UsageError: for a setting that would not fit.
-    """
-    if bool(now.apex.actors) != bool(before.apex.actors):
-        checks.refuse(now.apex, "actors", f"the run to resume has {before.apex.actors}; a replay cannot move")
-    replay = FIXED_SHARDS if before.apex.actors else FIXED_REPLAY
-    for group, name in FIXED + (replay if before.algorithm.from_replay else ()):
-        old, new = getattr(getattr(before, group), name), getattr(getattr(now, group), name)
-        if old != new:
-            raise UsageError(
-                f"--{name.replace('_', '-')} {new}: the run to resume has {old}, and its checkpoint fits no "
-                "other; leave the option out, or start a new run"
-            )
-    if now.run.run_dir != before.run.run_dir:
-        raise UsageError(
-            f"--run-dir {now.run.run_dir}: a resumed run stays in {before.run.run_dir}; leave it out"
-        )
 
 
 def with_schedules_of(before: TrainConfig, now: TrainConfig) -> TrainConfig:

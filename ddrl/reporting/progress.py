@@ -35,7 +35,7 @@ _ASCII_SPARKS = "_.-=+*#@"
 _LOUD_EVENTS = 3
 _MILESTONES = (
     "target_reached", "worker_lost", "evaluator_lost", "evaluation_failed", "restarted", "replay_shard_lost",
-    "actor_lost", "replay_not_loaded", "priorities_not_sent",
+    "actor_lost", "replay_not_loaded", "priorities_not_sent", "checkpoint_left_out", "settings_changed",
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,9 +46,17 @@ class ChiefRole:
     Args:
         start: the state to start from; version 0 with fresh parameters, or a loaded checkpoint.
         resumed: whether `start` was loaded.
+        notes: (name, text) of events that tell of `start`.
     """
 
-    def __init__(self, setting: Setting, transport: Transport, start: Checkpoint, resumed: bool):
+    def __init__(
+        self,
+        setting: Setting,
+        transport: Transport,
+        start: Checkpoint,
+        resumed: bool,
+        notes: Sequence[tuple[str, str]] = (),
+    ):
         config, cast = setting.config, setting.cast
         self.setting, self.transport, self.start = setting, transport, start
         self.finished = False
@@ -68,7 +76,7 @@ class ChiefRole:
         self._stop_deadline = 0.0
         self._evaluator_heard = time.monotonic()
         self._signalled = self._started = self._evaluation_due = False
-        self._begin(resumed)
+        self._begin(resumed, notes)
 
     @property
     def wall_seconds(self) -> float:
@@ -136,7 +144,7 @@ class ChiefRole:
 
     # Beginning and end ---------------------------------------------------------------------------------------
 
-    def _begin(self, resumed: bool) -> None:
+    def _begin(self, resumed: bool, notes: Sequence[tuple[str, str]]) -> None:
         cast, start = self.setting.cast, self.start
         setup = {"parameters": int(start.parameters.size)}
         servers = set(cast.servers) - set(cast.workers.values())
@@ -161,6 +169,8 @@ class ChiefRole:
         self.transport.send(self.coordinator.expect())
         if resumed:
             self._event("resumed", f"from update {start.version}", update=start.version)
+        for name, text in notes:
+            self._event(name, text)
 
     def stop(self, status: str, message: str, signalled: bool = False) -> None:
         """Ends training at the next update boundary: checkpoint, last evaluation, END."""

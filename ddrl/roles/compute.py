@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -11,7 +10,6 @@ from cluster.roles import Assignment
 from ddrl import checkpoint as checkpoints
 from ddrl.checkpoint import Checkpoint
 from ddrl.envs import make_environment
-from ddrl.errors import UsageError
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.transport import Transport
 from ddrl.launch.placement import threads_for, with_threads
@@ -24,7 +22,7 @@ from ddrl.roles.chief import ChiefRole
 from ddrl.roles.evaluator import EvaluatorRole
 from ddrl.roles.job import Setting
 from ddrl.roles.learner import LearnerRole
-from ddrl.roles.replay_files import check_replays
+from ddrl.roles.resume import Start, newest_start
 from ddrl.roles.sampler import Sampler
 from ddrl.roles.worker import WorkerRole
 from ddrl.rundir import config_to_dict
@@ -85,31 +83,18 @@ class ComputeRoles:
 
     def chief(self, transport: Transport, resume: bool) -> ChiefRole:
         """The chief, from fresh parameters or from the run's newest good checkpoint."""
-        return ChiefRole(self.setting, transport, self._start(resume), resume)
+        start = self._start(resume)
+        return ChiefRole(self.setting, transport, start.checkpoint, resume, start.notes)
 
-    def _newest_checkpoint(self) -> Checkpoint:
-        """The newest one that is sound, with its replays. Shards of Ape-X may begin empty where none has sound ones."""
-        run_dir, config = self.setting.run_dir, self.setting.config
-        if not config.algorithm.from_replay:
-            return checkpoints.load_latest(run_dir)
-        try:
-            return checkpoints.load_latest(run_dir, lambda checkpoint: check_replays(run_dir, checkpoint))
-        except UsageError:
-            if not config.apex.actors:
-                raise
-            return checkpoints.load_latest(run_dir)
-
-    def _start(self, resume: bool) -> Checkpoint:
-        config = self.setting.config
+    def _start(self, resume: bool) -> Start:
+        config, run_dir = self.setting.config, self.setting.run_dir
         slots = make_optimizer(config.optimizer, self.network.size).slots
-        if resume and checkpoints.list_checkpoints(self.setting.run_dir):
-            loaded = self._newest_checkpoint()
-            checkpoints.check_layout(loaded, self.network.parameter_shapes)
-            if set(loaded.slots) == set(slots):
-                return loaded
-            # Another optimizer than before: it starts with empty slots.
-            return dataclasses.replace(loaded, slots=slots, optimizer_count=0)
-        return Checkpoint(
+        if resume and checkpoints.list_checkpoints(run_dir):
+            start = newest_start(run_dir, config)
+            checkpoints.check_layout(start.checkpoint, self.network.parameter_shapes)
+            checkpoints.check_slots(start.checkpoint, slots)
+            return start
+        fresh = Checkpoint(
             version=0,
             step=0,
             agent_steps=0,
@@ -120,3 +105,4 @@ class ComputeRoles:
             layout=self.network.parameter_shapes,
             config=config_to_dict(config),
         )
+        return Start(fresh)

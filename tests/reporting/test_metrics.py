@@ -247,8 +247,8 @@ def test_not_finite_numbers_are_left_out(tmp_path):
     assert "loss" not in line and "lag_max" not in line and line["entropy"] == 2.0
     writer = MetricsWriter(tmp_path)
     missing = {"loss": np.float32("nan"), "split": {"a": math.inf}, "lag": None}
-    writer.write({"kind": "train", "entropy": np.float32(0.5)} | missing)
-    assert read_metrics(tmp_path) == [{"kind": "train", "entropy": 0.5}]
+    writer.write({"kind": "train", "wall_seconds": 1.0, "entropy": np.float32(0.5)} | missing)
+    assert read_metrics(tmp_path) == [{"kind": "train", "wall_seconds": 1.0, "entropy": 0.5}]
 
 
 def evaluation(protocol):
@@ -300,7 +300,7 @@ def test_metrics_of_no_run_are_empty(tmp_path):
 
 def test_a_line_that_finds_no_space_is_taken_back(tmp_path, monkeypatch):
     writer = MetricsWriter(tmp_path)
-    writer.write({"kind": "train", "update": 1})
+    writer.write({"kind": "train", "wall_seconds": 1.0, "update": 1})
     real = writer._file
 
     class Filling:
@@ -309,9 +309,9 @@ def test_a_line_that_finds_no_space_is_taken_back(tmp_path, monkeypatch):
 
     monkeypatch.setattr(writer, "_file", Filling())
     with pytest.raises(UsageError, match="cannot write metrics .*no space"):
-        writer.write({"kind": "train", "update": 2})
+        writer.write({"kind": "train", "wall_seconds": 1.0, "update": 2})
     monkeypatch.setattr(writer, "_file", real)
-    writer.write({"kind": "train", "update": 3})
+    writer.write({"kind": "train", "wall_seconds": 1.0, "update": 3})
     assert [record["update"] for record in read_metrics(tmp_path)] == [1, 3]
 
 

@@ -21,7 +21,7 @@ from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import budget, chief
 from ddrl.roles.chief import ChiefRole, Phase
 from ddrl.roles.job import Cast, RoleLost, Setting, Topic
-from ddrl.rundir import RESULT, STOP
+from ddrl.rundir import RESULT, STOP, read_json
 
 SIZE = 5
 
@@ -132,7 +132,7 @@ class Play:
         """The result, when the chief has ended the job for everyone."""
         assert self.chief.finished and self.chief.phase is Phase.ENDED
         assert sorted(blob.peer for blob in self.sent.take(Topic.END)) == self.ranks
-        return json.loads((self.run_dir / RESULT).read_text())
+        return read_json(self.run_dir / RESULT)
 
     ranks = [0, 1, 2, 3, 4]
 

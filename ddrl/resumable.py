@@ -1,0 +1,146 @@
+"""Which settings a resume may change, and whether those of a run are the ones that its checkpoint was made with.
+
+| settings | at a resume | why |
+|---|---|---|
+| FIXED, the algorithm | as in the checkpoint | its parameters, optimizer slots and replay fit no other |
+| FREE | any | they say how long, where and how watchfully a run trains, not what is learned |
+| all others | changed on the command line of --resume, and told | a run may go on with another learning rate or more workers |
+
+What was changed on a command line is known from config.json and the config-N.json beside it, which bear checksums. Settings
+that differ from the checkpoint's otherwise are of another run, or were edited.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ddrl import checks, rundir
+from ddrl.checkpoint import Checkpoint
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+
+# A checkpoint fits no other network, game or optimizer.
+FIXED = (
+    ("environment", "game"),
+    ("network", "network"),
+    ("network", "fc_neurons"),
+    ("network", "policy_layers"),
+    ("network", "critic_layers"),
+    ("optimizer", "optimizer"),
+)
+# Nor does a saved replay.
+FIXED_REPLAY = (
+    ("algorithm", "n_step"),
+    ("replay", "replay_capacity"),
+    ("replay", "priority_exponent"),
+    ("sampling", "simulators"),
+)
+# Simulators of actors may come and go.
+FIXED_SHARDS = (
+    *FIXED_REPLAY[:-1],
+    ("apex", "replay_shards"),
+    ("apex", "segment_length"),
+    ("apex", "eviction_exponent"),
+)
+FREE = {
+    "evaluation": (),  # the whole group
+    "run": (
+        "minutes", "agent_steps", "max_updates", "run_dir", "checkpoint_every_minutes", "checkpoint_every_updates",
+        "checkpoints_kept", "stall_seconds", "start_seconds", "max_refused_steps", "max_restarts", "log_every_seconds",
+        "norms_every_updates", "video",
+    ),
+    "exchange": ("parameter_servers", "chief", "on_worker_loss", "on_server_loss"),
+    "environment": ("pin_simulators", "simulator_processes"),
+    "sampling": ("simulator_threads",),
+    "apex": ("segments_in_flight", "prefetch"),
+}  # fmt: skip
+AGENT = ("environment", "network")  # groups that an evaluation depends on
+
+
+def check_resumable(before: TrainConfig, now: TrainConfig) -> None:
+    """A resumed run keeps what its checkpoint depends on.
+
+    Raises:
+        UsageError: for a setting that would not fit.
+    """
+    if bool(now.apex.actors) != bool(before.apex.actors):
+        checks.refuse(now.apex, "actors", f"the run to resume has {before.apex.actors}; a replay cannot move")
+    for group, name in _fixed(before):
+        old, new = getattr(getattr(before, group), name), getattr(getattr(now, group), name)
+        if old != new:
+            raise UsageError(
+                f"--{name.replace('_', '-')} {new}: the run to resume has {old}, and its checkpoint fits no "
+                "other; leave the option out, or start a new run"
+            )
+    if now.run.run_dir != before.run.run_dir:
+        raise UsageError(
+            f"--run-dir {now.run.run_dir}: a resumed run stays in {before.run.run_dir}; leave it out"
+        )
+
+
+def check_settings(
+    checkpoint: Checkpoint, config: TrainConfig, run_dir: Path, groups: tuple[str, ...] | None = None
+) -> str:
+    """Compares the settings of a run with those that are sealed in its checkpoint.
+
+    Args:
+        groups: those to compare, beside the algorithm; None: all.
+
+    Returns:
+        what was changed on the command line since the checkpoint, such as '--discount 0.99, now 0.9'; else nothing.
+
+    Raises:
+        UsageError: the checkpoint is of another algorithm, game or network, or of a run with other settings.
+    """
+    where = f"{run_dir / rundir.CONFIG}: the checkpoint of update {checkpoint.version}"
+    sealed = rundir.config_from_dict(checkpoint.config, f"the checkpoint of update {checkpoint.version}")
+    if _family(sealed) != _family(config):
+        raise UsageError(
+            f"{where} is one of {sealed.title}, not of {config.title}: put back the files of one run"
+        )
+    found = list(_differences(sealed, config, groups))
+    if fixed := [text for group, name, text in found if (group, name) in _fixed(sealed)]:
+        raise UsageError(f"{where} has {'; '.join(fixed)} here: put back the files of one run")
+    if not found:
+        return ""
+    earlier = (each for _, each in rundir.earlier_configs(run_dir))
+    if not any(_family(sealed) == _family(each) and not any(_differences(sealed, each, groups)) for each in earlier):
+        texts = "; ".join(text for *_, text in found)
+        raise UsageError(
+            f"{where} has {texts} here, which no resume changed: restore {rundir.CONFIG} from a copy, or go on with the "
+            f"checkpoint's settings by naming them after --resume {run_dir}"
+        )
+    return "; ".join(text for *_, text in found)
+
+
+def _fixed(config: TrainConfig) -> tuple[tuple[str, str], ...]:
+    replay = FIXED_SHARDS if config.apex.actors else FIXED_REPLAY
+    return FIXED + (replay if config.algorithm.from_replay else ())
+
+
+def _family(config: TrainConfig) -> tuple[str, bool]:
+    """Algorithm, and whether others act for it."""
+    return config.algorithm.name, bool(config.apex.actors)
+
+
+def _differences(
+    sealed: TrainConfig, now: TrainConfig, groups: tuple[str, ...] | None
+) -> Iterator[tuple[str, str, str]]:
+    """Group, name and what differs, of settings that are not FREE. Both have the same algorithm."""
+    for field in dataclasses.fields(TrainConfig):
+        group = field.name
+        if groups is not None and group not in groups or FREE.get(group) == ():
+            continue
+        old, new = getattr(sealed, group), getattr(now, group)
+        for setting in dataclasses.fields(old):
+            name = setting.name
+            before, after = getattr(old, name), getattr(new, name)
+            if before != after and name not in FREE.get(group, ()):
+                yield group, name, f"--{name.replace('_', '-')} {_shown(before)}, now {_shown(after)}"
+
+
+def _shown(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
