@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, read_as
 from ddrl.replay import storage
 from ddrl.replay.history import History, row_layout
 from ddrl.replay.storage import Named, nothing_named
@@ -242,19 +243,32 @@ class Replay:
             UsageError: the files are missing or damaged, or those of another kind of replay; this one is empty then.
         """
         self._forget()
-        directory, facts = Path(directory), json.loads(manifest["replay"].tobytes())
+        try:
+            with read_as("the manifest of the replay", storage.OTHER):
+                self._load(Path(directory), storage.facts_in(manifest["replay"]))
+        except UsageError:
+            self._forget()
+            raise
+
+    def _load(self, directory: Path, facts: dict[str, Any]) -> None:
         for name, mine in self._kind().items():
             if facts["kind"].get(name) != mine:
                 raise UsageError(
                     f"the saved replay has {name.replace('_', ' ')} {facts['kind'].get(name)}, this run {mine}: resume"
                     " with the settings of the checkpoint"
                 )
-        weights, waiting = np.zeros(self._tree.size), np.zeros((facts["waiting"], self._history.simulators))
-        storage.read(directory, facts["weights"], [weights, waiting])
+        size, ignored = (storage.within(facts[name], sys.maxsize) for name in ("size", "ignored"))
+        head = storage.within(facts["head"] + 1, sys.maxsize) - 1  # -1: empty
+        waiting = storage.within(facts["waiting"], self._history.length)
+        if not 0.0 <= facts["largest"] <= LARGEST_PRIORITY:
+            raise ValueError(f"a largest priority of {facts['largest']}")
+        weights, waits = np.zeros(self._tree.size), np.zeros((waiting, self._history.simulators))
+        storage.read(directory, facts["weights"], [weights, waits])
+        self._history.head, self._waiting = head, waits
         storage.load_rows(directory, self._history, facts["segments"])
-        self._history.head, self._waiting = facts["head"], waiting
-        self.size, self.ignored, self._largest = facts["size"], facts["ignored"], facts["largest"]
+        self.size, self.ignored, self._largest = size, ignored, facts["largest"]
         self._tree.set_all(weights)
+        self.check()
         self._saves_in, self._saves = directory, [facts]
 
     def drop_not_finite(self) -> int:

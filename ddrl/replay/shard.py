@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, read_as
+from ddrl.replay import storage
 from ddrl.replay.eviction import InversePriority, OldestFirst
 from ddrl.replay.replay import PRIORITY_EPSILON, checked_priorities
 from ddrl.replay.segment import Segment, SegmentFormat
 from ddrl.replay.shard_files import ShardFiles
-from ddrl.replay.storage import Named, nothing_named
+from ddrl.replay.storage import Named, nothing_named, within
 from ddrl.replay.sum_tree import SumTree
 from ddrl.replay.transition_pool import TransitionPool
 from ddrl.types import Replayed
@@ -256,27 +258,35 @@ class ShardReplay:
             UsageError: the files are missing or damaged, or those of another kind of replay; this one is empty then.
         """
         self._forget()
-        pool = self._pool
         try:
-            facts = self._files.facts(manifest, self._kind())
-            pool.used[:] = facts["used"]
-            everywhere = [np.empty_like(array) for array in self._everywhere()]
-            free = [np.zeros(count, np.int32) for count in facts["free"]]
-            self._files.load(Path(directory), facts, pool, [*everywhere, *free])
+            with read_as("the manifest of the replay", storage.OTHER):
+                self._load(Path(directory), manifest)
         except UsageError:
             self._forget()
             raise
+
+    def _load(self, directory: Path, manifest: dict[str, np.ndarray]) -> None:
+        pool, facts = self._pool, self._files.facts(manifest, self._kind())
+        places = (len(pool.items.number), len(pool.frames))
+        used, free = ([within(*pair) for pair in zip(facts[name], places, strict=True)] for name in ("used", "free"))
+        pool.used[:] = used
+        everywhere = [np.empty_like(array) for array in self._everywhere()]
+        free = [np.zeros(count, np.int32) for count in free]
+        self._files.load(directory, facts, pool, [*everywhere, *free])
         pool.free_items.set(free[0])
         pool.free_frames.set(free[1])
         pool.references[:], self._keys[:] = everywhere[:2]
         for tree, weights in zip(self._trees(), everywhere[2:], strict=True):
             tree.set_all(weights)
         for name in COUNTERS:
-            setattr(self, name, facts["counters"][name])
-        self.size = facts["size"]
-        self._streams = {(actor, simulator): tuple(next_) for actor, simulator, *next_ in facts["streams"]}
+            setattr(self, name, within(facts["counters"][name], sys.maxsize))
+        self.size = within(facts["size"], self.hard_capacity)
+        for stream in facts["streams"]:
+            actor, simulator, run, step = (within(number, sys.maxsize) for number in stream)
+            self._streams[actor, simulator] = run, step
         self._random.bit_generator.state = facts["random"]
         self._renew_keys(pool.free_items.get())
+        self.check()
 
     def check(self) -> None:
         """Raises RuntimeError where the parts do not agree, or a limit was passed."""

@@ -71,7 +71,7 @@ class ShardFiles:
         Raises:
             UsageError: it is not.
         """
-        facts = json.loads(manifest["replay"].tobytes())
+        facts = storage.facts_in(manifest["replay"])
         for name, mine in {"version": FORMAT, **{f"kind.{name}": value for name, value in kind.items()}}.items():
             saved = facts.get("kind", {}).get(name[5:]) if name.startswith("kind.") else facts.get(name)
             if saved != mine:
@@ -86,7 +86,11 @@ class ShardFiles:
 
         Raises:
             UsageError: a file is missing or damaged.
+            ValueError: there are not the files of all parts.
         """
+        filled = [part for part in range(len(pool.changed)) if any(array.size for array in pool.part(part))]
+        if [entry["part"] for entry in facts["parts"]] != filled:
+            raise ValueError(f"files of parts {[entry['part'] for entry in facts['parts']]!s:.40}, not {filled}")
         storage.read(directory, facts["rest"], rest)
         for entry in facts["parts"]:
             storage.read(directory, entry, pool.part(entry["part"]))

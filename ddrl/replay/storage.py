@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, read_as
+from ddrl.files import open_regular
 from ddrl.replay.history import History
 
 SEGMENTS = 16  # files for a whole ring, at most
 SEGMENT_BYTES = 64 << 20  # and at least this large, where there is so much
 PIECE_BYTES = 16 << 20  # hashed and written at a time
+OTHER = "resume from another checkpoint"
 
 _NAME = re.compile(r"\.?replay-(\d{6,})-(rows-\d{2}|weights)\.bin(\.tmp)?")
 
@@ -59,7 +61,11 @@ def load_rows(directory: Path, history: History, entries: Sequence[Mapping[str, 
 
     Raises:
         UsageError: a file is missing or damaged.
+        ValueError: together they are not the rows up to the head.
     """
+    stops = [0, *(entry["stop"] for entry in entries)]
+    if [entry["start"] for entry in entries] != stops[:-1] or stops[-1] != min(history.head + 1, history.length):
+        raise ValueError(f"files up to row {stops[-1]}, and the head is {history.head}")
     for entry in entries:
         read(directory, entry, [array[entry["start"] : entry["stop"]] for array in history.rows])
 
@@ -91,21 +97,19 @@ def read(directory: Path, entry: Mapping[str, Any], arrays: Sequence[np.ndarray]
     """
     path, digest = directory / entry["name"], hashlib.sha256()
     try:
-        size = path.stat().st_size
-        if not size == entry["bytes"] == (size if arrays is None else sum(array.nbytes for array in arrays)):
-            raise UsageError(
-                f"replay file {path} has {size} bytes, not {entry['bytes']}: resume from another checkpoint"
-            )
-        with open(path, "rb", buffering=0) as file:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if not size == entry["bytes"] == (size if arrays is None else sum(array.nbytes for array in arrays)):
+                raise UsageError(f"replay file {path} has {size} bytes, not {entry['bytes']}: {OTHER}")
             for piece in _passing(size) if arrays is None else _pieces(arrays):
                 left = piece
                 while len(left) and (count := file.readinto(left)):
                     left = left[count:]
                 digest.update(piece)
     except OSError as error:
-        raise UsageError(f"cannot read replay file {path}: {error.strerror}; resume from another checkpoint") from error
+        raise UsageError(f"cannot read replay file {path}: {error.strerror}; {OTHER}") from error
     if digest.hexdigest() != entry["sha256"]:
-        raise UsageError(f"replay file {path} is damaged (its SHA-256 is another): resume from another checkpoint")
+        raise UsageError(f"replay file {path} is damaged (its SHA-256 is another): {OTHER}")
 
 
 def next_number(directory: Path) -> int:
@@ -134,9 +138,32 @@ def finish(directory: Path, needed: set[str], named: Named) -> None:
             (directory / name).unlink(missing_ok=True)
 
 
+def facts_in(manifest: np.ndarray) -> dict[str, Any]:
+    """What a manifest of `Replay.save` or `ShardReplay.save` says: JSON as bytes.
+
+    Raises:
+        UsageError: it is no such manifest, or names files that `write` does not make.
+    """
+    with read_as("the manifest of a replay", OTHER):
+        facts = json.loads(manifest.tobytes())
+        for entry in entries_of(facts):
+            named = isinstance(entry["name"], str) and _NAME.fullmatch(entry["name"])
+            numbers = [entry[name] for name in ("bytes", "start", "stop", "part") if name in entry]
+            if not named or not all(type(number) is int and number >= 0 for number in [entry["bytes"], *numbers]):
+                raise ValueError(f"an entry {entry!r:.80}")
+        return facts
+
+
+def within(value: Any, most: int) -> int:
+    """A number that a manifest holds. Raises ValueError where it is none, negative or larger than `most`."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{value!r:.40} is not in 0 to {most}")
+    return value
+
+
 def entries_in(manifest: np.ndarray) -> list[dict[str, Any]]:
-    """The entries of all files that a manifest of `Replay.save` or `ShardReplay.save` names: JSON as bytes."""
-    return entries_of(json.loads(manifest.tobytes()))
+    """The entries of all files that a manifest names. Raises UsageError as `facts_in`."""
+    return entries_of(facts_in(manifest))
 
 
 def entries_of(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
