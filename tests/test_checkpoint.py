@@ -8,6 +8,7 @@ import io
 import json
 import os
 import stat
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -132,6 +133,50 @@ def test_appended_bytes_are_found(tmp_path):
         ckpt.load(path)
 
 
+def _sealed_zip(members: dict[str, bytes], compression: int) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return ckpt._seal(buffer.getvalue())
+
+
+def test_what_unpacks_to_more_than_it_is_is_refused_before_memory_is_taken(tmp_path):
+    """3 MB of zeros that are 3 GB, and a few bytes that say that they are 40 GB."""
+    path = tmp_path / "update-000000001.npz"
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (10**10,)})
+    for data in (
+        _sealed_zip({"manifest.npy": bytes(1 << 26)}, zipfile.ZIP_DEFLATED),
+        _sealed_zip({"parameters.npy": header.getvalue() + bytes(8)}, zipfile.ZIP_STORED),
+    ):
+        path.write_bytes(data)
+        tracemalloc.start()
+        with pytest.raises(UsageError, match="malformed"):
+            ckpt.load(path)
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(data) + (1 << 22)
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory", "device"])
+def test_what_is_no_file_is_refused_at_once_and_does_not_disturb_a_save(tmp_path, kind):
+    ckpt.save(tmp_path, make(version=1), keep=1)
+    path = ckpt.checkpoint_path(tmp_path, 2)
+    {"pipe": os.mkfifo, "directory": os.mkdir, "device": lambda path: path.symlink_to("/dev/zero")}[kind](path)
+    with pytest.raises(UsageError, match="000002.npz: it is no regular file"):
+        ckpt.load(path)
+    assert ckpt.load_latest(tmp_path).version == 1
+    ckpt.save(tmp_path, make(version=3), keep=1)
+    assert ckpt.load_latest(tmp_path).version == 3
+
+
+def test_a_directory_that_cannot_be_read_is_one_line(tmp_path, monkeypatch):
+    ckpt.save(tmp_path, make(version=1), keep=1)
+    _fail_at(monkeypatch, "listdir", 1, errno.EACCES)
+    with pytest.raises(UsageError, match="cannot read .*checkpoints: Permission denied; mend its permissions"):
+        ckpt.list_checkpoints(tmp_path)
+
+
 def test_foreign_files_are_named_so(tmp_path):
     path = tmp_path / "foreign.npz"
     for content in (b"", b"hello\n" * 100, _npz(parameters=np.zeros(3, np.float32))):
@@ -172,6 +217,20 @@ def test_pickled_objects_are_refused_and_not_run(tmp_path):
         ckpt.encode_arrays({"x": trap})
 
 
+def test_other_slots_are_named():
+    ckpt.check_slots(make(), ["v", "m"])
+    with pytest.raises(UsageError, match="update 7 has the optimizer slots m, v, this run's optimizer square: resume"):
+        ckpt.check_slots(make(), ["square"])
+
+
+def test_a_checkpoint_under_the_name_of_another_version_is_refused(tmp_path):
+    path = ckpt.save(tmp_path, make(version=7), keep=3)
+    path.rename(ckpt.checkpoint_path(tmp_path, 70))
+    with pytest.raises(UsageError, match="000070.npz is that of update 7: rename it to update-000000007.npz, or use"):
+        ckpt.load(ckpt.checkpoint_path(tmp_path, 70))
+    assert ckpt.load(ckpt.checkpoint_path(tmp_path, 70).rename(tmp_path / "kept.npz")).version == 7
+
+
 def _rewritten(checkpoint: ckpt.Checkpoint, path, change) -> None:
     """A file with a right digest and wrong content."""
     arrays = ckpt._to_arrays(checkpoint)
@@ -179,15 +238,34 @@ def _rewritten(checkpoint: ckpt.Checkpoint, path, change) -> None:
     path.write_bytes(ckpt._seal(ckpt.encode_arrays(arrays)))
 
 
-def _other_version(arrays):
-    manifest = json.loads(arrays["manifest"].tobytes()) | {"format_version": 9}
-    arrays["manifest"] = np.frombuffer(json.dumps(manifest).encode(), np.uint8)
+def _with(**changed):
+    """A change of the manifest."""
+
+    def change(arrays):
+        manifest = json.loads(arrays["manifest"].tobytes()) | changed
+        arrays["manifest"] = np.frombuffer(json.dumps(manifest).encode(), np.uint8)
+
+    return change
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_other_version, "format version is 9"),
+        (_with(format_version=9), "format version is 9"),
+        (_with(version="7"), "version is '7'"),
+        (_with(step=-1), "step is -1"),
+        (_with(agent_steps=True), "agent_steps is True"),
+        (_with(wall_seconds=float("nan")), "wall_seconds is nan"),
+        (_with(optimizer_count=7.5), "optimizer_count is 7.5"),
+        (_with(counters=[]), r"counters is \[\]"),
+        (_with(config="x"), "config is 'x'"),
+        (_with(layout=[["w", ["11"]]]), "a length of '11'"),
+        (_with(layout=[["w", [-11]], ["v", [22]]]), "a length of -11"),
+        (_with(layout=[["w", [10**30]]]), "layout holds"),
+        (_with(layout=7), "malformed"),
+        (_with(worker_ids=["x"]), "malformed"),
+        (lambda arrays: arrays.update({"manifest": np.frombuffer(b"[" * 99999, np.uint8)}), "malformed"),
+        (lambda arrays: arrays.update({"other/0/x": np.zeros(1)}), "malformed"),
         (lambda arrays: arrays.update({"slots/m": np.zeros(SIZE - 1, np.float32)}), "'m' is float32"),
         (lambda arrays: arrays.update({"slots/m": np.zeros(SIZE, np.float64)}), "'m' is float64"),
         (lambda arrays: arrays.update({"parameters": np.zeros((1, SIZE), np.float32)}), "'parameters' is"),
@@ -197,7 +275,7 @@ def _other_version(arrays):
     ],
 )
 def test_inconsistent_content_is_refused(tmp_path, change, message):
-    path = tmp_path / "update-000000001.npz"
+    path = tmp_path / "update-000000007.npz"
     _rewritten(make(), path, change)
     with pytest.raises(UsageError, match=message) as caught:
         ckpt.load(path)

@@ -50,6 +50,9 @@ class Collector:
         update: updates applied when this part of the run starts.
         wall_seconds: wall time of the run when this part starts.
         state: what `state` returned in the part before, or None.
+
+    Raises:
+        ValueError: the state holds something else than numbers.
     """
 
     def __init__(
@@ -58,9 +61,11 @@ class Collector:
         state = state or {}
         self._update = update
         self._wall_seconds = wall_seconds
-        self._totals = collections.Counter(state.get("totals", {}))
-        self._episodes = int(state.get("episodes", 0))
-        scores = filter(math.isfinite, state.get("scores", []))  # older versions kept all
+        totals, self._episodes, scores = state.get("totals", {}), state.get("episodes", 0), state.get("scores", [])
+        if not all(type(number) in (int, float) for number in [*totals.values(), self._episodes, *scores]):
+            raise ValueError(f"totals {totals!s:.80}, {self._episodes!s:.20} episodes, scores {scores!s:.80}")
+        self._totals = collections.Counter(totals)
+        scores = filter(math.isfinite, scores)  # older versions kept all
         self._scores = collections.deque(scores, maxlen=ONLINE_EPISODES)
         self._reports: list[Mapping[str, Any]] = []
 

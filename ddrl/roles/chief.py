@@ -16,11 +16,12 @@ import numpy as np
 
 from ddrl import checkpoint as checkpoints
 from ddrl.checkpoint import Checkpoint, encode_arrays
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, read_as
 from ddrl.exchange.coordinator import Closed
 from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
+from ddrl.replay.storage import OTHER
 from ddrl.reporting.metrics import EVALUATED, Collector, MetricsWriter, evaluation_record
 from ddrl.reporting.phases import phase_ended, take_phases
 from ddrl.reporting.rank_metrics import RankMetrics
@@ -63,12 +64,13 @@ class ChiefRole:
         self.phase = Phase.RUNNING
         self.result: dict[str, Any] = {}
         self.metrics = RankMetrics("chief", 0)
-        self.collector = Collector(start.version, start.wall_seconds, start.counters.get("metrics"))
+        with read_as(f"the counters in the checkpoint of update {start.version}", OTHER):
+            self.collector = Collector(start.version, start.wall_seconds, start.counters.get("metrics"))
+            self.evaluations = Evaluations(config.evaluation, start.version, start.counters.get("evaluations"))
         self.writer = MetricsWriter(setting.run_dir)
         self.coordinator = make_coordinator(setting, start)
         self._began = time.monotonic()
         self.budget = Budget(config.run, start)
-        self.evaluations = Evaluations(config.evaluation, start.version, start.counters.get("evaluations"))
         self._ranges = shard_ranges(start.parameters.size, len(cast.servers))
         self._gathering = Gathering()
         self._unsaved: Unsaved | None = None

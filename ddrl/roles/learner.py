@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ddrl.checkpoint import decode_arrays
+from ddrl.errors import read_as
 from ddrl.exchange.transport import Event
 from ddrl.learner import as_device_vector
+from ddrl.replay.storage import OTHER
 from ddrl.roles.job import Wait
 from ddrl.roles.sampler import Sampler
 from ddrl.roles.worker import WorkerRole
@@ -46,7 +48,8 @@ class LearnerRole(WorkerRole):
         if self.schedule.target is not None:
             target = self.schedule.target
             self.schedule.target = target._replace(vector=as_device_vector(target.vector))
-        self.sampler.begin(state)
+        with read_as("the state of the learner in the checkpoint", OTHER):
+            self.sampler.begin(state)
 
     def _on_snapshot(self, snapshot: Snapshot) -> None:
         self.sampler.version = snapshot.version

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ddrl.checkpoint import decode_arrays, encode_arrays
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, read_as
 from ddrl.exchange.client import WorkerClient
 from ddrl.exchange.messages import Flag, Kind, Message
 from ddrl.exchange.optimizers import anneal_of
@@ -25,6 +25,7 @@ from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, Event, Transport
 from ddrl.learner import Learner, as_device_vector
 from ddrl.networks.network import Network
+from ddrl.replay.storage import OTHER
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.agent import seed_of
 from ddrl.roles.hashes import ParameterHashes
@@ -227,7 +228,8 @@ class WorkerRole:
     def _begin(self, data: bytes) -> None:
         content = decode_arrays(data)
         version = int(content.pop("version"))
-        self.schedule.set_state(content, seed_of(self.setting.config.run.seed, self.worker, version))
+        with read_as(f"the state of worker {self.worker} in the checkpoint of update {version}", OTHER):
+            self.schedule.set_state(content, seed_of(self.setting.config.run.seed, self.worker, version))
         self.trainer.start()
         self._begun = True
 

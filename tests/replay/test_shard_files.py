@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import numpy as np
@@ -177,3 +178,22 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(UsageError, match="cannot save the replay in"):
         ShardReplay(FEATURES, 100).save(tmp_path / "file")
+
+
+CRAFTED = [
+    {"used": [1, 2, 3]}, {"used": ["1", 2]}, {"used": [10**12, 1]}, {"free": [10**15, 1]}, {"free": [-1, 1]}, {"free": []},
+    {"size": "9"}, {"size": 10**9}, {"counters": {}}, {"counters": 3}, {"streams": [[0, 0]]}, {"streams": [["a", 0, 0, 0]]},
+    {"random": {}}, {"random": "x"}, {"parts": []}, {"parts": "x"}, {"rest": None}, {"kind": []},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("crafted", CRAFTED, ids=str)
+def test_a_crafted_manifest_is_refused_and_leaves_an_empty_replay(tmp_path, crafted):
+    shard, other = ShardReplay(FEATURES, 100), ShardReplay(FEATURES, 100)
+    for segment in Player(FEATURES, 2).play(40):
+        shard.insert(segment)
+    facts = json.loads(shard.save(tmp_path)["replay"].tobytes())
+    with pytest.raises(UsageError, match="resume from another checkpoint|with the settings") as caught:
+        other.load(tmp_path, {"replay": np.frombuffer(json.dumps(facts | crafted).encode(), np.uint8)})
+    assert "\n" not in str(caught.value) and other.size == 0
+    other.check()

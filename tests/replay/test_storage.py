@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -252,3 +253,44 @@ def test_a_save_that_fails_leaves_the_last_one_good(tmp_path, monkeypatch):
     manifest = replay.save(tmp_path)
     restored.load(tmp_path, manifest)
     assert_same_future(replay, restored, simulators)
+
+
+CRAFTED = [
+    {"head": "5"}, {"head": 5.5}, {"head": -3}, {"head": 10**30}, {"size": -1}, {"size": 10**6}, {"ignored": None},
+    {"largest": "1"}, {"largest": float("nan")}, {"waiting": 10**12}, {"waiting": "2"}, {"waiting": -1}, {"kind": []},
+    {"segments": "x"}, {"segments": [{}]}, {"segments": [[]]}, {"segments": []}, {"weights": None}, {"weights": {}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("crafted", CRAFTED, ids=str)
+def test_a_crafted_manifest_is_refused_and_leaves_an_empty_replay(tmp_path, crafted):
+    simulators = Simulators(3, 4, seed=1)
+    replay, other = make(simulators), make(simulators)
+    replay.add(simulators.unroll(40))
+    facts = json.loads(replay.save(tmp_path)["replay"].tobytes())
+    with pytest.raises(UsageError, match="resume from another checkpoint|with the settings") as caught:
+        other.load(tmp_path, {"replay": np.frombuffer(json.dumps(facts | crafted).encode(), np.uint8)})
+    assert "\n" not in str(caught.value) and other.size == 0
+    other.check()
+
+
+@pytest.mark.parametrize("change", [{"name": "../../etc/passwd"}, {"name": 3}, {"bytes": "9"}, {"bytes": -1}, {"start": "0"}])
+def test_an_entry_of_no_file_of_ours_is_refused(tmp_path, change):
+    simulators = Simulators(3, 4, seed=1)
+    replay = make(simulators)
+    replay.add(simulators.unroll(40))
+    facts = json.loads(replay.save(tmp_path)["replay"].tobytes())
+    facts["segments"][0] |= change
+    for manifest in (json.dumps(facts).encode(), b"[" * 99999, b"\xff", b"{}", b"[]"):
+        with pytest.raises(UsageError, match="the manifest of a replay is malformed"):
+            storage.entries_in(np.frombuffer(manifest, np.uint8))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory", "device"])
+def test_what_is_no_file_is_refused_at_once(tmp_path, kind):
+    entry = storage.write(tmp_path, "replay-000001-weights.bin", [np.arange(9)])
+    path = tmp_path / entry["name"]
+    path.unlink()
+    {"pipe": os.mkfifo, "directory": os.mkdir, "device": lambda path: path.symlink_to("/dev/zero")}[kind](path)
+    with pytest.raises(UsageError, match="it is no regular file.*; resume from another checkpoint"):
+        storage.check_file(tmp_path, entry)
