@@ -7,9 +7,11 @@ import math
 import re
 
 MOST = 65_536  # hosts; a slip such as n[1-1000000000] must not fill the memory
+NAME_LETTERS = 255  # of a host's name, which DNS has no longer either
+DIGITS = "[0-9]{1,18}"  # of a number: other digits that Unicode has, and more of them, are nothing that Slurm writes
 _NAME = re.compile(r"[A-Za-z0-9._-]*")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
-_COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+_RANGE = re.compile(rf"({DIGITS})(?:-({DIGITS}))?")
+_COUNT = re.compile(rf"({DIGITS})(?:\(x({DIGITS})\))?")
 
 
 def expand(text: str) -> tuple[str, ...]:
@@ -25,9 +27,9 @@ def expand(text: str) -> tuple[str, ...]:
     hosts: list[str] = []
     for name in _split(text):
         parts = _parts(name, text)
-        count = len(hosts) + math.prod(len(part) for part in parts)
-        if count > MOST:
-            raise _wrong(text, f"has {count} hosts, more than {MOST}")
+        if sum(max(map(len, part)) for part in parts) > NAME_LETTERS:
+            raise _wrong(text, f"has a name of more than {NAME_LETTERS} letters")
+        _check_count(len(hosts) + math.prod(len(part) for part in parts), text)
         hosts += ["".join(choice) for choice in itertools.product(*parts)]
     return tuple(hosts)
 
@@ -42,28 +44,32 @@ def expand_counts(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         match = _COUNT.fullmatch(part.strip())
         if match is None:
-            raise ValueError(f"counts per node {text!r}: {part.strip()!r} is not a number or like 2(x3)")
+            raise ValueError(f"counts per node {text!r:.80}: {part.strip()!r:.80} is not a number or like 2(x3)")
         times = int(match.group(2) or 1)
         if times < 1 or len(counts) + times > MOST:
-            raise ValueError(f"counts per node {text!r}: (x{times}) is not in 1..{MOST}")
+            raise ValueError(f"counts per node {text!r:.80}: (x{times}) is not in 1..{MOST}")
         counts += [int(match.group(1))] * times
     return tuple(counts)
 
 
+def _check_count(count: int, text: str) -> None:
+    if count > MOST:
+        raise _wrong(text, f"has {count} hosts, more than {MOST}")
+
+
 def _split(text: str) -> list[str]:
     """The names between the commas that are outside of brackets."""
-    names, depth = [""], 0
-    for letter in text:
+    names, depth, start = [], 0, 0
+    for index, letter in enumerate(text):
         depth += {"[": 1, "]": -1}.get(letter, 0)
         if depth not in (0, 1):
             raise _wrong(text, "has brackets within brackets or one too many")
         if letter == "," and depth == 0:
-            names.append("")
-        else:
-            names[-1] += letter
+            names.append(text[start:index].strip())
+            start = index + 1
     if depth:
         raise _wrong(text, "has a bracket that is not closed")
-    names = [name.strip() for name in names]
+    names.append(text[start:].strip())
     if not all(names):
         raise _wrong(text, "has an empty name" if text.strip() else "is empty")
     return names
@@ -71,22 +77,26 @@ def _split(text: str) -> list[str]:
 
 def _parts(name: str, text: str) -> list[list[str]]:
     """The choices for each piece of a name, in turn."""
-    parts = []
+    parts: list[list[str]] = []
     for index, piece in enumerate(re.split(r"[][]", name)):
         if index % 2 == 0:
             if not _NAME.fullmatch(piece):
-                raise _wrong(text, f"has {piece!r}, which is no part of a host name")
+                raise _wrong(text, f"has {piece!r:.80}, which is no part of a host name")
             parts.append([piece])
         else:
-            numbers = [_numbers(entry.strip(), text) for entry in piece.split(",")]
-            parts.append([number for numbers_of_range in numbers for number in numbers_of_range])
+            numbers: list[str] = []
+            for entry in piece.split(","):
+                numbers += _numbers(entry.strip(), text)
+                _check_count(len(numbers), text)
+            parts.append(numbers)
+            _check_count(math.prod(len(part) for part in parts), text)
     return parts
 
 
 def _numbers(entry: str, text: str) -> list[str]:
     match = _RANGE.fullmatch(entry)
     if match is None:
-        raise _wrong(text, f"has {entry!r} in brackets, where a number or a range like 01-12 belongs")
+        raise _wrong(text, f"has {entry!r:.80} in brackets, where a number or a range like 01-12 belongs")
     first, last = match.group(1), match.group(2) or match.group(1)
     if int(last) < int(first):
         raise _wrong(text, f"has the range {entry}, which runs backwards: write {last}-{first}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+NUMBER = re.compile("[0-9]{1,18}")
 # Slurm numbers the steps that are no srun (batch script, interactive shell, extern, pending) from here up.
 FIRST_SPECIAL_STEP = 0xFFFFFFF0
 
@@ -61,4 +63,4 @@ def in_special_step(environ: Mapping[str, str]) -> bool:
 def number(environ: Mapping[str, str], name: str) -> int | None:
     """A variable that is a number; None if it is not set, or is none."""
     text = environ.get(name, "")
-    return int(text) if text.isdigit() else None
+    return int(text) if NUMBER.fullmatch(text) else None

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from cluster.hostlist import expand, expand_counts
-from cluster.job import in_special_step
+from cluster.job import NUMBER, in_special_step
+
+MOST_COMPONENTS = 1024  # Slurm itself has 128
+MOST_TASKS = 1 << 20  # of a job
 
 
 class Node(NamedTuple):
@@ -55,6 +58,8 @@ def read_allocation(environ: Mapping[str, str]) -> Allocation | None:
     if job_id is None:
         return None
     components = _number(environ, "SLURM_HET_SIZE") or 1
+    if components > MOST_COMPONENTS:
+        raise ValueError(f"SLURM_HET_SIZE={components}: a job has at most {MOST_COMPONENTS} components; unset it")
     suffixes = [f"_HET_GROUP_{index}" for index in range(components)] if components > 1 else [""]
     nodes = [node for index, suffix in enumerate(suffixes) for node in _component(environ, suffix, index)]
     return Allocation(
@@ -77,10 +82,12 @@ def _component(environ: Mapping[str, str], suffix: str, index: int) -> list[Node
     strange = [host for host in hosts if host not in cpus_of]
     if strange:
         raise ValueError(
-            f"{hosts_name}={environ[hosts_name]!r} names {strange[0]}, which is not in SLURM_JOB_NODELIST: "
+            f"{hosts_name}={environ[hosts_name]!r:.80} names {strange[0]}, which is not in SLURM_JOB_NODELIST: "
             "unset what another job left in the environment"
         )
     tasks = _counts(environ, tasks_name, hosts_name, len(hosts))
+    if sum(tasks) > MOST_TASKS:
+        raise ValueError(f"{tasks_name}={environ[tasks_name]!r:.80}: more than {MOST_TASKS} tasks; correct or unset it")
     return [
         Node(host, count, cpus_of[host], _gpus(environ, suffix, count), index)
         for host, count in zip(hosts, tasks)
@@ -103,9 +110,9 @@ def _gpu_count(environ: Mapping[str, str], name: str) -> int | None:
     if name not in environ:
         return None
     counts = [part.rpartition(":")[2] for part in environ[name].split(",")]
-    if not all(count.isdecimal() for count in counts):
+    if not all(NUMBER.fullmatch(count) for count in counts):
         value = environ[name]
-        raise ValueError(f"{name}={value!r} is no number of GPUs such as 4 or a100:4: correct or unset it")
+        raise ValueError(f"{name}={value!r:.80} is no number of GPUs such as 4 or a100:4: correct or unset it")
     return sum(map(int, counts))
 
 
@@ -125,8 +132,8 @@ def _counts(environ: Mapping[str, str], name: str, hosts_name: str, nodes: int) 
         raise ValueError(f"{name}: {error}") from None
     if len(counts) != nodes:
         raise ValueError(
-            f"{name}={environ[name]!r} speaks of {len(counts)} nodes, and "
-            f"{hosts_name}={environ[hosts_name]!r} of {nodes}: unset what another job left in the environment"
+            f"{name}={environ[name]!r:.80} speaks of {len(counts)} nodes, and "
+            f"{hosts_name}={environ[hosts_name]!r:.80} of {nodes}: unset what another job left in the environment"
         )
     return counts
 
@@ -144,6 +151,6 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
     text = environ.get(name)
     if text is None:
         return None
-    if not text.isdecimal():
-        raise ValueError(f"{name}={text!r} is not a number: Slurm sets it, so nothing else should; unset it")
+    if not NUMBER.fullmatch(text):
+        raise ValueError(f"{name}={text!r:.80} is not a number: Slurm sets it, so nothing else should; unset it")
     return int(text)

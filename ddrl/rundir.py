@@ -304,7 +304,7 @@ def why_lost(path: Path) -> str:
 
 
 def _launcher_gone(pid: str) -> bool:
-    if not pid.isdigit():
+    if not pid.isdecimal():
         return False  # started by a job, not by `ddrl train` on this machine
     try:
         os.kill(int(pid), 0)

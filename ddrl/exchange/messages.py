@@ -100,6 +100,10 @@ class Header(NamedTuple):
     refused: int = 0
 
 
+class Garbled(Exception):
+    """What came from a rank is no message of this version: one line that names the rank."""
+
+
 class Message(NamedTuple):
     """A message to `peer` (a process), or from it.
 
@@ -138,8 +142,10 @@ class HeaderFormat:
         """Reads the header at the start of a byte buffer.
 
         Raises:
-            ValueError: if the kind is unknown (a foreign or corrupt message).
+            ValueError: it is cut off, or of an unknown kind (a foreign or corrupt message).
         """
+        if len(buffer) < self.nbytes:
+            raise ValueError(f"a header of {len(buffer)} bytes, and those of this job have {self.nbytes}")
         kind, generation, sender, step, version, flags, count, *floats = self._fields.unpack_from(buffer)
         size = 8 * self.bitmap_words
         members = int.from_bytes(buffer[80 : 80 + size], "little")

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from mpi4py import MPI
 
-from ddrl.exchange.messages import CHANNEL, Header, HeaderFormat, Kind, Message
+from ddrl.exchange.messages import CHANNEL, Garbled, Header, HeaderFormat, Kind, Message
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, control_header
 
 LIVENESS_SECONDS = 0.001  # for each peer, between two tests of all control receives: they need no low latency
@@ -226,7 +226,7 @@ class MpiTransport:
         self._events.append(PeerLost(peer))
 
     def _deliver(self, receive: _Receive) -> None:
-        header = self.format.decode(memoryview(receive.header))
+        header = self._decode(receive)
         self._events.append(Message(receive.channel.peer, header, receive.payload))
         receive.request = None
         self._handled.append(receive)  # posted again when the role has seen it
@@ -244,7 +244,7 @@ class MpiTransport:
                 self._receive_bytes(receive)
 
     def _receive_bytes(self, receive: _Receive) -> None:
-        header, peer = self.format.decode(memoryview(receive.header)), receive.channel.peer
+        header, peer = self._decode(receive), receive.channel.peer
         data = np.empty(max(1, header.count), np.uint8)
         try:
             request = self.comm.Irecv([data, MPI.BYTE], peer, Kind.BLOB_BYTES)
@@ -254,6 +254,12 @@ class MpiTransport:
         self._incoming[peer] = (header.step, data[: header.count], request)
         receive.request = None
         self._next_liveness = 0.0
+
+    def _decode(self, receive: _Receive) -> Header:
+        try:
+            return self.format.decode(memoryview(receive.header))
+        except ValueError as error:
+            raise Garbled(f"rank {receive.channel.peer} sent what is no message ({error}): is ddrl one version?") from error
 
     def _encode(self, header: Header) -> np.ndarray:
         data = np.empty(self.format.nbytes, np.uint8)

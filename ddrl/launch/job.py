@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from cluster.job import Job
+from cluster.job import NUMBER, Job
 from ddrl import combinations, programs, rundir
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
@@ -118,7 +118,7 @@ def check_world(config: TrainConfig, size: int) -> None:
 def check_time(config: TrainConfig, environ: Mapping[str, str], now: float) -> None:
     """Raises UsageError when the job's wall time ends before the run, and before its first checkpoint."""
     end, run = environ.get(JOB_END, ""), config.run
-    if not end.isdigit():
+    if not NUMBER.fullmatch(end):
         return
     minutes = (int(end) - now) / 60.0
     ends_itself = 0 < run.minutes < minutes

@@ -62,10 +62,14 @@ class Link:
             os._exit(0)
 
     def _listen(self) -> None:
-        while (frame := read_frame(self._read)) is not None:
-            with self._changed:
-                self._newest = frame.number, frame.data
-                self._changed.notify_all()
+        try:
+            while (frame := read_frame(self._read)) is not None:
+                with self._changed:
+                    self._newest = frame.number, frame.data
+                    self._changed.notify_all()
+        except ValueError as error:
+            print(f"ddrl: an actor's process cannot read its rank's words: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
         os._exit(0)
 
 

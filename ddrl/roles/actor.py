@@ -106,6 +106,8 @@ class ActorRole:
         self.child.flush()
         ended = self.child.status()  # before the last of its words are read
         self._listen()
+        if self.child is None:
+            return
         if ended is not None:
             self._on_ended(f"signal {-ended}" if ended < 0 else f"exit status {ended}", ended >= 0)
         elif patience := self._exceeded():
@@ -163,11 +165,15 @@ class ActorRole:
 
     def _listen(self) -> None:
         while self._forward():
-            frame = self.child.receive()
-            if frame is None:
+            try:
+                frame = self.child.receive()
+                if frame is None:
+                    return
+                self._heard = time.monotonic()
+                self._on_frame(frame)
+            except ValueError as error:
+                self._on_ended(f"words that make no sense ({' '.join(str(error).split()):.100})", True)
                 return
-            self._heard = time.monotonic()
-            self._on_frame(frame)
 
     def _on_frame(self, frame: Received) -> None:
         if frame.kind == Frame.SEGMENT:

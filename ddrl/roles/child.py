@@ -65,12 +65,10 @@ class FrameReader:
         """
         if len(self._data) < HEADER.size:
             return None
-        kind, number, size = HEADER.unpack_from(self._data)
-        if not 0 <= size <= LARGEST_BYTES:
-            raise ValueError(f"a frame of {size} bytes")
+        kind, number, size = _header(self._data[: HEADER.size])
         if len(self._data) < HEADER.size + size:
             return None
-        frame = Received(Frame(kind), number, bytes(self._data[HEADER.size : HEADER.size + size]))
+        frame = Received(kind, number, bytes(self._data[HEADER.size : HEADER.size + size]))
         del self._data[: HEADER.size + size]
         return frame
 
@@ -176,13 +174,25 @@ def write_frame(descriptor: int, kind: Frame, number: int, data: bytes = b"") ->
 
 
 def read_frame(descriptor: int) -> Received | None:
-    """Waits for a frame; None when the other end is gone."""
+    """Waits for a frame; None when the other end is gone, also in the middle of one.
+
+    Raises:
+        ValueError: what came is no frame.
+    """
     header = _read_bytes(descriptor, HEADER.size)
     if header is None:
         return None
-    kind, number, size = HEADER.unpack(header)
+    kind, number, size = _header(header)
     data = _read_bytes(descriptor, size)
-    return None if data is None else Received(Frame(kind), number, data)
+    return None if data is None else Received(kind, number, data)
+
+
+def _header(data: bytes | bytearray) -> tuple[Frame, int, int]:
+    """Kind, number and length."""
+    kind, number, size = HEADER.unpack(data)
+    if not 0 <= size <= LARGEST_BYTES:
+        raise ValueError(f"a frame of {size} bytes")
+    return Frame(kind), number, size
 
 
 def _read_bytes(descriptor: int, size: int) -> bytes | None:

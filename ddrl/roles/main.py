@@ -18,6 +18,7 @@ from cluster.topology import Seat, gather, ranks_per_core, this_seat
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, in_one_line
 from ddrl.exchange.local import LocalTransport
+from ddrl.exchange.messages import Garbled
 from ddrl.exchange.transport import Transport
 from ddrl.floating_point import flush_denormals
 from ddrl.launch.placement import expose_gpu, place_ranks
@@ -68,6 +69,10 @@ def run(
         return abort(EXIT_USAGE)
     except RoleLost as error:
         _write_failure(run_dir, f"{error} (see log.txt)", lost=str(error))
+        return abort(EXIT_FAILED)
+    except Garbled as error:
+        _write_failure(run_dir, str(error))
+        print(f"ddrl: {error}", file=sys.stderr)
         return abort(EXIT_FAILED)
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # an environment may raise any of them
         _write_failure(run_dir, f"{in_one_line(error)} (see log.txt)")

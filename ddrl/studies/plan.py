@@ -43,7 +43,7 @@ class Plan(NamedTuple):
         Raises:
             UsageError: there is none.
         """
-        if name.isdigit() and int(name) < len(self.points):
+        if name.isdecimal() and int(name) < len(self.points):
             return self.points[int(name)]
         for point in self.points:
             if point.name == name:

@@ -70,7 +70,7 @@ class SecondarySettings(Scored, StudySettings):
         found = []
         for words in self.pairs:
             sizes = words.split(":")
-            if len(sizes) != 2 or not all(size.isdigit() and int(size) > 0 for size in sizes):
+            if len(sizes) != 2 or not all(size.isdecimal() and int(size) > 0 for size in sizes):
                 raise UsageError(f"--pairs {words}: write batch sizes of sampler and secondary learner, as in 2048:64")
             found.append(Pair(*map(int, sizes)))
         return found

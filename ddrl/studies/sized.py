@@ -29,7 +29,7 @@ def chosen_sizes(defaults: Sizes, words: Collection[str]) -> dict[str, tuple[int
     chosen = dict(defaults)
     for word in words:
         name, _, numbers = word.partition("=")
-        if name not in chosen or not all(n.isdigit() and int(n) > 0 for n in numbers.split(",")):
+        if name not in chosen or not all(n.isdecimal() and int(n) > 0 for n in numbers.split(",")):
             raise UsageError(f"--sizes {word}: write one of {', '.join(chosen)}, = and numbers, as in a2c=16,64")
         chosen[name] = tuple(dict.fromkeys(int(n) for n in numbers.split(",")))
     return chosen

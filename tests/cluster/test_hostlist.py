@@ -54,6 +54,12 @@ def test_lists(text, hosts):
         ("a b", "'a b'"),
         ("n$(x)", "no part of a host name"),
         ("n[1-1000000000]", f"more than {MOST}"),
+        ("n[\u00b2]", "in brackets"),
+        ("n[\u0661-\u0663]", "in brackets"),
+        (f"n[{'0' * 100_000}1-65000]", "in brackets"),
+        (f"n[{','.join(['0-65535'] * 16_000)}]", f"hosts, more than {MOST}"),
+        ("n" + "[0-65535]" * 10_000, f"hosts, more than {MOST}"),
+        (f"{'a' * 100_000}[0-65535]", "more than 255 letters"),
         ("n[1-999][1-999]", f"998001 hosts, more than {MOST}"),
     ],
 )
@@ -61,6 +67,7 @@ def test_what_cannot_be_read_is_named_in_one_line(text, why):
     with pytest.raises(ValueError, match=re.escape(why)) as caught:
         expand(text)
     assert "\n" not in str(caught.value) and (not text or text[:9] in str(caught.value))
+    assert len(str(caught.value)) < 300
 
 
 def test_ranges_of_a_list_expand_to_what_they_were_made_of():

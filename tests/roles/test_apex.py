@@ -193,6 +193,24 @@ def test_killed_children_come_back_as_others_and_nothing_of_theirs_is_refused(tm
     assert world.version > before + 20
 
 
+def test_a_child_that_makes_no_sense_is_replaced_and_named(tmp_path):
+    world = World(tmp_path, actors=1, shards=1)
+    (role,) = world.actors
+    while role.child is None:
+        world.step()
+    first = role.child
+
+    def receive():
+        raise ValueError("a frame of -1 bytes")
+
+    first.receive = receive
+    world.steps(2_000)
+    assert first.ended and role.child is not first and role.restarts == 1
+    (event,) = [json.loads(blob.data) for blob in world.reported[Topic.EVENT]]
+    assert event["name"] == "actor_restarted"
+    assert "actor 0 ended by words that make no sense (a frame of -1 bytes)" in event["text"]
+
+
 def test_a_child_that_cannot_begin_ends_the_job_with_its_status(tmp_path):
     world = World(tmp_path, actors=1, shards=1)
     (role,) = world.actors

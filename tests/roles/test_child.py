@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ddrl.roles.child import HEADER, Child, Frame, FrameReader
+from ddrl.roles.child import HEADER, Child, Frame, FrameReader, read_frame
 
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.timeout(60)
@@ -100,8 +100,24 @@ def test_pieces_of_frames_are_put_together():
     assert found == [(n, b"x" * n) for n in range(4)]
 
 
-def test_what_is_no_frame_is_refused():
+@pytest.mark.parametrize("header", [(Frame.REPORT, 0, -1), (Frame.REPORT, 0, 1 << 60), (99, 0, 0)])
+def test_what_is_no_frame_is_refused(header):
     reader = FrameReader()
-    reader.add(HEADER.pack(Frame.REPORT, 0, -1))
+    reader.add(HEADER.pack(*header))
     with pytest.raises(ValueError):
         reader.next()
+    read, write = os.pipe()
+    os.write(write, HEADER.pack(*header))
+    with pytest.raises(ValueError):
+        read_frame(read)
+    os.close(read)
+    os.close(write)
+
+
+@pytest.mark.parametrize("length", [0, 1, HEADER.size - 1, HEADER.size, HEADER.size + 4])
+def test_a_frame_that_is_cut_off_is_the_end_of_the_other_side(length):
+    read, write = os.pipe()
+    os.write(write, (HEADER.pack(Frame.REPORT, 0, 5) + b"12345")[:length])
+    os.close(write)
+    assert read_frame(read) is None
+    os.close(read)
