@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import typing
 from typing import Any, Literal
@@ -62,6 +63,10 @@ def decay(config: Any, *names: str) -> None:
 
 def known(config: Any) -> None:
     """Fields declared as a Literal must hold one of its values (configurations are also read from files)."""
-    for name, hint in typing.get_type_hints(type(config)).items():
+    for name, hint in hints(type(config)).items():
         if typing.get_origin(hint) is Literal and getattr(config, name) not in typing.get_args(hint):
             refuse(config, name, "must be one of " + ", ".join(map(str, typing.get_args(hint))))
+
+
+hints = functools.cache(typing.get_type_hints)
+"""Name -> type of the fields of a class, which takes a while to find out."""

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ddrl import sealed
+from ddrl import checks, sealed
 from ddrl.algorithms import ALGORITHMS
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, read_as
@@ -88,7 +88,7 @@ def _config_from(data: dict[str, Any], where: str) -> TrainConfig:
 def _decode(kind: type, data: Any, where: str, **decoded: Any) -> Any:
     if not isinstance(data, dict):
         raise UsageError(f"{where}: {kind.__name__} must be an object, not {data!r:.80}")
-    hints = typing.get_type_hints(kind)
+    hints = checks.hints(kind)
     unknown = sorted(set(data) - set(hints))
     if unknown:
         raise UsageError(

@@ -218,15 +218,20 @@ def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
 
     Damaged lines are left out. A warning line on standard error says how many, once in a process for each run.
     """
+    records, damaged = read_counted(run_dir)
     path = Path(run_dir) / METRICS
-    lines = JsonLines(path)
-    read = lines.read()
-    records = [record for record in read if is_sound(record)]
-    damaged = lines.damaged + len(read) - len(records)
     if damaged and path not in _told:
         _told.add(path)
         print(f"ddrl: warning: {path}: {damaged} damaged line{'s' * (damaged > 1)} left out", file=sys.stderr)
     return records
+
+
+def read_counted(run_dir: str | Path) -> tuple[list[dict[str, Any]], int]:
+    """The records of `read_metrics`, and how many lines are damaged."""
+    lines = JsonLines(Path(run_dir) / METRICS)
+    read = lines.read()
+    records = [record for record in read if is_sound(record)]
+    return records, lines.damaged + len(read) - len(records)
 
 
 _told: set[Path] = set()

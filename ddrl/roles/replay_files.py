@@ -38,7 +38,7 @@ def names_on_disk(run_dir: Path, directory: Path) -> set[str] | None:
             checkpoint = checkpoints.load(path)
         except UsageError:
             return None
-        for where, manifest in _manifests(run_dir, checkpoint):
+        for where, manifest in replays_of(run_dir, checkpoint):
             if where == directory:
                 names.update(entry["name"] for entry in storage.entries_in(manifest))
     return names
@@ -52,7 +52,7 @@ def check_replays(run_dir: Path, checkpoint: Checkpoint) -> None:
     """
     files = [
         (directory, entry)
-        for directory, manifest in _manifests(run_dir, checkpoint)
+        for directory, manifest in replays_of(run_dir, checkpoint)
         for entry in storage.entries_in(manifest)
     ]
     with ThreadPoolExecutor(READERS) as readers:
@@ -60,7 +60,7 @@ def check_replays(run_dir: Path, checkpoint: Checkpoint) -> None:
             pass
 
 
-def _manifests(run_dir: Path, checkpoint: Checkpoint) -> Iterator[tuple[Path, np.ndarray]]:
+def replays_of(run_dir: Path, checkpoint: Checkpoint) -> Iterator[tuple[Path, np.ndarray]]:
     """Directory and manifest of each replay."""
     for worker, state in checkpoint.worker_states.items():
         for key, array in state.items():

@@ -1,0 +1,240 @@
+"""Single bits of copies of run directories are flipped, and what every reader then makes of them is compared."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster.launch import python_command
+from ddrl import rundir
+from ddrl.bench.fuzz_readings import Reading, Readers
+from ddrl.errors import UsageError
+
+ONE_PROCESS = ("--workers", "1", "--parameter-servers", "0")
+ALGORITHMS = {"ba3c": ONE_PROCESS, "dqn": ONE_PROCESS, "apex-dqn": ("--replay-shards", "2")}
+RUN = (
+    "--preset", "smoke", "--minutes", "0", "--no-video", "--checkpoint-every-updates", "20", "--max-updates", "60",
+    "--eval-games", "4", "--eval-every-updates", "20",
+)  # fmt: skip
+RESUME = ("--max-updates", "80", "--learning-rate", "0.0007")  # so that there is a config-0.json
+TRAIN_SECONDS = 300.0
+PROGRESS_SECONDS = 10.0
+SHOWN = 10  # of what is bad
+CURVE_EVERY = 20  # flips in metrics: drawing takes longer than all the rest
+BEGINNINGS = ("resume", "evaluation", "update")
+
+
+class Kind(NamedTuple):
+    """Files of a run directory.
+
+    Attributes:
+        pattern: of their names.
+        weight: how often one is drawn, beside the others.
+        readers: that look at them; none: all readers are asked, and should see no difference.
+        unread: why a flip in them is harmless.
+    """
+
+    name: str
+    pattern: str
+    weight: int
+    readers: tuple[str, ...] = ()
+    unread: str = ""
+
+
+KINDS = (
+    Kind("checkpoint", r"checkpoints/.*\.npz", 30, BEGINNINGS),
+    Kind("replay", r"replay/.*\.bin", 30, BEGINNINGS),
+    Kind("config.json", r"config\.json", 20, (*BEGINNINGS, "metrics")),
+    Kind("config-N.json", r"config-\d+\.json", 10, BEGINNINGS),
+    Kind("metrics.jsonl", r"metrics\.jsonl", 30, ("metrics",)),
+    Kind("result.json", r"result\.json", 20, ("end",)),
+    Kind("log.txt", r"log\.txt", 2, unread="read by people"),
+    Kind("ranks/N", r"ranks/.*", 2, unread="read while a run goes on, and written anew at the next start"),
+    Kind("events", r"events\.out\..*", 2, unread="read by TensorBoard, with checksums of its own"),
+    Kind("pictures", r".*\.png|.*\.mp4", 2, unread="drawn again at the next end"),
+)
+REFUSED, BEFORE, HARMLESS, CHANGED, TRACEBACK = "refused", "the checkpoint before", "harmless", "changed", "tracebacks"
+OUTCOMES = (REFUSED, BEFORE, HARMLESS, CHANGED, TRACEBACK)
+
+
+class Flip(NamedTuple):
+    """One flipped bit and what came of it.
+
+    Attributes:
+        why: of an outcome that is bad.
+    """
+
+    kind: str
+    file: str
+    byte: int
+    bit: int
+    outcome: str
+    why: str = ""
+
+
+def make_runs(directory: Path, names: Sequence[str]) -> dict[str, Path]:
+    """Trains those runs that are not there yet, whole; name -> directory.
+
+    Raises:
+        UsageError: one failed.
+    """
+    runs = {name: directory / name for name in names}
+    for name, run in runs.items():
+        if (rundir.read_json(run / rundir.RESULT) or {}).get("update") == 80:
+            continue
+        shutil.rmtree(run, ignore_errors=True)
+        for what in ([name, *RUN, *ALGORITHMS[name], "--run-dir", str(run)], ["--resume", str(run), *RESUME]):
+            print(f"training {name}: ddrl train {' '.join(what)}", file=sys.stderr, flush=True)
+            _train(what)
+    return runs
+
+
+def _train(arguments: Sequence[str]) -> None:
+    command = [*python_command("ddrl.cli"), "train", *arguments]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TRAIN_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UsageError(f"ddrl train {' '.join(arguments)} did not end within {TRAIN_SECONDS:g} s") from error
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).strip().splitlines()[-1:]
+        raise UsageError(f"ddrl train {' '.join(arguments)} failed: {' '.join(said)}")
+
+
+class Flips:
+    """Flips bits in copies of runs.
+
+    Args:
+        runs: name -> run directory; copied to `directory`, and not touched.
+        seed: of the choice of files and bits.
+    """
+
+    def __init__(self, runs: Mapping[str, Path], directory: Path, seed: int):
+        self._random = random.Random(seed)
+        self._readers: dict[str, Readers] = {}
+        self._whole: dict[str, dict[str, Reading]] = {}
+        self._files: dict[Kind, list[tuple[str, Path]]] = {}
+        for name, run in runs.items():
+            copy = Path(shutil.copytree(run, directory / name))
+            self._readers[name] = Readers(copy)
+            self._whole[name] = self._readers[name].read(curve=True)
+            wrong = [f"{reader}: {reading}" for reader, reading in self._whole[name].items() if reading.content is None]
+            if wrong:
+                raise UsageError(f"the run in {run} cannot be read as it is: {wrong[0]:.300}")
+            for file in sorted(copy.rglob("*")):
+                kind = kind_of(file.relative_to(copy).as_posix())
+                if kind and file.is_file() and file.stat().st_size:
+                    self._files.setdefault(kind, []).append((name, file))
+
+    def close(self) -> None:
+        for readers in self._readers.values():
+            readers.close()
+
+    def flip(self) -> Flip:
+        """Flips one bit of a file, reads, and flips it back. Drawn are a kind, then a file, then a bit."""
+        (kind,) = self._random.choices(list(self._files), [kind.weight for kind in self._files])
+        name, file = self._random.choice(self._files[kind])
+        byte, bit = self._random.randrange(file.stat().st_size), self._random.randrange(8)
+        _flip(file, byte, bit)
+        try:
+            found = self._readers[name].read(kind.readers, curve=not self._random.randrange(CURVE_EVERY))
+        finally:
+            _flip(file, byte, bit)
+        outcome, why = judge(self._whole[name], found)
+        if kind.unread and outcome == REFUSED:
+            outcome, why = CHANGED, "refused for a file that nobody reads"
+        return Flip(kind.name, f"{name}/{file.relative_to(self._readers[name].run)}", byte, bit, outcome, why)
+
+    def check(self) -> None:
+        """Raises RuntimeError where the copies are not what they were."""
+        for name, readers in self._readers.items():
+            if judge(self._whole[name], readers.read()) != (HARMLESS, ""):
+                raise RuntimeError(f"the copy of {name} was not put together again")
+
+
+def kind_of(path: str) -> Kind | None:
+    """Of a file in a run directory; None for one that is of no interest."""
+    return next((kind for kind in KINDS if re.fullmatch(kind.pattern, path)), None)
+
+
+def judge(whole: Mapping[str, Reading], found: Mapping[str, Reading]) -> tuple[str, str]:
+    """The outcome, and why it is bad: the worst of all readers."""
+    for reader, reading in found.items():
+        if reading.trouble:
+            return TRACEBACK, f"{reader}: {reading.trouble}"
+    outcome = HARMLESS
+    for reader, reading in found.items():
+        if reading.content is None:
+            outcome = REFUSED if outcome == HARMLESS else outcome
+        elif reading.content != whole[reader].content:
+            fell_back = reader in ("resume", "evaluation") and reading.refused != whole[reader].refused
+            if fell_back and _is_older(reader, reading, whole):
+                outcome = BEFORE
+            elif reader == "metrics" and reading.refused and _are_fewer(reading, whole[reader]):
+                outcome = REFUSED if outcome == HARMLESS else outcome
+            else:
+                return CHANGED, f"{reader}: {_first_difference(whole[reader], reading)}"
+        elif reader == "metrics" and reading.refused:
+            return CHANGED, "metrics: a line is said to be damaged, and none is missing"
+    return outcome, ""
+
+
+def _is_older(reader: str, reading: Reading, whole: Mapping[str, Reading]) -> bool:
+    """Whether it is all of an older checkpoint, and nothing else."""
+    mine = {name: value for name, value in reading.content.items() if name.startswith("checkpoint/")}
+    older = [each.content for name, each in whole.items() if name.startswith("update-")]
+    if reader == "resume":
+        return reading.content in older
+    return any(mine == {n: v for n, v in each.items() if n.startswith("checkpoint/")} for each in older)
+
+
+def _are_fewer(reading: Reading, whole: Reading) -> bool:
+    return reading.content.keys() < whole.content.keys()
+
+
+def _first_difference(whole: Reading, found: Reading) -> str:
+    for name in sorted(whole.content.keys() | found.content.keys()):
+        if whole.content.get(name) != found.content.get(name):
+            return f"{name:.100} was {whole.content.get(name)!s:.80} and is {found.content.get(name)!s:.80}"
+    return "nothing"
+
+
+def _flip(file: Path, byte: int, bit: int) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(byte)
+        value = opened.read(1)[0]
+        opened.seek(byte)
+        opened.write(bytes([value ^ 1 << bit]))
+
+
+def flip_many(flips: Flips, count: int) -> list[Flip]:
+    """Flips so many bits, and says how far it is."""
+    began = said = time.monotonic()
+    done = []
+    while len(done) < count:
+        done.append(flips.flip())
+        now = time.monotonic()
+        if now - said >= PROGRESS_SECONDS:
+            said, rate = now, len(done) / (now - began)
+            left = (count - len(done)) / rate
+            print(f"{len(done):,} of {count:,} flips, {rate:.0f}/s, {left:.0f} s left", file=sys.stderr, flush=True)
+    flips.check()
+    return done
+
+
+def table(done: Sequence[Flip]) -> dict[str, dict[str, int]]:
+    """Kind -> flips and outcomes."""
+    kinds = [kind.name for kind in KINDS if any(flip.kind == kind.name for flip in done)]
+    counted = {}
+    for kind in kinds:
+        mine = [flip for flip in done if flip.kind == kind]
+        counted[kind] = {"flips": len(mine)} | {each: sum(f.outcome == each for f in mine) for each in OUTCOMES}
+    return counted

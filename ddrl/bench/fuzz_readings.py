@@ -1,0 +1,167 @@
+"""What the readers of ddrl make of a run directory, in one process and without TensorFlow: everything that is loaded.
+
+A resume, from the newest checkpoint and from each of the others; an evaluation; the summary and the learning curve;
+the end of the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+
+from ddrl import checkpoint as checkpoints
+from ddrl import rundir
+from ddrl.checkpoint import Checkpoint
+from ddrl.config import TrainConfig
+from ddrl.envs import VectorEnvironment, make_environment
+from ddrl.errors import UsageError
+from ddrl.launch import outcome, start
+from ddrl.launch.resources import replay_size, segment_format
+from ddrl.replay import Replay
+from ddrl.replay.shard import ShardReplay
+from ddrl.reporting.metrics import read_counted, without_undone
+from ddrl.reporting.plots import learning_curve, title
+from ddrl.reporting.progress import summary
+from ddrl.resumable import AGENT, check_settings
+from ddrl.roles.replay_files import check_replays, replays_of
+from ddrl.roles.resume import newest_start
+
+Content = dict[str, Any]
+"""Name -> value or checksum of everything that a reader has loaded."""
+
+
+class Reading(NamedTuple):
+    """What one reader made of a run.
+
+    Attributes:
+        content: what it loaded; None where it refused.
+        refused: its one line, or how many lines it left out and said so.
+        trouble: an exception that is no UsageError, or a refusal of more than one line; else nothing.
+    """
+
+    content: Content | None
+    refused: str = ""
+    trouble: str = ""
+
+
+class Readers:
+    """The readers of one run, whose settings when it was whole are needed to make its environment."""
+
+    def __init__(self, run: Path):
+        self.run, config = run, rundir.load_config(run)
+        self._environment = make_environment(config.environment, num_envs=1)
+        self._layout = checkpoints.load_latest(run).layout
+        self._names = [path.name for path in checkpoints.list_checkpoints(run)]
+
+    def close(self) -> None:
+        self._environment.close()
+
+    def read(self, names: Sequence[str] = (), curve: bool = False) -> dict[str, Reading]:
+        """The readings by the name of the reader; `names`: of these alone. `curve`: the figure is drawn, too."""
+        readers: dict[str, Callable[[], Reading]] = {"resume": self._resume, "evaluation": self._evaluation}
+        readers |= {name: lambda name=name: self._checkpoint(name) for name in self._names}
+        readers |= {"metrics": lambda: self._metrics(curve), "end": self._end, "notes": self._notes}
+        with contextlib.redirect_stderr(io.StringIO()):
+            return {n: _attempt(read) for n, read in readers.items() if not names or n.partition("-")[0] in names}
+
+    def _resume(self) -> Reading:
+        config = rundir.load_config(self.run)
+        begun = newest_start(self.run, config)
+        return Reading(self._loaded(config, begun.checkpoint), "; ".join(text for _, text in begun.notes))
+
+    def _checkpoint(self, name: str) -> Reading:
+        """A resume, were this the newest one."""
+        config = rundir.load_config(self.run)
+        checkpoint = checkpoints.load(self.run / checkpoints.DIRECTORY / name)
+        check_replays(self.run, checkpoint)
+        check_settings(checkpoint, config, self.run)
+        return Reading(self._loaded(config, checkpoint))
+
+    def _loaded(self, config: TrainConfig, checkpoint: Checkpoint) -> Content:
+        checkpoints.check_layout(checkpoint, self._layout)
+        found = dict(contents(checkpoint, "checkpoint")) | dict(contents(rundir.config_to_dict(config), "config"))
+        for directory, manifest in replays_of(self.run, checkpoint):
+            replay = _empty_replay(config, self._environment)
+            replay.load(directory, {"replay": manifest})
+            found |= contents(replay, directory.name)
+        return found
+
+    def _evaluation(self) -> Reading:
+        config = rundir.load_config(self.run)
+        left_out: list[str] = []
+        checkpoint = checkpoints.load_latest(self.run, left_out=left_out)
+        check_settings(checkpoint, config, self.run, AGENT)
+        found = dict(contents(checkpoint, "checkpoint")) | dict(contents(config, "config"))
+        return Reading(found, "; ".join(left_out))
+
+    def _metrics(self, curve: bool) -> Reading:
+        records, damaged = read_counted(self.run)
+        config = rundir.load_config(self.run)
+        Console(file=io.StringIO()).print(summary(self.run, config))
+        if curve:
+            kept = without_undone(records)
+            online = [record for record in kept if record["kind"] == "train" and "online_score_mean" in record]
+            evaluations = [record for record in kept if record["kind"] == "evaluation"]
+            learning_curve(online, evaluations, title(config)).savefig(io.BytesIO(), dpi=30)
+        half = not (self.run / rundir.METRICS).read_bytes().endswith(b"\n")
+        said = f"{damaged} damaged lines" if damaged else "a half-written last line" * half
+        return Reading({repr(record): i for i, record in enumerate(records)}, said)
+
+    def _end(self) -> Reading:
+        console = Console(file=io.StringIO())
+        outcome.report(self.run, 0, "", console)
+        result = rundir.read_json(self.run / rundir.RESULT)
+        return Reading(None, console.file.getvalue()) if result is None else Reading(dict(contents(result, "result")))
+
+    def _notes(self) -> Reading:
+        """Read while a run goes on only, and by people."""
+        start.notes(self.run)
+        outcome.log_tail(self.run / rundir.LOG)
+        return Reading({})
+
+
+def _attempt(reader: Callable[[], Reading]) -> Reading:
+    try:
+        return reader()
+    except UsageError as error:
+        return Reading(None, str(error), "" if "\n" not in str(error) else f"several lines: {error}")
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - what is looked for
+        return Reading(None, "", f"{type(error).__name__}: {error}")
+
+
+def _empty_replay(config: TrainConfig, environment: VectorEnvironment) -> Replay | ShardReplay:
+    settings = config.replay
+    if not config.apex.actors:
+        return Replay(**replay_size(config, environment), priority_exponent=settings.priority_exponent)
+    return ShardReplay(
+        segment_format(config, environment),
+        settings.replay_capacity // config.apex.replay_shards,
+        priority_exponent=settings.priority_exponent,
+        eviction_exponent=config.apex.eviction_exponent,
+    )
+
+
+def contents(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Every number, text and array (its checksum) in `value` and what belongs to it, with a name that says where."""
+    if isinstance(value, np.ndarray):
+        yield name, (str(value.dtype), value.shape, zlib.crc32(np.ascontiguousarray(value).tobytes()))
+    elif isinstance(value, np.random.Generator):
+        yield from contents(value.bit_generator.state, name)
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from contents(each, f"{name}/{key}")
+    elif isinstance(value, (list, tuple, range)):
+        yield f"{name}/length", len(value)
+        for index, each in enumerate(value):
+            yield from contents(each, f"{name}/{index}")
+    elif hasattr(value, "__dict__"):
+        yield from contents(vars(value), name)
+    else:
+        yield name, repr(value)
