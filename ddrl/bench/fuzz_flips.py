@@ -51,6 +51,7 @@ class Kind(NamedTuple):
 KINDS = (
     Kind("checkpoint", r"checkpoints/.*\.npz", 30, BEGINNINGS),
     Kind("replay", r"replay/.*\.bin", 30, BEGINNINGS),
+    Kind("unnamed replay", "", 2, unread="of a checkpoint that is gone; removed at the next save"),
     Kind("config.json", r"config\.json", 20, (*BEGINNINGS, "metrics")),
     Kind("config-N.json", r"config-\d+\.json", 10, BEGINNINGS),
     Kind("metrics.jsonl", r"metrics\.jsonl", 30, ("metrics",)),
@@ -60,6 +61,7 @@ KINDS = (
     Kind("events", r"events\.out\..*", 2, unread="read by TensorBoard, with checksums of its own"),
     Kind("pictures", r".*\.png|.*\.mp4", 2, unread="drawn again at the next end"),
 )
+REPLAY, UNNAMED = KINDS[1:3]
 REFUSED, BEFORE, HARMLESS, CHANGED, TRACEBACK = "refused", "the checkpoint before", "harmless", "changed", "tracebacks"
 OUTCOMES = (REFUSED, BEFORE, HARMLESS, CHANGED, TRACEBACK)
 
@@ -131,6 +133,8 @@ class Flips:
                 raise UsageError(f"the run in {run} cannot be read as it is: {wrong[0]:.300}")
             for file in sorted(copy.rglob("*")):
                 kind = kind_of(file.relative_to(copy).as_posix())
+                if kind is REPLAY and file not in self._readers[name].replays:
+                    kind = UNNAMED
                 if kind and file.is_file() and file.stat().st_size:
                     self._files.setdefault(kind, []).append((name, file))
 
@@ -162,7 +166,7 @@ class Flips:
 
 def kind_of(path: str) -> Kind | None:
     """Of a file in a run directory; None for one that is of no interest."""
-    return next((kind for kind in KINDS if re.fullmatch(kind.pattern, path)), None)
+    return next((kind for kind in KINDS if kind.pattern and re.fullmatch(kind.pattern, path)), None)
 
 
 def judge(whole: Mapping[str, Reading], found: Mapping[str, Reading]) -> tuple[str, str]:

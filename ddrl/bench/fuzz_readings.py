@@ -24,7 +24,7 @@ from ddrl.envs import VectorEnvironment, make_environment
 from ddrl.errors import UsageError
 from ddrl.launch import outcome, start
 from ddrl.launch.resources import replay_size, segment_format
-from ddrl.replay import Replay
+from ddrl.replay import Replay, storage
 from ddrl.replay.shard import ShardReplay
 from ddrl.reporting.metrics import read_counted, without_undone
 from ddrl.reporting.plots import learning_curve, title
@@ -52,13 +52,20 @@ class Reading(NamedTuple):
 
 
 class Readers:
-    """The readers of one run, whose settings when it was whole are needed to make its environment."""
+    """The readers of one run, whose settings when it was whole are needed to make its environment.
+
+    Attributes:
+        replays: files of replays that a checkpoint names.
+    """
 
     def __init__(self, run: Path):
         self.run, config = run, rundir.load_config(run)
         self._environment = make_environment(config.environment, num_envs=1)
-        self._layout = checkpoints.load_latest(run).layout
         self._names = [path.name for path in checkpoints.list_checkpoints(run)]
+        loaded = [checkpoints.load(path) for path in checkpoints.list_checkpoints(run)]
+        self._layout = loaded[-1].layout
+        manifests = [each for checkpoint in loaded for each in replays_of(run, checkpoint)]
+        self.replays = {where / entry["name"] for where, each in manifests for entry in storage.entries_in(each)}
 
     def close(self) -> None:
         self._environment.close()

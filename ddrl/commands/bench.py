@@ -16,6 +16,7 @@ BENCHMARKS = {
     "exchange": "ddrl.bench.exchange",
     "idle": "ddrl.bench.idle",
     "faults": "ddrl.bench.faults.command",
+    "fuzz": "ddrl.bench.fuzz",
     "soak": "ddrl.bench.soak",
     "scaling": "ddrl.bench.scaling",
     "stragglers": "ddrl.bench.stragglers",
@@ -32,6 +33,7 @@ HELP = """usage: ddrl bench NAME [OPTIONS]
   exchange   milliseconds per synchronous step, beside bare MPI and TensorFlow's gRPC
   idle       processor time of roles that wait
   faults     real runs broken in all known ways: do they end or go on in time, what is left, what is lost
+  fuzz       flipped bits in run directories and inputs at the parsers: is anything accepted that should not be
   soak       hours of training: does the memory of any process grow
   scaling    updates/s over the number of workers, which sleep instead of computing
   stragglers waiting for all, a quorum and a deadline, with workers that are slow on purpose
