@@ -332,7 +332,7 @@ def _from_arrays(arrays: dict[str, np.ndarray]) -> Checkpoint:
     manifest = json.loads(arrays.pop("manifest").tobytes())
     if manifest["format"] != FORMAT or manifest["format_version"] != FORMAT_VERSION:
         raise UsageError(
-            f"format version is {manifest['format_version']}, this ddrl reads {FORMAT_VERSION}:"
+            f"format version is {manifest['format_version']!s:.40}, this ddrl reads {FORMAT_VERSION}:"
             " use the ddrl that wrote it"
         )
     scalars = {name: _scalar(name, manifest[name], kind) for name, kind in _SCALARS.items()}
