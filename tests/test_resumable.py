@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -104,6 +105,15 @@ def test_an_edited_or_damaged_config_is_refused(tmp_path):
         with pytest.raises(UsageError) as caught:
             parse(["--resume", str(path)], MACHINE)
         assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
+
+
+def test_a_pipe_as_config_is_refused_at_once(tmp_path):
+    begun(tmp_path / "run")
+    file = tmp_path / "run" / rundir.CONFIG
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(UsageError, match="cannot read .*config.json: it is no regular file"):
+        parse(["--resume", str(tmp_path / "run")], MACHINE)
 
 
 def test_a_run_of_before_goes_on_with_a_warning_and_is_sealed_then(tmp_path, capsys):

@@ -64,7 +64,7 @@ class ChiefRole:
         self.phase = Phase.RUNNING
         self.result: dict[str, Any] = {}
         self.metrics = RankMetrics("chief", 0)
-        with read_as(f"the counters in the checkpoint of update {start.version}", OTHER):
+        with read_as(f"what is counted in the checkpoint of update {start.version}", OTHER):
             self.collector = Collector(start.version, start.wall_seconds, start.counters.get("metrics"))
             self.evaluations = Evaluations(config.evaluation, start.version, start.counters.get("evaluations"))
         self.writer = MetricsWriter(setting.run_dir)

@@ -11,7 +11,7 @@ import time
 import numpy as np
 from mpi4py import MPI
 
-from ddrl.exchange.messages import Header, Kind, Message
+from ddrl.exchange.messages import Garbled, Header, Kind, Message
 from ddrl.exchange.mpi import MpiTransport, leave
 from ddrl.exchange.transport import Blob, Channel, PeerLost
 
@@ -105,6 +105,21 @@ def death(transport: MpiTransport) -> bool:
     return [event.peer for event in events if isinstance(event, PeerLost)] == [3]
 
 
+def garbled(transport: MpiTransport) -> bool:
+    """A header that is none ends the wait for it, and its sender is named."""
+    if transport.rank == 2:
+        transport.comm.Send(np.full(transport.format.nbytes, 200, np.uint8), 0, Kind.BLOB)
+    if transport.rank > 0:
+        return True
+    end = time.monotonic() + 20.0
+    try:
+        while time.monotonic() < end:
+            transport.poll()
+    except Garbled as error:
+        return str(error).startswith("rank 2 sent what is no message")
+    return False
+
+
 def main() -> None:
     """Runs all of it; a rank that finds something wrong says so, and the job goes on to its end."""
     comm = MPI.COMM_WORLD
@@ -117,6 +132,7 @@ def main() -> None:
         found[check.__name__] = check(transport)
         comm.Barrier()
     found["death"] = death(transport)
+    found["garbled"] = garbled(transport)
     found["tensorflow"] = "tensorflow" in sys.modules
     print(json.dumps({"rank": transport.rank} | found), flush=True)
     transport.close()

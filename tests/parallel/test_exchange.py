@@ -155,5 +155,5 @@ def test_transport(tmp_path):
         if line.startswith("{"):
             record = json.loads(line)
             said[record.pop("rank")] = record
-    good = {"slices": True, "newest_only": True, "blobs": True, "death": True, "tensorflow": False}
+    good = {"slices": True, "newest_only": True, "blobs": True, "death": True, "garbled": True, "tensorflow": False}
     assert said == {rank: good for rank in range(3)}

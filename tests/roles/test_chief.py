@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import types
 
@@ -455,3 +456,22 @@ def test_asynchronous_updates_checkpoint_without_workers_and_report_staleness(pl
     assert job.files() == ["update-000000001.npz"], "it waits for states that no worker sends"
     (line,) = [record for record in read_metrics(job.run_dir) if "staleness_mean" in record]
     assert line["staleness_mean"] == line["staleness_max"] == 3.0
+
+
+def test_what_is_not_as_before_is_told(play):
+    job = play()
+    notes = (("checkpoint_left_out", "update 9 is damaged"), ("settings_changed", "--discount 0.9, now 0.8"))
+    ChiefRole(job.chief.setting, Sent(), job.chief.start, True, notes)
+    told = [record for record in read_metrics(job.run_dir) if record["kind"] == "event"]
+    assert [(record["name"], record["text"]) for record in told] == [("resumed", "from update 0"), *notes]
+
+
+@pytest.mark.parametrize(
+    "counters",
+    [{"metrics": {"totals": {"agent_steps": "5"}}}, {"metrics": {"scores": 3}}, {"metrics": [1]}, {"evaluations": {"seconds": []}}],
+)
+def test_counters_that_are_none_are_refused_in_one_line(play, counters):
+    job = play()
+    start = dataclasses.replace(job.chief.start, counters=counters)
+    with pytest.raises(UsageError, match="what is counted in the checkpoint of update 0 is malformed"):
+        ChiefRole(job.chief.setting, Sent(), start, True)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import threading
+import types
 
+import numpy as np
 import pytest
 
+from ddrl.checkpoint import encode_arrays
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import worker
 from ddrl.roles.worker import Trainer, WorkerRole
@@ -73,3 +78,11 @@ def test_any_other_failure_is_told():
     assert told.wait(10.0) and trainer.error["line"] == "RuntimeError: closed"
     assert trainer.error["text"].startswith("Traceback")
     trainer.stop()
+
+
+def test_a_state_that_makes_no_sense_is_named_in_one_line():
+    role = WorkerRole.__new__(WorkerRole)
+    role.worker, role.setting = 3, types.SimpleNamespace(config=TrainConfig())
+    role.schedule = types.SimpleNamespace(set_state=lambda state, seed: state["counts"])
+    with pytest.raises(UsageError, match="the state of worker 3 in the checkpoint of update 7 is malformed .*counts.*another"):
+        role._begin(encode_arrays({"version": np.int64(7)}))
