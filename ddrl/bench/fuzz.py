@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import tyro
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -89,7 +90,7 @@ def show(flips: Sequence[Flip], inputs: Mapping[str, Mapping[str, Any]], bad: Se
     console = Console(highlight=False, soft_wrap=True)
     if flips:
         columns = ("file", "flips", *OUTCOMES)
-        found = Table(*columns, title="flipped bits")
+        found = Table(*columns, title="flipped bits", box=box.SIMPLE)
         for kind, counts in table(flips).items():
             found.add_row(kind, *(f"{counts[name]:,}" for name in columns[1:]))
         console.print(found)
@@ -97,10 +98,13 @@ def show(flips: Sequence[Flip], inputs: Mapping[str, Mapping[str, Any]], bad: Se
             if kind.unread and any(flip.kind == kind.name for flip in flips):
                 console.print(f"{kind.name}: {kind.unread}", markup=False)
     if inputs:
-        columns = tuple(next(iter(inputs.values())))
-        found = Table("parser", *columns, title="inputs")
+        columns = ("inputs", "accepted", "refused", "tracebacks", "longest_ms")
+        found = Table("parser", *columns, title="inputs", box=box.SIMPLE)
         for parser, counts in inputs.items():
             found.add_row(parser, *(str(counts[name]) for name in columns))
         console.print(found)
+    for parser, counts in inputs.items():
+        if counts["why"]:
+            console.print(f"traceback: {parser}: {counts['why']}", markup=False)
     for flip in bad[:SHOWN]:
         console.print(f"{flip.outcome}: {flip.file}, byte {flip.byte}, bit {flip.bit}: {flip.why}", markup=False)

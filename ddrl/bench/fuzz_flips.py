@@ -62,7 +62,8 @@ KINDS = (
     Kind("pictures", r".*\.png|.*\.mp4", 2, unread="drawn again at the next end"),
 )
 REPLAY, UNNAMED = KINDS[1:3]
-REFUSED, BEFORE, HARMLESS, CHANGED, TRACEBACK = "refused", "the checkpoint before", "harmless", "changed", "tracebacks"
+REFUSED, BEFORE, HARMLESS, CHANGED, TRACEBACK = "refused", "fell back", "harmless", "changed", "tracebacks"
+# Refused: by whoever reads that file, or left out and counted. Fell back: to the checkpoint before.
 OUTCOMES = (REFUSED, BEFORE, HARMLESS, CHANGED, TRACEBACK)
 
 
