@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import math
+import sys
 import typing
 from typing import Any, Literal
 
@@ -17,14 +17,19 @@ def flag(name: str) -> str:
 
 def refuse(config: Any, name: str, why: str) -> typing.NoReturn:
     """Raises the UsageError for field `name` of `config`."""
-    raise UsageError(f"{flag(name)} {getattr(config, name)}: {why}")
+    raise UsageError(f"{flag(name)} {getattr(config, name)!s:.80}: {why}")
+
+
+def is_finite(value: float) -> bool:
+    """Whether a number is finite, and no integer beyond all floats, which arithmetic would stumble over."""
+    return abs(value) <= sys.float_info.max
 
 
 def at_least(config: Any, minimum: float, *names: str, why: str = "") -> None:
     """Fields must be finite numbers >= minimum."""
     for name in names:
         value = getattr(config, name)
-        if not math.isfinite(value) or value < minimum:
+        if not is_finite(value) or value < minimum:
             refuse(
                 config, name, f"must be a finite number of at least {minimum}" + (f" ({why})" if why else "")
             )
@@ -33,7 +38,7 @@ def at_least(config: Any, minimum: float, *names: str, why: str = "") -> None:
 def finite(config: Any, *names: str) -> None:
     """Fields must be finite numbers."""
     for name in names:
-        if not math.isfinite(getattr(config, name)):
+        if not is_finite(getattr(config, name)):
             refuse(config, name, "must be a finite number")
 
 
@@ -41,7 +46,7 @@ def above(config: Any, limit: float, *names: str, why: str = "") -> None:
     """Fields must be finite numbers > limit."""
     for name in names:
         value = getattr(config, name)
-        if not math.isfinite(value) or value <= limit:
+        if not is_finite(value) or value <= limit:
             refuse(config, name, f"must be a finite number above {limit}" + (f" ({why})" if why else ""))
 
 

@@ -41,6 +41,7 @@ REFUSED = [
         "--predict-batch 5: must be in 0 to 4",
     ),
     (SamplingConfig, {"simulator_threads": 0}, "--simulator-threads 0"),
+    (EnvironmentConfig, {"episode_frames": 10**400}, "--episode-frames 1000"),
     (OptimizerConfig, {"learning_rate": -1e-3}, "--learning-rate -0.001"),
     (OptimizerConfig, {"learning_rate": math.inf}, "--learning-rate inf"),
     (OptimizerConfig, {"learning_rate": math.nan}, "--learning-rate nan"),

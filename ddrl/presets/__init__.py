@@ -33,9 +33,9 @@ def preset(name: str, game: str | None, machine: Machine, algorithm: str = "ba3c
         UsageError: for a preset or an algorithm that is not there, or that do not go together.
     """
     if name not in PRESET_NAMES:
-        raise UsageError(f"--preset {name}: there is none of that name; choose one of {', '.join(PRESET_NAMES)}")
+        raise UsageError(f"--preset {name:.80}: there is none of that name; choose one of {', '.join(PRESET_NAMES)}")
     if algorithm not in NAMES:
-        raise UsageError(f"{algorithm}: there is no such algorithm; choose one of {', '.join(NAMES)}")
+        raise UsageError(f"{algorithm:.80}: there is no such algorithm; choose one of {', '.join(NAMES)}")
     own = dpg.GAME if family(algorithm) == "dpg" else DEFAULT_GAMES.get(name, EnvironmentConfig.game)
     game = game or own
     if name == "stooke":

@@ -82,8 +82,8 @@ MUTANTS = (
     Mutant(
         "shard-resume-forgets-its-streams",
         "ddrl/replay/shard.py",
-        'for actor, simulator, *next_ in facts["streams"]}',
-        "for actor, simulator, *next_ in []}",
+        'for stream in facts["streams"]:',
+        "for stream in []:",
         ("tests/replay/test_shard_files.py::test_segments_that_were_here_before_are_known_after_a_restore",),
         "After a resume what was sent again is drawn twice as often.",
     ),

@@ -19,7 +19,7 @@ MUTANTS = (
     Mutant(
         "checkpoint-counts-damaged-ones",
         "ddrl/checkpoint.py",
-        "elif path == saved or not _trouble(path.read_bytes()):",
+        "elif path == saved or _is_sound(path):",
         "else:",
         ("tests/test_checkpoint.py::test_prune_does_not_count_damaged_ones",),
         "The last sound checkpoint is deleted for damaged ones.",
