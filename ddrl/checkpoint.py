@@ -133,7 +133,7 @@ def decode_arrays(data: bytes) -> dict[str, np.ndarray]:
     """Inverse of `encode_arrays`.
 
     Raises:
-        ValueError: `data` is damaged, is no such npz, or holds Python objects. Sizes are compared before memory is taken.
+        ValueError: `data` is damaged, is no such npz, or holds Python objects; found out before memory is taken.
     """
     arrays: dict[str, np.ndarray] = {}
     try:
@@ -299,8 +299,8 @@ def check_slots(checkpoint: Checkpoint, slots: Collection[str]) -> None:
     if set(checkpoint.slots) != set(slots):
         theirs, ours = (", ".join(sorted(names)) or "none" for names in (checkpoint.slots, slots))
         raise UsageError(
-            f"the checkpoint of update {checkpoint.version} has the optimizer slots {theirs}, this run's optimizer {ours}: "
-            "resume with the optimizer of the checkpoint, or use another checkpoint"
+            f"the checkpoint of update {checkpoint.version} has the optimizer slots {theirs}, this run's optimizer "
+            f"{ours}: resume with the optimizer of the checkpoint, or use another checkpoint"
         )
 
 

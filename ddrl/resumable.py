@@ -4,10 +4,10 @@
 |---|---|---|
 | FIXED, the algorithm | as in the checkpoint | its parameters, optimizer slots and replay fit no other |
 | FREE | any | they say how long, where and how watchfully a run trains, not what is learned |
-| all others | changed on the command line of --resume, and told | a run may go on with another learning rate or more workers |
+| all others | changed on the command line, and told | a run may go on with another learning rate or more workers |
 
-What was changed on a command line is known from config.json and the config-N.json beside it, which bear checksums. Settings
-that differ from the checkpoint's otherwise are of another run, or were edited.
+What was changed on a command line is known from config.json and the config-N.json beside it, which bear checksums.
+Settings that differ from the checkpoint's otherwise are of another run, or were edited.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def check_settings(
     if not any(_family(sealed) == _family(each) and not any(_differences(sealed, each, groups)) for each in earlier):
         texts = "; ".join(text for *_, text in found)
         raise UsageError(
-            f"{where} has {texts} here, which no resume changed: restore {rundir.CONFIG} from a copy, or go on with the "
-            f"checkpoint's settings by naming them after --resume {run_dir}"
+            f"{where} has {texts} here, which no resume changed: restore {rundir.CONFIG} from a copy, or go on with "
+            f"the checkpoint's settings by naming them after --resume {run_dir}"
         )
     return "; ".join(text for *_, text in found)
 

@@ -222,8 +222,8 @@ def read_config(path: Path) -> tuple[TrainConfig, bool]:
         raise UsageError(f"cannot read {path}: {error.strerror}; mend that, or restore it from a copy") from error
     except ValueError as error:
         raise UsageError(
-            f"{path} is damaged or was edited ({error}): restore it from a copy, or remove its {sealed.FILE_KEY} and the comma "
-            "before; settings are changed on the command line of --resume"
+            f"{path} is damaged or was edited ({error}): restore it from a copy, or remove its {sealed.FILE_KEY} and "
+            "the comma before; settings are changed on the command line of --resume"
         ) from error
     return config_from_dict(data, str(path)), is_sealed
 

@@ -1,5 +1,7 @@
-"""`ddrl bench fuzz`: flips bits in run directories and throws inputs at the parsers; nothing may pass that changes what is
-trained, and nothing may end in a traceback."""
+"""`ddrl bench fuzz`: flips bits in run directories and throws inputs at the parsers.
+
+Nothing may pass that changes what is trained, and nothing may end in a traceback.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,8 @@ LONGEST_SECONDS = 10.0  # for one input: what takes longer has no bound
 
 ENTRY = {"name": "replay-000001-weights.bin", "bytes": 8, "sha256": "0" * 64}
 ENVIRONMENT = {
-    "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_CPUS_PER_NODE": "2(x2)", "SLURM_TASKS_PER_NODE": "2(x2)",
+    "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_CPUS_PER_NODE": "2(x2)",
+    "SLURM_TASKS_PER_NODE": "2(x2)",
 }  # fmt: skip
 VARIABLES = (
     *ENVIRONMENT, "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_HET_SIZE", "SLURM_PROCID", "SLURM_STEP_ID",
@@ -67,7 +68,10 @@ def throw(count: int, seed: int) -> dict[str, dict[str, Any]]:
 def throw_at(
     strategy: Any, parse: Callable[[Any], object], refusal: type[Exception], count: int, seed: int
 ) -> dict[str, Any]:
-    """Throws inputs at one parser, which refuses with `refusal` alone. The first that ends in a traceback is made as small as Hypothesis can."""
+    """Throws inputs at one parser, which refuses with `refusal` alone.
+
+    The first that ends in a traceback is made as small as Hypothesis can.
+    """
     from hypothesis import HealthCheck, given, settings
     from hypothesis import seed as seeded
 
@@ -75,7 +79,9 @@ def throw_at(
     last: list[Any] = [None]
 
     @seeded(seed)
-    @settings(max_examples=count, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=count, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
     @given(strategy)
     def one(value: Any) -> None:
         last[0], began = copy.deepcopy(value), time.monotonic()
@@ -118,19 +124,23 @@ def _parsers(directory: Path) -> dict[str, tuple[Any, Callable[[Any], object], t
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
         max_leaves=6,
     )
-    numbers = st.integers().map(str) | st.floats().map(str) | st.sampled_from(["", "²", "٣", "1e400", "-0", "9" * 400, "9" * 5000])
-    words = numbers | st.text(max_size=6) | st.sampled_from(["None", "True", "swap", "pong", "adam", "linear", "--", "-h"])
+    odd = st.sampled_from(["", "²", "٣", "1e400", "-0", "9" * 400, "9" * 5000])
+    numbers = st.integers().map(str) | st.floats().map(str) | odd
+    known = st.sampled_from(["None", "True", "swap", "pong", "adam", "linear", "--", "-h"])
+    words = numbers | st.text(max_size=6) | known
     command_lines = st.tuples(
         st.sampled_from(presets.NAMES), st.lists(st.tuples(st.sampled_from(_options()), words), max_size=4)
     ).map(lambda line: [line[0], *(word for pair in line[1] for word in pair)])
-    lists = st.text("n[]-,0129٣² ", max_size=30) | st.from_regex(r"(n\[0*[0-9]{1,6}-[0-9]{1,12}\],?){1,3}", fullmatch=True)
+    ranges = st.from_regex(r"(n\[0*[0-9]{1,6}-[0-9]{1,12}\],?){1,3}", fullmatch=True)
+    lists = st.text("n[]-,0129٣² ", max_size=30) | ranges
     counts = st.text("0129,(x)²- ", max_size=20)
     environments = st.dictionaries(
         st.sampled_from(VARIABLES), numbers | lists | counts | st.just("n[1-2]"), max_size=3
     ).map(lambda changed: ENVIRONMENT | changed)
     config = rundir.config_to_dict(TrainConfig())
     manifest = json.loads(checkpoints._to_arrays(_checkpoint())["manifest"].tobytes())
-    facts = {"kind": {}, "head": 3, "size": 2, "ignored": 0, "largest": 1.0, "waiting": 0, "segments": [], "weights": ENTRY}
+    facts = {"kind": {}, "head": 3, "size": 2, "ignored": 0, "largest": 1.0, "waiting": 0}
+    facts |= {"segments": [], "weights": ENTRY}
     lines = st.binary(max_size=60) | json_like.map(lambda x: json.dumps({"kind": "train", "update": x}).encode())
     binary = st.binary(max_size=200)
     return {
@@ -152,7 +162,8 @@ def _options() -> list[str]:
     """Of `ddrl train` for any algorithm, and some that are none."""
     groups = (field.name for field in dataclasses.fields(TrainConfig))
     names = {each.name for group in groups for each in dataclasses.fields(getattr(TrainConfig(), group))}
-    return sorted(f"--{name.replace('_', '-')}" for name in names) + ["--preset", "--resume", "--go-on", "--no-video", "--x"]
+    others = ["--preset", "--resume", "--go-on", "--no-video", "--x"]
+    return sorted(f"--{name.replace('_', '-')}" for name in names) + others
 
 
 def _changed(content: dict[str, Any], values: Any) -> Any:

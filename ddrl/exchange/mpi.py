@@ -259,7 +259,8 @@ class MpiTransport:
         try:
             return self.format.decode(memoryview(receive.header))
         except ValueError as error:
-            raise Garbled(f"rank {receive.channel.peer} sent what is no message ({error}): is ddrl one version?") from error
+            text = f"rank {receive.channel.peer} sent what is no message ({error}): is ddrl one version?"
+            raise Garbled(text) from error
 
     def _encode(self, header: Header) -> np.ndarray:
         data = np.empty(self.format.nbytes, np.uint8)

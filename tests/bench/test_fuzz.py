@@ -94,7 +94,8 @@ def _believing(monkeypatch, what):
         read = storage.read
         monkeypatch.setattr(storage, "read", lambda where, entry, arrays: read(where, _Any(entry), arrays))
     else:
-        monkeypatch.setattr(sealed, "_read", lambda data, key, right: sealed.Read(_without(json.loads(data), key), True))
+        read = lambda data, key, right: sealed.Read(_without(json.loads(data), key), True)  # noqa: E731
+        monkeypatch.setattr(sealed, "_read", read)
 
 
 class _Any(dict):

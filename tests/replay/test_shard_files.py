@@ -181,8 +181,10 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path):
 
 
 CRAFTED = [
-    {"used": [1, 2, 3]}, {"used": ["1", 2]}, {"used": [10**12, 1]}, {"free": [10**15, 1]}, {"free": [-1, 1]}, {"free": []},
-    {"size": "9"}, {"size": 10**9}, {"counters": {}}, {"counters": 3}, {"streams": [[0, 0]]}, {"streams": [["a", 0, 0, 0]]},
+    {"used": [1, 2, 3]}, {"used": ["1", 2]}, {"used": [10**12, 1]}, {"free": [10**15, 1]},
+    {"free": [-1, 1]}, {"free": []},
+    {"size": "9"}, {"size": 10**9}, {"counters": {}}, {"counters": 3}, {"streams": [[0, 0]]},
+    {"streams": [["a", 0, 0, 0]]},
     {"random": {}}, {"random": "x"}, {"parts": []}, {"parts": "x"}, {"rest": None}, {"kind": []},
 ]  # fmt: skip
 

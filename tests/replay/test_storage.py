@@ -274,7 +274,9 @@ def test_a_crafted_manifest_is_refused_and_leaves_an_empty_replay(tmp_path, craf
     other.check()
 
 
-@pytest.mark.parametrize("change", [{"name": "../../etc/passwd"}, {"name": 3}, {"bytes": "9"}, {"bytes": -1}, {"start": "0"}])
+@pytest.mark.parametrize(
+    "change", [{"name": "../../etc/passwd"}, {"name": 3}, {"bytes": "9"}, {"bytes": -1}, {"start": "0"}]
+)
 def test_an_entry_of_no_file_of_ours_is_refused(tmp_path, change):
     simulators = Simulators(3, 4, seed=1)
     replay = make(simulators)

@@ -468,7 +468,10 @@ def test_what_is_not_as_before_is_told(play):
 
 @pytest.mark.parametrize(
     "counters",
-    [{"metrics": {"totals": {"agent_steps": "5"}}}, {"metrics": {"scores": 3}}, {"metrics": [1]}, {"evaluations": {"seconds": []}}],
+    [
+        {"metrics": {"totals": {"agent_steps": "5"}}}, {"metrics": {"scores": 3}}, {"metrics": [1]},
+        {"evaluations": {"seconds": []}},
+    ],
 )
 def test_counters_that_are_none_are_refused_in_one_line(play, counters):
     job = play()

@@ -84,5 +84,5 @@ def test_a_state_that_makes_no_sense_is_named_in_one_line():
     role = WorkerRole.__new__(WorkerRole)
     role.worker, role.setting = 3, types.SimpleNamespace(config=TrainConfig())
     role.schedule = types.SimpleNamespace(set_state=lambda state, seed: state["counts"])
-    with pytest.raises(UsageError, match="the state of worker 3 in the checkpoint of update 7 is malformed .*counts.*another"):
+    with pytest.raises(UsageError, match="the state of worker 3 in the checkpoint of update 7 is malformed .*counts"):
         role._begin(encode_arrays({"version": np.int64(7)}))
