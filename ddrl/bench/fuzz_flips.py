@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.launch import python_command
 from ddrl import rundir
 from ddrl.bench.fuzz_readings import Reading, Readers
 from ddrl.errors import UsageError
+from ddrl.programs import python_command
 
 ONE_PROCESS = ("--workers", "1", "--parameter-servers", "0")
 ALGORITHMS = {"ba3c": ONE_PROCESS, "dqn": ONE_PROCESS, "apex-dqn": ("--replay-shards", "2")}
