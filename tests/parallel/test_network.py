@@ -51,6 +51,6 @@ def test_files_of_a_run_whose_processes_were_all_killed_are_swept(tmp_path, monk
     assert left.is_dir()
     end = time.monotonic() + GONE_SECONDS
     while left.exists():  # processes that were killed close their files when they get to it
-        assert time.monotonic() < end
+        assert time.monotonic() < end, sorted(left.rglob("*"))
         session.sweep(str(left.parent))
         time.sleep(0.05)
