@@ -22,7 +22,7 @@ from ddrl.bench.output import emit
 from ddrl.checkpoint import list_checkpoints
 from ddrl.errors import UsageError
 from ddrl.launch import start
-from ddrl.launch.processes import Interrupts
+from ddrl.launch.processes import Interrupts, children
 from ddrl.programs import python_command
 
 SETTLED_SECONDS = 300.0  # of a leg, in which replays fill and everything is used for the first time
@@ -117,14 +117,9 @@ def sample(launcher: int, run: Path) -> dict[str, float]:
 
 def descendants(root: int) -> list[tuple[int, int]]:
     """(process, parent) of a process and everything below it."""
-    children = defaultdict(list)
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            children[int(Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()[1])].append(int(entry))
-    found, at = [(root, 0)], 0
-    while at < len(found):
-        found += [(child, found[at][0]) for child in children[found[at][0]]]
-        at += 1
+    found = [(root, 0)]
+    for process, _ in found:
+        found += [(child, process) for child in children(process)]
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import os
@@ -22,6 +21,7 @@ from typing import Any
 
 from cluster.loopback import listeners
 from cluster.topology import Seat, this_seat
+from ddrl.launch.processes import stat_of
 from ddrl.launch.resources import available_memory
 from ddrl.programs import python_command
 
@@ -136,10 +136,9 @@ def listening_addresses() -> list[str]:
 
 def _ancestors(process: int, session: int) -> Iterator[int]:
     """This process, its parent and so on, as far as they are of that session and /proc tells."""
-    with contextlib.suppress(OSError):
-        while os.getsid(process) == session:
-            yield process
-            process = int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    while (stat := stat_of(process)) is not None and stat.session == session:
+        yield process
+        process = stat.parent
 
 
 def versions() -> dict[str, str]:

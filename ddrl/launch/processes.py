@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 
 def session_members(session: int) -> list[int]:
@@ -19,14 +20,36 @@ def session_members(session: int) -> list[int]:
     return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and _in_session(entry, session)]
 
 
-def _in_session(pid: str, session: int) -> bool:
+def children(parent: int) -> list[int]:
+    """Living processes that it started itself; none without /proc."""
+    if not Path("/proc/self/stat").exists():
+        return []
+    found = ((entry, stat_of(entry)) for entry in os.listdir("/proc") if entry.isdigit())
+    return [int(entry) for entry, stat in found if stat is not None and stat.parent == parent and stat.state not in "ZX"]
+
+
+class Stat(NamedTuple):
+    """State (a letter), parent and session of a process."""
+
+    state: str
+    parent: int
+    session: int
+
+
+def stat_of(pid: int | str) -> Stat | None:
+    """What /proc says of a process; None where there is none."""
     try:
-        stat = Path("/proc", pid, "stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return False
+        return None
     # "pid (name) state parent group session ...", where the name may hold anything, brackets included
-    state, _, _, its_session = stat[stat.rfind(")") + 2 :].split()[:4]
-    return int(its_session) == session and state not in "ZX"
+    state, parent, _, session = stat[stat.rfind(")") + 2 :].split()[:4]
+    return Stat(state, int(parent), int(session))
+
+
+def _in_session(pid: str, session: int) -> bool:
+    stat = stat_of(pid)
+    return stat is not None and stat.session == session and stat.state not in "ZX"
 
 
 def _alive(pid: int) -> bool:

@@ -19,7 +19,7 @@ from cluster.session import SessionFiles
 from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.launch import start
-from ddrl.launch.processes import Interrupts, end_session, session_members
+from ddrl.launch.processes import Interrupts, children, end_session, session_members
 
 POLL_SECONDS = 0.2
 KILL_SECONDS = 5.0
@@ -70,6 +70,8 @@ class Supervisor:
         environment = mpirun_environment(os.environ, launcher is not None and os.geteuid() == 0, self._files)
         environment |= {rundir.LAUNCHER_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
         self._began = time.monotonic()
+        self._single = launcher is None
+        self._most_born = 0  # children of mpirun at once
         self._name = "the process of the run" if launcher is None else os.path.basename(launcher.path)
         begin = functools.partial(start_mpirun, launcher) if launcher is not None else start_process
         self._process = begin(
@@ -144,19 +146,30 @@ class Supervisor:
 
     def _look_for_ranks(self, now: float) -> None:
         """Before the job begins: the others wait for a rank that is not there, for ever."""
-        dead = start.gone(self._path, session_members(self._process.pid))
-        told_of = all(note.stage == start.IN_JOB for note in dead.values())
+        dead, told_of = self._dead_ranks()
         if not dead:
             self._gone_since = None
         elif self._gone_since is None:
             self._gone_since = now
         elif now > self._gone_since + (UNSAID_SECONDS if told_of else GONE_SECONDS):
-            self.overdue = f"{_ranks(list(dead))} died before the job began"
+            self.overdue = f"{_ranks(dead)} died before the job began"
         limit = self._config.run.start_seconds
         if not self.overdue and now > self._began + limit:
             missing = start.missing(self._path, self._config.ranks)
             who = f"{_ranks(missing)} did not begin" if missing else "all ranks came to MPI, and the job did not begin"
             self.overdue = f"{who} within {limit:g} s (--start-seconds), and all were killed"
+
+    def _dead_ranks(self) -> tuple[list[int], bool]:
+        """Which have begun and are gone, and whether MPI knew of all of them."""
+        dead = start.gone(self._path, session_members(self._process.pid))
+        if dead or self._single:
+            return list(dead), all(note.stage == start.IN_JOB for note in dead.values())
+        born, ranks = len(children(self._process.pid)), self._config.ranks
+        self._most_born = max(self._most_born, born)
+        unnoted = sorted(set(range(ranks)) - set(start.notes(self._path)))
+        if self._most_born >= ranks and len(unnoted) == ranks - born:  # all that live have left their notes
+            return unnoted, False
+        return [], True
 
 
 def _ranks(numbers: Sequence[int]) -> str:

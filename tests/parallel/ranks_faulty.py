@@ -1,5 +1,6 @@
 """Ranks that go wrong by themselves: TEST_FAULT names how.
 
+before_note: rank 1 is killed before it has left its note.
 before_mpi: rank 1 dies before MPI has begun.
 no_mpi: rank 1 hangs before it comes to MPI.
 first_word: the parameter server hangs before it listens; its own patience is short.
@@ -36,6 +37,12 @@ SHORT_SECONDS = 3.0
 def sleep(*arguments: object) -> None:
     """Hangs."""
     time.sleep(LONG_SECONDS)
+
+
+def before_note() -> None:
+    if RANK == 1:
+        time.sleep(SHORT_SECONDS)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def before_mpi() -> None:
@@ -126,7 +133,7 @@ def files() -> None:
 
 
 FAULTS = {
-    "before_mpi": before_mpi, "no_mpi": no_mpi, "first_word": first_word, "server": server,
+    "before_note": before_note, "before_mpi": before_mpi, "no_mpi": no_mpi, "first_word": first_word, "server": server,
     "late": late, "silent_evaluator": silent_evaluator, "hanging_evaluator": hanging_evaluator, "lost_files": files,
     "no_end": no_end,
 }  # fmt: skip

@@ -83,9 +83,10 @@ def test_a_worker_that_hangs_does_not_hold_a_quorum_up(tmp_path):
     assert result(run)["status"] == "stopped" and not list(run.glob("stacks-*"))
 
 
-def test_a_rank_that_dies_before_mpi_is_named(tmp_path):
+@pytest.mark.parametrize("when", ["before_note", "before_mpi"])
+def test_a_rank_that_dies_before_mpi_is_named(tmp_path, when):
     run = tmp_path / "run"
-    with train(run, *LONG, program="ranks_faulty.py", environment={"TEST_FAULT": "before_mpi"}) as job:
+    with train(run, *LONG, program="ranks_faulty.py", environment={"TEST_FAULT": when}) as job:
         assert job.wait(END_SECONDS) == 1, job.output
     assert "the run failed: rank 1 died before the job began" in job.output
 

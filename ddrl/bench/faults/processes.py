@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cluster.session import SESSION_DIRECTORY
+from ddrl.launch.processes import stat_of
 
 MARK = "DDRL_FAULTS_MARK"
 CHILDREN = {"ddrl.roles.acting": "actor", "ddrl.envs.simulator_process": "simulator"}
@@ -38,8 +39,8 @@ def of_mark(mark: str) -> list[Process]:
     for entry in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             environ = Path("/proc", entry, "environ").read_bytes()
-            state = Path("/proc", entry, "stat").read_text().rsplit(")", 1)[1].split()[0]
-            if f"{MARK}={mark}".encode() in environ.split(b"\0") and state not in "ZX":
+            stat = stat_of(entry)
+            if f"{MARK}={mark}".encode() in environ.split(b"\0") and stat is not None and stat.state not in "ZX":
                 words = Path("/proc", entry, "cmdline").read_bytes().decode(errors="replace").split("\0")
                 found.append(_process(int(entry), words, environ.decode(errors="replace")))
     return sorted(found)
