@@ -28,10 +28,12 @@ def main() -> int:
             signal.signal(number, signal.SIG_IGN)
         child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({LIMIT_SECONDS})"])
         (run_dir / f"pid-child-{rank}").write_text(str(child.pid))
+    if behaviour == "polite":
+        signal.signal(signal.SIGTERM, lambda *_: (run_dir / "stop").touch())  # as real ranks take it
     (run_dir / f"pid-{rank}").write_text(str(os.getpid()))
     if "--resume" in sys.argv:
         (run_dir / "resumed").touch()
-    if behaviour in ("obedient", "slow", "deaf"):
+    if behaviour in ("obedient", "polite", "slow", "deaf"):
         wait(run_dir, obey=behaviour != "deaf")
     if behaviour == "slow":
         time.sleep(1.0)
@@ -54,6 +56,7 @@ def finish(behaviour: str, run_dir: Path) -> None:
     results = {
         "normal": {"status": "finished", "message": "", "agent_steps": 1234, "evaluation_score": 5.5},
         "obedient": {"status": "stopped", "message": ""},
+        "polite": {"status": "stopped", "message": ""},
         "slow": {"status": "stopped", "message": ""},
         "usage": {"status": "failed", "message": "--parameter-servers 9: too many", "usage_error": True},
         "fails": {"status": "failed", "message": "server 0 died"},

@@ -21,7 +21,10 @@ def run() -> int:
     launch.finish = lambda path, console: console.print("fake curve")  # no plot of a fake run
     supervisor.KILL_SECONDS = 1.0
     config = TrainConfig(
-        run=RunConfig(run_dir=run_dir), exchange=ExchangeConfig(workers=2, parameter_servers=1)
+        run=RunConfig(run_dir=run_dir),
+        exchange=ExchangeConfig(
+            workers=2, parameter_servers=1, on_server_loss="stop" if behaviour == "polite" else "restart"
+        ),
     )
     program = (sys.executable, str(Path(__file__).with_name("fake_ranks.py")), behaviour)
     resume = Path(run_dir) if "--resume" in sys.argv else None

@@ -22,7 +22,7 @@ from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
 from ddrl.launch import outcome, processes
-from ddrl.launch.processes import session_members
+from ddrl.launch.processes import session_members, stat_of
 from ddrl.presets.common import Machine
 
 TESTS = Path(__file__).parent
@@ -53,11 +53,8 @@ def started(path: Path) -> bool:
 
 
 def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
+    stat = stat_of(pid)
+    return stat is not None and stat.state not in "ZX"
 
 
 def assert_none_left(path: Path) -> None:
@@ -231,6 +228,21 @@ def test_one_run_directory_has_one_launcher(tmp_path):
         process.terminate()
         process.wait(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0
+    assert_none_left(path)
+
+
+@needs_mpirun
+def test_a_killed_mpirun_is_no_end_that_was_asked_for(tmp_path):
+    """The ranks that are left are asked to end, and say that they were stopped."""
+    path = tmp_path / "run"
+    process = subprocess.Popen(command("polite", path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: started(path), "ranks")
+    os.kill(stat_of((path / "pid-0").read_text()).parent, signal.SIGKILL)
+    said, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 1
+    assert "was killed (SIGKILL), and nobody had asked for an end" in said and f"--resume {path}" in said
+    assert "as asked" not in said and "finished" not in said
+    assert json.loads((path / rundir.RESULT).read_text())["status"] == "failed"
     assert_none_left(path)
 
 
