@@ -112,11 +112,16 @@ class Supervisor:
     def _look_how_it_ended(self) -> None:
         """Before the ranks that are left are asked to end, which looks like a request afterwards."""
         status = self._process.poll()
-        if status is None or status >= 0 or self.killed or os.path.exists(self._path / rundir.RESULT):
+        if status in (None, 0) or self.killed or os.path.exists(self._path / rundir.RESULT):
             return
-        self.asked = self.asked or os.path.exists(self._path / rundir.STOP)
-        if not self.asked:
-            self.died = f"{self._name} was killed ({signal.Signals(-status).name})"
+        stop = os.path.exists(self._path / rundir.STOP)
+        # mpirun passes a SIGTERM on to the ranks, and kills them soon. Without ULFM it does so at the death of one, too.
+        if status > 0 and stop and self._config.exchange.on_worker_loss == "survive":
+            self.asked = True
+            self.overdue = f"{self._name} was asked to end, and killed the ranks before they had saved"
+        elif status < 0:
+            self.asked = self.asked or stop
+            self.died = "" if self.asked else f"{self._name} was killed ({signal.Signals(-status).name})"
 
     def _ask_to_stop(self, console: Console) -> None:
         if self._interrupts.stop is None or self._said:

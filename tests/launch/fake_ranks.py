@@ -28,13 +28,13 @@ def main() -> int:
             signal.signal(number, signal.SIG_IGN)
         child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({LIMIT_SECONDS})"])
         (run_dir / f"pid-child-{rank}").write_text(str(child.pid))
-    if behaviour == "polite":
+    if behaviour in ("polite", "willing"):
         signal.signal(signal.SIGTERM, lambda *_: (run_dir / "stop").touch())  # as real ranks take it
     (run_dir / f"pid-{rank}").write_text(str(os.getpid()))
     if "--resume" in sys.argv:
         (run_dir / "resumed").touch()
-    if behaviour in ("obedient", "polite", "slow", "deaf"):
-        wait(run_dir, obey=behaviour != "deaf")
+    if behaviour in ("obedient", "polite", "willing", "slow", "deaf"):
+        wait(run_dir, obey=behaviour not in ("deaf", "willing"))
     if behaviour == "slow":
         time.sleep(1.0)
     if rank == 0:

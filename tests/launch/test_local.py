@@ -232,6 +232,19 @@ def test_one_run_directory_has_one_launcher(tmp_path):
 
 
 @needs_mpirun
+def test_a_terminated_mpirun_ends_the_run(tmp_path):
+    """It kills the ranks before they have saved: there is no result, and no new start, as an end was asked for."""
+    path = tmp_path / "run"
+    process = subprocess.Popen(command("willing", path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: started(path), "ranks")
+    os.kill(stat_of((path / "pid-0").read_text()).parent, signal.SIGTERM)
+    said, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 1 and "was asked to end, and killed the ranks before they had saved" in said
+    assert f"--resume {path}" in said and "starts again" not in said
+    assert_none_left(path)
+
+
+@needs_mpirun
 def test_a_killed_mpirun_is_no_end_that_was_asked_for(tmp_path):
     """The ranks that are left are asked to end, and say that they were stopped."""
     path = tmp_path / "run"
