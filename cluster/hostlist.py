@@ -7,7 +7,7 @@ import math
 import re
 
 MOST = 65_536  # hosts; a slip such as n[1-1000000000] must not fill the memory
-NAME_LETTERS = 255  # of a host's name, which DNS has no longer either
+NAME_LETTERS = 255  # of a host's name, DNS allows no more
 DIGITS = "[0-9]{1,18}"  # of a number: other digits that Unicode has, and more of them, are nothing that Slurm writes
 _NAME = re.compile(r"[A-Za-z0-9._-]*")
 _RANGE = re.compile(rf"({DIGITS})(?:-({DIGITS}))?")

@@ -15,7 +15,8 @@ from cluster.session import SessionFiles
 
 # An allocation's variables would make mpirun start the ranks through srun, on other machines too.
 FOREIGN_VARIABLES = ("SLURM_", "PMIX_", "PMI_", "OMPI_COMM_")
-# All ranks are on this machine: shared memory and self carry everything, and nothing listens to a network.
+# All ranks are on this machine: shared memory and self carry everything, and nothing listens to a network, whatever a
+# site's modules set for runs over several.
 LOCAL_TRANSPORTS = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "^tcp,ofi,openib,uct,usnic"}
 
 
@@ -94,7 +95,7 @@ def rank_environment(as_root: bool) -> dict[str, str]:
 def mpirun_environment(environ: Mapping[str, str], as_root: bool, files: SessionFiles) -> dict[str, str]:
     """What an mpirun of this machine and its ranks get: `environ` without another job's, and what they need."""
     ours = rank_environment(as_root) | files.variables
-    return LOCAL_TRANSPORTS | local_environment(environ) | ours
+    return local_environment(environ) | LOCAL_TRANSPORTS | ours
 
 
 def start_mpirun(

@@ -97,7 +97,8 @@ def _move(listener: socket.socket) -> None:
     """The process' own socket, as the copy is the same: it listens at the same port of the loopback from now on."""
     port = listener.getsockname()[1]
     listener.shutdown(socket.SHUT_RD)
-    listener.bind((LOOPBACK[listener.family], port))
+    with contextlib.suppress(OSError):  # one that was bound to a certain port stays where it is
+        listener.bind((LOOPBACK[listener.family], port))
     listener.listen(BACKLOG)
 
 

@@ -8,11 +8,13 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from pathlib import Path
 from types import TracebackType
 
 PREFIX = "ddrl-mpirun-"
-UNOWNED = ".ddrl-mpirun-"  # of a directory that is being made, which nobody sweeps
+UNOWNED = ".ddrl-mpirun-"  # of a directory that is being made
+MAKING_SECONDS = 60.0  # after which nobody makes one any more
 OWNER = "owner"
 SHARED_MEMORY = "/dev/shm"
 SESSION_DIRECTORY = "PRTE_MCA_prte_tmpdir_base"  # of Open MPI 5
@@ -69,16 +71,21 @@ def _writable(path: str) -> bool:
 
 def sweep(base: str) -> None:
     """Removes what dead owners of the same user left in `base`. Of others, and of what is no directory, nothing."""
-    for path in Path(base).glob(PREFIX + "*"):
+    for path in [*Path(base).glob(PREFIX + "*"), *Path(base).glob(UNOWNED + "*")]:
         with contextlib.suppress(OSError):
             found = path.lstat()
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and _unowned(path):
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and _unowned(path, found.st_mtime):
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _unowned(path: Path) -> bool:
+def _unowned(path: Path, changed: float) -> bool:
     """Raises OSError where that cannot be known."""
-    lock = os.open(path / OWNER, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    if path.name.startswith(UNOWNED):
+        return time.time() > changed + MAKING_SECONDS
+    try:
+        lock = os.open(path / OWNER, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return True  # whoever removed it was killed meanwhile
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

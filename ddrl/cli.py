@@ -33,6 +33,8 @@ commands:
   bench exchange     one synchronous step of parameter servers, beside bare MPI and gRPC
   bench idle         processor time of roles that wait
   bench faults       real runs broken in all known ways, and what becomes of them
+  bench fuzz         flipped bits in run directories, odd inputs at the parsers
+  bench soak         hours of training: does the memory of any process grow
   study NAME         an experiment of a paper: many runs, one table, one figure; `ddrl study --help` lists them
 
 options:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Iterator
 
 
@@ -24,14 +25,17 @@ def in_one_line(error: BaseException) -> str:
 
 # What code raises that takes content for sound which somebody else has put together.
 MALFORMED = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, RuntimeError, TypeError,
+    ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, RuntimeError, TypeError,
     ValueError,
 )  # fmt: skip
 
 
 @contextlib.contextmanager
-def read_as(what: str, remedy: str) -> Iterator[None]:
+def read_as(what: str, remedy: str, not_in: str = "") -> Iterator[None]:
     """Around code that reads content of others: whatever is wrong with it becomes a UsageError of one line.
+
+    Args:
+        not_in: a function whose errors have nothing to do with the content, and stay as they are.
 
     Raises:
         UsageError: '`what` is malformed (why): `remedy`'; one that is raised inside stays as it is.
@@ -39,4 +43,6 @@ def read_as(what: str, remedy: str) -> Iterator[None]:
     try:
         yield
     except MALFORMED as error:
+        if any(frame.f_code.co_name == not_in for frame, _ in traceback.walk_tb(error.__traceback__)):
+            raise
         raise UsageError(f"{what} is malformed ({in_one_line(error):.200}): {remedy}") from error

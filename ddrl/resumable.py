@@ -99,18 +99,18 @@ def check_settings(
     sealed = rundir.config_from_dict(checkpoint.config, f"the checkpoint of update {checkpoint.version}")
     if _family(sealed) != _family(config):
         raise UsageError(
-            f"{where} is one of {sealed.title}, not of {config.title}: put back the files of one run"
+            f"{where} is one of {sealed.title}, not of {config.title}: restore {rundir.CONFIG} and checkpoints of the same run"
         )
     found = list(_differences(sealed, config, groups))
     if fixed := [text for group, name, text in found if (group, name) in _fixed(sealed)]:
-        raise UsageError(f"{where} has {'; '.join(fixed)} here: put back the files of one run")
+        raise UsageError(f"{where} has {'; '.join(fixed)} here: restore {rundir.CONFIG} and checkpoints of the same run")
     if not found:
         return ""
     earlier = (each for _, each in rundir.earlier_configs(run_dir))
     if not any(_family(sealed) == _family(each) and not any(_differences(sealed, each, groups)) for each in earlier):
         texts = "; ".join(text for *_, text in found)
         raise UsageError(
-            f"{where} has {texts} here, which no resume changed: restore {rundir.CONFIG} from a copy, or go on with "
+            f"{where} has {texts} here, and no resume recorded that change: restore {rundir.CONFIG} from a copy, or go on with "
             f"the checkpoint's settings by naming them after --resume {run_dir}"
         )
     return "; ".join(text for *_, text in found)

@@ -30,9 +30,11 @@ RESULT, STOP, LOCK, STALLED = "result.json", "stop", "lock", "stalled"
 STALE = (STOP, RESULT, STALLED)
 """What the ranks of one start leave for whoever waits for them, and must not be there for the next."""
 LEFT_BY_A_START = re.compile(
-    r"config(-\d+)?\.json|metrics\.jsonl|log\.txt|result\.json|stop|stalled|lock|stacks-\d+\.txt|ranks/\d+|"
+    r"config(-\d+)?\.json|metrics\.jsonl|log\.txt|result\.json|stop|stalled|lock|stacks-\d+\.txt|parameter_hashes\.txt|ranks/\d+|"
     r"events\.out\.tfevents\..+|[a-z]+\.json\.\d+\.tmp"
 )
+
+_EARLIER = re.compile(r"config-(\d+)\.json")
 
 
 @contextlib.contextmanager
@@ -175,11 +177,19 @@ def untrained(path: Path) -> bool:
     files += [file for entry in path.iterdir() if _is_directory(entry) for file in entry.iterdir()]
     if not all(LEFT_BY_A_START.fullmatch(str(file.relative_to(path))) for file in files):
         return False
+    if path / CONFIG in files and not _ours(path / CONFIG):
+        return False
     result = read_json(path / RESULT)
     if isinstance(result, dict) and result.get("status") != "failed":
         return False
     lines = (path / METRICS).read_bytes().splitlines() if path / METRICS in files else []
     return all(b'"kind": "event"' in line for line in lines)
+
+
+def _ours(path: Path) -> bool:
+    """Whether a config.json was written by ddrl, or is empty, as on a disk that was full."""
+    data = read_regular(path)
+    return not data or b'"algorithm_name"' in data
 
 
 def _is_directory(path: Path) -> bool:
@@ -191,9 +201,17 @@ def update_run_dir(path: Path, config: TrainConfig) -> None:
     before, is_sealed = read_config(path / CONFIG)
     if is_sealed and before == config:
         return
-    number = sum(1 for _ in path.glob("config-*.json"))
-    (path / f"config-{number}.json").write_bytes((path / CONFIG).read_bytes())
+    _keep_config(path)
     write_json(path / CONFIG, config_to_dict(config))
+
+
+def _keep_config(path: Path) -> None:
+    """Copies config.json to the next config-N.json."""
+    numbers = [int(match[1]) for file in path.iterdir() if (match := _EARLIER.fullmatch(file.name))]
+    copy = path / f"config-{max(numbers, default=-1) + 1}.json"
+    temporary = path / f"{CONFIG}.{os.getpid()}.tmp"
+    temporary.write_bytes((path / CONFIG).read_bytes())
+    os.replace(temporary, copy)
 
 
 def load_config(path: str | Path) -> TrainConfig:

@@ -190,19 +190,23 @@ def test_run_directory_is_made_once(tmp_path):
     assert sorted(file.name for file in path.iterdir()) == ["config.json", "lock", "precious"]
 
 
+SETTINGS = '{"algorithm_name": "ba3c"}'
 EVENT = '{"kind": "event", "wall_seconds": 0.0, "name": "started", "text": ""}\n'
 LEFT = {
     "nothing": {},
-    "its settings": {"config.json": "{}", "lock": "", "log.txt": "No space left on device"},
+    "its settings": {"config.json": SETTINGS, "lock": "", "log.txt": "No space left on device"},
+    "no settings": {"config.json": ""},
+    "hashes": {"config.json": SETTINGS, "parameter_hashes.txt": ""},
     "half its settings": {"config.json.17.tmp": ""},
-    "ranks that died": {"config.json": "{}", "result.json": '{"status": "failed"}', "ranks/0": "{}", "ranks/11": "{}"},
-    "a stop": {"config.json": "{}", "stop": ""},
+    "ranks that died": {"config.json": SETTINGS, "result.json": '{"status": "failed"}', "ranks/0": "{}", "ranks/11": "{}"},
+    "a stop": {"config.json": SETTINGS, "stop": ""},
     "no update": {"metrics.jsonl": EVENT, "events.out.tfevents.1.vm.2.3": "x", "stacks-2.txt": "x", "stalled": ""},
 }
 WANTED = {
-    "a checkpoint": {"config.json": "{}", "checkpoints/update-000000005.npz": ""},
+    "a checkpoint": {"config.json": SETTINGS, "checkpoints/update-000000005.npz": ""},
     "a replay": {"replay/worker-0": ""},
-    "something else": {"config.json": "{}", "notes.txt": ""},
+    "something else": {"config.json": SETTINGS, "notes.txt": ""},
+    "another program's settings": {"config.json": '{"model": "mine"}', "log.txt": ""},
     "updates": {"metrics.jsonl": EVENT + '{"kind": "train", "update": 1}\n'},
     "a damaged line": {"metrics.jsonl": EVENT + "x\n"},
     "a result": {"result.json": '{"status": "finished"}'},
@@ -235,10 +239,10 @@ def test_a_directory_with_what_may_be_wanted_is_left_as_it_is(tmp_path, files):
 
 
 def test_a_directory_that_is_being_trained_is_not_taken(tmp_path):
-    path, config = left_in(tmp_path / "run", {"config.json": "{}"})
+    path, config = left_in(tmp_path / "run", {"config.json": SETTINGS})
     with rundir.locked(path), pytest.raises(UsageError, match="is being trained by another process"):
         rundir.create_run_dir(config)
-    assert (path / "config.json").read_text() == "{}"
+    assert (path / "config.json").read_text() == SETTINGS
 
 
 @pytest.mark.parametrize(
@@ -406,3 +410,13 @@ def test_what_the_synchronized_schedule_needs():
 )  # fmt: skip
 def test_headings_name_algorithms_as_the_papers_do(words, printed):
     assert parse([words], TWO_CORES).config.heading == printed
+
+
+def test_settings_of_earlier_resumes_are_never_overwritten(tmp_path):
+    path, config = rundir.create_run_dir(TrainConfig(run=RunConfig(run_dir=str(tmp_path / "run"))))
+    for seed in (5, 6, 7):
+        rundir.update_run_dir(path, dataclasses.replace(config, run=dataclasses.replace(config.run, seed=seed)))
+    (path / "config-0.json").unlink()
+    rundir.update_run_dir(path, config)
+    kept = {name: found.run.seed for name, found in rundir.earlier_configs(path)}
+    assert kept == {"config-1.json": 5, "config-2.json": 6, "config-3.json": 7}

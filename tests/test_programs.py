@@ -264,6 +264,7 @@ def test_a_module_of_the_current_directory_is_not_imported(tmp_path, version):
     (tmp_path / "here").mkdir()
     (tmp_path / "there").mkdir()
     (tmp_path / "here" / "json.py").write_text("print('foreign')")
+    (tmp_path / "here" / "runpy.py").write_text("print('foreign')")  # found there by Python 3.10
     (tmp_path / "there" / "ours.py").write_text("import json, sys; print(json.dumps(sys.argv[1:]), __name__)")
     for options in ([sys.executable, "-m", "ours"], programs.python_command("ours", version)):
         done = subprocess.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
@@ -67,6 +68,9 @@ REFUSED, BEFORE, HARMLESS, CHANGED, TRACEBACK = "refused", "fell back", "harmles
 OUTCOMES = (REFUSED, BEFORE, HARMLESS, CHANGED, TRACEBACK)
 
 
+MARK = "made-by-bench-fuzz"  # in a directory whose runs are this command's, and may be made anew
+
+
 class Flip(NamedTuple):
     """One flipped bit and what came of it.
 
@@ -89,6 +93,11 @@ def make_runs(directory: Path, names: Sequence[str]) -> dict[str, Path]:
         UsageError: one failed.
     """
     runs = {name: directory / name for name in names}
+    mine = directory / MARK
+    if not mine.exists():
+        if there := [str(run) for run in runs.values() if os.path.lexists(run)]:
+            raise UsageError(f"--directory {directory}: {there[0]} was not made by this command; name another directory")
+        mine.touch()
     for name, run in runs.items():
         if (rundir.read_json(run / rundir.RESULT) or {}).get("update") == 80:
             continue

@@ -259,7 +259,7 @@ class MpiTransport:
         try:
             return self.format.decode(memoryview(receive.header))
         except ValueError as error:
-            text = f"rank {receive.channel.peer} sent what is no message ({error}): is ddrl one version?"
+            text = f"rank {receive.channel.peer} sent an unreadable message ({error}): do all nodes run the same version of ddrl?"
             raise Garbled(text) from error
 
     def _encode(self, header: Header) -> np.ndarray:

@@ -116,12 +116,12 @@ class Supervisor:
             return
         stop = os.path.exists(self._path / rundir.STOP)
         # mpirun passes a SIGTERM on to the ranks, and kills them soon. Without ULFM it does so at the death of one, too.
-        if status > 0 and stop and self._config.exchange.on_worker_loss == "survive":
+        if status > 0 and stop and not self._said and self._config.exchange.on_worker_loss == "survive":
             self.asked = True
             self.overdue = f"{self._name} was asked to end, and killed the ranks before they had saved"
         elif status < 0:
             self.asked = self.asked or stop
-            self.died = "" if self.asked else f"{self._name} was killed ({signal.Signals(-status).name})"
+            self.died = "" if self.asked else f"{self._name} was killed ({_signal(-status)})"
 
     def _ask_to_stop(self, console: Console) -> None:
         if self._interrupts.stop is None or self._said:
@@ -175,6 +175,13 @@ class Supervisor:
         if self._most_born >= ranks and len(unnoted) == ranks - born:  # all that live have left their notes
             return unnoted, False
         return [], True
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # those for real time have no names
+        return f"signal {number}"
 
 
 def _ranks(numbers: Sequence[int]) -> str:

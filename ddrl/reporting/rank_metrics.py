@@ -91,7 +91,7 @@ class RankMetrics:
             if not self._told:
                 self._told = True
                 text = f"an episode of {self.role} {self.index} has the score {score}: such scores are left out of the"
-                self.event("score_not_finite", f"{text} means, and counted in scores_not_finite; no other is told of")
+                self.event("score_not_finite", f"{text} means, and counted in scores_not_finite; later ones are not reported")
             return
         with self._lock:
             self._episodes.append([float(score), int(agent_steps)])

@@ -228,7 +228,8 @@ class WorkerRole:
     def _begin(self, data: bytes) -> None:
         content = decode_arrays(data)
         version = int(content.pop("version"))
-        with read_as(f"the state of worker {self.worker} in the checkpoint of update {version}", OTHER):
+        what = f"the state of worker {self.worker} in the checkpoint of update {version}"
+        with read_as(what, OTHER, not_in="reset"):  # of environments, which may fail by themselves
             self.schedule.set_state(content, seed_of(self.setting.config.run.seed, self.worker, version))
         self.trainer.start()
         self._begun = True

@@ -131,7 +131,7 @@ class ReplaySchedule(CrewSchedule):
             step, simulator, field = finite.first
             text = (
                 f"the {field} of simulator {simulator} at its step {self._stored + step} is NaN or infinite: such "
-                "steps are not learned from, and counted in transitions_left_out; no other is told of"
+                "steps are not learned from, and counted in transitions_left_out; later ones are not reported"
             )
             self.metrics.event("transitions_left_out", text)
 

@@ -357,3 +357,10 @@ def _mentions(pid, text):
             return text in file.read()
     except OSError:
         return False
+
+
+def test_runs_of_others_are_not_swept(tmp_path):
+    (tmp_path / "run-00001").mkdir()
+    with pytest.raises(UsageError, match="run-00001 was not made by this command"):
+        command.main(["--faults", "1", "--directory", str(tmp_path)])
+    assert (tmp_path / "run-00001").exists()

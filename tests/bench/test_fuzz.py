@@ -189,3 +189,11 @@ def test_a_parser_that_breaks_is_seen_and_its_input_made_small():
 
 def _raise(error):
     raise error
+
+
+def test_runs_of_others_are_not_made_anew(tmp_path):
+    (tmp_path / "dqn").mkdir()
+    (tmp_path / "dqn" / "mine.txt").touch()
+    with pytest.raises(UsageError, match="dqn was not made by this command"):
+        fuzz_flips.make_runs(tmp_path, ["dqn"])
+    assert (tmp_path / "dqn" / "mine.txt").exists()

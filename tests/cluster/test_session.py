@@ -63,9 +63,17 @@ def test_what_is_no_directory_of_ours_stays(tmp_path):
     (target / session.OWNER).touch()
     (tmp_path / f"{session.PREFIX}link").symlink_to(target)
     (tmp_path / f"{session.PREFIX}file").touch()
-    (tmp_path / f"{session.PREFIX}unowned").mkdir()
     session.sweep(str(tmp_path))
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_what_was_being_made_or_removed_when_its_owner_was_killed_is_swept(tmp_path):
+    half, making, old = (tmp_path / name for name in (f"{session.PREFIX}a", f"{session.UNOWNED}b", f"{session.UNOWNED}c"))
+    for path in (half, making, old):
+        path.mkdir()
+    os.utime(old, (0, 0))
+    session.sweep(str(tmp_path))
+    assert list(tmp_path.iterdir()) == [making]
 
 
 def test_without_shared_memory_the_temporary_directory_serves(tmp_path, monkeypatch):

@@ -116,7 +116,7 @@ def garbled(transport: MpiTransport) -> bool:
         while time.monotonic() < end:
             transport.poll()
     except Garbled as error:
-        return str(error).startswith("rank 2 sent what is no message")
+        return str(error).startswith("rank 2 sent an unreadable message")
     return False
 
 

@@ -80,6 +80,17 @@ def test_any_other_failure_is_told():
     trainer.stop()
 
 
+def test_an_environment_that_cannot_be_reset_is_no_malformed_state():
+    def reset(state, seed):
+        raise RuntimeError("no licence")
+
+    role = WorkerRole.__new__(WorkerRole)
+    role.worker, role.setting = 3, types.SimpleNamespace(config=TrainConfig())
+    role.schedule = types.SimpleNamespace(set_state=reset)
+    with pytest.raises(RuntimeError, match="^no licence"):
+        role._begin(encode_arrays({"version": np.int64(0)}))
+
+
 def test_a_state_that_makes_no_sense_is_named_in_one_line():
     role = WorkerRole.__new__(WorkerRole)
     role.worker, role.setting = 3, types.SimpleNamespace(config=TrainConfig())

@@ -86,6 +86,7 @@ def main(argv: Sequence[str]) -> int:
         signal.signal(number, _interrupted)  # the run that is alive is ended
     try:
         where.mkdir(parents=True, exist_ok=True)
+        _check_ours(where)
         with held(where):
             outcomes = all_faults(arguments, where)
     except OSError as error:
@@ -100,6 +101,12 @@ def main(argv: Sequence[str]) -> int:
 
 def _interrupted(number: int, frame: object) -> None:
     raise KeyboardInterrupt
+
+
+def _check_ours(directory: Path) -> None:
+    """Runs of this command are beside its log, and may be removed."""
+    if not (directory / LOG).exists() and (others := [path for path in directory.iterdir() if RUN_NAME.fullmatch(path.name)]):
+        raise UsageError(f"--directory {directory}: {others[0].name} was not made by this command; name another directory")
 
 
 @contextlib.contextmanager
