@@ -211,6 +211,14 @@ def test_the_lag_is_that_of_checkpoints_and_of_lines():
     assert records.lag([*lines(500), event("resumed", update=400), *lines(400, 405)]) == 5
 
 
+def test_updates_that_a_full_disk_took_no_checkpoint_of_are_no_loss_of_the_run():
+    before = [*lines(276), event("checkpoint_failed"), *lines(290), event("checkpoint", update=300), *lines(310)]
+    full = [event("checkpoint_failed"), *lines(360, 438), event("checkpoint_failed"), *lines(447)]
+    assert records.unsaved([*before, *full, event("resumed", update=300), *lines(305)], len(before)) == 447 - 310
+    assert records.unsaved([*before, *full, event("checkpoint", update=500), *lines(510)], len(before)) == 447 - 310
+    assert records.unsaved([*before, *lines(320)], len(before)) == 0
+
+
 # Processes -----------------------------------------------------------------------------------------------------
 
 WRITER = "import sys, time; file = open(sys.argv[1], 'ab', buffering=0); sys.stdin.read(1); file.write(b'x' * 9000)"

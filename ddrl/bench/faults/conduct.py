@@ -153,7 +153,7 @@ class Fault:
             run.wait(self._saved_again, BEGIN_SECONDS)
         most = self._update if self._draw.kind.startswith("disk") else None
         outcome.updates_lost = records.lost(run.lines, self._since, most)
-        outcome.lag = records.lag(run.lines)
+        outcome.lag = records.lag(run.lines) + records.unsaved(run.lines, self._since)
         if outcome.resumed is not False:
             outcome.files_left = run.files_left()
 

@@ -53,3 +53,17 @@ def lag(records: Records) -> int:
         elif record.get("name") == "resumed":
             line, pending = 0, None
     return late + widest
+
+
+def unsaved(records: Records, since: int) -> int:
+    """Updates that were made after record `since` while the disk took no checkpoint."""
+    line, failed, most = update(records[:since]), None, 0
+    for record in records[since:]:
+        if record["kind"] == "train":
+            line = record["update"]
+            most = max(most, line - failed if failed is not None else 0)
+        elif record.get("name") == "checkpoint_failed" and failed is None:
+            failed = line
+        elif record.get("name") in ("checkpoint", "resumed"):
+            failed = None
+    return most
