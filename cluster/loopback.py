@@ -1,7 +1,7 @@
 """Keeps an mpirun of this machine off the network: it then listens on the loopback only.
 
 Open MPI 5.0's launcher listens on all interfaces, also where all ranks are on its own machine, and has no option that
-says otherwise (github.com/open-mpi/ompi, number 14441). So whoever starts it moves its listening sockets, through descriptors that
+says otherwise (open-mpi/ompi#14441). So whoever starts it moves its listening sockets, through descriptors that
 Linux hands to the parent of a process (pidfd_getfd).
 """
 
