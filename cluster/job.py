@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-NUMBER = re.compile("[0-9]{1,18}")
+from cluster.hostlist import DIGITS
+
+NUMBER = re.compile(DIGITS)
 # Slurm numbers the steps that are no srun (batch script, interactive shell, extern, pending) from here up.
 FIRST_SPECIAL_STEP = 0xFFFFFFF0
 

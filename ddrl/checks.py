@@ -73,5 +73,7 @@ def known(config: Any) -> None:
             refuse(config, name, "must be one of " + ", ".join(map(str, typing.get_args(hint))))
 
 
-hints = functools.cache(typing.get_type_hints)
-"""Name -> type of the fields of a class, which takes a while to find out."""
+@functools.cache
+def hints(kind: type) -> dict[str, typing.Any]:
+    """Name -> type of the fields of a class, which takes a while to find out."""
+    return typing.get_type_hints(kind)

@@ -208,10 +208,7 @@ def update_run_dir(path: Path, config: TrainConfig) -> None:
 def _keep_config(path: Path) -> None:
     """Copies config.json to the next config-N.json."""
     numbers = [int(match[1]) for file in path.iterdir() if (match := _EARLIER.fullmatch(file.name))]
-    copy = path / f"config-{max(numbers, default=-1) + 1}.json"
-    temporary = path / f"{CONFIG}.{os.getpid()}.tmp"
-    temporary.write_bytes((path / CONFIG).read_bytes())
-    os.replace(temporary, copy)
+    _write_whole(path / f"config-{max(numbers, default=-1) + 1}.json", (path / CONFIG).read_bytes())
 
 
 def load_config(path: str | Path) -> TrainConfig:
@@ -255,9 +252,13 @@ def earlier_configs(path: Path) -> Iterator[tuple[str, TrainConfig]]:
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
     """Writes a JSON file whole or not at all, with its checksum. Raises OSError with its path."""
+    _write_whole(path, sealed.file_bytes(data))
+
+
+def _write_whole(path: Path, data: bytes) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # several ranks may write at once
     try:
-        temporary.write_bytes(sealed.file_bytes(data))
+        temporary.write_bytes(data)
         os.replace(temporary, path)
     except OSError as error:
         with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
 """An environment that ends its process ends no rank in silence: it is an error of that environment, with its words.
 
-Of a rank that exits by itself MPI tells the others nothing, and they would wait for it.
+Without, the rank is lost like a killed one: nothing says why, and its state is not saved.
 """
 
 from __future__ import annotations

@@ -231,15 +231,21 @@ def test_one_run_directory_has_one_launcher(tmp_path):
     assert_none_left(path)
 
 
+def end_of_mpirun(behaviour: str, path: Path, number: signal.Signals) -> tuple[int, str]:
+    """Sends mpirun a signal once its ranks have started; the launcher's exit status, and what it said."""
+    process = subprocess.Popen(command(behaviour, path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: started(path), "ranks")
+    os.kill(stat_of((path / "pid-0").read_text()).parent, number)
+    said, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    return process.returncode, said
+
+
 @needs_mpirun
 def test_a_terminated_mpirun_ends_the_run(tmp_path):
     """It kills the ranks before they have saved: there is no result, and no new start, as an end was asked for."""
     path = tmp_path / "run"
-    process = subprocess.Popen(command("willing", path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    wait_for(lambda: started(path), "ranks")
-    os.kill(stat_of((path / "pid-0").read_text()).parent, signal.SIGTERM)
-    said, _ = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 1 and "was asked to end, and killed the ranks before they had saved" in said
+    status, said = end_of_mpirun("willing", path, signal.SIGTERM)
+    assert status == 1 and "was asked to end, and killed the ranks before they had saved" in said
     assert f"--resume {path}" in said and "starts again" not in said
     assert_none_left(path)
 
@@ -248,11 +254,8 @@ def test_a_terminated_mpirun_ends_the_run(tmp_path):
 def test_a_killed_mpirun_is_no_end_that_was_asked_for(tmp_path):
     """The ranks that are left are asked to end, and say that they were stopped."""
     path = tmp_path / "run"
-    process = subprocess.Popen(command("polite", path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    wait_for(lambda: started(path), "ranks")
-    os.kill(stat_of((path / "pid-0").read_text()).parent, signal.SIGKILL)
-    said, _ = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 1
+    status, said = end_of_mpirun("polite", path, signal.SIGKILL)
+    assert status == 1
     assert "was killed (SIGKILL), and nobody had asked for an end" in said and f"--resume {path}" in said
     assert "as asked" not in said and "finished" not in said
     assert json.loads((path / rundir.RESULT).read_text())["status"] == "failed"
