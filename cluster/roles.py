@@ -98,9 +98,7 @@ def place(
     for rank, role in enumerate(roles):
         index = seen[role]
         seen[role] += 1
-        assignments.append(
-            Assignment(rank, role, index, rank == 0, seats[rank].host, cores[rank], gpus[rank])
-        )
+        assignments.append(Assignment(rank, role, index, rank == 0, seats[rank].host, cores[rank], gpus[rank]))
     return tuple(assignments)
 
 

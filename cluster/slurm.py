@@ -88,10 +88,7 @@ def _component(environ: Mapping[str, str], suffix: str, index: int) -> list[Node
     tasks = _counts(environ, tasks_name, hosts_name, len(hosts))
     if sum(tasks) > MOST_TASKS:
         raise ValueError(f"{tasks_name}={environ[tasks_name]!r:.80}: more than {MOST_TASKS} tasks; correct or unset it")
-    return [
-        Node(host, count, cpus_of[host], _gpus(environ, suffix, count), index)
-        for host, count in zip(hosts, tasks)
-    ]
+    return [Node(host, count, cpus_of[host], _gpus(environ, suffix, count), index) for host, count in zip(hosts, tasks)]
 
 
 def _gpus(environ: Mapping[str, str], suffix: str, tasks: int) -> int:

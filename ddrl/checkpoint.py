@@ -21,8 +21,9 @@ import platform
 import re
 import sys
 import zipfile
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -110,8 +111,7 @@ class Checkpoint:
         size = sum(math.prod(shape) for _, shape in self.layout)
         if size != self.parameters.size:
             raise UsageError(
-                f"checkpoint layout holds {size} numbers, its parameters {self.parameters.size}:"
-                " use another checkpoint"
+                f"checkpoint layout holds {size} numbers, its parameters {self.parameters.size}: use another checkpoint"
             )
 
 
@@ -158,7 +158,7 @@ def _decode_array(data: bytes) -> np.ndarray:
     shape, _, kind = read_header(file)
     if kind.hasobject or any(length < 0 for length in shape):
         raise ValueError("Object arrays and negative lengths are not read")
-    if math.prod(shape) * kind.itemsize != len(data) - file.tell() or not kind.itemsize and math.prod(shape) > 1:
+    if math.prod(shape) * kind.itemsize != len(data) - file.tell() or (not kind.itemsize and math.prod(shape) > 1):
         raise ValueError(f"{kind}{list(shape)} in {len(data)} bytes")
     file.seek(0)
     return np.lib.format.read_array(file, allow_pickle=False)
@@ -354,8 +354,8 @@ def _from_arrays(arrays: dict[str, np.ndarray]) -> Checkpoint:
 
 def _scalar(name: str, value: Any, kind: type) -> Any:
     """A value of the manifest, of the right type; numbers are finite and at least 0."""
-    right = type(value) is kind or kind is float and type(value) is int
-    if not right or kind is not dict and not 0 <= value < math.inf:
+    right = type(value) is kind or (kind is float and type(value) is int)
+    if not right or (kind is not dict and not 0 <= value < math.inf):
         raise ValueError(f"{name} is {value!r:.40}")
     return value
 
@@ -438,4 +438,3 @@ def _plain(number: np.generic) -> Any:
 
 def _tensor(entry: tuple[str, tuple[int, ...]] | None) -> str:
     return "no such tensor" if entry is None else f"'{entry[0]}' {list(entry[1])}"
-

@@ -30,9 +30,7 @@ def at_least(config: Any, minimum: float, *names: str, why: str = "") -> None:
     for name in names:
         value = getattr(config, name)
         if not is_finite(value) or value < minimum:
-            refuse(
-                config, name, f"must be a finite number of at least {minimum}" + (f" ({why})" if why else "")
-            )
+            refuse(config, name, f"must be a finite number of at least {minimum}" + (f" ({why})" if why else ""))
 
 
 def finite(config: Any, *names: str) -> None:
@@ -61,9 +59,7 @@ def decay(config: Any, *names: str) -> None:
     """Fields must be in [0, 1): a moving average with decay 1 never sees a gradient."""
     for name in names:
         if not 0.0 <= getattr(config, name) < 1.0:
-            refuse(
-                config, name, "must be at least 0 and below 1, or the moving average never sees a gradient"
-            )
+            refuse(config, name, "must be at least 0 and below 1, or the moving average never sees a gradient")
 
 
 def known(config: Any) -> None:

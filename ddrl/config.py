@@ -132,17 +132,15 @@ class SamplingConfig:
         checks.known(self)
         checks.at_least(self, 1, "simulators", "groups", "queue_batches")
         checks.at_least(self, 0, "rollout_length", "refresh_every_steps", "predictors")
-        checks.at_least(
-            self, 1, "simulator_threads", why="0 would mean all cores of the machine, in every rank"
-        )
+        checks.at_least(self, 1, "simulator_threads", why="0 would mean all cores of the machine, in every rank")
         if self.simulators % self.groups:
-            checks.refuse(
-                self, "simulators", f"must be a multiple of --groups {self.groups}: groups have one size"
-            )
+            checks.refuse(self, "simulators", f"must be a multiple of --groups {self.groups}: groups have one size")
         group = self.simulators // self.groups
         if self.predictors:
             if self.predict_batch and self.predict_batch < group:
-                checks.refuse(self, "predict_batch", f"predictors take whole groups, here of {group}; 0: all simulators")
+                checks.refuse(
+                    self, "predict_batch", f"predictors take whole groups, here of {group}; 0: all simulators"
+                )
         else:
             checks.between(
                 self,
@@ -210,9 +208,7 @@ class OptimizerConfig:
             checks.refuse(self, "learning_rate_scaling", why)
         checks.above(self, 0.0, "learning_rate", why="0 learns nothing, below 0 unlearns")
         checks.at_least(self, 0.0, "learning_rate_end")
-        checks.above(
-            self, 0.0, "adam_epsilon", "rmsprop_epsilon", why="0 divides by zero where gradients vanish"
-        )
+        checks.above(self, 0.0, "adam_epsilon", "rmsprop_epsilon", why="0 divides by zero where gradients vanish")
         checks.decay(self, "beta1", "beta2", "rmsprop_decay")
         checks.at_least(self, 0.0, "clip_global_norm", "clip_tensor_average_norm")
 
@@ -249,9 +245,7 @@ class EvaluationConfig:
             if not math.isfinite(self.target_score):
                 checks.refuse(self, "target_score", "must be a finite number, or None for no target")
             if not self.evaluator:
-                checks.refuse(
-                    self, "target_score", "only an evaluator can see it reached; drop --no-evaluator"
-                )
+                checks.refuse(self, "target_score", "only an evaluator can see it reached; drop --no-evaluator")
 
     @property
     def longest_seconds(self) -> float:
@@ -302,7 +296,9 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         checks.at_least(self, 0, "minutes", "agent_steps", "max_updates", why="0: no such budget")
-        checks.at_least(self, 0, "seed", "checkpoint_every_updates", "norms_every_updates", "max_restarts", "stall_seconds")
+        checks.at_least(
+            self, 0, "seed", "checkpoint_every_updates", "norms_every_updates", "max_restarts", "stall_seconds"
+        )
         checks.above(self, 0.0, "checkpoint_every_minutes", "log_every_seconds", "start_seconds")
         checks.at_least(self, 1, "checkpoints_kept", "max_refused_steps")
 

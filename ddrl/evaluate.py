@@ -243,9 +243,7 @@ def _used_up(groups: list[_Group], agent_steps: int) -> bool:
     return agent_steps > 0 and sum(group.total for group in groups) >= agent_steps
 
 
-def evaluate(
-    config: EnvironmentConfig, policy: Policy, games: int, seed: int, **options: Any
-) -> EvaluationResult:
+def evaluate(config: EnvironmentConfig, policy: Policy, games: int, seed: int, **options: Any) -> EvaluationResult:
     """play_games to its end, with its options."""
     player = play_games(config, policy, games, seed, **options)
     while True:
@@ -256,16 +254,13 @@ def evaluate(
 
 
 def _play(
-    groups: list[_Group],
-    act: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    ahead: int,
-    stop: Callable[[], bool],
+    groups: list[_Group], act: Callable[[np.ndarray, np.ndarray], np.ndarray], ahead: int, stop: Callable[[], bool]
 ) -> Generator[None, None, None]:
     live, actions = groups, None
     while live and not stop():
         received = []
         for start in range(0, len(live), ahead):
-            window = live[start:start + ahead]
+            window = live[start : start + ahead]
             for i, group in enumerate(window):
                 if actions is not None:
                     group.send(actions[start + i])
@@ -303,6 +298,12 @@ def _summary(
         raise UsageError(f"none of {len(scores)} games has a finite score, the first {scores[0]}: mend the environment")
     kept = scores[finite]
     return EvaluationResult(
-        float(kept.mean()), float(kept.max()), tuple(kept.tolist()), tuple(steps[finite].tolist()),
-        stamp | {"games": len(scores)}, unfinished, timed_out, len(scores) - len(kept),
+        float(kept.mean()),
+        float(kept.max()),
+        tuple(kept.tolist()),
+        tuple(steps[finite].tolist()),
+        stamp | {"games": len(scores)},
+        unfinished,
+        timed_out,
+        len(scores) - len(kept),
     )

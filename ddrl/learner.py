@@ -213,11 +213,7 @@ class Policy:
     """
 
     def __init__(
-        self,
-        network: Network,
-        observation_shape: tuple[int, ...],
-        observation_dtype: Any,
-        batch_sizes: tuple[int, ...],
+        self, network: Network, observation_shape: tuple[int, ...], observation_dtype: Any, batch_sizes: tuple[int, ...]
     ) -> None:
         if not batch_sizes or min(batch_sizes) < 1:
             raise UsageError(f"batch sizes {batch_sizes} of a policy: give at least one size of 1 or more")
@@ -233,9 +229,7 @@ class Policy:
             function = tf.function(self._trace_apply, input_signature=signature, autograph=False)
             self._compiled[size] = function.get_concrete_function()
 
-    def __call__(
-        self, vector: np.ndarray | tf.Tensor, observations: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, vector: np.ndarray | tf.Tensor, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Policy <float32>[b, P] and value <float32>[b] of <observation dtype>[b, ...]."""
         prepared = self._prepared(vector)
         largest = self._batch_sizes[-1]

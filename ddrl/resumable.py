@@ -76,9 +76,7 @@ def check_resumable(before: TrainConfig, now: TrainConfig) -> None:
                 "other; leave the option out, or start a new run"
             )
     if now.run.run_dir != before.run.run_dir:
-        raise UsageError(
-            f"--run-dir {now.run.run_dir}: a resumed run stays in {before.run.run_dir}; leave it out"
-        )
+        raise UsageError(f"--run-dir {now.run.run_dir}: a resumed run stays in {before.run.run_dir}; leave it out")
 
 
 def check_settings(
@@ -103,7 +101,9 @@ def check_settings(
         )
     found = list(_differences(sealed, config, groups))
     if fixed := [text for group, name, text in found if (group, name) in _fixed(sealed)]:
-        raise UsageError(f"{where} has {'; '.join(fixed)} here: restore {rundir.CONFIG} and checkpoints of the same run")
+        raise UsageError(
+            f"{where} has {'; '.join(fixed)} here: restore {rundir.CONFIG} and checkpoints of the same run"
+        )
     if not found:
         return ""
     earlier = (each for _, each in rundir.earlier_configs(run_dir))
@@ -132,7 +132,7 @@ def _differences(
     """Group, name and what differs, of settings that are not FREE. Both have the same algorithm."""
     for field in dataclasses.fields(TrainConfig):
         group = field.name
-        if groups is not None and group not in groups or FREE.get(group) == ():
+        if (groups is not None and group not in groups) or FREE.get(group) == ():
             continue
         old, new = getattr(sealed, group), getattr(now, group)
         for setting in dataclasses.fields(old):

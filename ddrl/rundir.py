@@ -93,9 +93,7 @@ def _decode(kind: type, data: Any, where: str, **decoded: Any) -> Any:
     hints = checks.hints(kind)
     unknown = sorted(set(data) - set(hints))
     if unknown:
-        raise UsageError(
-            f"{where}: unknown setting {unknown[0]!r}; it was written by another version of ddrl"
-        )
+        raise UsageError(f"{where}: unknown setting {unknown[0]!r}; it was written by another version of ddrl")
     return kind(
         **{name: _decode_value(hints[name], value, f"{where}: {name}") for name, value in data.items()}, **decoded
     )
@@ -115,9 +113,7 @@ def _decode_value(hint: Any, value: Any, where: str) -> Any:
     if float in kinds and type(value) is int:
         return float(value)
     if type(value) not in kinds:
-        raise UsageError(
-            f"{where} is {value!r:.80}, which is not of type {' or '.join(k.__name__ for k in kinds)}"
-        )
+        raise UsageError(f"{where} is {value!r:.80}, which is not of type {' or '.join(k.__name__ for k in kinds)}")
     return value
 
 

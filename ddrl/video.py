@@ -145,8 +145,14 @@ def _write_mp4(path: Path, pictures: Iterator[np.ndarray], fps: int) -> None:
             if writer is None:
                 # Two threads and a fast preset: a video is made while others train on the same machine.
                 writer = imageio_ffmpeg.write_frames(
-                    str(path), (frame.shape[1], frame.shape[0]), fps=fps, codec="libx264", macro_block_size=2,
-                    pix_fmt_out="yuv420p", quality=None, ffmpeg_log_level="error",
+                    str(path),
+                    (frame.shape[1], frame.shape[0]),
+                    fps=fps,
+                    codec="libx264",
+                    macro_block_size=2,
+                    pix_fmt_out="yuv420p",
+                    quality=None,
+                    ffmpeg_log_level="error",
                     output_params=["-preset", "veryfast", "-crf", "20", "-threads", "2"],
                 )
                 writer.send(None)

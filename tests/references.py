@@ -129,9 +129,7 @@ def impala_loss(space, policy, value, batch, config):
     actions = batch.action.reshape(rows, *batch.action.shape[2:])
     log_pi = log_probs(space, policy[:rows], actions)
     log_rhos = log_pi.reshape(steps, environments) - batch.behaviour_log_prob
-    vs, advantages = vtrace(
-        log_rhos, batch, value.reshape(steps + 1, environments), config.rho_clip, config.c_clip
-    )
+    vs, advantages = vtrace(log_rhos, batch, value.reshape(steps + 1, environments), config.rho_clip, config.c_clip)
     return actor_critic_loss(
         space, policy[:rows], value[:rows], -log_pi * advantages.ravel(), vs.ravel(), batch.valid.ravel(), config
     )

@@ -21,14 +21,30 @@ FOUR = presets.Machine(4, 1 << 40)
     [
         ("ba3c", {"actors": 2}, "--actors 2: ba3c does not learn from a replay; leave it 0, or train apex-dqn"),
         ("dqn", {"actors": 2}, "--schedule concurrent: actors and learner wait for nobody: train apex-dqn"),
-        ("dqn", {"replay_shards": 2}, "--replay-shards 2: there are no actors that fill such a replay; train apex-dqn, with"),
+        (
+            "dqn",
+            {"replay_shards": 2},
+            "--replay-shards 2: there are no actors that fill such a replay; train apex-dqn, with",
+        ),
         ("a2c", {"samples_per_insert": 2.0}, "--samples-per-insert 2.0: there are no actors"),
         ("apex-dqn", {"actors": -1}, "--actors -1: must be a finite number of at least 0"),
         ("apex-dqn", {"replay_shards": 0}, "--replay-shards 0: must be a finite number of at least 1"),
-        ("apex-dqn", {"workers": 2, "parameter_servers": 1}, "--workers 2: one learner takes all batches, and --actors act; give 1"),
-        ("apex-dqn", {"exchange": "allreduce", "parameter_servers": None}, "--exchange allreduce: actors fetch parameters"),
+        (
+            "apex-dqn",
+            {"workers": 2, "parameter_servers": 1},
+            "--workers 2: one learner takes all batches, and --actors act; give 1",
+        ),
+        (
+            "apex-dqn",
+            {"exchange": "allreduce", "parameter_servers": None},
+            "--exchange allreduce: actors fetch parameters",
+        ),
         ("apex-dqn", {"parameter_servers": 1, "chief": "dedicated"}, "--chief dedicated: the learner is the chief"),
-        ("apex-dqn", {"parameter_servers": 1, "updates": "asynchronous"}, "--updates asynchronous: there is one learner"),
+        (
+            "apex-dqn",
+            {"parameter_servers": 1, "updates": "asynchronous"},
+            "--updates asynchronous: there is one learner",
+        ),
         ("apex-dqn", {"groups": 2}, "--groups 2: an actor steps its simulators together"),
         ("apex-dqn", {"predictors": 1}, "--predictors 1: an actor queries the policy itself"),
         ("apex-dqn", {"batch_size": 0}, "--batch-size 0: a replay has no rollouts to take whole"),
@@ -70,7 +86,12 @@ def test_the_paper():
     assert (algorithm.epsilon_end, algorithm.epsilon_ladder, algorithm.epsilon_steps) == (0.4, 7.0, 0)
     assert (replay.replay_capacity, replay.replay_minimum, replay.priority_exponent) == (2_000_000, 50_000, 0.6)
     assert replay.importance(10**6, 0.0) == replay.importance(0, 0.0) == 0.4
-    assert (apex.segment_length, apex.refresh_every_frames, apex.target_every_updates, apex.prefetch) == (50, 400, 2500, 16)
+    assert (apex.segment_length, apex.refresh_every_frames, apex.target_every_updates, apex.prefetch) == (
+        50,
+        400,
+        2500,
+        16,
+    )
     assert (optimizer.batch_size, optimizer.learning_rate, optimizer.clip_global_norm) == (512, 6.25e-5, 40.0)
 
 
@@ -82,7 +103,9 @@ def test_batches_ahead_of_a_small_replay_are_warned_of():
 
 def test_more_actors_than_a_machine_can_bear_are_refused():
     config = config_of("apex-dqn", "smoke", actors=40)
-    with pytest.raises(UsageError, match="42 ranks that compute are more than 16 for each of the 2 cores here: lower --actors"):
+    with pytest.raises(
+        UsageError, match="42 ranks that compute are more than 16 for each of the 2 cores here: lower --actors"
+    ):
         check_machine(config, presets.Machine(2, 1 << 40))
     with pytest.raises(UsageError, match="GB of memory .*: lower --actors"):
         check_machine(config, presets.Machine(4, 1 << 34))

@@ -16,8 +16,8 @@ from ddrl import cli, presets, rundir
 from ddrl.commands import train
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
-from ddrl.launch.job import Wanted, check_world
 from ddrl.exchange.optimizers import anneal_of
+from ddrl.launch.job import Wanted, check_world
 from ddrl.presets.common import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
@@ -27,8 +27,12 @@ HEAVY = ("tensorflow", "mpi4py", "ale_py", "gymnasium", "matplotlib", "cv2")
 def ddrl(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "ddrl.cli", *arguments],
-        capture_output=True, text=True, timeout=60, check=False, env=os.environ | variables,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | variables,
+    )
 
 
 def parse(line: str) -> train.TrainArguments:
@@ -45,9 +49,7 @@ def test_help_imports_nothing_heavy(arguments):
         f"heavy = [name for name in {HEAVY!r} if name in sys.modules]\n"
         "sys.exit(f'imported {heavy}' if heavy else status)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout
 
@@ -207,9 +209,7 @@ def test_in_a_job_nothing_is_launched(monkeypatch, tmp_path):
     seen = []
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
-    monkeypatch.setattr(
-        "ddrl.launch.job.train_in_job", lambda parse, job: seen.append((parse(), job)) or 0
-    )
+    monkeypatch.setattr("ddrl.launch.job.train_in_job", lambda parse, job: seen.append((parse(), job)) or 0)
     before = signal.getsignal(signal.SIGTERM)
     try:
         assert cli.main(["train", "ba3c", "--minutes", "3"]) == 0
@@ -250,7 +250,9 @@ def test_a_resume_with_other_workers_does_not_move_a_schedule_over_agent_steps(t
     run, half = str(tmp_path / "run"), 58_594
     rundir.create_run_dir(parse(f"ppo --run-dir {run}").config)
     before = parse(f"--resume {run}").config
-    assert before.optimizer.learning_rate_agent_steps == 10_000_000 and anneal_of(before)(half) == pytest.approx(0.5, abs=1e-4)
+    assert before.optimizer.learning_rate_agent_steps == 10_000_000 and anneal_of(before)(half) == pytest.approx(
+        0.5, abs=1e-4
+    )
     for more in ("--exchange allreduce --workers 4", "--epochs 10", "--simulators 16 --batch-size 512"):
         now = parse(f"--resume {run} {more}").config
         assert now.agent_steps_per_update != before.agent_steps_per_update

@@ -61,7 +61,11 @@ def test_the_defaults_of_every_algorithm_go_together(name):
             {**SYNCHRONOUS_SERVERS, "deterministic": True, "updates": "asynchronous"},
             "--updates asynchronous: --deterministic promises equal bits",
         ),
-        ("impala", {"reset": "in-pause", "game": "CartPole-v1"}, "--reset in-pause: the asynchronous schedule makes no pause"),
+        (
+            "impala",
+            {"reset": "in-pause", "game": "CartPole-v1"},
+            "--reset in-pause: the asynchronous schedule makes no pause",
+        ),
         ("hts-a2c", {"reset_at_checkpoint": True}, "--reset-at-checkpoint True: a rollout is being acted"),
         (
             "hts-ppo",
@@ -74,27 +78,51 @@ def test_the_defaults_of_every_algorithm_go_together(name):
             "--updates asynchronous: the lag of --schedule double-buffered is one rollout exactly",
         ),
         ("dqn", {"replay_minimum": 1_000_001}, "--replay-minimum 1000001: learning could never begin"),
-        ("rainbow", {"replay_minimum": 11}, "--replay-minimum 11: a first transition takes --n-step 3 of all 4 simulators"),
+        (
+            "rainbow",
+            {"replay_minimum": 11},
+            "--replay-minimum 11: a first transition takes --n-step 3 of all 4 simulators",
+        ),
         (
             "dqn",
             {"n_step": 100, "replay_capacity": 800, "replay_minimum": 800},
             "--n-step 100: the replay holds 100 steps of each of 8 simulators; raise --replay-capacity",
         ),
-        ("dqn", {"schedule": "synchronized"}, "--schedule synchronized: dqn learns from a replay; standard or concurrent"),
+        (
+            "dqn",
+            {"schedule": "synchronized"},
+            "--schedule synchronized: dqn learns from a replay; standard or concurrent",
+        ),
         ("rainbow", {"schedule": "asynchronous"}, "--schedule asynchronous: dqn learns from a replay"),
         ("dqn", {"batch_size": 0}, "--batch-size 0: a replay has no rollouts to take whole"),
-        ("dqn", {"rollout_length": 5}, "--rollout-length 5: dqn acts with whole groups until its next updates; leave it 0"),
+        (
+            "dqn",
+            {"rollout_length": 5},
+            "--rollout-length 5: dqn acts with whole groups until its next updates; leave it 0",
+        ),
         ("dqn", {"predictors": 1}, "--predictors 1: dqn acts with whole groups"),
         ("dqn", {"predict_batch": 4}, "--predict-batch 4: dqn acts with whole groups"),
         ("dqn", {"refresh_every_steps": 2}, "--refresh-every-steps 2: only rollouts of the synchronized schedule"),
         ("dqn", {"simulators": 6}, "--steps-per-update 4: 6 simulators step together: it must divide them"),
-        ("dqn", {"target_period": 9_998}, "--target-period 9998: must be a multiple of --steps-per-update 4 and of the 8"),
+        (
+            "dqn",
+            {"target_period": 9_998},
+            "--target-period 9998: must be a multiple of --steps-per-update 4 and of the 8",
+        ),
         ("dqn", {"target_period": 4}, "--target-period 4: must be a multiple of"),
         ("dqn", {"reset_at_checkpoint": True}, "--reset-at-checkpoint True: a period is being acted"),
         ("dpg", {"network": "nature"}, "--network nature: dpg has dense layers alone"),
         ("dpg", {"eval_epsilon": 0.05}, "--eval-epsilon 0.05: dpg is evaluated without noise; leave it 0"),
-        ("dpg", {"simulators": 16, "target_updates": 3}, "--target-updates 3: 16 simulators step together: a multiple of 2"),
-        ("dpg", {"schedule": "synchronized"}, "--schedule synchronized: dpg learns from a replay; standard or concurrent"),
+        (
+            "dpg",
+            {"simulators": 16, "target_updates": 3},
+            "--target-updates 3: 16 simulators step together: a multiple of 2",
+        ),
+        (
+            "dpg",
+            {"schedule": "synchronized"},
+            "--schedule synchronized: dpg learns from a replay; standard or concurrent",
+        ),
         ("dqn", {"policy_layers": (9,)}, "--policy-layers (9,): of dpg alone, not of dqn; leave it out"),
         ("ba3c", {"schedule": "concurrent"}, "--schedule concurrent: ba3c has no replay; leave it out, or train dqn"),
         ("a2c", {"schedule": "standard"}, "--schedule standard: a2c has no replay"),
@@ -121,9 +149,21 @@ def test_presets_that_learn_from_a_replay_come_back_from_their_run_directory(nam
 @pytest.mark.parametrize(
     "name, changes, words",
     [
-        ("categorical-dqn", {"value_max": 0.5}, "is -10 to 0.5, and the rewards of one target alone reach +-1 (--reward"),
-        ("rainbow", {"value_min": -2.9}, "reach +-2.97 (--reward-clip 1, --n-step 3): widen --value-min and --value-max"),
-        ("rainbow", {"reward_clip": 0.0}, "and rewards are not clipped: returns beyond count as its ends; watch support_end"),
+        (
+            "categorical-dqn",
+            {"value_max": 0.5},
+            "is -10 to 0.5, and the rewards of one target alone reach +-1 (--reward",
+        ),
+        (
+            "rainbow",
+            {"value_min": -2.9},
+            "reach +-2.97 (--reward-clip 1, --n-step 3): widen --value-min and --value-max",
+        ),
+        (
+            "rainbow",
+            {"reward_clip": 0.0},
+            "and rewards are not clipped: returns beyond count as its ends; watch support_end",
+        ),
     ],
 )
 def test_a_support_that_cannot_hold_the_returns_is_a_warning(name, changes, words):
@@ -142,7 +182,9 @@ def test_presets_warn_of_nothing(name):
 @pytest.mark.parametrize("name", ["dpg", "apex-dpg"])
 def test_clipped_rewards_of_continuous_control_are_told_of(name):
     (line,) = combinations.warnings(config_of(name))
-    assert "rewards of Pendulum-v1 are clipped to +-1" in line and "--reward-clip 0" in line and "--preset laptop" in line
+    assert (
+        "rewards of Pendulum-v1 are clipped to +-1" in line and "--reward-clip 0" in line and "--preset laptop" in line
+    )
     assert combinations.warnings(config_of(name, reward_clip=0.0)) == []
 
 
@@ -167,7 +209,11 @@ def test_concurrent_training_says_what_it_does_to_priorities():
     [
         ("a2c", {"loss_reduction": "total"}, "--loss-reduction total: must be one of mean, sum"),
         ("ppo", {"clip_range_schedule": "cosine"}, "--clip-range-schedule cosine: must be one of constant, linear"),
-        ("ppo", {"learning_rate_agent_steps": -1}, "--learning-rate-agent-steps -1: must be a finite number of at least 0"),
+        (
+            "ppo",
+            {"learning_rate_agent_steps": -1},
+            "--learning-rate-agent-steps -1: must be a finite number of at least 0",
+        ),
         ("dqn", {"evaluation_minutes": -1.0}, "--evaluation-minutes -1.0: must be a finite number of at least 0"),
     ],
 )

@@ -32,9 +32,16 @@ def run_dir(tmp_path_factory):
     network = build_network(config.network, env.observation_shape, env.observation_dtype, env.action_space)
     env.close()
     state = checkpoint.Checkpoint(
-        version=7, step=7, agent_steps=1120, wall_seconds=1.0, parameters=network.initial_parameters(1),
-        slots={}, optimizer_count=7, layout=network.parameter_shapes, config=rundir.config_to_dict(config),
-    )  # fmt: skip
+        version=7,
+        step=7,
+        agent_steps=1120,
+        wall_seconds=1.0,
+        parameters=network.initial_parameters(1),
+        slots={},
+        optimizer_count=7,
+        layout=network.parameter_shapes,
+        config=rundir.config_to_dict(config),
+    )
     checkpoint.save(path, state, keep=1)
     return path
 

@@ -35,11 +35,7 @@ REFUSED = [
     (NetworkConfig, {"fc_neurons": 0}, "--fc-neurons 0"),
     (SamplingConfig, {"simulators": 10, "groups": 3}, "--simulators 10: must be a multiple of --groups 3"),
     (SamplingConfig, {"simulators": 0}, "--simulators 0"),
-    (
-        SamplingConfig,
-        {"simulators": 8, "groups": 2, "predict_batch": 5},
-        "--predict-batch 5: must be in 0 to 4",
-    ),
+    (SamplingConfig, {"simulators": 8, "groups": 2, "predict_batch": 5}, "--predict-batch 5: must be in 0 to 4"),
     (SamplingConfig, {"simulator_threads": 0}, "--simulator-threads 0"),
     (EnvironmentConfig, {"episode_frames": 10**400}, "--episode-frames 1000"),
     (OptimizerConfig, {"learning_rate": -1e-3}, "--learning-rate -0.001"),
@@ -57,11 +53,7 @@ REFUSED = [
     (TrainConfig, {"optimizer": OptimizerConfig(batch_size=0)}, "--batch-size 0: ba3c has no rollouts"),
     (ExchangeConfig, {"workers": 4, "quorum": 5}, "--quorum 5: no step could ever close"),
     (ExchangeConfig, {"workers": 0}, "--workers 0"),
-    (
-        ExchangeConfig,
-        {"workers": 2, "parameter_servers": 0},
-        "--parameter-servers 0: --workers 2 need at least 1",
-    ),
+    (ExchangeConfig, {"workers": 2, "parameter_servers": 0}, "--parameter-servers 0: --workers 2 need at least 1"),
     (ExchangeConfig, {"workers": 1, "parameter_servers": 0, "chief": "dedicated"}, "--chief dedicated"),
     (
         ExchangeConfig,
@@ -69,18 +61,30 @@ REFUSED = [
         "--parameter-servers 2: --exchange allreduce has none",
     ),
     (ExchangeConfig, {"exchange": "allreduce", "quorum": 1}, "--quorum 1: --exchange allreduce averages all"),
-    (ExchangeConfig, {"exchange": "allreduce", "quorum_deadline_seconds": 0.5}, "--quorum-deadline-seconds 0.5: --exch"),
-    (ExchangeConfig, {"exchange": "allreduce", "updates": "asynchronous"}, "--updates asynchronous: --exchange allreduce"),
-    (ExchangeConfig, {"exchange": "allreduce", "max_staleness": 3}, "--max-staleness 3: synchronous gradients"),
-    (ExchangeConfig, {"exchange": "central_store", "quorum": 1}, "--quorum 1: --exchange central_store closes no steps"),
-    (ExchangeConfig, {"local_steps": 3}, "--local-steps 3: --exchange parameter_server has no central store"),
-    (ExchangeConfig, {"exchange": "central_store", "chief": "dedicated"}, "--chief dedicated: with --exchange central_st"),
-    (ExchangeConfig, {"updates": "asynchronous", "quorum": 1}, "--quorum 1: asynchronous"),
     (
         ExchangeConfig,
-        {"updates": "asynchronous", "quorum_deadline_seconds": 1.0},
-        "--quorum-deadline-seconds 1.0",
+        {"exchange": "allreduce", "quorum_deadline_seconds": 0.5},
+        "--quorum-deadline-seconds 0.5: --exch",
     ),
+    (
+        ExchangeConfig,
+        {"exchange": "allreduce", "updates": "asynchronous"},
+        "--updates asynchronous: --exchange allreduce",
+    ),
+    (ExchangeConfig, {"exchange": "allreduce", "max_staleness": 3}, "--max-staleness 3: synchronous gradients"),
+    (
+        ExchangeConfig,
+        {"exchange": "central_store", "quorum": 1},
+        "--quorum 1: --exchange central_store closes no steps",
+    ),
+    (ExchangeConfig, {"local_steps": 3}, "--local-steps 3: --exchange parameter_server has no central store"),
+    (
+        ExchangeConfig,
+        {"exchange": "central_store", "chief": "dedicated"},
+        "--chief dedicated: with --exchange central_st",
+    ),
+    (ExchangeConfig, {"updates": "asynchronous", "quorum": 1}, "--quorum 1: asynchronous"),
+    (ExchangeConfig, {"updates": "asynchronous", "quorum_deadline_seconds": 1.0}, "--quorum-deadline-seconds 1.0"),
     (ExchangeConfig, {"max_staleness": 3}, "--max-staleness 3: synchronous"),
     (EvaluationConfig, {"eval_time_share": 1.5}, "--eval-time-share 1.5"),
     (EvaluationConfig, {"eval_time_share": math.nan}, "--eval-time-share nan"),
@@ -108,9 +112,7 @@ def test_the_algorithms_settings_are_checked_with_the_rest(values):
 
 
 def test_field_names_are_unique_so_that_flags_can_be_flat():
-    names = [
-        field.name for group in dataclasses.fields(TrainConfig) for field in dataclasses.fields(group.default)
-    ]
+    names = [field.name for group in dataclasses.fields(TrainConfig) for field in dataclasses.fields(group.default)]
     assert len(names) == len(set(names))
 
 
@@ -198,7 +200,12 @@ LEFT = {
     "no settings": {"config.json": ""},
     "hashes": {"config.json": SETTINGS, "parameter_hashes.txt": ""},
     "half its settings": {"config.json.17.tmp": ""},
-    "ranks that died": {"config.json": SETTINGS, "result.json": '{"status": "failed"}', "ranks/0": "{}", "ranks/11": "{}"},
+    "ranks that died": {
+        "config.json": SETTINGS,
+        "result.json": '{"status": "failed"}',
+        "ranks/0": "{}",
+        "ranks/11": "{}",
+    },
     "a stop": {"config.json": SETTINGS, "stop": ""},
     "no update": {"metrics.jsonl": EVENT, "events.out.tfevents.1.vm.2.3": "x", "stacks-2.txt": "x", "stalled": ""},
 }
@@ -248,11 +255,14 @@ def test_a_directory_that_is_being_trained_is_not_taken(tmp_path):
 @pytest.mark.parametrize(
     "name, why",
     [
-        ("~/run", "the shell has not replaced ~"), ("a\nb", "control characters"), ("a\x1b[31m", "control characters"),
-        ("/dev/null", "cannot make run directory /dev/null: it is no directory"), ("/dev/null/x", "Not a directory"),
+        ("~/run", "the shell has not replaced ~"),
+        ("a\nb", "control characters"),
+        ("a\x1b[31m", "control characters"),
+        ("/dev/null", "cannot make run directory /dev/null: it is no directory"),
+        ("/dev/null/x", "Not a directory"),
         ("x" * 300, "File name too long"),
     ],
-)  # fmt: skip
+)
 def test_names_that_are_no_run_directories(tmp_path, monkeypatch, name, why):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=why) as refused:
@@ -405,9 +415,14 @@ def test_what_the_synchronized_schedule_needs():
 
 @pytest.mark.parametrize(
     "words, printed",
-    [("rainbow", "epsilon-Rainbow"), ("categorical-dqn", "Categorical DQN"), ("apex-dqn", "Ape-X DQN"),
-     ("hts-a2c", "HTS-A2C"), ("appo", "APPO")],
-)  # fmt: skip
+    [
+        ("rainbow", "epsilon-Rainbow"),
+        ("categorical-dqn", "Categorical DQN"),
+        ("apex-dqn", "Ape-X DQN"),
+        ("hts-a2c", "HTS-A2C"),
+        ("appo", "APPO"),
+    ],
+)
 def test_headings_name_algorithms_as_the_papers_do(words, printed):
     assert parse([words], TWO_CORES).config.heading == printed
 

@@ -20,18 +20,17 @@ LAYERS = {
     "ddrl.envs": {"ddrl.config"},
     "ddrl.replay": set(),
     "ddrl.simulation": set(),
-    "ddrl.sampling": {"ddrl.ops", "ddrl.config", "ddrl.envs", "ddrl.networks", "ddrl.replay", "ddrl.reporting.rank_metrics"},
+    "ddrl.sampling": {
+        "ddrl.ops",
+        "ddrl.config",
+        "ddrl.envs",
+        "ddrl.networks",
+        "ddrl.replay",
+        "ddrl.reporting.rank_metrics",
+    },
     "cluster": set(),
 }
-MAY_IMPORT_CLUSTER = (
-    "cluster",
-    "ddrl.roles",
-    "ddrl.cli",
-    "ddrl.commands",
-    "ddrl.launch",
-    "ddrl.doctor",
-    "ddrl.bench",
-)
+MAY_IMPORT_CLUSTER = ("cluster", "ddrl.roles", "ddrl.cli", "ddrl.commands", "ddrl.launch", "ddrl.doctor", "ddrl.bench")
 ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.launch.job")
 LIGHT = (
     "ddrl.cli", "ddrl.commands.train", "ddrl.commands.evaluate", "ddrl.commands.play", "ddrl.commands.bench",
@@ -52,9 +51,7 @@ def module_name(path: Path) -> str:
     return name.removesuffix(".__init__")
 
 
-MODULES = {
-    module_name(path): path for package in ("ddrl", "cluster") for path in (ROOT / package).rglob("*.py")
-}
+MODULES = {module_name(path): path for package in ("ddrl", "cluster") for path in (ROOT / package).rglob("*.py")}
 
 
 def imports(module: str, top_level_only: bool = False) -> Iterator[str]:
@@ -110,9 +107,11 @@ def test_layers_import_downward(layer):
 @pytest.mark.parametrize(
     "layer, heavy",
     [
-        ("cluster", HEAVY | {"numpy", "rich", "tyro"}), ("ddrl.ops", HEAVY - {"tensorflow"}), ("ddrl.replay", HEAVY),
+        ("cluster", HEAVY | {"numpy", "rich", "tyro"}),
+        ("ddrl.ops", HEAVY - {"tensorflow"}),
+        ("ddrl.replay", HEAVY),
         ("ddrl.simulation", HEAVY),
-    ],  # fmt: skip
+    ],
 )
 def test_third_parties_of_a_layer(layer, heavy):
     assert [(m, name) for m in MODULES if within(m, layer) for name in imports(m) if top(name) in heavy] == []
@@ -120,9 +119,7 @@ def test_third_parties_of_a_layer(layer, heavy):
 
 def test_the_exchange_needs_no_tensorflow_and_no_rl():
     wrong = {"tensorflow", "gymnasium", "ale_py"}
-    assert [
-        (m, n) for m in MODULES if within(m, "ddrl.exchange") for n in imports(m) if top(n) in wrong
-    ] == []
+    assert [(m, n) for m in MODULES if within(m, "ddrl.exchange") for n in imports(m) if top(n) in wrong] == []
 
 
 def test_only_roles_and_the_command_line_know_the_cluster():
@@ -143,14 +140,7 @@ def test_light_modules_import_nothing_heavy_at_once(module):
 def test_nothing_is_pickled_and_no_shell_or_socket_opened():
     wrong = {"pickle", "cloudpickle", "dill", "shelve", "marshal", "socketserver"}
     assert [(m, name) for m in MODULES for name in imports(m) if top(name) in wrong] == []
-    phrases = (
-        "socket.socket",
-        "create_connection",
-        "shell=True",
-        "os.system",
-        "os.popen",
-        "allow_pickle=True",
-    )
+    phrases = ("socket.socket", "create_connection", "shell=True", "os.system", "os.popen", "allow_pickle=True")
     found = [(m, p) for m, path in MODULES.items() for p in phrases if p in path.read_text()]
     # The benchmark of TensorFlow's own gRPC path must find ports for it, and mpirun's sockets are moved to the loopback;
     # ddrl itself opens none.

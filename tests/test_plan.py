@@ -23,21 +23,49 @@ def planned(capsys, *options, environ=None):
 
 def test_a_plan_of_nodes_that_are_not_there(capsys):
     answer = planned(
-        capsys, "--workers", "3", "--parameter-servers", "2", "--nodes", "2", "--cpus-per-node", "4",
-        "--gpus-per-node", "1", "--simulators", "8", "--batch-size", "10",
-    )  # fmt: skip
+        capsys,
+        "--workers",
+        "3",
+        "--parameter-servers",
+        "2",
+        "--nodes",
+        "2",
+        "--cpus-per-node",
+        "4",
+        "--gpus-per-node",
+        "1",
+        "--simulators",
+        "8",
+        "--batch-size",
+        "10",
+    )
     # An mlp of two towers: 50 -> 64 -> 64 -> 3 and 1.
     parameters = 2 * (50 * 64 + 64 + 64 * 64 + 64) + 64 * 3 + 3 + 64 + 1
     assert [rank["name"] for rank in answer["ranks"]] == [
-        "worker 0, chief", "worker 1", "server 0", "worker 2", "server 1", "evaluator",
-    ]  # fmt: skip
+        "worker 0, chief",
+        "worker 1",
+        "server 0",
+        "worker 2",
+        "server 1",
+        "evaluator",
+    ]
     assert [rank["host"] for rank in answer["ranks"]] == ["node1"] * 3 + ["node2"] * 3
     assert [rank["gpu"] for rank in answer["ranks"]] == ["0", "0", "", "0", "", ""]
     assert answer["ranks"][3] == {
-        "rank": 3, "host": "node2", "role": "worker", "name": "worker 2", "index": 2, "is_chief": False,
-        "cores": 4, "gpu": "0", "threads": {"intra_op": 2, "inter_op": 2}, "simulators": 8,
-        "simulator_threads": 2, "shard_bytes": 0, "memory_bytes": 1_000_000_000,
-    }  # fmt: skip
+        "rank": 3,
+        "host": "node2",
+        "role": "worker",
+        "name": "worker 2",
+        "index": 2,
+        "is_chief": False,
+        "cores": 4,
+        "gpu": "0",
+        "threads": {"intra_op": 2, "inter_op": 2},
+        "simulators": 8,
+        "simulator_threads": 2,
+        "shard_bytes": 0,
+        "memory_bytes": 1_000_000_000,
+    }
     assert [rank["shard_bytes"] for rank in answer["ranks"] if rank["role"] == "parameter_server"] == [
         4 * (parameters - parameters // 2),
         4 * (parameters // 2),
@@ -84,9 +112,7 @@ def test_the_table(capsys):
     assert max(map(len, lines)) <= 110
 
 
-@pytest.mark.parametrize(
-    "updates, batch", [(["--quorum", "2"], 64), (["--updates", "asynchronous"], 32), ([], 96)]
-)
+@pytest.mark.parametrize("updates, batch", [(["--quorum", "2"], 64), (["--updates", "asynchronous"], 32), ([], 96)])
 def test_the_data_points_of_an_update(updates, batch, capsys):
     answer = planned(capsys, "--workers", "3", "--batch-size", "32", "--nodes", "1", *updates)
     assert answer["totals"]["effective_batch"] == batch

@@ -230,7 +230,7 @@ def test_a_path_that_its_encoding_has_not_is_printed(tmp_path):
         ("RecursionError('deep')", "ddrl: <string>, line 1: RecursionError (deep)"),
         ("BrokenPipeError(32, 'Broken pipe')", "ddrl: <string>, line 1: Broken pipe"),
     ],
-)  # fmt: skip
+)
 def test_what_the_system_raises_is_one_line(raised, said):
     main = f"lambda: (_ for _ in ()).throw({raised})"
     done = ended(sys.executable, "-c", f"from ddrl import programs; raise SystemExit(programs.run({main}))")
@@ -270,8 +270,12 @@ def test_a_module_of_the_current_directory_is_not_imported(tmp_path, version):
         done = subprocess.run(
             [*options, "a", "-b"],
             env=dict(os.environ) | {"PYTHONPATH": str(tmp_path / "there")},
-            cwd=tmp_path / "here", capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+            cwd=tmp_path / "here",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         if options[1] == "-m":
             assert "foreign" in done.stdout
         else:

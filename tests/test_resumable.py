@@ -46,16 +46,20 @@ def resumed(path, *flags: str) -> TrainConfig:
 
 
 def test_every_setting_in_the_tables_is_one():
-    groups = {field.name: {each.name for each in dataclasses.fields(getattr(TrainConfig(), field.name))}
-              for field in dataclasses.fields(TrainConfig)}  # fmt: skip
+    groups = {
+        field.name: {each.name for each in dataclasses.fields(getattr(TrainConfig(), field.name))}
+        for field in dataclasses.fields(TrainConfig)
+    }
     groups["algorithm"] |= {"n_step"}
     names = [(group, name) for group, names in resumable.FREE.items() for name in names]
     for group, name in [*names, *resumable.FIXED, *resumable.FIXED_REPLAY, *resumable.FIXED_SHARDS]:
         assert name in groups[group]
     assert not set(names) & {*resumable.FIXED, *resumable.FIXED_REPLAY, *resumable.FIXED_SHARDS}
     assert set(RunConfig.__dataclass_fields__) - set(resumable.FREE["run"]) == {
-        "seed", "reset_at_checkpoint", "deterministic"
-    }  # fmt: skip
+        "seed",
+        "reset_at_checkpoint",
+        "deterministic",
+    }
 
 
 def test_what_the_command_line_changes_is_told(tmp_path):
@@ -133,7 +137,11 @@ def test_a_run_of_before_goes_on_with_a_warning_and_is_sealed_then(tmp_path, cap
         ("ba3c", {}, "is one of ba3c, not of a2c"),
         ("a2c", {"environment": {"game": "pong"}}, "has --game pong, now ddrl/Catch-v0 here"),
         ("a2c", {"network": {"network": "a3c"}}, r"has --network a3c, now \w+ here"),
-        ("a2c", {"environment": {"protocol": "stooke"}}, "has --protocol stooke, now .* no resume recorded that change"),
+        (
+            "a2c",
+            {"environment": {"protocol": "stooke"}},
+            "has --protocol stooke, now .* no resume recorded that change",
+        ),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(tmp_path, theirs, change, message, groups):

@@ -31,7 +31,11 @@ def parts(network_name, config, chunk, compute="float32"):
     network = build_network(settings, SHAPES[network_name], np.uint8, Discrete(ACTIONS), config.head)
     noise = np.random.default_rng(0).standard_normal((2, network.size))
     vectors = [(network.initial_parameters(1) + 0.05 * row).astype(np.float32) for row in noise]
-    return TargetFunction(network, config, SHAPES[network_name], np.uint8, chunk), network, *map(as_device_vector, vectors)
+    return (
+        TargetFunction(network, config, SHAPES[network_name], np.uint8, chunk),
+        network,
+        *map(as_device_vector, vectors),
+    )
 
 
 def replayed(network_name, count, seed=0):
@@ -57,7 +61,9 @@ def test_targets_equal_the_reference(network_name, variant):
     config, batch = VARIANTS[variant], replayed(network_name, 10)
     function, network, online, target = parts(network_name, config, chunk=8)
     found = function(target, batch)
-    outputs = [network.action_values(network.prepare(v), tf.constant(batch.next_observation)).numpy() for v in (target, online)]
+    outputs = [
+        network.action_values(network.prepare(v), tf.constant(batch.next_observation)).numpy() for v in (target, online)
+    ]
     chosen = [np.argmax([q_references.expected(row, config) for row in output], axis=1) for output in outputs]
     assert (chosen[0] != chosen[1]).any(), "both networks choose alike: this test could not tell double from not"
     expected = q_references.targets(*outputs, batch.reward, batch.discount, config)

@@ -22,7 +22,7 @@ def random_unroll(steps=12, environments=6, seed=0, discount=0.9, features=3, dr
         for t in range(steps):
             after_end = t > 0 and kinds[t - 1, b] in ("termination", "truncation")
             kinds[t, b] = "ignored" if after_end else str(random.choice(KINDS, p=(0.55, 0.15, 0.1, 0.1, 0.1)))
-    noise = lambda *shape: random.standard_normal(shape).astype(np.float32)  # noqa: E731
+    noise = lambda *shape: random.standard_normal(shape).astype(np.float32)
     return Unroll(
         observation=noise(steps + 1, environments, features),
         action=random.integers(3, size=shape).astype(np.int32) if draw_actions is None else draw_actions(random, shape),

@@ -12,13 +12,7 @@ from ddrl.ops import distributions, policy_gradient
 from ddrl.types import DataPoints, LossOutput
 
 
-def loss(
-    network: Any,
-    vector: Any,
-    anneal: Any,
-    batch: DataPoints,
-    config: BA3CConfig,
-) -> LossOutput:
+def loss(network: Any, vector: Any, anneal: Any, batch: DataPoints, config: BA3CConfig) -> LossOutput:
     """Advantage actor-critic loss, averaged over the batch, in float32.
 
     policy_loss + value_cost mean((R - V)^2) - entropy_cost mean(H)

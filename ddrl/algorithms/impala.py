@@ -29,4 +29,6 @@ class ImpalaConfig(ActorCriticConfig):
         super().__post_init__()
         checks.above(self, 0.0, "rho_clip", "c_clip", why="0 would stop learning")
         if self.c_clip > self.rho_clip:
-            checks.refuse(self, "c_clip", f"must not be above --rho-clip {self.rho_clip} (Espeholt et al., section 4.1)")
+            checks.refuse(
+                self, "c_clip", f"must not be above --rho-clip {self.rho_clip} (Espeholt et al., section 4.1)"
+            )

@@ -39,9 +39,15 @@ def loss(network: Any, vector: Any, anneal: Any, batch: Unroll, config: ImpalaCo
     log_probs = distributions.log_prob(network.action_space, policy, _rows(batch.action))
     log_rhos = tf.reshape(log_probs, [steps, environments]) - batch.behaviour_log_prob
     vs, advantages = vtrace(
-        tf.stop_gradient(log_rhos), batch.discount, batch.continues, batch.valid, batch.reward,
-        tf.stop_gradient(value), config.rho_clip, config.c_clip,
-    )  # fmt: skip
+        tf.stop_gradient(log_rhos),
+        batch.discount,
+        batch.continues,
+        batch.valid,
+        batch.reward,
+        tf.stop_gradient(value),
+        config.rho_clip,
+        config.c_clip,
+    )
     advantages, weights, value = _rows(advantages), _rows(batch.valid), value[:-1]
     ratios = policy_gradient.importance_ratios(log_probs, _rows(batch.behaviour_log_prob), config.rho_clip)
     return actor_critic_loss(

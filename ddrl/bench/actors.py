@@ -87,10 +87,12 @@ def measure(arguments: ActorsArguments) -> dict[str, Any]:
         write_segments(Path(directory, "segments"))
         found = {str(number): _rates(arguments, number, directory) for number in arguments.actors}
     values = {
-        name: {number: round(rates[name], 4 if name in ("shard_busy", "shard_cores", "waiting") else 1)
-               for number, rates in found.items()}
+        name: {
+            number: round(rates[name], 4 if name in ("shard_busy", "shard_cores", "waiting") else 1)
+            for number, rates in found.items()
+        }
         for name in next(iter(found.values()))
-    }  # fmt: skip
+    }
     inserts = {number: found[str(number)]["inserts_per_s"] for number in arguments.actors}
     each = inserts[arguments.actors[0]] / arguments.actors[0]
     values["linear"] = {str(number): round(each * number, 1) for number in inserts}

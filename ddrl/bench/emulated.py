@@ -198,7 +198,6 @@ class EmulatedJob:
         run_roles(self._roles, self.transport, Waiter(sleep=self._sleep, ranks_per_core=self._ranks_per_core))
         self.transport.flush(1.0)
 
-
     def _sleep(self, seconds: float) -> None:
         """As long as that, but not beyond the end of the gradient, which wakes a real worker."""
         end = self.worker.ready_at if self.worker else None

@@ -251,10 +251,12 @@ class EmulatedLearner:
         """Rates of all actors and shards together. Busy shares are those of the shard with most to do."""
         actors, shards = (_by_index(self.reports[role]) for role in ("actor", "replay_shard"))
         busy = [
-            (sum(seconds for report in mine for seconds in report["seconds"].values()) / _time(mine),
-             sum(report["cpu_seconds"] for report in mine) / _time(mine))
+            (
+                sum(seconds for report in mine for seconds in report["seconds"].values()) / _time(mine),
+                sum(report["cpu_seconds"] for report in mine) / _time(mine),
+            )
             for mine in shards
-        ]  # fmt: skip
+        ]
         return {
             "steps_per_s": sum(_rate(mine, "agent_steps") for mine in actors),
             "inserts_per_s": sum(_rate(mine, "inserts") for mine in shards),

@@ -45,9 +45,15 @@ def main() -> None:
     quorum = Quorum(options["quorum"], options["deadline_seconds"])
     transport = MpiTransport(comm, workers)
     job = EmulatedJob(
-        transport, rank, workers, options["servers"], options["parameters"], compute, quorum,
+        transport,
+        rank,
+        workers,
+        options["servers"],
+        options["parameters"],
+        compute,
+        quorum,
         ranks_per_core(gather(comm), rank),
-    )  # fmt: skip
+    )
     blocks = []
     for seconds, steps in options["blocks"]:
         compute.seconds = seconds

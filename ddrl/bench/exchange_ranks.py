@@ -29,9 +29,7 @@ TAG = 99  # of the bare loop
 SPINNING_SHARE = 10  # ranks that spin on too few cores are so slow that a tenth of the steps must do
 
 
-def bare_loop(
-    comm: MPI.Comm, cast: Cast, parameters: int, steps: int, waiter: Waiter | None, fresh: bool
-) -> None:
+def bare_loop(comm: MPI.Comm, cast: Cast, parameters: int, steps: int, waiter: Waiter | None, fresh: bool) -> None:
     """Every worker sends its slices, every server answers each worker with as many bytes; nothing is computed."""
     rank, header = comm.Get_rank(), HeaderFormat(len(cast.workers)).nbytes
     sizes = [header + 4 * (b - a) for a, b in shard_ranges(parameters, len(cast.servers))]

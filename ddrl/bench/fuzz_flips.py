@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ddrl import rundir
-from ddrl.bench.fuzz_readings import Reading, Readers
+from ddrl.bench.fuzz_readings import Readers, Reading
 from ddrl.errors import UsageError
 from ddrl.programs import python_command
 
@@ -96,7 +96,9 @@ def make_runs(directory: Path, names: Sequence[str]) -> dict[str, Path]:
     mine = directory / MARK
     if not mine.exists():
         if there := [str(run) for run in runs.values() if os.path.lexists(run)]:
-            raise UsageError(f"--directory {directory}: {there[0]} was not made by this command; name another directory")
+            raise UsageError(
+                f"--directory {directory}: {there[0]} was not made by this command; name another directory"
+            )
         mine.touch()
     for name, run in runs.items():
         if (rundir.read_json(run / rundir.RESULT) or {}).get("update") == 80:

@@ -96,7 +96,7 @@ def throw_at(
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             one()
-    except Exception as error:  # noqa: BLE001 - what is looked for
+    except Exception as error:
         counts |= {"tracebacks": 1, "why": f"{last[0]!r:.200}: {type(error).__name__}: {error!s:.200}"}
     return counts
 

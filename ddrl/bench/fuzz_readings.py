@@ -139,7 +139,7 @@ def _attempt(reader: Callable[[], Reading]) -> Reading:
         return reader()
     except UsageError as error:
         return Reading(None, str(error), "" if "\n" not in str(error) else f"several lines: {error}")
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - what is looked for
+    except (Exception, SystemExit) as error:
         return Reading(None, "", f"{type(error).__name__}: {error}")
 
 

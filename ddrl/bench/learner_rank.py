@@ -12,19 +12,19 @@ import numpy as np
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from cluster.roles import Assignment  # noqa: E402
-from ddrl.bench.emulated_actors import FORMAT  # noqa: E402
-from ddrl.exchange.transport import Transport  # noqa: E402
-from ddrl.launch.placement import expose_gpu  # noqa: E402
-from ddrl.learner import as_device_vector  # noqa: E402
-from ddrl.replay.packing import BatchFormat  # noqa: E402
-from ddrl.reporting.metrics import read_metrics  # noqa: E402
-from ddrl.roles.compute import ComputeRoles  # noqa: E402
-from ddrl.roles.exchanges import hosted_server  # noqa: E402
-from ddrl.roles.job import Setting, run_roles, waiter_with_alarm  # noqa: E402
-from ddrl.roles.learner import LearnerRole  # noqa: E402
-from ddrl.sampling.remote_replay import Drawn  # noqa: E402
-from ddrl.types import Replayed, Snapshot  # noqa: E402
+from cluster.roles import Assignment
+from ddrl.bench.emulated_actors import FORMAT
+from ddrl.exchange.transport import Transport
+from ddrl.launch.placement import expose_gpu
+from ddrl.learner import as_device_vector
+from ddrl.replay.packing import BatchFormat
+from ddrl.reporting.metrics import read_metrics
+from ddrl.roles.compute import ComputeRoles
+from ddrl.roles.exchanges import hosted_server
+from ddrl.roles.job import Setting, run_roles, waiter_with_alarm
+from ddrl.roles.learner import LearnerRole
+from ddrl.sampling.remote_replay import Drawn
+from ddrl.types import Replayed, Snapshot
 
 
 def run_learner(

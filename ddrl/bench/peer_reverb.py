@@ -54,9 +54,13 @@ class Reverb:
             "reward": tf.TensorSpec([options.n_step], tf.float32),
         }
         table = reverb.Table(
-            "replay", reverb.selectors.Prioritized(0.6), reverb.selectors.Fifo(), options.capacity,
-            reverb.rate_limiters.MinSize(1), signature=signature,
-        )  # fmt: skip
+            "replay",
+            reverb.selectors.Prioritized(0.6),
+            reverb.selectors.Fifo(),
+            options.capacity,
+            reverb.rate_limiters.MinSize(1),
+            signature=signature,
+        )
         self.server = reverb.Server([table])
         self.client = reverb.Client(f"localhost:{self.server.port}")
         self.dataset = reverb.TrajectoryDataset.from_table_signature(

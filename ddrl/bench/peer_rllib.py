@@ -92,9 +92,12 @@ def settings(options: argparse.Namespace) -> Any:
 
     register_env("atari", lambda config: make_environment(options.game))
     network = DefaultModelConfig(
-        conv_filters=[[32, 8, 4], [64, 4, 2], [64, 3, 1]], conv_activation="relu", head_fcnet_hiddens=[512],
-        head_fcnet_activation="relu", vf_share_layers=True,
-    )  # fmt: skip
+        conv_filters=[[32, 8, 4], [64, 4, 2], [64, 3, 1]],
+        conv_activation="relu",
+        head_fcnet_hiddens=[512],
+        head_fcnet_activation="relu",
+        vf_share_layers=True,
+    )
     # APPO's ring of batches would train on each of them twice.
     config = IMPALAConfig() if options.algorithm == "impala" else APPOConfig().training(use_circular_buffer=False)
     return (

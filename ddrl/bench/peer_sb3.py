@@ -99,15 +99,30 @@ def build(options: argparse.Namespace) -> Any:
         return A2C("CnnPolicy", environment, n_steps=options.steps, device="cpu")
     if options.algorithm == "dqn":
         return DQN(
-            "CnnPolicy", environment, buffer_size=options.replay, optimize_memory_usage=True,
-            replay_buffer_kwargs={"handle_timeout_termination": False}, learning_starts=options.learning_starts,
-            train_freq=options.steps, gradient_steps=1, batch_size=options.minibatch, exploration_initial_eps=0.1,
-            exploration_final_eps=0.1, device="cpu",
-        )  # fmt: skip
+            "CnnPolicy",
+            environment,
+            buffer_size=options.replay,
+            optimize_memory_usage=True,
+            replay_buffer_kwargs={"handle_timeout_termination": False},
+            learning_starts=options.learning_starts,
+            train_freq=options.steps,
+            gradient_steps=1,
+            batch_size=options.minibatch,
+            exploration_initial_eps=0.1,
+            exploration_final_eps=0.1,
+            device="cpu",
+        )
     return PPO(
-        "CnnPolicy", environment, n_steps=options.steps, n_epochs=options.epochs, batch_size=options.minibatch,
-        learning_rate=2.5e-4, clip_range=0.1, ent_coef=0.01, device="cpu",
-    )  # fmt: skip
+        "CnnPolicy",
+        environment,
+        n_steps=options.steps,
+        n_epochs=options.epochs,
+        batch_size=options.minibatch,
+        learning_rate=2.5e-4,
+        clip_range=0.1,
+        ent_coef=0.01,
+        device="cpu",
+    )
 
 
 if __name__ == "__main__":

@@ -55,11 +55,19 @@ def learn(options: argparse.Namespace) -> dict[str, Any]:
             return self.reached is None
 
     model = PPO(
-        "MlpPolicy", make_vec_env(options.game, n_envs=options.environments, seed=options.seed), device="cpu",
-        n_steps=options.steps, batch_size=options.minibatch, n_epochs=options.epochs, gamma=options.discount,
-        learning_rate=options.learning_rate, gae_lambda=options.gae_lambda, clip_range=options.clip_range,
-        ent_coef=options.entropy_cost, seed=options.seed,
-    )  # fmt: skip
+        "MlpPolicy",
+        make_vec_env(options.game, n_envs=options.environments, seed=options.seed),
+        device="cpu",
+        n_steps=options.steps,
+        batch_size=options.minibatch,
+        n_epochs=options.epochs,
+        gamma=options.discount,
+        learning_rate=options.learning_rate,
+        gae_lambda=options.gae_lambda,
+        clip_range=options.clip_range,
+        ent_coef=options.entropy_cost,
+        seed=options.seed,
+    )
     until = Until()
     model.learn(total_timesteps=options.agent_steps, callback=until)
     return {

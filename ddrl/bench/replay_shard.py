@@ -153,9 +153,7 @@ class _Shard:
         return self._segments[simulator]._replace(first_step=round_ * self.kind.format.length)
 
 
-def recorded_segment(
-    format: SegmentFormat, frames: np.ndarray, simulator: int, random: np.random.Generator
-) -> Segment:
+def recorded_segment(format: SegmentFormat, frames: np.ndarray, simulator: int, random: np.random.Generator) -> Segment:
     """A segment of the frames of a recorded game; the rest of it is random."""
     count, older = format.length, format.stack - 1
     first = 7 * simulator % (FRAMES - format.most_frames)
@@ -199,7 +197,9 @@ def _peer(python: str, kind: str, capacity: int, seconds: float, frames: np.ndar
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PEER_SECONDS + 6 * seconds)
         except subprocess.TimeoutExpired as error:
-            raise UsageError(f"--peer-python {python}: Reverb did not end in {error.timeout:g} s; try fewer --seconds") from None
+            raise UsageError(
+                f"--peer-python {python}: Reverb did not end in {error.timeout:g} s; try fewer --seconds"
+            ) from None
     lines = [line[7:] for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     result = json.loads(lines[-1]) if lines else {"missing": " | ".join(done.stderr.strip().splitlines()[-2:])}
     if "missing" in result:

@@ -64,9 +64,7 @@ def make_phases(config: TrainConfig) -> tuple[dict[str, Callable[[], int]], str]
     from ddrl.roles.agent import batch_template
 
     configure_tensorflow(1)
-    envs = make_environment(
-        config.environment, group_size(config), batch_size=config.sampling.predict_batch, threads=1
-    )
+    envs = make_environment(config.environment, group_size(config), batch_size=config.sampling.predict_batch, threads=1)
     shape, dtype, actions = envs.observation_shape, envs.observation_dtype, envs.action_space
     network = build_network(config.network, shape, dtype, actions, config.algorithm.head)
     vector = as_device_vector(network.initial_parameters(config.run.seed))

@@ -50,7 +50,12 @@ def main(argv: Sequence[str]) -> int:
     arguments = tyro.cli(ScalingArguments, args=list(argv), prog="ddrl bench scaling")
     values = measure(arguments)
     title = f"updates/s, {arguments.parameter_servers} servers, {arguments.parameters:,} parameters"
-    emit(title, values, arguments.json, {name: f"relative to {arguments.workers[0]}" for name in values if "effic" in name})
+    emit(
+        title,
+        values,
+        arguments.json,
+        {name: f"relative to {arguments.workers[0]}" for name in values if "effic" in name},
+    )
     return 0
 
 

@@ -174,16 +174,27 @@ class TwoLearners:
             start, vector, version = time.monotonic(), student.snapshot.vector, student.snapshot.version
             deadline = start + config.evaluation.longest_seconds
             result = evaluate(
-                config.environment, lambda observations, vector=vector: policy(vector, observations)[0],
-                config.evaluation.eval_games, config.run.seed + 7919 * (version + 1),
-                epsilon=config.evaluation.eval_epsilon, ahead=this_machine().cores,
+                config.environment,
+                lambda observations, vector=vector: policy(vector, observations)[0],
+                config.evaluation.eval_games,
+                config.run.seed + 7919 * (version + 1),
+                epsilon=config.evaluation.eval_epsilon,
+                ahead=this_machine().cores,
                 stop=lambda deadline=deadline: time.monotonic() > deadline,
-            )  # fmt: skip
+            )
             record = evaluation_record(
-                mean=result.mean, maximum=result.maximum, games=len(result.scores), unfinished=result.unfinished,
-                timed_out=result.timed_out, not_finite=result.not_finite, version=version, agent_steps=self._collector.agent_steps,
-                wall_seconds=wall, seconds=time.monotonic() - start, protocol=result.stamp,
-            )  # fmt: skip
+                mean=result.mean,
+                maximum=result.maximum,
+                games=len(result.scores),
+                unfinished=result.unfinished,
+                timed_out=result.timed_out,
+                not_finite=result.not_finite,
+                version=version,
+                agent_steps=self._collector.agent_steps,
+                wall_seconds=wall,
+                seconds=time.monotonic() - start,
+                protocol=result.stamp,
+            )
             yield record | {"learner": learner}
 
 

@@ -79,7 +79,11 @@ def train_leg(arguments: SoakArguments, directory: Path) -> int:
     where = [] if what[0] == "--resume" else ["--run-dir", str(run)]
     command = [*python_command("ddrl.cli"), "train", *what, *where, *UNBOUNDED]
     leg = 1 + max((line["leg"] for line in rundir.JsonLines(directory / SAMPLES).read()), default=0)
-    with (directory / OUTPUT).open("ab") as output, (directory / SAMPLES).open("a") as samples, Interrupts() as interrupts:
+    with (
+        (directory / OUTPUT).open("ab") as output,
+        (directory / SAMPLES).open("a") as samples,
+        Interrupts() as interrupts,
+    ):
         process = subprocess.Popen(
             [*command, "--minutes", str(arguments.minutes)],
             stdin=subprocess.DEVNULL,
@@ -90,7 +94,11 @@ def train_leg(arguments: SoakArguments, directory: Path) -> int:
         try:
             end = began + 60.0 * arguments.minutes + END_SECONDS
             while process.poll() is None and time.monotonic() < end and interrupts.stop is None:
-                line = {"leg": leg, "seconds": round(time.monotonic() - began, 1), "resident_mb": sample(process.pid, run)}
+                line = {
+                    "leg": leg,
+                    "seconds": round(time.monotonic() - began, 1),
+                    "resident_mb": sample(process.pid, run),
+                }
                 samples.write(json.dumps(line) + "\n")
                 samples.flush()
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -108,7 +116,9 @@ def sample(launcher: int, run: Path) -> dict[str, float]:
     found: dict[str, float] = {}
     ranks = {note.pid: f"rank {rank}" for rank, note in start.notes(run).items()}
     for pid, parent in descendants(launcher):
-        name = "launcher" if pid == launcher else ranks.get(pid) or f"{_program(pid)} of {ranks.get(parent, 'launcher')}"
+        name = (
+            "launcher" if pid == launcher else ranks.get(pid) or f"{_program(pid)} of {ranks.get(parent, 'launcher')}"
+        )
         with contextlib.suppress(OSError):
             pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
             found[name] = found.get(name, 0.0) + round(pages * PAGE / 2**20, 2)

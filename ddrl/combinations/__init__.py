@@ -157,9 +157,7 @@ def _check_rollouts(config: TrainConfig) -> None:
         )
     if algorithm.name == "a2c" and config.batch_size % config.rows:
         checks.refuse(
-            config.optimizer,
-            "batch_size",
-            f"a2c takes so many steps of all simulators; a multiple of {config.rows}",
+            config.optimizer, "batch_size", f"a2c takes so many steps of all simulators; a multiple of {config.rows}"
         )
     if sampling.schedule == "double-buffered":
         _check_double_buffered(config)

@@ -30,7 +30,9 @@ def check(config: TrainConfig) -> None:
         why = f"{algorithm.name} learns from a replay; {' or '.join(SCHEDULES)}{apart}"
         checks.refuse(sampling, "schedule", why)
     if not optimizer.batch_size:
-        checks.refuse(optimizer, "batch_size", "a replay has no rollouts to take whole; give the transitions per gradient")
+        checks.refuse(
+            optimizer, "batch_size", "a replay has no rollouts to take whole; give the transitions per gradient"
+        )
     for name in ("rollout_length", "predictors", "predict_batch"):
         if getattr(sampling, name):
             checks.refuse(sampling, name, f"{algorithm.name} acts with whole groups until its next updates; leave it 0")

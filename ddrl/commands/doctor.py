@@ -134,9 +134,12 @@ def _main(argv: Sequence[str], job: Job | None) -> int:
         return _alone(argv, arguments, run_dir)
     need = need_of(arguments, alone=INSIDE in os.environ)
     return examine_in_job(
-        job or Job(0, 1, "none"), need, run_dir, arguments.timeout,
+        job or Job(0, 1, "none"),
+        need,
+        run_dir,
+        arguments.timeout,
         lambda findings, survey: report.emit(findings, survey, arguments.json),
-    )  # fmt: skip
+    )
 
 
 INSIDE = "DDRL_DOCTOR_ALONE"

@@ -16,7 +16,9 @@ from ddrl.algorithms import DPGConfig
 from ddrl.launch.resources import this_machine
 from ddrl.reporting.progress import plain_console
 
-HUMAN_STARTS = "not measured: they need games that people played, which are not public (--starts FILE, if you have some)"
+HUMAN_STARTS = (
+    "not measured: they need games that people played, which are not public (--starts FILE, if you have some)"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,9 +67,14 @@ def main(argv: Sequence[str]) -> int:
     config = agent.config
     epsilon = config.evaluation.eval_epsilon if arguments.epsilon is None else arguments.epsilon
     result = evaluate(
-        config.environment, agent.policy, arguments.games, arguments.seed, epsilon=epsilon, ahead=this_machine().cores,
+        config.environment,
+        agent.policy,
+        arguments.games,
+        arguments.seed,
+        epsilon=epsilon,
+        ahead=this_machine().cores,
         starts=starts,
-    )  # fmt: skip
+    )
     record = {
         "version": agent.checkpoint.version,
         "agent_steps": agent.checkpoint.agent_steps,
@@ -113,9 +120,7 @@ def show(game: str, record: dict, console: Console) -> None:
         f"standard deviation {record['deviation']:.2f}"
     )
     if record["unfinished"]:
-        console.print(
-            f"{record['unfinished']} games were ended by a step limit; their score until then counts"
-        )
+        console.print(f"{record['unfinished']} games were ended by a step limit; their score until then counts")
     if "not_finite" in record:
         console.print(f"{record['not_finite']} games are left out, as their scores are not finite")
     stamp = ", ".join(f"{name} {value}" for name, value in record["protocol"].items())

@@ -19,14 +19,7 @@ from ddrl.commands import train
 from ddrl.config import ExchangeConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch.placement import Threads, groups_of, place_ranks, threads_for
-from ddrl.launch.resources import (
-    check_machine,
-    check_shards,
-    prefetch_bytes,
-    rank_bytes,
-    replay_bytes,
-    this_machine,
-)
+from ddrl.launch.resources import check_machine, check_shards, prefetch_bytes, rank_bytes, replay_bytes, this_machine
 from ddrl.presets.common import Machine
 from ddrl.reporting.json_output import write_json_output
 
@@ -231,12 +224,7 @@ def warnings_of(seats: Sequence[Seat], assignments: Sequence[Assignment]) -> lis
 
 
 def as_json(
-    config: TrainConfig,
-    source: str,
-    seats: Sequence[Seat],
-    ranks: Sequence[Rank],
-    parameters: int,
-    warnings: list[str],
+    config: TrainConfig, source: str, seats: Sequence[Seat], ranks: Sequence[Rank], parameters: int, warnings: list[str]
 ) -> dict[str, Any]:
     """The plan in JSON types. Sizes in bytes; `bytes_per_update` is what workers and servers send together."""
     memory: Counter[str] = Counter()  # by host
@@ -307,17 +295,19 @@ def _show(content: dict[str, Any]) -> None:
     lines = [("rank", "host", "role", "cores", "GPU", "TensorFlow", "simulators", "shard", "memory")]
     for rank in content["ranks"]:
         threads = rank["threads"]
-        lines.append((
-            str(rank["rank"]),
-            rank["host"],
-            rank["name"],
-            str(rank["cores"]),
-            rank["gpu"] or "-",
-            f"{threads['intra_op']} x {threads['inter_op']} threads" if threads else "-",
-            f"{rank['simulators']} on {rank['simulator_threads']} threads" if rank["simulators"] else "-",
-            f"{rank['shard_bytes'] / 1e6:.2f} MB" if rank["shard_bytes"] else "-",
-            f"{rank['memory_bytes'] / 1e9:.1f} GB",
-        ))  # fmt: skip
+        lines.append(
+            (
+                str(rank["rank"]),
+                rank["host"],
+                rank["name"],
+                str(rank["cores"]),
+                rank["gpu"] or "-",
+                f"{threads['intra_op']} x {threads['inter_op']} threads" if threads else "-",
+                f"{rank['simulators']} on {rank['simulator_threads']} threads" if rank["simulators"] else "-",
+                f"{rank['shard_bytes'] / 1e6:.2f} MB" if rank["shard_bytes"] else "-",
+                f"{rank['memory_bytes'] / 1e9:.1f} GB",
+            )
+        )
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     print(f"{content['game']} on {content['source']}\n")
     for line in lines:

@@ -44,11 +44,7 @@ def main(argv: Sequence[str]) -> int:
     from ddrl.video import record_game
 
     score = record_game(
-        agent.config.environment,
-        agent.policy,
-        video,
-        seed=arguments.seed,
-        max_agent_steps=arguments.max_agent_steps,
+        agent.config.environment, agent.policy, video, seed=arguments.seed, max_agent_steps=arguments.max_agent_steps
     )
     print(f"{video}: score {score:g}, version {agent.checkpoint.version:,}")
     return 0

@@ -145,7 +145,10 @@ def parse(study: Study, argv: Sequence[str]) -> tuple[Actions, StudySettings, pl
         "Arguments", [("settings", type(defaults)), ("actions", Actions)], namespace={"__doc__": ABOUT}
     )
     arguments = tyro.cli(
-        kind, args=list(argv), prog=f"ddrl study {study.name}", default=kind(defaults, Actions()),
+        kind,
+        args=list(argv),
+        prog=f"ddrl study {study.name}",
+        default=kind(defaults, Actions()),
         config=(tyro.conf.OmitArgPrefixes,),
     )
     if plan is not None:

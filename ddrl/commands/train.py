@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 import tyro
+
 from cluster.job import detect_job
 from ddrl import combinations, presets, programs, rundir
 from ddrl.checkpoint import list_checkpoints
@@ -27,8 +28,20 @@ class TrainArguments:
 
     algorithm: tyro.conf.Positional[
         Literal[
-            "ba3c", "a2c", "a3c", "ppo", "appo", "impala", "hts-a2c", "hts-ppo", "dqn", "categorical-dqn", "rainbow",
-            "dpg", "apex-dqn", "apex-dpg",
+            "ba3c",
+            "a2c",
+            "a3c",
+            "ppo",
+            "appo",
+            "impala",
+            "hts-a2c",
+            "hts-ppo",
+            "dqn",
+            "categorical-dqn",
+            "rainbow",
+            "dpg",
+            "apex-dqn",
+            "apex-dpg",
         ]
     ] = "ba3c"
     """Algorithm, with its own schedule and exchange: a3c and appo are a2c and ppo with asynchronous updates of a central
@@ -69,8 +82,11 @@ def parse(argv: Sequence[str], machine: presets.Machine) -> TrainArguments:
     if resume is not None:
         loaded, is_sealed = rundir.read_config(Path(resume) / rundir.CONFIG)
         if not is_sealed:
-            print(f"ddrl: warning: {resume}: its {rundir.CONFIG} bears no checksum, as an earlier version of ddrl or "
-                  "somebody else wrote it", file=sys.stderr)  # fmt: skip
+            print(
+                f"ddrl: warning: {resume}: its {rundir.CONFIG} bears no checksum, as an earlier version of ddrl or "
+                "somebody else wrote it",
+                file=sys.stderr,
+            )
         start = _in_run_dir(loaded, resume)
         check_algorithm(algorithm, start, resume)
         algorithm = algorithm or start.title
@@ -151,9 +167,7 @@ def main(argv: Sequence[str]) -> int:
     return launch.train(config, resume, machine, plain_console())
 
 
-def checked(
-    argv: Sequence[str], machine: presets.Machine, with_game: bool = True
-) -> tuple[TrainConfig, Path | None]:
+def checked(argv: Sequence[str], machine: presets.Machine, with_game: bool = True) -> tuple[TrainConfig, Path | None]:
     """The settings, and the directory to go on with; its game and its checkpoint are there.
 
     Raises:

@@ -182,8 +182,12 @@ def tensorflow_gpus(timeout_seconds: float) -> int:
     try:
         answer = subprocess.run(
             python_command("ddrl.doctor.gpus"),
-            capture_output=True, text=True, timeout=timeout_seconds, check=False, env=environment,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=timeout_seconds,
+            check=False,
+            env=environment,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return -1
     match = re.search(r"^GPUS (\d+)$", answer.stdout, re.MULTILINE)

@@ -86,9 +86,7 @@ class Talk:
             self.wait(request, end, peer, "to take a message")
         self._sends.clear()
 
-    def wait(
-        self, request: MPI.Request, end: float, peer: int, waiting: str, status: MPI.Status | None = None
-    ) -> None:
+    def wait(self, request: MPI.Request, end: float, peer: int, waiting: str, status: MPI.Status | None = None) -> None:
         """Tests until it is done, and gives the core away in between.
 
         Raises:
@@ -132,10 +130,7 @@ def lead(talk: Talk, mine: RankFacts, probe: Probe, begin_seconds: float, began:
     ranks = (mine, *(RankFacts.from_json(told[rank]) for rank in others))
     began()
     leaders = [group[0].rank for group in Survey(ranks).nodes.values()]
-    plan = {
-        "token": secrets.token_hex(8),
-        "names": list(Survey(ranks).nodes)[:NAMES],
-    }
+    plan = {"token": secrets.token_hex(8), "names": list(Survey(ranks).nodes)[:NAMES]}
     probe.write_token(plan["token"])
     for rank in others:
         talk.send(rank, plan | {"leader": rank in leaders})

@@ -51,7 +51,11 @@ def _lines(finding: Finding, width: int) -> list[str]:
     lines = textwrap.wrap(finding.found, width, initial_indent=first, subsequent_indent=indent, break_long_words=False)
     if finding.remedy:
         lines += textwrap.wrap(
-            finding.remedy, width, initial_indent=indent + "-> ", subsequent_indent=indent + "   ",
-            break_long_words=False, break_on_hyphens=False,
-        )  # fmt: skip
+            finding.remedy,
+            width,
+            initial_indent=indent + "-> ",
+            subsequent_indent=indent + "   ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
     return lines

@@ -15,14 +15,27 @@ from ddrl.envs.step_time import GammaTimes, StepTime
 from ddrl.errors import UsageError
 
 __all__ = [
-    "PROTOCOLS", "Protocol", "Step", "VectorEnvironment",
-    "environment_seeds", "find_protocol", "make_environment", "make_in_thread", "plain_game",
+    "PROTOCOLS",
+    "Protocol",
+    "Step",
+    "VectorEnvironment",
+    "environment_seeds",
+    "find_protocol",
+    "make_environment",
+    "make_in_thread",
+    "plain_game",
 ]
 
 
 def make_environment(
-    config: EnvironmentConfig, num_envs: int, *, batch_size: int = 0, threads: int = 1, training: bool = True,
-    cores: Sequence[int] = (), starts: Starts | None = None,
+    config: EnvironmentConfig,
+    num_envs: int,
+    *,
+    batch_size: int = 0,
+    threads: int = 1,
+    training: bool = True,
+    cores: Sequence[int] = (),
+    starts: Starts | None = None,
 ) -> VectorEnvironment:
     """The vector environment that `config` names.
 
@@ -120,7 +133,12 @@ def make_in_thread(config: EnvironmentConfig, num_envs: int, **options) -> Vecto
 
 
 def _make_native(
-    config: EnvironmentConfig, rom: str, protocol: Protocol, num_envs: int, batch_size: int, threads: int,
+    config: EnvironmentConfig,
+    rom: str,
+    protocol: Protocol,
+    num_envs: int,
+    batch_size: int,
+    threads: int,
     cores: tuple[int, ...],
 ) -> VectorEnvironment:
     from ddrl.envs.atari_native import NativeAtari
@@ -133,6 +151,11 @@ def _make_native(
             f"--simulator-processes {config.simulator_processes}: {what}; leave it 0 and give --simulator-threads"
         )
     return NativeAtari(
-        rom, protocol, num_envs, batch_size=batch_size, threads=threads,
-        random_start_steps=config.random_start_steps, cores=cores,
+        rom,
+        protocol,
+        num_envs,
+        batch_size=batch_size,
+        threads=threads,
+        random_start_steps=config.random_start_steps,
+        cores=cores,
     )

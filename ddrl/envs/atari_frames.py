@@ -36,10 +36,16 @@ class AtariFrames(gymnasium.Wrapper):
     ) -> None:
         if starts is not None:
             check_protocol(protocol)
-        super().__init__(AtariEnv(
-            rom, obs_type="ram", frameskip=1, repeat_action_probability=protocol.stickiness,
-            full_action_space=protocol.full_action_space, render_mode="rgb_array",
-        ))
+        super().__init__(
+            AtariEnv(
+                rom,
+                obs_type="ram",
+                frameskip=1,
+                repeat_action_probability=protocol.stickiness,
+                full_action_space=protocol.full_action_space,
+                render_mode="rgb_array",
+            )
+        )
         cv2.setNumThreads(1)  # frames are small, and every process would have a pool of its own
         self._protocol, self._on_frame, self._starts = protocol, on_frame, starts
         self._draws = np.random.default_rng()  # of starts
@@ -119,8 +125,8 @@ class AtariFrames(gymnasium.Wrapper):
     def _push(self, frame: np.ndarray) -> None:
         protocol = self._protocol
         if protocol.crop_rows:
-            frame = frame[:-protocol.crop_rows]
+            frame = frame[: -protocol.crop_rows]
         image = cv2.resize(frame, (protocol.width, protocol.height), interpolation=cv2.INTER_AREA)
         image = np.moveaxis(image, 2, 0) if protocol.color else image[None]
-        self._stack[:-len(image)] = self._stack[len(image):].copy()
-        self._stack[-len(image):] = image
+        self._stack[: -len(image)] = self._stack[len(image) :].copy()
+        self._stack[-len(image) :] = image

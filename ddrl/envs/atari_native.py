@@ -37,8 +37,15 @@ class NativeAtari:
     can_save_state, players = False, 1
 
     def __init__(
-        self, rom: str, protocol: Protocol, num_envs: int, *, batch_size: int = 0, threads: int = 1,
-        random_start_steps: int = 0, cores: Sequence[int] = (),
+        self,
+        rom: str,
+        protocol: Protocol,
+        num_envs: int,
+        *,
+        batch_size: int = 0,
+        threads: int = 1,
+        random_start_steps: int = 0,
+        cores: Sequence[int] = (),
     ) -> None:
         if not protocol.native:
             raise UsageError(f"protocol {protocol.name!r} has a random skip or a crop; use make_atari")
@@ -52,7 +59,9 @@ class NativeAtari:
         self._first: tuple | None = None  # what the library's reset received, for the first recv
         self._due = "reset"
         self.stamp = {
-            **protocol.stamp(), "game": rom, "backend": "native",
+            **protocol.stamp(),
+            "game": rom,
+            "backend": "native",
             "ale_py": importlib.metadata.version("ale-py"),
         }
 
@@ -65,18 +74,30 @@ class NativeAtari:
     def _make_pool(self) -> AtariVectorEnv:
         protocol = self._protocol
         return AtariVectorEnv(
-            self._rom, self.num_envs, batch_size=self.batch_size, num_threads=self._threads,
+            self._rom,
+            self.num_envs,
+            batch_size=self.batch_size,
+            num_threads=self._threads,
             # Its own pinning counts cores from 0, whatever the process may use.
-            thread_affinity_offset=-1, autoreset_mode=AutoresetMode.NEXT_STEP,
+            thread_affinity_offset=-1,
+            autoreset_mode=AutoresetMode.NEXT_STEP,
             # Counted in frames of agent steps; the no-ops and FIRE before a game do not count.
             max_num_frames_per_episode=protocol.max_frames,
-            repeat_action_probability=protocol.stickiness, full_action_space=protocol.full_action_space,
-            img_height=protocol.height, img_width=protocol.width, grayscale=not protocol.color,
-            stack_num=protocol.stack, frameskip=protocol.frame_skip, maxpool=protocol.max_pool,
+            repeat_action_probability=protocol.stickiness,
+            full_action_space=protocol.full_action_space,
+            img_height=protocol.height,
+            img_width=protocol.width,
+            grayscale=not protocol.color,
+            stack_num=protocol.stack,
+            frameskip=protocol.frame_skip,
+            maxpool=protocol.max_pool,
             # The library draws from 0..noop_max-1.
-            noop_max=protocol.noop_max + 1, use_fire_reset=protocol.fire_reset,
+            noop_max=protocol.noop_max + 1,
+            use_fire_reset=protocol.fire_reset,
             # Its episodic_life starts a new game at every life; raw rewards are needed for scores.
-            episodic_life=False, life_loss_info=False, reward_clipping=False,
+            episodic_life=False,
+            life_loss_info=False,
+            reward_clipping=False,
         )
 
     def reset(self, seed: int) -> None:

@@ -48,7 +48,11 @@ class FootballGame(gymnasium.Env):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def __init__(
-        self, scenario: str, players: int = 1, view: str = "map", checkpoints: bool = False,
+        self,
+        scenario: str,
+        players: int = 1,
+        view: str = "map",
+        checkpoints: bool = False,
         render_mode: str | None = None,
     ) -> None:
         football = _package()
@@ -58,9 +62,13 @@ class FootballGame(gymnasium.Env):
         self.players, self.render_mode = players, render_mode
         with _quiet():
             self._env = football.create_environment(
-                scenario, stacked=True, representation="extracted" if view == "map" else "pixels",
-                rewards="scoring,checkpoints" if checkpoints else "scoring", channel_dimensions=(WIDTH, HEIGHT),
-                number_of_left_players_agent_controls=players, other_config_options=dict(DRAWN),
+                scenario,
+                stacked=True,
+                representation="extracted" if view == "map" else "pixels",
+                rewards="scoring,checkpoints" if checkpoints else "scoring",
+                channel_dimensions=(WIDTH, HEIGHT),
+                number_of_left_players_agent_controls=players,
+                other_config_options=dict(DRAWN),
                 render=view == "pixels" or render_mode is not None,
             )
         channels = STACK * (4 if view == "map" else 3)
@@ -107,9 +115,15 @@ def make_football(
     players, view, checkpoints = config.football_players, config.football_view, config.football_checkpoints
     _package()
     stamp = {
-        "protocol": "football", "game": config.game, "max_agent_steps": _scenario(scenario).game_duration,
-        "players": players, "view": view, "checkpoints": checkpoints, "repeat_fire_after": 0,
-        "backend": "gymnasium", **versions("gfootball"),
+        "protocol": "football",
+        "game": config.game,
+        "max_agent_steps": _scenario(scenario).game_duration,
+        "players": players,
+        "view": view,
+        "checkpoints": checkpoints,
+        "repeat_fire_after": 0,
+        "backend": "gymnasium",
+        **versions("gfootball"),
     }
     return GymnasiumEnvironment(
         lambda: FootballGame(scenario, players, view, checkpoints, render_mode), num_envs, stamp, **options

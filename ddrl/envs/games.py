@@ -11,8 +11,16 @@ from ddrl.errors import UsageError
 _TWO_PLAYERS_ONLY = {"combat", "joust", "maze_craze", "warlords"}
 FOOTBALL = "football/"
 _ACADEMY = (
-    "3_vs_1_with_keeper", "corner", "counterattack_easy", "counterattack_hard", "empty_goal", "empty_goal_close",
-    "pass_and_shoot_with_keeper", "run_pass_and_shoot_with_keeper", "run_to_score", "run_to_score_with_keeper",
+    "3_vs_1_with_keeper",
+    "corner",
+    "counterattack_easy",
+    "counterattack_hard",
+    "empty_goal",
+    "empty_goal_close",
+    "pass_and_shoot_with_keeper",
+    "run_pass_and_shoot_with_keeper",
+    "run_to_score",
+    "run_to_score_with_keeper",
     "single_goal_versus_lazy",
 )
 _WHOLE_GAMES = ("11_vs_11_easy_stochastic", "11_vs_11_stochastic", "11_vs_11_hard_stochastic")

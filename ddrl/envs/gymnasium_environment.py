@@ -44,8 +44,16 @@ class GymnasiumEnvironment:
     chooses_rows = True
 
     def __init__(
-        self, make: Callable[[], gymnasium.Env], num_envs: int, stamp: dict, *, batch_size: int = 0,
-        reset: str = "at-once", random_start_steps: int = 0, first: int = 0, core: int | None = None,
+        self,
+        make: Callable[[], gymnasium.Env],
+        num_envs: int,
+        stamp: dict,
+        *,
+        batch_size: int = 0,
+        reset: str = "at-once",
+        random_start_steps: int = 0,
+        first: int = 0,
+        core: int | None = None,
     ) -> None:
         self._resets = None if reset == "at-once" else ThreadPoolExecutor(1, "resets")
         self._pause: Future | None = None  # the resets that the last `reset_ended` began
@@ -101,9 +109,7 @@ class GymnasiumEnvironment:
             points[rows], lives[rows] = info.get("score_reward", row[1]), info.get("lives", 0)
             ended[rows] = self._simulators[i].ended
         self._waiting[simulators], self._due = False, "send"
-        return self._tracker.step(
-            env_id, observation, reward, terminated, truncated, lives, points=points, ended=ended
-        )
+        return self._tracker.step(env_id, observation, reward, terminated, truncated, lives, points=points, ended=ended)
 
     def send(self, actions: np.ndarray) -> None:
         """<int32>[batch_size], or <float32>[batch_size, A], which are clipped to the bounds.

@@ -44,8 +44,12 @@ def make_gymnasium(game: str, num_envs: int, render_mode: str | None = None, **o
     if str(spec.entry_point).startswith("gymnasium.envs.mujoco") and importlib.util.find_spec("mujoco"):
         packages = ("mujoco",)
     stamp = {
-        "protocol": "gymnasium", "game": game, "max_agent_steps": spec.max_episode_steps or 0,
-        "repeat_fire_after": 0, "backend": "gymnasium", **versions(*packages),
+        "protocol": "gymnasium",
+        "game": game,
+        "max_agent_steps": spec.max_episode_steps or 0,
+        "repeat_fire_after": 0,
+        "backend": "gymnasium",
+        **versions(*packages),
     }
     return GymnasiumEnvironment(make, num_envs, stamp, **options)
 

@@ -70,7 +70,9 @@ def map_rows(descriptor: int, shape: Shape) -> SharedRows:
     rows, space = shape.rows, shape.action_space
     flags = [((rows,), np.bool_)] * 4
     arrays = [
-        ((rows, *shape.observation_shape), np.dtype(shape.observation_dtype)), ((rows,), np.float32), *flags,
+        ((rows, *shape.observation_shape), np.dtype(shape.observation_dtype)),
+        ((rows,), np.float32),
+        *flags,
         ((rows, 2), np.float64),
         ((rows, *space.action_shape), np.int32 if isinstance(space, Discrete) else np.float32),
     ]
@@ -78,9 +80,7 @@ def map_rows(descriptor: int, shape: Shape) -> SharedRows:
     os.ftruncate(descriptor, sum(sizes))
     memory = mmap.mmap(descriptor, sum(sizes))
     starts = np.cumsum([0, *sizes[:-1]]).tolist()
-    return SharedRows(*(
-        np.ndarray(size, dtype, memory, start) for (size, dtype), start in zip(arrays, starts)
-    ))
+    return SharedRows(*(np.ndarray(size, dtype, memory, start) for (size, dtype), start in zip(arrays, starts)))
 
 
 class _Process:
@@ -89,12 +89,18 @@ class _Process:
     def __init__(self, config: EnvironmentConfig, num_envs: int, first: int, core: int | None) -> None:
         self._memory = os.memfd_create("ddrl-simulators")
         settings = {
-            "config": dataclasses.asdict(config), "num_envs": num_envs, "first": first, "core": core,
+            "config": dataclasses.asdict(config),
+            "num_envs": num_envs,
+            "first": first,
+            "core": core,
             "memory": self._memory,
         }
         self._process = subprocess.Popen(
             [*python_command("ddrl.envs.simulator_process"), json.dumps(settings)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, pass_fds=[self._memory],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            pass_fds=[self._memory],
             env=_environment(),
         )
         self._read = b""
@@ -171,7 +177,12 @@ class ProcessEnvironment:
     can_save_state = False
 
     def __init__(
-        self, config: EnvironmentConfig, num_envs: int, processes: int, *, batch_size: int = 0,
+        self,
+        config: EnvironmentConfig,
+        num_envs: int,
+        processes: int,
+        *,
+        batch_size: int = 0,
         cores: Sequence[int] = (),
     ) -> None:
         check_cores(cores)

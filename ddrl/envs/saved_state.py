@@ -10,8 +10,11 @@ from gymnasium.wrappers import TimeLimit
 from ddrl.envs.simulators import PausingSimulator, Simulator
 
 CLASSIC_CONTROL = (
-    classic_control.CartPoleEnv, classic_control.PendulumEnv, classic_control.AcrobotEnv,
-    classic_control.MountainCarEnv, classic_control.Continuous_MountainCarEnv,
+    classic_control.CartPoleEnv,
+    classic_control.PendulumEnv,
+    classic_control.AcrobotEnv,
+    classic_control.MountainCarEnv,
+    classic_control.Continuous_MountainCarEnv,
 )
 _WORD = (1 << 64) - 1
 
@@ -30,8 +33,10 @@ def set_generator_state(generator: np.random.Generator, words: np.ndarray) -> No
     """Inverse of generator_state."""
     a, b, c, d, has_uint32, uinteger = (int(word) for word in words)
     generator.bit_generator.state = {
-        "bit_generator": "PCG64", "state": {"state": a << 64 | b, "inc": c << 64 | d},
-        "has_uint32": has_uint32, "uinteger": uinteger,
+        "bit_generator": "PCG64",
+        "state": {"state": a << 64 | b, "inc": c << 64 | d},
+        "has_uint32": has_uint32,
+        "uinteger": uinteger,
     }
 
 

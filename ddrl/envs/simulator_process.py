@@ -54,8 +54,14 @@ def shape_of(env: VectorEnvironment) -> Shape:
     space = env.action_space
     low, high = (space.low, space.high) if isinstance(space, Continuous) else (None, None)
     return Shape(
-        env.num_envs, env.players, list(env.observation_shape), env.observation_dtype.name, low, high,
-        getattr(space, "count", None) if low is None else None, env.stamp,
+        env.num_envs,
+        env.players,
+        list(env.observation_shape),
+        env.observation_dtype.name,
+        low,
+        high,
+        getattr(space, "count", None) if low is None else None,
+        env.stamp,
     )
 
 

@@ -24,9 +24,7 @@ def action_space_of(game: str, space: gymnasium.Space) -> ActionSpace:
 def observation_of(game: str, space: gymnasium.Space) -> tuple[tuple[int, ...], np.dtype]:
     """Shape and dtype (uint8 or float32) of an observation. Raises UsageError unless `space` is a Box of these."""
     if not isinstance(space, gymnasium.spaces.Box) or not (space.dtype == np.uint8 or space.dtype.kind == "f"):
-        raise UsageError(
-            f"{game} has the observation space {_line(space)}; supported is a Box of uint8 or of floats"
-        )
+        raise UsageError(f"{game} has the observation space {_line(space)}; supported is a Box of uint8 or of floats")
     return tuple(space.shape), np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
 
 

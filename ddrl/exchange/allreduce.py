@@ -205,10 +205,15 @@ class Replica:
             refused = to_bitmap(self.members)
         chiefs = next(h for h in headers if self.processes[h.sender] == self.chief)
         return Header(
-            Kind.OUTCOME, sender=self.worker, step=self.step, count=sum(h.count for h in headers),
-            value=math.sqrt(squared) if squared >= 0 else squared, members=to_bitmap(self.members), refused=refused,
+            Kind.OUTCOME,
+            sender=self.worker,
+            step=self.step,
+            count=sum(h.count for h in headers),
+            value=math.sqrt(squared) if squared >= 0 else squared,
+            members=to_bitmap(self.members),
+            refused=refused,
             flags=chiefs.flags & ~Flag.FINITE | (Flag.SKIP if refused else Flag.NONE),
-        )  # fmt: skip
+        )
 
     def _complete(self, outcome: Header, average: np.ndarray) -> list[Message]:
         """Applies a step, alike on all replicas; `average` is kept for those that may still lack it."""
@@ -243,9 +248,7 @@ class Replica:
         return messages + [self._to_worker(outcome.flags, outcome.members)]
 
     def _to_worker(self, flags: Flag, members: int) -> Message:
-        header = Header(
-            Kind.PARAMETERS, step=self.step, version=self.version, flags=flags & TO_WORKER, members=members
-        )
+        header = Header(Kind.PARAMETERS, step=self.step, version=self.version, flags=flags & TO_WORKER, members=members)
         return Message(self.processes[self.worker], header, self.parameters)
 
     def _set_parameters(self, parameters: np.ndarray) -> None:

@@ -312,9 +312,7 @@ def _chunks(mapping: mmap.mmap, layout: Layout) -> tuple[Chunk, ...]:
     ]
     parts = [slice(start, stop) for start, stop in shard_ranges(layout.size, layout.chunks)]
     return tuple(
-        Chunk(
-            i, part, vectors[0][part], {name: v[part] for name, v in zip(layout.slots, vectors[1:])}, words[i]
-        )
+        Chunk(i, part, vectors[0][part], {name: v[part] for name, v in zip(layout.slots, vectors[1:])}, words[i])
         for i, part in enumerate(parts)
     )
 

@@ -102,9 +102,7 @@ class WorkerClient:
             self.dropped += 1
             return []
         flags = Flag.FINITE if finite else Flag.NONE
-        header = Header(
-            Kind.GRADIENT, sender=self.worker, step=step, version=version, flags=flags, count=samples
-        )
+        header = Header(Kind.GRADIENT, sender=self.worker, step=step, version=version, flags=flags, count=samples)
         ranges = self.assembler.ranges
         return [Message(p, header, gradient[a:b]) for p, (a, b) in zip(self.servers, ranges, strict=True)]
 

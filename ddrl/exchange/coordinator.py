@@ -209,9 +209,14 @@ class Coordinator:
         self.refused_steps += skip
         self.version += not skip
         closed = Closed(
-            self.step, self.version, from_bitmap(members), samples,
-            from_bitmap(members if overflow else refused), norm, flags,
-        )  # fmt: skip
+            self.step,
+            self.version,
+            from_bitmap(members),
+            samples,
+            from_bitmap(members if overflow else refused),
+            norm,
+            flags,
+        )
         self.step += 1
         self._have.clear()
         self._norms.clear()
@@ -231,10 +236,16 @@ class Coordinator:
     def _commits(self, flags: Flag, members: int, scale: float) -> list[Message]:
         self._sent_rate = self.learning_rate(self.version)
         header = Header(
-            Kind.COMMIT, step=self.step, version=self.version, flags=flags, count=self._reportable(),
-            value=self.learning_rate(self.version), ahead=self.learning_rate(self.version + 1), scale=scale,
+            Kind.COMMIT,
+            step=self.step,
+            version=self.version,
+            flags=flags,
+            count=self._reportable(),
+            value=self.learning_rate(self.version),
+            ahead=self.learning_rate(self.version + 1),
+            scale=scale,
             members=members,
-        )  # fmt: skip
+        )
         return [Message(process, header) for process in self.shards]
 
     def _applied(self, header: Header) -> Closed:

@@ -131,9 +131,19 @@ class HeaderFormat:
     def encode_into(self, header: Header, buffer: memoryview) -> None:
         """Writes `header` into the first `nbytes` of a byte buffer."""
         self._fields.pack_into(
-            buffer, 0, header.kind, header.generation, header.sender, header.step, header.version,
-            header.flags, header.count, header.value, header.scale, header.ahead,
-        )  # fmt: skip
+            buffer,
+            0,
+            header.kind,
+            header.generation,
+            header.sender,
+            header.step,
+            header.version,
+            header.flags,
+            header.count,
+            header.value,
+            header.scale,
+            header.ahead,
+        )
         size = 8 * self.bitmap_words
         buffer[80 : 80 + size] = header.members.to_bytes(size, "little")
         buffer[80 + size : 80 + 2 * size] = header.refused.to_bytes(size, "little")
@@ -150,6 +160,4 @@ class HeaderFormat:
         size = 8 * self.bitmap_words
         members = int.from_bytes(buffer[80 : 80 + size], "little")
         refused = int.from_bytes(buffer[80 + size : 80 + 2 * size], "little")
-        return Header(
-            Kind(kind), generation, sender, step, version, Flag(flags), count, *floats, members, refused
-        )
+        return Header(Kind(kind), generation, sender, step, version, Flag(flags), count, *floats, members, refused)

@@ -308,9 +308,12 @@ class MpiTransport:
 
 
 def leave(
-    comm: MPI.Comm, status: int, survive: bool,
-    met: Callable[[], None] = lambda: None, at_end: Callable[[], None] = lambda: None,
-) -> NoReturn:  # fmt: skip
+    comm: MPI.Comm,
+    status: int,
+    survive: bool,
+    met: Callable[[], None] = lambda: None,
+    at_end: Callable[[], None] = lambda: None,
+) -> NoReturn:
     """Ends this process, and its part in the job so that mpirun ends with `status`.
 
     `met` is called when all ranks have met here, `at_end` when the other ranks may go.

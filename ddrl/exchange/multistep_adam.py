@@ -84,9 +84,7 @@ class MultiStepAdam(Adam):
         accumulated[:] = 0.0
         self.slots[own][block] = central
 
-    def _step(
-        self, old: Blocks, new: Blocks, g: np.ndarray, step_size: np.float32, scratch: np.ndarray
-    ) -> np.ndarray:
+    def _step(self, old: Blocks, new: Blocks, g: np.ndarray, step_size: np.float32, scratch: np.ndarray) -> np.ndarray:
         np.multiply(old["a_g"], np.float32(self.config.beta1), out=new["a_g"])
         new["a_g"] += g
         np.multiply(g, g, out=scratch)

@@ -153,9 +153,7 @@ class Optimizer:
     def _step_size(self, learning_rate: float, count: int) -> float:
         return learning_rate
 
-    def _step(
-        self, old: Blocks, new: Blocks, g: np.ndarray, step_size: np.float32, scratch: np.ndarray
-    ) -> np.ndarray:
+    def _step(self, old: Blocks, new: Blocks, g: np.ndarray, step_size: np.float32, scratch: np.ndarray) -> np.ndarray:
         """As `_update`; returns what is to be subtracted from the parameters, in `scratch`."""
         step = self._update(old, new, g, scratch)
         step *= step_size
@@ -239,9 +237,7 @@ def _total(blocks: list[np.ndarray], scale: float, scratch: np.ndarray) -> np.nd
     return total if scale == 1.0 else np.multiply(total, np.float32(scale), out=scratch)
 
 
-def _decay_towards(
-    mean: np.ndarray, value: np.ndarray, decay: float, scratch: np.ndarray, out: np.ndarray
-) -> None:
+def _decay_towards(mean: np.ndarray, value: np.ndarray, decay: float, scratch: np.ndarray, out: np.ndarray) -> None:
     """out = decay mean + (1 - decay) value; `out` may be `mean`, and `value` may be `scratch`, which is overwritten."""
     np.multiply(value, np.float32(1.0 - decay), out=scratch)
     np.multiply(mean, np.float32(decay), out=out)

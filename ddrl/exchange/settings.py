@@ -75,26 +75,18 @@ class ExchangeConfig:
 
     def _check_single(self) -> None:
         if self.workers > 1:
-            checks.refuse(
-                self, "parameter_servers", f"--workers {self.workers} need at least 1 to share parameters"
-            )
+            checks.refuse(self, "parameter_servers", f"--workers {self.workers} need at least 1 to share parameters")
         if self.chief == "dedicated":
-            checks.refuse(
-                self, "chief", "a single process has no rank for a dedicated chief; --parameter-servers 1"
-            )
+            checks.refuse(self, "chief", "a single process has no rank for a dedicated chief; --parameter-servers 1")
 
     def _check_quorum(self) -> None:
         if self.quorum > self.workers:
             checks.refuse(
-                self,
-                "quorum",
-                f"no step could ever close: there are only --workers {self.workers}; lower it or use 0",
+                self, "quorum", f"no step could ever close: there are only --workers {self.workers}; lower it or use 0"
             )
         if self.updates == "asynchronous" and (self.quorum or self.quorum_deadline_seconds):
             name = "quorum" if self.quorum else "quorum_deadline_seconds"
-            checks.refuse(
-                self, name, "asynchronous updates close no steps; leave it 0, or --updates synchronous"
-            )
+            checks.refuse(self, name, "asynchronous updates close no steps; leave it 0, or --updates synchronous")
         if not self.asynchronous and self.max_staleness:
             checks.refuse(self, "max_staleness", "synchronous gradients are never stale; leave it 0")
 

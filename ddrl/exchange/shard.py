@@ -147,9 +147,15 @@ class Shard:
         refused = to_bitmap(w for w, (h, _) in self._held.items() if not h.flags & Flag.FINITE)
         samples = sum(h.count for h, _ in self._held.values())
         header = Header(
-            kind, sender=self.index, step=self.step, version=self.version, count=samples,
-            value=squared_norm, members=members, refused=refused,
-        )  # fmt: skip
+            kind,
+            sender=self.index,
+            step=self.step,
+            version=self.version,
+            count=samples,
+            value=squared_norm,
+            members=members,
+            refused=refused,
+        )
         return Message(self.chief, header)
 
     def _norm(self, kind: Kind, members: int) -> Message:
@@ -219,9 +225,13 @@ class Shard:
 
     def _parameters_to(self, workers: Mapping[int, int], flags: Flag, members: int) -> list[Message]:
         header = Header(
-            Kind.PARAMETERS, sender=self.index, step=self.step, version=self.version,
-            flags=flags & (Flag.SKIP | Flag.CHECKPOINT | Flag.STOP | Flag.REFRESH), members=members,
-        )  # fmt: skip
+            Kind.PARAMETERS,
+            sender=self.index,
+            step=self.step,
+            version=self.version,
+            flags=flags & (Flag.SKIP | Flag.CHECKPOINT | Flag.STOP | Flag.REFRESH),
+            members=members,
+        )
         return [Message(process, header, self.parameters, newest_only=True) for process in workers.values()]
 
     def _refuses(self, header: Header) -> bool:
@@ -246,10 +256,16 @@ class Shard:
         reply = Header(Kind.PARAMETERS, sender=self.index, step=header.step + 1, version=self.version, flags=flags)
         refused = 0 if header.flags & Flag.FINITE else to_bitmap([worker])
         status = Header(
-            Kind.HAVE, sender=self.index, step=header.step, version=self.version, count=header.count,
-            value=float(staleness), members=to_bitmap([worker]), refused=refused,
+            Kind.HAVE,
+            sender=self.index,
+            step=header.step,
+            version=self.version,
+            count=header.count,
+            value=float(staleness),
+            members=to_bitmap([worker]),
+            refused=refused,
             flags=flags,
-        )  # fmt: skip
+        )
         answers = [Message(self.workers[worker], reply, self.parameters, newest_only=True)]
         if self.index == 0:
             answers.append(Message(self.chief, status))

@@ -97,9 +97,14 @@ class StoreShard(Shard):
     def _store(self) -> CentralStore:
         if self.main:
             return CentralStore.create(
-                self.path, self.parameters, self.optimizer.slots, version=self.version, count=self.optimizer.count,
-                chunks=self.chunks, patience_seconds=self.patience_seconds,
-            )  # fmt: skip
+                self.path,
+                self.parameters,
+                self.optimizer.slots,
+                version=self.version,
+                count=self.optimizer.count,
+                chunks=self.chunks,
+                patience_seconds=self.patience_seconds,
+            )
         store = CentralStore.open(self.path, patience_seconds=self.patience_seconds)
         if store.size != len(self.parameters):
             raise UsageError(

@@ -28,7 +28,7 @@ def attempt(what: str, make: Callable[[], object]) -> str:
     """`what: path`, or a warning that says why there is none."""
     try:
         return f"{what}: {make()}"
-    except Exception as error:  # noqa: BLE001 - whatever it is, the run is safe and has ended
+    except Exception as error:
         return f"warning: no {what}: {in_one_line(error)}"
 
 

@@ -79,9 +79,7 @@ def require_mpirun() -> Launcher:
 def _without_ulfm(config: TrainConfig, launcher: Launcher | None, console: Console) -> TrainConfig:
     if launcher is None or launcher.ulfm or config.exchange.on_worker_loss == "restart":
         return config
-    console.print(
-        f"{launcher.path} has no ULFM: the loss of a worker ends the job (--on-worker-loss restart)"
-    )
+    console.print(f"{launcher.path} has no ULFM: the loss of a worker ends the job (--on-worker-loss restart)")
     exchange = dataclasses.replace(config.exchange, on_worker_loss="restart")
     return dataclasses.replace(config, exchange=exchange)
 
@@ -98,12 +96,8 @@ def _run(
 ) -> int:
     argv = [*program, *(["--resume"] if resume else [])]
     if launcher is not None and os.geteuid() == 0:
-        console.print(
-            "running as root: Open MPI is told to allow it (OMPI_ALLOW_RUN_AS_ROOT)", highlight=False
-        )
-    console.print(
-        f"run directory {path}: {config.ranks} ranks, {heavy_ranks(config)} of them compute", highlight=False
-    )
+        console.print("running as root: Open MPI is told to allow it (OMPI_ALLOW_RUN_AS_ROOT)", highlight=False)
+    console.print(f"run directory {path}: {config.ranks} ranks, {heavy_ranks(config)} of them compute", highlight=False)
     restarts = Restarts(config, path)
     with (path / rundir.LOG).open("ab") as log, Interrupts() as interrupts:
         follower = rundir.JsonLines(path / rundir.METRICS, from_end=True)

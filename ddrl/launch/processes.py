@@ -25,7 +25,9 @@ def children(parent: int) -> list[int]:
     if not Path("/proc/self/stat").exists():
         return []
     found = ((entry, stat_of(entry)) for entry in os.listdir("/proc") if entry.isdigit())
-    return [int(entry) for entry, stat in found if stat is not None and stat.parent == parent and stat.state not in "ZX"]
+    return [
+        int(entry) for entry, stat in found if stat is not None and stat.parent == parent and stat.state not in "ZX"
+    ]
 
 
 class Stat(NamedTuple):

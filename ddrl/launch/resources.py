@@ -89,8 +89,7 @@ def check_machine(config: TrainConfig, machine: Machine) -> list[str]:
     most = ACTORS_PER_CORE if config.apex.actors else RANKS_PER_CORE
     if heavy > most * machine.cores:
         raise UsageError(
-            f"{heavy} ranks that compute are more than {most} for each of the "
-            f"{machine.cores} cores here: {remedy}"
+            f"{heavy} ranks that compute are more than {most} for each of the {machine.cores} cores here: {remedy}"
         )
     if config.apex.actors >= machine.cores:
         return [f"the learner and {config.apex.actors} actors share {machine.cores} cores: expect them to take turns"]

@@ -26,7 +26,9 @@ KILL_SECONDS = 5.0
 TERM_SECONDS = 3.0  # an mpirun that ends its ranks sends them SIGTERM first, which asks for a stop
 LOST_SECONDS = 15.0  # after the loss of a server or the chief: nobody has anything left to save
 GONE_SECONDS = 0.6  # a rank that is gone for so long before MPI knew of it did not end as it should
-UNSAID_SECONDS = 15.0  # the same for a later one, of which the others tell once they have loaded TensorFlow, however slowly
+UNSAID_SECONDS = (
+    15.0  # the same for a later one, of which the others tell once they have loaded TensorFlow, however slowly
+)
 
 
 class Display(Protocol):

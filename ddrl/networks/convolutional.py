@@ -8,13 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ddrl.config import NetworkConfig
-from ddrl.networks.layouts import (
-    Architecture,
-    architecture_of,
-    convolutional_tensors,
-    padding_after_first,
-    streams_of,
-)
+from ddrl.networks.layouts import Architecture, architecture_of, convolutional_tensors, padding_after_first, streams_of
 from ddrl.networks.network import Network
 from ddrl.types import ActionSpace, QHead
 

@@ -7,14 +7,7 @@ import math
 
 from ddrl.config import NetworkConfig
 from ddrl.errors import UsageError
-from ddrl.networks.network import (
-    LOG_DEVIATION,
-    Initializer,
-    orthogonal,
-    truncated_normal,
-    uniform_unit_scaling,
-    zeros,
-)
+from ddrl.networks.network import LOG_DEVIATION, Initializer, orthogonal, truncated_normal, uniform_unit_scaling, zeros
 from ddrl.types import ActionSpace, Continuous, DeterministicHead, Head, QHead
 
 Tensors = list[tuple[str, tuple[int, ...], Initializer]]
@@ -143,9 +136,7 @@ def deviation_tensors(action_space: ActionSpace) -> Tensors:
     return [(LOG_DEVIATION, (action_space.head_size,), zeros)] if isinstance(action_space, Continuous) else []
 
 
-def mlp_tensors(
-    observation_shape: tuple[int, ...], action_space: ActionSpace, head: QHead | None = None
-) -> Tensors:
+def mlp_tensors(observation_shape: tuple[int, ...], action_space: ActionSpace, head: QHead | None = None) -> Tensors:
     """Name, shape and initializer of each tensor, in the flat order."""
     tensors: Tensors = []
     for tower, width in mlp_towers(action_space, head).items():

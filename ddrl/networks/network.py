@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -134,9 +135,7 @@ def _observation_scale(name: str, dtype: Any) -> float:
         return 1.0 / 255.0
     if np.dtype(dtype) == np.float32:
         return 1.0
-    raise UsageError(
-        f"network {name} takes uint8 or float32 observations, not {np.dtype(dtype)}: convert them"
-    )
+    raise UsageError(f"network {name} takes uint8 or float32 observations, not {np.dtype(dtype)}: convert them")
 
 
 def zeros(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 
-def clip_by_average_norm(
-    gradient: tf.Tensor, shapes: Sequence[tuple[str, tuple[int, ...]]], limit: float
-) -> tf.Tensor:
+def clip_by_average_norm(gradient: tf.Tensor, shapes: Sequence[tuple[str, tuple[int, ...]]], limit: float) -> tf.Tensor:
     """Scale each tensor's part so that its L2 norm is at most limit times its number of elements.
 
     This is `tf.clip_by_average_norm` of TensorFlow 1, which the BA3C lineage applies with limit 0.1 on

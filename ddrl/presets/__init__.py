@@ -12,7 +12,13 @@ from ddrl.presets.q_learning import Q_LEARNING
 from ddrl.presets.rollouts import ROLLOUTS
 from ddrl.presets.stooke import STOOKE
 
-NAMES = ("ba3c", *ROLLOUTS, *Q_LEARNING, "dpg", *APEX)  # what `ddrl train` takes: an algorithm with its schedule and exchange
+NAMES = (
+    "ba3c",
+    *ROLLOUTS,
+    *Q_LEARNING,
+    "dpg",
+    *APEX,
+)  # what `ddrl train` takes: an algorithm with its schedule and exchange
 PRESET_NAMES = (*PRESETS, "stooke")
 DEFAULT_GAMES = {"smoke": "ddrl/Catch-v0"}
 
@@ -40,7 +46,9 @@ def preset(name: str, game: str | None, machine: Machine, algorithm: str = "ba3c
     game = game or own
     if name == "stooke":
         if algorithm not in STOOKE:
-            raise UsageError(f"--preset stooke has no {algorithm}: choose default, laptop or smoke, or {', '.join(STOOKE)}")
+            raise UsageError(
+                f"--preset stooke has no {algorithm}: choose default, laptop or smoke, or {', '.join(STOOKE)}"
+            )
         return STOOKE[algorithm](game, machine)
     if algorithm == "ba3c":
         return PRESETS[name](game, machine)

@@ -18,13 +18,7 @@ from ddrl.config import (
 from ddrl.presets.common import Machine, adam_epsilon, rom_name
 
 # Scores at which the published BA3C code stops (Adamski et al. 2018), by game in snake case.
-TARGET_SCORES = {
-    "breakout": 300.0,
-    "pong": 10.0,
-    "riverraid": 4000.0,
-    "seaquest": 1830.0,
-    "space_invaders": 700.0,
-}
+TARGET_SCORES = {"breakout": 300.0, "pong": 10.0, "riverraid": 4000.0, "seaquest": 1830.0, "space_invaders": 700.0}
 
 EFFECTIVE_BATCH = 128  # of the laptop preset, whatever the number of workers
 SMALLEST_BATCH = 32  # per worker; the rate of gradients falls off below it
@@ -104,9 +98,7 @@ def ba3c_paper(game: str, machine: Machine) -> TrainConfig:
             evaluation_minutes=0.0,  # whole games
             target_score=TARGET_SCORES.get(rom_name(game)),
         ),
-        run=RunConfig(
-            minutes=0.0 if rom_name(game) in TARGET_SCORES else 60.0
-        ),  # to the target, where there is one
+        run=RunConfig(minutes=0.0 if rom_name(game) in TARGET_SCORES else 60.0),  # to the target, where there is one
     )
 
 

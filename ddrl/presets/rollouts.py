@@ -9,7 +9,6 @@ from ddrl.algorithms import A2CConfig, ImpalaConfig, PPOConfig
 from ddrl.config import (
     EnvironmentConfig,
     EvaluationConfig,
-    ExchangeConfig,
     NetworkConfig,
     OptimizerConfig,
     RunConfig,

@@ -129,9 +129,7 @@ class History:
                 array[~np.isfinite(array)] = 0
         return wrong
 
-    def observations(
-        self, rows: np.ndarray, simulators: np.ndarray, into: np.ndarray | None = None
-    ) -> np.ndarray:
+    def observations(self, rows: np.ndarray, simulators: np.ndarray, into: np.ndarray | None = None) -> np.ndarray:
         """Observations [M, ...] of rows <int64>[M] of simulators <int64>[M], as the environments gave them.
 
         `into`: a C-contiguous array that takes them.
@@ -251,7 +249,7 @@ def row_layout(
         UsageError: the observation is not that many frames.
     """
     shape = tuple(observation_shape)
-    if stack < 1 or stack > 1 and (not shape or shape[0] % stack):
+    if stack < 1 or (stack > 1 and (not shape or shape[0] % stack)):
         raise UsageError(f"observations {list(shape)} are not stacks of {stack} frames along their first axis: use 1")
     frame = shape if stack == 1 else (shape[0] // stack, *shape[1:])
     return Rows(

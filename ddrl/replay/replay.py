@@ -92,9 +92,7 @@ class Replay:
         row = sum(dtype.itemsize * int(np.prod(shape, dtype=np.int64)) for shape, dtype in layout)
         return slots * row + SumTree.bytes_for(slots)
 
-    def add(
-        self, unroll: Unroll, priorities: np.ndarray | None = None, left_out: np.ndarray | None = None
-    ) -> None:
+    def add(self, unroll: Unroll, priorities: np.ndarray | None = None, left_out: np.ndarray | None = None) -> None:
         """Takes T steps of all simulators, which continue those of the last call; the oldest make room.
 
         Where the first observation is not what the last unroll ended with, the simulators were reset in between: the

@@ -89,7 +89,7 @@ class SegmentFormat:
 
     def __post_init__(self) -> None:
         shape = self.observation_shape
-        if self.stack < 1 or self.stack > 255 or self.stack > 1 and (not shape or shape[0] % self.stack):
+        if self.stack < 1 or self.stack > 255 or (self.stack > 1 and (not shape or shape[0] % self.stack)):
             raise UsageError(f"observations {list(shape)} are not stacks of {self.stack} frames (1 to 255): use 1")
         for name in ("n_step", "length"):
             if not 1 <= getattr(self, name) <= 10_000:
@@ -161,9 +161,18 @@ class SegmentFormat:
             pixels = zstandard.ZstdCompressor(level=1).compress(pixels)
             size = len(pixels)
         header = _HEADER.pack(
-            MAGIC, VERSION, COMPRESSED if compress else 0, segment.actor, segment.run_id, segment.simulator,
-            segment.first_step, transitions, frames, len(self.description), size,
-        )  # fmt: skip
+            MAGIC,
+            VERSION,
+            COMPRESSED if compress else 0,
+            segment.actor,
+            segment.run_id,
+            segment.simulator,
+            segment.first_step,
+            transitions,
+            frames,
+            len(self.description),
+            size,
+        )
         parts = [header, self.description, *arrays, pixels]
         checksum = functools.reduce(lambda value, part: zlib.crc32(part, value), parts, 0)
         return b"".join([_CHECKSUM.pack(checksum), *parts])
@@ -187,7 +196,7 @@ class SegmentFormat:
         theirs = bytes(view[start : start + described])
         if theirs != self.description:
             raise UsageError(
-                f"a segment of {ascii(theirs[:400])}, not of {ascii(self.description)}: start actors and replay with"
+                f"a segment of {theirs[:400]!a}, not of {self.description!a}: start actors and replay with"
                 " the same settings"
             )
         self._check_counts(transitions, frames)

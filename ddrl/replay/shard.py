@@ -218,9 +218,7 @@ class ShardReplay:
         Looks at all of them. With a priority exponent of 0 nothing is known of the priorities, and all are above.
         """
         weights = self._tree.weights[self._tree.weights > 0]
-        return np.bincount(
-            np.searchsorted(self._weight(edges), weights, side="right"), minlength=len(edges) + 1
-        )
+        return np.bincount(np.searchsorted(self._weight(edges), weights, side="right"), minlength=len(edges) + 1)
 
     def save(self, directory: str | Path, named: Named = nothing_named) -> dict[str, np.ndarray]:
         """Writes what has changed since the last save, in files next to those that are still right.

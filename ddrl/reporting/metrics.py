@@ -15,9 +15,9 @@ import collections
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
 from ddrl import sealed
 from ddrl.errors import UsageError
@@ -55,9 +55,7 @@ class Collector:
         ValueError: the state holds something else than numbers.
     """
 
-    def __init__(
-        self, update: int = 0, wall_seconds: float = 0.0, state: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, update: int = 0, wall_seconds: float = 0.0, state: Mapping[str, Any] | None = None) -> None:
         state = state or {}
         self._update = update
         self._wall_seconds = wall_seconds
@@ -208,8 +206,7 @@ class MetricsWriter:
 
     def _refusal(self, error: OSError) -> UsageError:
         return UsageError(
-            f"cannot write metrics in {self._path.parent}: {error.strerror or error};"
-            " free space or mend permissions"
+            f"cannot write metrics in {self._path.parent}: {error.strerror or error}; free space or mend permissions"
         )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -65,9 +66,7 @@ def title(config: TrainConfig) -> str:
     )
 
 
-def learning_curve(
-    online: Sequence[Mapping[str, Any]], evaluations: list[Mapping[str, Any]], heading: str
-) -> Any:
+def learning_curve(online: Sequence[Mapping[str, Any]], evaluations: list[Mapping[str, Any]], heading: str) -> Any:
     """The figure itself, of any number of points (none included).
 
     Args:
@@ -96,11 +95,7 @@ def learning_curve(
 
 
 def _draw(
-    axes: Any,
-    name: str,
-    unit: float,
-    online: Sequence[Mapping[str, Any]],
-    evaluations: list[Mapping[str, Any]],
+    axes: Any, name: str, unit: float, online: Sequence[Mapping[str, Any]], evaluations: list[Mapping[str, Any]]
 ) -> None:
     """One panel. Lines of one point would be invisible, so they get a marker."""
     axes.margins(y=0.08)
@@ -110,27 +105,44 @@ def _draw(
         axes.plot(
             [record[name] / unit for record in online],
             [record["online_score_mean"] for record in online],
-            color=ONLINE_COLOUR, linewidth=1.2, marker=marker, label="training, mean of last 100 episodes",
-        )  # fmt: skip
+            color=ONLINE_COLOUR,
+            linewidth=1.2,
+            marker=marker,
+            label="training, mean of last 100 episodes",
+        )
     if evaluations:
         x = [record[name] / unit for record in evaluations]
         games, complete = evaluations[-1]["games"], whole(evaluations)
         axes.plot(
-            [record[name] / unit for record in complete], [record["mean"] for record in complete],
-            color=MEAN_COLOUR, linewidth=1.8, marker="o", markersize=4,
+            [record[name] / unit for record in complete],
+            [record["mean"] for record in complete],
+            color=MEAN_COLOUR,
+            linewidth=1.8,
+            marker="o",
+            markersize=4,
             label=f"evaluation, mean of {games} games",
-        )  # fmt: skip
+        )
         axes.plot(
-            x, [record["maximum"] for record in evaluations],
-            color=MAX_COLOUR, linewidth=1.2, linestyle="--", marker="^", markersize=3.5,
+            x,
+            [record["maximum"] for record in evaluations],
+            color=MAX_COLOUR,
+            linewidth=1.2,
+            linestyle="--",
+            marker="^",
+            markersize=3.5,
             label="evaluation, best game",
-        )  # fmt: skip
+        )
         if cut := [record for record in evaluations if record not in complete]:
             axes.plot(
-                [record[name] / unit for record in cut], [record["mean"] for record in cut],
-                color=MEAN_COLOUR, linestyle="", marker="o", markersize=4, markerfacecolor="white",
+                [record[name] / unit for record in cut],
+                [record["mean"] for record in cut],
+                color=MEAN_COLOUR,
+                linestyle="",
+                marker="o",
+                markersize=4,
+                markerfacecolor="white",
                 label="evaluation cut off by time",
-            )  # fmt: skip
+            )
     if not online and not evaluations:
         axes.set(ylim=(0, 1), xticks=[], yticks=[])
         axes.text(0.5, 0.5, "no finished episode yet", ha="center", va="center", transform=axes.transAxes)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import collections
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -149,11 +150,17 @@ class RunState:
         train = self.train
         parts = [f"{duration(train['wall_seconds'])}", f"update {train['update']:,}"]
         numbers = _join(
-            train, ("agent_steps", "{:,} agent steps"), ("agent_steps_per_s", "{:,.0f}/s"),
-            ("online_score_mean", "score {:.1f}"), ("loss", "loss {:.4g}"), ("entropy", "entropy {:.3f}"),
-            ("lag_mean", "lag {:.1f}"), ("epsilon", "epsilon {:.2f}"), ("replay_size", "replay {:,.0f}"),
+            train,
+            ("agent_steps", "{:,} agent steps"),
+            ("agent_steps_per_s", "{:,.0f}/s"),
+            ("online_score_mean", "score {:.1f}"),
+            ("loss", "loss {:.4g}"),
+            ("entropy", "entropy {:.3f}"),
+            ("lag_mean", "lag {:.1f}"),
+            ("epsilon", "epsilon {:.2f}"),
+            ("replay_size", "replay {:,.0f}"),
             ("samples_per_insert", "samples per insert {:.2f}"),
-        )  # fmt: skip
+        )
         return "  ".join([*parts, numbers])
 
 
@@ -187,9 +194,7 @@ def summary(run_dir: str | Path, config: TrainConfig) -> RenderableType:
     rows = _outcome(records) + _time(records, run_dir, config) + _files(run_dir)
     width = max(len(name) for name, _ in rows) + 2
     # Lines that do not wrap: a path that is cut in two cannot be copied.
-    lines = [
-        Text.assemble((name.ljust(width), "dim"), text, no_wrap=True, overflow="ignore") for name, text in rows
-    ]
+    lines = [Text.assemble((name.ljust(width), "dim"), text, no_wrap=True, overflow="ignore") for name, text in rows]
     return Group(Text(f"{config.heading} on {config.environment.game}", style="bold"), *lines)
 
 

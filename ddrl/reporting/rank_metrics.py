@@ -11,7 +11,8 @@ import resource
 import sys
 import threading
 import time
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 
 def resident_mb() -> float:
@@ -91,7 +92,9 @@ class RankMetrics:
             if not self._told:
                 self._told = True
                 text = f"an episode of {self.role} {self.index} has the score {score}: such scores are left out of the"
-                self.event("score_not_finite", f"{text} means, and counted in scores_not_finite; later ones are not reported")
+                self.event(
+                    "score_not_finite", f"{text} means, and counted in scores_not_finite; later ones are not reported"
+                )
             return
         with self._lock:
             self._episodes.append([float(score), int(agent_steps)])

@@ -49,11 +49,7 @@ def time_report(records: Sequence[Mapping[str, Any]], config: TrainConfig, param
     train = [record for record in records if record["kind"] == "train" and record.get("updates_per_s", 0) > 0]
     if not train:
         return []
-    rows = [
-        (f"time of {name}", _shares(split))
-        for role, name in ROLES.items()
-        if (split := _mean_split(train, role))
-    ]
+    rows = [(f"time of {name}", _shares(split)) for role, name in ROLES.items() if (split := _mean_split(train, role))]
     if not config.exchange.servers or config.apex.actors:
         return rows
     return rows + [("pace", _pace(train)), ("shards", _shards(train, config, parameters))]

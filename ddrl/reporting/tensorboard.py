@@ -12,8 +12,8 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Mapping
 
 LARGEST = 3.4e38
 """Scalars are stored as float32: larger ones cannot be written."""

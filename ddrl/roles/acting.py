@@ -14,19 +14,19 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-from ddrl import programs  # noqa: E402
-from ddrl.config import TrainConfig  # noqa: E402
-from ddrl.errors import UsageError  # noqa: E402
-from ddrl.launch.placement import expose_gpu, threads_for, with_threads  # noqa: E402
-from ddrl.replay.segment import Segment, SegmentFormat, renumbered  # noqa: E402
-from ddrl.reporting.rank_metrics import RankMetrics  # noqa: E402
-from ddrl.roles.child import Frame, end_with_parent, read_frame, write_frame  # noqa: E402
-from ddrl.roles.exits import refuse_exits  # noqa: E402
-from ddrl.rundir import load_config  # noqa: E402
-from ddrl.sampling.replay_actor import STEPS  # noqa: E402
-from ddrl.types import Snapshot  # noqa: E402
+from ddrl import programs
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.launch.placement import expose_gpu, threads_for, with_threads
+from ddrl.replay.segment import Segment, SegmentFormat, renumbered
+from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.roles.child import Frame, end_with_parent, read_frame, write_frame
+from ddrl.roles.exits import refuse_exits
+from ddrl.rundir import load_config
+from ddrl.sampling.replay_actor import STEPS
+from ddrl.types import Snapshot
 
 REPORT_SECONDS = 1.0  # at most, between two reports: what is not reported yet is lost with the process
 

@@ -220,7 +220,7 @@ class ActorRole:
     def _exceeded(self) -> float:
         """Seconds for which a child that stands still has said nothing, where these are too many; else 0."""
         run, now = self.setting.config.run, time.monotonic()
-        if self._segment is not None or self._asked and self._has < 0:
+        if self._segment is not None or (self._asked and self._has < 0):
             self._heard = now  # it waits for room, or for its first parameters
         patience = max(run.stall_seconds, run.start_seconds) if run.stall_seconds else math.inf
         return patience if now - self._heard > patience else 0.0
@@ -237,8 +237,10 @@ class ActorRole:
             self.transport.send([json_blob(self.setting.cast.chief, Topic.FAILED, {"text": text, "line": text})])
             self._halt()
             return
-        self._event("actor_restarted", f"the process of actor {self.index} ended by {how}; the next one begins in "
-                    f"{self._pause:g} s")  # fmt: skip
+        self._event(
+            "actor_restarted",
+            f"the process of actor {self.index} ended by {how}; the next one begins in {self._pause:g} s",
+        )
         self._start_at = time.monotonic() + self._pause
         self._pause = min(2.0 * self._pause, LONGEST_PAUSE_SECONDS)
 

@@ -87,17 +87,11 @@ def batch_template(config: TrainConfig, network: Network, shape: tuple[int, ...]
         return regression_template(algorithm, network, size, shape, dtype)
     unroll = empty_unroll(size, 1, shape, dtype, network.action_space)
     column = np.zeros(size, np.float32)
-    return Transitions(
-        unroll.observation[:size, 0], unroll.action[:, 0], *[column] * 5, unroll.behaviour_version[:, 0]
-    )
+    return Transitions(unroll.observation[:size, 0], unroll.action[:, 0], *[column] * 5, unroll.behaviour_version[:, 0])
 
 
 def make_schedule(
-    config: TrainConfig,
-    environments: list[VectorEnvironment],
-    network: Network,
-    metrics: RankMetrics,
-    worker: int,
+    config: TrainConfig, environments: list[VectorEnvironment], network: Network, metrics: RankMetrics, worker: int
 ) -> Schedule:
     """A worker's schedule over its environments."""
     shape, dtype = environments[0].observation_shape, environments[0].observation_dtype

@@ -163,9 +163,12 @@ class ChiefRole:
         for process, (a, b) in zip(cast.servers, self._ranges, strict=True):
             parameters, optimizer_slots = checkpoints.slice_state(start, a, b)
             header = Header(
-                Kind.LOAD, step=start.step, version=start.version, count=start.optimizer_count,
+                Kind.LOAD,
+                step=start.step,
+                version=start.version,
+                count=start.optimizer_count,
                 value=self.coordinator.learning_rate(start.version),
-            )  # fmt: skip
+            )
             payload = np.concatenate([parameters, *optimizer_slots.values()])
             self.transport.send([Message(process, header, payload)])
         self.transport.send(self.coordinator.expect())

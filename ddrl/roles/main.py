@@ -42,9 +42,7 @@ ABORT_SECONDS = 10.0
 REVOKE_SECONDS = 2.0  # in which the other ranks see that the job is called off, and leave
 
 
-def run(
-    config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], None] = lambda: None
-) -> int:
+def run(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], None] = lambda: None) -> int:
     """Runs this process' part of a job; returns the exit status.
 
     Single process: no MPI. Otherwise the world must have as many ranks as the configuration needs.
@@ -206,11 +204,7 @@ def die() -> None:
 
 
 def _cast_rank(
-    setting: Setting,
-    transport: Transport,
-    assignments: tuple[Assignment, ...],
-    resume: bool,
-    wake: Callable[[], None],
+    setting: Setting, transport: Transport, assignments: tuple[Assignment, ...], resume: bool, wake: Callable[[], None]
 ) -> list[Role]:
     mine = assignments[transport.rank]
     if mine.role == "parameter_server":

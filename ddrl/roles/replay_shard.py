@@ -87,7 +87,7 @@ class ReplayShardRole:
         self._acknowledge()
         now = time.monotonic()
         changed = (self.replay.inserted, self.replay.size) != self._filled
-        if now >= self._next_fill and changed or now >= self._next_beat:
+        if (now >= self._next_fill and changed) or now >= self._next_beat:
             self._next_fill, self._filled = now + FILL_SECONDS, (self.replay.inserted, self.replay.size)
             self._next_beat = now + BEAT_SECONDS
             self.transport.send([Message(self._learner, self._header(Kind.FILL))])
@@ -133,10 +133,9 @@ class ReplayShardRole:
             except UsageError as error:
                 self._event("replay_not_loaded", f"replay shard {self.index} begins empty: {error}")
         self._counted = self.replay.counters()
-        self.transport.open([
-            Channel(self._learner, Kind.DRAW),
-            Channel(self._learner, Kind.PRIORITIES, 3 * config.batch_size),
-        ])  # fmt: skip
+        self.transport.open(
+            [Channel(self._learner, Kind.DRAW), Channel(self._learner, Kind.PRIORITIES, 3 * config.batch_size)]
+        )
         early, self._early = self._early, []
         for blob in early:
             self._insert(blob)
@@ -198,7 +197,12 @@ class ReplayShardRole:
     def _header(self, kind: Kind) -> Header:
         replay = self.replay
         return Header(
-            kind, sender=self.index, step=replay.sampled, version=replay.inserted, count=replay.size, value=replay.weight
+            kind,
+            sender=self.index,
+            step=replay.sampled,
+            version=replay.inserted,
+            count=replay.size,
+            value=replay.weight,
         )
 
     def _acknowledge(self) -> None:

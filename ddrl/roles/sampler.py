@@ -77,12 +77,7 @@ class Sampler:
     """
 
     def __init__(
-        self,
-        setting: Setting,
-        transport: Transport,
-        schedule: RemoteReplay,
-        format: SegmentFormat,
-        parameters: int,
+        self, setting: Setting, transport: Transport, schedule: RemoteReplay, format: SegmentFormat, parameters: int
     ):
         self.setting, self.transport, self.schedule = setting, transport, schedule
         self.format, self.batches = format, BatchFormat(format, setting.config.batch_size)
@@ -95,10 +90,12 @@ class Sampler:
         self._halted, self._next_word = False, 0.0
         self._saving: _Saving | None = None
         for shard in self._shards.values():
-            transport.open([
-                Channel(shard.process, Kind.SAMPLE, self.batches.floats, into=self._buffer),
-                Channel(shard.process, Kind.FILL),
-            ])  # fmt: skip
+            transport.open(
+                [
+                    Channel(shard.process, Kind.SAMPLE, self.batches.floats, into=self._buffer),
+                    Channel(shard.process, Kind.FILL),
+                ]
+            )
 
     @property
     def size(self) -> int:

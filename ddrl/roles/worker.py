@@ -1,7 +1,7 @@
 """The role of a worker: it acts, computes gradients, and exchanges them for new parameters.
 
-    predictor threads --data-points--> trainer thread --gradient--> this role (the one thread that talks MPI)
-            ^------------------------ newest parameters -----------------------------|
+predictor threads --data-points--> trainer thread --gradient--> this role (the one thread that talks MPI)
+        ^------------------------ newest parameters -----------------------------|
 """
 
 from __future__ import annotations
@@ -29,16 +29,7 @@ from ddrl.replay.storage import OTHER
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.agent import seed_of
 from ddrl.roles.hashes import ParameterHashes
-from ddrl.roles.job import (
-    Setting,
-    Topic,
-    Wait,
-    end_of_job,
-    essential_lost,
-    failure_of,
-    first_word,
-    json_blob,
-)
+from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, failure_of, first_word, json_blob
 from ddrl.roles.norms import NormMeter
 from ddrl.sampling.schedules import Schedule
 from ddrl.types import DataPoints, Snapshot
@@ -114,9 +105,7 @@ class Trainer:
     def _gradient(self, snapshot: Snapshot, batch: DataPoints) -> Gradient:
         metrics = self.metrics
         with metrics.timer("gradient"):
-            vector, values, priorities = self.learner.gradient(
-                snapshot.vector, batch, self._anneal(snapshot.version)
-            )
+            vector, values, priorities = self.learner.gradient(snapshot.vector, batch, self._anneal(snapshot.version))
         lag = snapshot.version - batch.behaviour_version
         metrics.mean("lag", lag.mean(), len(lag))
         metrics.maximum("lag", lag.max())

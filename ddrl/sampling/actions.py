@@ -165,7 +165,9 @@ def noisy(
     low, high = np.array(space.low), np.array(space.high)
     scale = deviation * (high - low) / 2.0
 
-    def draw(mean: np.ndarray, seed: int, environments: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def draw(
+        mean: np.ndarray, seed: int, environments: np.ndarray, counts: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         uniform = component_uniforms(seed, environments, counts, len(low))
         anywhere = np.broadcast_to(at_random(environments, counts), len(mean))[:, None]
         actions = np.where(anywhere, low + uniform[:, : len(low)] * (high - low), mean + scale * normals(uniform))

@@ -110,5 +110,5 @@ class Crew:
             try:
                 self.actors[index].fill(out, newest, refresh_every)
                 self._done.put(None)
-            except BaseException as error:  # noqa: BLE001 - whoever waits raises it again
+            except BaseException as error:
                 self._done.put(error)

@@ -95,7 +95,7 @@ class Predictors:
                 stop = start + len(query.observations)
                 query.answer = policy[start:stop], value[start:stop]
                 start = stop
-        except BaseException as error:  # noqa: BLE001 - whoever asked raises it again
+        except BaseException as error:
             for query in queries:
                 query.answer = error
         for query in queries:

@@ -84,12 +84,7 @@ class RolloutSchedule(CrewSchedule):
     """
 
     def __init__(
-        self,
-        crew: Crew,
-        learning: Unroll,
-        minibatches: Minibatches,
-        ended: threading.Event,
-        refresh_every: int = 0,
+        self, crew: Crew, learning: Unroll, minibatches: Minibatches, ended: threading.Event, refresh_every: int = 0
     ):
         super().__init__(crew, ended)
         self.learning, self.minibatches = learning, minibatches
@@ -171,9 +166,7 @@ class DoubleBuffered(RolloutSchedule):
         spare: the second storage.
     """
 
-    def __init__(
-        self, crew: Crew, learning: Unroll, spare: Unroll, minibatches: Minibatches, ended: threading.Event
-    ):
+    def __init__(self, crew: Crew, learning: Unroll, spare: Unroll, minibatches: Minibatches, ended: threading.Event):
         super().__init__(crew, learning, minibatches, ended)
         self._filling = spare
         self._acting: Snapshot | None = None  # parameters that fill `_filling`

@@ -128,7 +128,7 @@ class Asynchronous:
             while not self._ended.is_set():
                 for batch in actor.advance(lambda: self._snapshot):
                     self._put(batch)
-        except BaseException as error:  # noqa: BLE001 - the trainer raises it again
+        except BaseException as error:
             self._error = error
             self._ended.set()
 

@@ -42,9 +42,14 @@ def simulate_asynchronous(system: System, gradients: int, seed: int) -> Predicti
     elapsed, applied, dropped, staleness, waited = (a - b for a, b in zip(server.counts(), began))
     rate = applied * system.batch / elapsed
     return Prediction(
-        system.workers, applied / elapsed, rate, rate / system.ideal_datapoints_per_s(), staleness / max(1, applied),
-        dropped / (applied + dropped), waited / (applied + dropped),
-    )  # fmt: skip
+        system.workers,
+        applied / elapsed,
+        rate,
+        rate / system.ideal_datapoints_per_s(),
+        staleness / max(1, applied),
+        dropped / (applied + dropped),
+        waited / (applied + dropped),
+    )
 
 
 def _times(system: System, seed: int) -> Iterator[float]:

@@ -42,9 +42,16 @@ class Calibration(NamedTuple):
 
 
 def calibrate(
-    records: Sequence[Mapping[str, Any]], *, workers: int, servers: int, parameters: int, batch: int,
-    server: ServerTimes, asynchronous: bool = False, quorum: int = 0,
-) -> Calibration:  # fmt: skip
+    records: Sequence[Mapping[str, Any]],
+    *,
+    workers: int,
+    servers: int,
+    parameters: int,
+    batch: int,
+    server: ServerTimes,
+    asynchronous: bool = False,
+    quorum: int = 0,
+) -> Calibration:
     """The system that a run with parameter servers was, on the hosts where it ran.
 
     Gradients take what `compute_ms` and `compute_ms_deviation` say, messages what the servers measured; `server` gives
@@ -68,11 +75,19 @@ def calibrate(
     if asynchronous:  # a gradient is applied where it is received
         handled = max(0.0, handled - FLOAT_BYTES * parameters / servers * (server.average + server.apply))
     system = System(
-        workers=workers, compute=gamma_or_constant(mean / 1000, deviation / 1000), parameters=parameters, batch=batch,
-        servers=servers, workers_per_host=0, servers_per_host=0,
-        message_seconds=handled / (2 if asynchronous else 2 * workers), average_seconds_per_byte=server.average,
-        apply_seconds_per_byte=server.apply, asynchronous=asynchronous, quorum=quorum,
-    )  # fmt: skip
+        workers=workers,
+        compute=gamma_or_constant(mean / 1000, deviation / 1000),
+        parameters=parameters,
+        batch=batch,
+        servers=servers,
+        workers_per_host=0,
+        servers_per_host=0,
+        message_seconds=handled / (2 if asynchronous else 2 * workers),
+        average_seconds_per_byte=server.average,
+        apply_seconds_per_byte=server.apply,
+        asynchronous=asynchronous,
+        quorum=quorum,
+    )
     return Calibration(_with_decision(system, (workers if asynchronous else 1) / rate), rate)
 
 

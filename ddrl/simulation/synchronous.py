@@ -53,9 +53,13 @@ def simulate_synchronous(system: System, updates: int, seed: int) -> Prediction:
     elapsed = _end(ready) - began
     rate = averaged * system.batch / elapsed
     return Prediction(
-        system.workers, (updates - warm_up) / elapsed, rate, rate / system.ideal_datapoints_per_s(), 0.0,
+        system.workers,
+        (updates - warm_up) / elapsed,
+        rate,
+        rate / system.ideal_datapoints_per_s(),
+        0.0,
         dropped / (averaged + dropped),
-    )  # fmt: skip
+    )
 
 
 def _end(ready: np.ndarray) -> float:

@@ -93,14 +93,18 @@ def _point(settings: AblationSettings, machine: Machine, game: str, variant: str
     updates = settings.target_period // config.algorithm.steps_per_update  # in a period
     config = changed(
         config,
-        algorithm={"target_period": settings.target_period, "epsilon_start": settings.epsilon,
-                   "epsilon_end": settings.epsilon, "epsilon_steps": 0},
+        algorithm={
+            "target_period": settings.target_period,
+            "epsilon_start": settings.epsilon,
+            "epsilon_end": settings.epsilon,
+            "epsilon_steps": 0,
+        },
         sampling={"schedule": schedule, "simulators": samplers, "groups": 1 if together else samplers},
         replay={"replay_capacity": settings.replay_capacity, "replay_minimum": settings.target_period},
         # The last period counts when the next one has begun.
-        run=budget(0.0) | {"seed": seed, "log_every_seconds": 0.5,
-                           "max_updates": (1 + settings.periods) * updates + updates // 4},
-    )  # fmt: skip
+        run=budget(0.0)
+        | {"seed": seed, "log_every_seconds": 0.5, "max_updates": (1 + settings.periods) * updates + updates // 4},
+    )
     labels = {"game": game, "variant": variant, "samplers": samplers}
     return Point(f"{game_name(game)}-{variant}-{samplers}samplers-seed{seed}", config, labels)
 
@@ -156,10 +160,11 @@ def _tables(game: str, settings: AblationSettings, hours: Hours) -> Iterator[Tab
     theirs = {labels: mean for labels, (mean, _) in paper.items()}
     what = f"hours for {AGENT_STEPS / 1e6:.0f} million agent steps"
     yield _table(
-        settings, f"{game}: {what}, {_trials(hours)}",
+        settings,
+        f"{game}: {what}, {_trials(hours)}",
         lambda labels: mean_and_deviation(hours.get(labels, [])),
         lambda labels: "{:.2f} ± {:.2f}".format(*paper[labels]) if labels in paper else None,
-    )  # fmt: skip
+    )
     yield _relative(settings, f"{game}: percent of one standard sampler's hours", ours, theirs, percent_of)
     yield _relative(settings, f"{game}: speed-up over one standard sampler", ours, theirs, times_faster)
 
@@ -189,9 +194,11 @@ def _relative(
 
 
 def _table(
-    settings: AblationSettings, title: str, ours: Callable[[tuple[str, int]], str | None],
+    settings: AblationSettings,
+    title: str,
+    ours: Callable[[tuple[str, int]], str | None],
     paper: Callable[[tuple[str, int]], str | None],
-) -> Table:  # fmt: skip
+) -> Table:
     """A row for each number of samplers, a column for each variant, ours and the paper's."""
     columns = ("samplers", *settings.variants, *(f"{variant}, paper" for variant in settings.variants))
     rows = [[n, *(of((v, n)) for of in (ours, paper) for v in settings.variants)] for n in settings.samplers]
@@ -233,9 +240,15 @@ STUDY = Study(
     name="ablation",
     defaults=AblationSettings(),
     quick=AblationSettings(
-        quick=True, preset="smoke", games=("ddrl/Catch-v0",), repeats=1, samplers=(1, 2, 4), target_period=1000,
-        periods=3, replay_capacity=10_000,
+        quick=True,
+        preset="smoke",
+        games=("ddrl/Catch-v0",),
+        repeats=1,
+        samplers=(1, 2, 4),
+        target_period=1000,
+        periods=3,
+        replay_capacity=10_000,
     ),
     points=points,
     report=report,
-)  # fmt: skip
+)

@@ -95,18 +95,24 @@ def points(settings: ActorsSettings, machine: Machine) -> list[Point]:
     """All of them; runs of one seed follow each other, so that half a study compares something."""
     variants = dict.fromkeys(variant for part in settings.parts for variant in settings.variants(part))
     return [
-        Point(f"{game_name(game)}-{variant.name}-seed{seed}", _config(settings, variant, game, machine, seed),
-              {"game": game, **variant._asdict()})
-        for game in settings.games for seed in settings.seeds for variant in variants
-    ]  # fmt: skip
+        Point(
+            f"{game_name(game)}-{variant.name}-seed{seed}",
+            _config(settings, variant, game, machine, seed),
+            {"game": game, **variant._asdict()},
+        )
+        for game in settings.games
+        for seed in settings.seeds
+        for variant in variants
+    ]
 
 
 def _config(settings: ActorsSettings, variant: Variant, game: str, machine: Machine, seed: int) -> TrainConfig:
     config = apex_config(settings, game, machine, seed)
     config = changed(
-        config, apex={"actors": variant.actors, "duplicates": variant.duplicates},
+        config,
+        apex={"actors": variant.actors, "duplicates": variant.duplicates},
         algorithm={"epsilon_values": variant.epsilons},
-    )  # fmt: skip
+    )
     if variant.replay == "prioritized":
         return config
     rate = settings.uniform_learning_rate or config.optimizer.learning_rate
@@ -136,8 +142,11 @@ def _panels(settings: ActorsSettings, outcomes: Sequence[Outcome], game: str) ->
         for replay in settings.replays if part == "number" else settings.replays[:1]:
             variants = [variant for variant in settings.variants(part) if variant.replay == replay]
             some = [(variant, runs) for variant in variants if (runs := having(outcomes, **variant._asdict()))]
-            both = (("wall_seconds", time_unit), ("agent_steps", steps_unit)) if part == "number" else (
-                ("wall_seconds", time_unit),)  # fmt: skip
+            both = (
+                (("wall_seconds", time_unit), ("agent_steps", steps_unit))
+                if part == "number"
+                else (("wall_seconds", time_unit),)
+            )
             for against, unit_of in both if some else ():
                 unit, x_label = unit_of([run for _, runs in some for run in runs])
                 curves = [_curve(settings, part, *item, against, unit) for item in some]
@@ -171,10 +180,18 @@ STUDY = Study(
     name="actors",
     defaults=ActorsSettings(),
     quick=ActorsSettings(
-        quick=True, preset="smoke", games=("ddrl/Catch-v0",), actors=(1, 2), simulators=2, step_time_ms=5.0,
-        minutes=0.6, eval_every_updates=200, eval_games=10, target_score=0.0,
+        quick=True,
+        preset="smoke",
+        games=("ddrl/Catch-v0",),
+        actors=(1, 2),
+        simulators=2,
+        step_time_ms=5.0,
+        minutes=0.6,
+        eval_every_updates=200,
+        eval_games=10,
+        target_score=0.0,
         train_options="--replay-minimum 200",
     ),
     points=points,
     report=report,
-)  # fmt: skip
+)

@@ -77,12 +77,14 @@ def apex_config(settings: ApexSettings, game: str, machine: Machine, seed: int) 
         environment={"step_time_mean_ms": settings.step_time_ms} if settings.step_time_ms else {},
         run=budget(settings.minutes, settings.agent_steps) | {"seed": seed, "log_every_seconds": 1.0},
         evaluation={
-            "evaluator": settings.score == "evaluation", "eval_games": settings.eval_games,
-            "eval_every_updates": settings.eval_every_updates, "eval_epsilon": settings.eval_epsilon,
+            "evaluator": settings.score == "evaluation",
+            "eval_games": settings.eval_games,
+            "eval_every_updates": settings.eval_every_updates,
+            "eval_epsilon": settings.eval_epsilon,
             "eval_time_share": 1.0,  # it plays beside the learner
             "target_score": settings.target_score if settings.stop_at_target else None,
         },
-    )  # fmt: skip
+    )
 
 
 def caption(settings: ApexSettings, outcomes: Sequence[Outcome]) -> str:

@@ -13,11 +13,7 @@ from ddrl.studies.settings import StudySettings, base_config, game_name, one_of
 from ddrl.studies.sized import chosen_sizes, sized_report
 from ddrl.studies.study import Report, Study
 
-SIZES = {
-    "dqn": (32, 512, 1024, 2048),
-    "categorical-dqn": (32, 256, 512, 1024, 2048),
-    "rainbow": (32, 512),
-}
+SIZES = {"dqn": (32, 512, 1024, 2048), "categorical-dqn": (32, 256, 512, 1024, 2048), "rainbow": (32, 512)}
 """Batch sizes by algorithm."""
 PAPER = (
     "Stooke and Abbeel 2018: DQN learned as well up to batch 512, and at larger ones lost scores in some games; "
@@ -78,9 +74,14 @@ STUDY = Study(
     name="batch-size",
     defaults=BatchSizeSettings(),
     quick=BatchSizeSettings(
-        quick=True, preset="smoke", games=("ddrl/Catch-v0",), agent_steps=16_000, eval_every_steps=2000, eval_games=20,
+        quick=True,
+        preset="smoke",
+        games=("ddrl/Catch-v0",),
+        agent_steps=16_000,
+        eval_every_steps=2000,
+        eval_games=20,
         sizes=("dqn=32,128", "categorical-dqn=32,128", "rainbow=32"),
     ),
     points=points,
     report=report,
-)  # fmt: skip
+)

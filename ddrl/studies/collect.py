@@ -77,16 +77,28 @@ def _measured_on(plan: Plan, outcomes: Sequence[Outcome]) -> str:
 
 def _results(plan: Plan, report: Report, states: Sequence[Any], notes: Sequence[str]) -> dict[str, Any]:
     points = [
-        {"name": point.name, "labels": dict(point.labels), "seed": point.config.run.seed, **state._asdict(),
-         "machine": rundir.read_json(plan.path(point) / MACHINE)}
+        {
+            "name": point.name,
+            "labels": dict(point.labels),
+            "seed": point.config.run.seed,
+            **state._asdict(),
+            "machine": rundir.read_json(plan.path(point) / MACHINE),
+        }
         for point, state in states
-    ]  # fmt: skip
+    ]
     return {
-        "study": plan.study, "command": plan.command, "settings": dict(plan.settings), "ddrl": version("ddrl"),
-        "heading": report.heading, "caption": report.caption, "tables": [table.as_json() for table in report.tables],
-        "notes": list(notes), "curves": [_curves(panel) for panel in report.panels], "points": points,
+        "study": plan.study,
+        "command": plan.command,
+        "settings": dict(plan.settings),
+        "ddrl": version("ddrl"),
+        "heading": report.heading,
+        "caption": report.caption,
+        "tables": [table.as_json() for table in report.tables],
+        "notes": list(notes),
+        "curves": [_curves(panel) for panel in report.panels],
+        "points": points,
         "runs": report.runs.as_json() if report.runs else None,
-    }  # fmt: skip
+    }
 
 
 def _curves(panel: figures.Panel) -> dict[str, Any]:

@@ -98,16 +98,29 @@ def report(settings: CommunicationSettings, outcomes: Sequence[Outcome]) -> Repo
     return Report(
         heading="Model size, parameter servers and speed",
         caption=f"data-points/s of {many}, after {settings.warm_up_seconds:g} s; scores are not looked at; "
-                f"{spread_text(outcomes)}",
-        tables=[Table(
-            "Speed",
-            ("game", "neurons", "servers", "runs", "weights", "of most", "the paper's weights", "MB an update",
-             "data-points/s", "over the first", "exchange (ms)"),
-            list(_rows(settings, outcomes)),
-        )],
+        f"{spread_text(outcomes)}",
+        tables=[
+            Table(
+                "Speed",
+                (
+                    "game",
+                    "neurons",
+                    "servers",
+                    "runs",
+                    "weights",
+                    "of most",
+                    "the paper's weights",
+                    "MB an update",
+                    "data-points/s",
+                    "over the first",
+                    "exchange (ms)",
+                ),
+                list(_rows(settings, outcomes)),
+            )
+        ],
         panels=list(_panels(settings, outcomes)),
         notes=[*_unmeasured(settings, outcomes), *NOTES],
-    )  # fmt: skip
+    )
 
 
 def _mean(settings: CommunicationSettings, runs: Sequence[Outcome], name: str) -> list[float | None]:
@@ -128,8 +141,12 @@ def _unmeasured(settings: CommunicationSettings, outcomes: Sequence[Outcome]) ->
 def _rows(settings: CommunicationSettings, outcomes: Sequence[Outcome]) -> Iterator[list[Any]]:
     most = {game: max(filter(None, map(weights, runs)), default=None) for (game,), runs in grouped(outcomes, "game")}
     for (game,), some in grouped(outcomes, "game"):
-        first = [o for o in some if (o.point.labels["neurons"], o.point.labels["servers"])
-                 == (settings.neurons[0], settings.parameter_servers[0])]  # fmt: skip
+        first = [
+            o
+            for o in some
+            if (o.point.labels["neurons"], o.point.labels["servers"])
+            == (settings.neurons[0], settings.parameter_servers[0])
+        ]
         for (neurons, servers), runs in grouped(some, "neurons", "servers"):
             rates, count = _mean(settings, runs, DATAPOINTS), weights(runs[0])
             ratio = None if runs == first else bootstrap_ratio(rates, _mean(settings, first, DATAPOINTS))
@@ -137,8 +154,19 @@ def _rows(settings: CommunicationSettings, outcomes: Sequence[Outcome]) -> Itera
             # Each worker sends a gradient and gets parameters, of 4 bytes each.
             megabytes = 8e-6 * count * runs[0].point.config.exchange.workers if count else None
             exchange = bootstrap(_mean(settings, runs, EXCHANGE))
-            yield [game, neurons, servers, len(runs), count, share, PAPER_WEIGHTS.get(neurons), megabytes,
-                   bootstrap(rates), ratio, exchange]  # fmt: skip
+            yield [
+                game,
+                neurons,
+                servers,
+                len(runs),
+                count,
+                share,
+                PAPER_WEIGHTS.get(neurons),
+                megabytes,
+                bootstrap(rates),
+                ratio,
+                exchange,
+            ]
 
 
 def _panels(settings: CommunicationSettings, outcomes: Sequence[Outcome]) -> Iterator[Panel]:
@@ -191,9 +219,14 @@ STUDY = Study(
     name="communication",
     defaults=CommunicationSettings(),
     quick=CommunicationSettings(
-        quick=True, neurons=(64, 16), parameter_servers=(1, 2), batch_size=8, seconds=24.0, warm_up_seconds=8.0,
+        quick=True,
+        neurons=(64, 16),
+        parameter_servers=(1, 2),
+        batch_size=8,
+        seconds=24.0,
+        warm_up_seconds=8.0,
         train_options="--simulators 4",
     ),
     points=points,
     report=report,
-)  # fmt: skip
+)

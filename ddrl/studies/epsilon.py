@@ -28,7 +28,7 @@ from ddrl.studies.settings import (
     from_json,
     game_name,
     not_empty,
-)  # fmt: skip
+)
 from ddrl.studies.study import Study
 from ddrl.studies.training import train_point
 
@@ -123,9 +123,11 @@ def _point(
 ) -> Point:
     config = _with_batch(settings, base_config(settings, "ba3c", game, machine), batch)
     config = changed(
-        config, optimizer={FIELDS[name]: value for name, value in rates.items()},
-        run=budget(settings.minutes, settings.agent_steps) | {"seed": seed}, evaluation=_evaluation(settings, config),
-    )  # fmt: skip
+        config,
+        optimizer={FIELDS[name]: value for name, value in rates.items()},
+        run=budget(settings.minutes, settings.agent_steps) | {"seed": seed},
+        evaluation=_evaluation(settings, config),
+    )
     labels = {"game": game, "batch": batch}
     labels |= {name: getattr(config.optimizer, field) for name, field in FIELDS.items()}
     what = "-".join(f"{name.replace('_', '')}{value:g}" for name, value in rates.items())
@@ -151,8 +153,12 @@ def _with_batch(settings: EpsilonSettings, config: TrainConfig, batch: int) -> T
 
 def _evaluation(settings: EpsilonSettings, config: TrainConfig) -> dict[str, Any]:
     every = max(1, settings.eval_every_steps // config.effective_batch)
-    return {"evaluator": settings.score == "evaluation", "target_score": None, "eval_games": settings.eval_games,
-            "eval_every_updates": every}  # fmt: skip
+    return {
+        "evaluator": settings.score == "evaluation",
+        "target_score": None,
+        "eval_games": settings.eval_games,
+        "eval_every_updates": every,
+    }
 
 
 def run_point(point: Point, path: Path) -> None:
@@ -181,10 +187,16 @@ STUDY = Study(
     name="epsilon",
     defaults=EpsilonSettings(),
     quick=EpsilonSettings(
-        quick=True, preset="smoke", games=("ddrl/Catch-v0",), epsilon=(1e-3, 1e-8), batch_size=(64, 256), minutes=0.15,
-        repeats=2, target_score=0.0,
+        quick=True,
+        preset="smoke",
+        games=("ddrl/Catch-v0",),
+        epsilon=(1e-3, 1e-8),
+        batch_size=(64, 256),
+        minutes=0.15,
+        repeats=2,
+        target_score=0.0,
     ),
     points=points,
     report=report,
     run=run_point,
-)  # fmt: skip
+)

@@ -85,8 +85,15 @@ def report(settings: Any, outcomes: Sequence[Outcome]) -> Report:
     ]  # fmt: skip
     panels = list(_panels(settings, outcomes, cells, varied))
     columns = min(3, len(panels))
-    return Report("Adam's epsilon by effective batch", caption, tables, panels, columns,
-                  list(_notes(settings, cells, best, varied)), _runs(settings, cells))  # fmt: skip
+    return Report(
+        "Adam's epsilon by effective batch",
+        caption,
+        tables,
+        panels,
+        columns,
+        list(_notes(settings, cells, best, varied)),
+        _runs(settings, cells),
+    )
 
 
 def _cell(settings: Any, labels: tuple[Any, ...], runs: Sequence[Outcome]) -> Cell:
@@ -163,8 +170,9 @@ def _panels(
         styles = names if shown is some else [_name(cell, varied) for cell in shown]
         curves = [
             score_curve(cell.runs, settings.score_name, "wall_seconds", unit, name)._replace(style=styles.index(name))
-            for cell in shown for name in [_name(cell, varied)]
-        ]  # fmt: skip
+            for cell in shown
+            for name in [_name(cell, varied)]
+        ]
         title = f"{some[0].game}, effective batch {some[0].batch:,}"
         title += f", best {len(shown)} of {len(some)}" if len(shown) < len(some) else ""
         yield Panel(title, x_label, f"{settings.score} score", curves)
@@ -194,9 +202,13 @@ def _heat(
     found = {(_name(cell, varied), cell.batch): what(cell) for cell in cells}
     rows = [[found.get((name, batch), (None, "nothing\nfinished")) for batch in batches] for name in names]
     return HeatMap(
-        [f"{batch:,}" for batch in batches], [_row_label(name) for name in names],
-        [[value for value, _ in row] for row in rows], [[text for _, text in row] for row in rows], label, low_is_good,
-    )  # fmt: skip
+        [f"{batch:,}" for batch in batches],
+        [_row_label(name) for name in names],
+        [[value for value, _ in row] for row in rows],
+        [[text for _, text in row] for row in rows],
+        label,
+        low_is_good,
+    )
 
 
 def _row_label(name: str) -> str:
@@ -237,8 +249,11 @@ def _notes(
     for cell, _ in best:
         yield f"best at {cell.batch:,} on {cell.game}: {options_of(settings, cell.runs[0].point.config)}"
     by_time = settings.target_score is not None
-    yield ("best: most repeats that reached the target, then the least time, then the final score" if by_time
-           else "best: the highest mean final score") + "; few repeats tell little apart"  # fmt: skip
+    yield (
+        "best: most repeats that reached the target, then the least time, then the final score"
+        if by_time
+        else "best: the highest mean final score"
+    ) + "; few repeats tell little apart"
     if early := sum(cell.early for cell in cells):
         yield (
             f"stopped early by the median rule: {early} of {sum(len(cell.runs) for cell in cells)} runs, after "
@@ -266,9 +281,18 @@ def _runs(settings: Any, cells: Sequence[Cell]) -> Table:
     results = ("seconds to score", "final score", "seconds given", "stopped early")
     columns = ("point", "game", "effective batch", *CELL, "seed", *results)
     rows = [
-        [run.point.name, cell.game, cell.batch, *cell.rates.values(), run.point.config.run.seed,
-         None if target is None else reached_after(run, settings.score_name, target), score, given_seconds(run),
-         bool(run.result.get("stopped_early"))]
-        for cell in cells for run, score in zip(cell.runs, cell.scores)
-    ]  # fmt: skip
+        [
+            run.point.name,
+            cell.game,
+            cell.batch,
+            *cell.rates.values(),
+            run.point.config.run.seed,
+            None if target is None else reached_after(run, settings.score_name, target),
+            score,
+            given_seconds(run),
+            bool(run.result.get("stopped_early")),
+        ]
+        for cell in cells
+        for run, score in zip(cell.runs, cell.scores)
+    ]
     return Table("Runs", columns, rows)

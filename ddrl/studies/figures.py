@@ -160,9 +160,17 @@ def _draw_curve(axes: Any, curve: Curve, style: int) -> None:
     every = max(1, len(curve.x) // 8) if len(curve.x) > MARKED else 1
     line = "none" if curve.points else LINES[style % len(LINES)]
     axes.plot(
-        curve.x, curve.y, color=colour, linewidth=1.5, linestyle=line, marker=marker, markersize=4.5,
-        markevery=(style % every, every), markerfacecolor="white" if curve.points else colour, label=curve.label,
-    )  # fmt: skip
+        curve.x,
+        curve.y,
+        color=colour,
+        linewidth=1.5,
+        linestyle=line,
+        marker=marker,
+        markersize=4.5,
+        markevery=(style % every, every),
+        markerfacecolor="white" if curve.points else colour,
+        label=curve.label,
+    )
     if not curve.low:
         return
     if len(curve.x) > MARKED:

@@ -69,11 +69,14 @@ def _point(settings: GamesSettings, machine: Machine, game: str, seed: int) -> P
         base_config(settings, "ba3c", game, machine),
         run=budget(settings.minutes, settings.agent_steps) | {"seed": seed},
         evaluation={
-            "evaluator": True, "target_score": None, "eval_games": settings.eval_games,
-            "eval_every_updates": settings.eval_every_updates, "eval_time_share": settings.eval_time_share,
+            "evaluator": True,
+            "target_score": None,
+            "eval_games": settings.eval_games,
+            "eval_every_updates": settings.eval_every_updates,
+            "eval_time_share": settings.eval_time_share,
             "evaluation_minutes": settings.evaluation_minutes,
         },
-    )  # fmt: skip
+    )
     return Point(f"{game_name(game)}-seed{seed}", config, {"game": game})
 
 
@@ -84,19 +87,32 @@ def report(settings: GamesSettings, outcomes: Sequence[Outcome]) -> Report:
     return Report(
         heading="Scores by game against time",
         caption=f"{caption}; {spread_text(outcomes)}",
-        tables=[Table(
-            f"Evaluations of {settings.eval_games} games",
-            ("game", "runs", "hours", "agent steps", "evaluations", "last mean", "best mean", "after hours",
-             "maximum", *SYSTEMS),
-            [_row(game, runs) for game, runs in games],
-        )],
+        tables=[
+            Table(
+                f"Evaluations of {settings.eval_games} games",
+                (
+                    "game",
+                    "runs",
+                    "hours",
+                    "agent steps",
+                    "evaluations",
+                    "last mean",
+                    "best mean",
+                    "after hours",
+                    "maximum",
+                    *SYSTEMS,
+                ),
+                [_row(game, runs) for game, runs in games],
+            )
+        ],
         panels=list(_panels(games)),
         columns=3 if len(games) > 2 else 2,
         notes=[
             "best mean: of the best evaluation of each run, which is chosen by its own score and so flatters; after "
-            "hours: when its parameters were taken; maximum: of all games of all evaluations and runs", PAPER,
+            "hours: when its parameters were taken; maximum: of all games of all evaluations and runs",
+            PAPER,
         ],
-    )  # fmt: skip
+    )
 
 
 def evaluations(run: Outcome) -> list[dict]:
@@ -110,13 +126,17 @@ def _row(game: str, runs: Sequence[Outcome]) -> list[object]:
     ends = [max((r.get("wall_seconds", 0.0) for r in run.records), default=0.0) / 3600.0 for run in runs]
     steps = max((r.get("agent_steps", 0) for run in runs for r in run.records), default=0)
     return [
-        game, len(runs), bootstrap(ends), steps, sum(map(len, played)),
+        game,
+        len(runs),
+        bootstrap(ends),
+        steps,
+        sum(map(len, played)),
         bootstrap([records[-1]["mean"] for records in played if records]),
         bootstrap([record["mean"] for record in best]),
         bootstrap([record["wall_seconds"] / 3600.0 for record in best]),
         max((float(r["maximum"]) for records in played for r in records if "maximum" in r), default=None),
         *PUBLISHED.get(rom_name(game), (None,) * len(SYSTEMS)),
-    ]  # fmt: skip
+    ]
 
 
 def _panels(games: Sequence[tuple[str, Sequence[Outcome]]]) -> Iterator[Panel]:
@@ -131,9 +151,14 @@ STUDY = Study(
     name="games",
     defaults=GamesSettings(),
     quick=GamesSettings(
-        quick=True, preset="smoke", games=("ddrl/Catch-v0",), minutes=0.25, eval_every_updates=100, eval_time_share=0.5,
+        quick=True,
+        preset="smoke",
+        games=("ddrl/Catch-v0",),
+        minutes=0.25,
+        eval_every_updates=100,
+        eval_time_share=0.5,
         repeats=2,
     ),
     points=points,
     report=report,
-)  # fmt: skip
+)

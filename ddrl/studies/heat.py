@@ -56,8 +56,16 @@ def draw_heat(axes: Any, heat: HeatMap) -> None:
                 axes.add_patch(_hatched(x, y))
             dark = not missing and _lightness(colours((value - low) / (high - low))) < DARK
             box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5} if missing else None
-            axes.text(x, y, heat.texts[y][x], ha="center", va="center", fontsize=size, bbox=box,
-                      color="white" if dark else "black")  # fmt: skip
+            axes.text(
+                x,
+                y,
+                heat.texts[y][x],
+                ha="center",
+                va="center",
+                fontsize=size,
+                bbox=box,
+                color="white" if dark else "black",
+            )
 
 
 def _limits(values: Any) -> tuple[float, float]:

@@ -72,7 +72,7 @@ def _scores(rule: Rule, records: Records) -> list[tuple[float, float]]:
         (float(r[rule.against]), float(r[rule.score]))
         for r in without_undone(list(records))
         if r["kind"] == kind and rule.score in r and rule.against in r and not r.get("timed_out")
-    ]  # fmt: skip
+    ]
 
 
 def train_unless_hopeless(train: Train, path: Path, others: Sequence[Path], rule: Rule) -> None:

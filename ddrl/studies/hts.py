@@ -23,7 +23,7 @@ from ddrl.studies.settings import (
     game_name,
     not_empty,
     one_of,
-)  # fmt: skip
+)
 from ddrl.studies.study import Study
 
 PARTS = ("speed-up", "alpha", "predictors", "scores")
@@ -146,9 +146,13 @@ def _scores(settings: HtsSettings, machine: Machine) -> list[Point]:
         for method in _methods(settings):
             config = base_config(settings, method, game, machine)
             config = changed(
-                config, evaluation={"evaluator": True, "eval_games": EVALUATION_GAMES,
-                                    "eval_every_updates": settings.eval_every_updates},
-            )  # fmt: skip
+                config,
+                evaluation={
+                    "evaluator": True,
+                    "eval_games": EVALUATION_GAMES,
+                    "eval_every_updates": settings.eval_every_updates,
+                },
+            )
             for seed in settings.seeds:
                 seeded = changed(config, run=budget(settings.minutes, settings.agent_steps) | {"seed": seed})
                 labels = {"part": "scores", "method": method, "game": game}
@@ -164,10 +168,11 @@ def _methods(settings: HtsSettings) -> list[str]:
 def _timed(settings: HtsSettings, config: TrainConfig) -> TrainConfig:
     """The synchronous algorithm with step times: one group of all simulators, as its usual implementations have."""
     return changed(
-        config, sampling={"simulators": settings.simulators, "groups": 1},
+        config,
+        sampling={"simulators": settings.simulators, "groups": 1},
         environment={"step_time_mean_ms": settings.step_time_ms, "step_time_cv": settings.variation},
         run=budget(settings.seconds / 60.0) | {"log_every_seconds": 1.0},
-    )  # fmt: skip
+    )
 
 
 def double_buffered(settings: HtsSettings, config: TrainConfig, alpha: int = 0) -> TrainConfig:
@@ -188,19 +193,37 @@ def double_buffered(settings: HtsSettings, config: TrainConfig, alpha: int = 0) 
         config,
         algorithm={"unroll_length": unroll},
         optimizer={"batch_size": math.gcd(batch, alpha * simulators)},
-        sampling={"schedule": "double-buffered", "rollout_length": alpha, "groups": groups,
-                  "predictors": settings.predictors, "predict_batch": settings.predict_batch or together},
-    )  # fmt: skip
+        sampling={
+            "schedule": "double-buffered",
+            "rollout_length": alpha,
+            "groups": groups,
+            "predictors": settings.predictors,
+            "predict_batch": settings.predict_batch or together,
+        },
+    )
 
 
 STUDY = Study(
     name="hts",
     defaults=HtsSettings(),
     quick=HtsSettings(
-        quick=True, preset="smoke", games=("ddrl/Catch-v0",), algorithms=("a2c",), simulators=8, predictors=2,
-        step_time_ms=2.0, variations=(0.0, 1.0), alphas=(8, 32), predictor_counts=(1, 4), least_alpha=20, seconds=6.0,
-        warm_up_seconds=2.0, minutes=0.15, agent_steps=0, eval_every_updates=30,
+        quick=True,
+        preset="smoke",
+        games=("ddrl/Catch-v0",),
+        algorithms=("a2c",),
+        simulators=8,
+        predictors=2,
+        step_time_ms=2.0,
+        variations=(0.0, 1.0),
+        alphas=(8, 32),
+        predictor_counts=(1, 4),
+        least_alpha=20,
+        seconds=6.0,
+        warm_up_seconds=2.0,
+        minutes=0.15,
+        agent_steps=0,
+        eval_every_updates=30,
     ),
     points=points,
     report=report,
-)  # fmt: skip
+)

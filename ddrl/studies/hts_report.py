@@ -15,7 +15,7 @@ from ddrl.studies.metrics import (
     final_metric,
     final_time_metric,
     required_time,
-)  # fmt: skip
+)
 from ddrl.studies.points import Outcome
 from ddrl.studies.study import Report
 from ddrl.studies.tables import Table
@@ -158,12 +158,15 @@ def _score_row(
     evaluations = [[r for r in run.records if r["kind"] == "evaluation"] for run in runs]
     required = [[required_time(records, score) for records in evaluations] for score in settings.required_scores]
     return [
-        game, *names, len(runs), min(len(records) for records in evaluations),
+        game,
+        *names,
+        len(runs),
+        min(len(records) for records in evaluations),
         bootstrap([final_metric(records) for records in evaluations]),
         limit / 60.0,
         bootstrap([final_time_metric(records, limit) for records in evaluations]),
         *(None if None in times else bootstrap([time / 60.0 for time in times]) for times in required),
-    ]  # fmt: skip
+    ]
 
 
 def _score_panels(outcomes: Sequence[Outcome]) -> Iterator[Panel]:

@@ -87,6 +87,8 @@ def summary(scores: Mapping[str, float]) -> Summary:
     known = {game: scores_of(game) for game in scores}
     normalized = [known[game].normalized(score) for game, score in scores.items()]
     return Summary(
-        len(scores), statistics.median(normalized), sum(value >= HUMAN_LEVEL for value in normalized),
+        len(scores),
+        statistics.median(normalized),
+        sum(value >= HUMAN_LEVEL for value in normalized),
         sum(score > known[game].dqn for game, score in scores.items()),
-    )  # fmt: skip
+    )

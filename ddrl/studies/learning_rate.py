@@ -23,7 +23,7 @@ from ddrl.studies.settings import (
     game_name,
     not_empty,
     one_of,
-)  # fmt: skip
+)
 from ddrl.studies.sized import last_score
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table
@@ -77,9 +77,7 @@ def rate_of(settings: LearningRateSettings, rule: str, batch: int) -> float:
     return settings.learning_rate * (batch / settings.base_batch if rule == "linear" else 1.0)
 
 
-def _point(
-    settings: LearningRateSettings, machine: Machine, game: str, batch: int, rule: str, seed: int
-) -> Point:
+def _point(settings: LearningRateSettings, machine: Machine, game: str, batch: int, rule: str, seed: int) -> Point:
     config = base_config(settings, "ba3c", game, machine)
     gradients = config.effective_batch // config.batch_size
     if batch % gradients:
@@ -98,16 +96,27 @@ def report(settings: LearningRateSettings, outcomes: Sequence[Outcome]) -> Repor
     return Report(
         heading="Learning rate and effective batch",
         caption=f"{CAPTIONS[ONLINE]}; {spread_text(outcomes)}",
-        tables=[Table(
-            "The whole budget",
-            ("game", "effective batch", "rule", "learning rate", "runs", "agent steps", "best online score",
-             "last online score", *COLUMNS),
-            [_row(settings, *some, reached) for some in grouped(outcomes, "game", "batch", "rule")],
-        )],
+        tables=[
+            Table(
+                "The whole budget",
+                (
+                    "game",
+                    "effective batch",
+                    "rule",
+                    "learning rate",
+                    "runs",
+                    "agent steps",
+                    "best online score",
+                    "last online score",
+                    *COLUMNS,
+                ),
+                [_row(settings, *some, reached) for some in grouped(outcomes, "game", "batch", "rule")],
+            )
+        ],
         panels=list(_panels(settings, outcomes)),
         columns=min(3, len(settings.batch_size)),
         notes=[rule_text(reached), PAPER],
-    )  # fmt: skip
+    )
 
 
 def _row(
@@ -139,9 +148,15 @@ STUDY = Study(
     name="learning-rate",
     defaults=LearningRateSettings(),
     quick=LearningRateSettings(
-        quick=True, preset="smoke", games=("ddrl/Catch-v0",), minutes=0.15, agent_steps=0, batch_size=(64, 512),
-        base_batch=64, repeats=2,
+        quick=True,
+        preset="smoke",
+        games=("ddrl/Catch-v0",),
+        minutes=0.15,
+        agent_steps=0,
+        batch_size=(64, 512),
+        base_batch=64,
+        repeats=2,
     ),
     points=points,
     report=report,
-)  # fmt: skip
+)

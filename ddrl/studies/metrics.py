@@ -43,9 +43,7 @@ def final_time_metric(
     return final_metric([record for record in evaluations if record["wall_seconds"] <= seconds], policies)
 
 
-def required_time(
-    evaluations: Sequence[Mapping[str, Any]], score: float, policies: int = POLICIES
-) -> float | None:
+def required_time(evaluations: Sequence[Mapping[str, Any]], score: float, policies: int = POLICIES) -> float | None:
     """Seconds of wall time until the mean of the most recent `policies` evaluations first reaches a score.
 
     None where it never does. Fewer evaluations than `policies` reach nothing: one lucky evaluation is no mean of 100.

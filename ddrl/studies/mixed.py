@@ -56,9 +56,10 @@ def _protocols(outcomes: Sequence[Outcome]) -> list[str]:
 def _differing(stamp: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Its name, and what is not the same in all."""
     return {
-        name: value for name, value in stamp.items()
+        name: value
+        for name, value in stamp.items()
         if name == "protocol" or any(other.get(name) != value for other in others)
-    }  # fmt: skip
+    }
 
 
 def _unplanned(outcomes: Sequence[Outcome]) -> list[str]:
@@ -71,10 +72,11 @@ def _unplanned(outcomes: Sequence[Outcome]) -> list[str]:
             continue
         found = [
             f"{group} {name} {_get(run, group, name)} (planned: {value})"
-            for group, values in planned.items() if isinstance(values, dict)
+            for group, values in planned.items()
+            if isinstance(values, dict)
             for name, value in values.items()
             if name not in OWN_WAY.get(group, ()) and _get(run, group, name, value) != value
-        ]  # fmt: skip
+        ]
         if found:
             lines.append(f"careful: {outcome.point.name} ran with other settings than planned: {_some(found)}")
     return lines

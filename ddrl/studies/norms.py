@@ -25,11 +25,7 @@ OPTIMIZERS = {"adam": "Adam", "rmsprop": "RMSProp"}
 RMSPROP = {"rmsprop_decay": 0.95, "rmsprop_epsilon": 1e-6, "rmsprop_epsilon_inside": True}
 """DQN's decay, and the epsilon of the program that the paper names; it tells neither."""
 PARAMETERS = "norm of the parameters"
-QUANTITIES = {
-    "parameter_norm": PARAMETERS,
-    "gradient_norm": "norm of a gradient",
-    "step_norm": "norm of a step",
-}
+QUANTITIES = {"parameter_norm": PARAMETERS, "gradient_norm": "norm of a gradient", "step_norm": "norm of a step"}
 CONVOLUTION, DENSE = "conv0", "dense"
 PAPER = (
     "Stooke and Abbeel 2018, appendix C: with Adam the dense layer's parameters are alike for all batch sizes at one "
@@ -126,10 +122,14 @@ def report(settings: NormsSettings, outcomes: Sequence[Outcome]) -> Report:
     names = [f"{quantity}/{layer}" for layer in settings.layers for quantity in QUANTITIES]
     columns = ("game", "optimizer", "batch, rate", "seeds", "score", *names)
     rows = [
-        [*labels, len(runs), bootstrap([last_score(run, settings.score_name) for run in runs]),
-         *(bootstrap([_last(run, name) for run in runs]) for name in names)]
+        [
+            *labels,
+            len(runs),
+            bootstrap([last_score(run, settings.score_name) for run in runs]),
+            *(bootstrap([_last(run, name) for run in runs]) for name in names),
+        ]
         for labels, runs in grouped(outcomes, "game", "optimizer", "setup")
-    ]  # fmt: skip
+    ]
     optimizers = len({outcome.point.labels["optimizer"] for outcome in outcomes})
     return Report(
         heading="Norms by batch size and optimizer, Categorical DQN",
@@ -162,10 +162,17 @@ STUDY = Study(
     name="norms",
     defaults=NormsSettings(),
     quick=NormsSettings(
-        quick=True, preset="smoke", games=("ddrl/Catch-v0",), repeats=1, agent_steps=16_000, eval_every_steps=2000,
-        eval_games=20, norms_every_steps=500, layers=("q0", "q1"),
+        quick=True,
+        preset="smoke",
+        games=("ddrl/Catch-v0",),
+        repeats=1,
+        agent_steps=16_000,
+        eval_every_steps=2000,
+        eval_games=20,
+        norms_every_steps=500,
+        layers=("q0", "q1"),
         setups=("adam:32:1e-3", "adam:128:1e-3", "rmsprop:32:1e-3", "rmsprop:128:2e-3"),
     ),
     points=points,
     report=report,
-)  # fmt: skip
+)

@@ -25,9 +25,14 @@ NAMES = {"ddrl": "ddrl", "tensorflow": "TensorFlow", "numpy": "NumPy", "ale-py":
 
 
 def study_page(
-    plan: Plan, report: Report, outcomes: Sequence[Outcome], careful: Sequence[str], notes: Sequence[str], png: bytes,
+    plan: Plan,
+    report: Report,
+    outcomes: Sequence[Outcome],
+    careful: Sequence[str],
+    notes: Sequence[str],
+    png: bytes,
     files: Sequence[str],
-) -> HtmlReport:  # fmt: skip
+) -> HtmlReport:
     """The page of a study.
 
     Args:
@@ -78,8 +83,10 @@ def hardware(machines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def versions(machines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Of the same; several where points differ."""
     found = {name: _each(packages(machine).get(key) for machine in machines) for key, name in NAMES.items()}
-    return found | {"MPI": _each(mpi(machine) for machine in machines),
-                    "Python": _each(machine.get("python") for machine in machines)}  # fmt: skip
+    return found | {
+        "MPI": _each(mpi(machine) for machine in machines),
+        "Python": _each(machine.get("python") for machine in machines),
+    }
 
 
 def packages(machine: Mapping[str, Any]) -> Mapping[str, Any]:

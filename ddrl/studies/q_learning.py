@@ -66,14 +66,18 @@ def scored(settings: Scored, config: TrainConfig, seed: int) -> TrainConfig:
     # What a record says of agent steps is as old as the last report.
     report = {"log_every_seconds": 0.3} if settings.quick else {}
     return changed(
-        config, run=budget(settings.minutes, settings.agent_steps) | report | {"seed": seed},
+        config,
+        run=budget(settings.minutes, settings.agent_steps) | report | {"seed": seed},
         evaluation={
-            "evaluator": settings.score == "evaluation", "eval_games": settings.eval_games,
-            "eval_epsilon": settings.eval_epsilon, "eval_agent_steps": settings.eval_agent_steps,
+            "evaluator": settings.score == "evaluation",
+            "eval_games": settings.eval_games,
+            "eval_epsilon": settings.eval_epsilon,
+            "eval_agent_steps": settings.eval_agent_steps,
             "eval_every_updates": max(1, settings.eval_every_steps // steps_per_update(config)),
-            "eval_time_share": WHOLE_TIME, "evaluation_minutes": LONGEST_EVALUATION_MINUTES,
+            "eval_time_share": WHOLE_TIME,
+            "evaluation_minutes": LONGEST_EVALUATION_MINUTES,
         },
-    )  # fmt: skip
+    )
 
 
 def steps_per_update(config: TrainConfig) -> int:

@@ -64,11 +64,16 @@ class ReplaySettings(ApexSettings):
 def points(settings: ReplaySettings, machine: Machine) -> list[Point]:
     """All of them, part by part."""
     return [
-        Point(f"{part}-{game_name(game)}-{value:g}-seed{seed}", _config(settings, part, value, game, machine, seed),
-              {"part": part, "game": game, "value": value})
-        for part in settings.parts for game in settings.games for seed in settings.seeds
+        Point(
+            f"{part}-{game_name(game)}-{value:g}-seed{seed}",
+            _config(settings, part, value, game, machine, seed),
+            {"part": part, "game": game, "value": value},
+        )
+        for part in settings.parts
+        for game in settings.games
+        for seed in settings.seeds
         for value in settings.values(part)
-    ]  # fmt: skip
+    ]
 
 
 def _config(settings: ReplaySettings, part: str, value: Any, game: str, machine: Machine, seed: int) -> TrainConfig:
@@ -115,10 +120,19 @@ STUDY = Study(
     name="replay",
     defaults=ReplaySettings(),
     quick=ReplaySettings(
-        quick=True, preset="smoke", games=("ddrl/Catch-v0",), capacities=(500, 5000), batch_sizes=(32, 128),
-        priority_exponents=(0.0, 1.0), minutes=0.6, eval_every_updates=200, eval_games=10, simulators=2,
-        step_time_ms=5.0, train_options="--replay-minimum 200",
+        quick=True,
+        preset="smoke",
+        games=("ddrl/Catch-v0",),
+        capacities=(500, 5000),
+        batch_sizes=(32, 128),
+        priority_exponents=(0.0, 1.0),
+        minutes=0.6,
+        eval_every_updates=200,
+        eval_games=10,
+        simulators=2,
+        step_time_ms=5.0,
+        train_options="--replay-minimum 200",
     ),
     points=points,
     report=report,
-)  # fmt: skip
+)

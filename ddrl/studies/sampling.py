@@ -139,8 +139,11 @@ def report(settings: SamplingSettings, outcomes: Sequence[Outcome]) -> Report:
     return Report(
         heading="Acting without learning",
         caption=f"no learner, initial parameters; {spread_text(outcomes)}",
-        tables=tables, panels=panels, columns=min(3, len(panels)), notes=[PAPER],
-    )  # fmt: skip
+        tables=tables,
+        panels=panels,
+        columns=min(3, len(panels)),
+        notes=[PAPER],
+    )
 
 
 def _rates(outcomes: Sequence[Outcome]) -> list[float]:
@@ -205,10 +208,15 @@ STUDY = Study(
     name="sampling",
     defaults=SamplingSettings(),
     quick=SamplingSettings(
-        quick=True, preset="smoke", games=("ddrl/Catch-v0",), simulators_per_core=(2, 8), cores=(1,), seconds=1.0,
+        quick=True,
+        preset="smoke",
+        games=("ddrl/Catch-v0",),
+        simulators_per_core=(2, 8),
+        cores=(1,),
+        seconds=1.0,
         repeats=1,
     ),
     points=points,
     report=report,
     run=measure_point,
-)  # fmt: skip
+)

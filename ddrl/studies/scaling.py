@@ -24,7 +24,7 @@ from ddrl.studies.settings import (
     check_budget,
     game_name,
     not_empty,
-)  # fmt: skip
+)
 from ddrl.studies.study import Study
 from ddrl.studies.training import train_point
 
@@ -74,9 +74,15 @@ class ScalingSettings(Budget, StudySettings):
         if min(self.workers) < 1:
             raise UsageError(f"--workers {' '.join(map(str, self.workers))}: at least 1 each")
         checks.at_least(
-            self, 1, "effective_batch", "min_batch_per_worker", "batch_per_worker", "workers_per_server",
-            "eval_every_steps", "eval_games",
-        )  # fmt: skip
+            self,
+            1,
+            "effective_batch",
+            "min_batch_per_worker",
+            "batch_per_worker",
+            "workers_per_server",
+            "eval_every_steps",
+            "eval_games",
+        )
         checks.at_least(self, 0, "cores_per_worker", "warm_up_seconds")
         if self.target_score is not None:
             checks.finite(self, "target_score")
@@ -114,9 +120,10 @@ def _point(settings: ScalingSettings, machine: Machine, mode: str, workers: int,
         raise UsageError(f"{workers} workers: {error}") from error
     report_often = {"log_every_seconds": 1.0} if settings.quick else {}
     config = changed(
-        config, run=budget(settings.minutes, settings.agent_steps) | {"seed": seed} | report_often,
+        config,
+        run=budget(settings.minutes, settings.agent_steps) | {"seed": seed} | report_often,
         evaluation=_evaluation(settings, config),
-    )  # fmt: skip
+    )
     share = settings.effective_batch / workers
     floor = mode == STRONG and share < settings.min_batch_per_worker
     labels = {"mode": mode, "game": game, "workers": workers, "cores": workers * settings.cores_per_worker}
@@ -137,8 +144,12 @@ def _evaluation(settings: ScalingSettings, config: TrainConfig) -> dict[str, obj
     if settings.target_score is None:
         return {"evaluator": False, "target_score": None}
     every = max(1, settings.eval_every_steps // config.effective_batch)
-    return {"evaluator": True, "target_score": settings.target_score, "eval_games": settings.eval_games,
-            "eval_every_updates": every}  # fmt: skip
+    return {
+        "evaluator": True,
+        "target_score": settings.target_score,
+        "eval_games": settings.eval_games,
+        "eval_every_updates": every,
+    }
 
 
 def run_point(point: Point, path: Path) -> None:
@@ -156,10 +167,17 @@ STUDY = Study(
     name="scaling",
     defaults=ScalingSettings(),
     quick=ScalingSettings(
-        quick=True, preset="smoke", games=("ddrl/Catch-v0",), workers=(1, 2, 4), minutes=0.13, warm_up_seconds=3.0,
-        effective_batch=128, batch_per_worker=64, repeats=2,
+        quick=True,
+        preset="smoke",
+        games=("ddrl/Catch-v0",),
+        workers=(1, 2, 4),
+        minutes=0.13,
+        warm_up_seconds=3.0,
+        effective_batch=128,
+        batch_per_worker=64,
+        repeats=2,
     ),
     points=points,
     report=report,
     run=run_point,
-)  # fmt: skip
+)

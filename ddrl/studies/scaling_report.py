@@ -74,10 +74,14 @@ def report(settings: Any, outcomes: Sequence[Outcome]) -> Report:
         title = f"Time to an evaluation of mean score {settings.target_score:g}"
         tables.append(Table(title, TIME, [row for group in groups for row in _time_rows(*group)]))
     return Report(
-        heading="Scaling with the number of workers", caption=caption, tables=tables,
-        panels=list(_panels(settings, outcomes, groups)), columns=3 if timed else 2,
-        notes=list(_notes(settings, groups)), runs=_runs(settings, groups),
-    )  # fmt: skip
+        heading="Scaling with the number of workers",
+        caption=caption,
+        tables=tables,
+        panels=list(_panels(settings, outcomes, groups)),
+        columns=3 if timed else 2,
+        notes=list(_notes(settings, groups)),
+        runs=_runs(settings, groups),
+    )
 
 
 def _scaled(settings: Any, runs: Sequence[Outcome]) -> Scaled:
@@ -86,12 +90,13 @@ def _scaled(settings: Any, runs: Sequence[Outcome]) -> Scaled:
     here = [cores for run in runs if isinstance(cores := machine_of(run.path).get("cores"), int)]
     target = settings.target_score
     return Scaled(
-        workers=label["workers"], runs=runs,
+        workers=label["workers"],
+        runs=runs,
         rates=[rate_per_second(run.records, "datapoints_per_s", wait) for run, wait in zip(runs, waits)],
         acted=[agent_steps_per_second(run.records, wait) for run, wait in zip(runs, waits)],
         times=None if target is None else times_to(runs, EVALUATION, target, settings.minutes),
         cores=min([*here, *([label["cores"]] if label["cores"] else [])]) if here else None,
-    )  # fmt: skip
+    )
 
 
 SPEED = (
@@ -104,10 +109,17 @@ def _speed_rows(mode: str, game: str, group: Sequence[Scaled]) -> Iterator[list[
     for one in group:
         ratio = speed_up(one.rates, group[0].rates) if one is not group[0] else None
         yield [
-            *_setup(mode, game, one), one.config.batch_size, one.config.effective_batch, _rule(mode, one),
-            len(one.runs), bootstrap(one.rates), interval_of(interquartile_mean, one.rates), bootstrap(one.acted),
-            ratio, efficiency(ratio, one.workers, group[0].workers),
-        ]  # fmt: skip
+            *_setup(mode, game, one),
+            one.config.batch_size,
+            one.config.effective_batch,
+            _rule(mode, one),
+            len(one.runs),
+            bootstrap(one.rates),
+            interval_of(interquartile_mean, one.rates),
+            bootstrap(one.acted),
+            ratio,
+            efficiency(ratio, one.workers, group[0].workers),
+        ]
 
 
 def _setup(mode: str, game: str, one: Scaled) -> list[Any]:
@@ -133,11 +145,18 @@ def _time_rows(mode: str, game: str, group: Sequence[Scaled]) -> Iterator[list[A
         ratio = time_ratio(one, group[0])
         minutes = [seconds / 60 for seconds in times.reached]
         yield [
-            mode, game, one.workers, one.config.effective_batch, len(one.runs), times.text(),
+            mode,
+            game,
+            one.workers,
+            one.config.effective_batch,
+            len(one.runs),
+            times.text(),
             None if times.median is None else times.median / 60,
             None if times.missed else interval_of(interquartile_mean, minutes),
-            times.least_mean() / 60, ratio, efficiency(ratio, one.workers, group[0].workers),
-        ]  # fmt: skip
+            times.least_mean() / 60,
+            ratio,
+            efficiency(ratio, one.workers, group[0].workers),
+        ]
 
 
 def time_ratio(one: Scaled, first: Scaled) -> Interval | None:
@@ -244,8 +263,13 @@ def _notes(settings: Any, groups: Sequence[Group]) -> Iterator[str]:
         yield f"oversubscribed: {_ranks(crowded)}: workers take turns there, which says nothing of how they scale"
     if shared := [one for one in every if not one.oversubscribed]:
         yield f"more ranks than cores: {_ranks(shared)}: servers and evaluator share the cores of the workers"
-    short = [run.point.name for _, _, group in groups for one in group for run, rate in zip(one.runs, one.rates)
-             if rate is None]  # fmt: skip
+    short = [
+        run.point.name
+        for _, _, group in groups
+        for one in group
+        for run, rate in zip(one.runs, one.rates)
+        if rate is None
+    ]
     if short:
         yield f"no rate, as too little was reported after the warm-up: {', '.join(short)}"
     if fewest := sorted({group[0].workers for _, _, group in groups if group[0].workers > 1}):
@@ -269,8 +293,19 @@ def _runs(settings: Any, groups: Sequence[Group]) -> Table:
     columns = ("point", "scaling", "game", "workers", "seed", *measured)
     target = settings.target_score
     rows = [
-        [run.point.name, mode, game, one.workers, run.point.config.run.seed, rate, acted,
-         None if target is None else reached_after(run, EVALUATION, target), given_seconds(run)]
-        for mode, game, group in groups for one in group for run, rate, acted in zip(one.runs, one.rates, one.acted)
-    ]  # fmt: skip
+        [
+            run.point.name,
+            mode,
+            game,
+            one.workers,
+            run.point.config.run.seed,
+            rate,
+            acted,
+            None if target is None else reached_after(run, EVALUATION, target),
+            given_seconds(run),
+        ]
+        for mode, game, group in groups
+        for one in group
+        for run, rate, acted in zip(one.runs, one.rates, one.acted)
+    ]
     return Table("Runs", columns, rows)

@@ -195,10 +195,16 @@ STUDY = Study(
     name="secondary-learner",
     defaults=SecondarySettings(),
     quick=SecondarySettings(
-        quick=True, preset="smoke", games=("ddrl/Catch-v0",), repeats=1, agent_steps=24_000, eval_every_steps=3000,
-        eval_games=20, pairs=("256:32", "32:256"),
+        quick=True,
+        preset="smoke",
+        games=("ddrl/Catch-v0",),
+        repeats=1,
+        agent_steps=24_000,
+        eval_every_steps=3000,
+        eval_games=20,
+        pairs=("256:32", "32:256"),
     ),
     points=points,
     report=report,
     run=run_point,
-)  # fmt: skip
+)

@@ -124,8 +124,12 @@ def changed(config: TrainConfig, **groups: Mapping[str, Any]) -> TrainConfig:
 
 def budget(minutes: float, agent_steps: int = 0) -> dict[str, Any]:
     """The changes of `run` for a budget. Short runs report often, so that their rate can be told."""
-    return {"minutes": minutes, "agent_steps": agent_steps, "max_updates": 0,
-            "log_every_seconds": 1.0 if 0 < minutes <= 2 else 5.0}  # fmt: skip
+    return {
+        "minutes": minutes,
+        "agent_steps": agent_steps,
+        "max_updates": 0,
+        "log_every_seconds": 1.0 if 0 < minutes <= 2 else 5.0,
+    }
 
 
 def game_name(game: str) -> str:

@@ -116,10 +116,13 @@ def base_system(settings: SimulateSettings) -> tuple[System, list[str], Calibrat
         return found.system, list(UNMEASURED), found
     server = time_server(settings.parameters)
     system = System(
-        workers=1, compute=gamma_or_constant(settings.compute_ms / 1000, settings.deviation_ms / 1000),
-        parameters=settings.parameters, batch=settings.batch_size, average_seconds_per_byte=server.average,
+        workers=1,
+        compute=gamma_or_constant(settings.compute_ms / 1000, settings.deviation_ms / 1000),
+        parameters=settings.parameters,
+        batch=settings.batch_size,
+        average_seconds_per_byte=server.average,
         apply_seconds_per_byte=server.apply,
-    )  # fmt: skip
+    )
     note = "not calibrated: compute times are those of the options, messages and decisions cost nothing"
     return system, [note], None
 
@@ -142,9 +145,15 @@ def calibrated(run: Path) -> Calibration:
     members = 1 if exchange.asynchronous else exchange.quorum or exchange.workers
     batch = max(1, round(per_gradient[-1] / members)) if per_gradient else 1
     return calibrate(
-        records, workers=exchange.workers, servers=exchange.servers, parameters=parameters, batch=batch,
-        server=time_server(parameters, exchange.servers), asynchronous=exchange.asynchronous, quorum=exchange.quorum,
-    )  # fmt: skip
+        records,
+        workers=exchange.workers,
+        servers=exchange.servers,
+        parameters=parameters,
+        batch=batch,
+        server=time_server(parameters, exchange.servers),
+        asynchronous=exchange.asynchronous,
+        quorum=exchange.quorum,
+    )
 
 
 def parameters_of(run: Path) -> int:
@@ -191,8 +200,9 @@ def predict(settings: SimulateSettings, base: System) -> list[Found]:
             found.append(Found(policy, system, prediction, limits(system, seed=settings.seed)))
             print(
                 f"{policy:12s} {workers:5d} workers, {system.servers} servers: {prediction.updates_per_s:,.4g} "
-                f"updates/s, efficiency {prediction.efficiency:.2f}, limit: {found[-1].limits.name}", flush=True,
-            )  # fmt: skip
+                f"updates/s, efficiency {prediction.efficiency:.2f}, limit: {found[-1].limits.name}",
+                flush=True,
+            )
     return found
 
 
@@ -206,11 +216,18 @@ def at_workers(settings: SimulateSettings, base: System, policy: str, workers: i
         "asynchronous": policy == "asynchronous", "max_staleness": 0,
     }  # fmt: skip
     return at_size(
-        base, workers, servers=servers, worker_bandwidth=bandwidth, server_bandwidth=bandwidth,
-        latency=settings.latency_us / 1e6, workers_per_host=settings.workers_per_host,
-        servers_per_host=settings.servers_per_host, slow_workers=min(settings.slow_workers, workers),
-        slow_factor=settings.slow_factor, **changes,
-    )  # fmt: skip
+        base,
+        workers,
+        servers=servers,
+        worker_bandwidth=bandwidth,
+        server_bandwidth=bandwidth,
+        latency=settings.latency_us / 1e6,
+        workers_per_host=settings.workers_per_host,
+        servers_per_host=settings.servers_per_host,
+        slow_workers=min(settings.slow_workers, workers),
+        slow_factor=settings.slow_factor,
+        **changes,
+    )
 
 
 def bends(found: Sequence[Found]) -> Mapping[str, Found]:

@@ -31,9 +31,14 @@ ACTOR_RATE, LEARNER_RATE = 100.0, 4000.0  # frames/s, claim 2
 
 
 def write(
-    directory: Path, settings: SimulateSettings, found: Sequence[Found], notes: Sequence[str],
-    calibration: Calibration | None, validation: Validation | None, command: str,
-) -> None:  # fmt: skip
+    directory: Path,
+    settings: SimulateSettings,
+    found: Sequence[Found],
+    notes: Sequence[str],
+    calibration: Calibration | None,
+    validation: Validation | None,
+    command: str,
+) -> None:
     """Writes everything into the directory and prints the tables.
 
     Raises:
@@ -52,10 +57,18 @@ def write(
     pictures += claims()
     drawn = [_draw(directory / name, panels, title, caption) for name, title, caption, panels in pictures]
     page = HtmlReport(
-        "The exchange beyond this machine", [_summary(settings, calibration)], command, drawn,
-        list(map(html_table, tables)), protocol(settings, found, calibration), hardware([here]), versions([here]),
-        notes, [RESULTS, TABLE], now(),
-    )  # fmt: skip
+        "The exchange beyond this machine",
+        [_summary(settings, calibration)],
+        command,
+        drawn,
+        list(map(html_table, tables)),
+        protocol(settings, found, calibration),
+        hardware([here]),
+        versions([here]),
+        notes,
+        [RESULTS, TABLE],
+        now(),
+    )
     results = {
         "study": "simulate", "command": command, "ddrl": version("ddrl"), "settings": dataclasses.asdict(settings),
         "tables": [table.as_json() for table in tables], "notes": notes, "machine": here,
@@ -75,10 +88,20 @@ def prediction_table(found: Sequence[Found]) -> Table:
     rows = []
     for policy, system, p, limit in found:
         share, part = max((cost, name) for name, cost in limit.cost.items())
-        rows.append([
-            NAMES[policy], p.workers, system.servers, p.updates_per_s, p.datapoints_per_s, p.efficiency,
-            p.staleness_mean, p.dropped_share, limit.name, f"{part} ({share:.0%})",
-        ])  # fmt: skip
+        rows.append(
+            [
+                NAMES[policy],
+                p.workers,
+                system.servers,
+                p.updates_per_s,
+                p.datapoints_per_s,
+                p.efficiency,
+                p.staleness_mean,
+                p.dropped_share,
+                limit.name,
+                f"{part} ({share:.0%})",
+            ]
+        )
     columns = ("policy", "workers", "servers", "updates/s", "data-points/s", "efficiency", "staleness", "dropped",
                "limit", "costs most beside it (share lost)")  # fmt: skip
     return Table("Predictions", columns, rows)
@@ -200,12 +223,21 @@ def hts_figure() -> tuple[str, str, list[Panel]]:
     def pair(x: Sequence[float], formula: Sequence[float], simulated: Sequence[float]) -> list[Curve]:
         return [Curve("formula", x, formula), Curve("simulation", x, simulated, style=1, reference=True)]
 
-    claim_1a = pair(variances, [run_time(hts.expected_run_time, 4, rate) for rate in rates],
-                    [many(ENVIRONMENTS, 4, rate) for rate in rates])  # fmt: skip
-    claim_1b = pair(alphas, [run_time(hts.expected_run_time, alpha, 2.0) for alpha in alphas],
-                    [many(ENVIRONMENTS, alpha, 2.0) for alpha in alphas])  # fmt: skip
-    claim_2 = pair(actors, [hts.expected_latency(n, ACTOR_RATE, LEARNER_RATE) for n in actors],
-                   [hts.simulated_latency(n, ACTOR_RATE, LEARNER_RATE) for n in actors])  # fmt: skip
+    claim_1a = pair(
+        variances,
+        [run_time(hts.expected_run_time, 4, rate) for rate in rates],
+        [many(ENVIRONMENTS, 4, rate) for rate in rates],
+    )
+    claim_1b = pair(
+        alphas,
+        [run_time(hts.expected_run_time, alpha, 2.0) for alpha in alphas],
+        [many(ENVIRONMENTS, alpha, 2.0) for alpha in alphas],
+    )
+    claim_2 = pair(
+        actors,
+        [hts.expected_latency(n, ACTOR_RATE, LEARNER_RATE) for n in actors],
+        [hts.simulated_latency(n, ACTOR_RATE, LEARNER_RATE) for n in actors],
+    )
     panels = [
         Panel("Claim 1: step times that vary", "variance of a step's time (s^2), alpha = 4", "run time (s)", claim_1a,
               zero=True),

@@ -93,10 +93,15 @@ def compare_emulated(rates: Mapping[tuple[int, float], float], parameters: int, 
     base = System(workers=1, parameters=parameters, servers=servers, workers_per_host=0, servers_per_host=0)
     fitted = fit(base, shortest / 1000, {w: 1.0 / rates[w, shortest] for w in ends})
     return [
-        Compared(f"{step:g} ms", workers, rate, emulated_rate(fitted, workers, step / 1000),
-                 workers in ends and step == shortest)
+        Compared(
+            f"{step:g} ms",
+            workers,
+            rate,
+            emulated_rate(fitted, workers, step / 1000),
+            workers in ends and step == shortest,
+        )
         for (workers, step), rate in sorted(rates.items(), key=lambda item: (-item[0][1], item[0][0]))
-    ]  # fmt: skip
+    ]
 
 
 def emulated_rate(system: System, workers: int, step_seconds: float) -> float:
@@ -136,10 +141,15 @@ def real(directory: Path) -> list[Compared]:
         found[workers] = calibrated(path)
     first = found[REAL_WORKERS[0]].system
     return [
-        Compared("CartPole", workers, one.measured_updates_per_s,
-                 simulate(dataclasses.replace(first, workers=workers), STEPS).updates_per_s, workers == REAL_WORKERS[0])
+        Compared(
+            "CartPole",
+            workers,
+            one.measured_updates_per_s,
+            simulate(dataclasses.replace(first, workers=workers), STEPS).updates_per_s,
+            workers == REAL_WORKERS[0],
+        )
         for workers, one in found.items()
-    ]  # fmt: skip
+    ]
 
 
 def train(path: Path, workers: int, machine: Machine) -> None:

@@ -10,16 +10,7 @@ from ddrl.errors import UsageError
 from ddrl.presets.common import Machine
 from ddrl.studies.curves import EVALUATION, ONLINE
 from ddrl.studies.points import Outcome, Point
-from ddrl.studies.settings import (
-    Budget,
-    StudySettings,
-    base_config,
-    budget,
-    changed,
-    check_budget,
-    game_name,
-    one_of,
-)  # fmt: skip
+from ddrl.studies.settings import Budget, StudySettings, base_config, budget, changed, check_budget, game_name, one_of
 from ddrl.studies.sized import chosen_sizes, sized_report
 from ddrl.studies.study import Report, Study
 
@@ -93,10 +84,11 @@ def _point(settings: SimulatorsSettings, machine: Machine, algorithm: str, size:
     try:
         config = SIZED[algorithm](settings, machine, game, size)
         config = changed(
-            config, run=budget(settings.minutes, settings.agent_steps) | {"seed": seed},
+            config,
+            run=budget(settings.minutes, settings.agent_steps) | {"seed": seed},
             environment={"random_start_steps": settings.random_start_steps},
             evaluation={"evaluator": settings.score == "evaluation"},
-        )  # fmt: skip
+        )
     except UsageError as error:
         raise UsageError(f"{algorithm} with {size} {WHAT[algorithm]}: {error}") from error
     return Point(name, config, {"algorithm": algorithm, "size": size, "game": game})
@@ -123,9 +115,11 @@ def _ppo(settings: SimulatorsSettings, machine: Machine, game: str, size: int) -
         raise UsageError(f"they do not divide the rollout of {total} data-points")
     groups = config.sampling.groups if size % config.sampling.groups == 0 else 1
     return changed(
-        config, algorithm={"unroll_length": total // size}, sampling={"simulators": size, "groups": groups},
+        config,
+        algorithm={"unroll_length": total // size},
+        sampling={"simulators": size, "groups": groups},
         optimizer={"batch_size": total // 4},
-    )  # fmt: skip
+    )
 
 
 def _appo(settings: SimulatorsSettings, machine: Machine, game: str, size: int) -> TrainConfig:
@@ -147,9 +141,14 @@ STUDY = Study(
     name="simulators",
     defaults=SimulatorsSettings(),
     quick=SimulatorsSettings(
-        quick=True, preset="smoke", games=("ddrl/Catch-v0",), minutes=0.12, agent_steps=0, random_start_steps=10,
+        quick=True,
+        preset="smoke",
+        games=("ddrl/Catch-v0",),
+        minutes=0.12,
+        agent_steps=0,
+        random_start_steps=10,
         sizes=("a2c=8,16", "a3c=2", "ppo=8,16", "appo=1,2"),
     ),
     points=points,
     report=report,
-)  # fmt: skip
+)

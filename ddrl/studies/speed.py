@@ -111,14 +111,26 @@ def report(settings: SpeedSettings, outcomes: Sequence[Outcome]) -> Report:
     return Report(
         heading="Learning speed by number of workers",
         caption=f"agent steps/s while learning, after {settings.warm_up_seconds:g} s; {spread_text(outcomes)}",
-        tables=[Table(
-            f"Hours for {AGENT_STEPS / 1e6:.0f} million agent steps",
-            ("algorithm", "game", "workers", "cores", "runs", "agent steps/s", "hours", "speed-up", "paper's hours"),
-            [row for some in grouped(outcomes, "algorithm", "game") for row in _rows(settings, *some)],
-        )],
+        tables=[
+            Table(
+                f"Hours for {AGENT_STEPS / 1e6:.0f} million agent steps",
+                (
+                    "algorithm",
+                    "game",
+                    "workers",
+                    "cores",
+                    "runs",
+                    "agent steps/s",
+                    "hours",
+                    "speed-up",
+                    "paper's hours",
+                ),
+                [row for some in grouped(outcomes, "algorithm", "game") for row in _rows(settings, *some)],
+            )
+        ],
         panels=list(_panels(settings, outcomes)),
         notes=[f"the paper's hours: Stooke and Abbeel 2018, table 2, {HARDWARE}"],
-    )  # fmt: skip
+    )
 
 
 def _rate(settings: SpeedSettings, runs: Sequence[Outcome]) -> list[float | None]:
@@ -151,7 +163,9 @@ def _panels(settings: SpeedSettings, outcomes: Sequence[Outcome]) -> Iterator[Pa
         for style, ((algorithm,), runs) in enumerate(grouped(some, "algorithm")):
             found = [(n, r) for (n,), mine in grouped(runs, "workers") if (r := bootstrap(_rate(settings, mine)))]
             rates.append(from_intervals(found, printed_name(algorithm))._replace(style=style))
-            times.append(from_intervals([(n, hours(r)) for n, r in found], printed_name(algorithm))._replace(style=style))
+            times.append(
+                from_intervals([(n, hours(r)) for n, r in found], printed_name(algorithm))._replace(style=style)
+            )
             paper = sorted(PAPER[algorithm].items())
             line = Curve(f"{printed_name(algorithm)}, the paper's", [n for n, _ in paper], [h for _, h in paper])
             times.append(line._replace(style=style, reference=True))
@@ -171,9 +185,13 @@ STUDY = Study(
     name="speed",
     defaults=SpeedSettings(),
     quick=SpeedSettings(
-        quick=True, preset="smoke", games=("ddrl/Catch-v0",), seconds=7.0, warm_up_seconds=2.0,
+        quick=True,
+        preset="smoke",
+        games=("ddrl/Catch-v0",),
+        seconds=7.0,
+        warm_up_seconds=2.0,
         algorithms=("a2c", "a3c", "ppo"),
     ),
     points=points,
     report=report,
-)  # fmt: skip
+)

@@ -113,9 +113,11 @@ def speed_up(
 
 
 def time_speed_up(
-    seconds: Sequence[float | None], base_seconds: Sequence[float | None], samples: int = BOOTSTRAP_SAMPLES,
+    seconds: Sequence[float | None],
+    base_seconds: Sequence[float | None],
+    samples: int = BOOTSTRAP_SAMPLES,
     seed: int = 0,
-) -> Interval | None:  # fmt: skip
+) -> Interval | None:
     """Ratio of mean times, the base's above: how many times sooner. For repeats that all reached the score."""
     return bootstrap_ratio(base_seconds, seconds, samples, seed)
 

@@ -71,7 +71,7 @@ def points(settings: SuiteSettings, machine: Machine) -> list[Point]:
         for algorithm in settings.algorithms
         for game in settings.played
         for seed in settings.seeds
-    ]  # fmt: skip
+    ]
 
 
 def best_score(run: Outcome, score: str) -> float | None:
@@ -199,9 +199,14 @@ STUDY = Study(
     name="suite",
     defaults=SuiteSettings(),
     quick=SuiteSettings(
-        quick=True, preset="laptop", games=("pong", "breakout"), agent_steps=4000, eval_every_steps=1000, eval_games=2,
+        quick=True,
+        preset="laptop",
+        games=("pong", "breakout"),
+        agent_steps=4000,
+        eval_every_steps=1000,
+        eval_games=2,
         train_options="--replay-capacity 10000 --replay-minimum 1000 --target-period 960",
     ),
     points=points,
     report=report,
-)  # fmt: skip
+)

@@ -14,15 +14,7 @@ from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped
 from ddrl.studies.metrics import bootstrap, rate_per_second
 from ddrl.studies.points import Outcome, Point
-from ddrl.studies.settings import (
-    StudySettings,
-    base_config,
-    budget,
-    changed,
-    check_budget,
-    game_name,
-    one_of,
-)  # fmt: skip
+from ddrl.studies.settings import StudySettings, base_config, budget, changed, check_budget, game_name, one_of
 from ddrl.studies.sized import last_score, warm_up
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table
@@ -72,9 +64,7 @@ def _point(settings: UpdatesSettings, machine: Machine, mode: str, game: str, se
     exchange = {"workers": settings.workers or max(LEAST_WORKERS, machine.cores), "updates": mode}
     if not config.exchange.servers:  # that of one worker
         exchange["parameter_servers"] = None
-    config = changed(
-        config, exchange=exchange, run=budget(settings.minutes, settings.agent_steps) | {"seed": seed},
-    )  # fmt: skip
+    config = changed(config, exchange=exchange, run=budget(settings.minutes, settings.agent_steps) | {"seed": seed})
     return Point(f"{game_name(game)}-{mode}-seed{seed}", config, {"game": game, "mode": mode})
 
 
@@ -84,15 +74,29 @@ def report(settings: UpdatesSettings, outcomes: Sequence[Outcome]) -> Report:
     return Report(
         heading="Synchronous and asynchronous updates",
         caption=f"{CAPTIONS[ONLINE]}; loss of training batches; {spread_text(outcomes)}",
-        tables=[Table(
-            "The whole budget",
-            ("game", "updates", "runs", "workers", "agent steps", "minutes", "updates/s", "staleness (versions)",
-             "largest", "best online score", "last online score", *COLUMNS),
-            [_row(*some, reached) for some in grouped(outcomes, "game", "mode")],
-        )],
+        tables=[
+            Table(
+                "The whole budget",
+                (
+                    "game",
+                    "updates",
+                    "runs",
+                    "workers",
+                    "agent steps",
+                    "minutes",
+                    "updates/s",
+                    "staleness (versions)",
+                    "largest",
+                    "best online score",
+                    "last online score",
+                    *COLUMNS,
+                ),
+                [_row(*some, reached) for some in grouped(outcomes, "game", "mode")],
+            )
+        ],
         panels=list(_panels(outcomes)),
         notes=[rule_text(reached), PAPER],
-    )  # fmt: skip
+    )
 
 
 def _row(labels: tuple[str, str], runs: Sequence[Outcome], reached: Any) -> list[Any]:
@@ -104,10 +108,19 @@ def _row(labels: tuple[str, str], runs: Sequence[Outcome], reached: Any) -> list
     mean = lambda name: bootstrap([rate_per_second(run.records, name, warm_up(run)) for run in runs])  # noqa: E731
     best = [max(scores_of(run), default=None) for run in runs]
     return [
-        game, mode, len(runs), runs[0].point.config.exchange.workers, steps, minutes, mean("updates_per_s"),
-        mean("staleness_mean") if mode == "asynchronous" else 0, oldest if mode == "asynchronous" else 0,
-        bootstrap(best), bootstrap([last_score(run, ONLINE) for run in runs]), *counts(runs, reached),
-    ]  # fmt: skip
+        game,
+        mode,
+        len(runs),
+        runs[0].point.config.exchange.workers,
+        steps,
+        minutes,
+        mean("updates_per_s"),
+        mean("staleness_mean") if mode == "asynchronous" else 0,
+        oldest if mode == "asynchronous" else 0,
+        bootstrap(best),
+        bootstrap([last_score(run, ONLINE) for run in runs]),
+        *counts(runs, reached),
+    ]
 
 
 def _panels(outcomes: Sequence[Outcome]) -> Iterator[Panel]:
@@ -123,9 +136,7 @@ def _panels(outcomes: Sequence[Outcome]) -> Iterator[Panel]:
         yield _panel(f"{game}: stale gradients", time_label, text, modes, "staleness_mean", "wall_seconds", seconds)
 
 
-def _panel(
-    title: str, x_label: str, y_label: str, modes: Modes, name: str, against: str, unit: float
-) -> Panel:
+def _panel(title: str, x_label: str, y_label: str, modes: Modes, name: str, against: str, unit: float) -> Panel:
     curves = []
     for mode, runs in modes:
         curve = score_curve(runs, name, against, unit, mode)

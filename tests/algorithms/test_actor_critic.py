@@ -46,7 +46,7 @@ def transitions(space, policy, count=24, seed=0):
     random = np.random.default_rng(seed)
     action = actions_of(space)(random, (count,))
     behaviour = references.log_probs(space, policy, action) + 0.3 * random.standard_normal(count)
-    noise = lambda: random.standard_normal(count).astype(np.float32)  # noqa: E731
+    noise = lambda: random.standard_normal(count).astype(np.float32)
     return Transitions(
         observation=random.standard_normal((count, 5)).astype(np.float32),
         action=action,
@@ -234,9 +234,15 @@ def test_impala_on_policy_is_a2c_with_n_step_returns(space):
         unroll.reward, unroll.discount, unroll.continues, unroll.valid, value, 1.0
     )
     batch = Transitions(
-        unroll.observation[:-1].reshape(rows, 5), actions, advantage.ravel(), return_.ravel(), value[:-1].ravel(),
-        log_probs, unroll.valid.ravel(), unroll.behaviour_version.ravel(),
-    )  # fmt: skip
+        unroll.observation[:-1].reshape(rows, 5),
+        actions,
+        advantage.ravel(),
+        return_.ravel(),
+        value[:-1].ravel(),
+        log_probs,
+        unroll.valid.ravel(),
+        unroll.behaviour_version.ravel(),
+    )
     gradients = []
     for module, data, config in ((a2c_loss, batch, A2C), (impala_loss, unroll, ImpalaConfig(**WEIGHTS))):
         with tf.GradientTape() as tape:
@@ -259,9 +265,15 @@ def test_impala_on_policy_is_a2c_with_n_step_returns(space):
 )
 def test_value_clipping(value, return_, loss, gradient):
     batch = Transitions(
-        np.zeros((1, 5), np.float32), np.zeros(1, np.int32), np.zeros(1, np.float32), np.array([return_], np.float32),
-        np.ones(1, np.float32), np.zeros(1, np.float32), np.ones(1, np.float32), np.zeros(1, np.int64),
-    )  # fmt: skip
+        np.zeros((1, 5), np.float32),
+        np.zeros(1, np.int32),
+        np.zeros(1, np.float32),
+        np.array([return_], np.float32),
+        np.ones(1, np.float32),
+        np.zeros(1, np.float32),
+        np.ones(1, np.float32),
+        np.zeros(1, np.int64),
+    )
     config = PPOConfig(value_clip_range=0.1, value_cost=1.0)
     policy, values = np.zeros((1, 3), np.float32), np.array([value], np.float32)
     output = output_of(ppo_loss, Discrete(3), policy, values, batch, config)

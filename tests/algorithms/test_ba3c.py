@@ -42,9 +42,7 @@ def loss_of(logits, value, batch, config):
 def test_equals_the_reference():
     batch, (logits, value) = random_batch(), outputs()
     output = loss_of(logits, value, batch, CONFIG)
-    expected = references.ba3c_loss(
-        logits, value, batch.action, batch.return_, batch.behaviour_log_prob, CONFIG
-    )
+    expected = references.ba3c_loss(logits, value, batch.action, batch.return_, batch.behaviour_log_prob, CONFIG)
     names = ("loss", "policy_loss", "value_loss", "entropy", "importance_ratio_mean")
     for name, number in zip(names, expected):
         np.testing.assert_allclose(output.metrics[name], number, rtol=1e-5, atol=1e-6, err_msg=name)
@@ -103,9 +101,7 @@ def test_gradient_equals_finite_differences(importance_clip):
     fixed = (batch.return_ - value.numpy(), ratios if importance_clip else 1.0)
     directions = [gradient / np.linalg.norm(gradient), *random.standard_normal((3, network.size)) / 50]
     for direction in directions:
-        ahead, behind = (
-            surrogate(network, start + step * direction, batch, config, *fixed) for step in (1e-2, -1e-2)
-        )
+        ahead, behind = (surrogate(network, start + step * direction, batch, config, *fixed) for step in (1e-2, -1e-2))
         assert (ahead - behind) / 2e-2 == pytest.approx(float(gradient @ direction), rel=2e-2, abs=2e-4)
 
 

@@ -69,7 +69,9 @@ def test_loss_and_priorities_equal_the_reference(config):
     of_action = [q_references.expected(row, config)[action] for row, action in zip(values, batch.action)]
     np.testing.assert_allclose(output.metrics["q_value"], np.mean(of_action), rtol=1e-4, atol=1e-6)
     if config.atoms:
-        np.testing.assert_allclose(output.metrics["support_end"], (batch.target[:, 0] + batch.target[:, -1]).mean(), rtol=1e-5)
+        np.testing.assert_allclose(
+            output.metrics["support_end"], (batch.target[:, 0] + batch.target[:, -1]).mean(), rtol=1e-5
+        )
 
 
 def test_gradient_equals_the_numerical_one(config):
@@ -96,7 +98,9 @@ def test_with_double_the_newest_parameters_choose_and_get_no_gradient_by_it(conf
     each = random.standard_normal((ROWS, ACTIONS, config.atoms) if config.atoms else (ROWS, ACTIONS)).astype(np.float32)
     each = references.softmax(each).astype(np.float32) if config.atoms else each
     batch = batch_of(config)._replace(next_observation=random.standard_normal((ROWS, 5)).astype(np.float32))
-    values = network.expected(network.action_values(network.prepare(tf.constant(vector)), batch.next_observation)).numpy()
+    values = network.expected(
+        network.action_values(network.prepare(tf.constant(vector)), batch.next_observation)
+    ).numpy()
     chosen = values.argmax(axis=1)
     assert len(set(chosen)) > 1
     results = []

@@ -85,9 +85,15 @@ def test_a_child_stops_feeding_when_it_was_told_to(segment, monkeypatch):
 @pytest.mark.skipif(find_mpirun() is None, reason="no mpirun here")
 def test_a_job_of_emulated_actors_inserts_and_samples():
     arguments = actors.ActorsArguments(
-        actors=(2,), step_ms=2.0, replay_capacity=5000, batch_size=16, batches_per_s=10.0, parameters=1000, warm_up=0.0,
+        actors=(2,),
+        step_ms=2.0,
+        replay_capacity=5000,
+        batch_size=16,
+        batches_per_s=10.0,
+        parameters=1000,
+        warm_up=0.0,
         seconds=3.0,
-    )  # fmt: skip
+    )
     found = actors.measure(arguments)
     assert 0 < found["inserts_per_s"]["2"] <= 2000 and found["ratio"] == {"2": 1.0}
     assert 0 < found["samples_per_s"]["2"] <= 500 and found["asleep"] == {"2": 1000.0}

@@ -167,13 +167,33 @@ def test_the_table():
     outcomes = [
         GOOD,
         dataclasses.replace(GOOD, index=5, seconds=4.0, updates_lost=60, starting=True),
-        Outcome(6, "hts", "rank-kill", "chief", became="went on", bad=["2 processes left"], processes_left=2, directory="/kept"),
+        Outcome(
+            6,
+            "hts",
+            "rank-kill",
+            "chief",
+            became="went on",
+            bad=["2 processes left"],
+            processes_left=2,
+            directory="/kept",
+        ),
     ]
     found = summary(outcomes, [20.0, 20.0, 110.0])
     assert (found["kinds"]["rank-term"] | {"bound s": 0}) == {
-        "faults": 2, "ended": 2, "went on": 0, "median s": 3.0, "most s": 4.0, "bound s": 0, "processes left": 0,
-        "files left": 0, "unsound": 0, "resumed": 2, "trained again": 2, "updates lost": 60, "bad": 0,
-    }  # fmt: skip
+        "faults": 2,
+        "ended": 2,
+        "went on": 0,
+        "median s": 3.0,
+        "most s": 4.0,
+        "bound s": 0,
+        "processes left": 0,
+        "files left": 0,
+        "unsound": 0,
+        "resumed": 2,
+        "trained again": 2,
+        "updates lost": 60,
+        "bad": 0,
+    }
     assert found["all"]["faults"] == 3 and found["all"]["processes left"] == 2 and found["all"]["bound s"] == 110.0
     assert found["systems"] == {"hts": 1, "sync": 2}
     (bad,) = found["bad"]

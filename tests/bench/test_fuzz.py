@@ -40,9 +40,17 @@ def run(tmp_path_factory):
         replay.add(unroll._replace(valid=np.ones_like(unroll.valid)))
         states = {0: replay.save(worker_directory(path, 0)) | {"version": np.int64(version)}}
         made = checkpoints.Checkpoint(
-            version, version, 90, 1.0 + version, vector * version, {"m": vector}, version, (("w", (50,)),),
-            worker_states=states, config=rundir.config_to_dict(config),
-        )  # fmt: skip
+            version,
+            version,
+            90,
+            1.0 + version,
+            vector * version,
+            {"m": vector},
+            version,
+            (("w", (50,)),),
+            worker_states=states,
+            config=rundir.config_to_dict(config),
+        )
         checkpoints.save(path, made, keep=3)
         config = changed(config, optimizer={"learning_rate": 0.001 * version})
         rundir.update_run_dir(path, config)
@@ -50,9 +58,18 @@ def run(tmp_path_factory):
     for update in (3, 6, 9):
         writer.write({"kind": "train", "wall_seconds": float(update), "update": update, "online_score_mean": 0.5})
     writer.write(
-        evaluation_record(mean=1.0, maximum=1.0, games=4, unfinished=0, version=9, agent_steps=90, wall_seconds=9.0,
-                          seconds=1.0, protocol={})
-    )  # fmt: skip
+        evaluation_record(
+            mean=1.0,
+            maximum=1.0,
+            games=4,
+            unfinished=0,
+            version=9,
+            agent_steps=90,
+            wall_seconds=9.0,
+            seconds=1.0,
+            protocol={},
+        )
+    )
     writer.event("resumed", "from update 5", 5.0)
     writer.close()
     rundir.write_json(path / rundir.RESULT, {"status": "finished", "message": "", "update": 9})
@@ -94,7 +111,7 @@ def _believing(monkeypatch, what):
         read = storage.read
         monkeypatch.setattr(storage, "read", lambda where, entry, arrays: read(where, _Any(entry), arrays))
     else:
-        read = lambda data, key, right: sealed.Read(_without(json.loads(data), key), True)  # noqa: E731
+        read = lambda data, key, right: sealed.Read(_without(json.loads(data), key), True)
         monkeypatch.setattr(sealed, "_read", read)
 
 

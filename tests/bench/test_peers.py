@@ -61,8 +61,20 @@ rate = 60.0 * len(open({str(calls)!r}).readlines())
 print("RESULT", json.dumps({{"agent_steps_per_second": rate, "name": "fake", "version": "7", "threads": 2}}))
 """,
     )
-    status = bench("--algorithm", "ppo", "--peer-python", python, "--json", "-", "--seconds", "8", "--game", "pong",
-                   "--peer-options", "--threads 1")  # fmt: skip
+    status = bench(
+        "--algorithm",
+        "ppo",
+        "--peer-python",
+        python,
+        "--json",
+        "-",
+        "--seconds",
+        "8",
+        "--game",
+        "pong",
+        "--peer-options",
+        "--threads 1",
+    )
     assert status == 0
     result = json.loads(capsys.readouterr().out)
     # Our runs gave 200 and 300 (the first entry of what was asked is the command line), the peer 60 and 120.
@@ -220,10 +232,13 @@ def test_programs_import_nothing_of_ours(program):
         name
         for node in ast.walk(ast.parse(program.read_text()))
         for name in (
-            [alias.name for alias in node.names] if isinstance(node, ast.Import)
-            else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
         )
-    ]  # fmt: skip
+    ]
     assert names and not [name for name in names if name.split(".")[0] in ("ddrl", "cluster")]
     command = [sys.executable, "-I", str(program), "--help"]
     assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
@@ -235,6 +250,9 @@ def test_programs_take_the_options_of_the_table(algorithm, name):
     program = Path(peers.__file__).with_name(peers.LIBRARIES[name].program)
     done = subprocess.run(
         [sys.executable, "-I", str(program), *peers.PEERS[algorithm][name].split(), "--seconds", "1"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0 and "missing" in done.stdout

@@ -50,7 +50,9 @@ def test_a_process_that_is_there_for_moments_is_not_compared():
 
 
 def test_a_sample_has_every_process_below_the_launcher_by_name(tmp_path):
-    program = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'timeit', '-n', '1', '-r', '1', 'input()'])"
+    program = (
+        "import subprocess, sys; subprocess.run([sys.executable, '-m', 'timeit', '-n', '1', '-r', '1', 'input()'])"
+    )
     process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     try:
         while len(soak.descendants(process.pid)) < 2:

@@ -13,7 +13,13 @@ CONFIG = presets.preset("default", None, Machine(2, 16 * 10**9), "a2c")
 
 
 def line(update, **more):
-    rates = {"datapoints_per_s": 80.0, "updates_per_s": 1.0, "effective_batch": 80.0, "lag_mean": 0.0, "exchange_ms": 2.0}
+    rates = {
+        "datapoints_per_s": 80.0,
+        "updates_per_s": 1.0,
+        "effective_batch": 80.0,
+        "lag_mean": 0.0,
+        "exchange_ms": 2.0,
+    }
     split = {"time_split": {"worker": {"inference": 0.5}}, "cpu_cores": {"0": 1.5}, "resident_mb": {"0": 1.0}}
     return {"update": update, "agent_steps_per_s": 100.0} | (rates if update else {}) | split | more
 

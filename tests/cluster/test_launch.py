@@ -23,8 +23,26 @@ def test_commands():
     assert mpirun_command(4, ["a", "b c"], True, NEW) == (
         ["/x/mpirun", "--with-ft", "ulfm", "--host", "localhost:4", "--bind-to", "none", "-n", "4", "a", "b c"]
     )
-    assert mpirun_command(4, ["a"], False, NEW) == ["/x/mpirun", "--host", "localhost:4", "--bind-to", "none", "-n", "4", "a"]
-    assert mpirun_command(2, ["a"], True, OLD) == ["/x/mpirun", "--host", "localhost:2", "--bind-to", "none", "-n", "2", "a"]
+    assert mpirun_command(4, ["a"], False, NEW) == [
+        "/x/mpirun",
+        "--host",
+        "localhost:4",
+        "--bind-to",
+        "none",
+        "-n",
+        "4",
+        "a",
+    ]
+    assert mpirun_command(2, ["a"], True, OLD) == [
+        "/x/mpirun",
+        "--host",
+        "localhost:2",
+        "--bind-to",
+        "none",
+        "-n",
+        "2",
+        "a",
+    ]
     assert mpirun_command(2, ["a"], True, OTHER) == ["/x/mpirun", "-n", "2", "a"]
 
 

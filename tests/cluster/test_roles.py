@@ -151,7 +151,11 @@ def test_wishes_are_had(wishes, sizes, roles):
     "wishes, sizes, why",
     [
         (("", "server", "", ""), (3, 1), "DDRL_ROLE='server' on rank 1 (a): use one of worker, parameter_server"),
-        (("parameter_server", "", "", ""), (3, 1), "rank 0 (a), which is the chief: start the workers' component first"),
+        (
+            ("parameter_server", "", "", ""),
+            (3, 1),
+            "rank 0 (a), which is the chief: start the workers' component first",
+        ),
         (("", "parameter_server", "parameter_server", ""), (3, 1), "2 ranks have DDRL_ROLE=parameter_server, and the"),
         (("worker",) * 4, (3, 1), "4 ranks have DDRL_ROLE=worker, and the settings need 3"),
         (("", "", "", "evaluator"), (3, 1), "1 ranks have DDRL_ROLE=evaluator, and the settings need 0"),
@@ -180,7 +184,7 @@ def cores_of(assignments):
         ([range(8)] * 3, dict(workers=2, parameter_servers=1), [4, 4, 1]),  # unbound: the node is divided
         ([range(8)] * 4, dict(workers=2, parameter_servers=1, evaluator=True), [4, 4, 1, 2]),
         ([range(2)] * 4, dict(workers=3, parameter_servers=1), [1, 1, 1, 1]),  # more ranks than cores
-        ([range(0, 2), range(2, 8), range(0, 8)], dict(workers=2, parameter_servers=1), [2, 6, 1]),  # bound apart
+        ([range(2), range(2, 8), range(8)], dict(workers=2, parameter_servers=1), [2, 6, 1]),  # bound apart
         ([range(4)] * 2 + [range(4, 8)] * 2, dict(workers=3, parameter_servers=1), [2, 2, 4, 1]),  # to sockets
         ([()] * 3, dict(workers=2, parameter_servers=1), [1, 1, 1]),  # nobody knows
         ([range(6)], dict(workers=1, parameter_servers=0), [6]),
@@ -202,11 +206,7 @@ def gpus_of(assignments):
         (seats(4, gpus=2), dict(workers=3, parameter_servers=1), ["0", "1", "0", ""]),  # shared only when too few
         (seats(2, gpus=4), dict(workers=1, parameter_servers=1), ["0", ""]),
         (seats(4, gpus=2), dict(workers=2, parameter_servers=1, dedicated_chief=True), ["", "0", "1", ""]),
-        (
-            [Seat("a", (), ("0",), own_gpus=True)] * 3,
-            dict(workers=2, parameter_servers=1),
-            ["0", "0", ""],
-        ),
+        ([Seat("a", (), ("0",), own_gpus=True)] * 3, dict(workers=2, parameter_servers=1), ["0", "0", ""]),
         (
             [Seat("a", (), ("GPU-1",)), Seat("a", (), ("GPU-2",)), Seat("a")],
             dict(workers=2, parameter_servers=1),
@@ -286,8 +286,12 @@ def check_spread(topology, assignments):
 def test_apex_on_one_machine():
     roles = assign_roles(1, 0, evaluator=True, actors=2, replay_shards=1)
     assert [(a.role, a.index) for a in roles] == [
-        ("worker", 0), ("actor", 0), ("actor", 1), ("replay_shard", 0), ("evaluator", 0),
-    ]  # fmt: skip
+        ("worker", 0),
+        ("actor", 0),
+        ("actor", 1),
+        ("replay_shard", 0),
+        ("evaluator", 0),
+    ]
     assert [a.is_chief for a in roles] == [True, False, False, False, False]
 
 
@@ -298,7 +302,9 @@ def test_apex_on_nodes_spreads_shards_and_gives_the_learner_what_actors_leave():
     assert sorted(host for host in by_host for role in by_host[host] if role == "replay_shard") == ["b", "c"]
     assert by_host["a"][0] == "worker" and sum(map(len, by_host.values())) == 8
     learner = roles[0]
-    assert learner.cores == 4 - by_host["a"].count("actor") and all(a.cores == 1 for a in roles if a.role == "replay_shard")
+    assert learner.cores == 4 - by_host["a"].count("actor") and all(
+        a.cores == 1 for a in roles if a.role == "replay_shard"
+    )
     alone = [a.cores for a in roles if a.role == "actor" and a.host != "a"]
     assert alone and min(alone) > 1, "where nobody learns, actors divide the processors"
 
@@ -310,9 +316,14 @@ def test_an_actors_wish_is_had():
 
 
 @pytest.mark.parametrize(
-    "sizes", [{"actors": 2}, {"replay_shards": 1}, {"workers": 2, "actors": 1, "replay_shards": 1},
-              {"parameter_servers": 1, "dedicated_chief": True, "actors": 1, "replay_shards": 1}]
-)  # fmt: skip
+    "sizes",
+    [
+        {"actors": 2},
+        {"replay_shards": 1},
+        {"workers": 2, "actors": 1, "replay_shards": 1},
+        {"parameter_servers": 1, "dedicated_chief": True, "actors": 1, "replay_shards": 1},
+    ],
+)
 def test_sizes_that_make_no_apex(sizes):
     with pytest.raises(ValueError):
         assign_roles(**{"workers": 1, "parameter_servers": 0} | sizes)

@@ -23,7 +23,9 @@ def test_the_directory_is_this_users_alone_and_named_to_mpirun(tmp_path):
 
 
 def test_what_a_killed_owner_left_is_swept_by_the_next_start(tmp_path):
-    program = f"from cluster.session import SessionFiles; SessionFiles({str(tmp_path)!r}); print(1, flush=True); input()"
+    program = (
+        f"from cluster.session import SessionFiles; SessionFiles({str(tmp_path)!r}); print(1, flush=True); input()"
+    )
     owner = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert owner.stdout.readline() == b"1\n"
     (left,) = tmp_path.iterdir()
@@ -68,7 +70,9 @@ def test_what_is_no_directory_of_ours_stays(tmp_path):
 
 
 def test_what_was_being_made_or_removed_when_its_owner_was_killed_is_swept(tmp_path):
-    half, making, old = (tmp_path / name for name in (f"{session.PREFIX}a", f"{session.UNOWNED}b", f"{session.UNOWNED}c"))
+    half, making, old = (
+        tmp_path / name for name in (f"{session.PREFIX}a", f"{session.UNOWNED}b", f"{session.UNOWNED}c")
+    )
     for path in (half, making, old):
         path.mkdir()
     os.utime(old, (0, 0))

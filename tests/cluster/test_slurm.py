@@ -46,10 +46,7 @@ WHOLE = (Node("n1", 4, 4), Node("n2", 1, 1), Node("n3", 1, 1))
         (BATCH, Allocation(7, WHOLE)),
         (BATCH | INTERACTIVE, Allocation(7, WHOLE)),
         (BATCH | STEP, Allocation(7, (Node("n2", 2, 1), Node("n3", 1, 1)))),
-        (
-            HETEROGENEOUS,
-            Allocation(4, (Node("n1", 2, 2, 0, 0), Node("n2", 3, 3, 0, 1), Node("n3", 1, 1, 0, 1))),
-        ),
+        (HETEROGENEOUS, Allocation(4, (Node("n1", 2, 2, 0, 0), Node("n2", 3, 3, 0, 1), Node("n3", 1, 1, 0, 1)))),
         (
             BATCH | {"SLURM_CPUS_PER_TASK": "2", "SLURM_RESTART_COUNT": "3", "SLURM_JOB_END_TIME": "1700000000"},
             Allocation(7, WHOLE, 2, 3, 1_700_000_000),

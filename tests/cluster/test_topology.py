@@ -104,7 +104,10 @@ def test_an_allocation():
     assert [seat.host for seat in allotted(Allocation(7, nodes), [1, 1, 1])] == ["n1", "n2", "n3"]
 
 
-@pytest.mark.parametrize("ranks, nodes, numbers", [(6, 4, (2, 2, 1, 1)), (3, 3, (1, 1, 1)), (1, 3, (1, 0, 0)), (70, 16, (5,) * 6 + (4,) * 10)])
+@pytest.mark.parametrize(
+    "ranks, nodes, numbers",
+    [(6, 4, (2, 2, 1, 1)), (3, 3, (1, 1, 1)), (1, 3, (1, 0, 0)), (70, 16, (5,) * 6 + (4,) * 10)],
+)
 def test_even_shares(ranks, nodes, numbers):
     assert balanced(ranks, nodes) == numbers
 

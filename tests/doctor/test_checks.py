@@ -21,11 +21,24 @@ NEED = Need(sizes=Sizes(2, 1, False, True))
 def facts(rank: int, **changes: object) -> RankFacts:
     """Two ranks a node, each bound to a core of its own."""
     whole = RankFacts(
-        rank=rank, world=4, seat=Seat(f"n{rank // 2 + 1}", (rank % 2,)), versions={"Python": "3.11", "ddrl": "1"},
-        node_cores=2, gpus=None, gpus_asked=False, memory_bytes=8 * GB, run_dir="/runs/a",
-        base=Place("/runs", "", 50 * GB), places=[Place("/tmp", "", 9 * GB), Place("/dev/shm", "", GB)],
-        files_limit=1024, locked_bytes=-1, rdma=False, ulfm=True, listens=["127.0.0.1"], nonce=f"{rank}",
-    )  # fmt: skip
+        rank=rank,
+        world=4,
+        seat=Seat(f"n{rank // 2 + 1}", (rank % 2,)),
+        versions={"Python": "3.11", "ddrl": "1"},
+        node_cores=2,
+        gpus=None,
+        gpus_asked=False,
+        memory_bytes=8 * GB,
+        run_dir="/runs/a",
+        base=Place("/runs", "", 50 * GB),
+        places=[Place("/tmp", "", 9 * GB), Place("/dev/shm", "", GB)],
+        files_limit=1024,
+        locked_bytes=-1,
+        rdma=False,
+        ulfm=True,
+        listens=["127.0.0.1"],
+        nonce=f"{rank}",
+    )
     return dataclasses.replace(whole, **changes)
 
 
@@ -54,7 +67,12 @@ def worst(findings: list[Finding]) -> tuple[str, str, str]:
 def test_nothing_wrong():
     findings = examine(survey(), NEED)
     assert [tuple(finding) for finding in findings] == [
-        ("fine", "ranks", "4 on 2 nodes: n1 0-1, n2 2-3; 2 workers + 1 parameter servers + 0 dedicated chief + 1 evaluator", ""),
+        (
+            "fine",
+            "ranks",
+            "4 on 2 nodes: n1 0-1, n2 2-3; 2 workers + 1 parameter servers + 0 dedicated chief + 1 evaluator",
+            "",
+        ),
         ("fine", "versions", "Python 3.11, ddrl 1", ""),
         ("fine", "run directory", "/runs/a, to be made in /runs, writable and shared", ""),
         ("fine", "memory", "free for needed: n1 8.0 GB for 1.1 GB, n2 8.0 GB for 2.0 GB", ""),
@@ -68,7 +86,7 @@ def test_nothing_wrong():
         ("fine", "free space", "at n1: /runs 50.0 GB, /tmp 9.0 GB, /dev/shm 1.0 GB", ""),
         ("fine", "limits", "open files and locked memory suffice", ""),
         ("fine", "worker loss", "MPI reports dead ranks (ULFM): --on-worker-loss survive works", ""),
-    ]  # fmt: skip
+    ]
     assert exit_status(findings) == 0
 
 

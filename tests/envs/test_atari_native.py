@@ -18,10 +18,7 @@ from tests.envs.driving import assert_same, by_environment, drive
 
 @pytest.mark.parametrize(
     ("rom", "changes"),
-    [
-        ("breakout", {}), ("pong", {"fire_reset": False}),
-        ("space_invaders", {"max_pool": False, "color": True}),
-    ],
+    [("breakout", {}), ("pong", {"fire_reset": False}), ("space_invaders", {"max_pool": False, "color": True})],
 )
 def test_native_equals_gymnasium_path(rom, changes):
     # Without random no-ops and sticky actions nothing is drawn, so both must show the same, but for the
@@ -49,14 +46,14 @@ def test_a_game_of_breakout():
         end = next(k for k, r in enumerate(row) if r[2])
         first = next(e for e in episodes if e.env_id == i)
         assert first.agent_steps == end  # row 0 is the reset observation
-        assert first.score == sum(r[1] for r in row[:end + 1])
+        assert first.score == sum(r[1] for r in row[: end + 1])
         # Five lives: four losses that the game survives, and its end, which is not one of them.
-        assert [r[5] for r in row[:end + 1]].count(True) == 4
+        assert [r[5] for r in row[: end + 1]].count(True) == 4
         assert not row[end][5]
         # The autoreset row: no transition, and no life lost or won.
         assert row[end + 1][1:] == (0.0, False, False, False, False)
         assert row[end + 2][4]
-        assert not row[0][4] and all(r[4] for r in row[1:end + 1])
+        assert not row[0][4] and all(r[4] for r in row[1 : end + 1])
 
 
 def test_raw_scores():
@@ -110,7 +107,7 @@ def test_smaller_batches_reproduce_each_environment():
     for rows in runs:
         assert set(rows) == {0, 1, 2, 3}
         for i, row in rows.items():
-            assert row == full[i][:len(row)]
+            assert row == full[i][: len(row)]
             assert not row[0][4]  # every environment begins with its reset observation
 
 

@@ -14,11 +14,19 @@ from ddrl.errors import UsageError
 @pytest.mark.parametrize(
     ("spelling", "rom"),
     [
-        ("breakout", "breakout"), ("Breakout", "breakout"), ("ALE/Breakout-v5", "breakout"),
-        ("BreakoutNoFrameskip-v4", "breakout"), ("SpaceInvaders", "space_invaders"),
-        ("space_invaders", "space_invaders"), ("SpaceInvaders-v0", "space_invaders"),
+        ("breakout", "breakout"),
+        ("Breakout", "breakout"),
+        ("ALE/Breakout-v5", "breakout"),
+        ("BreakoutNoFrameskip-v4", "breakout"),
+        ("SpaceInvaders", "space_invaders"),
+        ("space_invaders", "space_invaders"),
+        ("SpaceInvaders-v0", "space_invaders"),
         ("MsPacman", "ms_pacman"),
-        ("CartPole-v1", None), ("Blackjack-v1", None), ("ddrl/Catch-v0", None), ("brakout", None), ("", None),
+        ("CartPole-v1", None),
+        ("Blackjack-v1", None),
+        ("ddrl/Catch-v0", None),
+        ("brakout", None),
+        ("", None),
         ("combat", None),
     ],
 )

@@ -114,8 +114,7 @@ def test_catch_is_catch():
 
 
 @pytest.mark.parametrize(
-    "game",
-    ["ddrl/Catch-v0", "CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0"],
+    "game", ["ddrl/Catch-v0", "CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0"]
 )
 @pytest.mark.parametrize("before", [0, 1, 9, 10, 57])
 def test_saved_state_goes_on_to_the_bit(game, before):

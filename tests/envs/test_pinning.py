@@ -111,7 +111,6 @@ def test_what_the_kernel_refuses_or_ignores(monkeypatch):
 
 
 def test_no_thread_to_pin():
-    with pytest.raises(UsageError, match="no simulator thread was found"):
-        with new_threads_pinned(CORES[:1]):
-            np.zeros(1)
+    with pytest.raises(UsageError, match="no simulator thread was found"), new_threads_pinned(CORES[:1]):
+        np.zeros(1)
     assert os.sched_getaffinity(0) == set(CORES)

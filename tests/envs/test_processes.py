@@ -9,11 +9,11 @@ import sys
 import numpy as np
 import pytest
 
+import tests.envs.scripted  # noqa: F401 - registers its games
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
 from ddrl.envs.processes import ProcessEnvironment
 from ddrl.errors import UsageError
-import tests.envs.scripted  # noqa: F401 - registers its games
 from tests.envs.driving import assert_same, by_environment, drive
 
 

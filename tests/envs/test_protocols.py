@@ -12,22 +12,53 @@ from ddrl.errors import UsageError
 COMMON = {"color": False, "full_action_space": False, "stack": 4, "height": 84, "width": 84, "crop_rows": 0}
 EXPECTED = {
     "nature": {
-        **COMMON, "fire_reset": True, "noop_max": 30, "max_agent_steps": 27_000, "max_frames": 108_000,
-        "frame_skip": 4, "max_pool": True, "stickiness": 0.0, "repeat_fire_after": 30,
+        **COMMON,
+        "fire_reset": True,
+        "noop_max": 30,
+        "max_agent_steps": 27_000,
+        "max_frames": 108_000,
+        "frame_skip": 4,
+        "max_pool": True,
+        "stickiness": 0.0,
+        "repeat_fire_after": 30,
     },
     "machado18": {
-        **COMMON, "fire_reset": False, "noop_max": 0, "max_agent_steps": 27_000, "max_frames": 108_000,
-        "frame_skip": 4, "max_pool": True, "stickiness": 0.25, "repeat_fire_after": 0,
+        **COMMON,
+        "fire_reset": False,
+        "noop_max": 0,
+        "max_agent_steps": 27_000,
+        "max_frames": 108_000,
+        "frame_skip": 4,
+        "max_pool": True,
+        "stickiness": 0.25,
+        "repeat_fire_after": 0,
         "full_action_space": True,
     },
     "ba3c": {
-        **COMMON, "fire_reset": False, "noop_max": 0, "max_agent_steps": 10_000, "max_frames": 40_000,
-        "frame_skip": [2, 4], "max_pool": False, "stickiness": 0.25, "repeat_fire_after": 30, "color": True,
+        **COMMON,
+        "fire_reset": False,
+        "noop_max": 0,
+        "max_agent_steps": 10_000,
+        "max_frames": 40_000,
+        "frame_skip": [2, 4],
+        "max_pool": False,
+        "stickiness": 0.25,
+        "repeat_fire_after": 30,
+        "color": True,
     },
     "stooke": {
-        **COMMON, "fire_reset": False, "noop_max": 30, "max_agent_steps": 27_000, "max_frames": 108_000,
-        "frame_skip": 4, "max_pool": True, "stickiness": 0.0, "repeat_fire_after": 0, "crop_rows": 2,
-        "height": 104, "width": 80,
+        **COMMON,
+        "fire_reset": False,
+        "noop_max": 30,
+        "max_agent_steps": 27_000,
+        "max_frames": 108_000,
+        "frame_skip": 4,
+        "max_pool": True,
+        "stickiness": 0.0,
+        "repeat_fire_after": 0,
+        "crop_rows": 2,
+        "height": 104,
+        "width": 80,
     },
 }
 
@@ -44,7 +75,10 @@ def test_no_preset_is_untested():
 
 def test_what_the_native_environment_can_do():
     assert {name: p.native for name, p in PROTOCOLS.items()} == {
-        "nature": True, "machado18": True, "ba3c": False, "stooke": False,
+        "nature": True,
+        "machado18": True,
+        "ba3c": False,
+        "stooke": False,
     }
     assert PROTOCOLS["ba3c"].observation_shape == (12, 84, 84)
     assert PROTOCOLS["stooke"].observation_shape == (4, 104, 80)

@@ -80,7 +80,9 @@ def test_native_through_the_ends_of_games():
 
 
 def test_native_smaller_batches_take_at_least_that_many():
-    env = NativeAtari("breakout", dataclasses.replace(NATURE, max_agent_steps=5), 3, random_start_steps=20, batch_size=1)
+    env = NativeAtari(
+        "breakout", dataclasses.replace(NATURE, max_agent_steps=5), 3, random_start_steps=20, batch_size=1
+    )
     env.reset(1)
     rows = by_environment(drive(env, 60))
     assert {e.agent_steps for e in env.pop_episodes()} == {5}

@@ -57,8 +57,11 @@ def test_random_actions_are_within_bounds():
 @pytest.mark.parametrize(
     "space",
     [
-        gymnasium.spaces.MultiDiscrete([2, 3]), gymnasium.spaces.MultiBinary(2),
-        gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2)}), Box(0, 1, (2, 2)), Box(0, 9, (2,), np.int32),
+        gymnasium.spaces.MultiDiscrete([2, 3]),
+        gymnasium.spaces.MultiBinary(2),
+        gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2)}),
+        Box(0, 1, (2, 2)),
+        Box(0, 9, (2,), np.int32),
     ],
 )
 def test_action_spaces_that_nobody_handles(space):

@@ -59,7 +59,7 @@ def test_a_game_begins_where_the_recorded_actions_lead(file):
 def test_an_evaluation_is_stamped_with_its_starts(file):
     config = EnvironmentConfig(game="breakout")
     starts = load_starts(file())
-    policy = lambda observations: np.tile([1.0, 0.0, 0.0, 0.0], (len(observations), 1))  # noqa: E731 - never moves
+    policy = lambda observations: np.tile([1.0, 0.0, 0.0, 0.0], (len(observations), 1))
     result = evaluate(dataclasses.replace(config, episode_frames=400), policy, 2, seed=1, starts=starts)
     assert result.stamp["starts"] == "starts.npz" and result.stamp["starts_count"] == 3
     assert len(result.stamp["starts_sha256"]) == 64 and result.stamp["backend"] == "gymnasium"

@@ -58,7 +58,7 @@ class World:
         self.clients = {w: WorkerClient(w, self.shard_ids, self.ranges) for w in range(workers)}
         self.channels: dict[tuple[int, int, int], list[Message]] = {}
         self.outbox: dict[int, list[Message]] = {w: [] for w in range(workers)}
-        self.submitted: dict[int, int] = {w: -1 for w in range(workers)}
+        self.submitted: dict[int, int] = dict.fromkeys(range(workers), -1)
         self.dead: set[int] = set()
         self.unaware: set[tuple[int, int]] = set()  # (observer, dead worker) still to be told
         self.commits: list = []
@@ -199,14 +199,17 @@ class World:
             if q
         )
         shards = tuple(
-            (s.step, s.version, s.held, s.expected, tuple(s.parameters), tuple(sorted(s.workers)))
-            for s in self.shards
+            (s.step, s.version, s.held, s.expected, tuple(s.parameters), tuple(sorted(s.workers))) for s in self.shards
         )
         clients = tuple(
-            (c.snapshot.step if c.snapshot else -1, self.submitted[w], len(self.outbox[w]),
-             tuple(sorted(c.assembler._waiting.items())))
+            (
+                c.snapshot.step if c.snapshot else -1,
+                self.submitted[w],
+                len(self.outbox[w]),
+                tuple(sorted(c.assembler._waiting.items())),
+            )
             for w, c in self.clients.items()
-        )  # fmt: skip
+        )
         chief = self.coordinator
         have = tuple(sorted((s, h.members, h.refused) for s, h in chief._have.items()))
         norms = tuple(sorted((s, h.members) for s, h in chief._norms.items()))
@@ -220,4 +223,3 @@ class World:
         self.channels = channels
         other.channels = {key: list(queue) for key, queue in channels.items()}
         return other
-

@@ -128,12 +128,25 @@ class Replicas:
         queues = [(k, [_plain(m) for m in q]) for k, q in sorted(self.channels.items()) if q and k[1] not in self.dead]
         replicas = [
             (
-                r.generation, r.step, r.version, r.regrouping, r.stopped, r.members, tuple(r.parameters), r._outcome,
-                sorted((k, h, tuple(p)) for k, (h, p) in r._slices.items()), sorted(r._norms.items()),
-                tuple(r._spare), sorted(r._outcomes), [_plain(m) for m in r._early], r._gradient is None, r._command,
-            )  # fmt: skip
-            for w, r in enumerate(self.replicas) if w not in self.dead
-        ]  # fmt: skip
+                r.generation,
+                r.step,
+                r.version,
+                r.regrouping,
+                r.stopped,
+                r.members,
+                tuple(r.parameters),
+                r._outcome,
+                sorted((k, h, tuple(p)) for k, (h, p) in r._slices.items()),
+                sorted(r._norms.items()),
+                tuple(r._spare),
+                sorted(r._outcomes),
+                [_plain(m) for m in r._early],
+                r._gradient is None,
+                r._command,
+            )
+            for w, r in enumerate(self.replicas)
+            if w not in self.dead
+        ]
         workers = (self.newest, self.submitted, self.saves, self.snapshots, self.may_command)
         return repr((queues, replicas, workers, sorted(self.dead), sorted(self.unaware), self.coordinator._opened))
 

@@ -122,7 +122,7 @@ def test_a_step_that_another_one_completed_is_not_done_anew():
     drain(world, but=(0, 1, 2))
     for worker in range(3):
         world.do(("submit", worker))
-    of_chief = lambda event: event[0] == "deliver" and event[1] == (1, 0, int(Kind.AVERAGE))  # noqa: E731
+    of_chief = lambda event: event[0] == "deliver" and event[1] == (1, 0, int(Kind.AVERAGE))
     while events := [event for event in world.events() if event[0] == "deliver" and not of_chief(event)]:
         world.do(events[0])
     assert [replica.step for replica in world.replicas] == [0, 1, 1]

@@ -54,9 +54,7 @@ def everything(store):
 @pytest.mark.parametrize("chunks", [1, 3, 10])
 def test_what_is_put_in_is_read(path, chunks):
     vectors = np.arange(30, dtype=np.float32).reshape(3, 10)
-    store = CentralStore.create(
-        path, vectors[0], {"m": vectors[1], "v": vectors[2]}, version=7, count=5, chunks=chunks
-    )
+    store = CentralStore.create(path, vectors[0], {"m": vectors[1], "v": vectors[2]}, version=7, count=5, chunks=chunks)
     other = CentralStore.open(path)
     parameters, slots, versions = everything(other)
     np.testing.assert_array_equal([parameters, slots["m"], slots["v"]], vectors)

@@ -24,11 +24,18 @@ class World:
     def __init__(self, path, theta, workers=2, **arguments):
         self.doors = [
             StoreShard(
-                theta.size, ADAM, {w: w}, CHIEF, path / "store", workers - 1, main=w == 0, patience_seconds=5.0,
+                theta.size,
+                ADAM,
+                {w: w},
+                CHIEF,
+                path / "store",
+                workers - 1,
+                main=w == 0,
+                patience_seconds=5.0,
                 **arguments,
             )
             for w in range(workers)
-        ]  # fmt: skip
+        ]
         self.clients = [WorkerClient(w, [w], [(0, theta.size)], asynchronous=True) for w in range(workers)]
         self.reader = Reader([0], [(0, theta.size)])
         self.coordinator = Coordinator(

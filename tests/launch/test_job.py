@@ -36,9 +36,7 @@ def test_versions_are_one():
     [(0.0, 5.0, 0, False), (2.0, 5.0, 0, True), (4.0, 5.0, 0, False), (0.0, 2.0, 0, True), (0.0, 5.0, 100, True)],
 )
 def test_a_job_is_longer_than_its_checkpoint_interval(minutes, checkpoints, updates, fine):
-    run = RunConfig(
-        minutes=minutes, checkpoint_every_minutes=checkpoints, checkpoint_every_updates=updates
-    )
+    run = RunConfig(minutes=minutes, checkpoint_every_minutes=checkpoints, checkpoint_every_updates=updates)
     environ = {job.JOB_END: "1180"}  # three minutes from 1000
     with contextlib.nullcontext() if fine else pytest.raises(UsageError, match="ends in 3.0 minutes and the first"):
         job.check_time(TrainConfig(run=run), environ, 1000.0)
@@ -56,10 +54,16 @@ def test_mistakes_of_all_ranks_are_said_once(tmp_path, capsys):
     assert capsys.readouterr().out == "usage\n"
 
 
-@pytest.mark.parametrize("error, why", [
-    (OSError(28, "No space left on device", "run/config.json"), "run/config.json: No space left on device; free space"),
-    (MemoryError(), "not enough memory"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "error, why",
+    [
+        (
+            OSError(28, "No space left on device", "run/config.json"),
+            "run/config.json: No space left on device; free space",
+        ),
+        (MemoryError(), "not enough memory"),
+    ],
+)
 def test_what_the_system_refuses_one_rank_is_told_to_all(error, why):
     """The others wait for its word, and would do so without end."""
 
@@ -97,7 +101,9 @@ def test_rank_0_locks_the_run_directory(tmp_path):
     wanted = job.Wanted(go_on(tmp_path / "run").config, None)
     with contextlib.ExitStack() as stack:
         message = job.prepare(wanted, stack)
-        assert message["resume"] is False and rundir.config_from_dict(message["config"]).run.run_dir == str(tmp_path / "run")
+        assert message["resume"] is False and rundir.config_from_dict(message["config"]).run.run_dir == str(
+            tmp_path / "run"
+        )
         again = job.Wanted(wanted.config, tmp_path / "run")
         with pytest.raises(UsageError, match="is being trained by another process"), contextlib.ExitStack() as other:
             job.prepare(again, other)

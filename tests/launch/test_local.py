@@ -202,9 +202,7 @@ def test_resume_clears_what_the_last_run_left_and_tells_the_ranks(tmp_path):
     path, _ = rundir.create_run_dir(TrainConfig(run=RunConfig(run_dir=str(tmp_path / "run"))))
     (path / rundir.STOP).touch()
     rundir.write_json(path / rundir.RESULT, {"status": "finished"})
-    assert run_fake("crash", path, "--resume").returncode == 1, (
-        "the result of the run before was taken for this one"
-    )
+    assert run_fake("crash", path, "--resume").returncode == 1, "the result of the run before was taken for this one"
     assert (path / "resumed").exists()
     assert not (path / rundir.STOP).exists()
 
@@ -320,12 +318,7 @@ def test_session_members_include_other_process_groups():
 
 
 RULE = "-" * 60
-FAREWELL = [
-    RULE,
-    "prterun detected that one or more processes exited with non-zero status",
-    "Exit code: 1",
-    RULE,
-]
+FAREWELL = [RULE, "prterun detected that one or more processes exited with non-zero status", "Exit code: 1", RULE]
 
 
 def test_log_tail_keeps_other_framed_messages(tmp_path):
@@ -355,6 +348,12 @@ def test_what_may_not_be_meant_is_said_before_anything_starts(tmp_path):
     algorithm = dataclasses.replace(config.algorithm, value_max=0.5)
     config = dataclasses.replace(config, algorithm=algorithm, run=RunConfig(run_dir=str(tmp_path / "run")))
     with (tmp_path / "said.txt").open("w+") as file:
-        launch.train(config, None, Machine(8, 1 << 40), Console(file=file, width=200), (sys.executable, "-c", "import sys; sys.exit(3)"))
+        launch.train(
+            config,
+            None,
+            Machine(8, 1 << 40),
+            Console(file=file, width=200),
+            (sys.executable, "-c", "import sys; sys.exit(3)"),
+        )
         file.seek(0)
         assert file.readline().startswith("warning: the support of the distributions is -3 to 0.5")

@@ -26,7 +26,12 @@ from ddrl.launch.placement import Threads, expose_gpu, place_ranks, threads_for,
     ],
 )
 def test_threads_follow_from_the_cores(settings, cores, threads):
-    assert threads_for(TrainConfig(sampling=SamplingConfig(**settings), optimizer=OptimizerConfig(batch_size=10_000)), cores) == threads
+    assert (
+        threads_for(
+            TrainConfig(sampling=SamplingConfig(**settings), optimizer=OptimizerConfig(batch_size=10_000)), cores
+        )
+        == threads
+    )
 
 
 def test_a_rank_has_its_own_emulator_threads():

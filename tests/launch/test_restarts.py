@@ -19,7 +19,8 @@ class Play:
         self.path = path
         (path / "checkpoints").mkdir()
         config = TrainConfig(
-            run=RunConfig(minutes=10.0, max_restarts=max_restarts), exchange=ExchangeConfig(on_server_loss=on_server_loss)
+            run=RunConfig(minutes=10.0, max_restarts=max_restarts),
+            exchange=ExchangeConfig(on_server_loss=on_server_loss),
         )
         self.restarts = Restarts(config, path)
 

@@ -57,7 +57,9 @@ def test_a_rank_is_missing_until_it_has_come_to_mpi(tmp_path):
     assert start.missing(tmp_path, 2) == [0, 1] and start.missing(tmp_path / "nowhere", 1) == [0]
 
 
-@pytest.mark.parametrize("stages, said", [((start.AT_MPI,), "rank 0 died"), ((start.BEGUN, start.IN_JOB), "ranks 0, 1")])
+@pytest.mark.parametrize(
+    "stages, said", [((start.AT_MPI,), "rank 0 died"), ((start.BEGUN, start.IN_JOB), "ranks 0, 1")]
+)
 def test_a_rank_that_is_gone_before_mpi_knew_of_it_is_missed_soon(tmp_path, monkeypatch, stages, said):
     monkeypatch.setattr(supervisor, "UNSAID_SECONDS", 60.0)
     leave_dead_notes(tmp_path, stages)

@@ -45,20 +45,28 @@ def parser() -> argparse.ArgumentParser:
         " notice it. The working tree is only read. The exit status is 0 if every fault was noticed, and 1 otherwise.",
     )
     made.add_argument(
-        "names", nargs="*", metavar="NAME",
+        "names",
+        nargs="*",
+        metavar="NAME",
         help="The name of a mutant, or the beginning of several names. Without any, all mutants are tried.",
-    )  # fmt: skip
+    )
     made.add_argument(
         "--list", action="store_true", help="Print the mutants and what each would break, and run nothing."
     )
     made.add_argument(
-        "--jobs", type=positive, default=1, metavar="N",
+        "--jobs",
+        type=positive,
+        default=1,
+        metavar="N",
         help="Try this many mutants at once, each in a copy of its own. The default is 1.",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--limit", type=positive, default=300, metavar="SECONDS",
+        "--limit",
+        type=positive,
+        default=300,
+        metavar="SECONDS",
         help="End the tests of a mutant after this many seconds, which counts as caught. The default is 300.",
-    )  # fmt: skip
+    )
     return made
 
 
@@ -76,7 +84,7 @@ def select(names: Sequence[str]) -> list[Mutant] | str:
             return f"no mutant has a name that begins with {name!r}; --list prints all of them"
     exact = {mutant.name for mutant in MUTANTS} & set(names)
     beginnings = tuple(set(names) - exact)
-    return [m for m in MUTANTS if not names or m.name in exact or beginnings and m.name.startswith(beginnings)]
+    return [m for m in MUTANTS if not names or m.name in exact or (beginnings and m.name.startswith(beginnings))]
 
 
 def check(runner: Runner, mutants: Sequence[Mutant]) -> int:

@@ -150,9 +150,7 @@ class Runner:
             status, output = self._pytest(copy, mutant.tests, self.limit_seconds, compiled=False)
         return Outcome(mutant.name, *_verdict(status, output), time.monotonic() - begin)
 
-    def _pytest(
-        self, copy: Path, tests: Sequence[str], limit: float | None, compiled: bool
-    ) -> tuple[int | None, str]:
+    def _pytest(self, copy: Path, tests: Sequence[str], limit: float | None, compiled: bool) -> tuple[int | None, str]:
         """Exit status, None where it took too long, and output.
 
         Args:
@@ -166,9 +164,14 @@ class Runner:
                 if self._stopped.is_set():
                     raise Stopped
                 process = subprocess.Popen(
-                    [sys.executable, *PYTEST, *tests], cwd=copy, env=environment, stdin=subprocess.DEVNULL,
-                    stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-                )  # fmt: skip
+                    [sys.executable, *PYTEST, *tests],
+                    cwd=copy,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
                 self._running.add(process)
             try:
                 status = self._wait(process, limit)
@@ -200,7 +203,10 @@ def _verdict(status: int | None, output: str) -> tuple[bool, str]:
         return True, f"caught by {found[-1]}"
     if status < 0:
         return True, f"caught: the tests died of {signal.Signals(-status).name}"
-    return False, "SURVIVED" if status == PASSED else f"SURVIVED: pytest could not run the tests (its status is {status})"
+    return (
+        False,
+        "SURVIVED" if status == PASSED else f"SURVIVED: pytest could not run the tests (its status is {status})",
+    )
 
 
 def _kill(process: subprocess.Popen) -> None:

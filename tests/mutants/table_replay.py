@@ -244,7 +244,9 @@ MUTANTS = (
         "ddrl/sampling/replay_schedules.py",
         "finite = finite_part(buffer)",
         "finite = None",
-        ("tests/sampling/test_replay_schedules.py::test_steps_that_are_not_finite_are_kept_out_counted_and_named_once",),
+        (
+            "tests/sampling/test_replay_schedules.py::test_steps_that_are_not_finite_are_kept_out_counted_and_named_once",
+        ),
         "One NaN would be drawn until the run ends.",
     ),
     Mutant(

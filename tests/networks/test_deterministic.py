@@ -23,13 +23,19 @@ def network_of(shape=(5,), dtype=np.float32, **layers):
 def test_it_has_the_papers_layers_in_the_documented_order():
     network = network_of((67,))
     assert network.parameter_shapes == (
-        ("policy0/kernel", (67, 300)), ("policy0/bias", (300,)),
-        ("policy1/kernel", (300, 200)), ("policy1/bias", (200,)),
-        ("policy2/kernel", (200, 2)), ("policy2/bias", (2,)),
-        ("critic0/kernel", (67, 400)), ("critic0/bias", (400,)),
-        ("critic1/kernel", (402, 300)), ("critic1/bias", (300,)),
-        ("critic2/kernel", (300, 1)), ("critic2/bias", (1,)),
-    )  # fmt: skip
+        ("policy0/kernel", (67, 300)),
+        ("policy0/bias", (300,)),
+        ("policy1/kernel", (300, 200)),
+        ("policy1/bias", (200,)),
+        ("policy2/kernel", (200, 2)),
+        ("policy2/bias", (2,)),
+        ("critic0/kernel", (67, 400)),
+        ("critic0/bias", (400,)),
+        ("critic1/kernel", (402, 300)),
+        ("critic1/bias", (300,)),
+        ("critic2/kernel", (300, 1)),
+        ("critic2/bias", (1,)),
+    )
     assert network.size == parameter_count(NetworkConfig(network="mlp"), (67,), SPACE, HEAD)
 
 

@@ -64,8 +64,7 @@ def test_image_sizes(name, shape, features):
 
 
 @pytest.mark.parametrize(
-    "name, shape",
-    [("a3c", (4, 29, 26)), ("nature", (3, 39, 44)), ("ba3c", (12, 53, 52)), ("ba3c", (16, 52, 52))],
+    "name, shape", [("a3c", (4, 29, 26)), ("nature", (3, 39, 44)), ("ba3c", (12, 53, 52)), ("ba3c", (16, 52, 52))]
 )
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_equals_the_reference(name, shape, dtype):
@@ -144,9 +143,7 @@ def test_initial_parameters_of_ba3c():
     assert 0.99 * limit < np.abs(tensors["dense/kernel"]).max() <= limit
 
 
-@pytest.mark.parametrize(
-    "name, shape", [("nature", (4, 35, 84)), ("a3c", (1, 10, 5)), ("ba3c", (12, 50, 84))]
-)
+@pytest.mark.parametrize("name, shape", [("nature", (4, 35, 84)), ("a3c", (1, 10, 5)), ("ba3c", (12, 50, 84))])
 def test_images_that_are_too_small(name, shape):
     with pytest.raises(UsageError, match=f"{shape[1]}x{shape[2]} are too small for network {name}.*mlp"):
         network_of(name, shape)
@@ -213,7 +210,9 @@ def reference_values(network, head, tensors, observation):
         for i, stream in enumerate(streams):
             columns = slice(i * dense.shape[1] // len(streams), (i + 1) * dense.shape[1] // len(streams))
             own = {"dense/kernel": dense[:, columns], "dense/bias": bias[columns]}
-            own |= {f"{to}/{part}": tensors[f"{stream}/{part}"] for to in ("policy", "value") for part in ("kernel", "bias")}
+            own |= {
+                f"{to}/{part}": tensors[f"{stream}/{part}"] for to in ("policy", "value") for part in ("kernel", "bias")
+            }
             convolutions = {name: x for name, x in tensors.items() if name.startswith("conv")}
             hidden[stream], _ = references.convolutional_network(convolutions | own, LAYERS[network.name], observation)
     values = {stream: x.reshape(-1, *each) for stream, x in hidden.items()}
@@ -252,7 +251,9 @@ def test_the_gradient_of_what_dueling_streams_share_is_divided_by_the_root_of_2(
     for name, whole in gradient().items():
         factor = 2**-0.5 if name.startswith("conv") else 1.0
         assert np.abs(whole).max() > 0 or name == "advantage/bias"
-        np.testing.assert_allclose(divided[name], factor * whole, rtol=1e-4, atol=1e-5 * np.abs(whole).max(), err_msg=name)
+        np.testing.assert_allclose(
+            divided[name], factor * whole, rtol=1e-4, atol=1e-5 * np.abs(whole).max(), err_msg=name
+        )
 
 
 @pytest.mark.parametrize("head", Q_HEADS.values(), ids=Q_HEADS)

@@ -135,7 +135,9 @@ def test_expected_values():
 def test_of_action():
     values = normal(ROWS, ACTIONS, ATOMS)
     action = np.random.default_rng(0).integers(ACTIONS, size=ROWS).astype(np.int32)
-    np.testing.assert_array_equal(q_learning.of_action(tf.constant(values), tf.constant(action)), values[np.arange(ROWS), action])
+    np.testing.assert_array_equal(
+        q_learning.of_action(tf.constant(values), tf.constant(action)), values[np.arange(ROWS), action]
+    )
 
 
 def test_huber_and_its_gradient():

@@ -26,9 +26,7 @@ def test_equals_the_written_out_sum():
 
 
 def test_golden_values_with_a_terminal():
-    result = n_step_returns(
-        np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.0, 0.5]), np.array(8.0)
-    )
+    result = n_step_returns(np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.0, 0.5]), np.array(8.0))
     np.testing.assert_array_equal(result, [2.0, 2.0, 7.0])  # nothing flows across the terminal step 1
 
 

@@ -70,11 +70,17 @@ def test_infinite_ratios_are_clipped_and_rows_that_do_not_count_change_nothing()
 
 def test_a_truncation_bootstraps_with_the_final_observation():
     """One step, truncated, then a row to ignore: the advantage is that of the one step."""
-    column = lambda *numbers: tf.constant(numbers, shape=[len(numbers), 1])  # noqa: E731
+    column = lambda *numbers: tf.constant(numbers, shape=[len(numbers), 1])
     vs, advantages = vtrace(
-        tf.zeros([3, 1]), column(0.5, 0.0, 0.5), column(0.0, 0.0, 1.0), column(1.0, 0.0, 1.0), column(1.0, 50.0, 7.0),
-        column(10.0, 20.0, 30.0, 40.0), 1.0, 1.0,
-    )  # fmt: skip
+        tf.zeros([3, 1]),
+        column(0.5, 0.0, 0.5),
+        column(0.0, 0.0, 1.0),
+        column(1.0, 0.0, 1.0),
+        column(1.0, 50.0, 7.0),
+        column(10.0, 20.0, 30.0, 40.0),
+        1.0,
+        1.0,
+    )
     np.testing.assert_array_equal(vs[:, 0], [1 + 0.5 * 20, 20, 7 + 0.5 * 40])
     np.testing.assert_array_equal(advantages[:, 0], [1 + 0.5 * 20 - 10, 0, 7 + 0.5 * 40 - 30])
 

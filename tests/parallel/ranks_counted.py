@@ -46,5 +46,5 @@ def count_where_tensorflow_is(original):
 
 
 if __name__ == "__main__":
-    main._cast_rank = count_where_tensorflow_is(main._cast_rank)  # noqa: SLF001
+    main._cast_rank = count_where_tensorflow_is(main._cast_rank)
     sys.exit(ranks.main())

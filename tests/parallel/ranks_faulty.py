@@ -70,14 +70,14 @@ def first_word() -> None:
 def server() -> None:
     from ddrl.exchange.shard import Shard
 
-    commit = Shard._on_commit  # noqa: SLF001
+    commit = Shard._on_commit
 
     def failing(shard, header):
         if header.step == 10:
             raise ArithmeticError("the server's fault")
         return commit(shard, header)
 
-    Shard._on_commit = failing  # noqa: SLF001
+    Shard._on_commit = failing
 
 
 def late() -> None:
@@ -98,21 +98,21 @@ def silent_evaluator() -> None:
     from ddrl.roles import chief, evaluator, watchdog
 
     chief.LAST_RESULT_SECONDS = watchdog.LEAVE_SECONDS = SHORT_SECONDS
-    begin = evaluator.EvaluatorRole._begin  # noqa: SLF001
+    begin = evaluator.EvaluatorRole._begin
 
     def silent(role, version, vector):
         if version == role.setting.config.run.max_updates:
             os.kill(os.getpid(), signal.SIGSTOP)
         begin(role, version, vector)
 
-    evaluator.EvaluatorRole._begin = silent  # noqa: SLF001
+    evaluator.EvaluatorRole._begin = silent
 
 
 def hanging_evaluator() -> None:
     from ddrl.roles import evaluator, watchdog
 
     watchdog.LOOP_SECONDS = 2 * SHORT_SECONDS
-    evaluator.EvaluatorRole._begin = sleep  # noqa: SLF001
+    evaluator.EvaluatorRole._begin = sleep
 
 
 def no_end() -> None:
@@ -120,7 +120,7 @@ def no_end() -> None:
 
     mpi.FINALIZE_SECONDS = SHORT_SECONDS
     if RANK == 1:
-        mpi._finalize = sleep  # noqa: SLF001
+        mpi._finalize = sleep
     elif RANK == SERVER:
         threading.Thread(target=sleep).start()
 

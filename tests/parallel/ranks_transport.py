@@ -71,15 +71,17 @@ def newest_only(transport: MpiTransport) -> bool:
     events = collect(transport, lambda events: events and events[-1].header.step == last)
     transport.send([Blob(0, 1, b"done")])
     steps = [event.header.step for event in events]
-    return steps == sorted(set(steps)) and len(steps) < NEWEST and all(
-        (event.payload == event.header.step).all() for event in events
+    return (
+        steps == sorted(set(steps))
+        and len(steps) < NEWEST
+        and all((event.payload == event.header.step).all() for event in events)
     )
 
 
 def blobs(transport: MpiTransport) -> bool:
     """Bytes of any length arrive whole and in order, from everyone to everyone at once."""
     peers = [rank for rank in range(4) if rank != transport.rank]
-    content = lambda sender, number: bytes([sender + number]) * BLOB_SIZES[number]  # noqa: E731
+    content = lambda sender, number: bytes([sender + number]) * BLOB_SIZES[number]
     for number in range(len(BLOB_SIZES)):
         transport.send(Blob(peer, number, content(transport.rank, number)) for peer in peers)
     events = collect(transport, lambda events: len(events) == 3 * len(BLOB_SIZES))
@@ -97,7 +99,7 @@ def death(transport: MpiTransport) -> bool:
         os.kill(os.getpid(), signal.SIGKILL)
     events = collect(transport, lambda events: any(isinstance(event, PeerLost) for event in events))
     transport.send(Blob(peer, 9, b"still here") for peer in range(4) if peer != transport.rank)
-    both = lambda more: sum(isinstance(event, Blob) for event in events + more) == 2  # noqa: E731
+    both = lambda more: sum(isinstance(event, Blob) for event in events + more) == 2
     events += collect(transport, both)
     end = time.monotonic() + 0.3
     while time.monotonic() < end:

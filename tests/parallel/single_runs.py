@@ -24,7 +24,6 @@ from ddrl.roles import chief
 from ddrl.roles.main import run
 
 
-
 def refuse_checkpoints(after: int) -> None:
     """Stands in for a disk that has room for replays and none for checkpoints."""
     save = checkpoint.save

@@ -8,18 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parallel.support import (
-    Job,
-    evaluations,
-    events,
-    kill,
-    lines,
-    marked,
-    needs_mpirun,
-    newest,
-    result,
-    train,
-)
+from tests.parallel.support import Job, evaluations, events, kill, lines, marked, needs_mpirun, newest, result, train
 
 pytestmark = [pytest.mark.timeout(240), needs_mpirun]
 

@@ -13,7 +13,11 @@ from tests.parallel.support import CATCH, events, lines, marked, needs_mpirun, n
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 LONG = (*CATCH, "--max-updates", "100000", "--eval-every-updates", "10", "--checkpoint-every-updates", "20")
 WORKER, EVALUATOR = 1, 3
-SAID = {"_exit": "called os._exit(0)", "SystemExit": f"SystemExit: {WORDS}", "KeyboardInterrupt": f"KeyboardInterrupt: {WORDS}"}
+SAID = {
+    "_exit": "called os._exit(0)",
+    "SystemExit": f"SystemExit: {WORDS}",
+    "KeyboardInterrupt": f"KeyboardInterrupt: {WORDS}",
+}
 END_SECONDS = 100.0  # of a busy machine; a stall is seen after 300
 
 

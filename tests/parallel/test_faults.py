@@ -12,17 +12,7 @@ import pytest
 
 from ddrl import checkpoint, rundir
 from tests.launch.test_local import Terminal
-from tests.parallel.support import (
-    CATCH,
-    events,
-    finish,
-    kill,
-    lines,
-    needs_mpirun,
-    newest,
-    result,
-    train,
-)  # fmt: skip
+from tests.parallel.support import CATCH, events, finish, kill, lines, needs_mpirun, newest, result, train
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 END_SECONDS = 60.0  # within which every rank ends after the loss of the chief or a server
@@ -67,10 +57,10 @@ def test_without_ulfm_mpi_ends_the_job_at_any_death_and_all_start_again(tmp_path
         job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
         for starts, number in ((1, WORKER), (2, 2)):
             kill(job.rank(number))
-            job.wait_for(lambda: len(events(run, "resumed")) == starts, "new start")  # noqa: B023
+            job.wait_for(lambda: len(events(run, "resumed")) == starts, "new start")
             again, resumed = events(run, "restarted")[-1], events(run, "resumed")[-1]
             assert again["text"].startswith(f"a rank died: it starts again from update {resumed['update']}")
-            job.wait_for(lambda: newest(run).version > resumed["update"], "new checkpoint")  # noqa: B023
+            job.wait_for(lambda: newest(run).version > resumed["update"], "new checkpoint")
         job.process.send_signal(signal.SIGTERM)
         assert job.wait() == 0, job.output
     assert "has no ULFM: the loss of a worker ends the job" in job.output
@@ -131,9 +121,16 @@ def test_a_gradient_that_is_not_finite_is_refused_named_and_counted(tmp_path):
     run = tmp_path / "run"
     bad = {"TEST_BAD_WORKER": "1", "TEST_BAD_GRADIENTS": "5,6"}
     finish(
-        run, *CATCH, "--max-updates", "20", "--no-evaluator", "--clip-global-norm", "0",
-        program="ranks_bad_gradient.py", environment=bad,
-    )  # fmt: skip
+        run,
+        *CATCH,
+        "--max-updates",
+        "20",
+        "--no-evaluator",
+        "--clip-global-norm",
+        "0",
+        program="ranks_bad_gradient.py",
+        environment=bad,
+    )
     refused = events(run, "gradient_refused")
     assert [event["workers"] for event in refused] == [[1], [1]]
     assert all("worker 1" in event["text"] for event in refused)
@@ -146,9 +143,17 @@ def test_too_many_refused_steps_end_the_run_with_a_good_checkpoint(tmp_path):
     run = tmp_path / "run"
     bad = {"TEST_BAD_WORKER": "0", "TEST_BAD_GRADIENTS": ",".join(map(str, range(10, 1000)))}
     job = finish(
-        run, *CATCH, "--max-updates", "500", "--no-evaluator", "--max-refused-steps", "4",
-        program="ranks_bad_gradient.py", environment=bad, status=1,
-    )  # fmt: skip
+        run,
+        *CATCH,
+        "--max-updates",
+        "500",
+        "--no-evaluator",
+        "--max-refused-steps",
+        "4",
+        program="ranks_bad_gradient.py",
+        environment=bad,
+        status=1,
+    )
     assert len(events(run, "gradient_refused")) in (4, 5)  # the one that ended the run may be one of them
     assert "4 steps were refused" in job.output and "worker 0" in job.output
     assert newest(run).version == 10
@@ -171,5 +176,3 @@ def test_more_servers_than_parameters(tmp_path):
     job = finish(tmp_path / "run", *CATCH, "--no-evaluator", program="ranks_tiny_network.py", status=2)
     said = [line for line in job.output.split("\n---")[0].splitlines() if line.startswith("ddrl: ")]
     assert said == ["ddrl: --parameter-servers 1: the network has 0 parameters; use at most that many"]
-
-

@@ -6,16 +6,7 @@ import statistics
 
 import pytest
 
-from tests.parallel.support import (
-    CATCH,
-    evaluations,
-    events,
-    finish,
-    lines,
-    needs_mpirun,
-    newest,
-    result,
-)  # fmt: skip
+from tests.parallel.support import CATCH, evaluations, events, finish, lines, needs_mpirun, newest, result
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 
@@ -27,7 +18,16 @@ def learned(tmp_path_factory):
     At the preset's rate one run of many loses its policy; at this one none did.
     """
     run = tmp_path_factory.mktemp("learning") / "run"
-    rate = ("--learning-rate", "1e-3", "--learning-rate-schedule", "linear", "--learning-rate-updates", "1500", "--max-updates", "1500")
+    rate = (
+        "--learning-rate",
+        "1e-3",
+        "--learning-rate-schedule",
+        "linear",
+        "--learning-rate-updates",
+        "1500",
+        "--max-updates",
+        "1500",
+    )
     flags = ("--log-every-seconds", "0.5", "--eval-games", "50", "--eval-every-updates", "500")
     finish(run, *CATCH, *rate, *flags, program="ranks_counted.py")
     return run
@@ -56,10 +56,22 @@ def test_nothing_is_traced_again_and_memory_stays_flat(learned):
 def test_asynchronous_updates_learn_catch_and_report_their_staleness(tmp_path):
     run = tmp_path / "run"
     finish(
-        run, *CATCH, "--updates", "asynchronous", "--parameter-servers", "2", "--no-evaluator",
-        "--max-updates", "4000", "--checkpoint-every-updates", "1000", "--clip-global-norm", "0",
-        "--learning-rate", "1e-3",  # 3e-3, the preset's, loses the policy again in one run of three
-    )  # fmt: skip
+        run,
+        *CATCH,
+        "--updates",
+        "asynchronous",
+        "--parameter-servers",
+        "2",
+        "--no-evaluator",
+        "--max-updates",
+        "4000",
+        "--checkpoint-every-updates",
+        "1000",
+        "--clip-global-norm",
+        "0",
+        "--learning-rate",
+        "1e-3",  # 3e-3, the preset's, loses the policy again in one run of three
+    )
     train = lines(run)
     assert max(line.get("online_score_mean", -1.0) for line in train) > 0.5  # chance: -0.6
     staleness = [line for line in train if "staleness_mean" in line]

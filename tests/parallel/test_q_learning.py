@@ -28,7 +28,16 @@ TWO = ("--workers", "2", "--parameter-servers", "1")
 @needs_mpirun
 def test_two_workers_with_replays_of_their_own_learn_catch_together(tmp_path):
     run = tmp_path / "run"
-    evaluation = ("--eval-games", "50", "--eval-epsilon", "0", "--eval-every-updates", "800", "--evaluation-minutes", "1")
+    evaluation = (
+        "--eval-games",
+        "50",
+        "--eval-epsilon",
+        "0",
+        "--eval-every-updates",
+        "800",
+        "--evaluation-minutes",
+        "1",
+    )
     rate = ("--learning-rate-schedule", "linear", "--learning-rate-updates", "3200")
     finish(run, "dqn", *QUICK, *TWO, *rate, *evaluation, "--max-updates", "2400")
     assert result(run)["status"] == "finished" and newest(run).version == 2400
@@ -40,7 +49,9 @@ def test_two_workers_with_replays_of_their_own_learn_catch_together(tmp_path):
 @needs_mpirun
 def test_an_allreduce_of_rainbow_keeps_its_workers_equal_and_their_replays_apart(tmp_path):
     run = tmp_path / "run"
-    finish(run, "rainbow", *QUICK, "--workers", "2", "--exchange", "allreduce", "--no-evaluator", "--max-updates", "200")
+    finish(
+        run, "rainbow", *QUICK, "--workers", "2", "--exchange", "allreduce", "--no-evaluator", "--max-updates", "200"
+    )
     assert result(run)["status"] == "finished" and newest(run).version == 200
     states = newest(run).worker_states
     assert set(states) == {0, 1}
@@ -117,7 +128,9 @@ def test_a_damaged_replay_has_the_checkpoint_before_taken_and_named(tmp_path):
     with program("single_runs.py", tmp_path, json.dumps([["--resume", str(run), "--max-updates", "70"]])) as job:
         assert job.wait() == 0, job.output
     assert events(run, "resumed")[0]["update"] == 40 and newest(run).version == 70
-    assert f"update-000000060.npz: replay file {damaged} has" in job.output and "trying the next older one" in job.output
+    assert (
+        f"update-000000060.npz: replay file {damaged} has" in job.output and "trying the next older one" in job.output
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "rainbow"])

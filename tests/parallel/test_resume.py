@@ -7,17 +7,7 @@ import json
 import pytest
 
 from ddrl import checkpoint
-from tests.parallel.support import (
-    EXACT,
-    copy_run,
-    differences,
-    events,
-    finish,
-    needs_mpirun,
-    newest,
-    program,
-    result,
-)  # fmt: skip
+from tests.parallel.support import EXACT, copy_run, differences, events, finish, needs_mpirun, newest, program, result
 
 SINGLE = ("--workers", "1", "--parameter-servers", "0")
 PONG = (

@@ -17,7 +17,8 @@ def hashes(run_dir):
 
 
 @pytest.mark.parametrize(
-    "name, flags", [("a2c", ("--max-updates", "500")), ("hts-ppo", ("--max-updates", "1600", "--eval-every-updates", "800"))]
+    "name, flags",
+    [("a2c", ("--max-updates", "500")), ("hts-ppo", ("--max-updates", "1600", "--eval-every-updates", "800"))],
 )
 def test_catch_is_learned(name, flags, tmp_path):
     rate = ("--learning-rate-schedule", "linear", "--learning-rate-updates", flags[1])

@@ -7,17 +7,7 @@ import signal
 
 import pytest
 
-from tests.parallel.support import (
-    CATCH,
-    evaluations,
-    events,
-    kill,
-    lines,
-    needs_mpirun,
-    newest,
-    result,
-    train,
-)  # fmt: skip
+from tests.parallel.support import CATCH, evaluations, events, kill, lines, needs_mpirun, newest, result, train
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(200)]
 RATE = ("--learning-rate-schedule", "linear", "--learning-rate-updates", "800", "--max-updates", "800")

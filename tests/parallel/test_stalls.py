@@ -73,9 +73,7 @@ def test_a_worker_that_hangs_does_not_hold_a_quorum_up(tmp_path):
         worker = job.rank(WORKER)
         os.kill(worker, signal.SIGSTOP)
         before = lines(run)[-1]
-        job.wait_for(
-            lambda: lines(run)[-1]["wall_seconds"] > before["wall_seconds"] + 2 * STALL, "more lines"
-        )
+        job.wait_for(lambda: lines(run)[-1]["wall_seconds"] > before["wall_seconds"] + 2 * STALL, "more lines")
         assert lines(run)[-1]["update"] > before["update"] + 10
         os.kill(worker, signal.SIGCONT)
         job.process.send_signal(signal.SIGTERM)
@@ -128,7 +126,10 @@ def test_a_rank_that_hangs_before_its_first_word_is_named(tmp_path):
 
 
 def test_an_evaluator_that_is_silent_at_the_end_does_not_keep_the_job(tmp_path):
-    run, short = tmp_path / "run", ("--max-updates", "150", "--eval-every-updates", "50", "--evaluation-minutes", "0.05")
+    run, short = (
+        tmp_path / "run",
+        ("--max-updates", "150", "--eval-every-updates", "50", "--evaluation-minutes", "0.05"),
+    )
     fault = {"program": "ranks_faulty.py", "environment": {"TEST_FAULT": "silent_evaluator"}}
     with train(run, *CATCH, *short, **fault) as job:
         assert job.wait(END_SECONDS) == 0, job.output

@@ -52,7 +52,9 @@ def test_every_preset_has_a_table():
 
 @pytest.mark.parametrize("algorithm", ["ba3c", "impala", "dpg", "hts-ppo", "apex-dqn"])
 def test_stooke_and_abbeel_trained_seven_algorithms(algorithm):
-    with pytest.raises(UsageError, match=f"--preset stooke has no {algorithm}: choose default, laptop or smoke, or a2c"):
+    with pytest.raises(
+        UsageError, match=f"--preset stooke has no {algorithm}: choose default, laptop or smoke, or a2c"
+    ):
         presets.preset("stooke", None, MACHINE, algorithm)
 
 

@@ -57,7 +57,7 @@ def unroll_of(config, seed=0):
 def summed_gradient(network, vector, unroll):
     """Espeholt et al. 2018: the losses summed over time and batch, 0.5 of half the squares, 0.01 of the entropy."""
     steps, environments = unroll.reward.shape
-    flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
+    flat = lambda x: x.reshape(-1, *x.shape[2:])
     theta = tf.constant(vector)
     with tf.GradientTape() as tape:
         tape.watch(theta)
@@ -97,7 +97,9 @@ def test_impala_takes_the_papers_steps_whatever_the_batch(batch_size):
         optimizer.apply(after, gradient, rate_of(config)(version), scale)
         limited = [clipped(one, 40.0) for one in sums]
         rate = 6e-4  # of the first updates of 50 million agent steps
-        expected = references.rmsprop(network.initial_parameters(1), limited, rate, 0.99, 0.01, inside=True, centered=False)
+        expected = references.rmsprop(
+            network.initial_parameters(1), limited, rate, 0.99, 0.01, inside=True, centered=False
+        )
         theta = after
     assert np.linalg.norm(sums[0]) > 40.0, "the clip was not active: this test could not see it"
     moved = np.linalg.norm(expected - network.initial_parameters(1))
@@ -108,11 +110,15 @@ def test_a_sum_is_a_mean_with_a_smaller_epsilon_and_norm():
     """epsilon / N^2 and clip / N of the mean over N rows take the same step."""
     config = config_of("impala")
     rows, summed = config.effective_batch, config.optimizer
-    mean = dataclasses.replace(summed, loss_reduction="mean", rmsprop_epsilon=0.01 / rows**2, clip_global_norm=40 / rows)
+    mean = dataclasses.replace(
+        summed, loss_reduction="mean", rmsprop_epsilon=0.01 / rows**2, clip_global_norm=40 / rows
+    )
     network, unroll = tiny_network(), unroll_of(config)
     steps = []
     for optimizer_config in (summed, mean):
-        learner = make_learner(dataclasses.replace(config, optimizer=optimizer_config), network, (FEATURES,), np.float32)
+        learner = make_learner(
+            dataclasses.replace(config, optimizer=optimizer_config), network, (FEATURES,), np.float32
+        )
         theta = network.initial_parameters(1)
         gradient, metrics, _ = learner.gradient(theta, unroll)
         scale = min(1.0, optimizer_config.clip_global_norm / metrics["gradient_norm"])

@@ -21,19 +21,24 @@ def noise(
     frames = format.stack - 1 + count + format.n_step
     space = format.action_space
     return Segment(
-        actor, run_id, simulator, first_step,
+        actor,
+        run_id,
+        simulator,
+        first_step,
         frames=random.integers(1, 255, (frames, *format.frame_shape)).astype(format.observation_type),
         age=np.minimum(np.arange(frames), format.stack - 1).astype(np.uint8),
         row=np.arange(format.stack - 1, format.stack - 1 + count, dtype=np.int32),
         steps=np.full(count, format.n_step, np.int32),
-        action=random.integers(space.count, size=count).astype(np.int32) if isinstance(space, Discrete)
+        action=random.integers(space.count, size=count).astype(np.int32)
+        if isinstance(space, Discrete)
         else random.standard_normal((count, *space.action_shape)).astype(np.float32),
         reward=random.standard_normal(count).astype(np.float32),
         discount=np.full(count, 0.9, np.float32),
         version=np.full(count, 7, np.int64),
-        priority=random.exponential(size=count).astype(np.float32) if priority is None
+        priority=random.exponential(size=count).astype(np.float32)
+        if priority is None
         else np.full(count, priority, np.float32),
-    )  # fmt: skip
+    )
 
 
 class Player:

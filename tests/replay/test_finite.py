@@ -67,9 +67,10 @@ def test_an_unroll_that_is_finite_is_left_as_it_is():
     assert finite_part(Simulators(3, 4).unroll(20)) is None, "images of uint8"
 
 
-@pytest.mark.parametrize("field, value, gone", [
-    ("reward", NAN, {5}), ("reward", -INFINITE, {5}), ("observation", NAN, {4, 5}), ("observation", INFINITE, {4, 5}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "field, value, gone",
+    [("reward", NAN, {5}), ("reward", -INFINITE, {5}), ("observation", NAN, {4, 5}), ("observation", INFINITE, {4, 5})],
+)
 def test_steps_that_hold_or_lead_to_it_are_left_out(field, value, gone):
     finite = finite_part(harmed(clean_unroll(), field, 5, 1, value))
     assert finite.first == (5, 1, field)

@@ -13,9 +13,13 @@ from tests.unrolls import random_unroll
 
 def make(simulators: Simulators, capacity=60, **options) -> Replay:
     return Replay(
-        capacity, simulators.simulators, simulators.observation_shape, simulators.dtype,
-        stack=simulators.stack, **options,
-    )  # fmt: skip
+        capacity,
+        simulators.simulators,
+        simulators.observation_shape,
+        simulators.dtype,
+        stack=simulators.stack,
+        **options,
+    )
 
 
 def everything(replay: Replay):
@@ -96,12 +100,15 @@ def test_simulators_that_idle_after_an_episode_are_no_resets():
 def scripted(rewards, discounts, continues, valid, stack=1):
     """One simulator's unroll, whose observation at step t is t + 1."""
     simulators = Simulators(1, stack, frame=(1,), dtype=np.float32)
-    column = lambda values: np.array(values, np.float32)[:, None]  # noqa: E731
+    column = lambda values: np.array(values, np.float32)[:, None]
     steps = len(rewards)
     return simulators.unroll(steps)._replace(
         observation=np.arange(1.0, steps + 2, dtype=np.float32).reshape(-1, 1, 1),
-        reward=column(rewards), discount=column(discounts), continues=column(continues), valid=column(valid),
-    )  # fmt: skip
+        reward=column(rewards),
+        discount=column(discounts),
+        continues=column(continues),
+        valid=column(valid),
+    )
 
 
 def test_three_steps_by_hand():

@@ -32,8 +32,9 @@ def with_checksum(body: bytes) -> bytes:
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("transitions", (1, 3, 10))
 def test_what_was_encoded_comes_back(format, compress, transitions):
-    segment = noise(format, np.random.default_rng(0), actor=3, run_id=2**40, simulator=5, first_step=77,
-                    transitions=transitions)  # fmt: skip
+    segment = noise(
+        format, np.random.default_rng(0), actor=3, run_id=2**40, simulator=5, first_step=77, transitions=transitions
+    )
     assert_equal(format.decode(format.encode(segment, compress)), segment)
 
 
@@ -110,9 +111,15 @@ def test_compressed_frames_never_take_more_memory_than_they_should():
 
 @pytest.mark.parametrize(
     "other",
-    ({"observation_shape": (4, 6)}, {"n_step": 2}, {"action_space": Discrete(6)}, {"stack": 2}, {"length": 11},
-     {"observation_type": "float32"}),
-)  # fmt: skip
+    (
+        {"observation_shape": (4, 6)},
+        {"n_step": 2},
+        {"action_space": Discrete(6)},
+        {"stack": 2},
+        {"length": 11},
+        {"observation_type": "float32"},
+    ),
+)
 def test_a_segment_of_another_format_is_refused_by_name(other):
     theirs = dataclasses.replace(IMAGES, **other)
     data = theirs.encode(noise(theirs, np.random.default_rng(0)))

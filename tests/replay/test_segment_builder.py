@@ -117,9 +117,7 @@ def test_a_bootstrap_that_does_not_count_is_not_read():
     player.play(1)
     unroll = player.simulators.unroll(20)
     shape = unroll.reward.shape
-    unroll = unroll._replace(
-        action=np.zeros((*shape, 2), np.float32), value=np.full((21, 1), np.nan, np.float32)
-    )
+    unroll = unroll._replace(action=np.zeros((*shape, 2), np.float32), value=np.full((21, 1), np.nan, np.float32))
     segments = player.builder.add(unroll, np.zeros(shape, np.float32)) + player.builder.flush()
     assert sum(len(s.row) for s in segments) > 5
     for segment in segments:

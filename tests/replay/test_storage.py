@@ -22,9 +22,14 @@ def small_segments(monkeypatch):
 
 def make(simulators, capacity=96, exponent=0.6, n_step=3):
     return Replay(
-        capacity, simulators.simulators, simulators.observation_shape, simulators.dtype,
-        stack=simulators.stack, n_step=n_step, priority_exponent=exponent,
-    )  # fmt: skip
+        capacity,
+        simulators.simulators,
+        simulators.observation_shape,
+        simulators.dtype,
+        stack=simulators.stack,
+        n_step=n_step,
+        priority_exponent=exponent,
+    )
 
 
 def go_on(replay, unrolls, random):

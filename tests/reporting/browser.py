@@ -60,12 +60,18 @@ def open_page(program: str, page: Path, profile: Path) -> Opened:
             browser.ask(f"{domain}.enable", session)
         browser.ask("Page.navigate", session, url=page.resolve().as_uri())
         browser.wait_for("Page.loadEventFired")
-        value = lambda text: browser.ask("Runtime.evaluate", session, expression=text)["result"]["value"]  # noqa: E731
+        value = lambda text: browser.ask("Runtime.evaluate", session, expression=text)["result"]["value"]
         images, text = json.loads(value(IMAGES)), value("document.body.innerText")
         picture = browser.ask("Page.captureScreenshot", session, captureBeyondViewport=True)["data"]
         width = tuple(json.loads(value(WIDTH)))
-        return Opened(list(map(tuple, images)), browser.complaints(), browser.requested(page), text, width,
-                      base64.b64decode(picture))  # fmt: skip
+        return Opened(
+            list(map(tuple, images)),
+            browser.complaints(),
+            browser.requested(page),
+            text,
+            width,
+            base64.b64decode(picture),
+        )
     finally:
         browser.close()
 
@@ -76,10 +82,14 @@ class _Browser:
         high = [fcntl.fcntl(end, fcntl.F_DUPFD, 20) for end in (theirs_in, theirs_out)]  # 3 and 4 stay free
         script = f'exec "$0" "$@" 3<&{high[0]} 4>&{high[1]}'
         self._process = subprocess.Popen(
-            ["bash", "-c", script, program, *OPTIONS, f"--user-data-dir={profile}"], pass_fds=high,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            ["bash", "-c", script, program, *OPTIONS, f"--user-data-dir={profile}"],
+            pass_fds=high,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
             env=os.environ | {"XDG_CONFIG_HOME": str(profile), "XDG_CACHE_HOME": str(profile)},
-        )  # fmt: skip
+        )
         for end in (theirs_in, theirs_out, *high):
             os.close(end)
         self._end, self._number, self._data = time.monotonic() + SECONDS, 0, b""

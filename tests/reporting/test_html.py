@@ -57,9 +57,19 @@ def test_all_elements_are_closed_and_all_content_is_there():
     assert page.open == []
     text = " ".join(page.text)
     for expected in (
-        REPORT.title, *REPORT.summary, REPORT.command, "By workers.", "Rates", "1,234 [1,200, 1,300]", "<b>",
-        "breakout", "Some Processor", "0.1.0", *REPORT.notes, "results.json",
-    ):  # fmt: skip
+        REPORT.title,
+        *REPORT.summary,
+        REPORT.command,
+        "By workers.",
+        "Rates",
+        "1,234 [1,200, 1,300]",
+        "<b>",
+        "breakout",
+        "Some Processor",
+        "0.1.0",
+        *REPORT.notes,
+        "results.json",
+    ):
         assert expected in text
     assert page.having("title") and len(page.having("h1")) == 1
 

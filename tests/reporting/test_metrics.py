@@ -126,15 +126,20 @@ def test_line_by_hand():
     collector = Collector(update=6, wall_seconds=50.0, state={"totals": {"agent_steps": 1000}, "episodes": 2})
     collector.add(
         report(
-            counters={"agent_steps": 300, "frames": 1200, "datapoints": 256, "gradients_dropped": 1,
-                      "datapoints_applied": 384},
+            counters={
+                "agent_steps": 300,
+                "frames": 1200,
+                "datapoints": 256,
+                "gradients_dropped": 1,
+                "datapoints_applied": 384,
+            },
             means={"loss": [3.0, 2], "lag": [4.0, 4]},
             maxima={"lag": 2.0},
             gauges={"live_workers": 2, "learning_rate": 0.001},
             seconds={"acting": 5.0, "wait": 1.0},
             episodes=[[10.0, 100], [20.0, 200]],
         )
-    )  # fmt: skip
+    )
     collector.add(
         report(
             index=1,
@@ -157,7 +162,8 @@ def test_line_by_hand():
         "frames_per_s": 200.0,
         "datapoints_per_s": 44.8,
         "updates_per_s": 0.4,
-        "training_intensity": 0.896, "effective_batch": 96.0,
+        "training_intensity": 0.896,
+        "effective_batch": 96.0,
         "episodes": 5,
         "online_score_mean": 30.0,
         "online_score_max": 60.0,
@@ -253,9 +259,16 @@ def test_not_finite_numbers_are_left_out(tmp_path):
 
 def evaluation(protocol):
     return evaluation_record(
-        mean=1.5, maximum=4.0, games=50, unfinished=0, version=5, agent_steps=100, wall_seconds=1.0, seconds=0.5,
+        mean=1.5,
+        maximum=4.0,
+        games=50,
+        unfinished=0,
+        version=5,
+        agent_steps=100,
+        wall_seconds=1.0,
+        seconds=0.5,
         protocol=protocol,
-    )  # fmt: skip
+    )
 
 
 def write_three(run_dir):
@@ -272,12 +285,25 @@ def test_records_come_back(tmp_path):
     train, played, event = read_metrics(tmp_path)
     assert train["time_split"]["worker"]["acting"] == 0.25
     assert played == {
-        "kind": "evaluation", "wall_seconds": 1.0, "version": 5, "agent_steps": 100, "mean": 1.5,
-        "maximum": 4.0, "games": 50, "unfinished": 0, "timed_out": 0, "seconds": 0.5, "protocol": {"name": "nature"},
-    }  # fmt: skip
+        "kind": "evaluation",
+        "wall_seconds": 1.0,
+        "version": 5,
+        "agent_steps": 100,
+        "mean": 1.5,
+        "maximum": 4.0,
+        "games": 50,
+        "unfinished": 0,
+        "timed_out": 0,
+        "seconds": 0.5,
+        "protocol": {"name": "nature"},
+    }
     assert event == {
-        "kind": "event", "wall_seconds": 1.25, "name": "worker_lost", "text": "worker 1 ended", "worker": 1,
-    }  # fmt: skip
+        "kind": "event",
+        "wall_seconds": 1.25,
+        "name": "worker_lost",
+        "text": "worker 1 ended",
+        "worker": 1,
+    }
 
 
 def test_a_half_written_last_line_is_passed_over_and_cut_off_on_resume(tmp_path):
@@ -357,10 +383,21 @@ def test_events_are_read_back_by_tensorflow(tmp_path):
     values = [{value.tag: value.simple_value for value in event.summary.value} for event in events]
     assert list(zip([event.step for event in events], values)) == [
         (3_000_000_000, {"train/agent_steps": 3e9, "train/update": 7.0, f"train/split/{tag}": -0.25}),
-        (100, {"evaluation/mean": 1.5, "evaluation/maximum": 4.0, "evaluation/games": 50.0, "evaluation/unfinished": 0.0,
-               "evaluation/timed_out": 0.0, "evaluation/version": 5.0, "evaluation/agent_steps": 100.0, "evaluation/wall_seconds": 1.0,
-               "evaluation/seconds": 0.5}),
-    ]  # fmt: skip
+        (
+            100,
+            {
+                "evaluation/mean": 1.5,
+                "evaluation/maximum": 4.0,
+                "evaluation/games": 50.0,
+                "evaluation/unfinished": 0.0,
+                "evaluation/timed_out": 0.0,
+                "evaluation/version": 5.0,
+                "evaluation/agent_steps": 100.0,
+                "evaluation/wall_seconds": 1.0,
+                "evaluation/seconds": 0.5,
+            },
+        ),
+    ]
     assert all(abs(event.wall_time - version.wall_time) < 600 for event in events)
 
 

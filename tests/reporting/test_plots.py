@@ -89,8 +89,7 @@ def test_legend_lies_outside_of_both_panels():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "unit", "last"),
-    [(30.0, "seconds", 30.0), (600.0, "minutes", 10.0), (7200.0 * 4, "hours", 8.0)],
+    ("seconds", "unit", "last"), [(30.0, "seconds", 30.0), (600.0, "minutes", 10.0), (7200.0 * 4, "hours", 8.0)]
 )
 def test_time_has_the_unit_that_fits(seconds, unit, last):
     right = plots.learning_curve(*records(1, seconds), "title").axes[1]

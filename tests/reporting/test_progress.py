@@ -23,7 +23,7 @@ from ddrl.reporting.progress import (
     plain_console,
     rank_count,
     sparkline,
-)  # fmt: skip
+)
 
 TRAIN = {
     "kind": "train", "wall_seconds": 83.0, "update": 1234, "agent_steps": 98_765_432, "episodes": 321,
@@ -41,16 +41,30 @@ LOST = {
 
 
 def evaluation(mean: float, version: int = 1000, wall_seconds: float = 65.0) -> dict:
-    return evaluation_record(mean=mean, maximum=mean * 2, games=50, unfinished=0, version=version, agent_steps=77,
-                             wall_seconds=wall_seconds, seconds=3.0, protocol="nature")  # fmt: skip
+    return evaluation_record(
+        mean=mean,
+        maximum=mean * 2,
+        games=50,
+        unfinished=0,
+        version=version,
+        agent_steps=77,
+        wall_seconds=wall_seconds,
+        seconds=3.0,
+        protocol="nature",
+    )
 
 
-def recorded(
-    width: int = 80, terminal: bool = True, encoding: str = "utf-8"
-) -> tuple[Console, io.TextIOWrapper]:
+def recorded(width: int = 80, terminal: bool = True, encoding: str = "utf-8") -> tuple[Console, io.TextIOWrapper]:
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
-    console = Console(file=file, width=width, height=40, force_terminal=terminal, color_system=None,
-                      legacy_windows=False, _environ={"TERM": "xterm"})  # fmt: skip
+    console = Console(
+        file=file,
+        width=width,
+        height=40,
+        force_terminal=terminal,
+        color_system=None,
+        legacy_windows=False,
+        _environ={"TERM": "xterm"},
+    )
     return console, file
 
 
@@ -91,16 +105,36 @@ def test_panel_shows_everything_at_80_columns():
     lines = drawn(state_of(TRAIN, evaluation(60.25, 900), evaluation(55.5), LOST))
     text = " ".join(" ".join(line.strip("\u2502 ") for line in lines).split())
     for part in (
-        "3:20 of 10:00, 6:40 left", "1,234 updates", "98,765,432 agent steps", "321 episodes",
-        "12,210 agent steps", "48,841 frames", "12,200 data-points", "8.61 updates/s", "batch 256",
+        "3:20 of 10:00, 6:40 left",
+        "1,234 updates",
+        "98,765,432 agent steps",
+        "321 episodes",
+        "12,210 agent steps",
+        "48,841 frames",
+        "12,200 data-points",
+        "8.61 updates/s",
+        "batch 256",
         "rate 0.001",
-        "2 workers live", "mean 42.4 max 93", "last 100 training episodes",
+        "2 workers live",
+        "mean 42.4 max 93",
+        "last 100 training episodes",
         "mean 55.5 max 111 (version 1,000 at 1:05)",
-        "best mean 60.2", "0.01234", "policy -0.0112", "value 0.431", "entropy 1.23", "|g| 0.7",
-        "mean 1.4 max 4 updates", "3 gradients dropped", "1 step refused", "2 evaluations skipped",
-        "1 worker lost", "gradient 82% acting 61%", "wait 96%", "worker lost: worker 1 [host n03] ended",
+        "best mean 60.2",
+        "0.01234",
+        "policy -0.0112",
+        "value 0.431",
+        "entropy 1.23",
+        "|g| 0.7",
+        "mean 1.4 max 4 updates",
+        "3 gradients dropped",
+        "1 step refused",
+        "2 evaluations skipped",
+        "1 worker lost",
+        "gradient 82% acting 61%",
+        "wait 96%",
+        "worker lost: worker 1 [host n03] ended",
         "1 parameter server",
-    ):  # fmt: skip
+    ):
         assert part in text, part
 
 
@@ -178,8 +212,7 @@ def test_without_terminal_a_line_every_10_seconds_and_evaluations_at_once():
         "starting 4 ranks; TensorFlow loads in about 6 s ...",
         "evaluation: mean 55.5, max 111 over 50 games, version 1,000 at 1:05",
         "1:17 worker lost: worker 1 [host n03] ended (signal 9)",
-        "1:23  update 1,234  98,765,432 agent steps  12,210/s  score 42.4  loss 0.01234  entropy 1.234"
-        "  lag 1.4",
+        "1:23  update 1,234  98,765,432 agent steps  12,210/s  score 42.4  loss 0.01234  entropy 1.234  lag 1.4",
     ]
 
 
@@ -248,8 +281,12 @@ def test_summary_says_what_was_learned_and_how_to_go_on(tmp_path):
         "first 2.0, best 50.0, last 40.0 (mean of last 100 episodes)",
         "first 3.0, best 51.0, last 41.0 (mean of 50 games); best game 102",
         "60,000 agent steps, 1,234 updates in 3:20, 300 agent steps/s",  # the last evaluation takes the rest
-        "target reached: mean 51.0", path.name, "learning_curve.png", "video.mp4", "ddrl train --resume",
-    ):  # fmt: skip
+        "target reached: mean 51.0",
+        path.name,
+        "learning_curve.png",
+        "video.mp4",
+        "ddrl train --resume",
+    ):
         assert part in text, part
 
 

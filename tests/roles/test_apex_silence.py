@@ -68,7 +68,12 @@ def test_a_shard_that_falls_silent_while_it_saves_is_waited_for_so_long(tmp_path
     clock.run(world, patience - 2, silent={second})
     assert saved == [] and world.events() == []
     clock.run(world, 3, silent={second})
-    assert len(saved) == 1 and world.sampler._saving is None and "shard1" not in saved[0] and world.events()[0] == "replay_not_saved"
+    assert (
+        len(saved) == 1
+        and world.sampler._saving is None
+        and "shard1" not in saved[0]
+        and world.events()[0] == "replay_not_saved"
+    )
 
 
 def test_where_all_shards_are_silent_a_checkpoint_has_no_replay(tmp_path, monkeypatch):

@@ -121,9 +121,12 @@ def cast(**options):
 def test_names():
     plain, dedicated = cast(evaluator=True), cast(dedicated_chief=True, evaluator=True)
     assert [plain.name(rank) for rank in range(5)] == [
-        "worker 0, the chief (rank 0)", "worker 1 (rank 1)", "parameter server 0 (rank 2)",
-        "parameter server 1 (rank 3)", "the evaluator (rank 4)",
-    ]  # fmt: skip
+        "worker 0, the chief (rank 0)",
+        "worker 1 (rank 1)",
+        "parameter server 0 (rank 2)",
+        "parameter server 1 (rank 3)",
+        "the evaluator (rank 4)",
+    ]
     assert dedicated.name(0) == "the chief (rank 0)" and dedicated.name(1) == "worker 0 (rank 1)"
 
 
@@ -144,10 +147,16 @@ def test_norms_per_layer_of_parameters_gradient_and_step():
     meter.gradient(1, np.full(4, 9, np.float32))  # not an update that is measured
     gauges = metrics.report()["gauges"]
     assert gauges == {
-        "parameter_norm/conv0": 5.0, "parameter_norm/value": 12.0, "parameter_norm/all": 13.0,
-        "gradient_norm/conv0": 1.0, "gradient_norm/value": 0.0, "gradient_norm/all": 1.0,
-        "step_norm/conv0": 0.0, "step_norm/value": 2.0, "step_norm/all": 2.0,
-    }  # fmt: skip
+        "parameter_norm/conv0": 5.0,
+        "parameter_norm/value": 12.0,
+        "parameter_norm/all": 13.0,
+        "gradient_norm/conv0": 1.0,
+        "gradient_norm/value": 0.0,
+        "gradient_norm/all": 1.0,
+        "step_norm/conv0": 0.0,
+        "step_norm/value": 2.0,
+        "step_norm/all": 2.0,
+    }
 
 
 def state(step):

@@ -66,9 +66,16 @@ class Play:
         cast = Cast.from_assignments(assign_roles(2, 2, evaluator=True))
         slots = {name: np.full(SIZE, i + 1, np.float32) for i, name in enumerate("mv")}
         start = Checkpoint(
-            version, version, 0, 7.0, np.arange(SIZE, dtype=np.float32), slots, version, (("x", (SIZE,)),),
+            version,
+            version,
+            0,
+            7.0,
+            np.arange(SIZE, dtype=np.float32),
+            slots,
+            version,
+            (("x", (SIZE,)),),
             worker_states={1: {"draws": np.arange(3)}},
-        )  # fmt: skip
+        )
         self.chief = ChiefRole(Setting(config, run_dir, cast), self.sent, start, resumed)
 
     def have(self, members=0b11, refused=0, value=float("nan"), flags=Flag.NONE, shards=(0, 1)):
@@ -76,9 +83,16 @@ class Play:
         coordinator = self.chief.coordinator
         for shard in shards:
             header = Header(
-                Kind.HAVE, sender=shard, step=coordinator.step, version=coordinator.version, count=64,
-                members=members, refused=refused, value=value, flags=flags,
-            )  # fmt: skip
+                Kind.HAVE,
+                sender=shard,
+                step=coordinator.step,
+                version=coordinator.version,
+                count=64,
+                members=members,
+                refused=refused,
+                value=value,
+                flags=flags,
+            )
             self.chief.handle(Message(2 + shard, header))
         self.chief.advance()
         return self.commit()
@@ -94,11 +108,19 @@ class Play:
         for shard in shards:
             a, b = shard_ranges(SIZE, 2)[shard]
             rows = np.array([[version + 0.1 * row + i for i in range(a, b)] for row in range(3)], np.float32)
-            header = Header(Kind.SNAPSHOT, sender=shard, step=self.chief.coordinator.step, version=version, count=version)
+            header = Header(
+                Kind.SNAPSHOT, sender=shard, step=self.chief.coordinator.step, version=version, count=version
+            )
             self.chief.handle(Message(2 + shard, header, rows.ravel()))
 
     def state(self, worker):
-        self.chief.handle(Blob(worker, Topic.STATE, encode_arrays({"draws": np.full(2, worker), "step": np.int64(self.chief.coordinator.step)})))
+        self.chief.handle(
+            Blob(
+                worker,
+                Topic.STATE,
+                encode_arrays({"draws": np.full(2, worker), "step": np.int64(self.chief.coordinator.step)}),
+            )
+        )
 
     def everything(self):
         """All parts of a checkpoint arrive."""
@@ -110,9 +132,15 @@ class Play:
     def result(self, version, mean, unfinished=0):
         request = self.request
         content = request | {
-            "mean": mean, "maximum": mean + 1, "scores": [mean], "games": 1, "seconds": 1.0, "stamp": {"protocol": "x"},
-            "unfinished": unfinished, "timed_out": unfinished,
-        }  # fmt: skip
+            "mean": mean,
+            "maximum": mean + 1,
+            "scores": [mean],
+            "games": 1,
+            "seconds": 1.0,
+            "stamp": {"protocol": "x"},
+            "unfinished": unfinished,
+            "timed_out": unfinished,
+        }
         assert request["version"] == version
         self.chief.handle(Blob(4, Topic.RESULT, json.dumps(content).encode()))
 
@@ -274,7 +302,9 @@ def test_a_run_without_its_last_checkpoint_has_failed(play, monkeypatch, signall
         job.chief.advance()
     ended = job.ended()
     assert ended["status"] == "failed" and ended["unsaved"] is True
-    assert "but the last checkpoint is not written: cannot write checkpoint x (9 bytes): No space left" in ended["message"]
+    assert (
+        "but the last checkpoint is not written: cannot write checkpoint x (9 bytes): No space left" in ended["message"]
+    )
 
 
 def test_a_last_checkpoint_without_a_servers_part_is_a_failure(play):
@@ -299,9 +329,12 @@ def test_max_updates_ends_with_checkpoint_and_evaluation(play):
     job.result(2, mean=3.0)
     job.chief.advance()
     assert job.ended() == {
-        "status": "finished", "message": "the budget of 2 updates is used up", "update": 2, "agent_steps": 0,
+        "status": "finished",
+        "message": "the budget of 2 updates is used up",
+        "update": 2,
+        "agent_steps": 0,
         "wall_seconds": 7.0,
-    }  # fmt: skip
+    }
 
 
 def test_an_evaluation_that_does_not_end_does_not_hold_the_end_up_for_ever(play):
@@ -422,13 +455,17 @@ def test_a_lost_server_is_the_end(play):
 
 def test_a_rank_that_cannot_go_on_ends_the_run(play, capsys):
     job = play()
-    error = json.dumps({"text": "Traceback\nValueError: no good\nat all\n", "line": "ValueError: no good / at all"}).encode()
+    error = json.dumps(
+        {"text": "Traceback\nValueError: no good\nat all\n", "line": "ValueError: no good / at all"}
+    ).encode()
     job.chief.handle(Blob(1, Topic.FAILED, error))
     assert job.have() & Flag.STOP
     job.everything()
     job.chief.advance()
     result = job.ended()
-    assert result["status"] == "failed" and result["message"].startswith("worker 1 (rank 1) failed: ValueError: no good / at all (see")
+    assert result["status"] == "failed" and result["message"].startswith(
+        "worker 1 (rank 1) failed: ValueError: no good / at all (see"
+    )
     (event,) = job.events("rank_failed")
     assert event["text"] == "worker 1 (rank 1): ValueError: no good / at all"
     assert event["traceback"] == "Traceback\nValueError: no good\nat all\n"
@@ -437,7 +474,9 @@ def test_a_rank_that_cannot_go_on_ends_the_run(play, capsys):
 
 def test_a_step_that_needs_a_rank_which_cannot_go_on_does_not_hold_up_its_end(play):
     job = play()
-    job.chief.handle(Blob(1, Topic.FAILED, json.dumps({"text": "ValueError: no good\n", "line": "ValueError: no good"}).encode()))
+    job.chief.handle(
+        Blob(1, Topic.FAILED, json.dumps({"text": "ValueError: no good\n", "line": "ValueError: no good"}).encode())
+    )
     job.now += chief.FAILED_COMMIT_SECONDS - 0.5
     job.chief.advance()
     assert job.sent.take(Kind.COMMIT) == [], "the others may still close it"
@@ -469,7 +508,9 @@ def test_what_is_not_as_before_is_told(play):
 @pytest.mark.parametrize(
     "counters",
     [
-        {"metrics": {"totals": {"agent_steps": "5"}}}, {"metrics": {"scores": 3}}, {"metrics": [1]},
+        {"metrics": {"totals": {"agent_steps": "5"}}},
+        {"metrics": {"scores": 3}},
+        {"metrics": [1]},
         {"evaluations": {"seconds": []}},
     ],
 )

@@ -55,7 +55,7 @@ def test_initial_priorities_are_made_of_the_values_of_noisy_actions():
     environment.close()
     noise = np.random.default_rng(0).standard_normal(network.size)
     vector = (network.initial_parameters(1) + 0.1 * noise).astype(np.float32)
-    draw = lambda random, shape: random.random((*shape, 2), np.float32)  # noqa: E731
+    draw = lambda random, shape: random.random((*shape, 2), np.float32)
     unroll = random_unroll(5, config.rows, features=4, draw_actions=draw)
     value, taken = priority_values(config, network, (4,), np.float32)(vector, unroll, np.zeros((5, config.rows, 2)))
     np.testing.assert_array_equal(value, unroll.value)

@@ -31,18 +31,32 @@ call = ours["call"]
 @pytest.mark.parametrize(
     "body, status, said",
     [
-        (BY_OURS + "try:\n    call(lambda: os._exit(3))\nexcept EnvironmentExit as error:\n    print(error)", 0,
-         "__main__ called os._exit(3)"),
-        (BY_OURS + "thread = threading.Thread(target=os._exit, args=(3,))\ncall(thread.start)\nthread.join()", 3,
-         "ended by 3"),
+        (
+            BY_OURS + "try:\n    call(lambda: os._exit(3))\nexcept EnvironmentExit as error:\n    print(error)",
+            0,
+            "__main__ called os._exit(3)",
+        ),
+        (
+            BY_OURS + "thread = threading.Thread(target=os._exit, args=(3,))\ncall(thread.start)\nthread.join()",
+            3,
+            "ended by 3",
+        ),
         ("leave_now(4)", 4, ""),
         (BY_OURS + "call(os._exit, 5)", 5, ""),
-        ("child = os.fork()\nif not child:\n    os._exit(6)\nprint(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))", 0, "6"),
+        (
+            "child = os.fork()\nif not child:\n    os._exit(6)\nprint(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))",
+            0,
+            "6",
+        ),
     ],
-)  # fmt: skip
+)
 def test_who_may_exit(body, status, said):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(body=body)],
-        capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ) | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=dict(os.environ) | {"PYTHONPATH": str(ROOT)},
+    )
     assert (done.returncode, done.stdout.strip()) == (status, said), done.stderr

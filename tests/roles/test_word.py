@@ -52,7 +52,10 @@ def test_the_others_wait_for_the_next_word_and_for_none_after_the_end(tmp_path, 
     server = role(2, tmp_path)
     server.advance()
     first = server.waits()
-    assert (first.peers, first.patience_seconds) == ((0,), TrainConfig().run.start_seconds) and not server._transport.sent
+    assert (first.peers, first.patience_seconds) == (
+        (0,),
+        TrainConfig().run.start_seconds,
+    ) and not server._transport.sent
     server.handle(Blob(0, Topic.WORD, b""))
     second = server.waits()
     assert second.what != first.what and second.patience_seconds == 0.0

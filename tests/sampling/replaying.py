@@ -52,8 +52,8 @@ def make_batches(replay, function=targets, **changes):
 
 
 def make_schedule(
-    kind, directory=Path("unused"), *, groups=1, pause=0.0, saves=True, minimum=MINIMUM, exponent=0.6, ahead=4,
-):  # fmt: skip
+    kind, directory=Path("unused"), *, groups=1, pause=0.0, saves=True, minimum=MINIMUM, exponent=0.6, ahead=4
+):
     ended, size = threading.Event(), SIZE // groups
     draw = epsilon_greedy(lambda ids, counts: np.where(counts < minimum / SIZE, 1.0, 0.3))
     actors = [make_actor(size, i * size, ended, pause=pause, draw=draw, last_value=False) for i in range(groups)]

@@ -73,7 +73,9 @@ def test_gaussian_actions_have_the_policys_moments_and_densities():
     assert abs(np.corrcoef(actions.T)[0, 1]) < 0.03
     density = 1.0
     for i, (mean, deviation) in enumerate([(0.5, 0.3), (-2.0, 2.0)]):
-        density = density * np.exp(-((actions[:, i] - mean) ** 2) / (2 * deviation**2)) / (deviation * np.sqrt(2 * np.pi))
+        density = (
+            density * np.exp(-((actions[:, i] - mean) ** 2) / (2 * deviation**2)) / (deviation * np.sqrt(2 * np.pi))
+        )
     np.testing.assert_allclose(np.exp(log_prob), density, rtol=1e-4)
 
 
@@ -115,7 +117,10 @@ def test_random_actions_are_within_range_and_epsilon_may_differ_by_environment()
 
 
 def test_epsilon_greedy_draws_depend_on_nothing_but_environment_and_count():
-    draw, q = epsilon_greedy(lambda ids, counts: 0.5), np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+    draw, q = (
+        epsilon_greedy(lambda ids, counts: 0.5),
+        np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32),
+    )
     whole = draw(q, 3, np.arange(50), np.arange(50) * 2)[0]
     alone = [draw(q[i : i + 1], 3, np.array([i]), np.array([i * 2]))[0][0] for i in range(50)]
     np.testing.assert_array_equal(alone, whole)

@@ -29,9 +29,7 @@ def test_every_query_gets_its_own_answer(threads):
 
     predictors, answers = Predictors(policy, threads, 8, ended), {}
     queries = [list(range(start, start + 2)) for start in range(0, 60, 2)]
-    askers = [
-        threading.Thread(target=ask, args=(predictors, 2.0 if q[0] < 30 else 3.0, q, answers)) for q in queries
-    ]
+    askers = [threading.Thread(target=ask, args=(predictors, 2.0 if q[0] < 30 else 3.0, q, answers)) for q in queries]
     for thread in askers:
         thread.start()
     time.sleep(0.05)  # for the last ones to ask

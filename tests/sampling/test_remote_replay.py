@@ -13,13 +13,25 @@ from ddrl.types import Replayed, Snapshot
 
 def batch(number, rows=3):
     column = np.full(rows, number, np.float32)
-    return Replayed(column, column.astype(np.int32), column, column, column, column, column.astype(np.int64), column.astype(np.int64))  # fmt: skip
+    return Replayed(
+        column,
+        column.astype(np.int32),
+        column,
+        column,
+        column,
+        column,
+        column.astype(np.int64),
+        column.astype(np.int64),
+    )
 
 
 def schedule_of(every=2):
     woken = []
     schedule = RemoteReplay(
-        lambda vector, replayed: 100.0 * vector + replayed.reward, every, RankMetrics("learner", 0), lambda: woken.append(1)
+        lambda vector, replayed: 100.0 * vector + replayed.reward,
+        every,
+        RankMetrics("learner", 0),
+        lambda: woken.append(1),
     )
     return schedule, woken
 
@@ -46,7 +58,7 @@ def test_a_refused_step_does_not_copy_the_parameters_early():
     put(schedule, *range(4))
     targets = []
     for step, version in enumerate((0, 1, 1, 2)):  # the second gradient at version 1 repeats a step that was refused
-        _, learned = schedule.next_batch(lambda: Snapshot(version, step, float(version)))  # noqa: B023
+        _, learned = schedule.next_batch(lambda: Snapshot(version, step, float(version)))
         targets.append(float(learned.target[0]))
     assert targets == [0.0, 1.0, 2.0, 203.0]
 
@@ -57,7 +69,7 @@ def test_targets_wait_for_the_newest_parameters_only_where_a_copy_is_due():
     schedule._targets = lambda vector, replayed: order.append("targets") or replayed.reward
     put(schedule, *range(4))
     for version in range(4):
-        schedule.next_batch(lambda: order.append("parameters") or Snapshot(version, version, 0.0))  # noqa: B023
+        schedule.next_batch(lambda: order.append("parameters") or Snapshot(version, version, 0.0))
     late, early = ["parameters", "targets"], ["targets", "parameters"]
     assert order == [*late, *early, *late, *early]
 
@@ -65,7 +77,7 @@ def test_targets_wait_for_the_newest_parameters_only_where_a_copy_is_due():
 def test_a_batch_comes_back_with_its_priorities_once_the_next_is_wanted():
     schedule, _ = schedule_of()
     put(schedule, 1, 2, 3)
-    newest = lambda: Snapshot(0, 0, 0.0)  # noqa: E731
+    newest = lambda: Snapshot(0, 0, 0.0)
     _, first = schedule.next_batch(newest)
     schedule.learned(first, np.array([5.0]))
     assert schedule.used() == [] and schedule.ready == 2

@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 
 from ddrl.types import Replayed, Snapshot
-from tests.sampling.replaying import (
-    BATCH,
-    Recorded,
-    assert_equal,
-    content,
-    make_batches,
-    make_replay,
-    targets,
-)
+from tests.sampling.replaying import BATCH, Recorded, assert_equal, content, make_batches, make_replay, targets
 from tests.sampling.test_rollouts import SIZE, make_actor, rollout, snapshot
 
 TARGET = Snapshot(7, 7, np.float32([0.3, 0.7]))

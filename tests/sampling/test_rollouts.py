@@ -12,15 +12,7 @@ from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.actions import draw_actions, uniforms
 from ddrl.sampling.crew import Crew
 from ddrl.sampling.minibatches import Minibatches, normalized, transitions_of
-from ddrl.sampling.rollouts import (
-    Ended,
-    RolloutActor,
-    UnrollActor,
-    UnrollBatcher,
-    columns,
-    empty_unroll,
-    time_slice,
-)
+from ddrl.sampling.rollouts import Ended, RolloutActor, UnrollActor, UnrollBatcher, columns, empty_unroll, time_slice
 from ddrl.types import Discrete, Snapshot
 from tests.sampling.counting import Counting, policy
 
@@ -37,10 +29,17 @@ def rollout(steps=STEPS, size=SIZE):
 
 def make_actor(size, first=0, ended=None, life_loss_terminal=False, pause=0.0, kind=RolloutActor, **more):
     actor = kind(
-        Counting(size, first, pause), policy, RankMetrics("worker", 0), first_id=first, seed=7, discount=DISCOUNT,
-        transform_reward=lambda r: np.clip(r, -1, 1).astype(np.float32), life_loss_terminal=life_loss_terminal,
-        ended=ended or threading.Event(), **more,
-    )  # fmt: skip
+        Counting(size, first, pause),
+        policy,
+        RankMetrics("worker", 0),
+        first_id=first,
+        seed=7,
+        discount=DISCOUNT,
+        transform_reward=lambda r: np.clip(r, -1, 1).astype(np.float32),
+        life_loss_terminal=life_loss_terminal,
+        ended=ended or threading.Event(),
+        **more,
+    )
     actor.reset(1)
     return actor
 
@@ -58,11 +57,16 @@ def test_a_rollout_is_what_its_environments_and_its_policy_say():
         env.send(action)
         after = env.recv()
         for name, expected in {
-            "observation": step.observation, "value": value, "action": action, "behaviour_log_prob": log_prob,
-            "reward": np.clip(after.reward, -1, 1), "valid": after.valid, "behaviour_version": np.full(SIZE, 3),
+            "observation": step.observation,
+            "value": value,
+            "action": action,
+            "behaviour_log_prob": log_prob,
+            "reward": np.clip(after.reward, -1, 1),
+            "valid": after.valid,
+            "behaviour_version": np.full(SIZE, 3),
             "discount": np.where(after.valid & ~after.terminated, DISCOUNT, 0.0),
             "continues": after.valid & ~after.terminated & ~after.truncated,
-        }.items():  # fmt: skip
+        }.items():
             np.testing.assert_array_equal(getattr(out, name)[t], expected.astype(getattr(out, name).dtype), name)
         step = after
     np.testing.assert_array_equal(out.observation[STEPS], step.observation)
@@ -114,7 +118,7 @@ def test_a_crew_says_what_broke_and_ends_when_it_is_told():
 
 def test_unrolls_of_groups_make_batches_of_whole_unrolls():
     batcher = UnrollBatcher(SIZE)
-    make = lambda: rollout(steps=4, size=3)  # noqa: E731
+    make = lambda: rollout(steps=4, size=3)
     actors = [make_actor(3, i * 3, kind=UnrollActor, batcher=batcher, make_unroll=make) for i in range(2)]
     assert actors[0].advance(lambda: snapshot(0)) == []
     (batch,) = actors[1].advance(lambda: snapshot(1))

@@ -13,7 +13,7 @@ DISCOUNT, CLIP = 0.9, 1.0
 
 
 def builder(environments, n, life_loss_terminal=False):
-    clip = lambda reward: np.clip(reward, -CLIP, CLIP)  # noqa: E731
+    clip = lambda reward: np.clip(reward, -CLIP, CLIP)
     return SegmentBuilder(environments, n, (2,), np.float32, DISCOUNT, clip, life_loss_terminal)
 
 

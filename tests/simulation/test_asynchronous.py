@@ -17,9 +17,17 @@ SLICE = {"parameters": 1000, "apply_seconds_per_byte": SERVICE / 4000}
 def test_one_worker_takes_the_sum_of_its_parts():
     """No report, no commit: two latencies."""
     found = simulate(
-        System(workers=1, compute=Constant(0.1), asynchronous=True, latency=1e-3, decision_seconds=0.002,
-               worker_bandwidth=1e6, server_bandwidth=1e6, **SLICE)
-    )  # fmt: skip
+        System(
+            workers=1,
+            compute=Constant(0.1),
+            asynchronous=True,
+            latency=1e-3,
+            decision_seconds=0.002,
+            worker_bandwidth=1e6,
+            server_bandwidth=1e6,
+            **SLICE,
+        )
+    )
     assert found.updates_per_s == pytest.approx(1 / (0.1 + 2 * 1e-3 + 2 * 4000 / 1e6 + SERVICE + 0.002))
     assert found.staleness_mean == 0.0
 
@@ -62,8 +70,9 @@ def test_a_slow_worker_does_not_hinder_the_others():
 
 def test_workers_of_one_host_share_its_card():
     """4 workers with nothing to compute: the card of their host carries one gradient after the other."""
-    system = System(workers=4, compute=Constant(1e-6), asynchronous=True, parameters=1000, worker_bandwidth=1e6,
-                    workers_per_host=4)  # fmt: skip
+    system = System(
+        workers=4, compute=Constant(1e-6), asynchronous=True, parameters=1000, worker_bandwidth=1e6, workers_per_host=4
+    )
     assert simulate(system).updates_per_s == pytest.approx(1e6 / 4000, rel=0.01)
 
 

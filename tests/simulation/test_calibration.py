@@ -18,11 +18,17 @@ SERVER = ServerTimes(1e-9, 2e-9)
 def records(compute, rate, count=12, gradients=50, deviation=0.0):
     """Intervals of a run whose servers take 0.4% of the time for messages."""
     return [
-        {"kind": "train", "update": gradients * i, "updates_per_s": rate, "wall_seconds": gradients * i / rate,
-         "time_split": {"parameter_server": {"receive": 0.002, "apply": 0.1, "send": 0.002}},
-         "compute_ms": 1000 * compute, "compute_ms_deviation": 1000 * deviation}
+        {
+            "kind": "train",
+            "update": gradients * i,
+            "updates_per_s": rate,
+            "wall_seconds": gradients * i / rate,
+            "time_split": {"parameter_server": {"receive": 0.002, "apply": 0.1, "send": 0.002}},
+            "compute_ms": 1000 * compute,
+            "compute_ms_deviation": 1000 * deviation,
+        }
         for i in range(1, count + 1)
-    ]  # fmt: skip
+    ]
 
 
 def of(lines, **changes):

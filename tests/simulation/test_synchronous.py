@@ -21,8 +21,7 @@ def step_seconds(updates=50, **settings):
 
 
 def test_one_worker_takes_the_sum_of_its_parts():
-    """Gradient there, report, decision, commit, parameters back: four latencies, two transfers; the update meanwhile.
-    """
+    """Gradient there, report, decision, commit, parameters back: four latencies, two transfers; the update meanwhile."""
     found = step_seconds(
         workers=1, compute=Constant(0.1), decision_seconds=0.002, apply_seconds_per_byte=1e-9, **NETWORK
     )
@@ -105,10 +104,18 @@ def test_a_quorum_is_never_slower_than_all(workers, deviation):
 
 
 @pytest.mark.parametrize(
-    "change", [{"latency": 0.01}, {"server_bandwidth": 2e8}, {"worker_bandwidth": 2e8}, {"decision_seconds": 0.01},
-               {"average_seconds_per_byte": 1e-8}, {"message_seconds": 0.01}, {"parameters": BYTES},
-               {"slow_workers": 1, "slow_factor": 2.0}],
-)  # fmt: skip
+    "change",
+    [
+        {"latency": 0.01},
+        {"server_bandwidth": 2e8},
+        {"worker_bandwidth": 2e8},
+        {"decision_seconds": 0.01},
+        {"average_seconds_per_byte": 1e-8},
+        {"message_seconds": 0.01},
+        {"parameters": BYTES},
+        {"slow_workers": 1, "slow_factor": 2.0},
+    ],
+)
 def test_whatever_costs_more_makes_it_slower(change):
     system = System(workers=8, servers=2, compute=Gamma(0.1, 0.01), decision_seconds=0.001, **NETWORK)
     assert simulate(dataclasses.replace(system, **change)).updates_per_s < simulate(system).updates_per_s
@@ -145,9 +152,7 @@ def test_the_part_that_costs_most_is_named(name, change):
     assert set(found.cost) == {"stragglers", "server card", "server work", "worker card", "latency"}
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"workers": 0}, {"servers": 0}, {"quorum": 5}, {"asynchronous": True, "quorum": 2}]
-)
+@pytest.mark.parametrize("wrong", [{"workers": 0}, {"servers": 0}, {"quorum": 5}, {"asynchronous": True, "quorum": 2}])
 def test_what_cannot_be_is_refused(wrong):
     with pytest.raises(UsageError, match="simulation: "):
         System(**({"workers": 4} | wrong))

@@ -77,7 +77,9 @@ class Job:
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:
-                pytest.fail(f"no {what} of job {self.number} within {seconds:g} s:\n{self.output}\n{self.slurm.describe()}")
+                pytest.fail(
+                    f"no {what} of job {self.number} within {seconds:g} s:\n{self.output}\n{self.slurm.describe()}"
+                )
             time.sleep(0.1)
 
 
@@ -98,9 +100,16 @@ def submit(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def submitted(
-    slurm: Cluster, directory: Path, script: str, settings: str, *options: str, launcher: str = "mpirun",
-    mpi: str = "pmix", site: str = "", edits: Mapping[str, str] = MappingProxyType({}),
-) -> Job:  # fmt: skip
+    slurm: Cluster,
+    directory: Path,
+    script: str,
+    settings: str,
+    *options: str,
+    launcher: str = "mpirun",
+    mpi: str = "pmix",
+    site: str = "",
+    edits: Mapping[str, str] = MappingProxyType({}),
+) -> Job:
     """A job of a script of slurm/ with other settings, a site.conf of its own, and `edits` of the rest."""
     serial = len(list(directory.glob("*.conf")))
     conf, mine, runs = directory / f"{serial}.conf", directory / f"{serial}-{script}", directory / "runs"
@@ -113,10 +122,17 @@ def submitted(
     variables = {"SITE": str(conf), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     output = directory / f"{serial}.out"
     number = slurm.run(
-        "env", *(f"{name}={value}" for name, value in variables.items()),
-        "sbatch", "--parsable", f"--chdir={ROOT}", f"--output={output}", "--mem-per-cpu=1", "--time=10",
-        *options, str(mine),
-    )  # fmt: skip
+        "env",
+        *(f"{name}={value}" for name, value in variables.items()),
+        "sbatch",
+        "--parsable",
+        f"--chdir={ROOT}",
+        f"--output={output}",
+        "--mem-per-cpu=1",
+        "--time=10",
+        *options,
+        str(mine),
+    )
     return Job(slurm, number, output, runs)
 
 

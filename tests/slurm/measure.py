@@ -38,8 +38,12 @@ def start(slurm: Cluster, directory: Path, launcher: str) -> dict[str, object]:
     slurm.run("scancel", job.number)
     job.wait()
     (event,) = events(job.run, "started")
-    return {"what": "start", "launcher": launcher, "sbatch_to_first_update_seconds": round(seconds, 1),
-            "phases_of_rank_0": event["seconds"]}  # fmt: skip
+    return {
+        "what": "start",
+        "launcher": launcher,
+        "sbatch_to_first_update_seconds": round(seconds, 1),
+        "phases_of_rank_0": event["seconds"],
+    }
 
 
 def node_loss(slurm: Cluster, directory: Path, launcher: str) -> dict[str, object]:
@@ -65,7 +69,7 @@ def node_loss(slurm: Cluster, directory: Path, launcher: str) -> dict[str, objec
     try:
         job.wait_for(again, "training again", 150.0)
         trains = round(time.time() - begin, 1)
-    except BaseException as error:  # noqa: BLE001 - pytest's failure: the figure is that it does not
+    except BaseException as error:
         trains = f"not within 150 s: {str(error)[-400:]}"
     slurm.start_node(last)
     found = {"what": "node loss", "launcher": launcher, "seen_seconds": seen, "trains_again_seconds": trains,
@@ -92,8 +96,13 @@ def study(slurm: Cluster, directory: Path) -> dict[str, object]:
     ended = round(time.time() - begin, 1)
     call("--collect")
     results = json.loads((place / "results.json").read_text())
-    return {"what": "study", "array": number, "seconds_until_the_last_task": ended,
-            "seconds_until_the_report": round(time.time() - begin, 1), "table": results["tables"][0]}  # fmt: skip
+    return {
+        "what": "study",
+        "array": number,
+        "seconds_until_the_last_task": ended,
+        "seconds_until_the_report": round(time.time() - begin, 1),
+        "table": results["tables"][0],
+    }
 
 
 def main() -> int:

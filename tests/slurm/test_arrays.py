@@ -30,8 +30,10 @@ def test_a_task_of_each_array(submit):
     epsilon = submit(
         "epsilon.sbatch",
         f"EPSILONS=(1e-3 1e-5 1e-6) BATCHES=(32 64) SERVERS=1\n{TINY.format(more='--workers 1')}",
-        *ONE_NODE, "--array=3", launcher="srun",
-    )  # fmt: skip
+        *ONE_NODE,
+        "--array=3",
+        launcher="srun",
+    )
     assert scaling.wait() == ("COMPLETED", "0:0"), scaling.output
     run = scaling.runs / f"scaling-{scaling.number}" / "workers-1"
     assert result(run)["status"] == "finished"

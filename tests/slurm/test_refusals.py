@@ -40,7 +40,9 @@ class Case(NamedTuple):
     there: str = ""
 
 
-READ_ONLY = 'mkdir -p "$RUNS"; exec unshare --mount bash -c \'mount --bind -r "$RUNS" "$RUNS"; exec "$0" "$@"\' {ddrl} "$@"'
+READ_ONLY = (
+    'mkdir -p "$RUNS"; exec unshare --mount bash -c \'mount --bind -r "$RUNS" "$RUNS"; exec "$0" "$@"\' {ddrl} "$@"'
+)
 CASES = {
     "more roles than ranks": Case("has 2 ranks and the settings need 10: 9 workers + 1 par", "--workers 9"),
     "a mistake": Case("adam-epsilon", "--adam-epsilon -1", launcher="srun"),
@@ -50,7 +52,9 @@ CASES = {
     "MPI of another kind": Case("the launcher started 2 ranks and MPI sees 1", launcher="srun", mpi="none"),
     "a node without ddrl": Case("n1: ddrl 0.1.0, n2: no ddrl", there="exit 127", launcher="srun"),
     "two versions": Case("n1: ddrl 0.1.0, n2: ddrl 0.0.1", there='echo "ddrl 0.0.1"; exit'),
-    "read-only on one node": Case("rank 1 on n2: cannot write in", site="export RUNS", launcher="srun", there=READ_ONLY),
+    "read-only on one node": Case(
+        "rank 1 on n2: cannot write in", site="export RUNS", launcher="srun", there=READ_ONLY
+    ),
     "no number of ranks": Case("SLURM_NTASKS='many'", more="export SLURM_NTASKS=many"),
 }
 
@@ -68,9 +72,15 @@ def jobs(submit, tmp_path_factory):
             program.chmod(0o755)
             site += f"\nVENV={program.parents[1]}; load_modules() {{ export PATH={VENV}/bin:$PATH; }}"
         submitted[name] = submit(
-            "train.sbatch", SETTINGS.format(options=case.options, more=case.more), *TWO_NODES, "--nodelist=n1,n2",
-            *case.sbatch, launcher=case.launcher, mpi=case.mpi, site=site,
-        )  # fmt: skip
+            "train.sbatch",
+            SETTINGS.format(options=case.options, more=case.more),
+            *TWO_NODES,
+            "--nodelist=n1,n2",
+            *case.sbatch,
+            launcher=case.launcher,
+            mpi=case.mpi,
+            site=site,
+        )
     return submitted
 
 

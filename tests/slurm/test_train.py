@@ -96,7 +96,9 @@ def test_a_job_whose_node_crashes_goes_on_with_another_node(launcher, submit, sl
     settings = SETTINGS.format(updates=2000).replace("SERVERS=2; fi", "SERVERS=1; fi")
     job = submit("train.sbatch", settings, *THREE_NODES, launcher=launcher)
     job.wait_for(lambda: update_of(job) > 20 and events(job.run, "checkpoint"), "checkpoint")
-    last = slurm.run("scontrol", "show", "hostnames", slurm.run("squeue", "-h", "-j", job.number, "-o", "%N")).split()[-1]
+    last = slurm.run("scontrol", "show", "hostnames", slurm.run("squeue", "-h", "-j", job.number, "-o", "%N")).split()[
+        -1
+    ]
     slurm.crash(last)
     try:
         job.wait_for(lambda: job.show("Restarts") == "1", "requeue")

@@ -108,8 +108,9 @@ class Cluster:
 
     def start_node(self, node: str) -> None:
         """Starts the slurmd of a node in name spaces of its own."""
-        self._start(node, "unshare", "--uts", "--ipc", "--mount", "bash", "-ec", NODE, "node", node,
-                    str(self.state / "hosts"))  # fmt: skip
+        self._start(
+            node, "unshare", "--uts", "--ipc", "--mount", "bash", "-ec", NODE, "node", node, str(self.state / "hosts")
+        )
 
     def crash(self, node: str) -> None:
         """Kills a node with all that runs on it, as if its power failed."""
@@ -135,9 +136,7 @@ class Cluster:
 
     def run(self, *argv: str, seconds: float = 30.0) -> str:
         """Output of one of Slurm's commands."""
-        done = subprocess.run(
-            argv, env=self.environment, capture_output=True, text=True, timeout=seconds, check=False
-        )
+        done = subprocess.run(argv, env=self.environment, capture_output=True, text=True, timeout=seconds, check=False)
         assert done.returncode == 0, f"{' '.join(argv)}: {done.stderr}{done.stdout}"
         return done.stdout.strip()
 

@@ -44,7 +44,9 @@ def report(settings: FakeSettings, outcomes: list[Outcome]) -> Report:
     rows = [[n, bootstrap([o.records[-1][ONLINE] for o in runs])] for (n,), runs in grouped(outcomes, "size")]
     curves = [score_curve(runs, ONLINE, "agent_steps", 1.0, str(n)) for (n,), runs in grouped(outcomes, "size")]
     panels = [Panel("fake", "agent steps", "score", curves)]
-    return Report("A fake", spread_text(outcomes), [Table("scores", ("size", "score"), rows)], panels, notes=["made up"])
+    return Report(
+        "A fake", spread_text(outcomes), [Table("scores", ("size", "score"), rows)], panels, notes=["made up"]
+    )
 
 
 class Runner:
@@ -89,7 +91,11 @@ def study(runner: Runner) -> Study:
     return Study("fake", defaults, dataclasses.replace(defaults, quick=True, sizes=(1,)), points, report, runner)
 
 
-def outcome(labels: dict, records: list, config: TrainConfig | None = None, path: Path = Path("none"), **result) -> Outcome:
+def outcome(
+    labels: dict, records: list, config: TrainConfig | None = None, path: Path = Path("none"), **result
+) -> Outcome:
     """A finished point that was never run."""
     config = config or TrainConfig()
-    return Outcome(Point("-".join(map(str, labels.values())), config, labels), {"status": "finished", **result}, records, path)
+    return Outcome(
+        Point("-".join(map(str, labels.values())), config, labels), {"status": "finished", **result}, records, path
+    )

@@ -33,9 +33,13 @@ def test_parts_share_their_points_and_say_what_they_vary():
     points = actors.points(dataclasses.replace(actors.STUDY.defaults, actors=(2, 8), simulators=4), FOUR)
     found = {point.name.removesuffix("-seed1"): point.config for point in points}
     assert list(found) == [
-        "breakout-prioritized-2actors", "breakout-prioritized-8actors", "breakout-uniform-2actors",
-        "breakout-uniform-8actors", "breakout-prioritized-2actors-x4", "breakout-prioritized-8actors-6epsilons",
-    ]  # fmt: skip
+        "breakout-prioritized-2actors",
+        "breakout-prioritized-8actors",
+        "breakout-uniform-2actors",
+        "breakout-uniform-8actors",
+        "breakout-prioritized-2actors-x4",
+        "breakout-prioritized-8actors-6epsilons",
+    ]
     assert found["breakout-prioritized-2actors-x4"].apex.duplicates == 4
     few = found["breakout-prioritized-8actors-6epsilons"].algorithm
     assert (few.epsilon_values, few.epsilon_ladder, few.epsilon_end) == (6, 7.0, 0.4)

@@ -28,8 +28,10 @@ def finished(study, settings, records_of):
 
 
 def online(*scores, **more):
-    return [{"kind": "train", "wall_seconds": 10.0 * i, "agent_steps": 1000 * i, "online_score_mean": score} | more
-            for i, score in enumerate(scores, 1)]  # fmt: skip
+    return [
+        {"kind": "train", "wall_seconds": 10.0 * i, "agent_steps": 1000 * i, "online_score_mean": score} | more
+        for i, score in enumerate(scores, 1)
+    ]
 
 
 # rates and collapse ---------------------------------------------------------------------------------------------------
@@ -93,9 +95,11 @@ def test_speed_by_size_beside_the_papers_weights():
     assert small[5] == "46%" and servers[1:3] == [128, 2] and servers[10].mean == 3.0
     shown = [(list(panel.curves[0].x), panel.title, panel.y_label) for panel in report.panels]
     assert shown == [
-        ([16, 128], "1 server", "data-points/s"), ([1, 2], "128 neurons", "data-points/s"),
-        ([16, 128], "1 server", "time of an exchange (ms)"), ([1, 2], "128 neurons", "time of an exchange (ms)"),
-    ]  # fmt: skip
+        ([16, 128], "1 server", "data-points/s"),
+        ([1, 2], "128 neurons", "data-points/s"),
+        ([16, 128], "1 server", "time of an exchange (ms)"),
+        ([1, 2], "128 neurons", "time of an exchange (ms)"),
+    ]
     assert "2 seeds" in report.caption
 
 
@@ -123,8 +127,11 @@ def test_staleness_and_collapse_stand_in_the_table():
     assert calm[1:5] == ["synchronous", 2, 4, 4000] and calm[7:9] == [0, 0] and calm[-2:] == ["2 of 2", "0 of 2"]
     assert wild[7].mean == 2.5 and wild[8] == 7 and wild[-2:] == ["2 of 2", "2 of 2"]
     assert [panel.y_label for panel in report.panels] == [
-        "raw score", "raw score", "training loss", "mean staleness (versions)"
-    ]  # fmt: skip
+        "raw score",
+        "raw score",
+        "training loss",
+        "mean staleness (versions)",
+    ]
     assert set(report.panels[3].curves[0].y) == {0.0} and report.caption.startswith("online score")
 
 
@@ -135,9 +142,12 @@ def test_the_linear_rule_multiplies_the_rate_with_the_batch():
     points = learning_rate.points(learning_rate.STUDY.defaults, FOUR)
     found = [(p.labels["rule"], p.config.effective_batch, p.config.optimizer.learning_rate) for p in points]
     assert found == [
-        ("constant", 128, 1e-3), ("constant", 512, 1e-3), ("linear", 512, 4e-3), ("constant", 2048, 1e-3),
+        ("constant", 128, 1e-3),
+        ("constant", 512, 1e-3),
+        ("linear", 512, 4e-3),
+        ("constant", 2048, 1e-3),
         ("linear", 2048, 16e-3),
-    ]  # fmt: skip
+    ]
     with pytest.raises(UsageError, match="--batch-size 130: an update has 4 gradients"):
         learning_rate.points(chosen(learning_rate.STUDY, batch_size=(130,)), FOUR)
 
@@ -152,8 +162,9 @@ def test_rules_are_compared_at_each_batch():
     assert list(rows) == [(128, "both"), (512, "constant"), (512, "linear")]
     assert rows[512, "linear"][3] == "0.004" and rows[512, "linear"][-2:] == ["1 of 1", "1 of 1"]
     assert [[curve.label for curve in panel.curves] for panel in report.panels] == [
-        ["both rules, 0.001"], ["constant, 0.001", "linear, 0.004"]
-    ]  # fmt: skip
+        ["both rules, 0.001"],
+        ["constant, 0.001", "linear, 0.004"],
+    ]
     assert "one seed" in report.caption
 
 
@@ -163,22 +174,37 @@ def test_rules_are_compared_at_each_batch():
 def test_six_games_are_evaluated_as_in_the_paper():
     points = games.points(games.STUDY.defaults, FOUR)
     assert [p.labels["game"] for p in points] == [
-        "beam_rider", "breakout", "boxing", "pong", "seaquest", "space_invaders"
-    ]  # fmt: skip
+        "beam_rider",
+        "breakout",
+        "boxing",
+        "pong",
+        "seaquest",
+        "space_invaders",
+    ]
     evaluation = points[0].config.evaluation
     assert (evaluation.evaluator, evaluation.eval_games, evaluation.eval_epsilon, evaluation.target_score) == (
-        True, 50, 0.0, None
-    )  # fmt: skip
+        True,
+        50,
+        0.0,
+        None,
+    )
 
 
 def test_scores_stand_beside_the_published_ones():
     def records_of(point):
         means = (10.0, 30.0, 20.0, 99.0)
         return [
-            {"kind": "evaluation", "wall_seconds": 3600.0 * i, "agent_steps": 1000 * i, "mean": mean,
-             "maximum": mean + 5, "games": 50, "timed_out": int(mean == 99.0)}
+            {
+                "kind": "evaluation",
+                "wall_seconds": 3600.0 * i,
+                "agent_steps": 1000 * i,
+                "mean": mean,
+                "maximum": mean + 5,
+                "games": 50,
+                "timed_out": int(mean == 99.0),
+            }
             for i, mean in enumerate(means, 1)
-        ]  # fmt: skip
+        ]
 
     settings = chosen(games.STUDY, games=("ALE/Breakout-v5", "boxing", "ddrl/Catch-v0"))
     report = games.report(settings, finished(games.STUDY, settings, records_of))

@@ -140,9 +140,13 @@ def test_help_explains_and_imports_nothing_heavy(name):
         "sys.exit(f'imported {heavy}' if heavy else status)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False,
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
         env=os.environ | {"COLUMNS": "90"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     words = ("--submit", "--collect", "--point", "--list", "--quick")
     words = ("--calibrate", "--validate", "--policies") if name == "simulate" else words  # which has no points

@@ -135,8 +135,10 @@ def test_durations(seconds, text):
 def test_a_point_uses_no_more_cores_than_it_should(tmp_path):
     seen, before = [], os.sched_getaffinity(0)
     plan = plans.Plan(tmp_path, "fake", {}, (point_of(1.0, 1), point_of(1.0, 4096)._replace(name="q")))
-    status = run_points(plan, lambda point, path: (seen.append(os.sched_getaffinity(0)), Runner()(
-        point._replace(labels={"size": 1}), path)))  # fmt: skip
+    status = run_points(
+        plan,
+        lambda point, path: (seen.append(os.sched_getaffinity(0)), Runner()(point._replace(labels={"size": 1}), path)),
+    )
     assert status == 1 and [len(cores) for cores in seen] == [1]
     assert "needs 4096 cores" in plan.state(plan.points[1]).why
     assert os.sched_getaffinity(0) == before
@@ -148,7 +150,13 @@ def test_collecting_reports_what_has_finished_and_names_the_rest(tmp_path, capsy
     capsys.readouterr()
     collect(plan, made)
     said = capsys.readouterr().out
-    for text in ("|    1 |     5 |", "failed: size1-seed2: broke", "not finished: 1 interrupted, 1 waiting", "made up", "1 of 4 points"):
+    for text in (
+        "|    1 |     5 |",
+        "failed: size1-seed2: broke",
+        "not finished: 1 interrupted, 1 waiting",
+        "made up",
+        "1 of 4 points",
+    ):
         assert text in said
     assert (tmp_path / TABLE).read_text().startswith("# A fake\n\none seed")
     results = json.loads((tmp_path / RESULTS).read_text())

@@ -45,8 +45,10 @@ def grown(slope, seconds=100, kind="train"):
 
 
 def finished(chosen, slope, **results):
-    return [Outcome(p, {"status": "finished", **results.get(p.name, {})}, grown(slope(p)), Path("nowhere"))
-            for p in epsilon.points(chosen, TWO)]  # fmt: skip
+    return [
+        Outcome(p, {"status": "finished", **results.get(p.name, {})}, grown(slope(p)), Path("nowhere"))
+        for p in epsilon.points(chosen, TWO)
+    ]
 
 
 def rows_of(table):
@@ -250,7 +252,7 @@ def test_a_mark_whose_run_had_already_stopped_is_completed(tmp_path):
 
 def test_a_run_that_ends_by_itself_is_not_marked(tmp_path):
     rundir.write_json(tmp_path / MARK, {"message": "of a start that was killed"})
-    finish = lambda: rundir.write_json(tmp_path / rundir.RESULT, {"status": "finished"})  # noqa: E731
+    finish = lambda: rundir.write_json(tmp_path / rundir.RESULT, {"status": "finished"})
     train_unless_hopeless(finish, tmp_path, [], RULE)
     assert state_of(tmp_path) == ("finished", "") and not (tmp_path / MARK).exists()
 

@@ -17,7 +17,8 @@ from tests.studies.support import outcome
 
 def run(seed, slope, points=10):
     records = [
-        {"kind": "train", "agent_steps": 100 * i, "wall_seconds": 2.0 * i, ONLINE: slope * i} for i in range(1, points + 1)
+        {"kind": "train", "agent_steps": 100 * i, "wall_seconds": 2.0 * i, ONLINE: slope * i}
+        for i in range(1, points + 1)
     ]
     return outcome({"size": 1}, [*records, {"kind": "event", "wall_seconds": 1.0}])
 
@@ -55,8 +56,10 @@ def test_units_suit_the_longest_run():
     assert steps_unit([run(1, 1.0)]) == (1e3, "agent steps (thousands)")
     assert steps_unit([outcome({}, [{"agent_steps": 2_000_000}])]) == (1e6, "agent steps (millions)")
     assert [time_unit([outcome({}, [{"wall_seconds": s}])])[1] for s in (9.0, 999.0, 9999.0)] == [
-        "wall time (s)", "wall time (minutes)", "wall time (hours)",
-    ]  # fmt: skip
+        "wall time (s)",
+        "wall time (minutes)",
+        "wall time (hours)",
+    ]
 
 
 def test_what_is_said_of_the_seeds():
@@ -67,8 +70,10 @@ def test_what_is_said_of_the_seeds():
 
 def many(number=8, points=30):
     x = np.linspace(1, 100, points)
-    return [Curve(f"{2**k} simulators", x.tolist(), (x * k).tolist(), (x * k - 9).tolist(), (x * k + 9).tolist())
-            for k in range(number)]  # fmt: skip
+    return [
+        Curve(f"{2**k} simulators", x.tolist(), (x * k).tolist(), (x * k - 9).tolist(), (x * k + 9).tolist())
+        for k in range(number)
+    ]
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3])

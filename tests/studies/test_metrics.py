@@ -18,7 +18,13 @@ from ddrl.studies.metrics import (
 
 def evaluations(means, games=10, every=60.0, timed_out=()):
     return [
-        {"kind": "evaluation", "mean": mean, "games": games, "wall_seconds": every * i, "timed_out": int(i in timed_out)}
+        {
+            "kind": "evaluation",
+            "mean": mean,
+            "games": games,
+            "wall_seconds": every * i,
+            "timed_out": int(i in timed_out),
+        }
         for i, mean in enumerate(means, 1)
     ]
 

@@ -49,10 +49,23 @@ def test_every_report_has_its_command_its_versions_and_its_figure(tmp_path, caps
     shown = Page((tmp_path / PAGE).read_text())
     text = " ".join(shown.text)
     for expected in (
-        "A fake", "ddrl study fake --sizes 1 2", f"ddrl study fake --dir {tmp_path} --collect", "4 of 4 points",
-        "TensorFlow", "mpi4py", "Python", "processor", "game breakout", "nature, by the settings", "--sizes", "made up",
-        "UTC", RESULTS, CURVES, "figure.png",
-    ):  # fmt: skip
+        "A fake",
+        "ddrl study fake --sizes 1 2",
+        f"ddrl study fake --dir {tmp_path} --collect",
+        "4 of 4 points",
+        "TensorFlow",
+        "mpi4py",
+        "Python",
+        "processor",
+        "game breakout",
+        "nature, by the settings",
+        "--sizes",
+        "made up",
+        "UTC",
+        RESULTS,
+        CURVES,
+        "figure.png",
+    ):
         assert expected in text, expected
     assert shown.open == [] and len(shown.having("img")) == 1
     assert f"report: {tmp_path / PAGE}" in capsys.readouterr().out
@@ -109,9 +122,13 @@ def test_mixed_points_are_told_on_the_terminal_and_on_the_page(tmp_path, capsys)
     (plan.path(plan.points[2]) / rundir.METRICS).write_text("")
     outcomes = mixed_of(plan)
     told = mixed.warnings(outcomes)
-    assert any(line.startswith("careful: points of different versions of Python: 3.10.9 (size1-seed1)") for line in told)
-    assert any("size1-seed2 ran with other settings than planned: environment protocol machado18 (planned: nature)"
-               in line for line in told)  # fmt: skip
+    assert any(
+        line.startswith("careful: points of different versions of Python: 3.10.9 (size1-seed1)") for line in told
+    )
+    assert any(
+        "size1-seed2 ran with other settings than planned: environment protocol machado18 (planned: nature)" in line
+        for line in told
+    )
     (plan.path(plan.points[2]) / rundir.RESULT).write_text("{}")
     collect(plan, made)
     said, shown = capsys.readouterr().out, " ".join(Page((tmp_path / PAGE).read_text()).text)
@@ -142,10 +159,15 @@ def test_metrics_that_are_lost_are_told(tmp_path):
 
 
 def test_versions_of_packages_and_of_mpi(tmp_path):
-    paths = [machine(tmp_path / "1", openmpi="5.0.1", numpy="2.0"), machine(tmp_path / "2", openmpi="5.0.2", numpy="2.0")]
+    paths = [
+        machine(tmp_path / "1", openmpi="5.0.1", numpy="2.0"),
+        machine(tmp_path / "2", openmpi="5.0.2", numpy="2.0"),
+    ]
     some = [outcome({"n": i}, [{"kind": "train"}], None, path) for i, path in enumerate(paths)]
     some.append(outcome({"n": 2}, [{"kind": "train"}], None, tmp_path / "none"))  # which does not say
-    assert mixed.warnings(some) == ["careful: points of different versions of MPI: Open MPI 5.0.1 (0); Open MPI 5.0.2 (1)"]
+    assert mixed.warnings(some) == [
+        "careful: points of different versions of MPI: Open MPI 5.0.1 (0); Open MPI 5.0.2 (1)"
+    ]
     machines = [page.machine_of(one.path) for one in some]
     assert page.versions(machines)["MPI"] == "Open MPI 5.0.1, Open MPI 5.0.2, unknown"
     assert page.versions(machines[:2])["NumPy"] == "2.0"
@@ -165,5 +187,5 @@ def test_protocols_are_compared_where_one_was_planned():
     assert mixed.warnings([one, varied]) == []  # planned so
     assert page.protocols([one, two]) == {
         "game breakout": "nature, epsilon 0.0, game breakout, games 50, stickiness 0.0 | "
-                         "nature, epsilon 0.0, game breakout, games 50, stickiness 0.25"
-    }  # fmt: skip
+        "nature, epsilon 0.0, game breakout, games 50, stickiness 0.25"
+    }

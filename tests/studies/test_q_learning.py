@@ -40,12 +40,16 @@ def train(update, seconds, **more):
 @pytest.mark.parametrize(
     "algorithm, size, rate, epsilon",
     [
-        ("dqn", 32, 2.5e-4, 0.01 / 32**2), ("dqn", 512, 7.5e-4, 0.01 / 512**2), ("dqn", 1024, 15e-4, 0.01 / 1024**2),
-        ("dqn", 2048, 15e-4, 0.01 / 2048**2), ("categorical-dqn", 32, 2.5e-4, 0.01 / 32),
-        ("categorical-dqn", 256, 4.2e-4, 0.01 / 256), ("categorical-dqn", 2048, 4.2e-4, 0.01 / 2048),
+        ("dqn", 32, 2.5e-4, 0.01 / 32**2),
+        ("dqn", 512, 7.5e-4, 0.01 / 512**2),
+        ("dqn", 1024, 15e-4, 0.01 / 1024**2),
+        ("dqn", 2048, 15e-4, 0.01 / 2048**2),
+        ("categorical-dqn", 32, 2.5e-4, 0.01 / 32),
+        ("categorical-dqn", 256, 4.2e-4, 0.01 / 256),
+        ("categorical-dqn", 2048, 4.2e-4, 0.01 / 2048),
         ("rainbow", 512, 6.25e-5, 0.005 / 512),
     ],
-)  # fmt: skip
+)
 def test_rates_and_epsilons_are_the_published_ones(algorithm, size, rate, epsilon):
     config = with_batch(default(algorithm), algorithm, size)
     optimizer = config.optimizer

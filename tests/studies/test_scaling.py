@@ -31,8 +31,11 @@ def settings(**changes):
 
 def by_workers(**changes):
     """The first seed's points."""
-    return {point.labels["workers"]: point for point in scaling.points(settings(**changes), FOUR)
-            if point.config.run.seed == 1}  # fmt: skip
+    return {
+        point.labels["workers"]: point
+        for point in scaling.points(settings(**changes), FOUR)
+        if point.config.run.seed == 1
+    }
 
 
 def records(rate, seconds=60, score=1.0, until=60.0):
@@ -47,8 +50,7 @@ def records(rate, seconds=60, score=1.0, until=60.0):
 
 def finished(chosen, rate, seconds=lambda point: 60, until=lambda point: 60.0, path="nowhere"):
     made = scaling.points(chosen, FOUR)
-    return [Outcome(p, {"status": "finished"}, records(rate(p), seconds(p), 1.0, until(p)), Path(path))
-            for p in made]  # fmt: skip
+    return [Outcome(p, {"status": "finished"}, records(rate(p), seconds(p), 1.0, until(p)), Path(path)) for p in made]
 
 
 def test_strong_scaling_divides_the_batch_down_to_the_smallest():

@@ -29,7 +29,7 @@ def known_times(monkeypatch):
 @pytest.fixture
 def one_figure(monkeypatch):
     """Without the figure of HTS-RL, which is the same whatever is asked, and takes a second."""
-    monkeypatch.setattr(simulate_report, "claims", lambda: [])
+    monkeypatch.setattr(simulate_report, "claims", list)
 
 
 def test_it_writes_table_figures_and_report(tmp_path, known_times, capsys):
@@ -53,9 +53,17 @@ def test_two_calls_predict_the_same(known_times):
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--workers", "0"], ["--workers"], ["--updates", "3"], ["--bandwidth-gbit", "0"],
-              ["--quorum-share", "1.5"], ["--slow-factor", "0.5"], ["--calibrate", "nowhere"]],
-)  # fmt: skip
+    "wrong",
+    [
+        ["--workers", "0"],
+        ["--workers"],
+        ["--updates", "3"],
+        ["--bandwidth-gbit", "0"],
+        ["--quorum-share", "1.5"],
+        ["--slow-factor", "0.5"],
+        ["--calibrate", "nowhere"],
+    ],
+)
 def test_bad_settings_are_refused_in_one_line(wrong, tmp_path):
     with pytest.raises((UsageError, SystemExit)) as error:
         simulate.main([*wrong, "--dir", str(tmp_path)])
@@ -122,8 +130,9 @@ def test_predictions_of_what_was_measured_on_a_quiet_machine():
     }  # fmt: skip
     rates = {
         (workers, step): first * share
-        for step, (first, *shares) in efficiency.items() for workers, share in zip((1, 16, 64), (1.0, *shares))
-    }  # fmt: skip
+        for step, (first, *shares) in efficiency.items()
+        for workers, share in zip((1, 16, 64), (1.0, *shares))
+    }
     compared = compare_emulated(rates, 332_295, 4)
     assert len(compared) == 12 and sum(one.fitted for one in compared) == 2
     assert max(abs(one.error) for one in compared) <= simulate_validation.WITHIN

@@ -58,8 +58,12 @@ def test_the_script_is_there_and_runs_the_point_of_its_task():
     assert '--point "$SLURM_ARRAY_TASK_ID"' in text and "scontrol requeue" in text
     done = subprocess.run(
         ["bash", str(SCRIPT), "fake", "a directory", "printf", "<%s>"],
-        env=dict(os.environ) | {"SLURM_ARRAY_TASK_ID": "3"}, capture_output=True, text=True, timeout=30, check=True,
-    )  # fmt: skip
+        env=dict(os.environ) | {"SLURM_ARRAY_TASK_ID": "3"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
     assert done.stdout == "<study><fake><--dir><a directory><--point><3>"
 
 

@@ -59,8 +59,11 @@ def lines(rate=100.0, seconds=40, score=1.0):
 
 def finished(study, chosen, records_of):
     """Every point of a study as if it had run."""
-    return [Outcome(p, {"status": "finished", **extra}, records, Path("nowhere"))
-            for p in study.points(chosen, FOUR) for records, extra in [records_of(p)]]  # fmt: skip
+    return [
+        Outcome(p, {"status": "finished", **extra}, records, Path("nowhere"))
+        for p in study.points(chosen, FOUR)
+        for records, extra in [records_of(p)]
+    ]
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
@@ -102,7 +105,11 @@ def test_the_a2c_batch_grows_with_the_simulators_and_the_rate_with_its_root():
     assert list(configs) == [16, 32, 64, 128, 256]
     assert [config.effective_batch for config in configs.values()] == [80, 160, 320, 640, 1280]
     optimizer = configs[64].optimizer
-    assert (optimizer.learning_rate_scaling, optimizer.learning_rate_batch, optimizer.learning_rate) == ("sqrt", 80, 7e-4)
+    assert (optimizer.learning_rate_scaling, optimizer.learning_rate_batch, optimizer.learning_rate) == (
+        "sqrt",
+        80,
+        7e-4,
+    )
 
 
 def test_a3c_gets_learners():
@@ -114,8 +121,10 @@ def test_a3c_gets_learners():
 def test_the_ppo_rollout_has_the_same_data_points_whatever_the_simulators():
     configs = by_size("ppo", sizes=("ppo=8,64,512",))
     assert [(c.rollout_length, c.rollout_length * c.sampling.simulators) for c in configs.values()] == [
-        (256, 2048), (32, 2048), (4, 2048),
-    ]  # fmt: skip
+        (256, 2048),
+        (32, 2048),
+        (4, 2048),
+    ]
     assert {config.batch_size for config in configs.values()} == {512}
     with pytest.raises(UsageError, match="ppo with 48 simulators: they do not divide the rollout of 2048"):
         by_size("ppo", sizes=("ppo=48",))
@@ -182,9 +191,10 @@ def test_sampling_compares_with_the_fastest_inference_free_rate_of_as_many_cores
              ("alternating", 1): 10.0, ("in-turn", 1): 10.0, ("in-turn", 8): 170.0,
              ("barrier", 1): 30.0, ("free", 1): 60.0, ("barrier", 8): 1.0, ("free", 8): 1.0}  # fmt: skip
     outcomes = finished(
-        sampling.STUDY, chosen,
+        sampling.STUDY,
+        chosen,
         lambda p: ([], {sampling.RATE: p.labels["cores"] * rates[p.labels["kind"], p.labels["per_core"]]}),
-    )  # fmt: skip
+    )
     report = sampling.report(chosen, outcomes)
     groups = {(row[0], row[1], row[2]): row[5] for row in report.tables[0].rows}
     assert groups[1, 8, "two alternating groups"].mean == pytest.approx(0.8)
@@ -201,8 +211,10 @@ def test_with_one_predictor_a_query_holds_one_group_and_no_padding():
     points = sampling.points(chosen, FOUR)
     found = {p.config.sampling for p in points if p.labels["kind"] == "in-turn"}
     assert {(s.simulators, s.groups, s.predictors, s.predict_batch) for s in found} == {
-        (2, 2, 1, 1), (8, 2, 1, 4), (16, 2, 1, 8),
-    }  # fmt: skip
+        (2, 2, 1, 1),
+        (8, 2, 1, 4),
+        (16, 2, 1, 8),
+    }
 
 
 # hts ------------------------------------------------------------------------------------------------------------------
@@ -246,9 +258,10 @@ def test_scores_are_those_of_ten_games_for_each_policy():
 def test_the_speed_up_is_the_ratio_at_each_variance():
     chosen = settings(hts.STUDY, parts=("speed-up",), algorithms=("a2c",), variations=(0.0, 2.0))
     outcomes = finished(
-        hts.STUDY, chosen,
+        hts.STUDY,
+        chosen,
         lambda p: (lines(rate=300.0 if p.labels["method"] == "hts" else 200.0 - 50.0 * p.labels["variation"]), {}),
-    )  # fmt: skip
+    )
     report = hts_report.report(chosen, outcomes)
     assert [(row[2], round(row[5].mean, 3)) for row in report.tables[0].rows] == [(0.0, 1.5), (100.0, 3.0)]
     assert list(report.panels[0].curves[0].x) == [0.0, 100.0]

@@ -15,9 +15,10 @@ from ddrl.studies.settings import changed
 from ddrl.studies.training import settings_in, train_point
 
 CONFIG = changed(
-    preset("smoke", None, Machine(2, 1 << 40), "a2c"), run={"minutes": 0.0, "max_updates": 30, "video": False},
+    preset("smoke", None, Machine(2, 1 << 40), "a2c"),
+    run={"minutes": 0.0, "max_updates": 30, "video": False},
     evaluation={"evaluator": False},
-)  # fmt: skip
+)
 
 
 @pytest.mark.timeout(120)

@@ -59,16 +59,23 @@ class Bound:
 
 
 GOES_ON = Bound("goes on", SLOW_SECONDS + SETTLE_SECONDS, FAILED, "the others do without it")
-STARTS_AGAIN = Bound("goes on", AGAIN, FAILED, "all ranks end (15 s) and start again from the last checkpoint", again=True)
+STARTS_AGAIN = Bound(
+    "goes on", AGAIN, FAILED, "all ranks end (15 s) and start again from the last checkpoint", again=True
+)
 STALLS = Bound("ends", STALLED, FAILED, "--stall-seconds, 4 s for the stacks, then MPI's abort and the launcher's kill")
 STOPS = Bound("ends", ASKED, WELL, "asked to stop: 90 s for the ranks, 5 s to kill them, then the curve", saves=True)
 LEFT_ALONE = Bound("ends", ALONE, (-9,), "the ranks see that the launcher is gone, save and leave", saves=True)
 FAILS = Bound("ends", ASKED, FAILED, "a worker's exception: checkpoint, then the run fails", saves=True)
-FILLS = Bound("either", HOLD_SECONDS + AGAIN, (0, 1, 2), "a checkpoint fails and training goes on, or the job is aborted")
+FILLS = Bound(
+    "either", HOLD_SECONDS + AGAIN, (0, 1, 2), "a checkpoint fails and training goes on, or the job is aborted"
+)
 STAYS_FULL = Bound("ends", FULL_SECONDS + ASKED, (1, 2), "asked to stop; the last checkpoint is tried for 40 s")
 BEGINS = Bound(
-    "either", UNSAID_SECONDS + GONE_SECONDS + AGAIN, ANY, "a death is seen after 15 s at most; the ranks begin meanwhile",
-)  # fmt: skip
+    "either",
+    UNSAID_SECONDS + GONE_SECONDS + AGAIN,
+    ANY,
+    "a death is seen after 15 s at most; the ranks begin meanwhile",
+)
 BEGINS_ASKED = Bound("ends", BEGIN_SECONDS + ASKED, ANY, "a stop is seen once the chief has begun")
 BEGINS_ALONE = Bound("ends", BEGIN_SECONDS + ALONE, (-9,), "that the launcher is gone is seen once the chief has begun")
 

@@ -105,8 +105,12 @@ def _interrupted(number: int, frame: object) -> None:
 
 def _check_ours(directory: Path) -> None:
     """Runs of this command are beside its log, and may be removed."""
-    if not (directory / LOG).exists() and (others := [path for path in directory.iterdir() if RUN_NAME.fullmatch(path.name)]):
-        raise UsageError(f"--directory {directory}: {others[0].name} was not made by this command; name another directory")
+    if not (directory / LOG).exists() and (
+        others := [path for path in directory.iterdir() if RUN_NAME.fullmatch(path.name)]
+    ):
+        raise UsageError(
+            f"--directory {directory}: {others[0].name} was not made by this command; name another directory"
+        )
 
 
 @contextlib.contextmanager
@@ -120,7 +124,9 @@ def held(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UsageError(f"--directory {directory}: another call uses it; wait for its end, or name another") from error
+            raise UsageError(
+                f"--directory {directory}: another call uses it; wait for its end, or name another"
+            ) from error
         yield
 
 
@@ -158,8 +164,9 @@ def all_faults(arguments: FaultsArguments, directory: Path) -> list[Outcome]:
             bad = sum(bool(outcome.bad) for outcome in done)
             print(
                 f"{where} {line_of(done[-1])} | {rate:.1f} s a fault, {bad} bad, {left:.0f} minutes left",
-                file=sys.stderr, flush=True,
-            )  # fmt: skip
+                file=sys.stderr,
+                flush=True,
+            )
     return done
 
 
@@ -172,7 +179,12 @@ def earlier(arguments: FaultsArguments, log: Path) -> list[Outcome]:
     done = [Outcome(**record) for record in rundir.JsonLines(log).read()][: arguments.faults]
     for index, outcome in enumerate(done):
         mine = arguments.draw(index)
-        if (outcome.index, outcome.system, outcome.kind, outcome.victim) != (index, mine.system, mine.kind, mine.victim):
+        if (outcome.index, outcome.system, outcome.kind, outcome.victim) != (
+            index,
+            mine.system,
+            mine.kind,
+            mine.victim,
+        ):
             raise UsageError(
                 f"--directory {log.parent}: fault {index} there is of another --seed, --systems or --kinds; "
                 "give those of the earlier call, or name another directory"

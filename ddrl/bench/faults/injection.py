@@ -45,9 +45,10 @@ class Appearances:
     def __init__(self, directory: Path):
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._descriptor < 0 or self._libc.inotify_add_watch(
-            self._descriptor, os.fsencode(directory), IN_CREATE
-        ) < 0:  # fmt: skip
+        if (
+            self._descriptor < 0
+            or self._libc.inotify_add_watch(self._descriptor, os.fsencode(directory), IN_CREATE) < 0
+        ):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(directory))
 
     def __enter__(self) -> Appearances:

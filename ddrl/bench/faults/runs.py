@@ -65,11 +65,16 @@ class Run:
         with self._output.open("ab") as output:
             self.launcher = subprocess.Popen(
                 [*python_command("ddrl.cli"), "train", *what, *COMMON],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=os.environ | own, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=os.environ | own,
+                start_new_session=True,
+            )
 
     def wait_until_trained(self, seconds: float) -> bool:
         """Waits until updates beyond those of the newest checkpoint are made, and another checkpoint."""
+
         def trained() -> bool:
             since = self.lines[self._first :]
             return "checkpoint" in records.names(since) and records.trains(since, self._newest)

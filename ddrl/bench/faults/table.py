@@ -34,7 +34,14 @@ def summary(outcomes: Sequence[Outcome], bounds: Sequence[float]) -> dict[str, A
         "kills_that_left_a_part": sum(outcome.caught for outcome in outcomes),
         "seconds_per_fault": round(statistics.mean(o.whole_seconds for o in outcomes), 1) if outcomes else 0.0,
         "bad": [
-            {"index": o.index, "system": o.system, "kind": o.kind, "victim": o.victim, "why": o.bad, "directory": o.directory}
+            {
+                "index": o.index,
+                "system": o.system,
+                "kind": o.kind,
+                "victim": o.victim,
+                "why": o.bad,
+                "directory": o.directory,
+            }
             for o in outcomes
             if o.bad
         ],
