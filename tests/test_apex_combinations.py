@@ -10,7 +10,7 @@ import pytest
 from ddrl import combinations, presets, rundir
 from ddrl.commands import plan
 from ddrl.errors import UsageError
-from ddrl.launch.resources import check_machine
+from ddrl.placement.resources import check_machine
 from tests.test_combinations import config_of
 
 FOUR = presets.Machine(4, 1 << 40)

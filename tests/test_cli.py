@@ -12,8 +12,7 @@ import typing
 import pytest
 
 from cluster.job import Job
-from ddrl import cli, presets, rundir
-from ddrl.commands import train
+from ddrl import cli, options, presets, rundir
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.optimizers import anneal_of
@@ -35,8 +34,8 @@ def ddrl(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def parse(line: str) -> train.TrainArguments:
-    return train.parse(line.split(), MACHINE)
+def parse(line: str) -> options.TrainArguments:
+    return options.parse(line.split(), MACHINE)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +104,7 @@ def test_a_preset_is_the_default_and_flags_win():
 
 
 def test_the_choices_of_preset_are_the_presets():
-    hints = typing.get_type_hints(train.TrainArguments)
+    hints = typing.get_type_hints(options.TrainArguments)
     assert typing.get_args(hints["preset"]) == presets.PRESET_NAMES
 
 

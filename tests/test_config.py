@@ -10,7 +10,6 @@ import pytest
 
 from ddrl import presets, rundir
 from ddrl.algorithms.ba3c import BA3CConfig
-from ddrl.commands.train import parse
 from ddrl.config import (
     EnvironmentConfig,
     EvaluationConfig,
@@ -22,7 +21,8 @@ from ddrl.config import (
     TrainConfig,
 )
 from ddrl.errors import UsageError
-from ddrl.launch import resources
+from ddrl.options import parse
+from ddrl.placement import resources
 from ddrl.presets.common import Machine
 
 GB = 10**9

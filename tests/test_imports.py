@@ -30,14 +30,17 @@ LAYERS = {
     },
     "cluster": set(),
 }
-MAY_IMPORT_CLUSTER = ("cluster", "ddrl.roles", "ddrl.cli", "ddrl.commands", "ddrl.launch", "ddrl.doctor", "ddrl.bench")
+MAY_IMPORT_CLUSTER = (
+    "cluster", "ddrl.roles", "ddrl.cli", "ddrl.commands", "ddrl.options", "ddrl.placement", "ddrl.launch", "ddrl.doctor",
+    "ddrl.bench", "ddrl.reporting.machine",
+)  # fmt: skip
 ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.launch.job")
 LIGHT = (
-    "ddrl.cli", "ddrl.commands.train", "ddrl.commands.evaluate", "ddrl.commands.play", "ddrl.commands.bench",
+    "ddrl.cli", "ddrl.options", "ddrl.commands.train", "ddrl.commands.evaluate", "ddrl.commands.play", "ddrl.commands.bench",
     "ddrl.commands.plan", "ddrl.commands.doctor", "ddrl.config", "ddrl.presets", "ddrl.rundir", "ddrl.errors",
     "ddrl.types", "ddrl.checks", "ddrl.checkpoint", "ddrl.networks.layouts",
-    "ddrl.launch.resources", "ddrl.launch.local", "ddrl.launch.outcome", "ddrl.launch.processes",
-    "ddrl.launch.job", "ddrl.launch.placement", "ddrl.launch.finish",
+    "ddrl.placement.resources", "ddrl.launch.local", "ddrl.launch.outcome", "ddrl.launch.processes",
+    "ddrl.launch.job", "ddrl.placement.ranks", "ddrl.launch.finish",
     "ddrl.reporting.progress", "ddrl.reporting.plots", "ddrl.reporting.metrics",
     "ddrl.doctor.checks", "ddrl.doctor.facts", "ddrl.doctor.job", "ddrl.doctor.probe",
     "ddrl.doctor.report", "ddrl.doctor.survey", "ddrl.doctor.watch",

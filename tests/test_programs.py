@@ -15,9 +15,9 @@ import pytest
 
 from cluster.launch import find_mpirun
 from ddrl import programs, rundir
-from ddrl.commands.train import parse
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.launch.local import clear
+from ddrl.options import parse
 from ddrl.presets.common import Machine
 
 DDRL = programs.python_command("ddrl.cli")

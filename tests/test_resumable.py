@@ -11,9 +11,9 @@ import pytest
 from ddrl import checkpoint as checkpoints
 from ddrl import presets, resumable, rundir
 from ddrl.checkpoint import Checkpoint
-from ddrl.commands.train import parse
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
+from ddrl.options import parse
 from ddrl.presets.common import Machine
 from ddrl.resumable import AGENT, check_settings
 from ddrl.roles.resume import newest_start

@@ -19,7 +19,7 @@ from ddrl.config import TrainConfig
 from ddrl.exchange.messages import Kind, Message
 from ddrl.exchange.published import Published
 from ddrl.exchange.transport import Blob, Channel, Event, Transport
-from ddrl.launch.resources import this_machine
+from ddrl.placement.resources import this_machine
 from ddrl.presets import apex
 from ddrl.replay.segment import renumbered
 from ddrl.reporting.rank_metrics import RankMetrics

@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ddrl import checks
-from ddrl.bench import machine
 from ddrl.bench.fuzz_flips import CHANGED, KINDS, OUTCOMES, SHOWN, TRACEBACK, Flip, Flips, flip_many, make_runs, table
 from ddrl.errors import UsageError
+from ddrl.reporting import machine
 from ddrl.reporting.json_output import write_json_output
 
 

@@ -20,9 +20,8 @@ import numpy as np
 from cluster import hostlist, slurm
 from cluster.job import detect_job
 from ddrl import checkpoint as checkpoints
-from ddrl import presets, rundir, sealed
+from ddrl import options, presets, rundir, sealed
 from ddrl.checkpoint import Checkpoint
-from ddrl.commands import train
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.messages import HeaderFormat
@@ -144,7 +143,7 @@ def _parsers(directory: Path) -> dict[str, tuple[Any, Callable[[Any], object], t
     lines = st.binary(max_size=60) | json_like.map(lambda x: json.dumps({"kind": "train", "update": x}).encode())
     binary = st.binary(max_size=200)
     return {
-        "command line": (command_lines, lambda line: train.parse(line, MACHINE), UsageError),
+        "command line": (command_lines, lambda line: options.parse(line, MACHINE), UsageError),
         "config.json": (_changed(config, json_like), rundir.config_from_dict, UsageError),
         "Slurm environment": (environments, _read_environment, ValueError),
         "host list": (lists, hostlist.expand, ValueError),

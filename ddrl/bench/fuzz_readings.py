@@ -22,8 +22,9 @@ from ddrl.checkpoint import Checkpoint
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment, make_environment
 from ddrl.errors import UsageError
-from ddrl.launch import outcome, start
-from ddrl.launch.resources import replay_size, segment_format
+from ddrl.launch import outcome
+from ddrl.placement import start
+from ddrl.placement.resources import replay_size, segment_format
 from ddrl.replay import Replay, storage
 from ddrl.replay.shard import ShardReplay
 from ddrl.reporting.metrics import read_counted, without_undone

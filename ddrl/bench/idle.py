@@ -14,7 +14,7 @@ from ddrl import checks
 from ddrl.bench.output import emit
 from ddrl.bench.runs import LINE_SECONDS, replace, run_for
 from ddrl.errors import UsageError
-from ddrl.launch.resources import this_machine
+from ddrl.placement.resources import this_machine
 from ddrl.presets import preset
 
 WARM_UP_LINES = 3  # of metrics.jsonl, left out: imports and tracing

@@ -16,7 +16,7 @@ from ddrl.bench.emulated_actors import config_of, write_segments
 from ddrl.bench.output import emit
 from ddrl.bench.ranks import run_ranks
 from ddrl.errors import UsageError
-from ddrl.launch.resources import this_machine
+from ddrl.placement.resources import this_machine
 
 NOTES = {
     "updates_per_s_alone": "targets and gradient of one batch, nothing else runs",

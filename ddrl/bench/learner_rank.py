@@ -15,8 +15,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 from cluster.roles import Assignment
 from ddrl.bench.emulated_actors import FORMAT
 from ddrl.exchange.transport import Transport
-from ddrl.launch.placement import expose_gpu
 from ddrl.learner import as_device_vector
+from ddrl.placement.ranks import expose_gpu
 from ddrl.replay.packing import BatchFormat
 from ddrl.reporting.metrics import read_metrics
 from ddrl.roles.compute import ComputeRoles

@@ -16,9 +16,9 @@ from ddrl import checks
 from ddrl.bench.output import emit
 from ddrl.bench.peers import how_to_install, peer_result, python_of
 from ddrl.bench.runs import train_records
-from ddrl.commands.train import parse
 from ddrl.config import TrainConfig
-from ddrl.launch.resources import this_machine
+from ddrl.options import parse
+from ddrl.placement.resources import this_machine
 from ddrl.reporting.metrics import ONLINE_EPISODES, first_online
 
 PEER = "stable-baselines3"

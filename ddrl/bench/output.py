@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ddrl.bench import machine
+from ddrl.reporting import machine
 from ddrl.reporting.json_output import write_json_output
 
 

@@ -14,10 +14,10 @@ from ddrl.algorithms import DQNConfig
 from ddrl.bench.output import emit
 from ddrl.bench.ranks import json_line
 from ddrl.bench.runs import LINE_SECONDS, run_for
-from ddrl.commands.train import parse
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.launch.resources import this_machine
+from ddrl.options import parse
+from ddrl.placement.resources import this_machine
 from ddrl.reporting.metrics import rate_between
 
 SECONDS = (5.0, 3600.0)  # shortest and longest turn

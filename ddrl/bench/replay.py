@@ -18,7 +18,7 @@ import tyro
 from ddrl import checks
 from ddrl.bench import replay_shard
 from ddrl.bench.output import emit
-from ddrl.launch.resources import available_memory
+from ddrl.placement.resources import available_memory
 from ddrl.replay import Replay, check_memory
 from ddrl.replay.sum_tree import SumTree
 from ddrl.types import Unroll

@@ -11,7 +11,7 @@ import tyro
 
 from ddrl import checks
 from ddrl.bench.output import emit
-from ddrl.launch.resources import this_machine
+from ddrl.placement.resources import this_machine
 from ddrl.presets import preset
 
 UNITS = {

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.launch.resources import this_machine
+from ddrl.placement.resources import this_machine
 from ddrl.reporting.metrics import read_metrics
 
 LINE_SECONDS = 2.0  # between lines of metrics.jsonl

@@ -60,8 +60,8 @@ def act_for(work: Callable[[], int], seconds: float) -> dict[str, float]:
 def make_sampler(config: TrainConfig, cores: int) -> Callable[[], int]:
     """Fills one rollout with the network's policy, as in training; returns its agent steps."""
     from ddrl.envs import make_environment
-    from ddrl.launch.placement import threads_for, with_threads
     from ddrl.learner import as_device_vector, configure_tensorflow
+    from ddrl.placement.ranks import threads_for, with_threads
     from ddrl.reporting.rank_metrics import RankMetrics
     from ddrl.roles.agent import make_environments, make_schedule, network_for
 
@@ -84,7 +84,7 @@ def make_sampler(config: TrainConfig, cores: int) -> Callable[[], int]:
 
 def make_random(config: TrainConfig, cores: int) -> Callable[[], int]:
     """Steps the simulators with random actions, a thread for each group; returns the agent steps."""
-    from ddrl.launch.placement import threads_for, with_threads
+    from ddrl.placement.ranks import threads_for, with_threads
     from ddrl.roles.agent import make_environments
 
     environments = make_environments(with_threads(config, threads_for(config, cores)))

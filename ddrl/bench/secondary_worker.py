@@ -19,7 +19,7 @@ from cluster.topology import this_seat
 from ddrl import programs
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.launch.resources import this_machine
+from ddrl.placement.resources import this_machine
 from ddrl.reporting.metrics import Collector, evaluation_record
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.rundir import config_from_dict
@@ -93,7 +93,7 @@ class TwoLearners:
     """
 
     def __init__(self, config: TrainConfig, second: TrainConfig):
-        from ddrl.launch.placement import expose_gpu, place_ranks, threads_for, with_threads
+        from ddrl.placement.ranks import expose_gpu, place_ranks, threads_for, with_threads
 
         (mine,) = place_ranks(config, (this_seat(os.environ),))
         expose_gpu(mine.gpu)
@@ -166,7 +166,7 @@ class TwoLearners:
 
     def _evaluations(self) -> Iterator[dict[str, Any]]:
         """The same games for both."""
-        from ddrl.evaluate import evaluate
+        from ddrl.evaluation.games import evaluate
 
         config, wall = self.config, time.monotonic() - self._began
         policy = self._make_policy()

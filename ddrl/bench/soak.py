@@ -21,8 +21,8 @@ from ddrl import checks, rundir
 from ddrl.bench.output import emit
 from ddrl.checkpoint import list_checkpoints
 from ddrl.errors import UsageError
-from ddrl.launch import start
 from ddrl.launch.processes import Interrupts, children
+from ddrl.placement import start
 from ddrl.programs import python_command
 
 SETTLED_SECONDS = 300.0  # of a leg, in which replays fill and everything is used for the first time

@@ -10,10 +10,10 @@ from typing import Any
 
 from ddrl.bench.output import emit
 from ddrl.bench.runs import LINE_SECONDS, replace, run_for
-from ddrl.commands.train import parse
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.launch.resources import this_machine
+from ddrl.options import parse
+from ddrl.placement.resources import this_machine
 
 WARM_UP_LINES = 3  # of metrics.jsonl, left out: the simulators start together and the queues fill
 

@@ -18,8 +18,7 @@ from cluster.job import Job, detect_job
 from cluster.launch import mpirun_command, mpirun_environment, start_mpirun
 from cluster.roles import Sizes
 from cluster.session import SessionFiles
-from ddrl import rundir
-from ddrl.commands import train
+from ddrl import options, rundir
 from ddrl.config import TrainConfig
 from ddrl.doctor import report
 from ddrl.doctor.checks import exit_status
@@ -27,9 +26,9 @@ from ddrl.doctor.job import examine_here, examine_in_job
 from ddrl.doctor.survey import Finding, Need
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
-from ddrl.launch.placement import sizes_of
 from ddrl.launch.processes import end_session
-from ddrl.launch.resources import check_machine, this_machine
+from ddrl.placement.ranks import sizes_of
+from ddrl.placement.resources import check_machine, this_machine
 from ddrl.programs import python_command
 
 HELP = """usage: ddrl doctor [--timeout SECONDS] [--json FILE] [--gpus-per-node N] [OPTIONS OF ddrl train]
@@ -67,7 +66,7 @@ class DoctorArguments:
     json: str
     gpus_per_node: int
     given: bool
-    train: train.TrainArguments
+    train: options.TrainArguments
 
 
 class _Parser(argparse.ArgumentParser):
@@ -93,7 +92,7 @@ def parse(argv: Sequence[str]) -> DoctorArguments:
     where = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     where.add_argument("--run-dir")
     given = bool(where.parse_known_args(rest)[1])
-    return DoctorArguments(own.timeout, own.json, own.gpus_per_node, given, train.parse(rest, this_machine()))
+    return DoctorArguments(own.timeout, own.json, own.gpus_per_node, given, options.parse(rest, this_machine()))
 
 
 def need_of(arguments: DoctorArguments, alone: bool) -> Need:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ddrl import checks, programs, rundir
 from ddrl.algorithms import DPGConfig
-from ddrl.launch.resources import this_machine
+from ddrl.placement.resources import this_machine
 from ddrl.reporting.progress import plain_console
 
 HUMAN_STARTS = (
@@ -57,11 +57,11 @@ def main(argv: Sequence[str]) -> int:
     starts = load_starts(Path(arguments.starts)) if arguments.starts else None
     if starts is not None:
         make_environment(config.environment, 1, training=False, starts=starts).close()  # refuses what cannot be
-    from ddrl.commands.agent import load_agent
+    from ddrl.evaluation.agent import load_agent
 
     agent = load_agent(path, batch_sizes=sorted({1, min(8, arguments.games), min(64, arguments.games)}))
     from ddrl.envs.games import atari_rom
-    from ddrl.evaluate import evaluate
+    from ddrl.evaluation.games import evaluate
 
     began = time.monotonic()
     config = agent.config

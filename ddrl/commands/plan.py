@@ -14,12 +14,11 @@ from cluster.job import detect_job
 from cluster.roles import COMPUTES, Assignment, gpus_of_node
 from cluster.slurm import read_allocation
 from cluster.topology import Seat, allotted, balanced, gather, made_up, this_seat, usable_cores
-from ddrl import combinations
-from ddrl.commands import train
+from ddrl import combinations, options
 from ddrl.config import ExchangeConfig, TrainConfig
 from ddrl.errors import UsageError
-from ddrl.launch.placement import Threads, groups_of, place_ranks, threads_for
-from ddrl.launch.resources import check_machine, check_shards, prefetch_bytes, rank_bytes, replay_bytes, this_machine
+from ddrl.placement.ranks import Threads, groups_of, place_ranks, threads_for
+from ddrl.placement.resources import check_machine, check_shards, prefetch_bytes, rank_bytes, replay_bytes, this_machine
 from ddrl.presets.common import Machine
 from ddrl.reporting.json_output import write_json_output
 
@@ -100,7 +99,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     parser.add_argument("--json", default="")
     own, rest = parser.parse_known_args(list(argv))
     nodes = Nodes(own.nodes, own.cpus_per_node, own.gpus_per_node, own.ranks_per_node)
-    config = train.parse(rest, _machine(nodes)).config
+    config = options.parse(rest, _machine(nodes)).config
     try:
         seats, source = topology(config, nodes, environ)
     except ValueError as error:

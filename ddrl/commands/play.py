@@ -38,10 +38,10 @@ def main(argv: Sequence[str]) -> int:
     video = Path(arguments.video) if arguments.video else path / "play.mp4"
     if video.suffix not in (".mp4", ".gif"):
         raise UsageError(f"--video {video}: the name must end in .mp4 or .gif")
-    from ddrl.commands.agent import load_agent
+    from ddrl.evaluation.agent import load_agent
 
     agent = load_agent(path, batch_sizes=(1,))
-    from ddrl.video import record_game
+    from ddrl.evaluation.video import record_game
 
     score = record_game(
         agent.config.environment, agent.policy, video, seed=arguments.seed, max_agent_steps=arguments.max_agent_steps

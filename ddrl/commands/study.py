@@ -13,7 +13,7 @@ from pathlib import Path
 import tyro
 
 from ddrl.errors import UsageError
-from ddrl.launch.resources import this_machine
+from ddrl.placement.resources import this_machine
 from ddrl.studies import plan as plans
 from ddrl.studies.settings import StudySettings, from_json, to_json
 

@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from cluster.roles import place
 from ddrl.doctor.facts import SOURCE, Place, RankFacts
 from ddrl.doctor.survey import LEVELS, Finding, Findings, Level, Link, Need, Survey
-from ddrl.launch.resources import HEAVY_RANK_BYTES, RANKS_PER_CORE, SERVER_BYTES
+from ddrl.placement.resources import HEAVY_RANK_BYTES, RANKS_PER_CORE, SERVER_BYTES
 
 SKEW_WARNING_SECONDS = 1.0
 SKEW_PROBLEM_SECONDS = 240.0  # credentials of MUNGE, by which Slurm trusts its nodes, live five minutes

@@ -22,7 +22,7 @@ from typing import Any
 from cluster.loopback import listeners
 from cluster.topology import Seat, this_seat
 from ddrl.launch.processes import stat_of
-from ddrl.launch.resources import available_memory
+from ddrl.placement.resources import available_memory
 from ddrl.programs import python_command
 
 PACKAGES = ("ddrl", "tensorflow", "numpy", "mpi4py", "ale-py", "gymnasium")

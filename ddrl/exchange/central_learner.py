@@ -11,11 +11,11 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from ddrl.config import OptimizerConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.central_store import CentralStore
 from ddrl.exchange.multistep_adam import MultiStepAdam
 from ddrl.exchange.optimizers import make_optimizer
+from ddrl.exchange.settings import OptimizerConfig
 
 
 def make_learner(store: CentralStore, config: OptimizerConfig, synchronize_every: int = 0) -> CentralLearner:

@@ -27,9 +27,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddrl.config import OptimizerConfig
 from ddrl.exchange.averaging import BLOCK
 from ddrl.exchange.optimizers import Adam, Blocks
+from ddrl.exchange.settings import OptimizerConfig
 
 
 class MultiStepAdam(Adam):

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddrl.config import OptimizerConfig, TrainConfig
 from ddrl.exchange.averaging import BLOCK
+from ddrl.exchange.settings import OptimizerConfig
 from ddrl.exchange.vectors import empty_vector
+
+if TYPE_CHECKING:
+    from ddrl.config import TrainConfig
 
 Blocks = dict[str, np.ndarray]
 """Slot name -> one block of it."""

@@ -106,3 +106,65 @@ class ExchangeConfig:
     def ranks(self) -> int:
         """Ranks that train and serve, the dedicated chief included, the evaluator not."""
         return self.workers + self.servers + (self.chief == "dedicated")
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """Optimizer."""
+
+    batch_size: int = 32
+    """Data-points per gradient, per worker (0: the whole rollout; PPO's minibatch). Effective batch = batch size x
+    gradients per update."""
+    loss_reduction: Literal["mean", "sum"] = "mean"
+    """Over the data-points of an update: mean, or the sum that some papers take, whose epsilon and norm to clip at then
+    hold for any batch. Gradients and their norms grow with the sum, and the printed losses stay means. A sum is the mean
+    of the gradients that came times the effective batch, also where fewer workers are left."""
+    optimizer: Literal["adam", "rmsprop", "rmsprop-centered"] = "adam"
+    """Update rule, applied on the parameter servers."""
+    learning_rate: float = 1e-3
+    """Step size at the start."""
+    learning_rate_schedule: Literal["constant", "linear"] = "constant"
+    """linear: to --learning-rate-end over --learning-rate-agent-steps or --learning-rate-updates."""
+    learning_rate_end: float = 0.0
+    """Learning rate that the linear schedule ends at and stays at."""
+    learning_rate_agent_steps: int = 0
+    """Agent steps of all workers over which linear schedules run, whatever batch, epochs and workers are (0: by
+    --learning-rate-updates)."""
+    learning_rate_updates: int = 100_000
+    """Updates over which linear schedules run, unless --learning-rate-agent-steps says otherwise."""
+    learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
+    """How the rate grows with the effective batch over --learning-rate-batch: not, in proportion (Goyal et al. 2017), or
+    with the square root (Stooke and Abbeel 2018, A2C)."""
+    learning_rate_batch: int = 0
+    """Effective batch at which --learning-rate holds as it is, for --learning-rate-scaling."""
+    warmup_updates: int = 0
+    """Updates over which the rate grows from nearly 0 to its schedule (0: none)."""
+    adam_epsilon: float = 1e-8
+    """Adam's epsilon-hat: theta -= lr_t m / (sqrt(v) + epsilon)."""
+    beta1: float = 0.9
+    """Adam's decay of the mean of gradients."""
+    beta2: float = 0.999
+    """Adam's decay of the mean of squared gradients."""
+    rmsprop_decay: float = 0.99
+    """RMSProp's decay of the mean of squared gradients."""
+    rmsprop_epsilon: float = 1e-5
+    """RMSProp's epsilon."""
+    rmsprop_epsilon_inside: bool = False
+    """RMSProp's epsilon inside the root (sqrt(v + eps)) instead of outside (sqrt(v) + eps)."""
+    clip_global_norm: float = 0.0
+    """Clip the averaged gradient to this global norm, after aggregation (0: off)."""
+    clip_tensor_average_norm: float = 0.0
+    """Clip each tensor's gradient to norm <= x times its number of elements, before aggregation (0: off)."""
+
+    def __post_init__(self) -> None:
+        checks.known(self)
+        checks.at_least(self, 1, "learning_rate_updates")
+        checks.at_least(self, 0, "batch_size", "learning_rate_batch", "learning_rate_agent_steps", "warmup_updates")
+        if (self.learning_rate_scaling == "none") != (self.learning_rate_batch == 0):
+            why = "says how, --learning-rate-batch from which batch on: give both or none"
+            checks.refuse(self, "learning_rate_scaling", why)
+        checks.above(self, 0.0, "learning_rate", why="0 learns nothing, below 0 unlearns")
+        checks.at_least(self, 0.0, "learning_rate_end")
+        checks.above(self, 0.0, "adam_epsilon", "rmsprop_epsilon", why="0 divides by zero where gradients vanish")
+        checks.decay(self, "beta1", "beta2", "rmsprop_decay")
+        checks.at_least(self, 0.0, "clip_global_norm", "clip_tensor_average_norm")

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ddrl.config import OptimizerConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.central_learner import CentralLearner, make_learner
 from ddrl.exchange.central_store import CentralStore
 from ddrl.exchange.messages import Flag, Header, Message
 from ddrl.exchange.optimizers import make_optimizer
+from ddrl.exchange.settings import OptimizerConfig
 from ddrl.exchange.shard import Shard
 
 

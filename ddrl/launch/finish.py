@@ -39,8 +39,8 @@ def _curve(path: Path) -> object:
 
 
 def _video(path: Path) -> object:
-    from ddrl.commands.agent import load_agent
-    from ddrl.video import record_game
+    from ddrl.evaluation.agent import load_agent
+    from ddrl.evaluation.video import record_game
 
     agent = load_agent(path, batch_sizes=(1,))
     video = path / "video.mp4"

@@ -25,8 +25,8 @@ from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
 from ddrl.launch import outcome
-from ddrl.launch.placement import sizes_of
-from ddrl.launch.start import bounded_start
+from ddrl.placement.ranks import sizes_of
+from ddrl.placement.start import bounded_start
 from ddrl.reporting.phases import phase_ended
 
 MESSAGE_BYTES = 1 << 16

@@ -19,11 +19,12 @@ from cluster.launch import Launcher, find_mpirun, inspect_mpirun, mpirun_command
 from ddrl import combinations, rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.launch import outcome, start
+from ddrl.launch import outcome
 from ddrl.launch.processes import Interrupts
-from ddrl.launch.resources import check_machine, heavy_ranks
 from ddrl.launch.restarts import Restarts
 from ddrl.launch.supervisor import Display, Supervisor
+from ddrl.placement import start
+from ddrl.placement.resources import check_machine, heavy_ranks
 from ddrl.presets.common import Machine
 from ddrl.programs import python_command
 

@@ -18,8 +18,8 @@ from cluster.launch import Launcher, mpirun_environment, start_mpirun, start_pro
 from cluster.session import SessionFiles
 from ddrl import rundir
 from ddrl.config import TrainConfig
-from ddrl.launch import start
 from ddrl.launch.processes import Interrupts, children, end_session, session_members
+from ddrl.placement import start
 
 POLL_SECONDS = 0.2
 KILL_SECONDS = 5.0

@@ -18,7 +18,7 @@ def main() -> int:
 
 
 def _rank() -> int:
-    from ddrl.launch.start import BEGUN, leave_note
+    from ddrl.placement.start import BEGUN, leave_note
 
     run_dir = Path(sys.argv[1])
     leave_note(run_dir, os.environ, BEGUN)

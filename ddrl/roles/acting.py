@@ -19,7 +19,7 @@ import numpy as np
 from ddrl import programs
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.launch.placement import expose_gpu, threads_for, with_threads
+from ddrl.placement.ranks import expose_gpu, threads_for, with_threads
 from ddrl.replay.segment import Segment, SegmentFormat, renumbered
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.child import Frame, end_with_parent, read_frame, write_frame

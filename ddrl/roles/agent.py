@@ -13,10 +13,10 @@ from ddrl.algorithms.losses import loss_of
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment, make_environment
 from ddrl.envs.pinning import process_cores
-from ddrl.launch.placement import groups_of
 from ddrl.learner import Learner, Policy
 from ddrl.networks import build_network
 from ddrl.networks.network import Network
+from ddrl.placement.ranks import groups_of
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.replay_agent import exploration, regression_template, replay_schedule
 from ddrl.sampling.actor import PolicyFunction

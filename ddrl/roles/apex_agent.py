@@ -10,9 +10,9 @@ import numpy as np
 from ddrl.algorithms import transform_reward
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment
-from ddrl.launch.resources import segment_format
 from ddrl.learner import Policy
 from ddrl.networks.network import Network
+from ddrl.placement.resources import segment_format
 from ddrl.replay.segment import SegmentFormat
 from ddrl.replay.segment_builder import SegmentBuilder
 from ddrl.reporting.rank_metrics import RankMetrics

@@ -12,9 +12,9 @@ from ddrl.checkpoint import Checkpoint
 from ddrl.envs import make_environment
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.transport import Transport
-from ddrl.launch.placement import threads_for, with_threads
-from ddrl.launch.resources import available_memory, check_replay, check_shards, segment_format
 from ddrl.learner import Policy, configure_tensorflow
+from ddrl.placement.ranks import threads_for, with_threads
+from ddrl.placement.resources import available_memory, check_replay, check_shards, segment_format
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.agent import make_environments, make_learner, make_schedule, network_for
 from ddrl.roles.apex_agent import remote_replay

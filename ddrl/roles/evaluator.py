@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ddrl.errors import UsageError
-from ddrl.evaluate import EvaluationResult, play_games
+from ddrl.evaluation.games import EvaluationResult, play_games
 from ddrl.exchange.client import Reader
 from ddrl.exchange.messages import Kind, Message
 from ddrl.exchange.sharding import shard_ranges

@@ -21,8 +21,8 @@ from ddrl.exchange.local import LocalTransport
 from ddrl.exchange.messages import Garbled
 from ddrl.exchange.transport import Transport
 from ddrl.floating_point import flush_denormals
-from ddrl.launch.placement import expose_gpu, place_ranks
-from ddrl.launch.start import AT_MPI, IN_JOB, MARGIN_SECONDS, bounded_start, leave_note
+from ddrl.placement.ranks import expose_gpu, place_ranks
+from ddrl.placement.start import AT_MPI, IN_JOB, MARGIN_SECONDS, bounded_start, leave_note
 from ddrl.reporting.phases import phase_ended
 from ddrl.roles.actor import ActorRole
 from ddrl.roles.child import acting_process

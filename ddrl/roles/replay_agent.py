@@ -12,8 +12,8 @@ import numpy as np
 from ddrl.algorithms import DPGConfig, DQNConfig, ReplayAlgorithm
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment
-from ddrl.launch.resources import replay_size
 from ddrl.networks.network import Network
+from ddrl.placement.resources import replay_size
 from ddrl.replay import Replay
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.replay_files import names_on_disk, worker_directory

@@ -14,7 +14,7 @@ from ddrl.checkpoint import decode_arrays, encode_arrays
 from ddrl.errors import UsageError
 from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.transport import Blob, Channel, Event, Transport
-from ddrl.launch.resources import available_memory, shard_bytes
+from ddrl.placement.resources import available_memory, shard_bytes
 from ddrl.replay import check_memory
 from ddrl.replay.packing import BatchFormat, unpack_priorities
 from ddrl.replay.rate_limiter import RateLimiter

@@ -12,7 +12,7 @@ from ddrl.checkpoint import decode_arrays, encode_arrays
 from ddrl.errors import UsageError
 from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
-from ddrl.launch.resources import BATCHES_ON_THEIR_WAY
+from ddrl.placement.resources import BATCHES_ON_THEIR_WAY
 from ddrl.replay.packing import BatchFormat, pack_priorities
 from ddrl.replay.segment import SegmentFormat
 from ddrl.replay.shard import RUNS

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ddrl import programs, rundir
-from ddrl.bench import machine
 from ddrl.errors import UsageError
 from ddrl.launch.processes import Interrupts
+from ddrl.reporting import machine
 from ddrl.studies.plan import Plan
 from ddrl.studies.points import POINTS, Point, note_failure
 

@@ -75,7 +75,7 @@ def machine_of(path: Path) -> dict[str, Any]:
 
 
 def hardware(machines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Of what `ddrl.bench.machine.describe` says of each point."""
+    """Of what `ddrl.reporting.machine.describe` says of each point."""
     names = {"processor": "processor", "cores": "cores", "free_memory_gb": "free memory (GB)", "system": "system"}
     return {name: _each(machine.get(key) for machine in machines) for key, name in names.items()}
 

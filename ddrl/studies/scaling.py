@@ -10,7 +10,7 @@ from typing import Literal
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.launch.resources import this_machine
+from ddrl.placement.resources import this_machine
 from ddrl.presets.common import Machine
 from ddrl.studies.engine import limited_to
 from ddrl.studies.points import Point

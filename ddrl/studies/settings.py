@@ -106,7 +106,7 @@ def base_config(settings: StudySettings, algorithm: str, game: str, machine: Mac
     Raises:
         UsageError: --train-options that cannot be.
     """
-    from ddrl.commands.train import parse
+    from ddrl.options import parse
 
     try:
         words = shlex.split(settings.train_options)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ddrl import rundir
-from ddrl.bench import machine
 from ddrl.errors import UsageError
+from ddrl.reporting import machine
 from ddrl.reporting.html import HtmlFigure, HtmlReport, render
 from ddrl.simulation import hts
 from ddrl.simulation.calibration import Calibration

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ddrl.bench.scaling import ScalingArguments, measure
 from ddrl.errors import UsageError
-from ddrl.launch.resources import this_machine
+from ddrl.placement.resources import this_machine
 from ddrl.presets.common import Machine
 from ddrl.simulation.predict import simulate
 from ddrl.simulation.system import System
@@ -154,7 +154,7 @@ def real(directory: Path) -> list[Compared]:
 
 def train(path: Path, workers: int, machine: Machine) -> None:
     """A short run, unless it has finished already."""
-    from ddrl.commands.train import parse
+    from ddrl.options import parse
     from ddrl.studies.points import Point, state_of
     from ddrl.studies.settings import changed
     from ddrl.studies.training import train_point

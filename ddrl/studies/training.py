@@ -10,7 +10,7 @@ from rich.console import Console
 from ddrl import rundir
 from ddrl.checkpoint import list_checkpoints, load_latest
 from ddrl.config import TrainConfig
-from ddrl.launch.resources import this_machine
+from ddrl.placement.resources import this_machine
 from ddrl.studies.points import Point
 from ddrl.studies.settings import changed
 

@@ -21,9 +21,9 @@ from ddrl.bench.faults.outcome import Outcome, judge
 from ddrl.bench.faults.runs import ROLES
 from ddrl.bench.faults.systems import INTERVAL_UPDATES, SYSTEMS
 from ddrl.bench.faults.table import summary
-from ddrl.commands.train import parse
 from ddrl.errors import UsageError
-from ddrl.launch.placement import sizes_of
+from ddrl.options import parse
+from ddrl.placement.ranks import sizes_of
 from ddrl.presets.common import Machine
 
 ALL = tuple(SYSTEMS), tuple(KINDS)

@@ -13,7 +13,7 @@ from ddrl.bench import fuzz, fuzz_flips, fuzz_readings
 from ddrl.bench.fuzz_flips import BEFORE, CHANGED, HARMLESS, REFUSED, TRACEBACK, Flips, flip_many, table
 from ddrl.envs import make_environment
 from ddrl.errors import UsageError
-from ddrl.launch.resources import replay_size
+from ddrl.placement.resources import replay_size
 from ddrl.presets.common import Machine
 from ddrl.replay import Replay, storage
 from ddrl.reporting.metrics import MetricsWriter, evaluation_record

@@ -14,9 +14,9 @@ import pytest
 from ddrl import cli
 from ddrl.algorithms import DQNConfig
 from ddrl.bench import peers, ranks
-from ddrl.commands.train import parse
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.options import parse
 from ddrl.presets.common import Machine
 from tests.bench.fake_peer import peer_python
 

@@ -7,7 +7,7 @@ import types
 import pytest
 
 from ddrl import cli
-from ddrl.bench import machine
+from ddrl.reporting import machine
 
 
 @pytest.fixture

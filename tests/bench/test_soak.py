@@ -9,7 +9,7 @@ import pytest
 
 from ddrl.bench import soak
 from ddrl.errors import UsageError
-from ddrl.launch import start
+from ddrl.placement import start
 
 
 def leg(number: int, minutes: int, megabytes) -> list[dict]:

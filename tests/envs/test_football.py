@@ -11,7 +11,7 @@ from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
 from ddrl.envs.games import football_games
 from ddrl.errors import UsageError
-from ddrl.evaluate import evaluate
+from ddrl.evaluation.games import evaluate
 from tests.envs.driving import assert_same, drive
 
 INSTALLED = importlib.util.find_spec("gfootball") is not None

@@ -12,7 +12,7 @@ from ddrl.envs import find_protocol, make_environment
 from ddrl.envs.atari_frames import AtariFrames
 from ddrl.envs.starts import load_starts
 from ddrl.errors import UsageError
-from ddrl.evaluate import evaluate
+from ddrl.evaluation.games import evaluate
 
 LONGEST = 400
 

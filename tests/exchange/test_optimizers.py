@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ddrl.config import OptimizerConfig
 from ddrl.exchange.optimizers import learning_rate, make_optimizer
+from ddrl.exchange.settings import OptimizerConfig
 from tests import references
 
 ADAM = OptimizerConfig(beta1=0.8, beta2=0.75, adam_epsilon=1e-3)

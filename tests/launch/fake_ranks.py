@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from ddrl.launch.start import AT_MPI, leave_note
+from ddrl.placement.start import AT_MPI, leave_note
 
 LIMIT_SECONDS = 40.0
 

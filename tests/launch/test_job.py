@@ -8,10 +8,10 @@ import dataclasses
 import pytest
 
 from ddrl import rundir
-from ddrl.commands.train import checked, parse
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import job
+from ddrl.options import checked, parse
 from ddrl.presets.common import Machine
 
 MACHINE = Machine(8, 1 << 40)

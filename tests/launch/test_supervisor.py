@@ -12,8 +12,9 @@ from rich.console import Console
 
 from ddrl import rundir
 from ddrl.config import TrainConfig
-from ddrl.launch import start, supervisor
+from ddrl.launch import supervisor
 from ddrl.launch.processes import Interrupts, session_members
+from ddrl.placement import start
 
 
 class Silent:

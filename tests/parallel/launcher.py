@@ -13,9 +13,9 @@ import lost_files
 from rich.console import Console
 
 from ddrl import cli
-from ddrl.commands.train import parse
 from ddrl.launch import local as launch
-from ddrl.launch.resources import this_machine
+from ddrl.options import parse
+from ddrl.placement.resources import this_machine
 
 
 def run() -> int:

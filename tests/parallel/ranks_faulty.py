@@ -23,7 +23,7 @@ from pathlib import Path
 
 import lost_files
 
-from ddrl.launch.start import BEGUN, leave_note
+from ddrl.placement.start import BEGUN, leave_note
 from ddrl.roles.__main__ import main
 
 FAULT = os.environ["TEST_FAULT"]

@@ -15,11 +15,11 @@ import sys
 from pathlib import Path
 
 from ddrl import checkpoint, rundir
-from ddrl.commands.train import parse
 from ddrl.envs import catch
 from ddrl.errors import UsageError
 from ddrl.launch import job
-from ddrl.launch.resources import this_machine
+from ddrl.options import parse
+from ddrl.placement.resources import this_machine
 from ddrl.roles import chief
 from ddrl.roles.main import run
 

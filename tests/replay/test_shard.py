@@ -33,7 +33,7 @@ class SlowShard:
         for step, transition, priority in zip(
             names, transitions(self.format, segment), segment.priority.tolist(), strict=True
         ):
-            self.live[*stream, segment.run_id, step] = [transition, priority]
+            self.live[(*stream, segment.run_id, step)] = [transition, priority]
         return True
 
     def name(self, sample, i):

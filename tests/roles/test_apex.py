@@ -11,7 +11,7 @@ import pytest
 from ddrl.errors import UsageError
 from ddrl.exchange.messages import Kind
 from ddrl.exchange.transport import Blob
-from ddrl.launch.resources import BATCHES_ON_THEIR_WAY
+from ddrl.placement.resources import BATCHES_ON_THEIR_WAY
 from ddrl.roles import actor as actor_module
 from ddrl.roles import replay_shard as shard_module
 from ddrl.roles.job import RoleLost, Topic

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddrl.errors import UsageError
-from ddrl.evaluate import evaluate
+from ddrl.evaluation.games import evaluate
 from ddrl.exchange.optimizers import learning_rate, make_optimizer
 from ddrl.learner import Policy, as_device_vector
 from ddrl.reporting.rank_metrics import RankMetrics

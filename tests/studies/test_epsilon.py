@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ddrl import rundir
-from ddrl.commands.train import parse
 from ddrl.errors import UsageError
+from ddrl.options import parse
 from ddrl.presets.common import Machine
 from ddrl.studies import epsilon, epsilon_report, hopeless
 from ddrl.studies import plan as plans

@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from ddrl.bench import machine
 from ddrl.bench.faults.outcome import Outcome
+from ddrl.reporting import machine
 from ddrl.reporting.json_output import write_json_output
 
 COLUMNS = (

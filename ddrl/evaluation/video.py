@@ -11,7 +11,7 @@ from ddrl.config import EnvironmentConfig
 from ddrl.envs import find_protocol, make_in_thread, plain_game
 from ddrl.envs.games import atari_rom
 from ddrl.errors import UsageError
-from ddrl.evaluate import Policy, actions_for
+from ddrl.evaluation.games import Policy, actions_for
 
 ATARI_FPS = 30
 GIF_FPS_LIMIT = 15
@@ -29,7 +29,7 @@ def record_game(
 
     Args:
         config: game and protocol; the observations are those of the protocol.
-        policy: see ddrl.evaluate.Policy.
+        policy: see ddrl.evaluation.games.Policy.
         path: overwritten only when the video is complete.
         seed: of the environment.
         max_agent_steps: the video and the score end here when the game has not.

@@ -9,11 +9,11 @@ import gymnasium
 import numpy as np
 import pytest
 
-import ddrl.evaluate
+import ddrl.evaluation.games
 import tests.envs.scripted  # noqa: F401  (registers)
 from ddrl.config import EnvironmentConfig
 from ddrl.errors import UsageError
-from ddrl.evaluate import GreedyActions, evaluate, play_games
+from ddrl.evaluation.games import GreedyActions, evaluate, play_games
 
 SCRIPTED = EnvironmentConfig(game="ddrl-test/Scripted-v0")
 CATCH = EnvironmentConfig(game="ddrl/Catch-v0")
@@ -129,7 +129,7 @@ def test_yields_at_every_step_of_a_group():
 
 def test_closing_in_the_middle_closes_the_environments(monkeypatch):
     closed = []
-    make = ddrl.evaluate.make_environment
+    make = ddrl.evaluation.games.make_environment
 
     def spy(*arguments, **options):
         env = make(*arguments, **options)
@@ -137,7 +137,7 @@ def test_closing_in_the_middle_closes_the_environments(monkeypatch):
         env.close = lambda: (closed.append(1), close())
         return env
 
-    monkeypatch.setattr(ddrl.evaluate, "make_environment", spy)
+    monkeypatch.setattr(ddrl.evaluation.games, "make_environment", spy)
     player = play_games(CATCH, catcher, 6, 0, group_size=2)
     for _ in range(8):
         next(player)
@@ -159,7 +159,7 @@ def test_players_of_one_game_are_one_score():
 
 
 def test_games_that_draw_pictures_play_a_few_at_once(monkeypatch):
-    make, is_open = ddrl.evaluate.make_environment, []
+    make, is_open = ddrl.evaluation.games.make_environment, []
 
     def spy(config, num_envs, **options):
         env = make(CATCH, num_envs, **options)
@@ -172,15 +172,15 @@ def test_games_that_draw_pictures_play_a_few_at_once(monkeypatch):
 
     made: list = []
     expected = evaluate(CATCH, constant(1, 3), 10, 4)
-    monkeypatch.setattr(ddrl.evaluate, "make_environment", spy)
+    monkeypatch.setattr(ddrl.evaluation.games, "make_environment", spy)
     pixels = EnvironmentConfig(game="football/academy_corner", football_view="pixels")
     result = evaluate(pixels, constant(1, 3), 10, 4)
-    assert max(is_open) == ddrl.evaluate.DRAWN_GROUPS and len(made) == 10 and all(env.closed for env in made)
+    assert max(is_open) == ddrl.evaluation.games.DRAWN_GROUPS and len(made) == 10 and all(env.closed for env in made)
     assert result.scores == expected.scores and len(set(result.scores)) == 2
 
 
 def test_endless_game_is_cut_and_counted(monkeypatch):
-    monkeypatch.setattr(ddrl.evaluate, "UNLIMITED_GAME_STEPS", 25)
+    monkeypatch.setattr(ddrl.evaluation.games, "UNLIMITED_GAME_STEPS", 25)
     result = evaluate(EnvironmentConfig(game="ddrl-test/Endless-v0"), constant(0, 2), 2, 0)
     assert result.scores == (25.0, 25.0) and result.agent_steps == (25, 25) and result.unfinished == 2
 

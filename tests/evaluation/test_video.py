@@ -10,8 +10,8 @@ from PIL import Image
 import tests.envs.scripted  # noqa: F401  (registers)
 from ddrl.config import EnvironmentConfig
 from ddrl.errors import UsageError
-from ddrl.video import record_game
-from tests.test_evaluate import catcher, constant
+from ddrl.evaluation.video import record_game
+from tests.evaluation.test_games import catcher, constant
 
 CATCH = EnvironmentConfig(game="ddrl/Catch-v0")
 

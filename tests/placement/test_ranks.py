@@ -9,7 +9,7 @@ import pytest
 from cluster.topology import Seat, made_up
 from ddrl.config import EvaluationConfig, ExchangeConfig, OptimizerConfig, SamplingConfig, TrainConfig
 from ddrl.errors import UsageError
-from ddrl.launch.placement import Threads, expose_gpu, place_ranks, threads_for, with_threads
+from ddrl.placement.ranks import Threads, expose_gpu, place_ranks, threads_for, with_threads
 
 
 @pytest.mark.parametrize(

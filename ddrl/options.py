@@ -1,0 +1,181 @@
+"""The settings of a command line of `ddrl train`: from defaults, preset or earlier run, then flags."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import sys
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from cluster.job import detect_job
+from ddrl import combinations, presets, rundir
+from ddrl.checkpoint import list_checkpoints
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.placement.resources import check_replay
+from ddrl.resumable import check_resumable
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainArguments:
+    """Train an agent. Defaults shown are those of the chosen --preset, --game or --resume."""
+
+    algorithm: tyro.conf.Positional[
+        Literal[
+            "ba3c",
+            "a2c",
+            "a3c",
+            "ppo",
+            "appo",
+            "impala",
+            "hts-a2c",
+            "hts-ppo",
+            "dqn",
+            "categorical-dqn",
+            "rainbow",
+            "dpg",
+            "apex-dqn",
+            "apex-dpg",
+        ]
+    ] = "ba3c"
+    """Algorithm, with its own schedule and exchange: a3c and appo are a2c and ppo with asynchronous updates of a central
+    store, hts-* act and learn at once; dqn, categorical-dqn and rainbow learn from a replay, and dpg does
+    for continuous actions; apex-* have actors and the replay in ranks of their own."""
+    preset: Literal["default", "laptop", "ba3c-paper", "smoke", "stooke"] = "default"
+    """Named settings that the other options change. default: those of a paper (of ba3c our own; docs/differences.md);
+    laptop: a small network on all cores here; ba3c-paper: Adamski et al. 2018, 64 workers; smoke: Catch in seconds;
+    stooke: Stooke and Abbeel 2018, for a2c, a3c, ppo, appo, dqn, categorical-dqn and rainbow."""
+    resume: str = ""
+    """Directory of a run to go on with; its settings are the defaults, --minutes counts from now."""
+    go_on: bool = False
+    """Go on with --run-dir where a run has begun, from its beginning if it has no checkpoint; begin it where none
+    has: for jobs that are requeued. --preset then counts for the beginning only."""
+    config: TrainConfig = TrainConfig()
+
+
+class _Peek(argparse.ArgumentParser):
+    def error(self, message: str) -> typing.NoReturn:
+        raise UsageError(f"{message} (ddrl train --help explains the options)")
+
+
+def parse(argv: Sequence[str], machine: presets.Machine) -> TrainArguments:
+    """The arguments of `ddrl train`. Help and mistakes end the process, as usual for command lines.
+
+    Raises:
+        UsageError: for settings that cannot be.
+    """
+    peek = _Peek(prog="ddrl train", add_help=False, allow_abbrev=False)
+    for name in ("--preset", "--game", "--resume", "--run-dir"):
+        peek.add_argument(name)
+    peek.add_argument("--go-on", action="store_true")
+    first, rest = peek.parse_known_args(list(argv))
+    algorithm = _algorithm(rest)
+    if first.resume is not None and first.preset is not None:
+        raise UsageError("--preset with --resume: a resumed run keeps its settings; give one of the two")
+    resume = _begun(first.run_dir, first.resume) if first.go_on else first.resume
+    if resume is not None:
+        loaded, is_sealed = rundir.read_config(Path(resume) / rundir.CONFIG)
+        if not is_sealed:
+            print(
+                f"ddrl: warning: {resume}: its {rundir.CONFIG} bears no checksum, as an earlier version of ddrl or "
+                "somebody else wrote it",
+                file=sys.stderr,
+            )
+        start = _in_run_dir(loaded, resume)
+        check_algorithm(algorithm, start, resume)
+        algorithm = algorithm or start.title
+    else:
+        algorithm = algorithm or "ba3c"
+        start = presets.preset(first.preset or "default", first.game, machine, algorithm)
+    arguments = tyro.cli(
+        TrainArguments,
+        args=list(argv),
+        prog="ddrl train",
+        default=TrainArguments(algorithm, preset=first.preset or "default", resume=resume or "", config=start),
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands),
+    )
+    if arguments.resume:
+        check_resumable(start, arguments.config)
+        arguments = dataclasses.replace(arguments, config=with_schedules_of(start, arguments.config))
+    return arguments
+
+
+def _algorithm(words: Sequence[str]) -> str | None:
+    """The algorithm that a command line names: a word of that name which is no option's value."""
+    values = ("--network", "--protocol")  # whose values bear names of algorithms, too
+    pairs = zip(["", *words], words)
+    return next((word for before, word in pairs if word in presets.NAMES and before not in values), None)
+
+
+def check_algorithm(named: str | None, config: TrainConfig, run: str) -> None:
+    """A resumed run keeps its algorithm.
+
+    Raises:
+        UsageError: the command line names another one.
+    """
+    if named is not None and presets.family(named) != config.algorithm.name:
+        raise UsageError(f"{named}: the run in {run} is one of {config.title}; leave the algorithm out, or start anew")
+
+
+def _begun(run_dir: str | None, resume: str | None) -> str | None:
+    """The directory that --go-on goes on with, if a run has begun there."""
+    if run_dir is None or resume is not None:
+        raise UsageError("--go-on goes on with --run-dir: name that one, without --resume")
+    path = Path(run_dir)
+    if not (path / rundir.CONFIG).exists():
+        return None
+    return None if rundir.read_json(path / rundir.CONFIG) is None and rundir.untrained(path) else run_dir
+
+
+def _in_run_dir(config: TrainConfig, path: str) -> TrainConfig:
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=path))
+
+
+def with_schedules_of(before: TrainConfig, now: TrainConfig) -> TrainConfig:
+    """`now` with schedules over agent steps that go on where they are: updates so far stood for other agent steps where
+    batch, epochs or workers are new, so what is left is stretched with these."""
+    old, new = before.agent_steps_per_update, now.agent_steps_per_update
+    if not old or not new or old == new:
+        return now
+    stretched = {}
+    for group, name in (("optimizer", "learning_rate_agent_steps"), ("replay", "importance_agent_steps")):
+        steps = getattr(getattr(now, group), name)
+        if steps and steps == getattr(getattr(before, group), name):
+            stretched[group] = dataclasses.replace(getattr(now, group), **{name: max(1, round(steps * new / old))})
+    return dataclasses.replace(now, **stretched)
+
+
+def checked(argv: Sequence[str], machine: presets.Machine, with_game: bool = True) -> tuple[TrainConfig, Path | None]:
+    """The settings, and the directory to go on with; its game and its checkpoint are there.
+
+    Raises:
+        UsageError: for settings that cannot be, a game or a checkpoint that is not there.
+    """
+    arguments = parse(argv, machine)
+    if arguments.resume and not arguments.go_on and not list_checkpoints(arguments.resume):
+        raise UsageError(f"there is no checkpoint in {arguments.resume}: name a run that has one, or start anew")
+    if with_game:
+        check_game(arguments.config, machine)
+    return arguments.config, Path(arguments.resume) if arguments.resume else None
+
+
+def check_game(config: TrainConfig, machine: presets.Machine) -> None:
+    """Refuses an unknown game, and a replay of it that is too large, before any rank starts.
+
+    Raises:
+        UsageError: for a game that neither the emulator nor Gymnasium has, or whose actions the algorithm does not take;
+            for a replay that does not fit into memory here. Ranks on other hosts see for themselves.
+    """
+    from ddrl.envs import make_environment
+
+    environment = make_environment(config.environment, num_envs=1)
+    environment.close()
+    combinations.check_actions(config, environment.action_space)
+    replays = config.apex.replay_shards if config.apex.actors else config.exchange.workers
+    check_replay(config, environment, replays if detect_job(os.environ) is None else 1, machine.memory_bytes)
