@@ -5,21 +5,21 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from ddrl.algorithms import ActorCriticConfig, ReplayAlgorithm
-from ddrl.config import OptimizerConfig
+from ddrl.algorithms.record import Loss
+from ddrl.config import AlgorithmConfig, OptimizerConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.vectors import lasting_memory
 from ddrl.networks.network import Network
 from ddrl.ops.clipping import clip_by_average_norm
-from ddrl.types import LossOutput
+from ddrl.types import LossContext
 
-Loss = Callable[[Network, Any, Any, Any, Any], LossOutput]
+NO_CONTEXT = LossContext()
 UNUSED_FIELDS = ("behaviour_version", "key")  # of batches: for the lag and for the replay, not for the loss
 
 
@@ -73,12 +73,13 @@ class Learner:
     """The gradient of the loss over batches of one fixed shape.
 
     Args:
-        network: policy and value, or values of actions.
-        loss: of the algorithm, see `ddrl.algorithms.losses`.
-        algorithm: its settings.
+        network: of the algorithm.
+        loss: of the algorithm.
+        settings: of the algorithm.
         optimizer: only `clip_tensor_average_norm` is used here.
         template: a batch of the shapes and types to come; a field None takes no part in the loss.
         scale: factor on the gradient of the mean loss: the effective batch, where a paper sums.
+        context: fields of LossContext that the loss reads beside `anneal`.
 
     Attributes:
         trace_count: times that the function was traced: 1 for ever.
@@ -89,13 +90,14 @@ class Learner:
         self,
         network: Network,
         loss: Loss,
-        algorithm: ActorCriticConfig | ReplayAlgorithm,
+        settings: AlgorithmConfig,
         optimizer: OptimizerConfig,
         template: Any,
         scale: float = 1.0,
+        context: Collection[str] = (),
     ) -> None:
-        self._network, self._loss, self._algorithm, self._optimizer = network, loss, algorithm, optimizer
-        self._scale = scale
+        self._network, self._loss, self._settings, self._optimizer = network, loss, settings, optimizer
+        self._scale, self.context = scale, tuple(sorted(context))
         self._template = template
         self.batch_size = template.action.size // math.prod(network.action_space.action_shape)
         self.trace_count = 0
@@ -104,20 +106,22 @@ class Learner:
             name for name, array in template._asdict().items() if name not in UNUSED_FIELDS and array is not None
         ]
         specs = [tf.TensorSpec([network.size], tf.float32), tf.TensorSpec([], tf.float32)]
+        wanted = {"target": specs[0], "key": tf.TensorSpec([2], tf.int32)}
+        specs += [wanted[name] for name in self.context]
         for name in self._fields:
             array = getattr(template, name)
             specs.append(tf.TensorSpec(array.shape, tf.as_dtype(array.dtype)))
         self._compiled = tf.function(self._trace, input_signature=specs, autograph=False).get_concrete_function()
 
     def gradient(
-        self, vector: np.ndarray | tf.Tensor, batch: Any, anneal: float = 1.0
+        self, vector: np.ndarray | tf.Tensor, batch: Any, context: LossContext = NO_CONTEXT
     ) -> tuple[np.ndarray, dict[str, float], np.ndarray | None]:
         """Gradient of the mean loss times `scale`, clipped per tensor; the metrics of the loss; the rows' priorities.
 
         Args:
             vector: <float32>[N].
             batch: of the template's shapes.
-            anneal: what is left of the linear schedules, from 1 to 0.
+            context: what the loss may read: host arrays or tensors.
 
         Returns:
             <float32>[N], read-only; the loss's metrics with `gradient_norm`, the global norm before clipping; and
@@ -132,20 +136,23 @@ class Learner:
                 "every gradient takes exactly --batch-size data-points"
             )
         arrays = (getattr(batch, name) for name in self._fields)
-        left = tf.constant(np.array(anneal, np.float32))  # of Python's numbers TensorFlow keeps each one for ever
+        anneal = tf.constant(np.array(context.anneal, np.float32))  # TensorFlow keeps Python's numbers for ever
+        more = [as_device_vector(context.target) if name == "target" else context.key for name in self.context]
         gradient, metrics, *priorities = self._compiled(
-            as_device_vector(vector), left, *map(tf.convert_to_tensor, arrays)
+            as_device_vector(vector), anneal, *map(tf.convert_to_tensor, [*more, *arrays])
         )
         named = dict(zip(self._metric_names, np.asarray(metrics).tolist()))
         return np.asarray(gradient), named, np.asarray(priorities[0]) if priorities else None
 
     def _trace(self, vector, anneal, *tensors):
         self.trace_count += 1
+        context = LossContext(anneal, **dict(zip(self.context, tensors)))
+        tensors = tensors[len(self.context) :]
         unused = dict.fromkeys(self._template._fields)
         batch = type(self._template)(**unused | dict(zip(self._fields, tensors)))
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(vector)
-            output = self._loss(self._network, vector, anneal, batch, self._algorithm)
+            output = self._loss(self._network, vector, batch, self._settings, context)
             loss = output.loss if self._scale == 1.0 else output.loss * self._scale
         gradient = tape.gradient(loss, vector)
         metrics = {**output.metrics, "gradient_norm": tf.sqrt(2.0 * tf.nn.l2_loss(gradient))}

@@ -9,45 +9,34 @@ import sys
 import typing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import tyro
 
 from cluster.job import detect_job
-from ddrl import combinations, presets, rundir
+from ddrl import algorithms, rundir
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.placement.resources import check_replay
 from ddrl.resumable import check_resumable
+from ddrl.types import Machine
+
+if typing.TYPE_CHECKING:
+    AlgorithmName = PresetName = str
+else:
+    AlgorithmName = typing.Literal[tuple(algorithms.names())]
+    PresetName = typing.Literal[tuple(algorithms.preset_names())]
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainArguments:
     """Train an agent. Defaults shown are those of the chosen --preset, --game or --resume."""
 
-    algorithm: tyro.conf.Positional[
-        Literal[
-            "ba3c",
-            "a2c",
-            "a3c",
-            "ppo",
-            "appo",
-            "impala",
-            "hts-a2c",
-            "hts-ppo",
-            "dqn",
-            "categorical-dqn",
-            "rainbow",
-            "dpg",
-            "apex-dqn",
-            "apex-dpg",
-        ]
-    ] = "ba3c"
+    algorithm: tyro.conf.Positional[AlgorithmName] = "ba3c"
     """Algorithm, with its own schedule and exchange: a3c and appo are a2c and ppo with asynchronous updates of a central
     store, hts-* act and learn at once; dqn, categorical-dqn and rainbow learn from a replay, and dpg does
     for continuous actions; apex-* have actors and the replay in ranks of their own."""
-    preset: Literal["default", "laptop", "ba3c-paper", "smoke", "stooke"] = "default"
+    preset: PresetName = "default"
     """Named settings that the other options change. default: those of a paper (of ba3c our own; docs/differences.md);
     laptop: a small network on all cores here; ba3c-paper: Adamski et al. 2018, 64 workers; smoke: Catch in seconds;
     stooke: Stooke and Abbeel 2018, for a2c, a3c, ppo, appo, dqn, categorical-dqn and rainbow."""
@@ -56,7 +45,7 @@ class TrainArguments:
     go_on: bool = False
     """Go on with --run-dir where a run has begun, from its beginning if it has no checkpoint; begin it where none
     has: for jobs that are requeued. --preset then counts for the beginning only."""
-    config: TrainConfig = TrainConfig()
+    config: TrainConfig = dataclasses.field(kw_only=True)
 
 
 class _Peek(argparse.ArgumentParser):
@@ -64,7 +53,7 @@ class _Peek(argparse.ArgumentParser):
         raise UsageError(f"{message} (ddrl train --help explains the options)")
 
 
-def parse(argv: Sequence[str], machine: presets.Machine) -> TrainArguments:
+def parse(argv: Sequence[str], machine: Machine) -> TrainArguments:
     """The arguments of `ddrl train`. Help and mistakes end the process, as usual for command lines.
 
     Raises:
@@ -92,7 +81,7 @@ def parse(argv: Sequence[str], machine: presets.Machine) -> TrainArguments:
         algorithm = algorithm or start.title
     else:
         algorithm = algorithm or "ba3c"
-        start = presets.preset(first.preset or "default", first.game, machine, algorithm)
+        start = algorithms.preset(first.preset or "default", first.game, machine, algorithm)
     arguments = tyro.cli(
         TrainArguments,
         args=list(argv),
@@ -110,7 +99,7 @@ def _algorithm(words: Sequence[str]) -> str | None:
     """The algorithm that a command line names: a word of that name which is no option's value."""
     values = ("--network", "--protocol")  # whose values bear names of algorithms, too
     pairs = zip(["", *words], words)
-    return next((word for before, word in pairs if word in presets.NAMES and before not in values), None)
+    return next((word for before, word in pairs if word in algorithms.names() and before not in values), None)
 
 
 def check_algorithm(named: str | None, config: TrainConfig, run: str) -> None:
@@ -119,7 +108,7 @@ def check_algorithm(named: str | None, config: TrainConfig, run: str) -> None:
     Raises:
         UsageError: the command line names another one.
     """
-    if named is not None and presets.family(named) != config.algorithm.name:
+    if named is not None and algorithms.algorithm_named(named).name != config.algorithm.name:
         raise UsageError(f"{named}: the run in {run} is one of {config.title}; leave the algorithm out, or start anew")
 
 
@@ -151,7 +140,7 @@ def with_schedules_of(before: TrainConfig, now: TrainConfig) -> TrainConfig:
     return dataclasses.replace(now, **stretched)
 
 
-def checked(argv: Sequence[str], machine: presets.Machine, with_game: bool = True) -> tuple[TrainConfig, Path | None]:
+def checked(argv: Sequence[str], machine: Machine, with_game: bool = True) -> tuple[TrainConfig, Path | None]:
     """The settings, and the directory to go on with; its game and its checkpoint are there.
 
     Raises:
@@ -165,7 +154,7 @@ def checked(argv: Sequence[str], machine: presets.Machine, with_game: bool = Tru
     return arguments.config, Path(arguments.resume) if arguments.resume else None
 
 
-def check_game(config: TrainConfig, machine: presets.Machine) -> None:
+def check_game(config: TrainConfig, machine: Machine) -> None:
     """Refuses an unknown game, and a replay of it that is too large, before any rank starts.
 
     Raises:
@@ -176,6 +165,6 @@ def check_game(config: TrainConfig, machine: presets.Machine) -> None:
 
     environment = make_environment(config.environment, num_envs=1)
     environment.close()
-    combinations.check_actions(config, environment.action_space)
+    algorithms.check_actions(config, environment.action_space)
     replays = config.apex.replay_shards if config.apex.actors else config.exchange.workers
     check_replay(config, environment, replays if detect_job(os.environ) is None else 1, machine.memory_bytes)

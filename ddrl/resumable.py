@@ -118,7 +118,7 @@ def check_settings(
 
 def _fixed(config: TrainConfig) -> tuple[tuple[str, str], ...]:
     replay = FIXED_SHARDS if config.apex.actors else FIXED_REPLAY
-    return FIXED + (replay if config.algorithm.from_replay else ())
+    return FIXED + (replay if config.has_replay else ())
 
 
 def _family(config: TrainConfig) -> tuple[str, bool]:

@@ -81,7 +81,7 @@ def config_from_dict(data: Any, where: str = CONFIG) -> TrainConfig:
 
 def _config_from(data: dict[str, Any], where: str) -> TrainConfig:
     groups = {name: value for name, value in data.items() if name not in ("format", "algorithm_name")}
-    kind = ALGORITHMS[data["algorithm_name"]]
+    kind = ALGORITHMS[data["algorithm_name"]].settings
     algorithm = _decode(kind, groups.pop("algorithm", {}), f"{where}: algorithm")
     # Decoded with the algorithm in place, since whether the other settings are right depends on it.
     return _decode(TrainConfig, groups, where, algorithm=algorithm)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from ddrl.algorithms import ReplayAlgorithm
-from ddrl.algorithms.losses import targets_of
+from ddrl.algorithms.record import Targets
+from ddrl.config import AlgorithmConfig
 from ddrl.errors import UsageError
 from ddrl.learner import Preparation
 from ddrl.networks.network import Network
@@ -62,7 +63,8 @@ class TargetFunction(_InChunks):
 
     Args:
         network: of the algorithm.
-        algorithm: settings of the targets.
+        targets: of the algorithm.
+        settings: of the algorithm.
         observation_shape: of one observation.
         observation_dtype: uint8 or float32.
         chunk: transitions at once.
@@ -71,12 +73,13 @@ class TargetFunction(_InChunks):
     def __init__(
         self,
         network: Network,
-        algorithm: ReplayAlgorithm,
+        targets: Targets,
+        settings: AlgorithmConfig,
         observation_shape: tuple[int, ...],
         observation_dtype: Any,
         chunk: int,
     ) -> None:
-        self._algorithm, self._targets = algorithm, targets_of(algorithm)
+        self._targets, self._settings = targets, settings
         column = ((), np.float32)
         super().__init__(network, [column, column, (observation_shape, observation_dtype)], chunk)
 
@@ -92,22 +95,29 @@ class TargetFunction(_InChunks):
     def _of(self, reward, discount, next_observation, target):
         unused = dict.fromkeys(Replayed._fields)
         batch = Replayed(**unused | {"reward": reward, "discount": discount, "next_observation": next_observation})
-        return self._targets(self._network, target, batch, self._algorithm)
+        return self._targets(self._network, target, batch, self._settings)
 
 
 class CriticFunction(_InChunks):
     """Values of any continuous actions, for a network with a critic.
 
     Args:
-        network: with a `DeterministicHead`.
+        network: of the algorithm.
+        critic: (network, prepared parameters, observations, actions) -> q <float32>[M].
         observation_shape: of one observation.
         observation_dtype: uint8 or float32.
         chunk: actions at once.
     """
 
     def __init__(
-        self, network: Network, observation_shape: tuple[int, ...], observation_dtype: Any, chunk: int
+        self,
+        network: Network,
+        critic: Callable[[Any, Any, Any, Any], Any],
+        observation_shape: tuple[int, ...],
+        observation_dtype: Any,
+        chunk: int,
     ) -> None:
+        self._critic = critic
         action = (network.action_space.action_shape, network.action_space.action_dtype)
         super().__init__(network, [(observation_shape, observation_dtype), action], chunk)
 
@@ -122,4 +132,4 @@ class CriticFunction(_InChunks):
         return self._rows(vector, [observation, action])
 
     def _of(self, observation, action, prepared):
-        return self._network.critic(prepared, observation, self._network.normalized(action))
+        return self._critic(self._network, prepared, observation, action)

@@ -6,7 +6,6 @@ data-points or environments, T for steps, N for the length of the flat parameter
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,7 +99,7 @@ class Unroll(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """M transitions of n steps as a replay gives them.
+    """M transitions of n steps as a replay gives them, and what is learned of them: the Q-learning family, DPG, SAC.
 
     Attributes:
         observation: <uint8 or float32>[M, ...] where the action was taken.
@@ -111,6 +110,9 @@ class Replayed(NamedTuple):
         weight: <float32>[M] importance weight, 1 where sampling is uniform.
         behaviour_version: <int64>[M] version of the parameters that chose `action`.
         key: <int64>[M] names the transition, for `set_priorities`.
+        target: what the value of the action should be, where targets are computed ahead of the update: <float32>[M]
+            returns, or <float32>[M, atoms] their distribution. With double Q-learning <float32>[M, A] or [M, A, atoms]:
+            what it would be with each next action, of which the loss chooses one.
     """
 
     observation: Any
@@ -121,29 +123,7 @@ class Replayed(NamedTuple):
     weight: Any
     behaviour_version: Any
     key: Any
-
-
-class Regression(NamedTuple):
-    """A minibatch of M state-action values and what they should be: the Q-learning family, and the critic of DPG.
-
-    Attributes:
-        observation: <uint8 or float32>[M, ...].
-        action: <int32>[M], or <float32>[M, A].
-        target: <float32>[M] returns, or <float32>[M, atoms] their distribution. With double Q-learning <float32>[M, A]
-            or [M, A, atoms]: what it would be with each next action, of which the loss chooses one.
-        weight: <float32>[M] factor on each row's loss.
-        behaviour_version: <int64>[M] version of the parameters that chose `action`.
-        key: <int64>[M] of the replay, for the priorities.
-        next_observation: <uint8 or float32>[M, ...] where the next action is chosen; only double Q-learning reads it.
-    """
-
-    observation: Any
-    action: Any
-    target: Any
-    weight: Any
-    behaviour_version: Any
-    key: Any
-    next_observation: Any = None
+    target: Any = None
 
 
 class Discrete(NamedTuple):
@@ -223,24 +203,30 @@ class QHead(NamedTuple):
     value_max: float = 10.0
 
 
-@dataclasses.dataclass(frozen=True)
-class DeterministicHead:
-    """A network gives one continuous action for an observation, and values of any: DPG."""
-
-
-Head = QHead | DeterministicHead
-
-
 class PolicyValue(NamedTuple):
     """What acting needs of a network: policy <float32>[B, P] and value <float32>[B].
 
     `policy` parametrizes the distribution of the actions: logits, or means and logarithms of standard deviations.
-    With a `QHead` it is the expected return of each action, and `value` the largest; with a `DeterministicHead` the
-    action itself <float32>[B, A], and `value` that of it.
+    With a `QHead` it is the expected return of each action, and `value` the largest. A network of continuous actions
+    of its own has the action to evaluate with in the first A columns.
     """
 
     policy: Any
     value: Any
+
+
+class LossContext(NamedTuple):
+    """What a loss may read beside parameters and batch.
+
+    Attributes:
+        anneal: <float32>[] what is left of the linear schedules, from 1 to 0.
+        target: <float32>[N] parameters of the target networks; None where the algorithm does not ask for them.
+        key: <int32>[2] seed of `tf.random.stateless_*`, another one for each gradient; None where it is not asked for.
+    """
+
+    anneal: Any = 1.0
+    target: Any = None
+    key: Any = None
 
 
 class LossOutput(NamedTuple):
@@ -249,6 +235,13 @@ class LossOutput(NamedTuple):
     loss: Any
     metrics: dict[str, Any]
     priorities: Any = None
+
+
+class Machine(NamedTuple):
+    """What a local run has: cores it may use, and free memory in bytes."""
+
+    cores: int
+    memory_bytes: float
 
 
 class EpisodeEnd(NamedTuple):

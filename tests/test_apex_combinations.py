@@ -7,13 +7,15 @@ import re
 
 import pytest
 
-from ddrl import combinations, presets, rundir
+from ddrl import algorithms, rundir
 from ddrl.commands import plan
+from ddrl.config import validation
 from ddrl.errors import UsageError
 from ddrl.placement.resources import check_machine
+from ddrl.types import Machine
 from tests.test_combinations import config_of
 
-FOUR = presets.Machine(4, 1 << 40)
+FOUR = Machine(4, 1 << 40)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_presets_come_back_from_their_run_directory(name, preset, tmp_path):
 
 
 def test_the_paper():
-    config = presets.preset("default", "pong", FOUR, "apex-dqn")
+    config = algorithms.preset("default", "pong", FOUR, "apex-dqn")
     algorithm, replay, apex, optimizer = config.algorithm, config.replay, config.apex, config.optimizer
     assert (algorithm.n_step, algorithm.double, algorithm.dueling) == (3, True, True)
     assert (algorithm.epsilon_end, algorithm.epsilon_ladder, algorithm.epsilon_steps) == (0.4, 7.0, 0)
@@ -96,9 +98,9 @@ def test_the_paper():
 
 
 def test_batches_ahead_of_a_small_replay_are_warned_of():
-    (warning,) = combinations.warnings(config_of("apex-dqn", "smoke", prefetch=64))
+    (warning,) = validation.warnings(config_of("apex-dqn", "smoke", prefetch=64))
     assert "64 batches of 32 are drawn ahead" in warning and "lower --prefetch" in warning
-    assert not combinations.warnings(config_of("apex-dqn"))
+    assert not validation.warnings(config_of("apex-dqn"))
 
 
 def test_more_actors_than_a_machine_can_bear_are_refused():
@@ -106,10 +108,10 @@ def test_more_actors_than_a_machine_can_bear_are_refused():
     with pytest.raises(
         UsageError, match="42 ranks that compute are more than 16 for each of the 2 cores here: lower --actors"
     ):
-        check_machine(config, presets.Machine(2, 1 << 40))
+        check_machine(config, Machine(2, 1 << 40))
     with pytest.raises(UsageError, match="GB of memory .*: lower --actors"):
-        check_machine(config, presets.Machine(4, 1 << 34))
-    (warning,) = check_machine(config_of("apex-dqn", "smoke", actors=8), presets.Machine(2, 1 << 40))
+        check_machine(config, Machine(4, 1 << 34))
+    (warning,) = check_machine(config_of("apex-dqn", "smoke", actors=8), Machine(2, 1 << 40))
     assert warning == "the learner and 8 actors share 2 cores: expect them to take turns"
 
 

@@ -12,12 +12,14 @@ import typing
 import pytest
 
 from cluster.job import Job
-from ddrl import cli, options, presets, rundir
+from ddrl import algorithms, cli, options, rundir
+from ddrl.algorithms import ba3c
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.optimizers import anneal_of
 from ddrl.launch.job import Wanted, check_world
-from ddrl.presets.common import Machine
+from ddrl.types import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
 HEAVY = ("tensorflow", "mpi4py", "ale_py", "gymnasium", "matplotlib", "cv2")
@@ -58,7 +60,7 @@ def help_text(*arguments: str) -> str:
     return " ".join(ddrl("train", *arguments, "--help", COLUMNS="90").stdout.replace("\u2502", " ").split())
 
 
-@pytest.mark.parametrize("algorithm", presets.NAMES)
+@pytest.mark.parametrize("algorithm", list(algorithms.names()))
 def test_help_explains_every_option_of_an_algorithm(algorithm):
     text = help_text(algorithm)
     config = parse(algorithm).config
@@ -96,20 +98,22 @@ def test_flags_are_flat():
 def test_a_preset_is_the_default_and_flags_win():
     config = parse("ba3c --preset ba3c-paper --game pong --quorum 50").config
     assert config.exchange.quorum == 50
-    assert config.optimizer.adam_epsilon == presets.common.ADAM_EPSILON["pong"]
-    assert config.evaluation.target_score == presets.ba3c.TARGET_SCORES["pong"]
+    assert config.optimizer.adam_epsilon == ba3c.ADAM_EPSILON["pong"]
+    assert config.evaluation.target_score == ba3c.TARGET_SCORES["pong"]
     assert parse("ba3c --preset smoke").config.environment.game == "ddrl/Catch-v0"
     assert parse("ba3c --preset smoke --game CartPole-v1").config.environment.game == "CartPole-v1"
-    assert parse("").config == TrainConfig()
+    assert parse("").config == TrainConfig(algorithm=BA3CConfig())
 
 
 def test_the_choices_of_preset_are_the_presets():
     hints = typing.get_type_hints(options.TrainArguments)
-    assert typing.get_args(hints["preset"]) == presets.PRESET_NAMES
+    assert typing.get_args(hints["preset"]) == tuple(algorithms.preset_names())
 
 
 def test_resume_starts_from_the_runs_settings(tmp_path):
-    saved = TrainConfig(run=RunConfig(run_dir="elsewhere", minutes=7.0), exchange=ExchangeConfig(workers=3))
+    saved = TrainConfig(
+        algorithm=BA3CConfig(), run=RunConfig(run_dir="elsewhere", minutes=7.0), exchange=ExchangeConfig(workers=3)
+    )
     path, _ = rundir.create_run_dir(saved_in(saved, tmp_path / "run"))
     arguments = parse(f"--resume {path} --minutes 1 --parameter-servers 2")
     assert arguments.resume == str(path)
@@ -118,7 +122,9 @@ def test_resume_starts_from_the_runs_settings(tmp_path):
 
 
 def saved_in(config: TrainConfig, path) -> TrainConfig:
-    return TrainConfig(run=RunConfig(run_dir=str(path), minutes=config.run.minutes), exchange=config.exchange)
+    return TrainConfig(
+        algorithm=BA3CConfig(), run=RunConfig(run_dir=str(path), minutes=config.run.minutes), exchange=config.exchange
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,7 +137,7 @@ def saved_in(config: TrainConfig, path) -> TrainConfig:
     ],
 )
 def test_what_a_resumed_run_cannot_change(tmp_path, more, message):
-    path, _ = rundir.create_run_dir(saved_in(TrainConfig(), tmp_path / "run"))
+    path, _ = rundir.create_run_dir(saved_in(TrainConfig(algorithm=BA3CConfig()), tmp_path / "run"))
     with pytest.raises(UsageError, match=message):
         parse(f"--resume {path} {more}")
 
@@ -199,9 +205,9 @@ def test_ranks_that_mpi_does_not_know_are_refused_by_rank_0_alone(tmp_path):
 
 
 def test_worlds():
-    check_world(TrainConfig(), 4)
+    check_world(TrainConfig(algorithm=BA3CConfig()), 4)
     with pytest.raises(UsageError, match="has 5 ranks and the settings need 4"):
-        check_world(TrainConfig(), 5)
+        check_world(TrainConfig(algorithm=BA3CConfig()), 5)
 
 
 def test_in_a_job_nothing_is_launched(monkeypatch, tmp_path):
@@ -214,7 +220,9 @@ def test_in_a_job_nothing_is_launched(monkeypatch, tmp_path):
         assert cli.main(["train", "ba3c", "--minutes", "3"]) == 0
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert seen == [(Wanted(TrainConfig(run=RunConfig(minutes=3.0)), None), Job(0, 4, "openmpi"))]
+    assert seen == [
+        (Wanted(TrainConfig(algorithm=BA3CConfig(), run=RunConfig(minutes=3.0)), None), Job(0, 4, "openmpi"))
+    ]
 
 
 @pytest.mark.parametrize(("job", "status"), [({}, -signal.SIGTERM), (RANK_1, 1)])

@@ -7,9 +7,10 @@ import re
 
 import pytest
 
-from ddrl import combinations, presets, rundir
+from ddrl import algorithms, rundir
+from ddrl.config import validation
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
+from ddrl.types import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
 SYNCHRONOUS_SERVERS = {"workers": 2, "exchange": "parameter_server", "parameter_servers": 1}
@@ -17,7 +18,7 @@ SYNCHRONOUS_SERVERS = {"workers": 2, "exchange": "parameter_server", "parameter_
 
 def config_of(name, preset="default", **changes):
     """A preset of an algorithm, with settings of any group changed."""
-    config = presets.preset(preset, None, MACHINE, name)
+    config = algorithms.preset(preset, None, MACHINE, name)
     groups = {}
     for setting, value in changes.items():
         group = next(g.name for g in dataclasses.fields(config) if hasattr(getattr(config, g.name), setting))
@@ -26,12 +27,14 @@ def config_of(name, preset="default", **changes):
     return dataclasses.replace(config, **replaced)
 
 
-@pytest.mark.parametrize("name", presets.NAMES)
+@pytest.mark.parametrize("name", list(algorithms.names()))
 def test_the_defaults_of_every_algorithm_go_together(name):
     assert config_of(name).title == name
-    network, game = ("mlp", "Pendulum-v1") if presets.family(name) == "dpg" else ("a3c", "ddrl/Catch-v0")
-    assert presets.preset("laptop", "pong", MACHINE, name).network.network == network
-    assert presets.preset("smoke", None, MACHINE, name).environment.game == game
+    network, game = (
+        ("mlp", "Pendulum-v1") if algorithms.algorithm_named(name).name in ("dpg", "sac") else ("a3c", "ddrl/Catch-v0")
+    )
+    assert algorithms.preset("laptop", "pong", MACHINE, name).network.network == network
+    assert algorithms.preset("smoke", None, MACHINE, name).environment.game == game
 
 
 @pytest.mark.parametrize(
@@ -123,7 +126,7 @@ def test_the_defaults_of_every_algorithm_go_together(name):
             {"schedule": "synchronized"},
             "--schedule synchronized: dpg learns from a replay; standard or concurrent",
         ),
-        ("dqn", {"policy_layers": (9,)}, "--policy-layers (9,): of dpg alone, not of dqn; leave it out"),
+        ("dqn", {"policy_layers": (9,)}, "--policy-layers (9,): dqn has the layers of --network; leave it out"),
         ("ba3c", {"schedule": "concurrent"}, "--schedule concurrent: ba3c has no replay; leave it out, or train dqn"),
         ("a2c", {"schedule": "standard"}, "--schedule standard: a2c has no replay"),
         ("a2c", {"replay_capacity": 10}, "--replay-capacity 10: a2c has no replay; leave it out"),
@@ -167,41 +170,41 @@ def test_presets_that_learn_from_a_replay_come_back_from_their_run_directory(nam
     ],
 )
 def test_a_support_that_cannot_hold_the_returns_is_a_warning(name, changes, words):
-    (warning,) = combinations.warnings(config_of(name, **changes))
+    (warning,) = validation.warnings(config_of(name, **changes))
     assert words in warning and "\n" not in warning
 
 
-@pytest.mark.parametrize("name", presets.NAMES)
+@pytest.mark.parametrize("name", list(algorithms.names()))
 def test_presets_warn_of_nothing(name):
     """But DPG's, whose paper has clipped rewards, for a game where these differ."""
-    game = "dm_control/humanoid-stand-v0" if presets.family(name) == "dpg" else None
-    assert not combinations.warnings(config_of(name, **({"game": game} if game else {})))
-    assert not combinations.warnings(config_of(name, "smoke"))
+    game = "dm_control/humanoid-stand-v0" if algorithms.algorithm_named(name).name in ("dpg", "sac") else None
+    assert not validation.warnings(config_of(name, **({"game": game} if game else {})))
+    assert not validation.warnings(config_of(name, "smoke"))
 
 
 @pytest.mark.parametrize("name", ["dpg", "apex-dpg"])
 def test_clipped_rewards_of_continuous_control_are_told_of(name):
-    (line,) = combinations.warnings(config_of(name))
+    (line,) = validation.warnings(config_of(name))
     assert (
         "rewards of Pendulum-v1 are clipped to +-1" in line and "--reward-clip 0" in line and "--preset laptop" in line
     )
-    assert combinations.warnings(config_of(name, reward_clip=0.0)) == []
+    assert validation.warnings(config_of(name, reward_clip=0.0)) == []
 
 
 def test_a_preset_of_one_algorithm_is_refused_for_another():
     with pytest.raises(UsageError, match="--preset ba3c-paper is one of ba3c, not of ppo"):
-        presets.preset("ba3c-paper", None, MACHINE, "ppo")
+        algorithms.preset("ba3c-paper", None, MACHINE, "ppo")
     with pytest.raises(UsageError, match="sarsa: there is no such algorithm"):
-        presets.preset("default", None, MACHINE, "sarsa")
+        algorithms.preset("default", None, MACHINE, "sarsa")
 
 
 def test_concurrent_training_says_what_it_does_to_priorities():
     """Rainbow's own schedule is standard; the other one is possible, and told of."""
-    assert combinations.warnings(config_of("rainbow")) == []
-    (line,) = combinations.warnings(config_of("rainbow", schedule="concurrent"))
+    assert validation.warnings(config_of("rainbow")) == []
+    (line,) = validation.warnings(config_of("rainbow", schedule="concurrent"))
     assert "at the end of a target period, up to 2000 minibatches late" in line and "--schedule standard" in line
-    assert combinations.warnings(config_of("dqn")) == []
-    assert "up to 100 minibatches late" in combinations.warnings(config_of("dpg", "laptop", schedule="concurrent"))[0]
+    assert validation.warnings(config_of("dqn")) == []
+    assert "up to 100 minibatches late" in validation.warnings(config_of("dpg", "laptop", schedule="concurrent"))[0]
 
 
 @pytest.mark.parametrize(

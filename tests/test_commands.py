@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from ddrl import checkpoint, cli, presets, rundir
+from ddrl import algorithms, checkpoint, cli, rundir
 from ddrl.commands import evaluate
 from ddrl.launch import finish
-from ddrl.presets.common import Machine
+from ddrl.types import Machine
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def run_dir(tmp_path_factory):
     from ddrl.envs import make_environment
     from ddrl.networks import build_network
 
-    config = presets.preset("smoke", None, Machine(2, 16 * 10**9))
+    config = algorithms.preset("smoke", None, Machine(2, 16 * 10**9))
     path = tmp_path_factory.mktemp("runs") / "run"
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=str(path), video=True))
     path, config = rundir.create_run_dir(config)
@@ -101,7 +101,7 @@ def test_play_refuses_another_suffix(run_dir, capsys):
 
 
 def test_a_run_without_checkpoint(tmp_path, capsys):
-    config = presets.preset("smoke", None, Machine(2, 16 * 10**9))
+    config = algorithms.preset("smoke", None, Machine(2, 16 * 10**9))
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=str(tmp_path / "run")))
     path, _ = rundir.create_run_dir(config)
     assert cli.main(["evaluate", str(path)]) == 2

@@ -8,7 +8,8 @@ import math
 
 import pytest
 
-from ddrl import presets, rundir
+from ddrl import algorithms, rundir
+from ddrl.algorithms import ba3c
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import (
     EnvironmentConfig,
@@ -23,7 +24,7 @@ from ddrl.config import (
 from ddrl.errors import UsageError
 from ddrl.options import parse
 from ddrl.placement import resources
-from ddrl.presets.common import Machine
+from ddrl.types import Machine
 
 GB = 10**9
 TWO_CORES = Machine(2, 16 * GB)
@@ -50,7 +51,7 @@ REFUSED = [
     (OptimizerConfig, {"learning_rate_scaling": "linear"}, "--learning-rate-scaling linear: says how"),
     (OptimizerConfig, {"learning_rate_batch": 64}, "--learning-rate-scaling none: says how"),
     (OptimizerConfig, {"batch_size": -1}, "--batch-size -1"),
-    (TrainConfig, {"optimizer": OptimizerConfig(batch_size=0)}, "--batch-size 0: ba3c has no rollouts"),
+    (TrainConfig, {"algorithm": BA3CConfig(), "optimizer": OptimizerConfig(batch_size=0)}, "--batch-size 0: ba3c has"),
     (ExchangeConfig, {"workers": 4, "quorum": 5}, "--quorum 5: no step could ever close"),
     (ExchangeConfig, {"workers": 0}, "--workers 0"),
     (ExchangeConfig, {"workers": 2, "parameter_servers": 0}, "--parameter-servers 0: --workers 2 need at least 1"),
@@ -112,21 +113,24 @@ def test_the_algorithms_settings_are_checked_with_the_rest(values):
 
 
 def test_field_names_are_unique_so_that_flags_can_be_flat():
-    names = [field.name for group in dataclasses.fields(TrainConfig) for field in dataclasses.fields(group.default)]
-    assert len(names) == len(set(names))
+    groups = [field.default for field in dataclasses.fields(TrainConfig) if field.name != "algorithm"]
+    for algorithm in algorithms.ALGORITHMS.values():
+        names = [field.name for group in [*groups, algorithm.settings] for field in dataclasses.fields(group)]
+        assert len(names) == len(set(names)), algorithm.name
 
 
 def test_ranks():
-    assert TrainConfig().ranks == 4
-    single = TrainConfig(exchange=ExchangeConfig(workers=1, parameter_servers=0))
+    assert TrainConfig(algorithm=BA3CConfig()).ranks == 4
+    single = TrainConfig(algorithm=BA3CConfig(), exchange=ExchangeConfig(workers=1, parameter_servers=0))
     assert single.single_process and single.ranks == 1
-    assert presets.preset("ba3c-paper", None, TWO_CORES).ranks == 70
+    assert algorithms.preset("ba3c-paper", None, TWO_CORES).ranks == 70
 
 
 @pytest.mark.parametrize("name", ["allreduce", "central_store"])
 def test_an_exchange_without_servers_needs_no_second_flag(name):
     config = dataclasses.replace(
-        TrainConfig(), exchange=dataclasses.replace(presets.ba3c.smoke("x", TWO_CORES).exchange, exchange=name)
+        TrainConfig(algorithm=BA3CConfig()),
+        exchange=dataclasses.replace(ba3c.smoke("x", TWO_CORES).exchange, exchange=name),
     )
     assert config.exchange.servers == 0 and config.ranks == 3 and not config.single_process
     assert config.exchange.asynchronous == (name == "central_store")
@@ -138,7 +142,7 @@ def test_servers_that_nobody_asked_for(workers, servers):
 
 
 def a_config() -> TrainConfig:
-    return presets.preset("ba3c-paper", "pong", TWO_CORES)
+    return algorithms.preset("ba3c-paper", "pong", TWO_CORES)
 
 
 def test_json_round_trip():
@@ -148,14 +152,14 @@ def test_json_round_trip():
 
 def test_a_tuple_comes_back_from_json():
     network = NetworkConfig(network="mlp", critic_layers=(3, 4, 5))
-    config = dataclasses.replace(presets.preset("default", None, TWO_CORES, "dpg"), network=network)
+    config = dataclasses.replace(algorithms.preset("default", None, TWO_CORES, "dpg"), network=network)
     assert rundir.config_from_dict(json.loads(json.dumps(rundir.config_to_dict(config)))) == config
 
 
 def test_a_missing_setting_has_its_default_and_an_int_may_stand_for_a_float():
     data = {"format": 1, "algorithm_name": "ba3c", "run": {"minutes": 3}}
     config = rundir.config_from_dict(data)
-    assert config == TrainConfig(run=RunConfig(minutes=3.0))
+    assert config == TrainConfig(algorithm=BA3CConfig(), run=RunConfig(minutes=3.0))
     assert type(config.run.minutes) is float
 
 
@@ -179,11 +183,11 @@ def test_a_missing_setting_has_its_default_and_an_int_may_stand_for_a_float():
 )
 def test_foreign_json_is_refused(change, message):
     with pytest.raises(UsageError, match=message):
-        rundir.config_from_dict(rundir.config_to_dict(TrainConfig()) | change)
+        rundir.config_from_dict(rundir.config_to_dict(TrainConfig(algorithm=BA3CConfig())) | change)
 
 
 def test_run_directory_is_made_once(tmp_path):
-    config = TrainConfig(run=RunConfig(run_dir=str(tmp_path / "a" / "run")))
+    config = TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(tmp_path / "a" / "run")))
     path, made = rundir.create_run_dir(config)
     assert rundir.load_config(path) == made == config
     (path / "precious").write_text("x")
@@ -227,7 +231,7 @@ def left_in(path, files):
     for name, text in files.items():
         (path / name).parent.mkdir(exist_ok=True)
         (path / name).write_text(text)
-    return path, TrainConfig(run=RunConfig(run_dir=str(path)))
+    return path, TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(path)))
 
 
 @pytest.mark.parametrize("files", LEFT.values(), ids=LEFT)
@@ -266,14 +270,16 @@ def test_a_directory_that_is_being_trained_is_not_taken(tmp_path):
 def test_names_that_are_no_run_directories(tmp_path, monkeypatch, name, why):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=why) as refused:
-        rundir.create_run_dir(TrainConfig(run=RunConfig(run_dir=name)))
+        rundir.create_run_dir(TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=name)))
     assert "\n" not in str(refused.value) and list(tmp_path.iterdir()) == []
 
 
 def test_run_directory_under_a_file_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="choose another --run-dir"):
-        rundir.create_run_dir(TrainConfig(run=RunConfig(run_dir=str(tmp_path / "file" / "run"))))
+        rundir.create_run_dir(
+            TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(tmp_path / "file" / "run")))
+        )
 
 
 def test_a_json_file_that_cannot_be_written_leaves_no_part_behind(tmp_path):
@@ -284,12 +290,16 @@ def test_a_json_file_that_cannot_be_written_leaves_no_part_behind(tmp_path):
 
 
 def test_default_run_directory_names_the_game(monkeypatch):
-    name = rundir.default_run_dir(TrainConfig(environment=EnvironmentConfig(game="ddrl/Catch-v0")))
+    name = rundir.default_run_dir(
+        TrainConfig(algorithm=BA3CConfig(), environment=EnvironmentConfig(game="ddrl/Catch-v0"))
+    )
     assert name.startswith("runs/ba3c-ddrl-catch-v0-2")
 
 
 def test_a_resumed_config_keeps_the_one_before(tmp_path):
-    path, first = rundir.create_run_dir(TrainConfig(run=RunConfig(run_dir=str(tmp_path / "run"))))
+    path, first = rundir.create_run_dir(
+        TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(tmp_path / "run")))
+    )
     rundir.update_run_dir(path, first)
     assert list(path.glob("config-*")) == []
     second = dataclasses.replace(first, exchange=ExchangeConfig(workers=1))
@@ -309,7 +319,7 @@ def test_what_is_no_run_is_said(tmp_path):
 
 
 def test_ba3c_paper_is_the_papers_table():
-    config = presets.preset("ba3c-paper", "breakout", TWO_CORES)
+    config = algorithms.preset("ba3c-paper", "breakout", TWO_CORES)
     assert (config.exchange.workers, config.exchange.parameter_servers, config.exchange.quorum) == (64, 4, 60)
     assert config.exchange.chief == "dedicated"
     optimizer = config.optimizer
@@ -332,7 +342,7 @@ def test_ba3c_paper_is_the_papers_table():
     ],
 )
 def test_target_and_epsilon_go_with_the_game(game, target, epsilon):
-    config = presets.preset("ba3c-paper", game, TWO_CORES)
+    config = algorithms.preset("ba3c-paper", game, TWO_CORES)
     assert (config.evaluation.target_score, config.optimizer.adam_epsilon) == (target, epsilon)
 
 
@@ -348,7 +358,7 @@ def test_target_and_epsilon_go_with_the_game(game, target, epsilon):
     ],
 )
 def test_laptop_takes_what_the_machine_carries(machine, workers, servers):
-    config = presets.preset("laptop", None, machine)
+    config = algorithms.preset("laptop", None, machine)
     assert (config.exchange.workers, config.exchange.servers) == (workers, servers)
     assert config.evaluation.target_score is None
     if machine.memory_bytes >= 2 * GB:
@@ -357,19 +367,19 @@ def test_laptop_takes_what_the_machine_carries(machine, workers, servers):
 
 def test_laptop_keeps_its_effective_batch():
     for cores in (1, 2, 4):
-        config = presets.preset("laptop", None, Machine(cores, 64 * GB))
-        assert config.optimizer.batch_size * config.exchange.workers == presets.ba3c.EFFECTIVE_BATCH
-    many = presets.preset("laptop", None, Machine(8, 64 * GB))
-    assert many.optimizer.batch_size == presets.ba3c.SMALLEST_BATCH
+        config = algorithms.preset("laptop", None, Machine(cores, 64 * GB))
+        assert config.optimizer.batch_size * config.exchange.workers == ba3c.EFFECTIVE_BATCH
+    many = algorithms.preset("laptop", None, Machine(8, 64 * GB))
+    assert many.optimizer.batch_size == ba3c.SMALLEST_BATCH
 
 
 def test_unknown_preset():
     with pytest.raises(UsageError, match="--preset other: there is none"):
-        presets.preset("other", None, TWO_CORES)
+        algorithms.preset("other", None, TWO_CORES)
 
 
 def config_of(workers: int) -> TrainConfig:
-    return TrainConfig(exchange=ExchangeConfig(workers=workers, parameter_servers=1))
+    return TrainConfig(algorithm=BA3CConfig(), exchange=ExchangeConfig(workers=workers, parameter_servers=1))
 
 
 def test_memory_and_cores():
@@ -405,12 +415,12 @@ def test_control_group_limit(tmp_path):
 def test_what_the_synchronized_schedule_needs():
     synchronized = SamplingConfig(schedule="synchronized", simulators=8)
     run = RunConfig(reset_at_checkpoint=True)
-    TrainConfig(sampling=synchronized, optimizer=OptimizerConfig(batch_size=40), run=run)
+    TrainConfig(algorithm=BA3CConfig(), sampling=synchronized, optimizer=OptimizerConfig(batch_size=40), run=run)
     with pytest.raises(UsageError, match="^--batch-size 39: .* raise it to 40") as error:
-        TrainConfig(sampling=synchronized, optimizer=OptimizerConfig(batch_size=39))
+        TrainConfig(algorithm=BA3CConfig(), sampling=synchronized, optimizer=OptimizerConfig(batch_size=39))
     assert "\n" not in str(error.value)
     with pytest.raises(UsageError, match="^--reset-at-checkpoint True: .*--schedule synchronized"):
-        TrainConfig(run=RunConfig(reset_at_checkpoint=True))
+        TrainConfig(algorithm=BA3CConfig(), run=RunConfig(reset_at_checkpoint=True))
 
 
 @pytest.mark.parametrize(
@@ -424,11 +434,13 @@ def test_what_the_synchronized_schedule_needs():
     ],
 )
 def test_headings_name_algorithms_as_the_papers_do(words, printed):
-    assert parse([words], TWO_CORES).config.heading == printed
+    assert algorithms.printed_name(parse([words], TWO_CORES).config.title) == printed
 
 
 def test_settings_of_earlier_resumes_are_never_overwritten(tmp_path):
-    path, config = rundir.create_run_dir(TrainConfig(run=RunConfig(run_dir=str(tmp_path / "run"))))
+    path, config = rundir.create_run_dir(
+        TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(tmp_path / "run")))
+    )
     for seed in (5, 6, 7):
         rundir.update_run_dir(path, dataclasses.replace(config, run=dataclasses.replace(config.run, seed=seed)))
     (path / "config-0.json").unlink()

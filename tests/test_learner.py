@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ddrl.algorithms import BA3CConfig, ba3c_loss
+from ddrl.algorithms import ba3c
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import NetworkConfig, OptimizerConfig
 from ddrl.errors import UsageError
 from ddrl.learner import Learner, Policy, as_device_vector
 from ddrl.networks import build_network
-from ddrl.types import DataPoints, Discrete
+from ddrl.types import DataPoints, Discrete, LossContext
 
 SPACES = {"mlp": ((1, 10, 5), 3), "a3c": ((4, 28, 28), 4)}
 
@@ -24,7 +25,7 @@ def make_network(name, compute="float32"):
 
 def make_learner(network, batch_size, clip=0.0):
     settings = OptimizerConfig(batch_size=batch_size, clip_tensor_average_norm=clip)
-    return Learner(network, ba3c_loss.loss, BA3CConfig(), settings, batch_of(network.name, batch_size))
+    return Learner(network, ba3c.loss, BA3CConfig(), settings, batch_of(network.name, batch_size))
 
 
 def batch_of(name, size, seed=0):
@@ -58,7 +59,7 @@ def test_a_value_of_a_schedule_is_kept_nowhere():
     network, value = make_network("mlp"), 1.0 / 3.0 + 1e-9
     learner, vector = make_learner(network, 8), as_device_vector(network.initial_parameters(1))
     before = sys.getrefcount(value)
-    learner.gradient(vector, batch_of("mlp", 8), value)
+    learner.gradient(vector, batch_of("mlp", 8), LossContext(value))
     assert sys.getrefcount(value) == before
 
 

@@ -15,10 +15,11 @@ import pytest
 
 from cluster.launch import find_mpirun
 from ddrl import programs, rundir
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.launch.local import clear
 from ddrl.options import parse
-from ddrl.presets.common import Machine
+from ddrl.types import Machine
 
 DDRL = programs.python_command("ddrl.cli")
 ALONE = ("--preset", "smoke", "--workers", "1", "--parameter-servers", "0", "--no-evaluator", "--no-video")
@@ -162,7 +163,7 @@ def test_a_run_on_a_full_disk_is_refused_and_its_directory_is_taken_later(tmp_pa
         assert sorted(file.name for file in (disk / "run").iterdir()) == ["lock"]
         (disk / "filling").unlink()
         assert parse([*words[1:], "--go-on"], Machine(2, 1 << 40)).resume == ""
-        config = TrainConfig(run=RunConfig(run_dir=str(disk / "run")))
+        config = TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(disk / "run")))
         assert rundir.load_config(rundir.create_run_dir(config)[0]) == config
 
 
@@ -179,7 +180,7 @@ def test_a_directory_in_the_place_of_a_file_is_named(name, tmp_path):
 
 
 def test_a_log_that_cannot_be_written_is_named_before_a_resume_changes_anything(tmp_path):
-    path, _ = rundir.create_run_dir(TrainConfig(run=RunConfig(run_dir=str(tmp_path / "run"))))
+    path, _ = rundir.create_run_dir(TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(tmp_path / "run"))))
     (path / "log.txt").touch(mode=0o444)
     (path / rundir.RESULT).write_text("{}")
     with pytest.raises(IsADirectoryError):

@@ -8,23 +8,24 @@ import os
 import numpy as np
 import pytest
 
+from ddrl import algorithms, resumable, rundir
 from ddrl import checkpoint as checkpoints
-from ddrl import presets, resumable, rundir
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.checkpoint import Checkpoint
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.options import parse
-from ddrl.presets.common import Machine
 from ddrl.resumable import AGENT, check_settings
 from ddrl.roles.resume import newest_start
 from ddrl.studies.settings import changed
+from ddrl.types import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
 
 
 def begun(path, algorithm: str = "ba3c", **settings) -> tuple[TrainConfig, Checkpoint]:
     """A new run directory with one checkpoint."""
-    config = changed(presets.preset("smoke", None, MACHINE, algorithm), run={"run_dir": str(path)}, **settings)
+    config = changed(algorithms.preset("smoke", None, MACHINE, algorithm), run={"run_dir": str(path)}, **settings)
     rundir.create_run_dir(config)
     return config, saved(path, config)
 
@@ -47,7 +48,7 @@ def resumed(path, *flags: str) -> TrainConfig:
 
 def test_every_setting_in_the_tables_is_one():
     groups = {
-        field.name: {each.name for each in dataclasses.fields(getattr(TrainConfig(), field.name))}
+        field.name: {each.name for each in dataclasses.fields(getattr(TrainConfig(algorithm=BA3CConfig()), field.name))}
         for field in dataclasses.fields(TrainConfig)
     }
     groups["algorithm"] |= {"n_step"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ddrl.algorithms import DQNConfig
+from ddrl.algorithms.dqn import DQNConfig, targets
 from ddrl.config import NetworkConfig
 from ddrl.errors import UsageError
 from ddrl.learner import as_device_vector
@@ -32,7 +32,7 @@ def parts(network_name, config, chunk, compute="float32"):
     noise = np.random.default_rng(0).standard_normal((2, network.size))
     vectors = [(network.initial_parameters(1) + 0.05 * row).astype(np.float32) for row in noise]
     return (
-        TargetFunction(network, config, SHAPES[network_name], np.uint8, chunk),
+        TargetFunction(network, targets, config, SHAPES[network_name], np.uint8, chunk),
         network,
         *map(as_device_vector, vectors),
     )

@@ -1,22 +1,134 @@
-"""The algorithms: one file of settings and one pure loss each. Importing this imports no TensorFlow."""
+"""The algorithms: one module each, registered here by its name. Importing this imports no TensorFlow."""
 
 from __future__ import annotations
 
-from ddrl.algorithms.a2c import A2CConfig
-from ddrl.algorithms.ba3c import BA3CConfig
-from ddrl.algorithms.dpg import DPGConfig
-from ddrl.algorithms.dqn import DQNConfig
-from ddrl.algorithms.impala import ImpalaConfig
-from ddrl.algorithms.ppo import PPOConfig
-from ddrl.algorithms.settings import ActorCriticConfig, transform_reward
+import importlib
+import math
+from typing import Any
+
+from ddrl.algorithms.record import Algorithm, Exploration, Name
+from ddrl.config import AlgorithmConfig, EnvironmentConfig, TrainConfig
+from ddrl.errors import UsageError
+from ddrl.networks.network import Network
+from ddrl.types import ActionSpace, Continuous, Machine
 
 __all__ = [
-    "ALGORITHMS", "A2CConfig", "ActorCriticConfig", "BA3CConfig", "DPGConfig", "DQNConfig", "ImpalaConfig", "PPOConfig",
-    "ReplayAlgorithm", "transform_reward",
+    "ALGORITHMS",
+    "Algorithm",
+    "Exploration",
+    "Name",
+    "algorithm_named",
+    "algorithm_of",
+    "check_actions",
+    "names",
+    "network_for",
+    "preset",
+    "printed_name",
 ]  # fmt: skip
 
-ReplayAlgorithm = DQNConfig | DPGConfig
-"""Settings of an algorithm that learns from a replay."""
-ALGORITHMS: dict[str, type[ActorCriticConfig | ReplayAlgorithm]] = {
-    config.name: config for config in (BA3CConfig, A2CConfig, PPOConfig, ImpalaConfig, DQNConfig, DPGConfig)
+MODULES = (
+    "ba3c",
+    "a2c",
+    "ppo",
+    "impala",
+    "dqn",
+    "dpg",
+)  # fmt: skip
+ALGORITHMS: dict[str, Algorithm] = {
+    name: importlib.import_module(f"ddrl.algorithms.{name}").ALGORITHM for name in MODULES
 }
+"""By the name of their settings."""
+
+SMOKE_GAME = "ddrl/Catch-v0"
+
+
+def names() -> dict[str, Name]:
+    """What `ddrl train` takes: every name of every algorithm, an algorithm with its schedule and exchange."""
+    return {name: known for algorithm in ALGORITHMS.values() for name, known in algorithm.names.items()}
+
+
+def algorithm_of(settings: AlgorithmConfig) -> Algorithm:
+    """The algorithm of these settings."""
+    return ALGORITHMS[settings.name]
+
+
+def algorithm_named(name: str) -> Algorithm:
+    """The algorithm behind a name that `ddrl train` takes: a2c of a3c and hts-a2c.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    for algorithm in ALGORITHMS.values():
+        if name in algorithm.names:
+            return algorithm
+    raise UsageError(f"{name:.80}: there is no such algorithm; choose one of {', '.join(names())}")
+
+
+def printed_name(title: str) -> str:
+    """A name of the command line as the papers write it."""
+    known = names().get(title)
+    return known.printed if known else title.upper()
+
+
+def preset(name: str, game: str | None, machine: Machine, algorithm: str = "ba3c") -> TrainConfig:
+    """The settings of a preset.
+
+    Args:
+        name: of the preset.
+        game: to learn (None: the preset's own).
+        machine: where it runs.
+        algorithm: by its name for `ddrl train`.
+
+    Raises:
+        UsageError: for a preset or an algorithm that is not there, or that do not go together.
+    """
+    known = algorithm_named(algorithm).names[algorithm]
+    if name not in (presets := preset_names()):
+        raise UsageError(f"--preset {name:.80}: there is none of that name; choose one of {', '.join(presets)}")
+    if name not in known.presets:
+        having = [other for other, each in names().items() if name in each.presets]
+        raise UsageError(
+            f"--preset {name} is one of {', '.join(having)}, not of {algorithm}: choose {', '.join(known.presets)}"
+        )
+    own = known.game or (SMOKE_GAME if name == "smoke" else EnvironmentConfig.game)
+    return known.presets[name](game or own, machine)
+
+
+def preset_names() -> list[str]:
+    """The names of all presets."""
+    return list(dict.fromkeys(name for known in names().values() for name in known.presets))
+
+
+def network_for(config: TrainConfig, shape: tuple[int, ...], dtype: Any, space: ActionSpace) -> Network:
+    """The network of a run, for observations of this shape and dtype and for these actions.
+
+    Raises:
+        UsageError: the algorithm takes no such actions, or the network no such observations.
+    """
+    check_actions(config, space)
+    return algorithm_of(config.algorithm).network(config.network, config.algorithm, shape, dtype, space)
+
+
+def check_actions(config: TrainConfig, space: ActionSpace) -> None:
+    """Refuses a game whose actions the algorithm does not take.
+
+    Raises:
+        UsageError: with the algorithms that do.
+    """
+    settings, game = config.algorithm, config.environment.game
+    continuous = isinstance(space, Continuous)
+    unbounded = continuous and not all(map(math.isfinite, space.low + space.high))
+    if isinstance(space, settings.takes) and not (unbounded and settings.bounded):
+        return
+    others = ", ".join(
+        name
+        for name, other in ALGORITHMS.items()
+        if isinstance(space, other.settings.takes) and not (unbounded and other.settings.bounded)
+    )
+    if isinstance(space, settings.takes):
+        raise UsageError(f"{settings.name} takes actions within bounds, and {game} has some without: train {others}")
+    if continuous:
+        actions = f"discrete actions, and {game} has {len(space.low)} continuous ones"
+    else:
+        actions = f"continuous actions, and {game} has {space.count} discrete ones"
+    raise UsageError(f"{settings.name} takes {actions}: train one of {others}")

@@ -1,15 +1,33 @@
 """BA3C: batch asynchronous advantage actor-critic (Adamski et al. 2018; A3C of Mnih et al. 2016).
 
-Settings only: `ddrl.algorithms.ba3c_loss` holds the loss, so that reading the settings does not import TensorFlow.
+Predictor threads act with the newest parameters; their segments become data-points (state, action, n-step return), and a
+gradient takes whichever --batch-size of them come first.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ddrl import checks
-from ddrl.algorithms.settings import ActorCriticConfig
+from ddrl.algorithms.actor_critic import ActorCriticConfig, actor_critic_loss
+from ddrl.algorithms.parts import LAPTOP_NETWORK, SMOKE_NETWORK, SMOKE_RUN, rom_name
+from ddrl.algorithms.record import Algorithm, Name
+from ddrl.config import (
+    EnvironmentConfig,
+    EvaluationConfig,
+    ExchangeConfig,
+    FromDataPoints,
+    NetworkConfig,
+    OptimizerConfig,
+    RunConfig,
+    SamplingConfig,
+    TrainConfig,
+)
+from ddrl.lazy import tf
+from ddrl.networks.network import Network
+from ddrl.ops import distributions, policy_gradient
+from ddrl.types import DataPoints, Discrete, LossContext, LossOutput, Machine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +35,7 @@ class BA3CConfig(ActorCriticConfig):
     """Loss of BA3C."""
 
     name: ClassVar[str] = "ba3c"
-    on_data_points: ClassVar[bool] = True
+    takes: ClassVar[tuple[type, ...]] = (Discrete,)
 
     importance_clip: float = 0.0
     """Upper clip of the importance ratio pi/mu that corrects for the lag (0: no correction)."""
@@ -27,3 +45,155 @@ class BA3CConfig(ActorCriticConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.at_least(self, 0.0, "importance_clip", "log_epsilon")
+
+    @property
+    def learns_from(self) -> FromDataPoints:
+        """Data-points of segments."""
+        return FromDataPoints(self.unroll_length)
+
+
+def loss(network: Network, vector: Any, batch: DataPoints, config: BA3CConfig, context: LossContext) -> LossOutput:
+    """Advantage actor-critic loss, averaged over the batch, in float32.
+
+    policy_loss + value_cost mean((R - V)^2) - entropy_cost mean(H)
+
+    with policy_loss = -mean(w log(pi(a|s) + log_epsilon) (R - V)), no gradient through w and R - V
+    (Mnih et al. 2016, section 4.3; Adamski et al. 2018). The value loss is the mean of whole squares, not of
+    halves: value_cost 0.5 equals tensorpack's and the BA3C lineage's `l2_loss` over the batch size.
+    w = min(pi/mu, importance_clip), or 1 when that setting is 0.
+
+    Args:
+        network: (vector, observations) -> PolicyValue, with its `action_space`.
+        vector: <float32>[N], or whatever else the network takes as its parameters.
+        batch: tensors with the fields of DataPoints.
+        config: weights of the parts.
+        context: unused.
+
+    Returns:
+        LossOutput with the metrics of `actor_critic_loss` and the mean importance ratio (clipped).
+    """
+    policy, value = network(vector, batch.observation)
+    value.shape.assert_is_compatible_with(batch.return_.shape)
+    log_probs = distributions.log_prob(network.action_space, policy, batch.action)
+    advantages = tf.stop_gradient(batch.return_ - value)
+    ratios = policy_gradient.importance_ratios(log_probs, batch.behaviour_log_prob, config.importance_clip)
+    policy_loss = policy_gradient.policy_gradient_loss(log_probs, advantages, ratios, config.log_epsilon)
+    square_errors, weights = tf.square(batch.return_ - value), tf.ones_like(value)
+    entropies = distributions.entropy(network.action_space, policy)
+    metrics = {"importance_ratio_mean": tf.reduce_mean(ratios)}
+    return actor_critic_loss(policy_loss, square_errors, entropies, advantages, value, weights, config, metrics)
+
+
+# Adamski et al. 2018 tuned Adam's epsilon down to 1e-8; Pong alone learned better with their earlier 1e-3.
+ADAM_EPSILON = {"pong": 1e-3}
+ADAM_EPSILON_DEFAULT = 1e-8
+
+# Scores at which the published BA3C code stops (Adamski et al. 2018), by game in snake case.
+TARGET_SCORES = {"breakout": 300.0, "pong": 10.0, "riverraid": 4000.0, "seaquest": 1830.0, "space_invaders": 700.0}
+
+EFFECTIVE_BATCH = 128  # of the laptop preset, whatever the number of workers
+SMALLEST_BATCH = 32  # per worker; the rate of gradients falls off below it
+LARGEST_LAPTOP = 16  # workers; beyond it the effective batch outgrows the preset's learning rate
+
+
+def default(game: str, machine: Machine) -> TrainConfig:
+    """The defaults of all settings, as they are."""
+    return TrainConfig(environment=EnvironmentConfig(game=game), algorithm=BA3CConfig())
+
+
+def laptop(game: str, machine: Machine) -> TrainConfig:
+    """A small network on all cores of one machine: learns within minutes."""
+    workers = laptop_workers(machine)
+    return TrainConfig(
+        environment=EnvironmentConfig(game=game, protocol="nature", life_loss_terminal=True),
+        network=LAPTOP_NETWORK,
+        # Measured on Pong (docs/results.md): long unrolls, small batches and little lag, where shorter and
+        # larger ones showed nothing in the same number of agent steps.
+        algorithm=BA3CConfig(unroll_length=20, entropy_cost=0.01, value_cost=0.5, importance_clip=1.0),
+        sampling=SamplingConfig(simulators=16, groups=2, queue_batches=1),
+        optimizer=OptimizerConfig(
+            batch_size=max(SMALLEST_BATCH, EFFECTIVE_BATCH // workers),
+            learning_rate=7e-4,
+            adam_epsilon=1e-5,  # between the paper's 1e-8 and the 1e-3 of its single-node ancestor
+            clip_global_norm=0.5,  # Stooke and Abbeel 2018, A2C
+        ),
+        exchange=ExchangeConfig(workers=workers, parameter_servers=0 if workers == 1 else None),
+        evaluation=EvaluationConfig(evaluator=True, eval_games=50),
+        run=RunConfig(minutes=10.0),
+    )
+
+
+def laptop_workers(machine: Machine) -> int:
+    """One worker a core, as far as memory goes: 1 GB each, and 1.5 GB for evaluator, servers and system."""
+    by_memory = int((machine.memory_bytes / 1e9 - 1.5) / 1.0)
+    return max(1, min(machine.cores, by_memory, LARGEST_LAPTOP))
+
+
+def ba3c_paper(game: str, machine: Machine) -> TrainConfig:
+    """Adamski et al. 2018: 64 workers, 60 gradients per update (Table 1 and the published code)."""
+    return TrainConfig(
+        environment=EnvironmentConfig(game=game, protocol="ba3c", life_loss_terminal=False),
+        network=NetworkConfig(network="ba3c", fc_neurons=128, compute_dtype="float32"),
+        algorithm=BA3CConfig(
+            discount=0.99,
+            unroll_length=5,
+            entropy_cost=0.01,
+            value_cost=0.5,
+            reward_clip=1.0,
+            log_epsilon=1e-6,  # published code
+        ),
+        # In their code 3 predictor threads, which take up to 16 observations without waiting, serve 10
+        # simulators; a group here takes those of its simulators that are ready first.
+        sampling=SamplingConfig(schedule="asynchronous", simulators=10, groups=2),
+        optimizer=OptimizerConfig(
+            batch_size=32,  # x 60 gradients = 1,920 samples per update
+            optimizer="adam",
+            learning_rate=1e-3,
+            adam_epsilon=adam_epsilon(game),
+            beta1=0.8,
+            beta2=0.75,
+            clip_tensor_average_norm=0.1,  # per tensor, locally, before aggregation
+        ),
+        exchange=ExchangeConfig(
+            workers=64,
+            parameter_servers=4,
+            chief="dedicated",  # the paper's chief never trains
+            updates="synchronous",
+            quorum=60,  # 4 backup workers
+        ),
+        evaluation=EvaluationConfig(
+            evaluator=True,  # a rank of its own, which plays all the time if need be
+            eval_every_updates=1000,
+            eval_games=50,
+            eval_time_share=1.0,
+            evaluation_minutes=0.0,  # whole games
+            target_score=TARGET_SCORES.get(rom_name(game)),
+        ),
+        run=RunConfig(minutes=0.0 if rom_name(game) in TARGET_SCORES else 60.0),  # to the target, where there is one
+    )
+
+
+def smoke(game: str, machine: Machine) -> TrainConfig:
+    """Catch with a tiny network: a whole distributed run in seconds. Numbers chosen for speed."""
+    return TrainConfig(
+        environment=EnvironmentConfig(game=game),
+        network=SMOKE_NETWORK,
+        algorithm=BA3CConfig(),
+        sampling=SamplingConfig(simulators=8, groups=2),
+        optimizer=OptimizerConfig(batch_size=32, learning_rate=1e-3, clip_global_norm=0.5),
+        exchange=ExchangeConfig(workers=2),
+        evaluation=EvaluationConfig(eval_every_updates=200, eval_games=20),
+        run=SMOKE_RUN,
+    )
+
+
+def adam_epsilon(game: str) -> float:
+    """Adam's epsilon-hat of the BA3C settings for a game."""
+    return ADAM_EPSILON.get(rom_name(game), ADAM_EPSILON_DEFAULT)
+
+
+ALGORITHM = Algorithm(
+    settings=BA3CConfig,
+    loss=loss,
+    names={"ba3c": Name("BA3C", {"default": default, "laptop": laptop, "ba3c-paper": ba3c_paper, "smoke": smoke})},
+)

@@ -1,29 +1,67 @@
-"""The Q-learning family: DQN and, setting by setting, Double, Dueling, n-step, Categorical DQN and epsilon-Rainbow.
+"""The Q-learning family: DQN and, setting by setting, Double, Dueling, n-step, Categorical DQN and epsilon-Rainbow; with
+actors and a replay in ranks of their own, Ape-X DQN.
 
-Settings only: the loss is in `ddrl.algorithms.dqn_loss`, the targets in `ddrl.targets`, priorities are the replay's.
+It acts epsilon-greedily into a replay and learns from transitions of n steps drawn from it, whose targets the parameters
+theta^- of the last copy to the target network decide.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Literal
+import math
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from ddrl import checks
-from ddrl.types import QHead
+from ddrl.algorithms.parts import (
+    ALONE,
+    LAPTOP_NETWORK,
+    PUBLISHED_NETWORK,
+    SMOKE_NETWORK,
+    SMOKE_RUN,
+    STOOKE_AGENT_STEPS,
+    STOOKE_RUN,
+    apex_actors,
+    stooke_environment,
+)
+from ddrl.algorithms.record import AheadTargets, Algorithm, Exploration, Name, Preset
+from ddrl.config import (
+    AlgorithmConfig,
+    ApexConfig,
+    EnvironmentConfig,
+    EvaluationConfig,
+    FromReplay,
+    NetworkConfig,
+    OptimizerConfig,
+    ReplayConfig,
+    RunConfig,
+    SamplingConfig,
+    TrainConfig,
+)
+from ddrl.lazy import tf
+from ddrl.networks.network import Network
+from ddrl.ops import q_learning
+from ddrl.ops.draws import Draw, epsilon_greedy
+from ddrl.types import Discrete, LossContext, LossOutput, Machine, QHead, Replayed
+
+BATCH_SIZE = 32
+STEPS_PER_UPDATE = 4
+RAINBOW_AGENT_STEPS = 50_000_000  # 200 million frames
+# Section 5: every million steps for up to 125,000, in games of at most 27,000; how many at once is ours.
+Q_EVALUATION = {
+    "eval_every_updates": 1_000_000 // STEPS_PER_UPDATE, "eval_games": 30, "eval_agent_steps": 125_000,
+    "eval_time_share": 1.0, "evaluation_minutes": 0.0,
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
-class DQNConfig:
+class DQNConfig(AlgorithmConfig):
     """Q-learning."""
 
     name: ClassVar[str] = "dqn"
-    on_data_points: ClassVar[bool] = False
-    from_replay: ClassVar[bool] = True
+    takes: ClassVar[tuple[type, ...]] = (Discrete,)
 
-    discount: float = 0.99
-    """Discount per agent step (gamma)."""
     n_step: int = 1
     """Agent steps whose rewards a target sums before it bootstraps."""
     double: bool = False
@@ -39,10 +77,6 @@ class DQNConfig:
     loss: Literal["huber", "squared"] = "huber"
     """Of the difference d between return and value: d^2/2, with huber |d| - 1/2 where |d| > 1. Distributions have the
     cross entropy instead."""
-    reward_clip: float = 1.0
-    """Rewards are clipped to [-x, x] for learning only (0: not clipped); scores stay raw."""
-    reward_scale: float = 1.0
-    """Factor on rewards for learning, before they are clipped."""
     target_period: int = 10_000
     """Agent steps of this worker from one copy of the parameters to the target network to the next (C)."""
     steps_per_update: int = 4
@@ -61,12 +95,10 @@ class DQNConfig:
     appendix B: 6; 0: every simulator has its own)."""
 
     def __post_init__(self) -> None:
-        checks.known(self)
-        checks.between(self, 0.0, 1.0, "discount", why="returns grow without bound above 1")
+        super().__post_init__()
         checks.at_least(self, 1, "n_step", "target_period", "steps_per_update")
         checks.at_least(self, 0, "atoms", "epsilon_steps", "epsilon_values")
-        checks.at_least(self, 0.0, "reward_clip", "epsilon_ladder")
-        checks.above(self, 0.0, "reward_scale", why="0 would hide every reward")
+        checks.at_least(self, 0.0, "epsilon_ladder")
         checks.between(self, 0.0, 1.0, "epsilon_start", "epsilon_end", why="a probability")
         if self.epsilon_values and (self.epsilon_values == 1 or not self.epsilon_ladder):
             checks.refuse(self, "epsilon_values", "2 or more values make a ladder, with --epsilon-ladder above 0")
@@ -82,9 +114,29 @@ class DQNConfig:
         return QHead(self.dueling, self.atoms, self.value_min, self.value_max)
 
     @property
-    def target_updates(self) -> int:
-        """Updates from one copy of the parameters to the target network to the next."""
-        return self.target_period // self.steps_per_update
+    def learns_from(self) -> FromReplay:
+        """Transitions of n steps."""
+        return FromReplay(self.n_step, self.steps_per_update, self.target_period)
+
+    def title(self, config: TrainConfig) -> str:
+        """With atoms Categorical DQN; epsilon-Rainbow with priorities, too."""
+        if config.apex.actors or not self.atoms:
+            return super().title(config)
+        return "rainbow" if config.replay.priority_exponent else "categorical-dqn"
+
+    def warnings(self, config: TrainConfig) -> list[str]:
+        """Of a support that is too narrow for the returns."""
+        if not self.atoms:
+            return []
+        support = f"the support of the distributions is {self.value_min:g} to {self.value_max:g}"
+        if not self.reward_clip:
+            return [f"{support}, and rewards are not clipped: returns beyond count as its ends; watch support_end"]
+        largest = self.reward_clip * math.fsum(self.discount**k for k in range(self.n_step))
+        if -largest >= self.value_min and largest <= self.value_max:
+            return []
+        clip = f"--reward-clip {self.reward_clip:g}, --n-step {self.n_step}"
+        text = f"{support}, and the rewards of one target alone reach +-{largest:.3g} ({clip}): "
+        return [text + "widen --value-min and --value-max"]
 
     def epsilon(self, agent_steps: np.ndarray, place: np.ndarray | float = 0.0) -> np.ndarray:
         """Probability of a random action.
@@ -98,3 +150,326 @@ class DQNConfig:
             place = np.minimum(np.floor(place * self.epsilon_values) / (self.epsilon_values - 1), 1.0)
         end = self.epsilon_end ** (1.0 + self.epsilon_ladder * place)
         return np.where(agent_steps < 0, 1.0, end + left * (self.epsilon_start - end))
+
+
+def targets(network: Network, target: Any, batch: Replayed, config: DQNConfig) -> Any:
+    """What the values of the actions in `batch` should be: returns <float32>[M], or distributions <float32>[M, atoms].
+
+    `ops.q_learning.n_step_targets`, or `projected_targets` with `atoms`. With `double` they are <float32>[M, A] or
+    [M, A, atoms], with each next action, so that they depend on theta^- alone; the loss chooses.
+
+    Args:
+        network: with a Q head.
+        target: parameters theta^-, as `network.prepare` makes them.
+        batch: tensors; `reward`, `discount` and `next_observation` are used.
+        config: settings.
+    """
+    outputs = network.action_values(target, batch.next_observation)
+    if not config.double:
+        outputs = q_learning.of_action(outputs, q_learning.greedy(network.expected(outputs)))
+    if config.atoms:
+        atoms = q_learning.support(config.value_min, config.value_max, config.atoms)
+        return q_learning.projected_targets(batch.reward, batch.discount, outputs, atoms)
+    return q_learning.n_step_targets(batch.reward, batch.discount, outputs)
+
+
+def target_shape(config: DQNConfig, space: Discrete) -> tuple[int, ...]:
+    """Of one transition's target."""
+    return ((space.count,) if config.double else ()) + ((config.atoms,) if config.atoms else ())
+
+
+def _chosen_target(network: Network, prepared: Any, batch: Replayed) -> Any:
+    """The target with the next action that is largest to the newest parameters, which get no gradient by it."""
+    fixed = tf.nest.map_structure(tf.stop_gradient, prepared)
+    values = network.expected(network.action_values(fixed, batch.next_observation))
+    return q_learning.of_action(batch.target, q_learning.greedy(values))
+
+
+def loss(network: Network, vector: Any, batch: Replayed, config: DQNConfig, context: LossContext) -> LossOutput:
+    """Mean over the batch of weight times the loss of each row, in float32.
+
+    Rows: Huber or half the square of target - Q(s, a) (Mnih et al. 2015); with `atoms` the cross entropy of target
+    and predicted distribution (Bellemare et al. 2017). The mean is over M, whatever the weights, as in prioritized
+    replay (Schaul et al. 2016, algorithm 1).
+
+    Args:
+        network: with a Q head.
+        vector: <float32>[N].
+        batch: tensors with the fields of Replayed, and targets.
+        config: settings.
+        context: unused.
+
+    Returns:
+        LossOutput with priorities <float32>[M]: |target - Q|, or the divergence KL(target, predicted) as in Rainbow.
+        Metrics are means over the rows: `q_value` predicted, `q_target`, `priority`; with `atoms`, `support_end`, the
+        targets' probability at the two ends of the support: near 1 the support is too narrow.
+    """
+    prepared = network.prepare(vector)
+    if config.double:
+        batch = batch._replace(target=_chosen_target(network, prepared, batch))
+    outputs = network.action_values(prepared, batch.observation)
+    chosen = q_learning.of_action(outputs, batch.action)
+    chosen.shape.assert_is_compatible_with(batch.target.shape)
+    metrics = {}
+    if config.atoms:
+        atoms = q_learning.support(config.value_min, config.value_max, config.atoms)
+        losses, priorities = q_learning.cross_entropies(batch.target, chosen)
+        value, target = tf.linalg.matvec(tf.nn.softmax(chosen), atoms), tf.linalg.matvec(batch.target, atoms)
+        metrics["support_end"] = tf.reduce_mean(batch.target[:, 0] + batch.target[:, -1])
+    else:
+        value, target = chosen, batch.target
+        losses = (q_learning.huber if config.loss == "huber" else q_learning.squared)(target - value)
+        priorities = tf.abs(target - value)
+    losses.shape.assert_is_compatible_with(batch.weight.shape)
+    total = tf.reduce_mean(batch.weight * losses)
+    means = {"q_value": value, "q_target": target, "priority": priorities}
+    metrics = {"loss": total, **{name: tf.reduce_mean(x) for name, x in means.items()}, **metrics}
+    return LossOutput(total, metrics, priorities)
+
+
+def draw(config: DQNConfig, exploration: Exploration) -> Draw:
+    """Epsilon-greedy by the schedule, and its mean as the gauge `epsilon`."""
+
+    def epsilon(ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        probability = config.epsilon(exploration.agent_steps(counts), exploration.places(ids))
+        exploration.gauge("epsilon", float(probability.mean()))
+        return probability
+
+    return epsilon_greedy(epsilon)
+
+
+class LaptopUpdates(NamedTuple):
+    """How the laptop preset learns.
+
+    Attributes:
+        target_period: agent steps.
+        steps_per_update: agent steps, a divisor of the period.
+        batch_size: data-points of an update.
+    """
+
+    target_period: int = 4_800
+    steps_per_update: int = 32
+    batch_size: int = 128
+
+
+CATEGORICAL_UPDATES = LaptopUpdates(960, 16, 64)
+"""A categorical target of one step narrows its distribution by the discount alone, once a period: Pong was learned with
+short periods and more, smaller updates (docs/results.md)."""
+
+
+def dqn(game: str, machine: Machine) -> TrainConfig:
+    """Mnih et al. 2015 as in fast DQN, table 5, with Concurrent Training and Synchronized Execution of 8 samplers.
+
+    Epsilon falls over a million agent steps; 30 games are played every 250,000.
+    Larger batches: learning rates 7.5e-4 for 512, 15e-4 for 1,024 (Stooke and Abbeel 2018, section 5.4).
+    """
+    return TrainConfig(
+        environment=EnvironmentConfig(game=game, life_loss_terminal=True),
+        network=PUBLISHED_NETWORK,
+        algorithm=DQNConfig(epsilon_end=0.1, epsilon_steps=1_000_000, steps_per_update=STEPS_PER_UPDATE),
+        sampling=SamplingConfig(schedule="concurrent", simulators=8, groups=1),
+        optimizer=OptimizerConfig(
+            batch_size=BATCH_SIZE, optimizer="rmsprop-centered", learning_rate=2.5e-4, rmsprop_decay=0.95,
+            # The papers' 0.01 belongs to gradients summed over the batch; these are means.
+            rmsprop_epsilon=0.01 / BATCH_SIZE**2, rmsprop_epsilon_inside=True,
+        ),
+        exchange=ALONE,
+        evaluation=EvaluationConfig(eval_every_updates=250_000 // STEPS_PER_UPDATE, eval_games=30, eval_epsilon=0.05),
+    )  # fmt: skip
+
+
+def categorical_dqn(game: str, machine: Machine) -> TrainConfig:
+    """Bellemare et al. 2017: 51 atoms in +-10, Adam with epsilon 0.01 over the batch size L; evaluated with 0.001.
+
+    Larger batches: learning rate 4.2e-4 from 256 on, Adam's epsilon 0.01 / L (Stooke and Abbeel 2018, section 5.4).
+    """
+    return dqn(game, machine).changed(
+        algorithm={"atoms": 51, "epsilon_end": 0.01},
+        optimizer=OptimizerConfig(batch_size=BATCH_SIZE, learning_rate=2.5e-4, adam_epsilon=0.01 / BATCH_SIZE),
+        evaluation={"eval_epsilon": 0.001},
+    )
+
+
+def rainbow(game: str, machine: Machine) -> TrainConfig:
+    """Hessel et al. 2018, table 1, with epsilon-greedy exploration in place of noisy layers.
+
+    Its target period is 32,000 frames, it begins after 80,000, epsilon falls over 250,000 and the importance exponent
+    rises over 200 million. Gradients are clipped to norm 10 (Wang et al. 2016). The schedule is `standard`: with 4
+    simulators priorities are set after each minibatch, and actions are those of the newest parameters, where
+    `concurrent` holds both back for a target period. Larger batches: Adam's epsilon 0.005 / L, the same learning rate
+    (Stooke and Abbeel 2018, section 5.4).
+    """
+    return categorical_dqn(game, machine).changed(
+        algorithm=DQNConfig(
+            n_step=3, double=True, dueling=True, atoms=51, target_period=8_000, epsilon_end=0.01, epsilon_steps=62_500
+        ),
+        optimizer=OptimizerConfig(
+            batch_size=BATCH_SIZE, learning_rate=6.25e-5, adam_epsilon=1.5e-4, clip_global_norm=10.0
+        ),
+        sampling={"schedule": "standard", "simulators": STEPS_PER_UPDATE},
+        replay=ReplayConfig(
+            replay_minimum=20_000, priority_exponent=0.5, importance_exponent=0.4, importance_exponent_end=1.0,
+            importance_agent_steps=RAINBOW_AGENT_STEPS,
+        ),
+    )  # fmt: skip
+
+
+def laptop(preset: Preset, updates: LaptopUpdates = LaptopUpdates()) -> Preset:  # noqa: B008
+    """The small network and a small replay: DQN and epsilon-Rainbow learn Pong within an hour on one core.
+
+    Act, then learn: few simulators explore at all, a ladder as Ape-X's, and Concurrent Training, which acts with frozen
+    parameters meanwhile, then learns far later.
+    """
+
+    def settings(game: str, machine: Machine) -> TrainConfig:
+        config = preset(game, machine)
+        return config.changed(
+            network=LAPTOP_NETWORK,
+            algorithm={
+                "steps_per_update": updates.steps_per_update, "target_period": updates.target_period,
+                "epsilon_start": 1.0, "epsilon_end": 0.4, "epsilon_steps": 0, "epsilon_ladder": 7.0,
+            },
+            sampling={"schedule": "standard", "simulators": 32},
+            optimizer=OptimizerConfig(
+                batch_size=updates.batch_size, learning_rate=2.5e-4, adam_epsilon=1e-5,
+                clip_global_norm=config.optimizer.clip_global_norm,
+            ),
+            replay={"replay_capacity": 200_000, "replay_minimum": 10_000},
+            evaluation={"eval_every_updates": 1_000},
+            run=RunConfig(minutes=60.0),
+        )  # fmt: skip
+
+    return settings
+
+
+def smoke(preset: Preset) -> Preset:
+    """Catch with a tiny network, in seconds."""
+    return lambda game, machine: preset(game, machine).changed(
+        environment=EnvironmentConfig(game=game),
+        network=SMOKE_NETWORK,
+        algorithm={
+            "value_min": -3.0, "value_max": 3.0, "target_period": 80, "epsilon_end": 0.05, "epsilon_steps": 4_000,
+        },
+        sampling={"simulators": 8},
+        optimizer=OptimizerConfig(batch_size=BATCH_SIZE, learning_rate=3e-3),
+        replay={"replay_capacity": 20_000, "replay_minimum": 1_000},
+        evaluation=EvaluationConfig(eval_every_updates=500, eval_games=20, eval_epsilon=0.05),
+        run=SMOKE_RUN,
+    )  # fmt: skip
+
+
+def stooke_dqn(game: str, machine: Machine) -> TrainConfig:
+    """Stooke and Abbeel 2018, section 5.4, as Mnih et al. 2015, but for Lasagne's RMSProp: not centered, decay 0.95, epsilon 1e-6 inside the root.
+
+    Larger batches: learning rates 7.5e-4 for 512, 15e-4 for 1,024, and more agent steps for an update.
+    """
+    return TrainConfig(
+        environment=stooke_environment(game),
+        network=NetworkConfig(network="nature", compute_dtype="float32"),
+        algorithm=DQNConfig(steps_per_update=STEPS_PER_UPDATE, target_period=10_000, epsilon_steps=1_000_000),
+        sampling=SamplingConfig(schedule="standard", simulators=8, groups=2),
+        optimizer=OptimizerConfig(
+            batch_size=BATCH_SIZE, optimizer="rmsprop", learning_rate=2.5e-4, rmsprop_decay=0.95, rmsprop_epsilon=1e-6,
+            rmsprop_epsilon_inside=True,
+        ),
+        replay=ReplayConfig(replay_capacity=1_000_000, replay_minimum=50_000),
+        exchange=ALONE,
+        evaluation=EvaluationConfig(eval_epsilon=0.05, **Q_EVALUATION),
+        run=STOOKE_RUN,
+    )  # fmt: skip
+
+
+def stooke_categorical_dqn(game: str, machine: Machine) -> TrainConfig:
+    """Section 5.4: Adam, epsilon 0.01 over the batch size L; learning rate 4.2e-4 from batches of 256 on."""
+    return stooke_dqn(game, machine).changed(
+        algorithm={"atoms": 51, "value_min": -10.0, "value_max": 10.0, "epsilon_end": 0.01},
+        optimizer=OptimizerConfig(batch_size=BATCH_SIZE, learning_rate=2.5e-4, adam_epsilon=0.01 / BATCH_SIZE),
+        evaluation={"eval_epsilon": 0.001},
+    )
+
+
+def stooke_rainbow(game: str, machine: Machine) -> TrainConfig:
+    """Section 5.4, epsilon-Rainbow: no noisy layers; Adam's epsilon 0.005 / L, learning rate the same for all batches."""
+    return stooke_categorical_dqn(game, machine).changed(
+        algorithm={"n_step": 3, "double": True, "dueling": True, "target_period": 8_000, "epsilon_steps": 62_500},
+        optimizer=OptimizerConfig(
+            batch_size=BATCH_SIZE, learning_rate=6.25e-5, adam_epsilon=0.005 / BATCH_SIZE, clip_global_norm=10.0
+        ),
+        replay=ReplayConfig(
+            replay_capacity=1_000_000, replay_minimum=20_000, priority_exponent=0.5, importance_exponent=0.4,
+            importance_exponent_end=1.0, importance_agent_steps=STOOKE_AGENT_STEPS,
+        ),
+    )  # fmt: skip
+
+
+def apex_dqn(game: str, machine: Machine) -> TrainConfig:
+    """Horgan et al. 2018, section 4.1 and appendix C, with 8 actors of 16 simulators in place of 360 of one.
+
+    Double, dueling, 3 steps; centered RMSProp; batches of 512; the target network every 2,500 updates; 2 million
+    transitions, priority exponent 0.6, importance exponent 0.4; epsilon_i = 0.4^(1 + 7 i / (N - 1)).
+    """
+    return TrainConfig(
+        environment=EnvironmentConfig(game=game, life_loss_terminal=True, episode_frames=50_000),
+        network=PUBLISHED_NETWORK,
+        algorithm=DQNConfig(
+            n_step=3, double=True, dueling=True, loss="squared",
+            epsilon_start=1.0, epsilon_end=0.4, epsilon_steps=0, epsilon_ladder=7.0,
+        ),
+        sampling=SamplingConfig(schedule="asynchronous", simulators=16, groups=1),
+        replay=ReplayConfig(
+            replay_capacity=2_000_000, replay_minimum=50_000, priority_exponent=0.6, importance_exponent=0.4,
+            importance_exponent_end=0.4,
+        ),
+        apex=ApexConfig(actors=8, replay_shards=1),
+        optimizer=OptimizerConfig(
+            batch_size=512, optimizer="rmsprop-centered", learning_rate=2.5e-4 / 4, rmsprop_decay=0.95,
+            rmsprop_epsilon=1.5e-7, rmsprop_epsilon_inside=True, clip_global_norm=40.0,
+        ),
+        exchange=ALONE,
+        evaluation=EvaluationConfig(eval_games=30, eval_epsilon=0.00164),  # as in figure 7
+    )  # fmt: skip
+
+
+def laptop_apex(game: str, machine: Machine) -> TrainConfig:
+    """The small network and a small replay; one core learns, the others act."""
+    return apex_dqn(game, machine).changed(
+        network=LAPTOP_NETWORK,
+        replay={"replay_capacity": 200_000, "replay_minimum": 10_000},
+        sampling={"simulators": 32},
+        apex={"actors": apex_actors(machine), "target_every_updates": 300},
+        optimizer=OptimizerConfig(batch_size=128, learning_rate=2.5e-4, adam_epsilon=1e-5, clip_global_norm=10.0),
+        run=RunConfig(minutes=10.0),
+    )
+
+
+def smoke_apex(game: str, machine: Machine) -> TrainConfig:
+    """Catch with a tiny network, in seconds."""
+    return apex_dqn(game, machine).changed(
+        network=SMOKE_NETWORK,
+        sampling={"simulators": 4},
+        replay={"replay_capacity": 20_000, "replay_minimum": 1_000},
+        apex={"actors": 2, "prefetch": 4, "target_every_updates": 100},
+        optimizer=OptimizerConfig(batch_size=32, learning_rate=1e-3, clip_global_norm=10.0),
+        evaluation=EvaluationConfig(eval_every_updates=500, eval_games=20),
+        run=SMOKE_RUN,
+    )
+
+
+def _presets(default: Preset, stooke: Preset, updates: LaptopUpdates = LaptopUpdates()) -> dict[str, Preset]:  # noqa: B008
+    return {"default": default, "laptop": laptop(default, updates), "smoke": smoke(default), "stooke": stooke}
+
+
+ALGORITHM = Algorithm(
+    settings=DQNConfig,
+    loss=loss,
+    targets=AheadTargets(targets, target_shape, lambda config: config.double),
+    draw=draw,
+    names={
+        "dqn": Name("DQN", _presets(dqn, stooke_dqn)),
+        "categorical-dqn": Name(
+            "Categorical DQN", _presets(categorical_dqn, stooke_categorical_dqn, CATEGORICAL_UPDATES)
+        ),
+        "rainbow": Name("epsilon-Rainbow", _presets(rainbow, stooke_rainbow)),
+        "apex-dqn": Name("Ape-X DQN", {"default": apex_dqn, "laptop": laptop_apex, "smoke": smoke_apex}),
+    },
+)

@@ -1,15 +1,25 @@
 """IMPALA: actor-critic with V-trace over whole unrolls (Espeholt et al. 2018).
 
-Settings only; the loss is in `ddrl.algorithms.impala_loss`.
+Actors go on with whatever parameters are newest; V-trace corrects what their unrolls lag behind.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ddrl import checks
-from ddrl.algorithms.settings import ActorCriticConfig
+from ddrl.algorithms.actor_critic import ActorCriticConfig, actor_critic_loss, laptop, smoke
+from ddrl.algorithms.parts import ALONE, PUBLISHED_NETWORK
+from ddrl.algorithms.record import Algorithm, Name
+from ddrl.config import EnvironmentConfig, FromUnrolls, OptimizerConfig, SamplingConfig, TrainConfig
+from ddrl.lazy import tf
+from ddrl.networks.network import Network
+from ddrl.ops import distributions, policy_gradient
+from ddrl.ops.vtrace import vtrace
+from ddrl.types import LossContext, LossOutput, Machine, Unroll
+
+AGENT_STEPS = 50_000_000  # Espeholt et al. 2018: 200 million frames
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,3 +42,87 @@ class ImpalaConfig(ActorCriticConfig):
             checks.refuse(
                 self, "c_clip", f"must not be above --rho-clip {self.rho_clip} (Espeholt et al., section 4.1)"
             )
+
+    @property
+    def learns_from(self) -> FromUnrolls:
+        """Whole unrolls."""
+        return FromUnrolls(self.unroll_length)
+
+
+def loss(network: Network, vector: Any, batch: Unroll, config: ImpalaConfig, context: LossContext) -> LossOutput:
+    """Actor-critic loss with V-trace (Espeholt et al. 2018, section 4.2).
+
+    -mean(valid A log pi(a|s)) + value_cost mean(valid (vs - V)^2) - entropy_cost mean(valid H), with vs and A of
+    V-trace; means over all T B rows, where the paper sums. One forward pass over all (T+1) B observations, flattened
+    time first.
+
+    Args:
+        network: (vector, observations) -> PolicyValue, with its `action_space`.
+        vector: <float32>[N], or whatever else the network takes as its parameters.
+        batch: tensors with the fields of Unroll; `value` and `behaviour_version` may be None.
+        config: weights of the parts, clips of the ratios.
+        context: unused.
+
+    Returns:
+        LossOutput with the metrics of `actor_critic_loss` and `importance_ratio_mean`, of the ratios clipped at
+        rho_clip.
+    """
+    steps, environments = batch.reward.shape
+    rows = steps * environments
+    policy, value = network(vector, _rows(batch.observation))
+    policy, value = policy[:rows], tf.reshape(value, [steps + 1, environments])
+    log_probs = distributions.log_prob(network.action_space, policy, _rows(batch.action))
+    log_rhos = tf.reshape(log_probs, [steps, environments]) - batch.behaviour_log_prob
+    vs, advantages = vtrace(
+        tf.stop_gradient(log_rhos), batch.discount, batch.continues, batch.valid, batch.reward,
+        tf.stop_gradient(value), config.rho_clip, config.c_clip,
+    )  # fmt: skip
+    advantages, weights, value = _rows(advantages), _rows(batch.valid), value[:-1]
+    ratios = policy_gradient.importance_ratios(log_probs, _rows(batch.behaviour_log_prob), config.rho_clip)
+    policy_loss = policy_gradient.policy_gradient_loss(log_probs, advantages, weights)
+    square_errors = _rows(tf.square(vs - value))
+    entropies = distributions.entropy(network.action_space, policy)
+    metrics = {"importance_ratio_mean": policy_gradient.mean_of_counted(ratios, weights)}
+    return actor_critic_loss(policy_loss, square_errors, entropies, advantages, _rows(value), weights, config, metrics)
+
+
+def _rows(x: tf.Tensor) -> tf.Tensor:
+    """[T, B, ...] as [T B, ...]."""
+    return tf.reshape(x, [-1, *x.shape[2:]])
+
+
+def impala(game: str, machine: Machine) -> TrainConfig:
+    """Espeholt et al. 2018, table G.1: unrolls of 20 steps, batches of 32 unrolls, RMSProp.
+
+    Losses are summed over time and batch, so that epsilon 0.01, inside the root as in TensorFlow 1, and the norm of 40
+    hold for the sum; the rate falls to 0 over 200 million frames. Their weight of 0.5 is on half squares of the value,
+    hence 0.25. The decay of 0.99 is that of their code.
+    """
+    return TrainConfig(
+        environment=EnvironmentConfig(game=game, life_loss_terminal=True),
+        network=PUBLISHED_NETWORK,
+        algorithm=ImpalaConfig(unroll_length=20, entropy_cost=0.01, value_cost=0.25),
+        sampling=SamplingConfig(schedule="asynchronous", simulators=32, groups=2, queue_batches=1),
+        optimizer=OptimizerConfig(
+            batch_size=640, loss_reduction="sum", optimizer="rmsprop", learning_rate=6e-4,
+            learning_rate_schedule="linear", learning_rate_agent_steps=AGENT_STEPS, rmsprop_decay=0.99,
+            rmsprop_epsilon=0.01, rmsprop_epsilon_inside=True, clip_global_norm=40.0,
+        ),
+        exchange=ALONE,
+    )  # fmt: skip
+
+
+def small(game: str, machine: Machine) -> TrainConfig:
+    """The small network, and a quarter of the batch, so that there are four times as many updates."""
+    return laptop(impala)(game, machine).changed(sampling={"simulators": 16}, optimizer={"batch_size": 160})
+
+
+ALGORITHM = Algorithm(
+    settings=ImpalaConfig,
+    loss=loss,
+    names={
+        "impala": Name(
+            "IMPALA", {"default": impala, "laptop": small, "smoke": smoke(small, unroll_length=10, value_cost=0.5)}
+        )
+    },
+)

@@ -1,16 +1,34 @@
 """PPO with the clipped objective (Schulman et al. 2017; Stooke and Abbeel 2018, section 3.1).
 
-With asynchronous updates it is APPO, with the double-buffered schedule HTS-PPO. Settings only; the loss is in
-`ddrl.algorithms.ppo_loss`.
+It acts for a rollout of --unroll-length steps of all simulators, takes generalized advantages, and learns from the rollout
+--epochs times, in shuffled minibatches. APPO is PPO in several workers that update a central store, HTS-PPO acts and learns
+at once (Liu et al. 2020).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from ddrl import checks
-from ddrl.algorithms.settings import ActorCriticConfig
+from ddrl.algorithms.actor_critic import ActorCriticConfig, actor_critic_loss, double_buffered, laptop, smoke
+from ddrl.algorithms.parts import (
+    ALONE,
+    PUBLISHED_NETWORK,
+    STOOKE_AGENT_STEPS,
+    STOOKE_RUN,
+    central_store,
+    stooke_environment,
+)
+from ddrl.algorithms.record import Algorithm, Name, Preset
+from ddrl.config import EnvironmentConfig, FromRollouts, NetworkConfig, OptimizerConfig, SamplingConfig, TrainConfig
+from ddrl.lazy import tf
+from ddrl.networks.network import Network
+from ddrl.ops import distributions, policy_gradient
+from ddrl.types import LossContext, LossOutput, Machine, Transitions
+
+AGENT_STEPS = 10_000_000  # Schulman et al. 2017, table 6: 40 million frames
+HTS_AGENT_STEPS = 20_000_000  # Liu et al. 2020, section 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,6 +36,7 @@ class PPOConfig(ActorCriticConfig):
     """Loss of PPO."""
 
     name: ClassVar[str] = "ppo"
+    asynchronous_name: ClassVar[str] = "appo"
 
     unroll_length: int = 128
     """Agent steps to which a generalized advantage reaches; then the value bootstraps."""
@@ -36,8 +55,166 @@ class PPOConfig(ActorCriticConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.known(self)
         checks.between(self, 0.0, 1.0, "gae_lambda")
         checks.at_least(self, 1, "epochs")
         checks.above(self, 0.0, "clip_range", why="0 would stop every policy gradient")
         checks.at_least(self, 0.0, "value_clip_range")
+
+    @property
+    def learns_from(self) -> FromRollouts:
+        """Shuffled minibatches of a rollout, `epochs` times."""
+        return FromRollouts(self.unroll_length, self.gae_lambda, self.epochs, True, self.normalize_advantages)
+
+
+def loss(network: Network, vector: Any, batch: Transitions, config: PPOConfig, context: LossContext) -> LossOutput:
+    """Clipped objective of PPO (Schulman et al. 2017, equations 7 and 9, as a loss to minimise).
+
+    clipped surrogate + value_cost mean(w (R - V)^2) - entropy_cost mean(w H), means over all M rows.
+
+    The denominator of the ratio is the log-probability recorded when acting. With `value_clip_range` c > 0 the
+    square is the larger one of V and of V held within c of the value when acting (baselines' ppo2). Advantages are
+    taken as they are: who makes the minibatch normalizes them, since the loss may see only a part of it.
+
+    Args:
+        network: (vector, observations) -> PolicyValue, with its `action_space`.
+        vector: <float32>[N], or whatever else the network takes as its parameters.
+        batch: tensors with the fields of Transitions, M rows.
+        config: weights of the parts, ranges of the clips.
+        context: `anneal` is what the clip's range may follow.
+
+    Returns:
+        LossOutput with the metrics of `actor_critic_loss` and of `clipped_surrogate_loss`.
+    """
+    policy, value = network(vector, batch.observation)
+    value.shape.assert_is_compatible_with(batch.return_.shape)
+    log_probs = distributions.log_prob(network.action_space, policy, batch.action)
+    clip_range = config.clip_range * context.anneal if config.clip_range_schedule == "linear" else config.clip_range
+    policy_loss, metrics = policy_gradient.clipped_surrogate_loss(
+        log_probs, batch.behaviour_log_prob, batch.advantage, batch.weight, clip_range
+    )
+    square_errors = _square_errors(value, batch, config.value_clip_range)
+    entropies = distributions.entropy(network.action_space, policy)
+    return actor_critic_loss(
+        policy_loss, square_errors, entropies, batch.advantage, value, batch.weight, config, metrics
+    )
+
+
+def _square_errors(value: tf.Tensor, batch: Transitions, clip_range: float) -> tf.Tensor:
+    squares = tf.square(batch.return_ - value)
+    if not clip_range:
+        return squares
+    clipped = batch.value + tf.clip_by_value(value - batch.value, -clip_range, clip_range)
+    return tf.maximum(squares, tf.square(batch.return_ - clipped))
+
+
+def ppo(game: str, machine: Machine) -> TrainConfig:
+    """Schulman et al. 2017, table 5: 8 simulators x 128 steps, 3 epochs of minibatches of 32 x 8.
+
+    Rate 2.5e-4 and clip 0.1, both times alpha, which falls from 1 to 0 over their 10 million agent steps; weights of
+    value and entropy 1 and 0.01. The authors' code has Adam's epsilon of 1e-5 and no clipped norm.
+    """
+    return TrainConfig(
+        environment=EnvironmentConfig(game=game, life_loss_terminal=True),
+        network=PUBLISHED_NETWORK,
+        algorithm=PPOConfig(
+            unroll_length=128, entropy_cost=0.01, value_cost=1.0, clip_range=0.1, clip_range_schedule="linear", epochs=3
+        ),
+        sampling=SamplingConfig(schedule="synchronized", simulators=8, groups=1),
+        optimizer=OptimizerConfig(
+            batch_size=256, learning_rate=2.5e-4, learning_rate_schedule="linear",
+            learning_rate_agent_steps=AGENT_STEPS, adam_epsilon=1e-5,
+        ),
+        exchange=ALONE,
+    )  # fmt: skip
+
+
+def appo(game: str, machine: Machine) -> TrainConfig:
+    """Stooke and Abbeel 2018, section 5.3: an 8-simulator PPO of 256 steps in each of several workers.
+
+    4 epochs of minibatches of 512, clip 0.2, a quarter of their PPO's rate of 1e-3, which stays, norm clipped to 0.5
+    (their code); central parameters every 64 steps. Network and images are ours; `--preset stooke` has theirs.
+    """
+    return TrainConfig(
+        environment=EnvironmentConfig(game=game, life_loss_terminal=True),
+        network=PUBLISHED_NETWORK,
+        algorithm=PPOConfig(
+            unroll_length=256, entropy_cost=0.01, value_cost=1.0, clip_range=0.2, epochs=4, normalize_advantages=False
+        ),
+        sampling=SamplingConfig(schedule="synchronized", simulators=8, groups=1, refresh_every_steps=64),
+        optimizer=OptimizerConfig(batch_size=512, learning_rate=1e-3 / 4, adam_epsilon=1e-5, clip_global_norm=0.5),
+        exchange=central_store(machine, local_steps=1),
+    )
+
+
+def hts_ppo(game: str, machine: Machine) -> TrainConfig:
+    """Liu et al. 2020, section 5, with the settings of Kostrikov's PPO.
+
+    128 steps, 4 epochs of 4 minibatches, clip 0.1, which stays, for the value too; rate 2.5e-4, which falls to 0 over
+    their 20 million agent steps; norm clipped to 0.5. His weight of 0.5 is on half squares of the value, hence 0.25.
+    """
+    optimizer = {"batch_size": 512, "learning_rate_agent_steps": HTS_AGENT_STEPS, "clip_global_norm": 0.5}
+    others = {"value_cost": 0.25, "clip_range_schedule": "constant", "value_clip_range": 0.1, "epochs": 4}
+    return double_buffered(ppo, optimizer, **others)(game, machine)
+
+
+def stooke_ppo(game: str, machine: Machine) -> TrainConfig:
+    """Stooke and Abbeel 2018, section 5.3: 8 simulators x 256 steps, 4 epochs of minibatches of 512, no normalized
+    advantages.
+
+    Rate 1e-3 and clip 0.2, which fall to 0: the paper says of APPO alone that it has no schedule.
+    """
+    return TrainConfig(
+        environment=stooke_environment(game),
+        network=NetworkConfig(network="a3c", compute_dtype="float32"),  # section 5.1
+        algorithm=PPOConfig(
+            unroll_length=256, entropy_cost=0.01, value_cost=1.0, gae_lambda=0.95, epochs=4, clip_range=0.2,
+            clip_range_schedule="linear", normalize_advantages=False,
+        ),
+        sampling=SamplingConfig(schedule="synchronized", simulators=8, groups=2),
+        optimizer=OptimizerConfig(
+            batch_size=512, learning_rate=1e-3, learning_rate_schedule="linear",
+            learning_rate_agent_steps=STOOKE_AGENT_STEPS, adam_epsilon=1e-5,
+        ),
+        exchange=ALONE,
+        run=STOOKE_RUN,
+    )  # fmt: skip
+
+
+def stooke_appo(game: str, machine: Machine) -> TrainConfig:
+    """Section 5.3: PPO in each worker with a quarter of its rate, a clipped norm and no schedule; central parameters are
+    read every 64 steps."""
+    return stooke_ppo(game, machine).changed(
+        algorithm={"clip_range_schedule": "constant"},
+        sampling={"refresh_every_steps": 64},
+        optimizer=OptimizerConfig(batch_size=512, learning_rate=1e-3 / 4, adam_epsilon=1e-5, clip_global_norm=0.5),
+        exchange=central_store(machine, local_steps=1),
+    )
+
+
+def _laptop(preset: Preset, rate: float = 2.5e-4) -> Preset:
+    """Settings of OpenAI Baselines, whose rate and clip stay: a budget of minutes ends long before the papers' schedules do.
+
+    8 simulators x 128 steps, 4 epochs of minibatches of 256, clip 0.1. Baselines' weight of 0.5 is on half squares of the
+    value; here it is on whole ones.
+    """
+    return lambda game, machine: laptop(preset)(game, machine).changed(
+        algorithm=PPOConfig(unroll_length=128, entropy_cost=0.01, value_cost=0.5, clip_range=0.1, epochs=4),
+        sampling={"simulators": 8},
+        optimizer=OptimizerConfig(batch_size=256, learning_rate=rate, adam_epsilon=1e-5, clip_global_norm=0.5),
+    )
+
+
+def _presets(default: Preset, rate: float = 2.5e-4, **published: Preset) -> dict[str, Preset]:
+    small = _laptop(default, rate)
+    return {"default": default, "laptop": small, "smoke": smoke(small, 32, unroll_length=16), **published}
+
+
+ALGORITHM = Algorithm(
+    settings=PPOConfig,
+    loss=loss,
+    names={
+        "ppo": Name("PPO", _presets(ppo, stooke=stooke_ppo)),
+        "appo": Name("APPO", _presets(appo, rate=2.5e-4 / 4, stooke=stooke_appo)),
+        "hts-ppo": Name("HTS-PPO", _presets(hts_ppo)),
+    },
+)

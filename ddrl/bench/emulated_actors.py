@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from ddrl import algorithms
 from ddrl.bench.replay_shard import KINDS, recorded_frames, recorded_segment
 from ddrl.config import TrainConfig
 from ddrl.exchange.messages import Kind, Message
 from ddrl.exchange.published import Published
 from ddrl.exchange.transport import Blob, Channel, Event, Transport
 from ddrl.placement.resources import this_machine
-from ddrl.presets import apex
 from ddrl.replay.segment import renumbered
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.child import Frame, Received
@@ -52,7 +52,7 @@ def config_of(
         batch_size: 0: that of the preset.
         seconds: budget of a learner that trains (0: none).
     """
-    base = apex.preset("apex-dqn", preset, "breakout", this_machine())
+    base = algorithms.preset(preset, "breakout", this_machine(), "apex-dqn")
     return dataclasses.replace(
         base,
         sampling=dataclasses.replace(base.sampling, simulators=simulators),

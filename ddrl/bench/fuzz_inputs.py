@@ -19,16 +19,16 @@ import numpy as np
 
 from cluster import hostlist, slurm
 from cluster.job import detect_job
+from ddrl import algorithms, options, rundir, sealed
 from ddrl import checkpoint as checkpoints
-from ddrl import options, presets, rundir, sealed
 from ddrl.checkpoint import Checkpoint
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.messages import HeaderFormat
-from ddrl.presets.common import Machine
 from ddrl.replay import storage
 from ddrl.reporting.metrics import is_sound
 from ddrl.roles.child import FrameReader
+from ddrl.types import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
 LONGEST_LINE = 600  # letters of a refusal
@@ -128,7 +128,7 @@ def _parsers(directory: Path) -> dict[str, tuple[Any, Callable[[Any], object], t
     known = st.sampled_from(["None", "True", "swap", "pong", "adam", "linear", "--", "-h"])
     words = numbers | st.text(max_size=6) | known
     command_lines = st.tuples(
-        st.sampled_from(presets.NAMES), st.lists(st.tuples(st.sampled_from(_options()), words), max_size=4)
+        st.sampled_from(list(algorithms.names())), st.lists(st.tuples(st.sampled_from(_options()), words), max_size=4)
     ).map(lambda line: [line[0], *(word for pair in line[1] for word in pair)])
     ranges = st.from_regex(r"(n\[0*[0-9]{1,6}-[0-9]{1,12}\],?){1,3}", fullmatch=True)
     lists = st.text("n[]-,0129٣² ", max_size=30) | ranges

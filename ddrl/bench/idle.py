@@ -11,11 +11,11 @@ from typing import Any
 import tyro
 
 from ddrl import checks
+from ddrl.algorithms import preset
 from ddrl.bench.output import emit
 from ddrl.bench.runs import LINE_SECONDS, replace, run_for
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
-from ddrl.presets import preset
 
 WARM_UP_LINES = 3  # of metrics.jsonl, left out: imports and tracing
 NEVER_FULL = 10**6  # data-points of a batch: more than Catch gives in the time

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddrl.algorithms import DQNConfig
 from ddrl.bench.output import emit
 from ddrl.bench.ranks import json_line
 from ddrl.bench.runs import LINE_SECONDS, run_for
-from ddrl.config import TrainConfig
+from ddrl.config import FromReplay, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.options import parse
 from ddrl.placement.resources import this_machine
@@ -216,8 +215,8 @@ def _roofline(config: TrainConfig, seconds: float) -> list[float]:
 def _ours(config: TrainConfig, seconds: float) -> float:
     """Agent steps/s of a real run after the warm-up."""
     lines = run_for(config, WARM_UP_SECONDS + seconds + LINE_SECONDS)
-    if config.algorithm.from_replay:
-        return rate_of_learning(lines, WARM_UP_SECONDS, config.algorithm)
+    if config.has_replay:
+        return rate_of_learning(lines, WARM_UP_SECONDS, config.replay_data)
     return rate(lines, WARM_UP_SECONDS)
 
 
@@ -235,7 +234,7 @@ def rate(lines: Sequence[dict[str, Any]], warm_up_seconds: float) -> float:
     return (last["agent_steps"] - first["agent_steps"]) / (last["wall_seconds"] - first["wall_seconds"])
 
 
-def rate_of_learning(lines: Sequence[dict[str, Any]], warm_up_seconds: float, algorithm: DQNConfig) -> float:
+def rate_of_learning(lines: Sequence[dict[str, Any]], warm_up_seconds: float, data: FromReplay) -> float:
     """Agent steps/s that Q-learning learns from after the warm-up, over whole target periods.
 
     The updates tell them, since random actions at the start have none, and acting may run ahead within a period.
@@ -243,13 +242,13 @@ def rate_of_learning(lines: Sequence[dict[str, Any]], warm_up_seconds: float, al
     Raises:
         UsageError: no period began and ended.
     """
-    updates = algorithm.target_period // algorithm.steps_per_update
+    updates = data.target_period // data.steps_per_update
     later = [line["update"] for line in lines if line["wall_seconds"] >= warm_up_seconds and line["update"] > 0]
     first, last = (-(-later[0] // updates) * updates, (later[-1] - 1) // updates * updates) if later else (0, 0)
     found = rate_between(lines, "update", first, last) if last > first else None
     if found is None:
-        raise UsageError(f"the run saw no whole --target-period {algorithm.target_period}; give more --seconds")
-    return found * algorithm.steps_per_update
+        raise UsageError(f"the run saw no whole --target-period {data.target_period}; give more --seconds")
+    return found * data.steps_per_update
 
 
 def peer_result(command: Sequence[str], peer: str, seconds: float) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
 
 def phases_of(config: TrainConfig) -> tuple[str, ...]:
     """The parts of a configuration."""
-    targets = ("target",) if config.algorithm.from_replay else ()
+    targets = ("target",) if config.has_replay else ()
     return ("env", "inference", "gradient", *targets)
 
 
@@ -72,8 +72,8 @@ def combine(rates: Mapping[str, float], uses: float, cores: int) -> float:
 
 def uses(config: TrainConfig) -> float:
     """Gradients that each data-point takes part in: PPO's epochs; from a replay the batch over the steps per update."""
-    if config.algorithm.from_replay:
-        return config.batch_size / config.algorithm.steps_per_update
+    if config.has_replay:
+        return config.batch_size / config.replay_data.steps_per_update
     return getattr(config.algorithm, "epochs", 1)
 
 

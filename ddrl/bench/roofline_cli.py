@@ -10,9 +10,9 @@ from typing import Any, Literal
 import tyro
 
 from ddrl import checks
+from ddrl.algorithms import preset
 from ddrl.bench.output import emit
 from ddrl.placement.resources import this_machine
-from ddrl.presets import preset
 
 UNITS = {
     "env": "agent steps/s per core",

@@ -57,16 +57,15 @@ def make_phases(config: TrainConfig) -> tuple[dict[str, Callable[[], int]], str]
 
     And the compute type that the network really has.
     """
-    from ddrl.algorithms.losses import loss_of
+    from ddrl.algorithms import network_for
     from ddrl.envs import make_environment
-    from ddrl.learner import Learner, Policy, as_device_vector, configure_tensorflow
-    from ddrl.networks import build_network
-    from ddrl.roles.agent import batch_template
+    from ddrl.learner import Policy, as_device_vector, configure_tensorflow
+    from ddrl.roles.agent import batch_template, make_learner
 
     configure_tensorflow(1)
     envs = make_environment(config.environment, group_size(config), batch_size=config.sampling.predict_batch, threads=1)
     shape, dtype, actions = envs.observation_shape, envs.observation_dtype, envs.action_space
-    network = build_network(config.network, shape, dtype, actions, config.algorithm.head)
+    network = network_for(config, shape, dtype, actions)
     vector = as_device_vector(network.initial_parameters(config.run.seed))
     random = np.random.default_rng(config.run.seed)
     envs.reset(config.run.seed)
@@ -74,13 +73,13 @@ def make_phases(config: TrainConfig) -> tuple[dict[str, Callable[[], int]], str]
     policy = Policy(network, shape, dtype, (inference_batch(config),))
     observations = _images(random, (inference_batch(config), *shape), dtype)
     batch = _filled(batch_template(config, network, shape, dtype), random, actions)
-    learner = Learner(network, loss_of(config.algorithm), config.algorithm, config.optimizer, batch)
+    learner = make_learner(config, network, shape, dtype)
     phases = {
         "env": lambda: next(play),
         "inference": lambda: len(policy(vector, observations)[0]),
         "gradient": lambda: learner.batch_size if learner.gradient(vector, batch) else 0,
     }
-    if config.algorithm.from_replay:
+    if config.has_replay:
         phases["target"] = _targets(config, network, vector, random, shape, dtype)
     return phases, network.compute_dtype
 
@@ -89,10 +88,9 @@ def _targets(
     config: TrainConfig, network: Any, vector: Any, random: np.random.Generator, shape: tuple[int, ...], dtype: Any
 ) -> Callable[[], int]:
     """Targets of as many transitions at once as a period computes."""
-    from ddrl.roles.replay_agent import AHEAD
-    from ddrl.targets import TargetFunction
+    from ddrl.roles.replay_agent import AHEAD, target_function
 
-    function = TargetFunction(network, config.algorithm, shape, dtype, AHEAD)
+    function = target_function(config, network, (shape, dtype), AHEAD)
     column = np.ones(AHEAD, np.float32)
     unused = dict.fromkeys(Replayed._fields)
     drawn = {"reward": column, "discount": column, "next_observation": _images(random, (AHEAD, *shape), dtype)}

@@ -23,7 +23,7 @@ from ddrl.placement.resources import this_machine
 from ddrl.reporting.metrics import Collector, evaluation_record
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.rundir import config_from_dict
-from ddrl.types import Regression, Snapshot
+from ddrl.types import Replayed, Snapshot
 
 SAMPLER, SECONDARY = "sampler", "secondary"
 
@@ -64,7 +64,7 @@ class Student:
         self.snapshot = Snapshot(0, 0, as_device_vector(network.initial_parameters(config.run.seed)))
         self.values: dict[str, float] = {}
 
-    def learn(self, batch: Regression) -> None:
+    def learn(self, batch: Replayed) -> None:
         """One update."""
         from ddrl.exchange.optimizers import rate_of
         from ddrl.learner import as_device_vector
@@ -112,7 +112,7 @@ class TwoLearners:
         environments = make_environments(with_threads(config, threads))
         self.schedule = make_schedule(config, environments, self.network, self.metrics, 0)
         self.sampler = Student(config, self.network, observations, self.schedule.batches)
-        updates = second.algorithm.target_period // second.algorithm.steps_per_update
+        updates = second.replay_data.target_period // second.replay_data.steps_per_update
         batches = make_batches(second, self.schedule.replay, self.network, observations, updates, (0, 1))
         self.secondary = Student(second, self.network, observations, batches)
         self._make_policy = lambda: _policy(config, self.network, observations)

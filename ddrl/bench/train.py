@@ -81,9 +81,9 @@ def _run(config: TrainConfig, seconds: float) -> dict[str, Any]:
     if not all(any(name in line for line in lines) for name in names):
         raise UsageError(f"--seconds {seconds:g}: too few updates in it to measure; give more, or smaller rollouts")
     means = {name: statistics.mean(line[name] for line in lines if name in line) for name in names}
-    if config.algorithm.from_replay:  # acting comes in bursts; the ratio to updates is fixed
+    if config.has_replay:  # acting comes in bursts; the ratio to updates is fixed
         gradients = means["datapoints_per_s"] / config.batch_size
-        means["agent_steps_per_s"] = gradients * config.algorithm.steps_per_update
+        means["agent_steps_per_s"] = gradients * config.replay_data.steps_per_update
     splits = [line["time_split"] for line in lines if "worker" in line.get("time_split", {})]
     activities = {activity for split in splits for activity in split["worker"]}
     means["worker_time_split"] = {

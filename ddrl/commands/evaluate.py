@@ -12,9 +12,9 @@ import tyro
 from rich.console import Console
 
 from ddrl import checks, programs, rundir
-from ddrl.algorithms import DPGConfig
 from ddrl.placement.resources import this_machine
 from ddrl.reporting.progress import plain_console
+from ddrl.types import Discrete
 
 HUMAN_STARTS = (
     "not measured: they need games that people played, which are not public (--starts FILE, if you have some)"
@@ -49,8 +49,8 @@ def main(argv: Sequence[str]) -> int:
     arguments = tyro.cli(EvaluateArguments, args=list(argv), prog="ddrl evaluate")
     path = Path(arguments.run)
     config = rundir.load_config(path)  # a wrong directory is said at once, not after TensorFlow has loaded
-    if arguments.epsilon and isinstance(config.algorithm, DPGConfig):
-        checks.refuse(arguments, "epsilon", "a deterministic policy is evaluated without noise; leave it out")
+    if arguments.epsilon and Discrete not in config.algorithm.takes:
+        checks.refuse(arguments, "epsilon", "continuous actions are evaluated without noise; leave it out")
     from ddrl.envs import make_environment
     from ddrl.envs.starts import load_starts
 

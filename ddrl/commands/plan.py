@@ -14,13 +14,14 @@ from cluster.job import detect_job
 from cluster.roles import COMPUTES, Assignment, gpus_of_node
 from cluster.slurm import read_allocation
 from cluster.topology import Seat, allotted, balanced, gather, made_up, this_seat, usable_cores
-from ddrl import combinations, options
-from ddrl.config import ExchangeConfig, TrainConfig
+from ddrl import options
+from ddrl.algorithms import network_for
+from ddrl.config import ExchangeConfig, TrainConfig, validation
 from ddrl.errors import UsageError
 from ddrl.placement.ranks import Threads, groups_of, place_ranks, threads_for
 from ddrl.placement.resources import check_machine, check_shards, prefetch_bytes, rank_bytes, replay_bytes, this_machine
-from ddrl.presets.common import Machine
 from ddrl.reporting.json_output import write_json_output
+from ddrl.types import Machine
 
 HELP = """usage: ddrl plan [--nodes N] [--cpus-per-node C] [--gpus-per-node G] [--ranks-per-node R]
                  [--json FILE] [OPTIONS OF ddrl train]
@@ -108,7 +109,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     job = detect_job(environ)
     if job is not None and job.rank > 0:
         return 0
-    warnings = combinations.warnings(config)
+    warnings = validation.warnings(config)
     warnings += check_machine(config, this_machine()) if source == HERE else []
     parameters, replay, prefetch = needs_of(config)
     ranks = plan(config, assignments, parameters, replay, prefetch)
@@ -160,12 +161,11 @@ def needs_of(config: TrainConfig) -> tuple[int, int, int]:
         UsageError: for an unknown game, a network that does not suit it, or fewer parameters than servers.
     """
     from ddrl.envs import make_environment
-    from ddrl.networks.layouts import parameter_count
 
     environment = make_environment(config.environment, num_envs=1)
     try:
-        head = config.algorithm.head
-        count = parameter_count(config.network, environment.observation_shape, environment.action_space, head)
+        shape, dtype = environment.observation_shape, environment.observation_dtype
+        count = network_for(config, shape, dtype, environment.action_space).size
         replay, prefetch = replay_bytes(config, environment), prefetch_bytes(config, environment)
     finally:
         environment.close()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ddrl import rundir
+from ddrl.algorithms import network_for
 from ddrl.checkpoint import Checkpoint, check_layout, load_latest
 from ddrl.config import TrainConfig
 from ddrl.resumable import AGENT, check_settings
@@ -72,14 +73,13 @@ def _policy(
 ) -> Callable[[np.ndarray], np.ndarray]:
     from ddrl.envs import make_environment
     from ddrl.learner import Policy, as_device_vector
-    from ddrl.networks import build_network
 
     env = make_environment(config.environment, num_envs=1, training=False)
     try:
         shape, dtype, actions = env.observation_shape, env.observation_dtype, env.action_space
     finally:
         env.close()
-    network = build_network(config.network, shape, dtype, actions, config.algorithm.head)
+    network = network_for(config, shape, dtype, actions)
     check_layout(checkpoint, network.parameter_shapes)
     policy = Policy(network, shape, dtype, tuple(batch_sizes))
     vector = as_device_vector(checkpoint.parameters)

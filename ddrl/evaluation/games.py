@@ -11,7 +11,7 @@ from ddrl.config import EnvironmentConfig
 from ddrl.envs import VectorEnvironment, environment_seeds, make_environment
 from ddrl.envs.starts import Starts
 from ddrl.errors import UsageError
-from ddrl.sampling.actions import exploration_numbers, random_instead
+from ddrl.ops.draws import exploration_numbers, random_instead
 from ddrl.types import ActionSpace, Continuous
 
 Policy = Callable[[np.ndarray], np.ndarray]

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from cluster.job import NUMBER, Job
-from ddrl import combinations, programs, rundir
-from ddrl.config import RunConfig, TrainConfig
+from ddrl import programs, rundir
+from ddrl.config import RunConfig, TrainConfig, validation
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
 from ddrl.launch import outcome
@@ -174,7 +174,7 @@ class Reporter:
     def _show(self) -> None:
         from ddrl.reporting.progress import Progress
 
-        for warning in combinations.warnings(self._config):
+        for warning in validation.warnings(self._config):
             self._console.print(f"warning: {warning}")
         self._console.print(f"run directory {self._path}")
         with Progress(self._config, self._console) as progress:

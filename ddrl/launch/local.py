@@ -16,8 +16,8 @@ from pathlib import Path
 from rich.console import Console
 
 from cluster.launch import Launcher, find_mpirun, inspect_mpirun, mpirun_command
-from ddrl import combinations, rundir
-from ddrl.config import TrainConfig
+from ddrl import rundir
+from ddrl.config import TrainConfig, validation
 from ddrl.errors import UsageError
 from ddrl.launch import outcome
 from ddrl.launch.processes import Interrupts
@@ -25,8 +25,8 @@ from ddrl.launch.restarts import Restarts
 from ddrl.launch.supervisor import Display, Supervisor
 from ddrl.placement import start
 from ddrl.placement.resources import check_machine, heavy_ranks
-from ddrl.presets.common import Machine
 from ddrl.programs import python_command
+from ddrl.types import Machine
 
 RANK_PROGRAM = tuple(python_command("ddrl.roles"))
 STOP_SECONDS = 90.0
@@ -47,7 +47,7 @@ def train(
     Raises:
         UsageError: for what cannot run here, before anything is started; for what the ranks refuse.
     """
-    for warning in [*combinations.warnings(config), *check_machine(config, machine)]:
+    for warning in [*validation.warnings(config), *check_machine(config, machine)]:
         console.print(f"warning: {warning}", highlight=False)
     launcher = None if config.single_process else require_mpirun()
     config = _without_ulfm(config, launcher, console)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddrl.config import NetworkConfig
-from ddrl.types import ActionSpace, DeterministicHead, Head
+from ddrl.types import ActionSpace, QHead
 
 if TYPE_CHECKING:
     from ddrl.networks.network import Network
@@ -16,7 +16,7 @@ def build_network(
     observation_shape: tuple[int, ...],
     observation_dtype: Any,
     action_space: ActionSpace,
-    head: Head | None = None,
+    head: QHead | None = None,
 ) -> Network:
     """The network that the settings name, for one observation and action space.
 
@@ -30,10 +30,6 @@ def build_network(
     Raises:
         UsageError: the observation does not suit the network, or the actions not the head.
     """
-    if isinstance(head, DeterministicHead):
-        from ddrl.networks import deterministic
-
-        return deterministic.DeterministicNetwork(config, observation_shape, observation_dtype, action_space)
     if config.network == "mlp":
         from ddrl.networks import mlp
 

@@ -2,15 +2,69 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
 from ddrl.config import NetworkConfig
-from ddrl.networks.layouts import Architecture, architecture_of, convolutional_tensors, padding_after_first, streams_of
-from ddrl.networks.network import Network
+from ddrl.errors import UsageError
+from ddrl.lazy import tf
+from ddrl.networks.network import (
+    Initializer,
+    Network,
+    Tensors,
+    deviation_tensors,
+    orthogonal,
+    streams_of,
+    truncated_normal,
+    uniform_unit_scaling,
+    zeros,
+)
 from ddrl.types import ActionSpace, QHead
+
+_STOOKE_IMAGE = (104, 80)  # the image for which accel_rl pads every convolution after the first by 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Convolution:
+    """One convolution, ReLU and optional max-pooling; square kernels, the same stride both ways."""
+
+    filters: int
+    kernel: int
+    stride: int = 1
+    pool: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """What distinguishes the convolutional networks."""
+
+    convolutions: tuple[Convolution, ...]
+    neurons: int
+    convolution_bias: bool = True
+    dense_relu: bool = True
+    channel_multiple: int = 1
+    convolution_kernel: Initializer = orthogonal(math.sqrt(2.0))
+    dense_kernel: Initializer = orthogonal(math.sqrt(2.0))
+    policy_kernel: Initializer = orthogonal(0.01)
+    value_kernel: Initializer = orthogonal(1.0)
+
+
+_A3C = Architecture((Convolution(16, 8, 4), Convolution(32, 4, 2)), 256)
+_NATURE = Architecture((Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1)), 512)
+_BA3C = Architecture(
+    (Convolution(32, 5, pool=2), Convolution(32, 5, pool=2), Convolution(64, 5, pool=2), Convolution(64, 3)),
+    neurons=128,
+    convolution_bias=False,
+    dense_relu=False,
+    channel_multiple=16,
+    convolution_kernel=truncated_normal(0.03),
+    dense_kernel=uniform_unit_scaling(1.43),
+    policy_kernel=uniform_unit_scaling(1.43),
+    value_kernel=uniform_unit_scaling(1.43),
+)
 
 
 def build(
@@ -116,7 +170,7 @@ class ConvolutionalNetwork(Network):
             blocks = _blocks(observations[:, :, : self._rows, : self._columns], self._block)
             return tf.cast(blocks, self.compute_dtype)
         padding = -self._channels % self.architecture.channel_multiple
-        return _transposed(observations, padding, self.compute_dtype)
+        return _transposed()(observations, padding, self.compute_dtype)
 
     def _convolve(self, prepared: dict[str, Any], layer: int, stride: int, pool: int, x: Any) -> Any:
         pad = self._padding(layer)  # apart: oneDNN has no gradient for a convolution with explicit padding
@@ -128,17 +182,85 @@ class ConvolutionalNetwork(Network):
         return tf.nn.relu(tf.nn.max_pool2d(x, pool, pool, "VALID") if pool > 1 else x)
 
 
-@tf.custom_gradient
+def architecture_of(config: NetworkConfig) -> Architecture:
+    """The convolutional architecture that `config` names."""
+    ba3c = dataclasses.replace(_BA3C, neurons=config.fc_neurons)
+    return {"a3c": _A3C, "nature": _NATURE, "ba3c": ba3c}[config.network]
+
+
+def padding_after_first(image: tuple[int, ...]) -> int:
+    """Zeros around the input of every convolution but the first, for images of this [height, width]."""
+    return 1 if image == _STOOKE_IMAGE else 0
+
+
+def convolutional_tensors(
+    name: str,
+    architecture: Architecture,
+    observation_shape: tuple[int, ...],
+    action_space: ActionSpace,
+    head: QHead | None = None,
+) -> Tensors:
+    """Name, shape and initializer of each tensor, in the flat order.
+
+    Raises:
+        UsageError: not an image [channels, height, width], or too small for the network.
+    """
+    if len(observation_shape) != 3:
+        raise UsageError(
+            f"network {name} takes images [channels, height, width], not observations of shape "
+            f"{tuple(observation_shape)}: use --network mlp"
+        )
+    channels, *image = observation_shape
+    pixels = math.prod(_last_image(name, architecture, tuple(image)))
+    features = pixels * architecture.convolutions[-1].filters
+    channels = -(-channels // architecture.channel_multiple) * architecture.channel_multiple
+    tensors: Tensors = []
+    for layer, spec in enumerate(architecture.convolutions):
+        shape = (spec.kernel, spec.kernel, channels, spec.filters)
+        tensors.append((f"conv{layer}/kernel", shape, architecture.convolution_kernel))
+        if architecture.convolution_bias:
+            tensors.append((f"conv{layer}/bias", (spec.filters,), zeros))
+        channels = spec.filters
+    streams = streams_of(action_space, head)
+    dense = [("dense", (features, architecture.neurons * len(streams)), architecture.dense_kernel)]
+    for head_name, width in (item for stream in streams for item in stream.items()):
+        is_value = head is None and head_name == "value"  # values of actions start near 0, as policies do
+        kernel = architecture.value_kernel if is_value else architecture.policy_kernel
+        dense.append((head_name, (architecture.neurons, width), kernel))
+    for layer_name, shape, kernel in dense:
+        tensors += [(f"{layer_name}/kernel", shape, kernel), (f"{layer_name}/bias", (shape[1],), zeros)]
+    return tensors + deviation_tensors(action_space)
+
+
+def _last_image(name: str, architecture: Architecture, image: tuple[int, ...]) -> tuple[int, ...]:
+    """Height and width after the last convolution and its pooling."""
+    size = image
+    for layer, spec in enumerate(architecture.convolutions):
+        padding = padding_after_first(image) if layer else 0
+        before = [side + 2 * padding for side in size]
+        size = tuple(((side - spec.kernel) // spec.stride + 1) // spec.pool for side in before)
+        if min(before) < spec.kernel or min(size) < 1:
+            raise UsageError(
+                f"images of {image[0]}x{image[1]} are too small for network {name} (nothing is left "
+                f"after convolution {layer + 1}): use --network mlp"
+            )
+    return size
+
+
 def _half_variance(x: Any) -> Any:
     """x, with a gradient of 1/sqrt(2): it is the sum of two streams' (Wang et al. 2016, section 4.2)."""
-    return x, lambda gradient: gradient * tf.cast(math.sqrt(0.5), gradient.dtype)
+    return tf.custom_gradient(lambda y: (y, lambda gradient: gradient * tf.cast(math.sqrt(0.5), gradient.dtype)))(x)
 
 
-@tf.function(jit_compile=True, autograph=False)  # fused by XLA it takes a third of the time
-def _transposed(images: Any, padding: int, dtype: str) -> Any:
-    """[B, C, H, W] -> [B, H, W, C + padding] in `dtype`, the added channels zero."""
-    x = tf.cast(tf.transpose(images, [0, 2, 3, 1]), dtype)
-    return tf.pad(x, [[0, 0], [0, 0], [0, 0], [0, padding]])
+@functools.cache
+def _transposed() -> Callable[[Any, int, str], Any]:
+    """(images [B, C, H, W], padding, dtype) -> [B, H, W, C + padding] in `dtype`, the added channels zero."""
+
+    def transpose(images: Any, padding: int, dtype: str) -> Any:
+        x = tf.cast(tf.transpose(images, [0, 2, 3, 1]), dtype)
+        return tf.pad(x, [[0, 0], [0, 0], [0, 0], [0, padding]])
+
+    return tf.function(transpose, jit_compile=True, autograph=False)  # fused by XLA it takes a third of the time
 
 
 def _blocks(images: Any, size: int) -> Any:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from ddrl.config import NetworkConfig
-from ddrl.networks.layouts import deterministic_tensors
-from ddrl.networks.network import Network
-from ddrl.types import Continuous, DeterministicHead, PolicyValue
+from ddrl.errors import UsageError
+from ddrl.lazy import tf
+from ddrl.networks.dense import flat_observations, tower_outputs, tower_tensors
+from ddrl.networks.network import Network, Tensors
+from ddrl.types import Continuous, PolicyValue
 
 
 class DeterministicNetwork(Network):
@@ -32,7 +34,7 @@ class DeterministicNetwork(Network):
         action_space: Continuous,
     ) -> None:
         tensors = deterministic_tensors(config, observation_shape, action_space)
-        super().__init__("mlp", tensors, observation_dtype, action_space, "float32", DeterministicHead())
+        super().__init__("mlp", tensors, observation_dtype, action_space, "float32")
         self._depths = {"policy": len(config.policy_layers), "critic": len(config.critic_layers)}
         low, high = np.array(action_space.low, np.float64), np.array(action_space.high, np.float64)
         self._middle, self._half = (((high + sign * low) / 2).astype(np.float32) for sign in (1, -1))
@@ -48,24 +50,30 @@ class DeterministicNetwork(Network):
 
     def policy_actions(self, prepared: dict[str, Any], observations: Any) -> Any:
         """pi(s) <float32>[B, A] in units of half the range: in [-1, 1]."""
-        return tf.tanh(self._tower(prepared, "policy", self._inputs(observations)))
+        inputs = flat_observations(observations, self.observation_scale)
+        return tf.tanh(tower_outputs(prepared, "policy", self._depths["policy"], inputs, tf.tanh))
 
     def critic(self, prepared: dict[str, Any], observations: Any, actions: Any) -> Any:
         """q(s, a) <float32>[B] of actions <float32>[B, A] in units of half their range."""
-        return tf.squeeze(self._tower(prepared, "critic", self._inputs(observations), actions), axis=-1)
+        inputs = flat_observations(observations, self.observation_scale)
+        values = tower_outputs(prepared, "critic", self._depths["critic"], inputs, tf.tanh, beside_first=actions)
+        return tf.squeeze(values, axis=-1)
 
     def normalized(self, actions: Any) -> Any:
         """From actions as the environment takes them to units of half their range."""
         return (actions - self._middle) / self._half
 
-    def _inputs(self, observations: Any) -> Any:
-        flat = tf.reshape(observations, [tf.shape(observations)[0], -1])
-        return tf.cast(flat, tf.float32) * self.observation_scale
 
-    def _tower(self, prepared: dict[str, Any], name: str, x: Any, actions: Any = None) -> Any:
-        for layer in range(self._depths[name] + 1):
-            if layer == 1 and actions is not None:
-                x = tf.concat([x, actions], axis=1)
-            x = tf.matmul(x, prepared[f"{name}{layer}/kernel"]) + prepared[f"{name}{layer}/bias"]
-            x = tf.tanh(x) if layer < self._depths[name] else x
-        return x
+def deterministic_tensors(
+    config: NetworkConfig, observation_shape: tuple[int, ...], action_space: Continuous
+) -> Tensors:
+    """Name, shape and initializer of each tensor of DPG's policy and critic, in the flat order.
+
+    Raises:
+        UsageError: the actions are discrete.
+    """
+    if not isinstance(action_space, Continuous):
+        raise UsageError("dpg takes continuous actions, not discrete ones: train dqn, a2c, ppo or impala")
+    inputs, actions = math.prod(observation_shape), action_space.head_size
+    policy = tower_tensors("policy", (inputs, *config.policy_layers, actions), 0.01)
+    return policy + tower_tensors("critic", (inputs, *config.critic_layers, 1), 0.01, beside_first=actions)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-import tensorflow as tf
-
-from ddrl.networks.layouts import MLP_HIDDEN, mlp_tensors, mlp_towers
-from ddrl.networks.network import Network
+from ddrl.lazy import tf
+from ddrl.networks.dense import flat_observations, tower_outputs, tower_tensors
+from ddrl.networks.network import Network, Tensors, deviation_tensors, streams_of
 from ddrl.types import ActionSpace, QHead
+
+MLP_HIDDEN = (64, 64)
 
 
 class MLP(Network):
@@ -36,13 +38,22 @@ class MLP(Network):
 
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
         """Of each tower, <float32>[B, width], for observations [B, ...]."""
-        batch = tf.shape(observations)[0]
-        inputs = tf.cast(tf.reshape(observations, [batch, -1]), tf.float32) * self.observation_scale
-        outputs = {}
-        for tower in mlp_towers(self.action_space, self.head):
-            x = inputs
-            for layer in range(len(MLP_HIDDEN) + 1):
-                x = tf.matmul(x, prepared[f"{tower}{layer}/kernel"]) + prepared[f"{tower}{layer}/bias"]
-                x = tf.tanh(x) if layer < len(MLP_HIDDEN) else x
-            outputs[tower] = x
-        return outputs
+        inputs = flat_observations(observations, self.observation_scale)
+        return {
+            tower: tower_outputs(prepared, tower, len(MLP_HIDDEN), inputs, tf.tanh)
+            for tower in mlp_towers(self.action_space, self.head)
+        }
+
+
+def mlp_tensors(observation_shape: tuple[int, ...], action_space: ActionSpace, head: QHead | None = None) -> Tensors:
+    """Name, shape and initializer of each tensor, in the flat order."""
+    tensors: Tensors = []
+    for tower, width in mlp_towers(action_space, head).items():
+        gain = 1.0 if head is None and tower == "value" else 0.01
+        tensors += tower_tensors(tower, (math.prod(observation_shape), *MLP_HIDDEN, width), gain)
+    return tensors + deviation_tensors(action_space)
+
+
+def mlp_towers(action_space: ActionSpace, head: QHead | None) -> dict[str, int]:
+    """Name and width of each tower: every head has one."""
+    return {name: width for stream in streams_of(action_space, head) for name, width in stream.items()}

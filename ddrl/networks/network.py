@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +10,15 @@ from typing import Any
 import numpy as np
 
 from ddrl.errors import UsageError
-from ddrl.types import ActionSpace, Discrete, Head, PolicyValue, QHead
+from ddrl.lazy import tf
+from ddrl.ops.q_learning import dueling_values, expected_values, support
+from ddrl.types import ActionSpace, Continuous, Discrete, PolicyValue, QHead
 
 LOG_DEVIATION = "policy/log_deviation"
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+Tensors = list[tuple[str, tuple[int, ...], Initializer]]
+"""Name, shape and initializer of each tensor of a network, in the flat order."""
 
 
 class Network:
@@ -28,17 +33,17 @@ class Network:
         size: N, the length of the flat vector.
         compute_dtype: name of the type of activations and kernels.
         action_space: whose policies `apply` gives.
-        head: of the Q-learning family or of DPG, or None: policy and value.
+        head: of the Q-learning family, or None: policy and value, or what a network of its own gives.
     """
 
     def __init__(
         self,
         name: str,
-        tensors: list[tuple[str, tuple[int, ...], Initializer]],
+        tensors: Tensors,
         observation_dtype: Any,
         action_space: ActionSpace,
         compute_dtype: str,
-        head: Head | None = None,
+        head: QHead | None = None,
     ) -> None:
         if isinstance(head, QHead) and not isinstance(action_space, Discrete):
             raise UsageError("the Q-learning family takes discrete actions, not continuous ones: train a2c or ppo")
@@ -61,12 +66,11 @@ class Network:
 
     def unflatten(self, vector: Any) -> dict[str, Any]:
         """The named tensors of a flat tensor of length N; the gradient of this is one concatenation."""
-        import tensorflow as tf
 
         @tf.custom_gradient
         def cut(whole):
             starts = np.cumsum([0, *(math.prod(shape) for _, shape in self.parameter_shapes)])
-            pieces = [whole[start:stop] for start, stop in zip(starts, starts[1:])]  # no copies, unlike tf.split
+            pieces = [whole[start:stop] for start, stop in itertools.pairwise(starts)]  # no copies, unlike tf.split
             return pieces, lambda *gradients: tf.concat(gradients, axis=0)
 
         parts = cut(vector)
@@ -82,8 +86,6 @@ class Network:
     @staticmethod
     def policy(head: Any, prepared: dict[str, Any]) -> Any:
         """<float32>[B, P] from the policy head: itself, with the logarithms of the deviations if there are any."""
-        import tensorflow as tf
-
         deviations = prepared.get(LOG_DEVIATION)
         if deviations is None:
             return head
@@ -98,8 +100,6 @@ class Network:
 
         With a `head`: the expected return of each action, and the largest of them.
         """
-        import tensorflow as tf
-
         if self.head is not None:
             q = self.expected(self.action_values(prepared, observations))
             return PolicyValue(q, tf.reduce_max(q, axis=1))
@@ -108,10 +108,6 @@ class Network:
 
     def action_values(self, prepared: dict[str, Any], observations: Any) -> Any:
         """Of a network with a `head`: Q <float32>[B, A], or with atoms logits of the returns <float32>[B, A, atoms]."""
-        import tensorflow as tf
-
-        from ddrl.ops.q_learning import dueling_values
-
         each = [self.head.atoms] if self.head.atoms else []
         outputs = self.outputs(prepared, observations)
         values = {name: tf.reshape(x, [-1, x.shape[1] // math.prod(each), *each]) for name, x in outputs.items()}
@@ -119,8 +115,6 @@ class Network:
 
     def expected(self, action_values: Any) -> Any:
         """Expected returns <float32>[B, A] of what `action_values` gives."""
-        from ddrl.ops.q_learning import expected_values, support
-
         if not self.head.atoms:
             return action_values
         return expected_values(action_values, support(self.head.value_min, self.head.value_max, self.head.atoms))
@@ -176,3 +170,18 @@ def uniform_unit_scaling(factor: float) -> Initializer:
         return random.uniform(-limit, limit, shape)
 
     return draw
+
+
+def streams_of(action_space: ActionSpace, head: QHead | None) -> list[dict[str, int]]:
+    """Linear heads and their widths; those of one stream read the same hidden layer, each stream has its own."""
+    if head is None:
+        return [{"policy": action_space.head_size, "value": 1}]
+    each = head.atoms or 1
+    if head.dueling:
+        return [{"value": each}, {"advantage": action_space.head_size * each}]
+    return [{"q": action_space.head_size * each}]
+
+
+def deviation_tensors(action_space: ActionSpace) -> Tensors:
+    """Logarithms of the standard deviations of a Gaussian policy: parameters of their own, whatever the state."""
+    return [(LOG_DEVIATION, (action_space.head_size,), zeros)] if isinstance(action_space, Continuous) else []

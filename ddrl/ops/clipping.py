@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import tensorflow as tf
+from ddrl.lazy import tf
 
 
 def clip_by_average_norm(gradient: tf.Tensor, shapes: Sequence[tuple[str, tuple[int, ...]]], limit: float) -> tf.Tensor:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 
-import tensorflow as tf
-
+from ddrl.lazy import tf
 from ddrl.types import ActionSpace, Discrete
 
 

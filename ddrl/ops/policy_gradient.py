@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
+from ddrl.lazy import tf
 
 LOG_RATIO_LIMIT = 20.0
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import tensorflow as tf
+
+from ddrl.lazy import tf
 
 
 def dueling_values(value: tf.Tensor, advantage: tf.Tensor) -> tf.Tensor:

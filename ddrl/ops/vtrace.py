@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
-
+from ddrl.lazy import tf
 from ddrl.ops.returns import check_unroll, n_step_returns
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from cluster.roles import Assignment, Sizes, place
 from cluster.topology import Seat
-from ddrl.config import TrainConfig
+from ddrl.config import FromDataPoints, TrainConfig
 from ddrl.errors import UsageError
 
 
@@ -75,7 +75,7 @@ def threads_for(config: TrainConfig, cores: int) -> Threads:
     29 as two halves in two threads.
     """
     sampling = config.sampling
-    if not config.algorithm.on_data_points:
+    if not isinstance(config.algorithm.learns_from, FromDataPoints):
         return Threads(cores, min(cores, 2), _simulator_threads(config, cores))
     if sampling.schedule == "synchronized":
         return Threads(1, 1, _simulator_threads(config, cores))
@@ -90,7 +90,7 @@ def _simulator_threads(config: TrainConfig, cores: int) -> int:
 
 def groups_of(config: TrainConfig) -> int:
     """Groups of simulators that a worker has: data-points of the synchronized schedule come from one of all."""
-    one = config.algorithm.on_data_points and config.sampling.schedule == "synchronized"
+    one = isinstance(config.algorithm.learns_from, FromDataPoints) and config.sampling.schedule == "synchronized"
     return 1 if one else config.sampling.groups
 
 

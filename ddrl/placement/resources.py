@@ -12,11 +12,11 @@ from cluster.topology import usable_cores
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
 from ddrl.replay import Replay, check_memory
 from ddrl.replay.packing import WORD, BatchFormat
 from ddrl.replay.segment import SegmentFormat
 from ddrl.replay.shard import ShardReplay
+from ddrl.types import Machine
 
 # Resident sizes: TensorFlow, emulators and queue; a server has a slice and its slots, without TensorFlow.
 HEAVY_RANK_BYTES = 1.0e9
@@ -103,11 +103,11 @@ def replay_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
 
     Of a replay shard's, where there are some, and of the batches that it sends.
     """
-    if not config.algorithm.from_replay:
+    if not config.has_replay:
         return 0
     if config.apex.actors:
         return shard_bytes(config, segment_format(config, environment))
-    acted = config.algorithm.target_period if config.sampling.schedule == "concurrent" else 0
+    acted = config.replay_data.target_period if config.sampling.schedule == "concurrent" else 0
     observation = math.prod(environment.observation_shape) * np.dtype(environment.observation_dtype).itemsize
     return Replay.bytes_for(**replay_size(config, environment)) + acted * observation
 
@@ -120,7 +120,7 @@ def replay_size(config: TrainConfig, environment: VectorEnvironment) -> dict[str
         "observation_shape": environment.observation_shape,
         "observation_dtype": environment.observation_dtype,
         "stack": environment.stamp.get("stack", 1),
-        "n_step": config.algorithm.n_step,
+        "n_step": config.replay_data.n_step,
         "action": (environment.action_space.action_shape, environment.action_space.action_dtype),
     }
 
@@ -136,7 +136,7 @@ def segment_format(config: TrainConfig, environment: VectorEnvironment) -> Segme
         np.dtype(environment.observation_dtype).name,
         environment.action_space,
         stack=environment.stamp.get("stack", 1),
-        n_step=config.algorithm.n_step,
+        n_step=config.replay_data.n_step,
         length=config.apex.segment_length,
     )
 

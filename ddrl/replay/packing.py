@@ -38,7 +38,7 @@ class BatchFormat:
         )
         self.batch_size = batch_size
         self._places, start = [], 0
-        for shape, dtype in layout:
+        for shape, dtype in layout[:-1]:  # targets are the learner's
             size = math.prod(shape) * dtype.itemsize
             self._places.append((start, size, shape, dtype))
             start += -(-size // ALIGNMENT) * ALIGNMENT

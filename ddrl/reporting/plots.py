@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ddrl.algorithms import printed_name
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.reporting.metrics import read_metrics, whole, without_undone
@@ -61,7 +62,7 @@ def title(config: TrainConfig) -> str:
     workers = f"{exchange.workers} worker{'s' if exchange.workers != 1 else ''}"
     protocol = f", protocol {environment.protocol}" if atari_rom(environment.game) else ""
     return (
-        f"{config.heading} on {environment.game}, {config.network.network} network\n"
+        f"{printed_name(config.title)} on {environment.game}, {config.network.network} network\n"
         f"{workers}, effective batch {batch}{protocol}"
     )
 

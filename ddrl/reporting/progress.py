@@ -19,6 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ddrl.algorithms import printed_name
 from ddrl.checkpoint import list_checkpoints, load
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -172,7 +173,7 @@ def panel(state: RunState, elapsed: float, width: int = PANEL_WIDTH, unicode: bo
     """
     config = state.config
     exchange = config.exchange
-    heading = f"{config.heading} on {config.environment.game}: {_acting(config)}"
+    heading = f"{printed_name(config.title)} on {config.environment.game}: {_acting(config)}"
     if exchange.servers:
         heading += f", {_count(exchange.servers, 'parameter server')}"
     grid = Table.grid(padding=(0, 1), expand=True)
@@ -195,7 +196,7 @@ def summary(run_dir: str | Path, config: TrainConfig) -> RenderableType:
     width = max(len(name) for name, _ in rows) + 2
     # Lines that do not wrap: a path that is cut in two cannot be copied.
     lines = [Text.assemble((name.ljust(width), "dim"), text, no_wrap=True, overflow="ignore") for name, text in rows]
-    return Group(Text(f"{config.heading} on {config.environment.game}", style="bold"), *lines)
+    return Group(Text(f"{printed_name(config.title)} on {config.environment.game}", style="bold"), *lines)
 
 
 def _acting(config: TrainConfig) -> str:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any
 
 import numpy as np
 
-from ddrl import combinations
-from ddrl.algorithms import ImpalaConfig, PPOConfig, transform_reward
-from ddrl.algorithms.losses import loss_of
-from ddrl.config import TrainConfig
+from ddrl import algorithms
+from ddrl.config import FromDataPoints, FromReplay, FromRollouts, FromUnrolls, TrainConfig
 from ddrl.envs import VectorEnvironment, make_environment
 from ddrl.envs.pinning import process_cores
 from ddrl.learner import Learner, Policy
-from ddrl.networks import build_network
 from ddrl.networks.network import Network
 from ddrl.placement.ranks import groups_of
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.roles.replay_agent import exploration, regression_template, replay_schedule
+from ddrl.roles.replay_agent import exploration, replay_schedule, replay_template
 from ddrl.sampling.actor import PolicyFunction
 from ddrl.sampling.batcher import Batcher
 from ddrl.sampling.crew import Crew
@@ -28,7 +26,7 @@ from ddrl.sampling.rollout_schedules import DoubleBuffered, SynchronizedRollouts
 from ddrl.sampling.rollouts import RolloutActor, UnrollActor, UnrollBatcher, empty_unroll
 from ddrl.sampling.schedules import Asynchronous, Schedule, Synchronized
 from ddrl.sampling.segments import SegmentActor, SegmentBuilder
-from ddrl.types import Transitions, Unroll
+from ddrl.types import Transitions
 
 
 def network_for(config: TrainConfig, environment: VectorEnvironment) -> Network:
@@ -38,8 +36,7 @@ def network_for(config: TrainConfig, environment: VectorEnvironment) -> Network:
         UsageError: the algorithm takes no such actions.
     """
     space, shape, dtype = environment.action_space, environment.observation_shape, environment.observation_dtype
-    combinations.check_actions(config, space)
-    return build_network(config.network, shape, dtype, space, config.algorithm.head)
+    return algorithms.network_for(config, shape, dtype, space)
 
 
 def seed_of(seed: int, worker: int, version: int) -> int:
@@ -73,18 +70,19 @@ def make_learner(config: TrainConfig, network: Network, shape: tuple[int, ...], 
     """The gradient of the algorithm's loss."""
     template = batch_template(config, network, shape, dtype)
     scale = float(config.effective_batch) if config.optimizer.loss_reduction == "sum" else 1.0
-    return Learner(network, loss_of(config.algorithm), config.algorithm, config.optimizer, template, scale)
+    known = algorithms.algorithm_of(config.algorithm)
+    return Learner(network, known.loss, config.algorithm, config.optimizer, template, scale, known.context)
 
 
 def batch_template(config: TrainConfig, network: Network, shape: tuple[int, ...], dtype: Any) -> Any:
     """An empty batch of the shapes that the algorithm learns from."""
-    size, algorithm = config.batch_size, config.algorithm
-    if algorithm.on_data_points:
+    size, data = config.batch_size, config.algorithm.learns_from
+    if isinstance(data, FromDataPoints):
         return Batcher(size, shape, dtype).empty
-    if isinstance(algorithm, ImpalaConfig):
-        return _unroll(config, size // algorithm.unroll_length, network, shape, dtype)
-    if algorithm.from_replay:
-        return regression_template(algorithm, network, size, shape, dtype)
+    if isinstance(data, FromUnrolls):
+        return empty_unroll(data.unroll_length, size // data.unroll_length, shape, dtype, network.action_space)
+    if isinstance(data, FromReplay):
+        return replay_template(config.algorithm, network.action_space, size, shape, dtype)
     unroll = empty_unroll(size, 1, shape, dtype, network.action_space)
     column = np.zeros(size, np.float32)
     return Transitions(unroll.observation[:size, 0], unroll.action[:, 0], *[column] * 5, unroll.behaviour_version[:, 0])
@@ -96,24 +94,26 @@ def make_schedule(
     """A worker's schedule over its environments."""
     shape, dtype = environments[0].observation_shape, environments[0].observation_dtype
     common = [actor_arguments(config, environments, group, worker) for group in range(len(environments))]
-    if config.algorithm.on_data_points:
+    draw = exploration(config, metrics, network.action_space)
+    common = [arguments | {"draw": draw} for arguments in common]
+    data = config.algorithm.learns_from
+    if isinstance(data, FromDataPoints):
         policy = Policy(network, shape, dtype, (environments[0].batch_size,))
-        return _on_data_points(config, environments, policy, metrics, common)
-    ended, algorithm = threading.Event(), config.algorithm
+        return _on_data_points(config, data, environments, policy, metrics, common)
+    ended = threading.Event()
     policy = _policy_of_groups(config, environments[0], network, ended)
-    if algorithm.from_replay:
-        common = [arguments | {"draw": exploration(config, metrics, network.action_space)} for arguments in common]
     rollout_arguments = {
-        "discount": algorithm.discount,
-        "transform_reward": lambda reward: transform_reward(reward, algorithm),
+        "discount": config.algorithm.discount,
+        "transform_reward": config.algorithm.transform_reward,
         "life_loss_terminal": config.environment.life_loss_terminal,
         "ended": ended,
-        "last_value": not algorithm.from_replay,
+        "last_value": not isinstance(data, FromReplay),
     }
-    if isinstance(algorithm, ImpalaConfig):
-        group_size = environments[0].num_envs
-        batcher = UnrollBatcher(config.batch_size // algorithm.unroll_length)
-        more = {"batcher": batcher, "make_unroll": lambda: _unroll(config, group_size, network, shape, dtype)}
+    if isinstance(data, FromUnrolls):
+        unroll = functools.partial(
+            empty_unroll, data.unroll_length, environments[0].num_envs, shape, dtype, network.action_space
+        )
+        more = {"batcher": UnrollBatcher(config.batch_size // data.unroll_length), "make_unroll": unroll}
         actors = [
             UnrollActor(environment, policy, metrics, **arguments, **rollout_arguments, **more)
             for environment, arguments in zip(environments, common, strict=True)
@@ -123,9 +123,9 @@ def make_schedule(
         RolloutActor(environment, policy, metrics, **arguments, **rollout_arguments)
         for environment, arguments in zip(environments, common, strict=True)
     ]
-    if algorithm.from_replay:
+    if isinstance(data, FromReplay):
         return replay_schedule(config, Crew(actors, ended), ended, network, environments[0], metrics, worker)
-    return _on_rollouts(config, Crew(actors, ended), ended, network, (shape, dtype), worker)
+    return _on_rollouts(config, data, Crew(actors, ended), ended, network, (shape, dtype), worker)
 
 
 def _policy_of_groups(
@@ -154,23 +154,23 @@ def actor_arguments(
 
 def _on_data_points(
     config: TrainConfig,
+    data: FromDataPoints,
     environments: list[VectorEnvironment],
     policy: Policy,
     metrics: RankMetrics,
     common: list[dict[str, Any]],
 ) -> Schedule:
-    algorithm = config.algorithm
     shape, dtype = environments[0].observation_shape, environments[0].observation_dtype
     batcher = Batcher(config.batch_size, shape, dtype)
     actors = []
     for environment, arguments in zip(environments, common, strict=True):
         segments = SegmentBuilder(
             environment.num_envs,
-            algorithm.unroll_length,
+            data.unroll_length,
             shape,
             dtype,
-            algorithm.discount,
-            lambda reward: transform_reward(reward, algorithm),
+            config.algorithm.discount,
+            config.algorithm.transform_reward,
             config.environment.life_loss_terminal,
         )
         actors.append(SegmentActor(environment, policy, metrics, segments=segments, batcher=batcher, **arguments))
@@ -181,21 +181,20 @@ def _on_data_points(
 
 def _on_rollouts(
     config: TrainConfig,
+    data: FromRollouts,
     crew: Crew,
     ended: threading.Event,
     network: Network,
     observations: tuple[tuple[int, ...], Any],
     worker: int,
 ) -> Schedule:
-    algorithm = config.algorithm
-    is_ppo = isinstance(algorithm, PPOConfig)
     minibatches = Minibatches(
-        algorithm.unroll_length,
-        algorithm.gae_lambda,
+        data.unroll_length,
+        data.gae_lambda,
         config.batch_size,
-        epochs=algorithm.epochs,
-        shuffle=is_ppo,
-        normalize=is_ppo and algorithm.normalize_advantages,
+        epochs=data.epochs,
+        shuffle=data.shuffle,
+        normalize=data.normalize_advantages,
         seed=(config.run.seed, worker),
     )
     learning = empty_unroll(config.rollout_length, config.rows, *observations, network.action_space)
@@ -203,7 +202,3 @@ def _on_rollouts(
         spare = empty_unroll(config.rollout_length, config.rows, *observations, network.action_space)
         return DoubleBuffered(crew, learning, spare, minibatches, ended)
     return SynchronizedRollouts(crew, learning, minibatches, ended, config.sampling.refresh_every_steps)
-
-
-def _unroll(config: TrainConfig, environments: int, network: Network, shape: tuple[int, ...], dtype: Any) -> Unroll:
-    return empty_unroll(config.algorithm.unroll_length, environments, shape, dtype, network.action_space)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ddrl.algorithms import transform_reward
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment
+from ddrl.errors import UsageError
 from ddrl.learner import Policy
 from ddrl.networks.network import Network
 from ddrl.placement.resources import segment_format
@@ -17,10 +17,9 @@ from ddrl.replay.segment import SegmentFormat
 from ddrl.replay.segment_builder import SegmentBuilder
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.agent import actor_arguments, make_environments, network_for
-from ddrl.roles.replay_agent import exploration, priority_values
+from ddrl.roles.replay_agent import exploration, priority_values, target_function
 from ddrl.sampling.remote_replay import RemoteReplay
 from ddrl.sampling.replay_actor import OutputActor, SegmentMaker
-from ddrl.targets import TargetFunction
 
 
 def segment_maker(
@@ -43,7 +42,7 @@ def segment_maker(
         **actor_arguments(config, [environment], 0, actor) | {"seed": seed},
         draw=exploration(config, metrics, network.action_space),
         discount=config.algorithm.discount,
-        transform_reward=lambda reward: transform_reward(reward, config.algorithm),
+        transform_reward=config.algorithm.transform_reward,
         life_loss_terminal=config.environment.life_loss_terminal,
         ended=threading.Event(),
         last_value=False,
@@ -58,6 +57,10 @@ def remote_replay(
     config: TrainConfig, network: Network, probe: VectorEnvironment, metrics: RankMetrics, wake: Callable[[], None]
 ) -> RemoteReplay:
     """The learner's schedule; `probe` is an environment like the actors'."""
-    shape, dtype = probe.observation_shape, probe.observation_dtype
-    targets = TargetFunction(network, config.algorithm, shape, dtype, config.batch_size)
+    observations = probe.observation_shape, probe.observation_dtype
+    targets = target_function(config, network, observations, config.batch_size)
+    if targets is None:
+        raise UsageError(
+            f"--actors {config.apex.actors}: {config.algorithm.name} has no targets ahead of its updates; give 0"
+        )
     return RemoteReplay(targets, config.apex.target_every_updates, metrics, wake)

@@ -266,7 +266,7 @@ class ChiefRole:
         flags = closed.flags
         if flags & Flag.CHECKPOINT:
             asynchronous = self.coordinator.asynchronous
-            seconds = REPLAY_SECONDS if self.setting.config.algorithm.from_replay else GATHER_SECONDS
+            seconds = REPLAY_SECONDS if self.setting.config.has_replay else GATHER_SECONDS
             parts = Parts(
                 closed.version,
                 self.coordinator.step,

@@ -3,86 +3,100 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ddrl.algorithms import DPGConfig, DQNConfig, ReplayAlgorithm
-from ddrl.config import TrainConfig
+from ddrl.algorithms import Exploration, algorithm_of
+from ddrl.config import AlgorithmConfig, TrainConfig
 from ddrl.envs import VectorEnvironment
 from ddrl.networks.network import Network
+from ddrl.ops.draws import Draw
 from ddrl.placement.resources import replay_size
 from ddrl.replay import Replay
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.replay_files import names_on_disk, worker_directory
-from ddrl.sampling.actions import Draw, epsilon_greedy, noisy
 from ddrl.sampling.crew import Crew
 from ddrl.sampling.replay_actor import STEPS, PriorityValues
 from ddrl.sampling.replay_batches import ReplayBatches
 from ddrl.sampling.replay_schedules import Concurrent, ReplaySchedule, Standard
 from ddrl.sampling.rollouts import empty_unroll
 from ddrl.targets import CriticFunction, TargetFunction
-from ddrl.types import ActionSpace, Regression, Unroll
+from ddrl.types import ActionSpace, Replayed, Unroll
 
 AHEAD = 512  # transitions whose targets are computed at once, where they can be known ahead of the updates
 
 
-def regression_template(
-    algorithm: ReplayAlgorithm, network: Network, size: int, shape: tuple[int, ...], dtype: Any
-) -> Regression:
-    """An empty minibatch."""
-    observation, space = np.zeros((size, *shape), dtype), network.action_space
-    double = isinstance(algorithm, DQNConfig) and algorithm.double
-    atoms = (algorithm.atoms,) if isinstance(algorithm, DQNConfig) and algorithm.atoms else ()
-    return Regression(
-        observation=observation,
-        action=np.zeros((size, *space.action_shape), space.action_dtype),
-        target=np.zeros((size, *((space.count,) if double else ()), *atoms), np.float32),
-        weight=np.zeros(size, np.float32),
-        behaviour_version=np.zeros(size, np.int64),
-        key=np.zeros(size, np.int64),
-        next_observation=observation if double else None,
-    )
+def replay_template(
+    settings: AlgorithmConfig, space: ActionSpace, size: int, shape: tuple[int, ...], dtype: Any
+) -> Replayed:
+    """An empty minibatch with the fields that the loss reads.
+
+    Args:
+        settings: of the algorithm.
+        space: of the actions.
+        size: M.
+        shape, dtype: of an observation.
+    """
+    observation, column, key = np.zeros((size, *shape), dtype), np.zeros(size, np.float32), np.zeros(size, np.int64)
+    action = np.zeros((size, *space.action_shape), space.action_dtype)
+    ahead = algorithm_of(settings).targets
+    if ahead is None:
+        return Replayed(observation, action, column, column, observation, column, key, key)
+    following = observation if ahead.loss_reads_next(settings) else None
+    target = np.zeros((size, *ahead.shape(settings, space)), np.float32)
+    return Replayed(observation, action, None, None, following, column, key, key, target)
 
 
-def exploration(config: TrainConfig, metrics: RankMetrics, space: ActionSpace) -> Draw:
-    """Actions in training: random until the replay has its minimum, then epsilon-greedy by the algorithm's schedule, or
-    with noise.
+def exploration(config: TrainConfig, metrics: RankMetrics, space: ActionSpace) -> Draw | None:
+    """Actions in training: by the algorithm, or None for draws from the policy's distribution.
 
     A simulator's own count of draws tells the worker's agent steps, since all simulators step equally often. Actors of
     Ape-X do not know of the replay: none of their actions are random for its sake.
     """
-    algorithm, minimum = config.algorithm, 0 if config.apex.actors else config.replay.replay_minimum
-    if isinstance(algorithm, DPGConfig):
-        return noisy(space, algorithm.noise, lambda ids, counts: counts * config.rows < minimum)
+    draw = algorithm_of(config.algorithm).draw
+    if draw is None:
+        return None
+    minimum = config.replay.replay_minimum if config.has_replay and not config.apex.actors else 0
     last = max(1, (config.apex.actors or config.exchange.workers) * config.rows - 1)
-
-    def epsilon(ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        probability = algorithm.epsilon(counts * config.rows - minimum, ids / last)
-        metrics.gauge("epsilon", float(probability.mean()))
-        return probability
-
-    return epsilon_greedy(epsilon)
+    known = Exploration(space, lambda counts: counts * config.rows - minimum, lambda ids: ids / last, metrics.gauge)
+    return draw(config.algorithm, known)
 
 
 def priority_values(config: TrainConfig, network: Network, shape: tuple[int, ...], dtype: Any) -> PriorityValues:
-    """What an actor's initial priorities are made of: the values that its policy gave already, and of DPG's noisy
+    """What an actor's initial priorities are made of: the values that its policy gave already, and of drawn continuous
     actions those that the critic gives."""
 
     def of_values(vector: Any, unroll: Unroll, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return unroll.value, np.take_along_axis(outputs, unroll.action[..., None], axis=-1)[..., 0]
 
-    if not isinstance(config.algorithm, DPGConfig):
+    of_critic = algorithm_of(config.algorithm).critic
+    if of_critic is None:
         return of_values
-    critic = CriticFunction(network, shape, dtype, STEPS * config.rows)
+    critic = CriticFunction(network, of_critic, shape, dtype, STEPS * config.rows)
 
-    def of_critic(vector: Any, unroll: Unroll, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def of_actions(vector: Any, unroll: Unroll, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rows = (array.reshape(-1, *array.shape[2:]) for array in (unroll.observation[:-1], unroll.action))
         return unroll.value, critic(vector, *rows).reshape(unroll.reward.shape)
 
-    return of_critic
+    return of_actions
+
+
+def target_function(
+    config: TrainConfig, network: Network, observations: tuple[tuple[int, ...], Any], chunk: int
+) -> TargetFunction | None:
+    """The targets of the algorithm in chunks of so many transitions, where they can be computed ahead of the updates.
+
+    Args:
+        network: of the algorithm.
+        observations: shape of one, and its dtype.
+        chunk: transitions at once.
+    """
+    ahead = algorithm_of(config.algorithm).targets
+    return ahead and TargetFunction(network, ahead.of, config.algorithm, *observations, chunk)
 
 
 def make_replay(config: TrainConfig, environment: VectorEnvironment) -> Replay:
@@ -102,7 +116,7 @@ def make_batches(
     ahead = min(updates, max(1, AHEAD // config.batch_size))
     return ReplayBatches(
         replay,
-        TargetFunction(network, config.algorithm, *observations, config.batch_size * ahead),
+        target_function(config, network, observations, config.batch_size * ahead),
         batch_size=config.batch_size,
         updates=updates,
         ahead=ahead,
@@ -121,10 +135,10 @@ def replay_schedule(
     worker: int,
 ) -> ReplaySchedule:
     """A worker's schedule over its groups."""
-    algorithm, rows = config.algorithm, config.rows
+    data, rows = config.replay_data, config.rows
     concurrent = config.sampling.schedule == "concurrent"
-    steps = algorithm.target_period if concurrent else max(algorithm.steps_per_update, rows)
-    updates = steps // algorithm.steps_per_update
+    steps = data.target_period if concurrent else max(data.steps_per_update, rows)
+    updates = steps // data.steps_per_update
     observations = environment.observation_shape, environment.observation_dtype
     batches = make_batches(config, make_replay(config, environment), network, observations, updates, (worker,))
     buffer = empty_unroll(steps // rows, rows, *observations, network.action_space)
@@ -134,4 +148,5 @@ def replay_schedule(
     common = (crew, buffer, batches, config.replay.replay_minimum, directory, metrics, ended, named)
     if concurrent:
         return Concurrent(*common)
-    return Standard(*common, target_periods=algorithm.target_period // steps)
+    target_periods = sys.maxsize if data.target_average else data.target_period // steps
+    return Standard(*common, average=data.target_average, target_periods=target_periods)

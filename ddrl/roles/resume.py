@@ -39,7 +39,7 @@ def newest_start(run_dir: Path, config: TrainConfig) -> Start:
 
 
 def _newest(run_dir: Path, config: TrainConfig, left_out: list[str]) -> Checkpoint:
-    if not config.algorithm.from_replay:
+    if not config.has_replay:
         return checkpoints.load_latest(run_dir, left_out=left_out)
     try:
         return checkpoints.load_latest(run_dir, lambda checkpoint: check_replays(run_dir, checkpoint), left_out)

@@ -13,6 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from ddrl.roles.hashes import ParameterHashes
 from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, failure_of, first_word, json_blob
 from ddrl.roles.norms import NormMeter
 from ddrl.sampling.schedules import Schedule
-from ddrl.types import DataPoints, Snapshot
+from ddrl.types import DataPoints, LossContext, Snapshot
 
 SETTLE_SECONDS = 2.0  # for a trainer that acts when asynchronous updates end
 
@@ -52,6 +53,7 @@ class Trainer:
 
     Args:
         anneal: what is left of the linear schedules at a version.
+        seed: of the keys that a loss may ask for.
     """
 
     def __init__(
@@ -61,9 +63,10 @@ class Trainer:
         metrics: RankMetrics,
         wake: Callable[[], None],
         anneal: Callable[[int], float],
+        seed: tuple[int, ...] = (),
     ):
         self.schedule, self.learner, self.metrics, self._wake = schedule, learner, metrics, wake
-        self._anneal = anneal
+        self._anneal, self._seed = anneal, seed
         self.gradients: queue.SimpleQueue[Gradient] = queue.SimpleQueue()
         self.error: dict[str, str] | None = None
         self._snapshots: queue.SimpleQueue[Snapshot | None] = queue.SimpleQueue()
@@ -105,7 +108,7 @@ class Trainer:
     def _gradient(self, snapshot: Snapshot, batch: DataPoints) -> Gradient:
         metrics = self.metrics
         with metrics.timer("gradient"):
-            vector, values, priorities = self.learner.gradient(snapshot.vector, batch, self._anneal(snapshot.version))
+            vector, values, priorities = self.learner.gradient(snapshot.vector, batch, self._context(snapshot))
         lag = snapshot.version - batch.behaviour_version
         metrics.mean("lag", lag.mean(), len(lag))
         metrics.maximum("lag", lag.max())
@@ -118,6 +121,15 @@ class Trainer:
             if priorities is not None:
                 self.schedule.learned(batch, priorities)
         return Gradient(vector, snapshot, len(lag), finite)
+
+    def _context(self, snapshot: Snapshot) -> LossContext:
+        wanted: dict[str, Any] = {"anneal": self._anneal(snapshot.version)}
+        if "target" in self.learner.context:
+            wanted["target"] = self.schedule.target.vector
+        if "key" in self.learner.context:
+            key = np.random.SeedSequence([*self._seed, max(0, snapshot.step)]).generate_state(2)
+            wanted["key"] = key.astype(np.int32)
+        return LossContext(**wanted)
 
     def _wait_for_snapshot(self) -> Snapshot | None:
         """The newest parameters; blocks until there are some that no gradient was taken at."""
@@ -152,7 +164,8 @@ class WorkerRole:
         cast, exchange = setting.cast, setting.config.exchange
         ranges = shard_ranges(network.size, len(cast.servers))
         self.client = WorkerClient(worker, cast.servers, ranges, exchange.asynchronous)
-        self.trainer = Trainer(schedule, learner, metrics, wake, anneal_of(setting.config))
+        seed = (setting.config.run.seed, worker)
+        self.trainer = Trainer(schedule, learner, metrics, wake, anneal_of(setting.config), seed)
         self._next_report = time.monotonic() + setting.config.run.log_every_seconds
         self._waiting_since: float | None = None
         self._failed = self._begun = False

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from ddrl.envs import Step, VectorEnvironment
+from ddrl.ops.draws import Draw, draw_for
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.sampling.actions import Draw, draw_for
 from ddrl.types import Snapshot
 
 PolicyFunction = Callable[[object, np.ndarray], tuple[np.ndarray, np.ndarray]]

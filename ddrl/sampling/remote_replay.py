@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.sampling.replay_batches import Targets, regression_of
+from ddrl.sampling.replay_batches import Targets
 from ddrl.sampling.rollouts import POLL_SECONDS
-from ddrl.types import Regression, Replayed, Snapshot
+from ddrl.types import Replayed, Snapshot
 
 
 class Drawn(NamedTuple):
@@ -81,7 +81,7 @@ class RemoteReplay:
     def update(self, snapshot: Snapshot) -> None:
         """Nothing to do: nobody acts here."""
 
-    def next_batch(self, wait_for_snapshot: Callable[[], Snapshot | None]) -> tuple[Snapshot, Regression] | None:
+    def next_batch(self, wait_for_snapshot: Callable[[], Snapshot | None]) -> tuple[Snapshot, Replayed] | None:
         self._give_back()
         with self.metrics.timer("wait_data"):
             drawn = self._take()
@@ -96,14 +96,14 @@ class RemoteReplay:
             if self._copy_due(snapshot.version):  # or the step was refused, and the version is the same
                 self.target = snapshot
         with self.metrics.timer("targets"):
-            batch = regression_of(drawn.batch, self._targets(self.target.vector, drawn.batch))
+            batch = drawn.batch._replace(target=self._targets(self.target.vector, drawn.batch))
         snapshot = snapshot or wait_for_snapshot()
         if snapshot is None:
             return None
         self._version = snapshot.version
         return snapshot, batch
 
-    def learned(self, batch: Regression, priorities: np.ndarray) -> None:
+    def learned(self, batch: Replayed, priorities: np.ndarray) -> None:
         self._current = self._current._replace(priorities=priorities)
 
     def get_state(self) -> dict[str, np.ndarray]:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ddrl.replay import Replay
-from ddrl.types import Regression, Replayed, Snapshot
+from ddrl.types import Replayed, Snapshot
 
 Targets = Callable[[Any, Replayed], np.ndarray]
-"""(theta^- <float32>[N], transitions [M]) -> targets <float32>[M, ...], as `Regression` has them."""
+"""(theta^- <float32>[N], transitions [M]) -> targets <float32>[M, ...], as `Replayed` has them."""
 
 
 class ReplayBatches:
@@ -24,7 +24,7 @@ class ReplayBatches:
 
     Args:
         replay: to draw from.
-        targets: of the transitions.
+        targets: of the transitions, where they are computed ahead of the updates.
         batch_size: M.
         updates: minibatches in a period.
         ahead: minibatches drawn at once.
@@ -38,7 +38,7 @@ class ReplayBatches:
     def __init__(
         self,
         replay: Replay,
-        targets: Targets,
+        targets: Targets | None,
         *,
         batch_size: int,
         updates: int,
@@ -51,10 +51,10 @@ class ReplayBatches:
         self._importance, self._seed = importance, tuple(seed)
         self._period = 0
         self._target: Snapshot | None = None
-        self._drawn: Regression | None = None  # the minibatches at hand, one after the other
+        self._drawn: Replayed | None = None  # the minibatches at hand, one after the other
         self._first = 0  # number of the first of them in the period
         self._drawer = ThreadPoolExecutor(1, thread_name_prefix="minibatches")
-        self._coming: tuple[int, Future[Regression]] | None = None  # the next ones, and the number of their first
+        self._coming: tuple[int, Future[Replayed]] | None = None  # the next ones, and the number of their first
         self._priorities: list[tuple[np.ndarray, np.ndarray]] = []
         # Observations of the minibatches at hand and of those to come, in turns.
         self._memory = [replay.memory_for(ahead * batch_size) for _ in range(2)]
@@ -71,16 +71,16 @@ class ReplayBatches:
         self._period, self._target, self._drawn, self._coming = period, target, None, None
         self.taken = min(taken, self.updates)  # a resume with shorter periods has no minibatch left of a longer one
 
-    def take(self) -> Regression:
+    def take(self) -> Replayed:
         """The next minibatch; its arrays hold until the one after it is taken."""
         first = self.taken - self.taken % self._ahead
         if self._drawn is None or first != self._first:
             self._drawn, self._first = self._from(first), first
         rows = slice((self.taken - first) * self._batch_size, (self.taken - first + 1) * self._batch_size)
         self.taken += 1
-        return Regression(*(array[rows] for array in self._drawn))
+        return Replayed(*(None if array is None else array[rows] for array in self._drawn))
 
-    def learned(self, batch: Regression, priorities: np.ndarray) -> None:
+    def learned(self, batch: Replayed, priorities: np.ndarray) -> None:
         """The new priorities <float32>[M] of a minibatch, to be set when the period ends."""
         if self.replay.priority_exponent:
             self._priorities.append((batch.key, priorities))
@@ -111,14 +111,14 @@ class ReplayBatches:
         keys = state["waiting.keys"]
         self._priorities = [(keys, state["waiting.priorities"])] if len(keys) else []
 
-    def _from(self, first: int) -> Regression:
+    def _from(self, first: int) -> Replayed:
         """The minibatches from number `first` of the period on; those after them are begun."""
         coming, after = self._coming, first + self._ahead
         drawn = coming[1].result() if coming is not None and coming[0] == first else self._draw(first)
         self._coming = (after, self._drawer.submit(self._draw, after)) if after < self.updates else None
         return drawn
 
-    def _draw(self, first: int) -> Regression:
+    def _draw(self, first: int) -> Replayed:
         random = np.random.default_rng([*self._seed, self._period])
         random.bit_generator.advance(first * self._batch_size)  # one number for each transition before
         count = min(self._ahead, self.updates - first)
@@ -126,17 +126,4 @@ class ReplayBatches:
         self._memory.reverse()
         into = tuple(array[: count * self._batch_size] for array in self._memory[0])
         drawn = self.replay.sample(random, self._batch_size, exponent, count, into)
-        return regression_of(drawn, self._targets(self._target.vector, drawn))
-
-
-def regression_of(drawn: Replayed, target: np.ndarray) -> Regression:
-    """Transitions [M] with their targets."""
-    return Regression(
-        observation=drawn.observation,
-        action=drawn.action,
-        target=target,
-        weight=drawn.weight,
-        behaviour_version=drawn.behaviour_version,
-        key=drawn.key,
-        next_observation=drawn.next_observation,
-    )
+        return drawn if self._targets is None else drawn._replace(target=self._targets(self._target.vector, drawn))

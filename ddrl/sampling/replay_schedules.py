@@ -14,7 +14,7 @@ from ddrl.sampling.crew import Crew
 from ddrl.sampling.replay_batches import ReplayBatches
 from ddrl.sampling.rollout_schedules import CrewSchedule
 from ddrl.sampling.rollouts import time_slice
-from ddrl.types import Regression, Snapshot, Unroll
+from ddrl.types import Replayed, Snapshot, Unroll
 
 
 class ReplaySchedule(CrewSchedule):
@@ -32,6 +32,7 @@ class ReplaySchedule(CrewSchedule):
         metrics: of this rank.
         ended: shared with the crew and its actors.
         named: the names of the replay's files that checkpoints on disk name.
+        average: part of newer parameters that enters theta^- with each update, where they are not copied.
 
     Attributes:
         period: number of the period at hand; 0 while the replay is being filled.
@@ -48,9 +49,10 @@ class ReplaySchedule(CrewSchedule):
         metrics: RankMetrics,
         ended: threading.Event,
         named: Named = nothing_named,
+        average: float = 0.0,
     ):
         super().__init__(crew, ended)
-        self._named = named
+        self._named, self._average = named, average
         self._stored, self._told = 0, False  # steps of each simulator in this part of the run; whether one was left out
         self.batches, self.replay, self.metrics = batches, batches.replay, metrics
         self.period = 0
@@ -61,7 +63,7 @@ class ReplaySchedule(CrewSchedule):
         super().stop()
         self.batches.close()
 
-    def learned(self, batch: Regression, priorities: np.ndarray) -> None:
+    def learned(self, batch: Replayed, priorities: np.ndarray) -> None:
         """The priorities count from the end of the period on."""
         self.batches.learned(batch, priorities)
 
@@ -79,11 +81,13 @@ class ReplaySchedule(CrewSchedule):
             self.period = int(state["period"])
             self.batches.set_state(state, self.target)
 
-    def _next(self, snapshot: Snapshot) -> tuple[Snapshot, Regression]:
+    def _next(self, snapshot: Snapshot) -> tuple[Snapshot, Replayed]:
         if self.batches.empty:
             with self.metrics.timer("replay"):
                 self.batches.finish()
             self._advance(snapshot)
+        if self._average:
+            self.target = averaged(self.target, snapshot, self._average)
         with self.metrics.timer("minibatch"):
             return snapshot, self.batches.take()
 
@@ -140,6 +144,14 @@ class ReplaySchedule(CrewSchedule):
 
     def _crew_state(self) -> dict[str, np.ndarray]:
         return self.crew.get_state()
+
+
+def averaged(target: Snapshot, newest: Snapshot, part: float) -> Snapshot:
+    """theta^- + part (theta - theta^-), once for each version of theta (Lillicrap et al. 2016, algorithm 1)."""
+    if newest.version == target.version:
+        return target
+    old = np.asarray(target.vector)
+    return Snapshot(newest.version, -1, old + np.float32(part) * (np.asarray(newest.vector) - old))
 
 
 class Standard(ReplaySchedule):

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 
 from ddrl import checks
-from ddrl.presets.common import Machine
 from ddrl.reporting.metrics import rate_between
 from ddrl.studies.curves import count_text, from_intervals, spread_text
 from ddrl.studies.figures import Curve, Panel
@@ -18,6 +17,7 @@ from ddrl.studies.settings import Preset, StudySettings, base_config, budget, ch
 from ddrl.studies.speed import AGENT_STEPS
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table
+from ddrl.types import Machine
 
 VARIANTS = {
     "standard": ("standard", False),
@@ -90,7 +90,7 @@ def points(settings: AblationSettings, machine: Machine) -> list[Point]:
 def _point(settings: AblationSettings, machine: Machine, game: str, variant: str, samplers: int, seed: int) -> Point:
     schedule, together = VARIANTS[variant]
     config = base_config(settings, "dqn", game, machine)
-    updates = settings.target_period // config.algorithm.steps_per_update  # in a period
+    updates = settings.target_period // config.replay_data.steps_per_update  # in a period
     config = changed(
         config,
         algorithm={
@@ -137,13 +137,13 @@ def _rates(settings: AblationSettings, runs: Sequence[Outcome]) -> list[float | 
     rates = []
     for run in runs:
         rate = _updates_per(settings, run, "wall_seconds")
-        rates.append(rate and rate * run.point.config.algorithm.steps_per_update)
+        rates.append(rate and rate * run.point.config.replay_data.steps_per_update)
     return rates
 
 
 def _updates_per(settings: AblationSettings, run: Outcome, over: str) -> float | None:
     """Updates of the measured periods for each second, or whatever else a total counts."""
-    period = settings.target_period // run.point.config.algorithm.steps_per_update
+    period = settings.target_period // run.point.config.replay_data.steps_per_update
     return rate_between(run.records, "update", period, (1 + settings.periods) * period, over)
 
 

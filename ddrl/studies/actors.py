@@ -9,7 +9,6 @@ from typing import NamedTuple
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
 from ddrl.studies.apex import ApexSettings, apex_config, caption, end_panels, result_columns, results, stop_notes
 from ddrl.studies.curves import score_curve, steps_unit, time_unit
 from ddrl.studies.figures import Curve, Panel
@@ -18,6 +17,7 @@ from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import changed, game_name, not_empty, one_of
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table
+from ddrl.types import Machine
 
 PARTS = ("number", "recency", "diversity")
 REPLAYS = ("prioritized", "uniform")

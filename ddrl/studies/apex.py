@@ -9,7 +9,6 @@ from typing import Any, Literal
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
 from ddrl.studies.curves import CAPTIONS, EVALUATION, ONLINE, from_intervals, spread_text
 from ddrl.studies.figures import Panel
 from ddrl.studies.metrics import Interval, agent_steps_per_second, bootstrap, rate_per_second
@@ -17,6 +16,7 @@ from ddrl.studies.points import Outcome
 from ddrl.studies.reached import times_to
 from ddrl.studies.settings import Budget, StudySettings, base_config, budget, changed, check_budget
 from ddrl.studies.sized import last_score, warm_up
+from ddrl.types import Machine
 
 
 @dataclasses.dataclass(frozen=True)

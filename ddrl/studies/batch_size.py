@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from ddrl.presets.common import Machine
 from ddrl.studies.curves import spread_text
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.q_learning import Scored, check_scored, scored, with_batch
 from ddrl.studies.settings import StudySettings, base_config, game_name, one_of
 from ddrl.studies.sized import chosen_sizes, sized_report
 from ddrl.studies.study import Report, Study
+from ddrl.types import Machine
 
 SIZES = {"dqn": (32, 512, 1024, 2048), "categorical-dqn": (32, 256, 512, 1024, 2048), "rainbow": (32, 512)}
 """Batch sizes by algorithm."""

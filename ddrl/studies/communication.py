@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ddrl import checks
+from ddrl.algorithms import network_for
 from ddrl.config import EnvironmentConfig, TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
 from ddrl.studies.curves import from_intervals, spread_text
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped
@@ -19,6 +19,7 @@ from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import StudySettings, base_config, budget, changed, game_name, not_empty
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table
+from ddrl.types import Machine
 
 PAPER_WEIGHTS = {256: 538_119, 128: 332_295, 64: 229_383, 32: 177_927, 16: 152_199}
 """Neurons -> all weights of the paper's network: table 2."""
@@ -194,15 +195,13 @@ def weights(outcome: Outcome) -> int | None:
 
 @functools.cache
 def _count(config: TrainConfig) -> int | None:
-    from ddrl.networks.layouts import parameter_count
-
     shapes = _shapes(config.environment)
-    return shapes and parameter_count(config.network, *shapes)
+    return shapes and network_for(config, *shapes).size
 
 
 @functools.cache
-def _shapes(config: EnvironmentConfig) -> tuple[Any, Any] | None:
-    """Shape of the observations, and the actions."""
+def _shapes(config: EnvironmentConfig) -> tuple[Any, Any, Any] | None:
+    """Shape and dtype of the observations, and the actions."""
     from ddrl.envs import make_environment
 
     try:
@@ -210,7 +209,7 @@ def _shapes(config: EnvironmentConfig) -> tuple[Any, Any] | None:
     except UsageError:
         return None
     try:
-        return environment.observation_shape, environment.action_space
+        return environment.observation_shape, environment.observation_dtype, environment.action_space
     finally:
         environment.close()
 

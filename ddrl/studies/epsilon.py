@@ -11,7 +11,6 @@ from typing import Any, Literal
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
 from ddrl.studies import plan as plans
 from ddrl.studies.curves import EVALUATION, ONLINE
 from ddrl.studies.epsilon_report import CELL, report
@@ -31,6 +30,7 @@ from ddrl.studies.settings import (
 )
 from ddrl.studies.study import Study
 from ddrl.studies.training import train_point
+from ddrl.types import Machine
 
 FIELDS = {"epsilon": "adam_epsilon", "beta1": "beta1", "beta2": "beta2", "learning_rate": "learning_rate"}
 """Setting -> field of the optimizer's settings."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from ddrl import checks
-from ddrl.presets.common import Machine, rom_name
+from ddrl.algorithms.parts import rom_name
 from ddrl.reporting.metrics import whole
 from ddrl.studies.curves import EVALUATION, MAXIMUM, score_curve, spread_text, time_unit
 from ddrl.studies.figures import Panel
@@ -16,6 +16,7 @@ from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import Budget, StudySettings, base_config, budget, changed, check_budget, game_name
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table
+from ddrl.types import Machine
 
 SYSTEMS = ("DDRL A3C, 64 nodes", "GA3C", "BA3C", "A3C")
 PUBLISHED = {

@@ -10,7 +10,6 @@ from typing import Any
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
 from ddrl.studies.hts_report import report
 from ddrl.studies.points import Point
 from ddrl.studies.settings import (
@@ -25,6 +24,7 @@ from ddrl.studies.settings import (
     one_of,
 )
 from ddrl.studies.study import Study
+from ddrl.types import Machine
 
 PARTS = ("speed-up", "alpha", "predictors", "scores")
 ALGORITHMS = ("a2c", "ppo")
@@ -181,7 +181,7 @@ def double_buffered(settings: HtsSettings, config: TrainConfig, alpha: int = 0) 
     Args:
         alpha: steps between two synchronizations (0: --least-alpha, in whole unrolls of the algorithm's own length).
     """
-    unroll, simulators = config.algorithm.unroll_length, config.sampling.simulators
+    unroll, simulators = config.algorithm.learns_from.unroll_length, config.sampling.simulators
     if alpha:
         unroll = max(length for length in range(1, min(unroll, alpha) + 1) if alpha % length == 0)
     alpha = alpha or unroll * math.ceil(settings.least_alpha / unroll)

@@ -86,7 +86,7 @@ def _alpha(settings: HtsSettings, outcomes: Sequence[Outcome]) -> Found:
     columns = ("algorithm", "alpha", "unroll", "agent steps/s")
     rows, panel = _over(settings, outcomes, "alpha", "steps between synchronizations (alpha)")
     groups = grouped(outcomes, "algorithm", "alpha")
-    unrolls = {labels: runs[0].point.config.algorithm.unroll_length for labels, runs in groups}
+    unrolls = {labels: runs[0].point.config.algorithm.learns_from.unroll_length for labels, runs in groups}
     rows = [[algorithm, alpha, unrolls[algorithm, alpha], rate] for algorithm, alpha, rate in rows]
     return [Table("Synchronization interval", columns, rows)], [panel]
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from ddrl import checks
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
 from ddrl.studies.collapse import COLUMNS, LearningBudget, Level, counts, levels, rule_text, scores_of
 from ddrl.studies.curves import CAPTIONS, ONLINE, score_curve, spread_text, steps_unit
 from ddrl.studies.figures import Panel
@@ -27,6 +26,7 @@ from ddrl.studies.settings import (
 from ddrl.studies.sized import last_score
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table
+from ddrl.types import Machine
 
 RULES = ("constant", "linear")
 PAPER = (

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from ddrl import checks
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
 from ddrl.studies.curves import score_curve, spread_text, steps_unit
 from ddrl.studies.figures import Panel
 from ddrl.studies.groups import grouped
@@ -19,6 +18,7 @@ from ddrl.studies.settings import StudySettings, base_config, changed, game_name
 from ddrl.studies.sized import last_score
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table
+from ddrl.types import Machine
 
 ALGORITHM = "categorical-dqn"
 OPTIMIZERS = {"adam": "Adam", "rmsprop": "RMSProp"}

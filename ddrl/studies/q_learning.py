@@ -82,7 +82,7 @@ def scored(settings: Scored, config: TrainConfig, seed: int) -> TrainConfig:
 
 def steps_per_update(config: TrainConfig) -> int:
     """Agent steps of all workers in one update."""
-    return config.algorithm.steps_per_update * config.effective_batch // config.batch_size
+    return config.replay_data.steps_per_update * config.effective_batch // config.batch_size
 
 
 def rate_factor(algorithm: str, size: int) -> float:
@@ -114,5 +114,5 @@ def with_batch(config: TrainConfig, algorithm: str, size: int, rate: float = 0.0
     if before.optimizer == "rmsprop-centered":
         optimizer["rmsprop_epsilon"] = before.rmsprop_epsilon * (before.batch_size / size) ** 2
     unit = max(steps, config.rows)
-    period = max(1, round(config.algorithm.target_period / unit)) * unit
+    period = max(1, round(config.replay_data.target_period / unit)) * unit
     return changed(config, optimizer=optimizer, algorithm={"steps_per_update": steps, "target_period": period})

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ddrl import checks, rundir
-from ddrl.presets.common import Machine
 from ddrl.studies.curves import from_intervals, spread_text
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped, having
@@ -17,6 +16,7 @@ from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import StudySettings, base_config, changed, game_name, not_empty, one_of
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table
+from ddrl.types import Machine
 
 RATE = "agent_steps_per_s"
 PARTS = ("groups", "barrier")

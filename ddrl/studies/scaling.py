@@ -11,7 +11,6 @@ from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
-from ddrl.presets.common import Machine
 from ddrl.studies.engine import limited_to
 from ddrl.studies.points import Point
 from ddrl.studies.scaling_report import report
@@ -27,6 +26,7 @@ from ddrl.studies.settings import (
 )
 from ddrl.studies.study import Study
 from ddrl.studies.training import train_point
+from ddrl.types import Machine
 
 STRONG, WEAK = "strong", "weak"
 MODES = {"both": (STRONG, WEAK), STRONG: (STRONG,), WEAK: (WEAK,)}

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
 from ddrl.studies.curves import score_curve, spread_text, steps_unit
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped
@@ -23,6 +22,7 @@ from ddrl.studies.settings import StudySettings, base_config, changed, game_name
 from ddrl.studies.sized import last_score
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table
+from ddrl.types import Machine
 
 LEARNERS = ("sampler", "secondary")
 NORM = "parameter_norm/all"

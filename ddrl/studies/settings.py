@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
+from ddrl.types import Machine
 
 Settings = TypeVar("Settings", bound="StudySettings")
 Preset = Literal["default", "laptop", "smoke", "stooke"]

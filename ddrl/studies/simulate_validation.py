@@ -12,10 +12,10 @@ from typing import NamedTuple
 from ddrl.bench.scaling import ScalingArguments, measure
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
-from ddrl.presets.common import Machine
 from ddrl.simulation.predict import simulate
 from ddrl.simulation.system import System
 from ddrl.simulation.times import Constant
+from ddrl.types import Machine
 
 REAL_WORKERS = (1, 2, 4, 8)
 REAL_UPDATES = 200

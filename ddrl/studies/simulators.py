@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
 from ddrl.studies.curves import EVALUATION, ONLINE
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import Budget, StudySettings, base_config, budget, changed, check_budget, game_name, one_of
 from ddrl.studies.sized import chosen_sizes, sized_report
 from ddrl.studies.study import Report, Study
+from ddrl.types import Machine
 
 SIZES = {
     "a2c": (16, 32, 64, 128, 256, 512),  # simulators

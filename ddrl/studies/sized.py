@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from ddrl.config import printed_name
+from ddrl.algorithms import printed_name
 from ddrl.errors import UsageError
 from ddrl.studies.curves import CAPTIONS, ONLINE, score_curve, spread_text, steps_unit
 from ddrl.studies.figures import Panel

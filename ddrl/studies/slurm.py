@@ -59,7 +59,7 @@ def sbatch_command(plan: Plan, numbers: Sequence[int], options: str) -> list[str
         f"--job-name=study-{plan.study}", f"--array={','.join(map(str, numbers))}",
         f"--cpus-per-task={max(map(cores_of, plan.points))}", f"--output={directory}/slurm-%A-%a.out",
     ]  # fmt: skip
-    has_replay = any(point.config.algorithm.from_replay for point in plan.points)
+    has_replay = any(point.config.has_replay for point in plan.points)
     if has_replay and not any(word.startswith("--mem") for word in words):  # sbatch takes one of its kinds alone
         own.append(f"--mem-per-cpu={max(map(core_megabytes, plan.points))}M")
     minutes = [point.config.run.minutes for point in plan.points]
@@ -71,7 +71,7 @@ def sbatch_command(plan: Plan, numbers: Sequence[int], options: str) -> list[str
 def cores_of(point: Point) -> int:
     """Cores that a point has work for: its own number, or its label's, or one for each rank; Q-learning acts and learns
     at once."""
-    at_once = 2 if point.config.algorithm.from_replay else 1
+    at_once = 2 if point.config.has_replay else 1
     return point.cores or point.labels.get("cores") or at_once * point.config.ranks
 
 

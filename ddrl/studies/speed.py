@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ddrl import checks
-from ddrl.config import TrainConfig, printed_name
+from ddrl.algorithms import printed_name
+from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
 from ddrl.studies.curves import from_intervals, spread_text
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped
@@ -18,6 +18,7 @@ from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import StudySettings, base_config, budget, changed, game_name, not_empty, one_of
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table
+from ddrl.types import Machine
 
 AGENT_STEPS = 50e6
 SIMULATORS = {"a2c": 16, "a3c": 16, "ppo": 8, "appo": 8}

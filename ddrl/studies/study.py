@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddrl.presets.common import Machine
 from ddrl.studies.figures import Panel
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import StudySettings
 from ddrl.studies.tables import Table
 from ddrl.studies.training import train_point
+from ddrl.types import Machine
 
 
 class Report(NamedTuple):

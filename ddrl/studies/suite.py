@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ddrl.config import printed_name
-from ddrl.presets.common import Machine
+from ddrl.algorithms import printed_name
 from ddrl.reporting.metrics import whole
 from ddrl.studies.curves import EVALUATION, GRID, score_curve, spread_text, steps_unit
 from ddrl.studies.figures import Curve, Panel
@@ -21,6 +20,7 @@ from ddrl.studies.settings import Preset, StudySettings, base_config, game_name,
 from ddrl.studies.sized import last_score
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table
+from ddrl.types import Machine
 
 ALL = "all"
 PUBLISHED = {"DQN (2015)": "dqn", "fast DQN (2022)": "fast_dqn"}

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ddrl import checks
-from ddrl.presets.common import Machine
 from ddrl.studies.collapse import COLUMNS, LearningBudget, counts, levels, rule_text, scores_of
 from ddrl.studies.curves import CAPTIONS, ONLINE, score_curve, spread_text, steps_unit, time_unit
 from ddrl.studies.figures import Curve, Panel
@@ -18,6 +17,7 @@ from ddrl.studies.settings import StudySettings, base_config, budget, changed, c
 from ddrl.studies.sized import last_score, warm_up
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table
+from ddrl.types import Machine
 
 MODES = ("synchronous", "asynchronous")
 Modes = Sequence[tuple[str, Sequence[Outcome]]]

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ddrl.algorithms import A2CConfig, ImpalaConfig, PPOConfig, a2c_loss, impala_loss, ppo_loss
+from ddrl.algorithms import a2c, impala, ppo
+from ddrl.algorithms.a2c import A2CConfig
+from ddrl.algorithms.impala import ImpalaConfig
+from ddrl.algorithms.ppo import PPOConfig
 from ddrl.config import NetworkConfig
 from ddrl.networks import build_network
 from ddrl.ops.returns import generalized_advantages
-from ddrl.types import Continuous, Discrete, Transitions
+from ddrl.types import Continuous, Discrete, LossContext, Transitions
 from tests import references
 from tests.algorithms.fixed_network import FixedNetwork
 from tests.unrolls import random_unroll
@@ -22,7 +25,7 @@ WEIGHTS = {"entropy_cost": 0.1, "value_cost": 0.7}
 A2C = A2CConfig(**WEIGHTS)
 PPO = PPOConfig(**WEIGHTS)
 IMPALA = ImpalaConfig(rho_clip=1.5, c_clip=0.8, **WEIGHTS)
-ON_TRANSITIONS = {"a2c": (a2c_loss, A2C), "ppo": (ppo_loss, PPO)}
+ON_TRANSITIONS = {"a2c": (a2c, A2C), "ppo": (ppo, PPO)}
 PARTS = ("loss", "policy_loss", "value_loss", "entropy")
 STEPS, ENVIRONMENTS = 6, 4
 
@@ -68,7 +71,7 @@ def tensors(batch):
 
 
 def output_of(module, space, policy, value, batch, config):
-    return module.loss(FixedNetwork(space, policy, value), None, 1.0, tensors(batch), config)
+    return module.loss(FixedNetwork(space, policy, value), None, tensors(batch), config, LossContext())
 
 
 def gradient_of(module, space, policy, value, batch, config):
@@ -76,7 +79,7 @@ def gradient_of(module, space, policy, value, batch, config):
     network, inputs = FixedNetwork(space), (tf.constant(policy), tf.constant(value))
     with tf.GradientTape() as tape:
         tape.watch(inputs)
-        loss = module.loss(network, inputs, 1.0, tensors(batch), config).loss
+        loss = module.loss(network, inputs, tensors(batch), config, LossContext()).loss
     by_policy, by_value = tape.gradient(loss, inputs)
     return np.concatenate([by_policy, by_value[:, None]], axis=1)
 
@@ -127,7 +130,7 @@ def test_gradients_on_transitions_equal_finite_differences(name, space):
 def test_impala_equals_the_reference(space):
     policy, value = outputs(space, (STEPS + 1) * ENVIRONMENTS)
     batch = unroll_of(space)
-    output = output_of(impala_loss, space, policy, value, batch, IMPALA)
+    output = output_of(impala, space, policy, value, batch, IMPALA)
     for part, expected in zip(PARTS, references.impala_loss(space, policy, value, batch, IMPALA), strict=True):
         np.testing.assert_allclose(output.metrics[part], expected, rtol=1e-4, atol=1e-5, err_msg=part)
     assert 0.0 < output.metrics["importance_ratio_mean"] <= IMPALA.rho_clip
@@ -146,7 +149,7 @@ def test_the_gradient_of_impala_holds_its_targets_fixed(space):
         weights = batch.valid.ravel()
         return references.actor_critic_loss(space, policy[:rows], value[:rows], losses, vs.ravel(), weights, IMPALA)[0]
 
-    gradient = gradient_of(impala_loss, space, policy, value, batch, IMPALA)
+    gradient = gradient_of(impala, space, policy, value, batch, IMPALA)
     np.testing.assert_allclose(gradient, numerical_gradient(loss, policy, value), rtol=1e-3, atol=1e-5)
     assert (gradient[rows:] == 0).all()  # the last observations only bootstrap
 
@@ -155,7 +158,7 @@ def test_metrics_are_means_over_the_rows_that_count(space):
     policy, value = outputs(space, 24)
     batch = transitions(space, policy)
     counted = batch.weight == 1
-    metrics = output_of(ppo_loss, space, policy, value, batch, PPO).metrics
+    metrics = output_of(ppo, space, policy, value, batch, PPO).metrics
     advantages = batch.advantage[counted]
     ratios = np.exp(references.log_probs(space, policy, batch.action) - batch.behaviour_log_prob)[counted]
     expected = {
@@ -201,12 +204,12 @@ def test_the_mean_of_the_gradients_of_parts_is_that_of_the_whole(name, space):
 def test_the_mean_of_the_gradients_of_parts_of_an_unroll_is_that_of_the_whole(space):
     policy, value = outputs(space, (STEPS + 1) * ENVIRONMENTS)
     batch = unroll_of(space)
-    whole = gradient_of(impala_loss, space, policy, value, batch, IMPALA)
+    whole = gradient_of(impala, space, policy, value, batch, IMPALA)
     by_column = np.arange(len(value)).reshape(STEPS + 1, ENVIRONMENTS)
     expected = np.empty_like(whole)
     for part in (slice(0, 2), slice(2, 4)):
         rows, columns = by_column[:, part].ravel(), type(batch)(*(x[:, part] for x in batch))
-        expected[rows] = gradient_of(impala_loss, space, policy[rows], value[rows], columns, IMPALA) / 2
+        expected[rows] = gradient_of(impala, space, policy[rows], value[rows], columns, IMPALA) / 2
     np.testing.assert_allclose(whole, expected, rtol=1e-5, atol=1e-7)
 
 
@@ -215,8 +218,8 @@ def test_at_ratio_1_the_gradient_of_ppo_is_that_of_a2c(space):
     batch = transitions(space, policy)
     on_policy = references.log_probs(space, policy, batch.action).astype(np.float32)
     batch = batch._replace(behaviour_log_prob=on_policy)
-    ppo = gradient_of(ppo_loss, space, policy, value, batch, PPO)
-    np.testing.assert_allclose(ppo, gradient_of(a2c_loss, space, policy, value, batch, A2C), rtol=1e-4, atol=1e-6)
+    found = gradient_of(ppo, space, policy, value, batch, PPO)
+    np.testing.assert_allclose(found, gradient_of(a2c, space, policy, value, batch, A2C), rtol=1e-4, atol=1e-6)
 
 
 def test_impala_on_policy_is_a2c_with_n_step_returns(space):
@@ -244,10 +247,10 @@ def test_impala_on_policy_is_a2c_with_n_step_returns(space):
         unroll.behaviour_version.ravel(),
     )
     gradients = []
-    for module, data, config in ((a2c_loss, batch, A2C), (impala_loss, unroll, ImpalaConfig(**WEIGHTS))):
+    for module, data, config in ((a2c, batch, A2C), (impala, unroll, ImpalaConfig(**WEIGHTS))):
         with tf.GradientTape() as tape:
             tape.watch(vector)
-            output = module.loss(network, vector, 1.0, tensors(data), config)
+            output = module.loss(network, vector, tensors(data), config, LossContext())
         gradients.append(tape.gradient(output.loss, vector).numpy())
     np.testing.assert_allclose(*gradients, rtol=1e-3, atol=1e-5)
     assert np.linalg.norm(gradients[0]) > 0.1
@@ -276,11 +279,11 @@ def test_value_clipping(value, return_, loss, gradient):
     )
     config = PPOConfig(value_clip_range=0.1, value_cost=1.0)
     policy, values = np.zeros((1, 3), np.float32), np.array([value], np.float32)
-    output = output_of(ppo_loss, Discrete(3), policy, values, batch, config)
+    output = output_of(ppo, Discrete(3), policy, values, batch, config)
     np.testing.assert_allclose(output.metrics["value_loss"], loss, rtol=1e-5)
-    by_value = gradient_of(ppo_loss, Discrete(3), policy, values, batch, config)[0, -1]
+    by_value = gradient_of(ppo, Discrete(3), policy, values, batch, config)[0, -1]
     np.testing.assert_allclose(by_value, gradient, rtol=1e-4)
-    unclipped = output_of(ppo_loss, Discrete(3), policy, values, batch, PPOConfig(value_clip_range=10.0))
+    unclipped = output_of(ppo, Discrete(3), policy, values, batch, PPOConfig(value_clip_range=10.0))
     np.testing.assert_allclose(unclipped.metrics["value_loss"], (return_ - value) ** 2, rtol=1e-5)
 
 

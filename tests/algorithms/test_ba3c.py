@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ddrl.algorithms import BA3CConfig, ba3c_loss, transform_reward
+from ddrl.algorithms import ba3c
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import NetworkConfig
 from ddrl.networks import build_network
-from ddrl.types import DataPoints, Discrete
+from ddrl.types import DataPoints, Discrete, LossContext
 from tests import references
 from tests.algorithms.fixed_network import FixedNetwork
 
@@ -36,7 +37,7 @@ def outputs(seed=1, size=16, actions=3):
 
 def loss_of(logits, value, batch, config):
     network = FixedNetwork(Discrete(logits.shape[1]), logits, value)
-    return ba3c_loss.loss(network, None, 1.0, DataPoints(*map(tf.constant, batch)), config)
+    return ba3c.loss(network, None, DataPoints(*map(tf.constant, batch)), config, LossContext())
 
 
 def test_equals_the_reference():
@@ -93,7 +94,7 @@ def test_gradient_equals_finite_differences(importance_clip):
     with tf.GradientTape() as tape:
         vector = tf.constant(start)
         tape.watch(vector)
-        output = ba3c_loss.loss(network, vector, 1.0, DataPoints(*map(tf.constant, batch)), config)
+        output = ba3c.loss(network, vector, DataPoints(*map(tf.constant, batch)), config, LossContext())
     gradient = tape.gradient(output.loss, vector).numpy().astype(np.float64)
     logits, value = network(vector, tf.constant(batch.observation))
     probabilities = references.softmax(logits.numpy())[np.arange(16), batch.action]
@@ -107,11 +108,11 @@ def test_gradient_equals_finite_differences(importance_clip):
 
 def test_rewards_are_clipped_only_when_asked():
     rewards = np.array([-7.0, 0.25, 4.0], np.float32)
-    np.testing.assert_array_equal(transform_reward(rewards, BA3CConfig()), [-1.0, 0.25, 1.0])
-    np.testing.assert_array_equal(transform_reward(rewards, BA3CConfig(reward_clip=0.0)), rewards)
+    np.testing.assert_array_equal(BA3CConfig().transform_reward(rewards), [-1.0, 0.25, 1.0])
+    np.testing.assert_array_equal(BA3CConfig(reward_clip=0.0).transform_reward(rewards), rewards)
     np.testing.assert_array_equal(rewards, [-7.0, 0.25, 4.0])
 
 
 def test_rewards_are_scaled_before_they_are_clipped():
     rewards = np.array([-7.0, 0.25, 4.0], np.float32)
-    np.testing.assert_array_equal(transform_reward(rewards, BA3CConfig(reward_scale=0.5)), [-1.0, 0.125, 1.0])
+    np.testing.assert_array_equal(BA3CConfig(reward_scale=0.5).transform_reward(rewards), [-1.0, 0.125, 1.0])

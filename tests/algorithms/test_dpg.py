@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ddrl.algorithms import DPGConfig, dpg_loss
+from ddrl.algorithms import dpg
+from ddrl.algorithms.dpg import DPGConfig
 from ddrl.config import NetworkConfig, OptimizerConfig
 from ddrl.errors import UsageError
 from ddrl.learner import Learner
-from ddrl.networks import build_network
+from ddrl.networks.deterministic import DeterministicNetwork
 from ddrl.targets import CriticFunction, TargetFunction
-from ddrl.types import Continuous, Regression, Replayed
+from ddrl.types import Continuous, LossContext, Replayed
 
 INPUTS, ROWS = 3, 7
 SPACE = Continuous((-2.0, 0.0), (2.0, 1.0))
@@ -24,7 +25,7 @@ LAYERS = NetworkConfig(network="mlp", policy_layers=(6, 5), critic_layers=(8, 4)
 
 def network_and_vector(seed=0):
     """Parameters far from the first ones, so that slopes are large enough to be clipped."""
-    network = build_network(LAYERS, (INPUTS,), np.float32, SPACE, DPGConfig.head)
+    network = DeterministicNetwork(LAYERS, (INPUTS,), np.float32, SPACE)
     noise = np.random.default_rng(seed).standard_normal(network.size)
     return network, (network.initial_parameters(seed) + 0.7 * noise).astype(np.float32)
 
@@ -65,7 +66,10 @@ def numerical(function, point, step=1e-6):
 
 def batch_of(seed=0):
     random = np.random.default_rng(seed)
-    return Regression(
+    return Replayed(
+        reward=None,
+        discount=None,
+        next_observation=None,
         observation=random.standard_normal((ROWS, INPUTS)).astype(np.float32),
         action=(MIDDLE + HALF * random.uniform(-1, 1, (ROWS, 2))).astype(np.float32),
         target=(3 * random.standard_normal(ROWS)).astype(np.float32),
@@ -85,10 +89,10 @@ def slopes_of(tensors, observation, action):
 
 def gradient_of(network, vector, config, batch):
     tensor = tf.constant(vector)
-    tensors = Regression(*(None if array is None else tf.constant(array) for array in batch))
+    tensors = Replayed(*(None if array is None else tf.constant(array) for array in batch))
     with tf.GradientTape() as tape:
         tape.watch(tensor)
-        output = dpg_loss.loss(network, tensor, 1.0, tensors, config)
+        output = dpg.loss(network, tensor, tensors, config, LossContext())
     return tape.gradient(output.loss, tensor).numpy(), output
 
 
@@ -149,7 +153,7 @@ def test_targets_equal_the_papers_equation_in_chunks():
     )
     fixed, after = tensors_of(network, vector), batch.next_observation.astype(np.float64)
     expected = batch.reward + batch.discount * critic_of(fixed, after, policy_of(fixed, after))
-    function = TargetFunction(network, DPGConfig(), (INPUTS,), np.float32, 4)
+    function = TargetFunction(network, dpg.targets, DPGConfig(), (INPUTS,), np.float32, 4)
     np.testing.assert_allclose(function(vector, batch), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -158,7 +162,7 @@ def test_values_of_any_actions():
     random = np.random.default_rng(2)
     seen = random.standard_normal((5, INPUTS)).astype(np.float32)
     action = (MIDDLE + HALF * random.uniform(-1, 1, (5, 2))).astype(np.float32)
-    function = CriticFunction(network, (INPUTS,), np.float32, 2)
+    function = CriticFunction(network, dpg.critic, (INPUTS,), np.float32, 2)
     expected = critic_of(tensors_of(network, vector), seen.astype(np.float64), (action - MIDDLE) / HALF)
     np.testing.assert_allclose(function(vector, seen, action), expected, rtol=1e-4, atol=1e-5)
     chosen, value = network(tf.constant(vector), tf.constant(seen))
@@ -168,7 +172,7 @@ def test_values_of_any_actions():
 def test_the_learner_gives_priorities():
     network, vector = network_and_vector()
     batch = batch_of()
-    learner = Learner(network, dpg_loss.loss, DPGConfig(), OptimizerConfig(batch_size=ROWS), batch)
+    learner = Learner(network, dpg.loss, DPGConfig(), OptimizerConfig(batch_size=ROWS), batch)
     gradient, metrics, priorities = learner.gradient(vector, batch)
     expected, output = gradient_of(network, vector, DPGConfig(), batch)
     np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
@@ -184,7 +188,7 @@ def test_a_batch_of_another_form_is_refused():
 
 
 def test_the_target_period_is_that_of_the_updates():
-    assert DPGConfig(target_updates=100, steps_per_update=4).target_period == 400
+    assert DPGConfig(target_updates=100, steps_per_update=4).learns_from.target_period == 400
 
 
 @pytest.mark.parametrize(

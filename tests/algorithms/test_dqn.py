@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ddrl.algorithms import DQNConfig, dqn_loss
+from ddrl.algorithms import dqn
+from ddrl.algorithms.dqn import DQNConfig
 from ddrl.config import NetworkConfig, OptimizerConfig
 from ddrl.errors import UsageError
 from ddrl.learner import Learner
 from ddrl.networks import build_network
-from ddrl.types import Discrete, QHead, Regression
+from ddrl.types import Discrete, LossContext, QHead, Replayed
 from tests import q_references, references
 
 ACTIONS, ROWS = 3, 20
@@ -39,7 +40,10 @@ def outputs(config, seed=1):
 def batch_of(config, seed=0):
     random = np.random.default_rng(seed)
     target = 2 * random.standard_normal((ROWS, config.atoms) if config.atoms else ROWS)
-    return Regression(
+    return Replayed(
+        reward=None,
+        discount=None,
+        next_observation=None,
         observation=random.standard_normal((ROWS, 5)).astype(np.float32),
         action=random.integers(ACTIONS, size=ROWS).astype(np.int32),
         target=(references.softmax(target) if config.atoms else target).astype(np.float32),
@@ -50,7 +54,7 @@ def batch_of(config, seed=0):
 
 
 def tensors(batch):
-    return Regression(*(None if array is None else tf.constant(array) for array in batch))
+    return Replayed(*(None if array is None else tf.constant(array) for array in batch))
 
 
 @pytest.fixture(params=CONFIGS)
@@ -60,7 +64,7 @@ def config(request):
 
 def test_loss_and_priorities_equal_the_reference(config):
     values, batch = outputs(config), batch_of(config)
-    output = dqn_loss.loss(FixedValues, tf.constant(values), 1.0, tensors(batch), config)
+    output = dqn.loss(FixedValues, tf.constant(values), tensors(batch), config, LossContext())
     loss, priorities = q_references.loss(values, batch, config)
     np.testing.assert_allclose(output.loss, loss, rtol=1e-5)
     np.testing.assert_allclose(output.priorities, priorities, rtol=1e-4, atol=1e-5)
@@ -79,7 +83,7 @@ def test_gradient_equals_the_numerical_one(config):
     vector = tf.constant(values)
     with tf.GradientTape() as tape:
         tape.watch(vector)
-        loss = dqn_loss.loss(FixedValues, vector, 1.0, tensors(batch), config).loss
+        loss = dqn.loss(FixedValues, vector, tensors(batch), config, LossContext()).loss
     found, expected, step = tape.gradient(loss, vector), np.zeros(values.shape), 1e-6
     for at in np.ndindex(values.shape):
         ends = []
@@ -106,7 +110,7 @@ def test_with_double_the_newest_parameters_choose_and_get_no_gradient_by_it(conf
     results = []
     for settings, target in ((config, each[np.arange(ROWS), chosen]), (double, each)):
         given = batch._replace(target=target)
-        learner = Learner(network, dqn_loss.loss, settings, OptimizerConfig(batch_size=ROWS), given)
+        learner = Learner(network, dqn.loss, settings, OptimizerConfig(batch_size=ROWS), given)
         results.append(learner.gradient(vector, given))
     (gradient, metrics, priorities), (with_double, *others) = results
     np.testing.assert_allclose(with_double, gradient, rtol=1e-5, atol=1e-7)
@@ -117,16 +121,16 @@ def test_with_double_the_newest_parameters_choose_and_get_no_gradient_by_it(conf
 def test_a_batch_of_another_form_is_refused():
     plain, categorical = CONFIGS["huber"], CONFIGS["categorical"]
     with pytest.raises(ValueError):
-        dqn_loss.loss(FixedValues, tf.constant(outputs(categorical)), 1.0, tensors(batch_of(plain)), categorical)
+        dqn.loss(FixedValues, tf.constant(outputs(categorical)), tensors(batch_of(plain)), categorical, LossContext())
     column = batch_of(plain)._replace(weight=np.ones((ROWS, 1), np.float32))
     with pytest.raises(ValueError):
-        dqn_loss.loss(FixedValues, tf.constant(outputs(plain)), 1.0, tensors(column), plain)
+        dqn.loss(FixedValues, tf.constant(outputs(plain)), tensors(column), plain, LossContext())
 
 
 def test_the_learner_gives_priorities(config):
     network = build_network(NetworkConfig(network="mlp"), (5,), np.float32, Discrete(ACTIONS), config.head)
     batch, vector = batch_of(config), network.initial_parameters(1)
-    learner = Learner(network, dqn_loss.loss, config, OptimizerConfig(batch_size=ROWS), batch)
+    learner = Learner(network, dqn.loss, config, OptimizerConfig(batch_size=ROWS), batch)
     gradient, metrics, priorities = learner.gradient(vector, batch)
     values = network.action_values(network.prepare(tf.constant(vector)), tf.constant(batch.observation)).numpy()
     loss, expected = q_references.loss(values, batch, config)

@@ -24,7 +24,7 @@ from ddrl.bench.faults.table import summary
 from ddrl.errors import UsageError
 from ddrl.options import parse
 from ddrl.placement.ranks import sizes_of
-from ddrl.presets.common import Machine
+from ddrl.types import Machine
 
 ALL = tuple(SYSTEMS), tuple(KINDS)
 MANY = [draw(7, index, *ALL) for index in range(20_000)]
@@ -67,7 +67,7 @@ def test_a_system_says_which_roles_its_ranks_have(name):
     config = parse(system.arguments, Machine(2, 16 << 30)).config
     roles = {"chief" if a.is_chief else ROLES.get(a.role, a.role) for a in assign_roles(**vars(sizes_of(config)))}
     assert roles == set(system.roles) and system.single == config.single_process
-    assert bool(system.replays) == config.algorithm.from_replay
+    assert bool(system.replays) == config.has_replay
 
 
 # Bounds --------------------------------------------------------------------------------------------------------

@@ -7,19 +7,19 @@ import json
 import numpy as np
 import pytest
 
+from ddrl import algorithms, cli, rundir, sealed
 from ddrl import checkpoint as checkpoints
-from ddrl import cli, presets, rundir, sealed
 from ddrl.bench import fuzz, fuzz_flips, fuzz_readings
 from ddrl.bench.fuzz_flips import BEFORE, CHANGED, HARMLESS, REFUSED, TRACEBACK, Flips, flip_many, table
 from ddrl.envs import make_environment
 from ddrl.errors import UsageError
 from ddrl.placement.resources import replay_size
-from ddrl.presets.common import Machine
 from ddrl.replay import Replay, storage
 from ddrl.reporting.metrics import MetricsWriter, evaluation_record
 from ddrl.roles.replay_files import worker_directory
 from ddrl.sampling.rollouts import empty_unroll
 from ddrl.studies.settings import changed
+from ddrl.types import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
 
@@ -28,7 +28,7 @@ MACHINE = Machine(2, 16 * 10**9)
 def run(tmp_path_factory):
     """A run of dqn on Catch as the ranks leave it, with two checkpoints, before and after other settings."""
     path = tmp_path_factory.mktemp("fuzz") / "run"
-    config = changed(presets.preset("smoke", None, MACHINE, "dqn"), run={"run_dir": str(path)})
+    config = changed(algorithms.preset("smoke", None, MACHINE, "dqn"), run={"run_dir": str(path)})
     rundir.create_run_dir(config)
     environment = make_environment(config.environment, num_envs=1)
     replay = Replay(**replay_size(config, environment), priority_exponent=config.replay.priority_exponent)

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from ddrl import cli
-from ddrl.algorithms import DQNConfig
+from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.algorithms.dqn import DQNConfig
 from ddrl.bench import peers, ranks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.options import parse
-from ddrl.presets.common import Machine
+from ddrl.types import Machine
 from tests.bench.fake_peer import peer_python
 
 INSTALLED = [name for name in ("stable_baselines3", "sample_factory", "ray") if importlib.util.find_spec(name)]
@@ -38,7 +39,7 @@ def ours(monkeypatch):
         return [{"wall_seconds": 2.0 * i, "agent_steps": 2 * i * step} for i in range(1, 30)]
 
     class Arguments:
-        config = TrainConfig()
+        config = TrainConfig(algorithm=BA3CConfig())
 
     monkeypatch.setattr(peers, "run_for", run_for)
     monkeypatch.setattr(peers.os, "getloadavg", lambda: (0.1, 0.1, 0.1))

@@ -5,12 +5,15 @@ import json
 
 import pytest
 
+from ddrl.algorithms import preset
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.bench import roofline
 from ddrl.config import EnvironmentConfig, NetworkConfig, OptimizerConfig, SamplingConfig, TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets import Machine, preset
+from ddrl.types import Machine
 
 CONFIG = TrainConfig(
+    algorithm=BA3CConfig(),
     environment=EnvironmentConfig(game="ddrl/Catch-v0"),
     network=NetworkConfig(network="mlp"),
     sampling=SamplingConfig(simulators=8, groups=2),
@@ -56,6 +59,6 @@ def test_every_kind_of_batch(algorithm, uses, batch):
     config = preset("smoke", None, Machine(2, 16 * 10**9), algorithm)
     result = roofline.measure_roofline(config, 0.05, 1)
     env, inference, gradient = (result[phase] for phase in ("env", "inference", "gradient"))
-    learning = uses / gradient + (uses / result["target"] if config.algorithm.from_replay else 0.0)
+    learning = uses / gradient + (uses / result["target"] if config.has_replay else 0.0)
     assert result["roofline"] == pytest.approx(1 / (1 / env + 1 / inference + learning))
     assert (result["uses"], result["gradient_batch"]) == (uses, batch)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ddrl.algorithms import preset
 from ddrl.bench import sampling_worker
 from ddrl.bench.sampling import Sampling, measure_sampling
 from ddrl.config import EnvironmentConfig
 from ddrl.errors import UsageError
-from ddrl.presets import Machine, preset
 from ddrl.studies.settings import changed
-from ddrl.types import Continuous, Discrete
+from ddrl.types import Continuous, Discrete, Machine
 
 CONFIG = changed(preset("smoke", None, Machine(2, 1 << 40), "a2c"), sampling={"simulators": 4, "groups": 2})
 

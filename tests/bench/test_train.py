@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ddrl import presets
+from ddrl import algorithms
 from ddrl.bench import train
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
+from ddrl.types import Machine
 
-CONFIG = presets.preset("default", None, Machine(2, 16 * 10**9), "a2c")
+CONFIG = algorithms.preset("default", None, Machine(2, 16 * 10**9), "a2c")
 
 
 def line(update, **more):

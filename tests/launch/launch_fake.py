@@ -8,10 +8,11 @@ from pathlib import Path
 from rich.console import Console
 
 from ddrl import cli
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.launch import local as launch
 from ddrl.launch import supervisor
-from ddrl.presets.common import Machine
+from ddrl.types import Machine
 
 STOP_SECONDS = 3.0
 
@@ -21,6 +22,7 @@ def run() -> int:
     launch.finish = lambda path, console: console.print("fake curve")  # no plot of a fake run
     supervisor.KILL_SECONDS = 1.0
     config = TrainConfig(
+        algorithm=BA3CConfig(),
         run=RunConfig(run_dir=run_dir),
         exchange=ExchangeConfig(
             workers=2, parameter_servers=1, on_server_loss="stop" if behaviour == "polite" else "restart"

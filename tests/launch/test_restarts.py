@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddrl import rundir
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.launch.restarts import LEAST_MINUTES, Restarts
 from ddrl.reporting.metrics import MetricsWriter, read_metrics
@@ -19,6 +20,7 @@ class Play:
         self.path = path
         (path / "checkpoints").mkdir()
         config = TrainConfig(
+            algorithm=BA3CConfig(),
             run=RunConfig(minutes=10.0, max_restarts=max_restarts),
             exchange=ExchangeConfig(on_server_loss=on_server_loss),
         )

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from ddrl import rundir
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.launch import supervisor
 from ddrl.launch.processes import Interrupts, session_members
@@ -25,7 +26,7 @@ class Silent:
 def watched(path, stop_seconds, seconds=60):
     """A process that ends by itself only then, watched to its end."""
     with Interrupts() as interrupts, (path / "log.txt").open("ab") as log:
-        one = supervisor.Supervisor(TrainConfig(), path, interrupts, stop_seconds)
+        one = supervisor.Supervisor(TrainConfig(algorithm=BA3CConfig()), path, interrupts, stop_seconds)
         one.start([sys.executable, "-c", f"import time; time.sleep({seconds})"], None, log, log.fileno())
         one.watch(Silent(), rundir.JsonLines(path / rundir.METRICS), Console(file=io.StringIO()))
     assert not session_members(one._process.pid)
@@ -86,7 +87,7 @@ def leave_dead_notes(path, stages):
 def test_a_process_that_was_killed_died_unless_an_end_was_asked_for_or_had_come(tmp_path, file, died, asked):
     program = f"open({str(tmp_path / file)!r}, 'w');" if file else ""
     with Interrupts() as interrupts, (tmp_path / "log.txt").open("ab") as log:
-        one = supervisor.Supervisor(TrainConfig(), tmp_path, interrupts, 90.0)
+        one = supervisor.Supervisor(TrainConfig(algorithm=BA3CConfig()), tmp_path, interrupts, 90.0)
         command = [sys.executable, "-c", f"import os, time; {program} os.kill(os.getpid(), 9)"]
         one.start(command, None, log, log.fileno())
         one.watch(Silent(), rundir.JsonLines(tmp_path / rundir.METRICS), Console(file=io.StringIO()))

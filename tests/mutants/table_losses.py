@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "loss-entropy-is-punished",
-        "ddrl/algorithms/actor_critic_loss.py",
+        "ddrl/algorithms/actor_critic.py",
         "- config.entropy_cost * entropy",
         "+ config.entropy_cost * entropy",
         ("tests/algorithms/test_actor_critic.py::test_losses_on_transitions_equal_the_references",),
@@ -15,7 +15,7 @@ MUTANTS = (
     ),
     Mutant(
         "loss-has-no-value-cost",
-        "ddrl/algorithms/actor_critic_loss.py",
+        "ddrl/algorithms/actor_critic.py",
         "config.value_cost * value_loss",
         "value_loss",
         ("tests/algorithms/test_actor_critic.py::test_losses_on_transitions_equal_the_references",),
@@ -23,7 +23,7 @@ MUTANTS = (
     ),
     Mutant(
         "loss-value-counts-rows-that-do-not",
-        "ddrl/algorithms/actor_critic_loss.py",
+        "ddrl/algorithms/actor_critic.py",
         "tf.reduce_mean(weights * square_errors)",
         "tf.reduce_mean(square_errors)",
         ("tests/algorithms/test_actor_critic.py::test_what_ignored_rows_hold_does_not_matter",),
@@ -31,7 +31,7 @@ MUTANTS = (
     ),
     Mutant(
         "loss-entropy-counts-rows-that-do-not",
-        "ddrl/algorithms/actor_critic_loss.py",
+        "ddrl/algorithms/actor_critic.py",
         "tf.reduce_mean(weights * entropies)",
         "tf.reduce_mean(entropies)",
         ("tests/algorithms/test_actor_critic.py::test_losses_on_transitions_equal_the_references",),
@@ -39,7 +39,7 @@ MUTANTS = (
     ),
     Mutant(
         "loss-a2c-has-no-weights",
-        "ddrl/algorithms/a2c_loss.py",
+        "ddrl/algorithms/a2c.py",
         "policy_gradient_loss(log_probs, batch.advantage, batch.weight)",
         "policy_gradient_loss(log_probs, batch.advantage, tf.ones_like(batch.weight))",
         ("tests/algorithms/test_actor_critic.py::test_losses_on_transitions_equal_the_references",),
@@ -47,7 +47,7 @@ MUTANTS = (
     ),
     Mutant(
         "loss-ppo-value-clip-takes-the-smaller",
-        "ddrl/algorithms/ppo_loss.py",
+        "ddrl/algorithms/ppo.py",
         "tf.maximum(squares, tf.square(batch.return_ - clipped))",
         "tf.minimum(squares, tf.square(batch.return_ - clipped))",
         ("tests/algorithms/test_actor_critic.py::test_value_clipping",),
@@ -55,7 +55,7 @@ MUTANTS = (
     ),
     Mutant(
         "loss-impala-has-no-ratio",
-        "ddrl/algorithms/impala_loss.py",
+        "ddrl/algorithms/impala.py",
         "[steps, environments]) - batch.behaviour_log_prob",
         "[steps, environments])",
         ("tests/algorithms/test_actor_critic.py::test_impala_equals_the_reference",),
@@ -63,7 +63,7 @@ MUTANTS = (
     ),
     Mutant(
         "loss-impala-learns-last-observations",
-        "ddrl/algorithms/impala_loss.py",
+        "ddrl/algorithms/impala.py",
         "_rows(advantages), _rows(batch.valid), value[:-1]",
         "_rows(advantages), _rows(tf.ones_like(batch.valid)), value[:-1]",
         ("tests/algorithms/test_actor_critic.py::test_impala_equals_the_reference",),
@@ -71,7 +71,7 @@ MUTANTS = (
     ),
     Mutant(
         "loss-ba3c-has-no-importance",
-        "ddrl/algorithms/ba3c_loss.py",
+        "ddrl/algorithms/ba3c.py",
         "policy_gradient_loss(log_probs, advantages, ratios, config.log_epsilon)",
         "policy_gradient_loss(log_probs, advantages, tf.ones_like(ratios), config.log_epsilon)",
         ("tests/algorithms/test_ba3c.py::test_equals_the_reference",),
@@ -79,23 +79,23 @@ MUTANTS = (
     ),
     Mutant(
         "loss-rewards-are-not-clipped",
-        "ddrl/algorithms/settings.py",
-        "return np.clip(rewards, -config.reward_clip, config.reward_clip) if config.reward_clip else rewards",
+        "ddrl/config/algorithm.py",
+        "return np.clip(rewards, -self.reward_clip, self.reward_clip) if self.reward_clip else rewards",
         "return rewards",
         ("tests/algorithms/test_ba3c.py::test_rewards_are_clipped_only_when_asked",),
         "Games with large rewards are learned with large gradients.",
     ),
     Mutant(
         "loss-rewards-are-clipped-before-they-are-scaled",
-        "ddrl/algorithms/settings.py",
-        "rewards = rewards * np.float32(config.reward_scale)",
-        "return np.clip(rewards, -config.reward_clip, config.reward_clip) * np.float32(config.reward_scale)",
+        "ddrl/config/algorithm.py",
+        "rewards = rewards * np.float32(self.reward_scale)",
+        "return np.clip(rewards, -self.reward_clip, self.reward_clip) * np.float32(self.reward_scale)",
         ("tests/algorithms/test_ba3c.py::test_rewards_are_scaled_before_they_are_clipped",),
         "The scale comes after the clip, so that rewards pass the bound.",
     ),
     Mutant(
         "dqn-loss-has-no-weights",
-        "ddrl/algorithms/dqn_loss.py",
+        "ddrl/algorithms/dqn.py",
         "tf.reduce_mean(batch.weight * losses)",
         "tf.reduce_mean(losses)",
         ("tests/algorithms/test_dqn.py::test_loss_and_priorities_equal_the_reference",),
@@ -103,7 +103,7 @@ MUTANTS = (
     ),
     Mutant(
         "dqn-priorities-have-a-sign",
-        "ddrl/algorithms/dqn_loss.py",
+        "ddrl/algorithms/dqn.py",
         "priorities = tf.abs(target - value)",
         "priorities = target - value",
         ("tests/algorithms/test_dqn.py::test_loss_and_priorities_equal_the_reference",),
@@ -111,7 +111,7 @@ MUTANTS = (
     ),
     Mutant(
         "dqn-double-looks-at-the-wrong-state",
-        "ddrl/algorithms/dqn_loss.py",
+        "ddrl/algorithms/dqn.py",
         "network.action_values(fixed, batch.next_observation)",
         "network.action_values(fixed, batch.observation)",
         ("tests/algorithms/test_dqn.py::test_with_double_the_newest_parameters_choose_and_get_no_gradient_by_it",),
@@ -119,7 +119,7 @@ MUTANTS = (
     ),
     Mutant(
         "dqn-targets-come-from-the-wrong-action",
-        "ddrl/algorithms/dqn_loss.py",
+        "ddrl/algorithms/dqn.py",
         "q_learning.greedy(network.expected(outputs))",
         "q_learning.greedy(-network.expected(outputs))",
         ("tests/test_targets.py::test_targets_equal_the_reference",),
@@ -127,7 +127,7 @@ MUTANTS = (
     ),
     Mutant(
         "dqn-huber-is-always-squared",
-        "ddrl/algorithms/dqn_loss.py",
+        "ddrl/algorithms/dqn.py",
         'q_learning.huber if config.loss == "huber" else q_learning.squared',
         "q_learning.squared",
         ("tests/algorithms/test_dqn.py::test_loss_and_priorities_equal_the_reference",),
@@ -199,7 +199,7 @@ MUTANTS = (
     ),
     Mutant(
         "dpg-policy-goes-down",
-        "ddrl/algorithms/dpg_loss.py",
+        "ddrl/algorithms/dpg.py",
         "policy_loss = -tf.reduce_mean(",
         "policy_loss = tf.reduce_mean(",
         ("tests/algorithms/test_dpg.py::test_loss_and_gradient_equal_the_papers_equations",),
@@ -207,7 +207,7 @@ MUTANTS = (
     ),
     Mutant(
         "dpg-slope-is-not-clipped",
-        "ddrl/algorithms/dpg_loss.py",
+        "ddrl/algorithms/dpg.py",
         "clipped = tf.clip_by_value(slope, -config.slope_clip, config.slope_clip) if config.slope_clip else slope",
         "clipped = slope",
         ("tests/algorithms/test_dpg.py::test_loss_and_gradient_equal_the_papers_equations",),
@@ -215,7 +215,7 @@ MUTANTS = (
     ),
     Mutant(
         "dpg-critic-has-no-weights",
-        "ddrl/algorithms/dpg_loss.py",
+        "ddrl/algorithms/dpg.py",
         "tf.reduce_mean(batch.weight * q_learning.squared(errors))",
         "tf.reduce_mean(q_learning.squared(errors))",
         ("tests/algorithms/test_dpg.py::test_loss_and_gradient_equal_the_papers_equations",),
@@ -223,7 +223,7 @@ MUTANTS = (
     ),
     Mutant(
         "dpg-targets-use-other-actions",
-        "ddrl/algorithms/dpg_loss.py",
+        "ddrl/algorithms/dpg.py",
         "values = network.critic(target, batch.next_observation, action)",
         "values = network.critic(target, batch.next_observation, -action)",
         ("tests/algorithms/test_dpg.py::test_targets_equal_the_papers_equation_in_chunks",),

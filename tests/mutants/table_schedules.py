@@ -172,7 +172,7 @@ MUTANTS = (
     Mutant(
         "replay-learns-at-every-step",
         "ddrl/roles/replay_agent.py",
-        "updates = steps // algorithm.steps_per_update",
+        "updates = steps // data.steps_per_update",
         "updates = steps",
         ("tests/roles/test_replay_agent.py::test_groups_fill_the_same_replay_with_as_many_steps",),
         "There are more updates for each agent step than were asked for.",

@@ -141,7 +141,9 @@ MUTANTS = (
         "ddrl/evaluation/games.py",
         "if not self._epsilon:",
         "if True:",
-        ("tests/evaluation/test_games.py::test_random_actions_come_with_their_probability_and_depend_on_the_seed_alone",),
+        (
+            "tests/evaluation/test_games.py::test_random_actions_come_with_their_probability_and_depend_on_the_seed_alone",
+        ),
         "Epsilon-greedy evaluations are greedy.",
     ),
     Mutant(

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from ddrl.ops import distributions
-from ddrl.sampling.actions import draw_for
+from ddrl.ops.draws import draw_for
 from ddrl.types import Continuous, Discrete
 from tests import references
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ddrl.algorithms import DQNConfig
+from ddrl.algorithms.dqn import DQNConfig
 from ddrl.ops import q_learning
 from tests import q_references, references
 

@@ -18,6 +18,7 @@ import numpy as np
 from mpi4py import MPI
 
 from cluster.roles import assign_roles
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import EvaluationConfig, ExchangeConfig, RunConfig, TrainConfig
 from ddrl.exchange.client import WorkerClient
 from ddrl.exchange.coordinator import Coordinator, Quorum
@@ -129,6 +130,7 @@ def play(comm: MPI.Comm, scenario: dict) -> dict:
     cast = Cast.from_assignments(assignments)
     cast = cast if servers else cast.with_hosted_servers(rank)
     config = TrainConfig(
+        algorithm=BA3CConfig(),
         exchange=ExchangeConfig(workers=workers, parameter_servers=servers, exchange=scenario["exchange"]),
         optimizer=dataclasses.replace(OPTIMIZER, clip_global_norm=scenario["clip"]),
         evaluation=EvaluationConfig(evaluator=False),

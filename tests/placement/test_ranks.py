@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from cluster.topology import Seat, made_up
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import EvaluationConfig, ExchangeConfig, OptimizerConfig, SamplingConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.placement.ranks import Threads, expose_gpu, place_ranks, threads_for, with_threads
@@ -28,28 +29,35 @@ from ddrl.placement.ranks import Threads, expose_gpu, place_ranks, threads_for, 
 def test_threads_follow_from_the_cores(settings, cores, threads):
     assert (
         threads_for(
-            TrainConfig(sampling=SamplingConfig(**settings), optimizer=OptimizerConfig(batch_size=10_000)), cores
+            TrainConfig(
+                algorithm=BA3CConfig(),
+                sampling=SamplingConfig(**settings),
+                optimizer=OptimizerConfig(batch_size=10_000),
+            ),
+            cores,
         )
         == threads
     )
 
 
 def test_a_rank_has_its_own_emulator_threads():
-    config = TrainConfig()
+    config = TrainConfig(algorithm=BA3CConfig())
     mine = with_threads(config, Threads(4, 2, 5))
     assert mine.sampling.simulator_threads == 5 and config.sampling.simulator_threads == 1
     assert mine.exchange == config.exchange
 
 
 def test_places_of_the_settings():
-    config = TrainConfig(exchange=ExchangeConfig(workers=2, parameter_servers=1, chief="dedicated"))
+    config = TrainConfig(
+        algorithm=BA3CConfig(), exchange=ExchangeConfig(workers=2, parameter_servers=1, chief="dedicated")
+    )
     roles = [a.role for a in place_ranks(config, made_up([5], 4))]
     assert roles == ["chief", "worker", "worker", "parameter_server", "evaluator"]
 
 
 def test_a_wrong_number_of_ranks_is_the_users():
     with pytest.raises(UsageError, match="this job has 3 ranks and the settings need 4"):
-        place_ranks(TrainConfig(), (Seat(),) * 3)
+        place_ranks(TrainConfig(algorithm=BA3CConfig()), (Seat(),) * 3)
 
 
 @pytest.mark.parametrize("gpu, shown", [("1", "1"), ("GPU-5ab", "GPU-5ab"), ("", "-1")])
@@ -125,7 +133,9 @@ def test_the_gpu_is_chosen_before_tensorflow_is_imported(tmp_path):
 
 def test_a_central_store_wants_all_workers_on_one_host():
     config = TrainConfig(
-        exchange=ExchangeConfig(workers=2, exchange="central_store"), evaluation=EvaluationConfig(evaluator=False)
+        algorithm=BA3CConfig(),
+        exchange=ExchangeConfig(workers=2, exchange="central_store"),
+        evaluation=EvaluationConfig(evaluator=False),
     )
     seats = (Seat("a"), Seat("b"))
     assert len(place_ranks(config, (seats[0],) * 2)) == 2

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from ddrl import presets
+from ddrl import algorithms
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
+from ddrl.types import Machine
 from tests.presets.actor_critic_lines import ACTOR_CRITIC
 from tests.presets.lines import Line
 from tests.presets.replay_lines import REPLAY_LEARNERS
@@ -30,7 +30,7 @@ def named(table):
 
 @named(TABLES)
 def test_every_setting_of_a_preset_has_a_line_with_its_value_and_source(algorithm, preset):
-    found = settings_of(presets.preset(preset, None, MACHINE, algorithm))
+    found = settings_of(algorithms.preset(preset, None, MACHINE, algorithm))
     table = TABLES[algorithm, preset]
     assert set(found) == set(table), "settings without a line, or lines without a setting"
     differ = {name: f"{value}, and {table[name]}" for name, value in found.items() if value != table[name].value}
@@ -40,10 +40,10 @@ def test_every_setting_of_a_preset_has_a_line_with_its_value_and_source(algorith
 
 def test_every_preset_has_a_table():
     known = set()
-    for algorithm in presets.NAMES:
-        for preset in presets.PRESET_NAMES:
+    for algorithm in list(algorithms.names()):
+        for preset in tuple(algorithms.preset_names()):
             try:
-                presets.preset(preset, None, MACHINE, algorithm)
+                algorithms.preset(preset, None, MACHINE, algorithm)
             except UsageError:
                 continue
             known.add((algorithm, preset))
@@ -53,9 +53,10 @@ def test_every_preset_has_a_table():
 @pytest.mark.parametrize("algorithm", ["ba3c", "impala", "dpg", "hts-ppo", "apex-dqn"])
 def test_stooke_and_abbeel_trained_seven_algorithms(algorithm):
     with pytest.raises(
-        UsageError, match=f"--preset stooke has no {algorithm}: choose default, laptop or smoke, or a2c"
+        UsageError,
+        match=f"--preset stooke is one of a2c, a3c, ppo, appo, dqn, categorical-dqn, rainbow, not of {algorithm}: ",
     ):
-        presets.preset("stooke", None, MACHINE, algorithm)
+        algorithms.preset("stooke", None, MACHINE, algorithm)
 
 
 def test_float32_where_a_papers_name_stands():

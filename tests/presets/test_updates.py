@@ -10,20 +10,18 @@ import pytest
 import tensorflow as tf
 
 from cluster.roles import assign_roles
-from ddrl import presets
-from ddrl.algorithms.losses import loss_of
+from ddrl import algorithms
 from ddrl.config import NetworkConfig, OptimizerConfig, TrainConfig
 from ddrl.exchange.optimizers import anneal, anneal_of, learning_rate, make_optimizer, rate_of
 from ddrl.learner import Learner
 from ddrl.networks import build_network
-from ddrl.presets.common import Machine
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.agent import make_learner
 from ddrl.roles.exchanges import make_coordinator
 from ddrl.roles.job import Cast, Setting
 from ddrl.roles.replica import ReplicaRole
 from ddrl.roles.worker import WorkerRole
-from ddrl.types import Discrete, Snapshot
+from ddrl.types import Discrete, LossContext, Machine, Snapshot
 from tests import references
 from tests.algorithms.test_actor_critic import transitions
 from tests.roles.test_chief import Sent
@@ -35,7 +33,7 @@ SPACE, FEATURES = Discrete(3), 5
 
 def config_of(name: str, preset: str = "default", **groups: dict) -> TrainConfig:
     """A preset, with settings of any group changed."""
-    config = presets.preset(preset, None, MACHINE, name)
+    config = algorithms.preset(preset, None, MACHINE, name)
     changed = {group: dataclasses.replace(getattr(config, group), **values) for group, values in groups.items()}
     return dataclasses.replace(config, **changed)
 
@@ -168,8 +166,10 @@ def test_ppos_clip_is_times_alpha(left):
     batch = transitions(SPACE, policy)
     now = dataclasses.replace(config.algorithm, clip_range=max(0.1 * left, 1e-9), clip_range_schedule="constant")
     expected = references.ppo_loss(SPACE, policy, value, batch, now)
-    learner = Learner(network, loss_of(config.algorithm), config.algorithm, config.optimizer, batch)
-    _, metrics, _ = learner.gradient(theta, batch, left)
+    learner = Learner(
+        network, algorithms.algorithm_of(config.algorithm).loss, config.algorithm, config.optimizer, batch
+    )
+    _, metrics, _ = learner.gradient(theta, batch, LossContext(left))
     for name, number in zip(("loss", "policy_loss", "value_loss", "entropy"), expected, strict=True):
         assert metrics[name] == pytest.approx(number, rel=1e-4, abs=1e-6), name
     assert learner.trace_count == 1
@@ -178,9 +178,11 @@ def test_ppos_clip_is_times_alpha(left):
 def test_a_clip_without_a_schedule_does_not_move():
     config, network = config_of("ppo", "laptop"), tiny_network()
     theta, batch = network.initial_parameters(1), transitions(SPACE, np.zeros((24, 3)))
-    learner = Learner(network, loss_of(config.algorithm), config.algorithm, config.optimizer, batch)
-    first, _, _ = learner.gradient(theta, batch, 1.0)
-    last, _, _ = learner.gradient(theta, batch, 0.1)
+    learner = Learner(
+        network, algorithms.algorithm_of(config.algorithm).loss, config.algorithm, config.optimizer, batch
+    )
+    first, _, _ = learner.gradient(theta, batch, LossContext(1.0))
+    last, _, _ = learner.gradient(theta, batch, LossContext(0.1))
     np.testing.assert_array_equal(first, last)
 
 
@@ -244,11 +246,11 @@ def test_the_trainer_of_a_worker_follows_alpha(tmp_path):
     network = SimpleNamespace(size=7, parameter_shapes=())
     schedule = SimpleNamespace(update=lambda snapshot: None, stop=lambda: None)
 
-    def gradient(vector, batch, anneal):
-        seen.append(anneal)
+    def gradient(vector, batch, context):
+        seen.append(context.anneal)
         return np.zeros(7, np.float32), {"gradient_norm": 0.0}, None
 
-    learner, metrics = SimpleNamespace(gradient=gradient), RankMetrics("worker", 0)
+    learner, metrics = SimpleNamespace(gradient=gradient, context=()), RankMetrics("worker", 0)
     role = WorkerRole(setting, Sent(), 0, network, schedule, learner, metrics, lambda: None)
     for version in (0, HALFWAY, 10 * HALFWAY):
         role.trainer._gradient(Snapshot(version, version, None), SimpleNamespace(behaviour_version=np.zeros(3)))

@@ -31,7 +31,7 @@ def everything(replay: Replay):
             break
         drawn = replay.sample(random, 64)
         for i, key in enumerate(drawn.key.tolist()):
-            keys.setdefault(key, tuple(np.array(array[i]) for array in drawn))
+            keys.setdefault(key, tuple(np.array(array[i]) for array in drawn[:-1]))
     assert len(keys) == replay.size
     return [keys[key] for key in sorted(keys)]
 

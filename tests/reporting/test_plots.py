@@ -7,6 +7,7 @@ import os
 import matplotlib.image
 import pytest
 
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import EnvironmentConfig, ExchangeConfig, OptimizerConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.reporting import plots
@@ -26,7 +27,7 @@ def records(points: int, seconds_each: float = 60.0) -> tuple[list[dict], list[d
 
 
 def make_run(run_dir, points: int):
-    write_json(run_dir / "config.json", config_to_dict(TrainConfig()))
+    write_json(run_dir / "config.json", config_to_dict(TrainConfig(algorithm=BA3CConfig())))
     writer = MetricsWriter(run_dir)
     for pair in zip(*records(points)):
         for record in pair:
@@ -99,6 +100,7 @@ def test_time_has_the_unit_that_fits(seconds, unit, last):
 
 def test_title_names_the_experiment():
     config = TrainConfig(
+        algorithm=BA3CConfig(),
         environment=EnvironmentConfig(game="pong", protocol="ba3c"),
         optimizer=OptimizerConfig(batch_size=32),
         exchange=ExchangeConfig(workers=64, parameter_servers=4, quorum=60),
@@ -106,9 +108,9 @@ def test_title_names_the_experiment():
     assert plots.title(config) == (
         "BA3C on pong, nature network\n64 workers, effective batch 1,920 (60 x 32), protocol ba3c"
     )
-    one = TrainConfig(exchange=ExchangeConfig(workers=1, parameter_servers=0))
+    one = TrainConfig(algorithm=BA3CConfig(), exchange=ExchangeConfig(workers=1, parameter_servers=0))
     assert "1 worker, effective batch 32, protocol " in plots.title(one)
-    other = TrainConfig(environment=EnvironmentConfig(game="Pendulum-v1"))
+    other = TrainConfig(algorithm=BA3CConfig(), environment=EnvironmentConfig(game="Pendulum-v1"))
     assert "protocol" not in plots.title(other)
 
 

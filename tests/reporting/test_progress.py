@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from ddrl import checkpoint
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import EvaluationConfig, ExchangeConfig, RunConfig, TrainConfig
 from ddrl.launch.local import summarise
 from ddrl.reporting.metrics import MetricsWriter, evaluation_record
@@ -79,7 +80,7 @@ def drawn(state: RunState, elapsed: float = 200.0, width: int = 80, unicode: boo
 
 
 def state_of(*records: dict, **settings) -> RunState:
-    state = RunState(TrainConfig(**settings))
+    state = RunState(TrainConfig(algorithm=BA3CConfig(), **settings))
     for record in records:
         state.add(record)
     return state
@@ -169,7 +170,7 @@ def test_budget_of_each_kind(run, text):
 
 def test_terminal_without_unicode_gets_ascii_only_sparks():
     console, file = recorded(encoding="ascii")
-    with Progress(TrainConfig(), console, Clock()) as progress:
+    with Progress(TrainConfig(algorithm=BA3CConfig()), console, Clock()) as progress:
         progress.update([TRAIN, {**TRAIN, "online_score_mean": 50.0}])
     assert "_@" in text_of(file)
 
@@ -177,7 +178,7 @@ def test_terminal_without_unicode_gets_ascii_only_sparks():
 def test_terminal_shows_a_live_panel_that_goes_away():
     console, file = recorded()
     clock = Clock()
-    with Progress(TrainConfig(), console, clock) as progress:
+    with Progress(TrainConfig(algorithm=BA3CConfig()), console, clock) as progress:
         clock.now += 5
         progress.tick()
         assert "0:05 of 10:00" in text_of(file)
@@ -200,7 +201,7 @@ def test_an_evaluation_that_was_cut_off_is_said_to_be_and_is_not_the_best():
 def test_without_terminal_a_line_every_10_seconds_and_evaluations_at_once():
     console, file = recorded(terminal=False)
     clock = Clock()
-    with Progress(TrainConfig(), console, clock) as progress:
+    with Progress(TrainConfig(algorithm=BA3CConfig()), console, clock) as progress:
         progress.update([TRAIN])
         progress.update([evaluation(55.5), LOST])
         clock.now += 9.9
@@ -218,7 +219,7 @@ def test_without_terminal_a_line_every_10_seconds_and_evaluations_at_once():
 
 def test_an_error_ends_the_panel_and_goes_on_up():
     console, _ = recorded()
-    with pytest.raises(KeyboardInterrupt), Progress(TrainConfig(), console, Clock()):
+    with pytest.raises(KeyboardInterrupt), Progress(TrainConfig(algorithm=BA3CConfig()), console, Clock()):
         raise KeyboardInterrupt
     console.print("usable again")
 
@@ -248,13 +249,13 @@ def test_duration(seconds, text):
     ],
 )
 def test_rank_count(exchange, evaluator, ranks):
-    config = TrainConfig(exchange=exchange, evaluation=EvaluationConfig(evaluator=evaluator))
+    config = TrainConfig(algorithm=BA3CConfig(), exchange=exchange, evaluation=EvaluationConfig(evaluator=evaluator))
     assert rank_count(config) == ranks
 
 
 def summarised(run_dir) -> str:
     console, file = recorded(60, terminal=False)
-    summarise(TrainConfig(), run_dir, console)
+    summarise(TrainConfig(algorithm=BA3CConfig()), run_dir, console)
     return text_of(file)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import ExchangeConfig, TrainConfig
 from ddrl.reporting import report
 
@@ -22,7 +23,9 @@ def record(server=0.1, waits=(20.0, 21.0), updates_per_s=10.0):
 
 
 def rows(records, servers=1, workers=2, parameters=1_000_000):
-    config = dataclasses.replace(TrainConfig(), exchange=ExchangeConfig(workers=workers, parameter_servers=servers))
+    config = dataclasses.replace(
+        TrainConfig(algorithm=BA3CConfig()), exchange=ExchangeConfig(workers=workers, parameter_servers=servers)
+    )
     return dict(report.time_report(records, config, parameters))
 
 
@@ -61,5 +64,7 @@ def test_nothing_measured_nothing_said():
 
 
 def test_a_single_process_has_no_servers_to_report():
-    config = dataclasses.replace(TrainConfig(), exchange=ExchangeConfig(workers=1, parameter_servers=0))
+    config = dataclasses.replace(
+        TrainConfig(algorithm=BA3CConfig()), exchange=ExchangeConfig(workers=1, parameter_servers=0)
+    )
     assert [name for name, _ in report.time_report([record()], config, 10)] == ["time of workers", "time of servers"]

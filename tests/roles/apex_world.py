@@ -10,11 +10,11 @@ import dataclasses
 
 import numpy as np
 
+from ddrl.algorithms import preset
 from ddrl.checkpoint import decode_arrays
 from ddrl.config import TrainConfig
 from ddrl.exchange.messages import CHANNEL, Header, Kind, Message
 from ddrl.exchange.transport import Blob, PeerLost
-from ddrl.presets import Machine, preset
 from ddrl.replay.segment import SegmentFormat
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.actor import ActorRole
@@ -23,7 +23,7 @@ from ddrl.roles.job import Cast, Setting, Topic
 from ddrl.roles.replay_shard import ReplayShardRole
 from ddrl.roles.sampler import Sampler
 from ddrl.sampling.remote_replay import RemoteReplay
-from ddrl.types import Discrete, Snapshot
+from ddrl.types import Discrete, Machine, Snapshot
 from tests.replay.segments import noise
 
 LEARNER = 0

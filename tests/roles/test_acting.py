@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ddrl.algorithms import DQNConfig
+from ddrl.algorithms.dqn import DQNConfig
+from ddrl.config.apex import ApexConfig
 from ddrl.errors import UsageError
-from ddrl.replay.remote_settings import ApexConfig
 from ddrl.replay.shard import ShardReplay
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import acting

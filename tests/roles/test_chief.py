@@ -11,6 +11,7 @@ import pytest
 
 from cluster.roles import assign_roles
 from ddrl import checkpoint as checkpoints
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.checkpoint import Checkpoint, decode_arrays, encode_arrays
 from ddrl.config import EvaluationConfig, ExchangeConfig, OptimizerConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
@@ -57,6 +58,7 @@ class Play:
         monkeypatch.setattr(chief, "time", clock)
         monkeypatch.setattr(budget, "time", clock)
         config = TrainConfig(
+            algorithm=BA3CConfig(),
             run=RunConfig(minutes=0.0, checkpoint_every_minutes=1e6, **(run or {})),
             evaluation=EvaluationConfig(eval_every_updates=10, eval_time_share=1.0, **(evaluation or {})),
             exchange=ExchangeConfig(workers=2, parameter_servers=2, **(exchange or {})),

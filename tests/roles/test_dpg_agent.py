@@ -68,7 +68,10 @@ def test_initial_priorities_are_made_of_the_values_of_noisy_actions():
 @pytest.mark.parametrize(
     "game, message",
     [
-        ("CartPole-v1", "dpg takes continuous actions, and CartPole-v1 has 2 discrete ones: train dqn, rainbow, a2c"),
+        (
+            "CartPole-v1",
+            "dpg takes continuous actions, and CartPole-v1 has 2 discrete ones: train one of ba3c, a2c, ppo",
+        ),
         ("ddrl-test/Unbounded-v0", "dpg takes actions within bounds, and ddrl-test/Unbounded-v0 has some without"),
     ],
 )

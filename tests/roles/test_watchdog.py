@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.roles import watchdog
 from ddrl.roles.job import Wait
@@ -48,7 +49,7 @@ def test_the_request_for_stacks_goes_though_the_disk_takes_no_message(tmp_path, 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(watchdog, "write_json", full)
-    run = TrainConfig().run
+    run = TrainConfig(algorithm=BA3CConfig()).run
     setting = SimpleNamespace(run_dir=tmp_path, cast=SimpleNamespace(name=name), config=SimpleNamespace(run=run))
     (tmp_path / "stalled").touch()
     watchdog.Watchdog(setting, 0, end=lambda status: None)._say([report(0, "its own loop")])

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.exchange.transport import Blob
 from ddrl.roles import word
@@ -30,7 +31,7 @@ def clock(monkeypatch):
 
 def role(rank, run_dir, servers=(2, 3)):
     cast = Cast(chief=0, workers={0: 0, 1: 1}, servers=servers, evaluator=4, size=5)
-    return WordRole(Setting(TrainConfig(), run_dir, cast), Transport(rank))
+    return WordRole(Setting(TrainConfig(algorithm=BA3CConfig()), run_dir, cast), Transport(rank))
 
 
 @pytest.mark.parametrize("servers, others", [((2, 3), [1, 2, 3]), ((0,), [1])])
@@ -54,7 +55,7 @@ def test_the_others_wait_for_the_next_word_and_for_none_after_the_end(tmp_path, 
     first = server.waits()
     assert (first.peers, first.patience_seconds) == (
         (0,),
-        TrainConfig().run.start_seconds,
+        TrainConfig(algorithm=BA3CConfig()).run.start_seconds,
     ) and not server._transport.sent
     server.handle(Blob(0, Topic.WORD, b""))
     second = server.waits()

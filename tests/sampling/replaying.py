@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ddrl.ops.draws import epsilon_greedy
 from ddrl.replay import Replay
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.sampling.actions import epsilon_greedy
 from ddrl.sampling.crew import Crew
 from ddrl.sampling.replay_batches import ReplayBatches
 from ddrl.sampling.replay_schedules import Concurrent, Standard
@@ -68,7 +68,7 @@ def make_schedule(
 
 def content(replay):
     """What a replay holds, as one draw shows it: transitions, and the chances of each."""
-    drawn = replay.sample(np.random.default_rng(0), 200, 1.0) if replay.size else []
+    drawn = replay.sample(np.random.default_rng(0), 200, 1.0)[:-1] if replay.size else []
     return replay.size, *(array.tobytes() for array in drawn)
 
 

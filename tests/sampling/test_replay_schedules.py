@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from ddrl.sampling.actions import epsilon_greedy
+from ddrl.ops.draws import epsilon_greedy
 from ddrl.sampling.replay_schedules import Concurrent, Standard
 from ddrl.types import Snapshot
 from tests.sampling.counting import policy

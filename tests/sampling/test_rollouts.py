@@ -7,9 +7,9 @@ import threading
 import numpy as np
 import pytest
 
+from ddrl.ops.draws import draw_actions, uniforms
 from ddrl.ops.returns import generalized_advantages
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.sampling.actions import draw_actions, uniforms
 from ddrl.sampling.crew import Crew
 from ddrl.sampling.minibatches import Minibatches, normalized, transitions_of
 from ddrl.sampling.rollouts import Ended, RolloutActor, UnrollActor, UnrollBatcher, columns, empty_unroll, time_slice

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 from ddrl import rundir
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
 from ddrl.studies.curves import ONLINE, score_curve, spread_text
 from ddrl.studies.figures import Panel
 from ddrl.studies.groups import grouped
@@ -18,6 +18,7 @@ from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import Budget, StudySettings, changed
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table
+from ddrl.types import Machine
 
 MACHINE = Machine(2, 1 << 40)
 
@@ -34,7 +35,11 @@ class FakeSettings(Budget, StudySettings):
 
 def points(settings: FakeSettings, machine: Machine) -> list[Point]:
     return [
-        Point(f"size{n}-seed{s}", changed(TrainConfig(), run={"seed": s, "minutes": settings.minutes}), {"size": n})
+        Point(
+            f"size{n}-seed{s}",
+            changed(TrainConfig(algorithm=BA3CConfig()), run={"seed": s, "minutes": settings.minutes}),
+            {"size": n},
+        )
         for n in settings.sizes
         for s in settings.seeds
     ]
@@ -95,7 +100,7 @@ def outcome(
     labels: dict, records: list, config: TrainConfig | None = None, path: Path = Path("none"), **result
 ) -> Outcome:
     """A finished point that was never run."""
-    config = config or TrainConfig()
+    config = config or TrainConfig(algorithm=BA3CConfig())
     return Outcome(
         Point("-".join(map(str, labels.values())), config, labels), {"status": "finished", **result}, records, path
     )

@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
 from ddrl.studies import actors, replay
 from ddrl.studies.points import Outcome
+from ddrl.types import Machine
 
 FOUR = Machine(4, 1 << 40)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
 from ddrl.studies import communication, games, learning_rate, updates
 from ddrl.studies.collapse import Level, collapsed, counts, learned, levels
 from ddrl.studies.metrics import Interval, rate_per_second
 from ddrl.studies.points import Outcome
+from ddrl.types import Machine
 from tests.studies.support import outcome
 
 FOUR = Machine(4, 1 << 40)

@@ -10,6 +10,7 @@ import signal
 import pytest
 
 from ddrl import rundir
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies import engine
@@ -116,7 +117,7 @@ def test_states_of_half_written_directories(tmp_path):
 
 
 def point_of(minutes, cores=0):
-    return Point("p", changed(TrainConfig(), run={"minutes": minutes}), {}, cores)
+    return Point("p", changed(TrainConfig(algorithm=BA3CConfig()), run={"minutes": minutes}), {}, cores)
 
 
 def test_time_left():

@@ -13,7 +13,6 @@ import pytest
 from ddrl import rundir
 from ddrl.errors import UsageError
 from ddrl.options import parse
-from ddrl.presets.common import Machine
 from ddrl.studies import epsilon, epsilon_report, hopeless
 from ddrl.studies import plan as plans
 from ddrl.studies.curves import EVALUATION, ONLINE
@@ -23,6 +22,7 @@ from ddrl.studies.hopeless import MARK, Other, Rule, train_unless_hopeless, verd
 from ddrl.studies.points import Outcome, Point, state_of
 from ddrl.studies.settings import changed, to_json
 from ddrl.studies.training import train_point
+from ddrl.types import Machine
 from tests.studies.test_figures import all_texts
 
 TWO = Machine(2, 1 << 40)

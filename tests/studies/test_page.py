@@ -8,6 +8,7 @@ import json
 import pytest
 
 from ddrl import rundir
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies import mixed, page
@@ -183,7 +184,9 @@ def test_protocols_are_compared_where_one_was_planned():
     assert mixed.warnings([one, two]) == [
         "careful: points of different protocols in breakout: nature, stickiness 0.0 (a); nature, stickiness 0.25 (b)"
     ]
-    varied = evaluated("c", changed(TrainConfig(), environment={"step_time_mean_ms": 5.0}), step_time_mean_ms=5.0)
+    varied = evaluated(
+        "c", changed(TrainConfig(algorithm=BA3CConfig()), environment={"step_time_mean_ms": 5.0}), step_time_mean_ms=5.0
+    )
     assert mixed.warnings([one, varied]) == []  # planned so
     assert page.protocols([one, two]) == {
         "game breakout": "nature, epsilon 0.0, game breakout, games 50, stickiness 0.0 | "

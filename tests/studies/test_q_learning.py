@@ -9,7 +9,6 @@ import pytest
 
 from ddrl import rundir
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
 from ddrl.reporting.metrics import rate_between
 from ddrl.studies import ablation, batch_size, norms, secondary_learner, suite
 from ddrl.studies.figures import Curve
@@ -17,6 +16,7 @@ from ddrl.studies.human_normalized import scores_of
 from ddrl.studies.points import Outcome, outcome_of, state_of
 from ddrl.studies.q_learning import rate_factor, with_batch
 from ddrl.studies.settings import StudySettings, base_config, changed
+from ddrl.types import Machine
 from tests.studies.support import outcome
 
 FOUR = Machine(4, 1 << 40)

@@ -11,7 +11,6 @@ import pytest
 
 from ddrl import rundir
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
 from ddrl.studies import engine, scaling, scaling_report
 from ddrl.studies import plan as plans
 from ddrl.studies.collect import collect
@@ -20,6 +19,7 @@ from ddrl.studies.metrics import Interval
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import to_json
 from ddrl.studies.slurm import cores_of
+from ddrl.types import Machine
 
 FOUR = Machine(4, 1 << 40)
 CATCH = ("ddrl/Catch-v0",)

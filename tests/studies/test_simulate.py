@@ -7,14 +7,15 @@ import json
 import pytest
 
 from ddrl import rundir
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
 from ddrl.simulation.times import Constant
 from ddrl.studies import simulate, simulate_report, simulate_validation
 from ddrl.studies.settings import changed
 from ddrl.studies.simulate_report import agreement
 from ddrl.studies.simulate_validation import Compared, compare_emulated, emulated_rate, fit
+from ddrl.types import Machine
 from tests.reporting.test_html import Page
 
 QUICK = ["--workers", "4", "16", "--updates", "10"]
@@ -89,7 +90,9 @@ def a_run(path, servers=1):
     """The directory of a run with two workers, whose updates took 50 ms, 10 of them in the exchange."""
     path.mkdir()
     exchange = {"workers": 2, "parameter_servers": servers, "exchange": "parameter_server" if servers else "allreduce"}
-    rundir.write_json(path / rundir.CONFIG, rundir.config_to_dict(changed(TrainConfig(), exchange=exchange)))
+    rundir.write_json(
+        path / rundir.CONFIG, rundir.config_to_dict(changed(TrainConfig(algorithm=BA3CConfig()), exchange=exchange))
+    )
     line = {
         "kind": "train", "updates_per_s": 20.0, "effective_batch": 64.0,
         "compute_ms": 40.0, "compute_ms_deviation": 0.0,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.presets.common import Machine
 from ddrl.studies import (
     ablation,
     actors,
@@ -34,6 +34,7 @@ from ddrl.studies import (
 from ddrl.studies.metrics import Interval
 from ddrl.studies.points import Outcome
 from ddrl.studies.settings import changed
+from ddrl.types import Machine
 from tests.studies.support import outcome
 
 STUDIES = [module.STUDY for module in (sampling, simulators, hts, speed)]
@@ -273,7 +274,7 @@ def hashed(path, predictors, seed, lines):
     path.mkdir()
     (path / hts_report.HASHES).write_text("".join(f"{version} {value}\n" for version, value in lines))
     labels = {"part": "predictors", "algorithm": "a2c", "game": "g", "predictors": predictors}
-    return outcome(labels, [], changed(TrainConfig(), run={"seed": seed}), path)
+    return outcome(labels, [], changed(TrainConfig(algorithm=BA3CConfig()), run={"seed": seed}), path)
 
 
 def test_a_game_can_keep_its_own_step_times():

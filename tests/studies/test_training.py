@@ -7,12 +7,13 @@ import dataclasses
 import pytest
 
 from ddrl import rundir
-from ddrl.presets import Machine, preset
+from ddrl.algorithms import preset
 from ddrl.reporting.metrics import read_metrics
 from ddrl.studies import training
 from ddrl.studies.points import Point, note_failure, state_of
 from ddrl.studies.settings import changed
 from ddrl.studies.training import settings_in, train_point
+from ddrl.types import Machine
 
 CONFIG = changed(
     preset("smoke", None, Machine(2, 1 << 40), "a2c"),

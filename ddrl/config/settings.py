@@ -1,32 +1,23 @@
-"""Every setting of a run: frozen dataclasses, one default each, validated at construction.
+"""The settings of a run by groups, and all together.
 
-The field docstrings are the texts of `--help`. Units are in the names or in the docstrings. Nothing here
-imports TensorFlow, so that the command line answers at once.
+The field docstrings are the texts of `--help`. Units are in the names or in the docstrings.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Any, Literal
 
-from ddrl import checks, combinations
-from ddrl.algorithms import A2CConfig, BA3CConfig, DPGConfig, DQNConfig, ImpalaConfig, PPOConfig
+from ddrl import checks
+from ddrl.config import validation
+from ddrl.config.algorithm import AlgorithmConfig, FromReplay, FromRollouts
+from ddrl.config.apex import ApexConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.settings import ExchangeConfig, OptimizerConfig
-from ddrl.replay.remote_settings import ApexConfig
 from ddrl.replay.settings import ReplayConfig
 
 WHOLE_GAMES_SECONDS = 3 * 3600.0  # after which even an evaluation of whole games is not waited for any more
-ASYNCHRONOUS_NAMES = {"a2c": "a3c", "ppo": "appo"}  # with asynchronous updates
-PRINTED_NAMES = {
-    "rainbow": "epsilon-Rainbow", "categorical-dqn": "Categorical DQN", "apex-dqn": "Ape-X DQN", "apex-dpg": "Ape-X DPG",
-}  # fmt: skip
-
-
-def printed_name(title: str) -> str:
-    """An algorithm's name on the command line as the papers write it: in capitals, but for a few."""
-    return PRINTED_NAMES.get(title, title.upper())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,13 +232,13 @@ class RunConfig:
         checks.at_least(self, 1, "checkpoints_kept", "max_refused_steps")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """A whole run."""
 
     environment: EnvironmentConfig = EnvironmentConfig()
     network: NetworkConfig = NetworkConfig()
-    algorithm: BA3CConfig | A2CConfig | PPOConfig | ImpalaConfig | DQNConfig | DPGConfig = BA3CConfig()
+    algorithm: AlgorithmConfig
     sampling: SamplingConfig = SamplingConfig()
     replay: ReplayConfig = ReplayConfig()
     apex: ApexConfig = ApexConfig()
@@ -257,7 +248,7 @@ class TrainConfig:
     run: RunConfig = RunConfig()
 
     def __post_init__(self) -> None:
-        combinations.check(self)
+        validation.check(self)
 
     @property
     def single_process(self) -> bool:
@@ -271,9 +262,23 @@ class TrainConfig:
         return self.exchange.ranks + apex + (self.evaluation.evaluator and not self.single_process)
 
     @property
+    def has_replay(self) -> bool:
+        """Whether the algorithm learns from a replay."""
+        return isinstance(self.algorithm.learns_from, FromReplay)
+
+    @property
+    def replay_data(self) -> FromReplay:
+        """What the algorithm, one with a replay, learns from it."""
+        data = self.algorithm.learns_from
+        if not isinstance(data, FromReplay):
+            raise TypeError(f"{self.algorithm.name} has no replay")
+        return data
+
+    @property
     def rollout_length(self) -> int:
-        """Agent steps of every simulator in one rollout."""
-        return self.sampling.rollout_length or self.algorithm.unroll_length
+        """Agent steps of every simulator in one rollout, of an algorithm without a replay."""
+        data = self.algorithm.learns_from
+        return self.sampling.rollout_length or (0 if isinstance(data, FromReplay) else data.unroll_length)
 
     @property
     def rows(self) -> int:
@@ -296,23 +301,24 @@ class TrainConfig:
         """Agent steps of all workers that one update stands for. The learner of Ape-X does not count them: 0."""
         if self.apex.actors:
             return 0.0
-        if self.algorithm.from_replay:
-            return self.algorithm.steps_per_update * self.effective_batch / self.batch_size
-        return self.effective_batch / self.algorithm.epochs
-
-    @property
-    def heading(self) -> str:
-        """`title` as it is printed above tables and figures."""
-        return printed_name(self.title)
+        data = self.algorithm.learns_from
+        if isinstance(data, FromReplay):
+            return data.steps_per_update * self.effective_batch / self.batch_size
+        return self.effective_batch / (data.epochs if isinstance(data, FromRollouts) else 1)
 
     @property
     def title(self) -> str:
         """The name of algorithm, schedule and exchange together: ba3c, a2c, a3c, hts-ppo, rainbow, ..."""
-        name = self.algorithm.name
-        if self.apex.actors:
-            return f"apex-{name}"
-        if isinstance(self.algorithm, DQNConfig):
-            return ("rainbow" if self.replay.priority_exponent else "categorical-dqn") if self.algorithm.atoms else name
-        if self.sampling.schedule == "double-buffered":
-            return f"hts-{name}"
-        return ASYNCHRONOUS_NAMES.get(name, name) if self.exchange.asynchronous else name
+        return self.algorithm.title(self)
+
+    def changed(self, **groups: Any) -> TrainConfig:
+        """These settings with others in some groups: each a dict of settings to change, or a whole new group.
+
+        Raises:
+            UsageError: for settings that cannot be.
+        """
+        new = {
+            name: dataclasses.replace(getattr(self, name), **change) if isinstance(change, dict) else change
+            for name, change in groups.items()
+        }
+        return dataclasses.replace(self, **new)

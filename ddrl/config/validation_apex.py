@@ -6,10 +6,10 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ddrl import checks
-from ddrl.replay.remote_settings import ApexConfig
+from ddrl.config.apex import ApexConfig
 
 if TYPE_CHECKING:
-    from ddrl.config import TrainConfig
+    from ddrl.config.settings import TrainConfig
 
 UNUSED = {
     "steps_per_update": "the learner does not wait for actors; --samples-per-insert sets a ratio",
@@ -28,7 +28,7 @@ def check(config: TrainConfig) -> None:
     if not apex.actors:
         _check_none(config)
         return
-    if not config.algorithm.from_replay:
+    if not config.has_replay:
         why = f"{config.algorithm.name} does not learn from a replay; leave it 0, or train apex-dqn"
         checks.refuse(apex, "actors", why)
     _check_sampling(config)
@@ -94,7 +94,7 @@ def _check_replay(config: TrainConfig) -> None:
         # Episodes of a step or two have more frames for each transition than a shard has places for.
         why = f"learning could never begin: give at most half of --replay-capacity {replay.replay_capacity}"
         checks.refuse(replay, "replay_minimum", why)
-    if config.algorithm.n_step > apex.segment_length:
+    if config.replay_data.n_step > apex.segment_length:
         checks.refuse(config.algorithm, "n_step", f"more than the {apex.segment_length} steps of a --segment-length")
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddrl.sampling.actions import draw_actions, draw_epsilon_greedy, draw_for, epsilon_greedy, noisy, uniforms
+from ddrl.ops.draws import draw_actions, draw_epsilon_greedy, draw_for, epsilon_greedy, noisy, uniforms
 from ddrl.types import Continuous
 from tests import references
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING
 
 from ddrl import checks
-from ddrl.algorithms import BA3CConfig, DPGConfig, DQNConfig, ImpalaConfig
-from ddrl.combinations import apex, q_learning
-from ddrl.errors import UsageError
+from ddrl.config import validation_apex, validation_replay
+from ddrl.config.algorithm import FromDataPoints, FromReplay, FromRollouts, FromUnrolls
 from ddrl.replay.settings import ReplayConfig
-from ddrl.types import ActionSpace, Discrete
 
 if TYPE_CHECKING:
-    from ddrl.config import TrainConfig
+    from ddrl.config.settings import TrainConfig
 
 
 def check(config: TrainConfig) -> None:
@@ -23,17 +20,19 @@ def check(config: TrainConfig) -> None:
     Raises:
         UsageError: with the setting to change.
     """
-    apex.check(config)
-    if config.algorithm.from_replay:
-        q_learning.check(config)
+    validation_apex.check(config)
+    data = config.algorithm.learns_from
+    if isinstance(data, FromReplay):
+        validation_replay.check(config, data)
     else:
         _check_no_replay(config)
-    if isinstance(config.algorithm, BA3CConfig):
-        _check_data_points(config)
-    elif isinstance(config.algorithm, ImpalaConfig):
-        _check_unrolls(config)
-    elif not config.algorithm.from_replay:
-        _check_rollouts(config)
+    if isinstance(data, FromDataPoints):
+        _check_data_points(config, data)
+    elif isinstance(data, FromUnrolls):
+        _check_unrolls(config, data)
+    elif isinstance(data, FromRollouts):
+        _check_rollouts(config, data)
+    config.algorithm.refuse(config)
     _check_layers(config)
     _check_resets(config)
     _check_refresh(config)
@@ -42,42 +41,26 @@ def check(config: TrainConfig) -> None:
 
 def warnings(config: TrainConfig) -> list[str]:
     """What may be meant, and mostly is not: one line each."""
-    found = q_learning.warnings(config) if config.algorithm.from_replay else []
-    return found + apex.warnings(config)
-
-
-def check_actions(config: TrainConfig, space: ActionSpace) -> None:
-    """Refuses a game whose actions the algorithm does not take.
-
-    Raises:
-        UsageError: with the algorithms that do.
-    """
-    name, game = config.algorithm.name, config.environment.game
-    if isinstance(space, Discrete):
-        if isinstance(config.algorithm, DPGConfig):
-            actions = f"{game} has {space.count} discrete ones"
-            raise UsageError(f"{name} takes continuous actions, and {actions}: train dqn, rainbow, a2c, ppo or impala")
-        return
-    if config.algorithm.on_data_points or isinstance(config.algorithm, DQNConfig):
-        raise UsageError(
-            f"{name} takes discrete actions, and {game} has {len(space.low)} continuous ones: "
-            "train dpg, a2c, ppo or impala"
-        )
-    if isinstance(config.algorithm, DPGConfig) and not all(map(math.isfinite, space.low + space.high)):
-        raise UsageError(f"{name} takes actions within bounds, and {game} has some without: train a2c, ppo or impala")
+    replay = validation_replay.warnings(config) if config.has_replay else []
+    return replay + config.algorithm.warnings(config) + validation_apex.warnings(config)
 
 
 def _check_layers(config: TrainConfig) -> None:
-    if isinstance(config.algorithm, DPGConfig):
+    if config.algorithm.dense_alone:
+        if config.network.network != "mlp":
+            why = f"{config.algorithm.name} has dense layers alone (--policy-layers, --critic-layers); mlp"
+            checks.refuse(config.network, "network", why)
         return
     for field in dataclasses.fields(config.network):
         if field.name in ("policy_layers", "critic_layers") and getattr(config.network, field.name) != field.default:
-            checks.refuse(config.network, field.name, f"of dpg alone, not of {config.algorithm.name}; leave it out")
+            checks.refuse(
+                config.network, field.name, f"{config.algorithm.name} has the layers of --network; leave it out"
+            )
 
 
 def _check_no_replay(config: TrainConfig) -> None:
     name = config.algorithm.name
-    if config.sampling.schedule in q_learning.SCHEDULES:
+    if config.sampling.schedule in validation_replay.SCHEDULES:
         why = f"{name} has no replay; leave it out, or train dqn, categorical-dqn, rainbow or dpg"
         checks.refuse(config.sampling, "schedule", why)
     for field in dataclasses.fields(ReplayConfig):
@@ -85,20 +68,22 @@ def _check_no_replay(config: TrainConfig) -> None:
             checks.refuse(config.replay, field.name, f"{name} has no replay; leave it out")
 
 
-def _check_data_points(config: TrainConfig) -> None:
-    sampling, optimizer = config.sampling, config.optimizer
+def _check_data_points(config: TrainConfig, data: FromDataPoints) -> None:
+    sampling, optimizer, name = config.sampling, config.optimizer, config.algorithm.name
     if sampling.schedule == "double-buffered":
-        checks.refuse(sampling, "schedule", "ba3c has no rollouts of one length; train a2c or ppo, or synchronized")
+        checks.refuse(sampling, "schedule", f"{name} has no rollouts of one length; train a2c or ppo, or synchronized")
     _no_rollouts(config)
     if sampling.predictors:
-        checks.refuse(sampling, "predictors", "ba3c has a predictor thread for each of its --groups; leave it 0")
+        checks.refuse(sampling, "predictors", f"{name} has a predictor thread for each of its --groups; leave it 0")
     if not optimizer.batch_size:
-        checks.refuse(optimizer, "batch_size", "ba3c has no rollouts to take whole; give the data-points per gradient")
+        checks.refuse(
+            optimizer, "batch_size", f"{name} has no rollouts to take whole; give the data-points per gradient"
+        )
     if sampling.schedule == "asynchronous":
         return
     if sampling.predict_batch:
         checks.refuse(sampling, "predict_batch", "what is ready first depends on timing; --schedule asynchronous")
-    at_once = sampling.simulators * config.algorithm.unroll_length
+    at_once = sampling.simulators * data.unroll_length
     if optimizer.batch_size < at_once:
         checks.refuse(
             optimizer,
@@ -108,10 +93,14 @@ def _check_data_points(config: TrainConfig) -> None:
         )
 
 
-def _check_unrolls(config: TrainConfig) -> None:
-    sampling, unroll = config.sampling, config.algorithm.unroll_length
+def _check_unrolls(config: TrainConfig, data: FromUnrolls) -> None:
+    sampling, unroll = config.sampling, data.unroll_length
     if sampling.schedule != "asynchronous":
-        checks.refuse(sampling, "schedule", "impala corrects for the lag of --schedule asynchronous; else train a2c")
+        checks.refuse(
+            sampling,
+            "schedule",
+            f"{config.algorithm.name} corrects for the lag of --schedule asynchronous; else train a2c",
+        )
     _no_rollouts(config)
     _whole_groups(config)
     step = unroll * (config.rows // sampling.groups)
@@ -133,20 +122,20 @@ def _no_rollouts(config: TrainConfig) -> None:
         )
 
 
-def _check_rollouts(config: TrainConfig) -> None:
-    sampling, algorithm, rollout = config.sampling, config.algorithm, config.rollout_length
+def _check_rollouts(config: TrainConfig, data: FromRollouts) -> None:
+    sampling, name, rollout = config.sampling, config.algorithm.name, config.rollout_length
     if sampling.schedule == "asynchronous":
         checks.refuse(
             sampling,
             "schedule",
-            f"{algorithm.name} learns from its own policy's rollouts; synchronized or double-buffered, or train impala",
+            f"{name} learns from its own policy's rollouts; synchronized or double-buffered, or train impala",
         )
     _whole_groups(config)
-    if rollout % algorithm.unroll_length:
+    if rollout % data.unroll_length:
         checks.refuse(
             sampling,
             "rollout_length",
-            f"must be a multiple of --unroll-length {algorithm.unroll_length}: advantages reach to the end of an unroll",
+            f"must be a multiple of --unroll-length {data.unroll_length}: advantages reach to the end of an unroll",
         )
     total = rollout * config.rows
     if total % config.batch_size:
@@ -155,9 +144,9 @@ def _check_rollouts(config: TrainConfig) -> None:
             "batch_size",
             f"does not divide the rollout of {total} data-points ({rollout} steps x {config.rows} of --simulators)",
         )
-    if algorithm.name == "a2c" and config.batch_size % config.rows:
+    if not data.shuffle and config.batch_size % config.rows:
         checks.refuse(
-            config.optimizer, "batch_size", f"a2c takes so many steps of all simulators; a multiple of {config.rows}"
+            config.optimizer, "batch_size", f"{name} takes so many steps of all simulators; a multiple of {config.rows}"
         )
     if sampling.schedule == "double-buffered":
         _check_double_buffered(config)
@@ -204,7 +193,7 @@ def _check_refresh(config: TrainConfig) -> None:
     sampling, exchange = config.sampling, config.exchange
     if not sampling.refresh_every_steps:
         return
-    if sampling.schedule != "synchronized" or config.algorithm.on_data_points:
+    if sampling.schedule != "synchronized" or isinstance(config.algorithm.learns_from, FromDataPoints):
         checks.refuse(
             sampling, "refresh_every_steps", "only rollouts of the synchronized schedule can be refreshed; leave it 0"
         )

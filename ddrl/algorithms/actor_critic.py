@@ -1,0 +1,118 @@
+"""What the actor-critic algorithms have in common: settings, the sum of their losses, small presets."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ddrl import checks
+from ddrl.algorithms.parts import LAPTOP_NETWORK, SMOKE_NETWORK, SMOKE_RUN
+from ddrl.config import AlgorithmConfig, EnvironmentConfig, EvaluationConfig, OptimizerConfig, RunConfig, TrainConfig
+from ddrl.lazy import tf
+from ddrl.ops.policy_gradient import mean_of_counted
+from ddrl.types import LossOutput
+
+if TYPE_CHECKING:
+    from ddrl.algorithms.record import Preset
+
+
+@dataclasses.dataclass(frozen=True)
+class ActorCriticConfig(AlgorithmConfig):
+    """Loss."""
+
+    asynchronous_name: ClassVar[str] = ""  # with asynchronous updates, where that has a name of its own
+
+    unroll_length: int = 5
+    """Agent steps n to which a return reaches; then the value bootstraps."""
+    entropy_cost: float = 0.01
+    """Weight of the policy entropy bonus."""
+    value_cost: float = 0.5
+    """Weight of the value loss, the mean of (R - V)^2."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.at_least(self, 1, "unroll_length")
+        checks.at_least(self, 0.0, "entropy_cost", "value_cost")
+
+    def title(self, config: TrainConfig) -> str:
+        """HTS-RL's with the double-buffered schedule, else that with asynchronous updates."""
+        if config.sampling.schedule == "double-buffered":
+            return f"hts-{self.name}"
+        return self.asynchronous_name if config.exchange.asynchronous and self.asynchronous_name else self.name
+
+
+def actor_critic_loss(
+    policy_loss: Any,
+    square_errors: Any,
+    entropies: Any,
+    advantages: Any,
+    values: Any,
+    weights: Any,
+    config: ActorCriticConfig,
+    metrics: dict[str, Any],
+) -> LossOutput:
+    """policy_loss + value_cost value_loss - entropy_cost entropy.
+
+    value_loss and entropy are means over all B rows, with 0 for a row of weight 0: like the policy loss, so that
+    the mean over the parts of a batch is that of the whole.
+
+    Args:
+        policy_loss: scalar.
+        square_errors: <float32>[B] of the value: whole squares, not halves.
+        entropies: <float32>[B] in nats.
+        advantages, values: <float32>[B], for the metrics.
+        weights: <float32>[B] 1, or 0 for rows that do not count.
+        config: with `value_cost` and `entropy_cost`.
+        metrics: those of the algorithm alone.
+
+    Returns:
+        LossOutput. Metrics are scalars: the parts as they enter the loss before their weights, moments of advantages
+        and values over the rows that count, and `metrics`.
+    """
+    for rows in (square_errors, entropies, advantages, values):
+        rows.shape.assert_is_compatible_with(weights.shape)
+    value_loss, entropy = tf.reduce_mean(weights * square_errors), tf.reduce_mean(weights * entropies)
+    total = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
+    common = {
+        "loss": total,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": entropy,
+        "advantage_mean": mean_of_counted(advantages, weights),
+        "advantage_rms": tf.sqrt(mean_of_counted(tf.square(advantages), weights)),
+        "value_mean": mean_of_counted(values, weights),
+    }
+    return LossOutput(total, {**common, **metrics})
+
+
+def laptop(preset: Preset) -> Preset:
+    """The settings of `preset` with the small network, for ten minutes on one machine."""
+    return lambda game, machine: dataclasses.replace(
+        preset(game, machine), network=LAPTOP_NETWORK, run=RunConfig(minutes=10.0)
+    )
+
+
+def smoke(preset: Preset, batch_size: int = 0, **algorithm: Any) -> Preset:
+    """The settings of `preset` for Catch, with a tiny network and these of the algorithm: in seconds."""
+
+    def settings(game: str, machine: Any) -> TrainConfig:
+        config = preset(game, machine)
+        return config.changed(
+            environment=EnvironmentConfig(game=game),
+            network=SMOKE_NETWORK,
+            algorithm=algorithm,
+            sampling={"simulators": 8, "refresh_every_steps": 0},
+            optimizer=OptimizerConfig(batch_size=batch_size, learning_rate=2e-3, clip_global_norm=0.5),
+            evaluation=EvaluationConfig(eval_every_updates=200, eval_games=20),
+            run=SMOKE_RUN,
+        )
+
+    return settings
+
+
+def double_buffered(preset: Preset, optimizer: dict[str, Any], **algorithm: Any) -> Preset:
+    """Liu et al. 2020, section 5 (HTS-RL): 16 simulators, acting and learning at once; these settings are others."""
+    sampling = {"schedule": "double-buffered", "simulators": 16, "groups": 2}
+    return lambda game, machine: preset(game, machine).changed(
+        algorithm=algorithm, sampling=sampling, optimizer=optimizer
+    )

@@ -1,0 +1,44 @@
+"""What presets of several algorithms are made of."""
+
+from __future__ import annotations
+
+import re
+
+from ddrl.config import EnvironmentConfig, ExchangeConfig, NetworkConfig, RunConfig
+from ddrl.types import Machine
+
+ALONE = ExchangeConfig(workers=1, parameter_servers=0)
+"""One process."""
+PUBLISHED_NETWORK = NetworkConfig(network="nature", compute_dtype="float32")
+"""Of presets that carry a paper's name: all papers compute in float32."""
+LAPTOP_NETWORK = NetworkConfig(network="a3c", compute_dtype="bfloat16")
+"""Of presets for one machine: a smaller network and a faster type."""
+SMOKE_NETWORK = NetworkConfig(network="mlp", compute_dtype="float32")
+SMOKE_RUN = RunConfig(minutes=0.5, log_every_seconds=1.0, video=False)
+
+# Stooke and Abbeel 2018, as they trained on Atari. What the paper does not say is taken from its code, accel_rl. Losses are
+# means over the batch there, and the square error of the value is whole, as here.
+STOOKE_AGENT_STEPS = 50_000_000  # of a whole run: 200 million frames (tables 2 and 3)
+STOOKE_RUN = RunConfig(minutes=0.0, agent_steps=STOOKE_AGENT_STEPS)
+
+
+def stooke_environment(game: str) -> EnvironmentConfig:
+    """Images of 104x80, the loss of a life ends an episode, and every simulator begins with up to 2,000 random actions."""
+    return EnvironmentConfig(game=game, protocol="stooke", life_loss_terminal=True, random_start_steps=2_000)
+
+
+def central_store(machine: Machine, local_steps: int = 0) -> ExchangeConfig:
+    """A central store for a worker on each core, two to eight of them."""
+    workers = max(2, min(machine.cores, 8))
+    return ExchangeConfig(exchange="central_store", workers=workers, local_steps=local_steps)
+
+
+def apex_actors(machine: Machine) -> int:
+    """Actors of Ape-X on one machine: a core each, but for the learner's."""
+    return max(1, min(machine.cores - 1, 16))
+
+
+def rom_name(game: str) -> str:
+    """A game's ROM name in snake case: Breakout, ALE/Breakout-v5 and breakout are one game."""
+    name = re.sub(r"(NoFrameskip|Deterministic)?-v\d+$", "", game.removeprefix("ALE/"))
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

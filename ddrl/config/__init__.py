@@ -1,0 +1,22 @@
+"""Every setting of a run: frozen dataclasses, one default each, validated at construction. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+from ddrl.config.algorithm import AlgorithmConfig, FromDataPoints, FromReplay, FromRollouts, FromUnrolls, LearnsFrom
+from ddrl.config.apex import ApexConfig
+from ddrl.config.settings import (
+    EnvironmentConfig,
+    EvaluationConfig,
+    NetworkConfig,
+    RunConfig,
+    SamplingConfig,
+    TrainConfig,
+)
+from ddrl.exchange.settings import ExchangeConfig, OptimizerConfig
+from ddrl.replay.settings import ReplayConfig
+
+__all__ = [
+    "AlgorithmConfig", "ApexConfig", "EnvironmentConfig", "EvaluationConfig", "ExchangeConfig", "FromDataPoints",
+    "FromReplay", "FromRollouts", "FromUnrolls", "LearnsFrom", "NetworkConfig", "OptimizerConfig", "ReplayConfig",
+    "RunConfig", "SamplingConfig", "TrainConfig",
+]  # fmt: skip

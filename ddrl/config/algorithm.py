@@ -1,0 +1,128 @@
+"""What the settings of every algorithm have in common, and the kinds of data that algorithms learn from."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from ddrl import checks
+from ddrl.types import Continuous, Discrete, QHead
+
+if TYPE_CHECKING:
+    from ddrl.config.settings import TrainConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class FromDataPoints:
+    """States, actions and n-step returns, one by one, of segments of at most `unroll_length` steps: BA3C."""
+
+    unroll_length: int
+
+
+@dataclasses.dataclass(frozen=True)
+class FromRollouts:
+    """Minibatches of rollouts of one shape, with generalized advantages: A2C, PPO.
+
+    Attributes:
+        unroll_length: agent steps to which an advantage reaches.
+        gae_lambda: of the advantages.
+        epochs: times that every step of a rollout is used.
+        shuffle: whether an epoch has an order of its own; else a minibatch is so many steps of all simulators.
+        normalize_advantages: whether they are normalized in each minibatch.
+    """
+
+    unroll_length: int
+    gae_lambda: float
+    epochs: int = 1
+    shuffle: bool = False
+    normalize_advantages: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class FromUnrolls:
+    """Whole unrolls of `unroll_length` steps, however old the policy that acted: IMPALA."""
+
+    unroll_length: int
+
+
+@dataclasses.dataclass(frozen=True)
+class FromReplay:
+    """Transitions of n steps, drawn from a replay: DQN, DPG, SAC.
+
+    Attributes:
+        n_step: agent steps whose rewards a target sums.
+        steps_per_update: agent steps of a worker per gradient.
+        target_period: agent steps of a worker from one copy of the parameters to the target networks to the next.
+        target_average: part of the parameters that enters the target networks with each update, which are then not
+            copied (0: they are).
+    """
+
+    n_step: int
+    steps_per_update: int
+    target_period: int
+    target_average: float = 0.0
+
+
+LearnsFrom = FromDataPoints | FromRollouts | FromUnrolls | FromReplay
+
+
+@dataclasses.dataclass(frozen=True)
+class AlgorithmConfig:
+    """Settings of an algorithm."""
+
+    name: ClassVar[str] = ""
+    takes: ClassVar[tuple[type, ...]] = (Discrete, Continuous)  # action spaces
+    bounded: ClassVar[bool] = False  # whether continuous actions must have bounds
+    dense_alone: ClassVar[bool] = False  # whether it has a network of its own: --policy-layers, --critic-layers
+
+    discount: float = 0.99
+    """Discount per agent step (gamma)."""
+    reward_clip: float = 1.0
+    """Rewards are clipped to [-x, x] for learning only (0: not clipped); scores stay raw."""
+    reward_scale: float = 1.0
+    """Factor on rewards for learning, before they are clipped."""
+
+    def __post_init__(self) -> None:
+        checks.known(self)
+        checks.between(self, 0.0, 1.0, "discount", why="returns grow without bound above 1")
+        checks.at_least(self, 0.0, "reward_clip")
+        checks.above(self, 0.0, "reward_scale", why="0 would hide every reward")
+
+    @property
+    def head(self) -> QHead | None:
+        """Of the network: None for policy and value."""
+        return None
+
+    @property
+    def learns_from(self) -> LearnsFrom:
+        """The data of a gradient."""
+        raise NotImplementedError
+
+    @property
+    def learning_rate_factors(self) -> dict[str, float]:
+        """Beginning of a tensor's name -> factor on the learning rate of such tensors; the others have 1."""
+        return {}
+
+    def title(self, config: TrainConfig) -> str:
+        """The name of algorithm, schedule and exchange of a run together, as on the command line."""
+        return f"apex-{self.name}" if config.apex.actors else self.name
+
+    def refuse(self, config: TrainConfig) -> None:
+        """Refuses what the other settings must not be, beyond what follows from the data that it learns from.
+
+        Raises:
+            UsageError: with the setting to change.
+        """
+
+    def warnings(self, config: TrainConfig) -> list[str]:
+        """What may be meant, and mostly is not: one line each."""
+        return []
+
+    def transform_reward(self, rewards: np.ndarray) -> np.ndarray:
+        """Rewards <float32>[...] to learn from: times reward_scale, clipped to +-reward_clip (0: not clipped)."""
+        rewards = np.asarray(rewards, np.float32)
+        if self.reward_scale != 1.0:
+            rewards = rewards * np.float32(self.reward_scale)
+        return np.clip(rewards, -self.reward_clip, self.reward_clip) if self.reward_clip else rewards

@@ -1,0 +1,90 @@
+"""Which settings go together with a replay. Each check names both sides, and what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+from ddrl import checks
+from ddrl.config.algorithm import FromReplay
+
+if TYPE_CHECKING:
+    from ddrl.config.settings import TrainConfig
+
+SCHEDULES = ("standard", "concurrent")
+
+
+def check(config: TrainConfig, data: FromReplay) -> None:
+    """Refuses settings that contradict each other.
+
+    Raises:
+        UsageError: with the setting to change.
+    """
+    sampling, optimizer, algorithm = config.sampling, config.optimizer, config.algorithm
+    if config.apex.actors:
+        return  # the rest is that of `ddrl.config.validation_apex`
+    if sampling.schedule not in SCHEDULES:
+        apart = "; asynchronous takes --actors of 1 or more" if sampling.schedule == "asynchronous" else ""
+        why = f"{algorithm.name} learns from a replay; {' or '.join(SCHEDULES)}{apart}"
+        checks.refuse(sampling, "schedule", why)
+    if not optimizer.batch_size:
+        checks.refuse(
+            optimizer, "batch_size", "a replay has no rollouts to take whole; give the transitions per gradient"
+        )
+    for name in ("rollout_length", "predictors", "predict_batch"):
+        if getattr(sampling, name):
+            checks.refuse(sampling, name, f"{algorithm.name} acts with whole groups until its next updates; leave it 0")
+    if data.target_average and sampling.schedule == "concurrent":
+        why = f"it acts with target networks that are copied, and {algorithm.name} averages its own; standard"
+        checks.refuse(sampling, "schedule", why)
+    _check_periods(config, data)
+    _check_replay(config, data)
+
+
+def _check_periods(config: TrainConfig, data: FromReplay) -> None:
+    algorithm, rows, steps = config.algorithm, config.rows, data.steps_per_update
+    if steps % rows and rows % steps:
+        why = f"{rows} simulators step together: it must divide them, or be a multiple of them"
+        checks.refuse(algorithm, "steps_per_update", why)
+    if data.target_average or not data.target_period % max(steps, rows):
+        return
+    if any(field.name == "target_updates" for field in dataclasses.fields(algorithm)):
+        why = (
+            f"{rows} simulators step together: a multiple of {rows // math.gcd(rows, steps)}, so that a period is whole"
+        )
+        checks.refuse(algorithm, "target_updates", why)
+    why = f"must be a multiple of --steps-per-update {steps} and of the {rows} simulators: a period is whole"
+    checks.refuse(algorithm, "target_period", why)
+
+
+def _check_replay(config: TrainConfig, data: FromReplay) -> None:
+    replay, rows = config.replay, config.replay.replay_capacity // config.rows
+    if replay.replay_minimum > replay.replay_capacity:
+        checks.refuse(
+            replay,
+            "replay_minimum",
+            f"learning could never begin: there is room for --replay-capacity {replay.replay_capacity}; lower it",
+        )
+    first = data.n_step * config.rows
+    if replay.replay_minimum < first:
+        why = f"a first transition takes --n-step {data.n_step} of all {config.rows} simulators"
+        checks.refuse(replay, "replay_minimum", f"{why}; raise it to {first}")
+    if data.n_step >= rows:
+        checks.refuse(
+            config.algorithm,
+            "n_step",
+            f"the replay holds {rows} steps of each of {config.rows} simulators; raise --replay-capacity",
+        )
+
+
+def warnings(config: TrainConfig) -> list[str]:
+    """What may be meant, and mostly is not: one line each."""
+    data = config.replay_data
+    if config.sampling.schedule != "concurrent" or not config.replay.priority_exponent:
+        return []
+    return [
+        "--schedule concurrent sets priorities at the end of a target period, up to "
+        f"{data.target_period // data.steps_per_update} minibatches late, and acts with parameters of its beginning; "
+        "--schedule standard does neither"
+    ]

@@ -1,0 +1,59 @@
+"""Towers of dense layers: their tensors, and what they compute."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ddrl.lazy import tf
+from ddrl.networks.network import Tensors, orthogonal, zeros
+
+
+def tower_tensors(tower: str, widths: Sequence[int], last_gain: float, beside_first: int = 0) -> Tensors:
+    """TOWER0/kernel [inputs, outputs], TOWER0/bias, TOWER1/kernel, ...: from the input up.
+
+    Args:
+        tower: its name.
+        widths: of the input, of each hidden layer, and of the output.
+        last_gain: of the orthogonal kernel of the output layer; hidden ones have sqrt(2), biases are zero.
+        beside_first: inputs that enter beside the first hidden layer; their rows come after its own.
+    """
+    tensors: Tensors = []
+    for layer, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
+        rows = inputs + (beside_first if layer == 1 else 0)
+        kernel = orthogonal(last_gain if layer == len(widths) - 2 else math.sqrt(2.0))
+        tensors += [(f"{tower}{layer}/kernel", (rows, outputs), kernel), (f"{tower}{layer}/bias", (outputs,), zeros)]
+    return tensors
+
+
+def tower_outputs(
+    prepared: dict[str, Any],
+    tower: str,
+    hidden: int,
+    x: Any,
+    activation: Callable[[Any], Any],
+    beside_first: Any = None,
+) -> Any:
+    """What a tower gives for x <float32>[B, inputs]: <float32>[B, outputs].
+
+    Args:
+        prepared: the named tensors.
+        tower: its name.
+        hidden: number of its hidden layers.
+        x: the input.
+        activation: of the hidden layers; the output has none.
+        beside_first: <float32>[B, A] that enters beside the first hidden layer.
+    """
+    for layer in range(hidden + 1):
+        if layer == 1 and beside_first is not None:
+            x = tf.concat([x, beside_first], axis=1)
+        x = tf.matmul(x, prepared[f"{tower}{layer}/kernel"]) + prepared[f"{tower}{layer}/bias"]
+        x = activation(x) if layer < hidden else x
+    return x
+
+
+def flat_observations(observations: Any, scale: float) -> Any:
+    """Observations [B, ...] as <float32>[B, numbers], times `scale`."""
+    return tf.cast(tf.reshape(observations, [tf.shape(observations)[0], -1]), tf.float32) * scale
