@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ddrl import algorithms
+
 ROOT = Path(__file__).parent.parent
 HEAVY = {"tensorflow", "mpi4py", "ale_py", "gymnasium", "matplotlib", "cv2", "imageio_ffmpeg"}
 # What a layer may import of this project; every layer may import itself and what all share.
@@ -149,3 +151,39 @@ def test_nothing_is_pickled_and_no_shell_or_socket_opened():
     # The benchmark of TensorFlow's own gRPC path must find ports for it, and mpirun's sockets are moved to the loopback;
     # ddrl itself opens none.
     assert sorted(found) == [("cluster.loopback", "socket.socket"), ("ddrl.bench.exchange_grpc", "socket.socket")]
+
+
+ALGORITHM_NAMES = set(algorithms.ALGORITHMS) | set(algorithms.names())
+SETTINGS_CLASSES = {known.settings.__name__ for known in algorithms.ALGORITHMS.values()}
+SCRIPTS_OF_PEERS = "ddrl.bench.peer_"  # run by another library's Python, and named after its algorithms
+
+
+def asks_which_algorithm(node: ast.AST) -> bool:
+    """`isinstance(..., PPOConfig)`, or a comparison of an algorithm's name or a title with a known one."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+        return any(name in SETTINGS_CLASSES for name in ast.unparse(node.args[1]).replace("|", " ").split())
+    if not isinstance(node, ast.Compare):
+        return False
+    sides = [node.left, *node.comparators]
+    named = {leaf.value for side in sides for leaf in ast.walk(side) if isinstance(leaf, ast.Constant)}
+    others = " ".join(ast.unparse(side) for side in sides if not isinstance(side, (ast.Constant, ast.Tuple, ast.List)))
+    return bool(named & ALGORITHM_NAMES) and ("algorithm" in others or "title" in others)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["isinstance(config.algorithm, DQNConfig)", "config.algorithm.name == 'ppo'", "config.title in ('a2c', 'x')"],
+)
+def test_the_rule_sees_what_it_is_to_see(line):
+    assert asks_which_algorithm(ast.parse(line, mode="eval").body)
+
+
+def test_only_algorithms_ask_which_algorithm_it_is():
+    asking = [
+        f"{module}: {ast.unparse(node)}"
+        for module, path in MODULES.items()
+        if not within(module, "ddrl.algorithms") and not module.startswith(SCRIPTS_OF_PEERS)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if asks_which_algorithm(node)
+    ]
+    assert asking == []

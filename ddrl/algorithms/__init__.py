@@ -33,6 +33,7 @@ MODULES = (
     "impala",
     "dqn",
     "dpg",
+    "sac",
 )  # fmt: skip
 ALGORITHMS: dict[str, Algorithm] = {
     name: importlib.import_module(f"ddrl.algorithms.{name}").ALGORITHM for name in MODULES

@@ -1,7 +1,7 @@
 """A2C: batched advantage actor-critic (Mnih et al. 2016; Stooke and Abbeel 2018, section 3.1).
 
-It acts for --unroll-length steps of all simulators and takes one gradient of them all. A3C is A2C in several workers that
-update a central store, HTS-A2C acts and learns at once (Liu et al. 2020).
+It acts for --unroll-length steps of all simulators and takes one gradient of them all. A3C is A2C in several workers
+that update a central store, HTS-A2C acts and learns at once (Liu et al. 2020).
 """
 
 from __future__ import annotations
@@ -67,10 +67,11 @@ def loss(network: Network, vector: Any, batch: Transitions, config: A2CConfig, c
 
 
 def a2c(game: str, machine: Machine) -> TrainConfig:
-    """16 simulators x 5 steps (Mnih et al. 2016, with one gradient for all simulators), with settings of Kostrikov's A2C.
+    """16 simulators x 5 steps (Mnih et al. 2016, with one gradient for all simulators), with settings of Kostrikov's
+    A2C.
 
-    His RMSProp: rate 7e-4, which stays, decay 0.99, epsilon 1e-5 outside the root; norm clipped to 0.5, entropy 0.01. The
-    value's weight of 0.25 is that of `--preset stooke`; his is 0.5, as `hts-a2c` has it.
+    His RMSProp: rate 7e-4, which stays, decay 0.99, epsilon 1e-5 outside the root; norm clipped to 0.5, entropy 0.01.
+    The value's weight of 0.25 is that of `--preset stooke`; his is 0.5, as `hts-a2c` has it.
     """
     return TrainConfig(
         environment=EnvironmentConfig(game=game, life_loss_terminal=True),
@@ -96,8 +97,8 @@ def hts_a2c(game: str, machine: Machine) -> TrainConfig:
 
 
 def stooke_a2c(game: str, machine: Machine) -> TrainConfig:
-    """Stooke and Abbeel 2018, section 5.3: 16 simulators x 5 steps; Lasagne's RMSProp, decay 0.9, epsilon 1e-6 inside the
-    root.
+    """Stooke and Abbeel 2018, section 5.3: 16 simulators x 5 steps; Lasagne's RMSProp, decay 0.9, epsilon 1e-6 inside
+    the root.
 
     For more simulators: `--learning-rate-scaling sqrt --learning-rate-batch 80`.
     """

@@ -1,7 +1,7 @@
 """BA3C: batch asynchronous advantage actor-critic (Adamski et al. 2018; A3C of Mnih et al. 2016).
 
-Predictor threads act with the newest parameters; their segments become data-points (state, action, n-step return), and a
-gradient takes whichever --batch-size of them come first.
+Predictor threads act with the newest parameters; their segments become data-points (state, action, n-step return), and
+a gradient takes whichever --batch-size of them come first.
 """
 
 from __future__ import annotations

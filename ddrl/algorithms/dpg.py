@@ -1,7 +1,7 @@
 """DPG: a deterministic policy and a critic that learn from a replay (Lillicrap et al. 2016; Horgan et al. 2018).
 
-It acts with noise into a replay; the critic learns n-step targets, which the target networks decide, and the policy follows
-the critic's slope. With actors and a replay in ranks of their own it is Ape-X DPG.
+It acts with noise into a replay; the critic learns n-step targets, which the target networks decide, and the policy
+follows the critic's slope. With actors and a replay in ranks of their own it is Ape-X DPG.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class DPGConfig(AlgorithmConfig):
     n_step: int = 5
     """Agent steps whose rewards a target sums before it bootstraps."""
     slope_clip: float = 1.0
-    """The critic's gradient by the action, in units of half its range, is clipped to [-x, x] in each component before it
-    goes into the policy (0: not clipped)."""
+    """The critic's gradient by the action, in units of half its range, is clipped to [-x, x] in each component before
+    it goes into the policy (0: not clipped)."""
     noise: float = 0.3
     """Standard deviation of the normal noise on every action in training, in units of half the action's range."""
     reward_clip: float = 0.0
@@ -177,9 +177,9 @@ def dpg(game: str, machine: Machine) -> TrainConfig:
     """Horgan et al. 2018, appendix D, in one process.
 
     Batches of 256 transitions, Adam with 1e-4, target networks every 100 updates, priority exponent 0.6, a replay of a
-    million, and, as their DQN, targets of 3 steps, 50,000 transitions to begin, the norm clipped to 40, rewards clipped to
-    +-1, importance exponent 0.4. Their 64 actors made 163 agent steps for each update, which one process cannot; it makes
-    8, since with 1, as in Lillicrap et al. 2016, the critic overrates what few transitions say.
+    million, and, as their DQN, targets of 3 steps, 50,000 transitions to begin, the norm clipped to 40, rewards clipped
+    to +-1, importance exponent 0.4. Their 64 actors made 163 agent steps for each update, which one process cannot; it
+    makes 8, since with 1, as in Lillicrap et al. 2016, the critic overrates what few transitions say.
     """
     return TrainConfig(
         environment=EnvironmentConfig(game=game),
@@ -222,8 +222,8 @@ def apex_dpg(game: str, machine: Machine) -> TrainConfig:
     """Horgan et al. 2018, section 4.2 and appendix D, with 8 actors of 8 simulators in place of 64 of one.
 
     Batches of 256, Adam with 1e-4, target networks every 100 updates, noise 0.3; transitions of low priority go first,
-    drawn with exponent -0.4. "Otherwise as per DQN": targets of 3 steps, 50,000 transitions to begin, the norm clipped to
-    40, rewards clipped to +-1, which changes nothing on the paper's tasks, importance exponent 0.4.
+    drawn with exponent -0.4. "Otherwise as per DQN": targets of 3 steps, 50,000 transitions to begin, the norm clipped
+    to 40, rewards clipped to +-1, which changes nothing on the paper's tasks, importance exponent 0.4.
     """
     return dpg(game, machine).changed(
         sampling=SamplingConfig(schedule="asynchronous", simulators=8, groups=1),

@@ -1,8 +1,8 @@
-"""The Q-learning family: DQN and, setting by setting, Double, Dueling, n-step, Categorical DQN and epsilon-Rainbow; with
-actors and a replay in ranks of their own, Ape-X DQN.
+"""The Q-learning family: DQN and, setting by setting, Double, Dueling, n-step, Categorical DQN and epsilon-Rainbow;
+with actors and a replay in ranks of their own, Ape-X DQN.
 
-It acts epsilon-greedily into a replay and learns from transitions of n steps drawn from it, whose targets the parameters
-theta^- of the last copy to the target network decide.
+It acts epsilon-greedily into a replay and learns from transitions of n steps drawn from it, whose targets the
+parameters theta^- of the last copy to the target network decide.
 """
 
 from __future__ import annotations
@@ -359,7 +359,8 @@ def smoke(preset: Preset) -> Preset:
 
 
 def stooke_dqn(game: str, machine: Machine) -> TrainConfig:
-    """Stooke and Abbeel 2018, section 5.4, as Mnih et al. 2015, but for Lasagne's RMSProp: not centered, decay 0.95, epsilon 1e-6 inside the root.
+    """Stooke and Abbeel 2018, section 5.4, as Mnih et al. 2015, but for Lasagne's RMSProp: not centered, decay 0.95,
+    epsilon 1e-6 inside the root.
 
     Larger batches: learning rates 7.5e-4 for 512, 15e-4 for 1,024, and more agent steps for an update.
     """
@@ -389,7 +390,8 @@ def stooke_categorical_dqn(game: str, machine: Machine) -> TrainConfig:
 
 
 def stooke_rainbow(game: str, machine: Machine) -> TrainConfig:
-    """Section 5.4, epsilon-Rainbow: no noisy layers; Adam's epsilon 0.005 / L, learning rate the same for all batches."""
+    """Section 5.4, epsilon-Rainbow: no noisy layers; Adam's epsilon 0.005 / L, learning rate the same for all
+    batches."""
     return stooke_categorical_dqn(game, machine).changed(
         algorithm={"n_step": 3, "double": True, "dueling": True, "target_period": 8_000, "epsilon_steps": 62_500},
         optimizer=OptimizerConfig(

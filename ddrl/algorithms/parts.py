@@ -16,14 +16,15 @@ LAPTOP_NETWORK = NetworkConfig(network="a3c", compute_dtype="bfloat16")
 SMOKE_NETWORK = NetworkConfig(network="mlp", compute_dtype="float32")
 SMOKE_RUN = RunConfig(minutes=0.5, log_every_seconds=1.0, video=False)
 
-# Stooke and Abbeel 2018, as they trained on Atari. What the paper does not say is taken from its code, accel_rl. Losses are
-# means over the batch there, and the square error of the value is whole, as here.
+# Stooke and Abbeel 2018, as they trained on Atari. What the paper does not say is taken from its code, accel_rl. Losses
+# are means over the batch there, and the square error of the value is whole, as here.
 STOOKE_AGENT_STEPS = 50_000_000  # of a whole run: 200 million frames (tables 2 and 3)
 STOOKE_RUN = RunConfig(minutes=0.0, agent_steps=STOOKE_AGENT_STEPS)
 
 
 def stooke_environment(game: str) -> EnvironmentConfig:
-    """Images of 104x80, the loss of a life ends an episode, and every simulator begins with up to 2,000 random actions."""
+    """Images of 104x80, the loss of a life ends an episode, and every simulator begins with up to 2,000 random
+    actions."""
     return EnvironmentConfig(game=game, protocol="stooke", life_loss_terminal=True, random_start_steps=2_000)
 
 

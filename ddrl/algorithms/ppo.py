@@ -1,8 +1,8 @@
 """PPO with the clipped objective (Schulman et al. 2017; Stooke and Abbeel 2018, section 3.1).
 
-It acts for a rollout of --unroll-length steps of all simulators, takes generalized advantages, and learns from the rollout
---epochs times, in shuffled minibatches. APPO is PPO in several workers that update a central store, HTS-PPO acts and learns
-at once (Liu et al. 2020).
+It acts for a rollout of --unroll-length steps of all simulators, takes generalized advantages, and learns from the
+rollout --epochs times, in shuffled minibatches. APPO is PPO in several workers that update a central store, HTS-PPO
+acts and learns at once (Liu et al. 2020).
 """
 
 from __future__ import annotations
@@ -181,8 +181,8 @@ def stooke_ppo(game: str, machine: Machine) -> TrainConfig:
 
 
 def stooke_appo(game: str, machine: Machine) -> TrainConfig:
-    """Section 5.3: PPO in each worker with a quarter of its rate, a clipped norm and no schedule; central parameters are
-    read every 64 steps."""
+    """Section 5.3: PPO in each worker with a quarter of its rate, a clipped norm and no schedule; central parameters
+    are read every 64 steps."""
     return stooke_ppo(game, machine).changed(
         algorithm={"clip_range_schedule": "constant"},
         sampling={"refresh_every_steps": 64},
@@ -192,10 +192,11 @@ def stooke_appo(game: str, machine: Machine) -> TrainConfig:
 
 
 def _laptop(preset: Preset, rate: float = 2.5e-4) -> Preset:
-    """Settings of OpenAI Baselines, whose rate and clip stay: a budget of minutes ends long before the papers' schedules do.
+    """Settings of OpenAI Baselines, whose rate and clip stay: a budget of minutes ends long before the papers'
+    schedules do.
 
-    8 simulators x 128 steps, 4 epochs of minibatches of 256, clip 0.1. Baselines' weight of 0.5 is on half squares of the
-    value; here it is on whole ones.
+    8 simulators x 128 steps, 4 epochs of minibatches of 256, clip 0.1. Baselines' weight of 0.5 is on half squares of
+    the value; here it is on whole ones.
     """
     return lambda game, machine: laptop(preset)(game, machine).changed(
         algorithm=PPOConfig(unroll_length=128, entropy_cost=0.01, value_cost=0.5, clip_range=0.1, epochs=4),

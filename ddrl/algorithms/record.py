@@ -85,8 +85,8 @@ class Algorithm:
         context: what the loss reads of its LossContext beside `anneal`: `target`, `key`.
         network: (NetworkConfig, settings, observation shape, its dtype, action space) -> Network.
         draw: (settings, Exploration) -> how actions are drawn in training (None: from the policy's distribution).
-        critic: (network, prepared parameters, observations, actions) -> q <float32>[M] of continuous actions, with which
-            actors of Ape-X give initial priorities (None: the values that their policy gave already).
+        critic: (network, prepared parameters, observations, actions) -> q <float32>[M] of continuous actions, with
+            which actors of Ape-X give initial priorities (None: the values that their policy gave already).
     """
 
     settings: type[AlgorithmConfig]

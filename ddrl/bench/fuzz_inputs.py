@@ -136,7 +136,7 @@ def _parsers(directory: Path) -> dict[str, tuple[Any, Callable[[Any], object], t
     environments = st.dictionaries(
         st.sampled_from(VARIABLES), numbers | lists | counts | st.just("n[1-2]"), max_size=3
     ).map(lambda changed: ENVIRONMENT | changed)
-    config = rundir.config_to_dict(TrainConfig())
+    config = rundir.config_to_dict(algorithms.preset("default", None, MACHINE))
     manifest = json.loads(checkpoints._to_arrays(_checkpoint())["manifest"].tobytes())
     facts = {"kind": {}, "head": 3, "size": 2, "ignored": 0, "largest": 1.0, "waiting": 0}
     facts |= {"segments": [], "weights": ENTRY}
@@ -160,7 +160,11 @@ def _parsers(directory: Path) -> dict[str, tuple[Any, Callable[[Any], object], t
 def _options() -> list[str]:
     """Of `ddrl train` for any algorithm, and some that are none."""
     groups = (field.name for field in dataclasses.fields(TrainConfig))
-    names = {each.name for group in groups for each in dataclasses.fields(getattr(TrainConfig(), group))}
+    names = {
+        each.name
+        for group in groups
+        for each in dataclasses.fields(getattr(algorithms.preset("default", None, MACHINE), group))
+    }
     others = ["--preset", "--resume", "--go-on", "--no-video", "--x"]
     return sorted(f"--{name.replace('_', '-')}" for name in names) + others
 
@@ -195,7 +199,7 @@ def _places(content: Any, before: tuple[str, ...] = ()) -> Any:
 
 def _checkpoint() -> Checkpoint:
     vector = np.zeros(6, np.float32)
-    config = rundir.config_to_dict(TrainConfig())
+    config = rundir.config_to_dict(algorithms.preset("default", None, MACHINE))
     states = {0: {"count": np.int64(3)}}
     return Checkpoint(7, 7, 9, 1.0, vector, {"m": vector}, 7, (("w", (2, 3)),), {}, states, config)
 

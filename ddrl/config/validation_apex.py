@@ -103,7 +103,5 @@ def warnings(config: TrainConfig) -> list[str]:
     apex, replay = config.apex, config.replay
     if not apex.actors or not replay.priority_exponent or apex.prefetch * config.batch_size <= replay.replay_minimum:
         return []
-    return [
-        f"{apex.prefetch} batches of {config.batch_size} are drawn ahead of their updates, and learning begins with "
-        f"{replay.replay_minimum} transitions: priorities come late; lower --prefetch"
-    ]
+    ahead = f"{apex.prefetch} batches of {config.batch_size} are drawn ahead of their updates, and learning begins with "
+    return [ahead + f"{replay.replay_minimum} transitions: priorities come late; lower --prefetch"]

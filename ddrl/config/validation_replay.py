@@ -83,8 +83,6 @@ def warnings(config: TrainConfig) -> list[str]:
     data = config.replay_data
     if config.sampling.schedule != "concurrent" or not config.replay.priority_exponent:
         return []
-    return [
-        "--schedule concurrent sets priorities at the end of a target period, up to "
-        f"{data.target_period // data.steps_per_update} minibatches late, and acts with parameters of its beginning; "
-        "--schedule standard does neither"
-    ]
+    minibatches = data.target_period // data.steps_per_update
+    late = f"--schedule concurrent sets priorities at the end of a target period, up to {minibatches} minibatches late"
+    return [f"{late}, and acts with parameters of its beginning; --schedule standard does neither"]

@@ -103,11 +103,11 @@ class ConvolutionalNetwork(Network):
     dense/bias, policy/kernel, policy/bias, value/kernel, value/bias; the dense layer reads the last image in
     the order [height, width, channel]. In the Q-learning family q/kernel, q/bias follow the dense layer, [action,
     atom] in row-major order; or, dueling, value/kernel, value/bias, advantage/kernel, advantage/bias, and the dense
-    layer is two side by side, the value's first (Wang et al. 2016). Observations are <uint8 or float32>[B, C, H, W]. Convolutions are
-    valid, but padded by 1 after the first for 104x80 images (Stooke and Abbeel 2018).
+    layer is two side by side, the value's first (Wang et al. 2016). Observations are <uint8 or float32>[B, C, H, W].
+    Convolutions are valid, but padded by 1 after the first for 104x80 images (Stooke and Abbeel 2018).
 
-    Orthogonal kernels with gain sqrt(2), 0.01 for the heads but 1.0 for the value beside a policy; ba3c draws convolutions
-    from a normal of deviation 0.03 truncated at 2 deviations, dense layers from a uniform unit scaling of
+    Orthogonal kernels with gain sqrt(2), 0.01 for the heads but 1.0 for the value beside a policy; ba3c draws
+    convolutions from a normal of deviation 0.03 truncated at 2 deviations, dense layers from a uniform unit scaling of
     1.43 (tensorpack's values of that time). Biases are zero.
     """
 

@@ -39,10 +39,6 @@ class DeterministicNetwork(Network):
         low, high = np.array(action_space.low, np.float64), np.array(action_space.high, np.float64)
         self._middle, self._half = (((high + sign * low) / 2).astype(np.float32) for sign in (1, -1))
 
-    def prepare(self, vector: Any) -> dict[str, Any]:
-        """The named tensors as they are."""
-        return self.unflatten(vector)
-
     def apply(self, prepared: dict[str, Any], observations: Any) -> PolicyValue:
         """pi(s) <float32>[B, A] as the environment takes it, and q(s, pi(s)) <float32>[B]."""
         action = self.policy_actions(prepared, observations)

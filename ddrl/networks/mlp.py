@@ -32,10 +32,6 @@ class MLP(Network):
         tensors = mlp_tensors(observation_shape, action_space, head)
         super().__init__("mlp", tensors, observation_dtype, action_space, "float32", head)
 
-    def prepare(self, vector: Any) -> dict[str, Any]:
-        """The named tensors as they are."""
-        return self.unflatten(vector)
-
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
         """Of each tower, <float32>[B, width], for observations [B, ...]."""
         inputs = flat_observations(observations, self.observation_scale)

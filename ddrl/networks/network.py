@@ -25,7 +25,7 @@ class Network:
     """A policy and a value, or values of actions, as a function of a flat parameter vector and observations.
 
     The flat order is the order of `parameter_shapes`, each tensor in row-major order. A subclass gives the
-    tensors to `__init__` and writes `prepare` and `outputs`.
+    tensors to `__init__` and writes `outputs`, or an `apply` of its own.
 
     Attributes:
         name: as in NetworkConfig.network.
@@ -77,11 +77,12 @@ class Network:
         return {name: tf.reshape(part, shape) for (name, shape), part in zip(self.parameter_shapes, parts)}
 
     def prepare(self, vector: Any) -> dict[str, Any]:
-        """What `apply` needs of a version of the parameters: cast and laid out for fast use, differentiable.
+        """What `apply` needs of a version of the parameters: the named tensors as they are, or cast and laid out for
+        fast use, differentiable.
 
         Inference prepares once per version; a gradient goes through it each time.
         """
-        raise NotImplementedError
+        return self.unflatten(vector)
 
     @staticmethod
     def policy(head: Any, prepared: dict[str, Any]) -> Any:

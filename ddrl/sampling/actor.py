@@ -1,4 +1,5 @@
-"""An actor: one vector environment and the policy that plays in it. What becomes of the steps is its subclasses' part."""
+"""An actor: one vector environment and the policy that plays in it. What becomes of the steps is its subclasses'
+part."""
 
 from __future__ import annotations
 

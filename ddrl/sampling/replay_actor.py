@@ -1,4 +1,5 @@
-"""What an actor of Ape-X does: it acts, and makes segments with initial priorities (Horgan et al. 2018, algorithm 1)."""
+"""What an actor of Ape-X does: it acts, and makes segments with initial priorities (Horgan et al. 2018, algorithm
+1)."""
 
 from __future__ import annotations
 

@@ -55,7 +55,8 @@ class CrewSchedule:
             self._busy.release()
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
-        """Goes on from `state`; environments that could not be saved are reset, and what they had filled is forgotten."""
+        """Goes on from `state`; environments that could not be saved are reset, and what they had filled is
+        forgotten."""
         if not (self.crew.set_state(state) and self._set_state(state)):
             self.crew.reset(reset_seed)
 

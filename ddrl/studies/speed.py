@@ -21,6 +21,7 @@ from ddrl.studies.tables import Table
 from ddrl.types import Machine
 
 AGENT_STEPS = 50e6
+OF_SEVERAL_WORKERS = ("a3c", "appo")
 SIMULATORS = {"a2c": 16, "a3c": 16, "ppo": 8, "appo": 8}
 """Per worker, as in the paper."""
 PAPER = {
@@ -85,7 +86,7 @@ def points(settings: SpeedSettings, machine: Machine) -> list[Point]:
         for algorithm in settings.algorithms
         for game in settings.games
         for number in workers
-        if number > 1 or algorithm in ("a2c", "ppo")
+        if number > 1 or algorithm not in OF_SEVERAL_WORKERS
         for seed in settings.seeds
     ]
 
@@ -100,7 +101,7 @@ def _point(settings: SpeedSettings, machine: Machine, algorithm: str, workers: i
 
 def _with_workers(config: TrainConfig, algorithm: str, workers: int) -> TrainConfig:
     config = changed(config, sampling={"simulators": SIMULATORS[algorithm]})
-    if algorithm in ("a3c", "appo"):
+    if algorithm in OF_SEVERAL_WORKERS:
         return changed(config, exchange={"workers": workers})
     if workers == 1:
         return config

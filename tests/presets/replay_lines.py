@@ -16,7 +16,9 @@ from tests.presets.lines import (
     LILLICRAP,
     OURS,
     RAINBOW,
+    SAC,
     SCHAUL,
+    SOFTLEARNING,
     STOOKE,
     UNUSED,
     Table,
@@ -180,6 +182,24 @@ APEX_DPG_DEFAULT = {**DPG_DEFAULT, **ACTORS_OF_DPG}
 APEX_DPG_LAPTOP = {**APEX_DPG_DEFAULT, **LARGER_STEPS, **lines(OURS, actors=1, simulators=4)}
 APEX_DPG_SMOKE = {**APEX_DPG_LAPTOP, **TINY, **lines(OURS, actors=2, simulators=2, prefetch=4)}
 
+# SAC -----------------------------------------------------------------------------------------------------------------
+
+SAC_DEFAULT = {
+    **COMMON, **ADAM,
+    **lines(OURS, game="Pendulum-v1", life_loss_terminal=False, network="mlp", schedule="standard", groups=1,
+            eval_every_updates=5_000, eval_games=20, adam_epsilon=1e-8, reward_scale=1.0, reward_clip=0.0, n_step=1,
+            temperature_rate=1.0),
+    **lines(SAC, learning_rate=3e-4, discount=0.99, replay_capacity=1_000_000, policy_layers=(256, 256),
+            critic_layers=(256, 256), batch_size=256, target_entropy=None, target_average=0.005, steps_per_update=1,
+            simulators=1),
+    **lines(SOFTLEARNING, replay_minimum=10_000),
+}  # fmt: skip
+SAC_LAPTOP = {
+    **SAC_DEFAULT,
+    **lines(OURS, policy_layers=(128, 128), critic_layers=(128, 128), simulators=4, replay_capacity=200_000,
+            replay_minimum=1_000, batch_size=128, learning_rate=1e-3, minutes=6.0),
+}  # fmt: skip
+
 REPLAY_LEARNERS: dict[tuple[str, str], Table] = {
     ("dqn", "default"): DQN_DEFAULT,
     ("dqn", "laptop"): laptop(DQN_DEFAULT, steps=32, period=4_800, batch=128),
@@ -196,6 +216,9 @@ REPLAY_LEARNERS: dict[tuple[str, str], Table] = {
     ("dpg", "default"): DPG_DEFAULT,
     ("dpg", "laptop"): DPG_LAPTOP,
     ("dpg", "smoke"): {**DPG_LAPTOP, **TINY},
+    ("sac", "default"): SAC_DEFAULT,
+    ("sac", "laptop"): SAC_LAPTOP,
+    ("sac", "smoke"): {**SAC_LAPTOP, **TINY, **lines(OURS, steps_per_update=4)},
     ("apex-dqn", "default"): APEX_DQN_DEFAULT,
     ("apex-dqn", "laptop"): APEX_DQN_LAPTOP,
     ("apex-dqn", "smoke"): APEX_DQN_SMOKE,
