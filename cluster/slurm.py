@@ -138,8 +138,8 @@ def _counts(environ: Mapping[str, str], name: str, hosts_name: str, nodes: int) 
 def _text(environ: Mapping[str, str], name: str) -> str:
     if not environ.get(name, "").strip():
         raise ValueError(
-            f"{name} is {'empty' if name in environ else 'not set'} though "
-            f"SLURM_JOB_ID={environ['SLURM_JOB_ID']}: start this with sbatch, salloc or srun, or unset SLURM_JOB_ID outside of a Slurm job"
+            f"{name} is {'empty' if name in environ else 'not set'} though SLURM_JOB_ID={environ['SLURM_JOB_ID']}: "
+            f"start this with sbatch, salloc or srun, or unset SLURM_JOB_ID outside of a Slurm job"
         )
     return environ[name]
 

@@ -52,10 +52,8 @@ def new_stamp() -> dict[str, Any]:
     """What wrote a checkpoint: format and package versions, date in UTC."""
     packages = {}
     for name in ("ddrl", "numpy", "tensorflow", "ale-py", "gymnasium", "mpi4py"):
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             packages[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            pass
     date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     return {
         "format": FORMAT,
@@ -245,7 +243,7 @@ def load_latest(
 
     Args:
         run_dir: of the run.
-        check: raises UsageError for a checkpoint that lacks something outside of its file, which then counts as unsound.
+        check: raises UsageError for a checkpoint that lacks something outside its file, which then counts as unsound.
         left_out: gets what is wrong with each newer one, too.
 
     Raises:

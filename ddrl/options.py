@@ -33,8 +33,8 @@ class TrainArguments:
     """Train an agent. Defaults shown are those of the chosen --preset, --game or --resume."""
 
     algorithm: tyro.conf.Positional[AlgorithmName] = "ba3c"
-    """Algorithm, with its own schedule and exchange: a3c and appo are a2c and ppo with asynchronous updates of a central
-    store, hts-* act and learn at once; dqn, categorical-dqn and rainbow learn from a replay, and dpg does
+    """Algorithm, with its own schedule and exchange: a3c and appo are a2c and ppo with asynchronous updates of a
+    central store, hts-* act and learn at once; dqn, categorical-dqn and rainbow learn from a replay, and dpg does
     for continuous actions; apex-* have actors and the replay in ranks of their own."""
     preset: PresetName = "default"
     """Named settings that the other options change. default: those of a paper (of ba3c our own; docs/differences.md);
@@ -158,8 +158,8 @@ def check_game(config: TrainConfig, machine: Machine) -> None:
     """Refuses an unknown game, and a replay of it that is too large, before any rank starts.
 
     Raises:
-        UsageError: for a game that neither the emulator nor Gymnasium has, or whose actions the algorithm does not take;
-            for a replay that does not fit into memory here. Ranks on other hosts see for themselves.
+        UsageError: for a game that neither the emulator nor Gymnasium has, or whose actions the algorithm does not
+            take; for a replay that does not fit into memory here. Ranks on other hosts see for themselves.
     """
     from ddrl.envs import make_environment
 

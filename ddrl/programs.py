@@ -85,7 +85,10 @@ def python_command(module: str, version: tuple[int, int] = sys.version_info[:2])
     """
     if version >= (3, 11):
         return [sys.executable, "-P", "-m", module]
-    run = "import sys; sys.path.remove(''); import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+    run = (
+        "import sys; sys.path.remove(''); "
+        "import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+    )
     return [sys.executable, "-c", run, module]
 
 

@@ -97,7 +97,8 @@ def check_settings(
     sealed = rundir.config_from_dict(checkpoint.config, f"the checkpoint of update {checkpoint.version}")
     if _family(sealed) != _family(config):
         raise UsageError(
-            f"{where} is one of {sealed.title}, not of {config.title}: restore {rundir.CONFIG} and checkpoints of the same run"
+            f"{where} is one of {sealed.title}, not of {config.title}: "
+            f"restore {rundir.CONFIG} and checkpoints of the same run"
         )
     found = list(_differences(sealed, config, groups))
     if fixed := [text for group, name, text in found if (group, name) in _fixed(sealed)]:
@@ -110,8 +111,8 @@ def check_settings(
     if not any(_family(sealed) == _family(each) and not any(_differences(sealed, each, groups)) for each in earlier):
         texts = "; ".join(text for *_, text in found)
         raise UsageError(
-            f"{where} has {texts} here, and no resume recorded that change: restore {rundir.CONFIG} from a copy, or go on with "
-            f"the checkpoint's settings by naming them after --resume {run_dir}"
+            f"{where} has {texts} here, and no resume recorded that change: restore {rundir.CONFIG} from a copy, or "
+            f"go on with the checkpoint's settings by naming them after --resume {run_dir}"
         )
     return "; ".join(text for *_, text in found)
 

@@ -125,7 +125,7 @@ def check_listeners(survey: Survey, need: Need) -> Findings:
     outside = {host: [a for a in found if not ip_address(a).is_loopback] for host, found in by_host.items()}
     if len(by_host) == 1 and any(outside.values()):
         found = f"MPI takes connections at {', '.join(*outside.values())}, and all ranks are on one machine"
-        remedy = "`ddrl train` moves its own mpirun to the loopback where Linux (5.6 or later) lets it; else shield the ports"
+        remedy = "`ddrl train` moves its own mpirun to the loopback on Linux 5.6 or later; else shield the ports"
         return [Finding("warning", "listeners", found, remedy)]
     shown = ", ".join(f"{host} {' '.join(found) or 'none'}" for host, found in by_host.items())
     return [Finding("fine", "listeners", shown)]

@@ -93,6 +93,6 @@ def _child(work: Callable[[], int]) -> None:
     status = 1
     try:
         status = programs.run(work)
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - a child reports whatever ends it, and ends
         traceback.print_exc()
     os._exit(status)

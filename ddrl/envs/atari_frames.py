@@ -61,7 +61,7 @@ class AtariFrames(gymnasium.Wrapper):
         self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
-        """A new game; draws come from the generator that `seed` set. Raises UsageError for a start that ends the game."""
+        """A new game; draws come from the generator that `seed` set. Raises UsageError if the start ends the game."""
         if self._starts is None:
             self.env.reset(seed=seed, options=options)
             self._begin_with_noops()

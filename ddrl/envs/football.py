@@ -79,7 +79,7 @@ class FootballGame(gymnasium.Env):
         """A new game from the next seed."""
         super().reset(seed=seed)
         engine_seed = int(self.np_random.integers(1 << 31))
-        settings = self._env.unwrapped._config  # there is no public way to seed one episode
+        settings = self._env.unwrapped._config  # noqa: SLF001 - there is no public way to seed one episode
         settings["game_engine_random_seed"] = engine_seed
         settings["reverse_team_processing"] = bool(engine_seed % 2)
         return self._channels_first(self._env.reset()), {}

@@ -20,7 +20,7 @@ from ddrl.errors import UsageError
 def make_atari(
     rom: str, protocol: Protocol, num_envs: int, on_frame=None, starts: Starts | None = None, **options
 ) -> GymnasiumEnvironment:
-    """An Atari ROM under any protocol; see AtariFrames for on_frame and starts, GymnasiumEnvironment for the options."""
+    """An Atari ROM under any protocol; AtariFrames explains on_frame and starts, GymnasiumEnvironment the options."""
     stamp = {**protocol.stamp(), "game": rom, "backend": "gymnasium", **versions("ale-py")}
     stamp |= {} if starts is None else starts.stamp
     return GymnasiumEnvironment(lambda: AtariFrames(rom, protocol, on_frame, starts), num_envs, stamp, **options)

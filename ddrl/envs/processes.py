@@ -197,7 +197,7 @@ class ProcessEnvironment:
             for k in range(processes):
                 core = cores[k % len(cores)] if cores else None
                 self._processes.append(_Process(config, each, k * each, core))
-            shape = [process.shape() for process in self._processes][0]
+            shape = [process.shape() for process in self._processes][0]  # noqa: RUF015 - each must have answered
         except BaseException:
             self.close()
             raise

@@ -1,7 +1,7 @@
 """Human starts: states of games that people played, from which an evaluation begins (Nair et al. 2015, section 5).
 
-A start is what the person did, from the beginning of the game on: the emulator is deterministic without sticky actions, so
-the same actions lead to the same state, on every machine, and a file of them holds nothing that could be executed.
+A start is what the person did, from the beginning of the game on: the emulator is deterministic without sticky actions,
+so the same actions lead to the same state, on every machine, and a file of them holds nothing that could be executed.
 """
 
 from __future__ import annotations

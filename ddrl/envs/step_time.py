@@ -92,10 +92,7 @@ class StepTime:
 
     def recv(self) -> Step:
         """The environment's rows, once the slowest of them is done."""
-        if self._chooses:
-            step = self._environment.recv(order=self._end)
-        else:
-            step = self._environment.recv()
+        step = self._environment.recv(order=self._end) if self._chooses else self._environment.recv()
         self._rows = step.env_id
         rest = self._end[step.env_id].max() - time.monotonic()
         if rest > 0:

@@ -117,7 +117,7 @@ class Supervisor:
         if status in (None, 0) or self.killed or os.path.exists(self._path / rundir.RESULT):
             return
         stop = os.path.exists(self._path / rundir.STOP)
-        # mpirun passes a SIGTERM on to the ranks, and kills them soon. Without ULFM it does so at the death of one, too.
+        # mpirun passes a SIGTERM on to the ranks, and kills them soon. Without ULFM it does so when one dies, too.
         if status > 0 and stop and not self._said and self._config.exchange.on_worker_loss == "survive":
             self.asked = True
             self.overdue = f"{self._name} was asked to end, and killed the ranks before they had saved"

@@ -71,7 +71,7 @@ def missing(run_dir: Path, ranks: int) -> list[int]:
 
 
 def gone(run_dir: Path, living: Collection[int]) -> dict[int, Note]:
-    """Ranks that have begun on this host and are none of its living processes any more; none where there is no /proc."""
+    """Ranks that began on this host and are none of its living processes any more; none where there is no /proc."""
     here = socket.gethostname() if os.path.exists("/proc/self/stat") else None
     return {rank: note for rank, note in sorted(notes(run_dir).items()) if note.host == here and note.pid not in living}
 

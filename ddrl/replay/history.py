@@ -115,8 +115,10 @@ class History:
             self.rows.continues[(self.head - 1) % self.length, simulators] = False
 
     def mend(self) -> np.ndarray:
-        """Sets what is not finite in the rows to 0, and ends episodes before it; <bool>[R, B] rows of the ring that held
-        or led to it."""
+        """Sets what is not finite in the rows to 0, and ends episodes before it.
+
+        Returns: <bool>[R, B] rows of the ring that held or led to it.
+        """
         arrays = (self.rows.frame, self.rows.action, self.rows.reward)
         frame, *rest = map(not_finite, arrays)
         seen = frame.copy()  # an observation has frames of the rows before, too

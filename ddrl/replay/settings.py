@@ -15,8 +15,8 @@ class ReplayConfig:
     """Transitions that each worker keeps, of all its simulators together, or Ape-X's replay shards together; a million
     of Atari's take 7.3 GB."""
     replay_minimum: int = 50_000
-    """Agent steps of random actions before learning begins, per worker; in Ape-X transitions in the replay, whatever the
-    actions."""
+    """Agent steps of random actions before learning begins, per worker; in Ape-X transitions in the replay, whatever
+    the actions."""
     priority_exponent: float = 0.0
     """Exponent of the priorities that transitions are drawn with, in proportion (0: all alike)."""
     importance_exponent: float = 0.4

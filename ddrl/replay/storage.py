@@ -127,8 +127,10 @@ def nothing_named() -> set[str]:
 
 
 def finish(directory: Path, needed: set[str], named: Named) -> None:
-    """Makes the renames last, and deletes the files of other saves that no checkpoint names. Where that cannot be known,
-    all stay."""
+    """Makes the renames last, and deletes the files of other saves that no checkpoint names.
+
+    Where that cannot be known, all stay.
+    """
     _sync(directory)
     others = named()
     if others is None:

@@ -136,7 +136,7 @@ def _cell(text: str, number: bool) -> str:
 
 def _is_number(text: str) -> bool:
     """A number, one with an interval behind it, or '-', which stands for none."""
-    first = text.split(" [")[0].replace(",", "").rstrip("%")
+    first = text.split(" [", maxsplit=1)[0].replace(",", "").rstrip("%")
     try:
         float(first)
     except ValueError:

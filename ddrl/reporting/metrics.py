@@ -177,7 +177,7 @@ class MetricsWriter:
         try:
             self._path.touch(mode=0o644)
             _cut_half_line(self._path)
-            self._file = open(self._path, "ab", buffering=0)
+            self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115 - close() closes it
             self._events = EventWriter(run_dir)
         except OSError as error:
             raise self._refusal(error) from error

@@ -12,7 +12,7 @@ _last: float | None = None
 
 def phase_ended(name: str) -> None:
     """What this process did since the last call, or since it was started, was the phase `name`."""
-    global _last
+    global _last  # noqa: PLW0603 - a process has one beginning
     now = time.monotonic()
     _seconds[name] = _seconds.get(name, 0.0) + now - (_process_start(now) if _last is None else _last)
     _last = now

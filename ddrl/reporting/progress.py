@@ -7,6 +7,7 @@ on a terminal, plain lines elsewhere. Rich is imported here and nowhere deeper.
 from __future__ import annotations
 
 import collections
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -227,7 +228,7 @@ def sparkline(values: Sequence[float], width: int, unicode: bool = True) -> str:
     sparks = _SPARKS if unicode else _ASCII_SPARKS
     count = min(width, len(values))
     edges = [len(values) * i // count for i in range(count + 1)] if count > 0 else []
-    parts = [values[start:stop] for start, stop in zip(edges, edges[1:])]
+    parts = [values[start:stop] for start, stop in itertools.pairwise(edges)]
     means = [sum(part) / len(part) for part in parts]
     low, high = min(means, default=0.0), max(means, default=0.0)
     scale = (len(sparks) - 1) / (high - low) if high > low else 0.0

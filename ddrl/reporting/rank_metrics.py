@@ -33,12 +33,13 @@ class _Timer:
     def __init__(self, owner: RankMetrics, activity: str) -> None:
         self._owner = owner
         self.activity = activity
+        self.start = 0.0
 
     def __enter__(self) -> None:
-        self._owner._enter(self)
+        self._owner.enter(self)
 
     def __exit__(self, *_: object) -> None:
-        self._owner._exit(self)
+        self._owner.exit(self)
 
 
 class RankMetrics:
@@ -148,12 +149,14 @@ class RankMetrics:
         self._seconds[timer.activity] = self._seconds.get(timer.activity, 0.0) + now - timer.start
         timer.start = now
 
-    def _enter(self, timer: _Timer) -> None:
+    def enter(self, timer: _Timer) -> None:
+        """A timer begins."""
         with self._lock:
             timer.start = self._clock()
             self._open.add(timer)
 
-    def _exit(self, timer: _Timer) -> None:
+    def exit(self, timer: _Timer) -> None:
+        """A timer ends."""
         with self._lock:
             self._open.discard(timer)
             self._add_seconds(timer, self._clock())

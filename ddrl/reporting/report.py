@@ -74,8 +74,8 @@ def server_busy(train: Sequence[Mapping[str, Any]]) -> float:
 def waiting_for_slowest(train: Sequence[Mapping[str, Any]]) -> tuple[str, float, float] | None:
     """The worker that waits least for the others, what they wait longer than it, and an update's time, in ms.
 
-    From a gradient that is sent to parameters that are there, the slowest worker waits for the exchange alone; the others
-    wait for it too.
+    From a gradient that is sent to parameters that are there, the slowest worker waits for the exchange alone; the
+    others wait for it too.
     """
     waits: dict[str, list[float]] = {}
     for record in train:

@@ -59,7 +59,7 @@ class EventWriter:
     def __init__(self, directory: str | Path) -> None:
         now = time.time()
         name = f"events.out.tfevents.{int(now)}.{socket.gethostname()}.{os.getpid()}.{time.monotonic_ns()}"
-        self._file = open(Path(directory) / name, "xb", buffering=0)
+        self._file = open(Path(directory) / name, "xb", buffering=0)  # noqa: SIM115 - close() closes it
         version = b"\x09" + struct.pack("<d", now) + _field(3, b"brain.Event:2")
         self._file.write(record(version))
 
