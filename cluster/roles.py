@@ -31,7 +31,7 @@ class Assignment(NamedTuple):
 
     rank: int
     role: Role
-    index: int
+    index: int  # type: ignore[assignment] # hides tuple.index
     is_chief: bool = False
     host: str = ""
     cores: int = 1
@@ -281,7 +281,7 @@ def share_cores(seats: Sequence[Seat], roles: Sequence[Role]) -> list[int]:
     for seat, role in zip(seats, roles):
         mine = int(role == "evaluator")
         mask = {(seat.host, core) for core in seat.cores}
-        share = sum(Fraction(1, users[core] + mine) for core in mask) if role in COMPUTES else 1
+        share: Fraction | int = sum(Fraction(1, users[core] + mine) for core in mask) if role in COMPUTES else 1
         if role == "actor" and mask & learners:
             share = 1
         elif role == "worker" and "actor" in roles:

@@ -185,8 +185,11 @@ def list_checkpoints(run_dir: str | Path) -> list[Path]:
 
 
 def version_of(path: Path) -> int:
-    """The version in the name of a checkpoint file."""
-    return int(_NAME.fullmatch(path.name)[1])
+    """The version in the name of a checkpoint file. Raises ValueError for another name."""
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        raise ValueError(f"{path} has not the name of a checkpoint")
+    return int(match[1])
 
 
 def save(run_dir: str | Path, checkpoint: Checkpoint, keep: int) -> Path:

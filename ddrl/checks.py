@@ -64,7 +64,8 @@ def decay(config: Any, *names: str) -> None:
 
 def known(config: Any) -> None:
     """Fields declared as a Literal must hold one of its values (configurations are also read from files)."""
-    for name, hint in hints(type(config)).items():
+    kind: type = type(config)
+    for name, hint in hints(kind).items():
         if typing.get_origin(hint) is Literal and getattr(config, name) not in typing.get_args(hint):
             refuse(config, name, "must be one of " + ", ".join(map(str, typing.get_args(hint))))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> io.FileIO:
     """Opens a file to read its bytes, unbuffered. Whoever opened a FIFO would wait for ever, and a device has no end.
 
     Raises:
@@ -19,7 +19,7 @@ def open_regular(path: Path) -> BinaryIO:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is no regular file, but a directory, pipe or device", str(path))
-    return os.fdopen(descriptor, "rb", buffering=0)
+    return io.FileIO(descriptor)
 
 
 def read_regular(path: Path) -> bytes:

@@ -14,6 +14,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from ddrl.errors import UsageError
 
@@ -108,7 +109,7 @@ def reason(error: BaseException) -> str:
     named = (path for path in (error.filename, error.filename2) if isinstance(path, (str, bytes)))
     paths = " and ".join(map(os.fsdecode, named))
     what = error.strerror or str(error) or type(error).__name__
-    remedy = REMEDIES.get(error.errno, "")
+    remedy = REMEDIES.get(error.errno or 0, "")
     return f"{paths or _place(error)}: {what}{'; ' if remedy else ''}{remedy}"
 
 
@@ -134,8 +135,8 @@ def _detail(error: BaseException) -> str:
 
 def _place(error: BaseException) -> str:
     """Where it was raised, for errors that bear no path: the innermost line of this project."""
-    frames, here = traceback.extract_tb(error.__traceback__), os.path.dirname(__file__) + os.sep
-    frames = [frame for frame in frames if frame.filename != __file__]
+    here = os.path.dirname(__file__) + os.sep
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
     ours = [frame for frame in frames if frame.filename.startswith(here)] or frames
     return f"{os.path.basename(ours[-1].filename)}, line {ours[-1].lineno}" if ours else type(error).__name__
 
@@ -151,7 +152,7 @@ class _Stream(io.FileIO):
         super().__init__(descriptor, "w", closefd=False)
         self.title, self.needed = title, needed
 
-    def write(self, data: bytes) -> int | None:
+    def write(self, data: Any) -> int:
         try:
             return super().write(data)
         except OSError as error:

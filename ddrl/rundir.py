@@ -100,7 +100,7 @@ def _decode(kind: type, data: Any, where: str, **decoded: Any) -> Any:
 
 
 def _decode_value(hint: Any, value: Any, where: str) -> Any:
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return _decode(hint, value, where)
     origin = typing.get_origin(hint)
     if origin is typing.Literal:

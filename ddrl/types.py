@@ -129,7 +129,7 @@ class Replayed(NamedTuple):
 class Discrete(NamedTuple):
     """Actions 0 .. count - 1, <int32>[B]; the policy is `count` logits."""
 
-    count: int
+    count: int  # type: ignore[assignment] # hides tuple.count
 
     @property
     def head_size(self) -> int:

@@ -16,8 +16,9 @@ from cluster.slurm import read_allocation
 from cluster.topology import Seat, allotted, balanced, gather, made_up, this_seat, usable_cores
 from ddrl import options
 from ddrl.algorithms import network_for
-from ddrl.config import ExchangeConfig, TrainConfig, validation
+from ddrl.config import TrainConfig, validation
 from ddrl.errors import UsageError
+from ddrl.exchange.settings import ExchangeConfig
 from ddrl.placement.ranks import Threads, groups_of, place_ranks, threads_for
 from ddrl.placement.resources import check_machine, check_shards, prefetch_bytes, rank_bytes, replay_bytes, this_machine
 from ddrl.reporting.json_output import write_json_output
@@ -193,7 +194,7 @@ def plan(
                 mine,
                 threads,
                 config.sampling.simulators if simulates else 0,
-                threads.simulator * groups_of(config) if simulates else 0,
+                threads.simulator * groups_of(config) if simulates and threads else 0,
                 4 * (stop - start),
                 rank_bytes(config, computes, stop - start) + kept,
             )

@@ -174,8 +174,8 @@ def act(study: Study, plan: plans.Plan, actions: Actions) -> int:
     if actions.submit:
         from ddrl.studies.slurm import submit
 
-        number = submit(plan, actions.sbatch_options)
-        print(f"Slurm array {number}; what has finished: ddrl study {study.name} --dir {plan.directory} --collect")
+        array = submit(plan, actions.sbatch_options)
+        print(f"Slurm array {array}; what has finished: ddrl study {study.name} --dir {plan.directory} --collect")
         return 0
     if actions.point:
         return run_points(plan, study.run, [plan.find(actions.point)])

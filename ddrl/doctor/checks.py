@@ -61,7 +61,7 @@ def check_versions(survey: Survey, need: Need) -> Findings:
     """The same software everywhere, and all of it."""
     problems = []
     for name in survey.ranks[0].versions:
-        by_version = _group(survey, lambda facts, name=name: facts.versions.get(name, "") or "nothing")
+        by_version = _group(survey, lambda facts: facts.versions.get(name, "") or "nothing")
         missing = by_version.get("nothing", []) if name != "ddrl" else []
         if len(by_version) > 1:
             found = f"{name}: " + ", ".join(f"{v} on {where(ranks)}" for v, ranks in by_version.items())

@@ -130,8 +130,9 @@ def lead(talk: Talk, mine: RankFacts, probe: Probe, begin_seconds: float, began:
     ranks = (mine, *(RankFacts.from_json(told[rank]) for rank in others))
     began()
     leaders = [group[0].rank for group in Survey(ranks).nodes.values()]
-    plan = {"token": secrets.token_hex(8), "names": list(Survey(ranks).nodes)[:NAMES]}
-    probe.write_token(plan["token"])
+    token = secrets.token_hex(8)
+    plan: dict[str, Any] = {"token": token, "names": list(Survey(ranks).nodes)[:NAMES]}
+    probe.write_token(token)
     for rank in others:
         talk.send(rank, plan | {"leader": rank in leaders})
     files = probe.sees_ranks({facts.rank: facts.nonce for facts in ranks if not facts.base.error})

@@ -29,9 +29,9 @@ def emit(findings: Findings, survey: Survey | None, json_target: str) -> None:
 
 def as_json(findings: Findings, survey: Survey | None) -> dict[str, Any]:
     """status, findings and, where the ranks could speak, all that they said. JSON types."""
-    told = None if survey is None else dataclasses.asdict(survey)
-    if told is not None:
-        told["links"] = [link._asdict() for link in survey.links]
+    told = None
+    if survey is not None:
+        told = {**dataclasses.asdict(survey), "links": [link._asdict() for link in survey.links]}
     return {"status": exit_status(findings), "findings": [f._asdict() for f in findings], "survey": told}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from ddrl.config import EnvironmentConfig
 from ddrl.envs.base import Step, VectorEnvironment, environment_seeds
@@ -13,6 +14,9 @@ from ddrl.envs.protocols import PROTOCOLS, Protocol, find_protocol
 from ddrl.envs.starts import Starts
 from ddrl.envs.step_time import GammaTimes, StepTime
 from ddrl.errors import UsageError
+
+if TYPE_CHECKING:
+    from ddrl.envs.gymnasium_environment import GymnasiumEnvironment
 
 __all__ = [
     "PROTOCOLS",
@@ -113,7 +117,7 @@ def _protocol(config: EnvironmentConfig) -> Protocol:
     return dataclasses.replace(protocol, max_agent_steps=min(steps, protocol.max_agent_steps))
 
 
-def make_in_thread(config: EnvironmentConfig, num_envs: int, **options) -> VectorEnvironment:
+def make_in_thread(config: EnvironmentConfig, num_envs: int, **options: Any) -> GymnasiumEnvironment:
     """Simulators on the Gymnasium path, stepped in the calling thread.
 
     Args:

@@ -36,20 +36,19 @@ class AtariFrames(gymnasium.Wrapper):
     ) -> None:
         if starts is not None:
             check_protocol(protocol)
-        super().__init__(
-            AtariEnv(
-                rom,
-                obs_type="ram",
-                frameskip=1,
-                repeat_action_probability=protocol.stickiness,
-                full_action_space=protocol.full_action_space,
-                render_mode="rgb_array",
-            )
+        emulator = AtariEnv(
+            rom,
+            obs_type="ram",
+            frameskip=1,
+            repeat_action_probability=protocol.stickiness,
+            full_action_space=protocol.full_action_space,
+            render_mode="rgb_array",
         )
+        super().__init__(emulator)
         cv2.setNumThreads(1)  # frames are small, and every process would have a pool of its own
         self._protocol, self._on_frame, self._starts = protocol, on_frame, starts
         self._draws = np.random.default_rng()  # of starts
-        self._ale = self.env.unwrapped.ale
+        self._ale = emulator.ale
         full = protocol.full_action_space
         self._actions = self._ale.getLegalActionSet() if full else self._ale.getMinimalActionSet()
         shape = protocol.observation_shape
@@ -60,7 +59,7 @@ class AtariFrames(gymnasium.Wrapper):
         self._before = np.zeros_like(self._last)
         self._steps = 0
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None):
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
         """A new game; draws come from the generator that `seed` set. Raises UsageError if the start ends the game."""
         if self._starts is None:
             self.env.reset(seed=seed, options=options)
@@ -94,7 +93,7 @@ class AtariFrames(gymnasium.Wrapper):
         if self._ale.game_over():
             raise UsageError(f"--starts: start {number} of {starts.stamp['starts']} ends the game; is it of this game?")
 
-    def step(self, action: int):
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         """One agent step of `frame_skip` frames; shorter where the game ends."""
         protocol, ale = self._protocol, self._ale
         skip, reward, over = protocol.frame_skip, 0.0, False

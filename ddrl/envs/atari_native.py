@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Sequence
 
+import gymnasium
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
@@ -14,7 +15,7 @@ from ddrl.envs.pinning import new_threads_pinned
 from ddrl.envs.protocols import Protocol
 from ddrl.envs.spaces import RANDOM_START, check_actions
 from ddrl.errors import UsageError
-from ddrl.types import Discrete, EpisodeEnd
+from ddrl.types import ActionSpace, Discrete, EpisodeEnd
 
 
 class NativeAtari:
@@ -50,12 +51,16 @@ class NativeAtari:
         if not protocol.native:
             raise UsageError(f"protocol {protocol.name!r} has a random skip or a crop; use make_atari")
         self.num_envs, self.batch_size = num_envs, batch_size or num_envs
-        self.observation_shape, self.observation_dtype = protocol.observation_shape, np.dtype(np.uint8)
+        self.observation_shape: tuple[int, ...] = protocol.observation_shape
+        self.observation_dtype: np.dtype = np.dtype(np.uint8)
         self._rom, self._protocol, self._threads, self._cores = rom, protocol, threads, cores
         self._random_start_steps = random_start_steps
         self._tracker = EpisodeTracker(num_envs)
-        self._envs: AtariVectorEnv | None = self._make()
-        self.action_space = Discrete(int(self._envs.single_action_space.n))
+        self._open: AtariVectorEnv | None = self._make()
+        actions = self._envs.single_action_space
+        assert isinstance(actions, gymnasium.spaces.Discrete)
+        self._count = int(actions.n)
+        self.action_space: ActionSpace = Discrete(self._count)
         self._first: tuple | None = None  # what the library's reset received, for the first recv
         self._due = "reset"
         self.stamp = {
@@ -65,6 +70,12 @@ class NativeAtari:
             "ale_py": importlib.metadata.version("ale-py"),
         }
 
+    @property
+    def _envs(self) -> AtariVectorEnv:
+        if self._open is None:
+            raise RuntimeError("the environment is closed")
+        return self._open
+
     def _make(self) -> AtariVectorEnv:
         if not self._cores:
             return self._make_pool()
@@ -73,6 +84,7 @@ class NativeAtari:
 
     def _make_pool(self) -> AtariVectorEnv:
         protocol = self._protocol
+        assert isinstance(protocol.frame_skip, int), "a native protocol has no random skip"
         return AtariVectorEnv(
             self._rom,
             self.num_envs,
@@ -104,7 +116,7 @@ class NativeAtari:
         """Start new games; about 0.1 s of one core per environment, as the ROM is loaded for the seed."""
         seeds = environment_seeds(seed, self.num_envs)
         if self._due != "reset" and self.batch_size < self.num_envs:
-            self._envs = self._make()  # some environments are still stepping: a reset would race with them
+            self._open = self._make()  # some environments are still stepping: a reset would race with them
         elif self._due == "recv" and self._first is None:
             self._envs.recv()
         self._tracker.reset()
@@ -137,8 +149,7 @@ class NativeAtari:
         return rows
 
     def _act_randomly(self, generators: list, ids: np.ndarray, acting: np.ndarray) -> tuple:
-        count = self.action_space.count
-        actions = [generators[i].integers(count) if acts else 0 for i, acts in zip(ids, acting)]
+        actions = [generators[i].integers(self._count) if acts else 0 for i, acts in zip(ids, acting)]
         self._envs.send(np.array(actions, np.int32))
         return self._envs.recv()
 
@@ -177,4 +188,4 @@ class NativeAtari:
 
     def close(self) -> None:
         """Stop the emulator threads and free the memory."""
-        self._envs, self._first = None, None
+        self._open, self._first = None, None

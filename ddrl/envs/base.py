@@ -115,15 +115,29 @@ class EpisodeTracker:
         self._score = np.zeros(self._num_envs, np.float64)
         self._steps = np.zeros(self._num_envs, np.int64)
 
-    def begin_amid(self, env_id) -> None:
+    def begin_amid(self, env_id: np.ndarray) -> None:
         """The games under way in env_id <int>[b] began before the first step: they are no episodes."""
         self._partial[env_id] = True
 
-    def step(self, env_id, observation, reward, terminated, truncated, lives=None, *, points=None, ended=None) -> Step:
+    def step(
+        self,
+        env_id: np.ndarray,
+        observation: np.ndarray,
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        lives: np.ndarray | None = None,
+        *,
+        points: np.ndarray | None = None,
+        ended: np.ndarray | None = None,
+    ) -> Step:
         """The rows as a Step.
 
         Args:
             env_id: <int>[b] without repeats.
+            observation: <uint8 or float32>[b, ...].
+            reward: <float>[b], raw.
+            terminated, truncated: <bool>[b]; they count in valid rows only.
             lives: <int>[b], or None where there are none.
             points: <float>[b] what the step adds to the score, where that is not the reward.
             ended: <bool>[b] the next row is no transition; None: where this one ended an episode.

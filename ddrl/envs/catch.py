@@ -27,14 +27,14 @@ class Catch(gymnasium.Env):
         self.action_space = gymnasium.spaces.Discrete(3)
         self._ball = self._row = self._paddle = 0
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None):
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
         """A new ball."""
         super().reset(seed=seed)
         self._ball, self._row = int(self.np_random.integers(self.columns)), 0
         self._paddle = self.columns // 2
         return self._board(), {}
 
-    def step(self, action: int):
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         """Move the paddle, then the ball."""
         self._paddle = min(max(self._paddle + int(action) - 1, 0), self.columns - 1)
         self._row += 1

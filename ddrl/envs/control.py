@@ -56,8 +56,10 @@ class FlatObservation(gymnasium.ObservationWrapper):
 
     def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
-        self._names = sorted(env.observation_space.spaces)
-        spaces = [env.observation_space[name] for name in self._names]
+        entries = env.observation_space
+        assert isinstance(entries, gymnasium.spaces.Dict)
+        self._names = sorted(entries.spaces)
+        spaces = [entries[name] for name in self._names]
         for name, space in zip(self._names, spaces):
             if not isinstance(space, gymnasium.spaces.Box) or space.dtype.kind != "f":
                 raise UsageError(f"observation {name} is {space}; a dictionary of observations must be of floats alone")

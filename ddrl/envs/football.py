@@ -11,6 +11,7 @@ import importlib
 import importlib.metadata
 import io
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -103,7 +104,7 @@ class FootballGame(gymnasium.Env):
 
 
 def make_football(
-    config: EnvironmentConfig, num_envs: int, render_mode: str | None = None, **options
+    config: EnvironmentConfig, num_envs: int, render_mode: str | None = None, **options: Any
 ) -> GymnasiumEnvironment:
     """Games of the scenario that `config` names; see GymnasiumEnvironment for the options.
 
@@ -150,7 +151,7 @@ def _package() -> Any:
 
 
 @contextlib.contextmanager
-def _quiet():
+def _quiet() -> Iterator[None]:
     """The old Gym greets, and warns of its age, from every process."""
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")

@@ -130,7 +130,7 @@ class GymnasiumEnvironment:
         self._end_pause()
         idle = [self._simulators[i] for i in np.flatnonzero(~self._waiting) if self._simulators[i].ended]
         if self._resets is not None and idle:
-            self._pause = self._resets.submit(lambda: [simulator.reset_ended() for simulator in idle])
+            self._pause = self._resets.submit(_reset_all, idle)
 
     def pop_episodes(self) -> list[EpisodeEnd]:
         """Whole games finished since the last call."""
@@ -164,7 +164,7 @@ class GymnasiumEnvironment:
 
     def render(self) -> np.ndarray:
         """<uint8>[h, w, 3] picture of environment 0, when made with render_mode 'rgb_array'."""
-        return self._simulators[0].env.render()
+        return np.asarray(self._simulators[0].env.render())
 
     def close(self) -> None:
         """Close all environments."""
@@ -231,10 +231,15 @@ class GymnasiumEnvironment:
             raise UsageError(f"{self.stamp['game']} cannot save its state; reset it at checkpoints instead")
 
 
+def _reset_all(idle: list[Simulator]) -> None:
+    for simulator in idle:
+        simulator.reset_ended()
+
+
 def _simulator(make: Callable[[], gymnasium.Env], reset: str, resets: ThreadPoolExecutor | None) -> Simulator:
-    if reset == "swap":
-        return SwappingSimulator(make(), make(), resets)
-    return PausingSimulator(make()) if reset == "in-pause" else Simulator(make())
+    if resets is None:
+        return Simulator(make())
+    return SwappingSimulator(make(), make(), resets) if reset == "swap" else PausingSimulator(make())
 
 
 def _under(prefix: str, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import gymnasium
 
@@ -18,17 +19,22 @@ from ddrl.errors import UsageError
 
 
 def make_atari(
-    rom: str, protocol: Protocol, num_envs: int, on_frame=None, starts: Starts | None = None, **options
+    rom: str,
+    protocol: Protocol,
+    num_envs: int,
+    on_frame: Callable[[Any], None] | None = None,
+    starts: Starts | None = None,
+    **options: Any,
 ) -> GymnasiumEnvironment:
     """An Atari ROM under any protocol; AtariFrames explains on_frame and starts, GymnasiumEnvironment the options."""
-    stamp = {**protocol.stamp(), "game": rom, "backend": "gymnasium", **versions("ale-py")}
-    stamp |= {} if starts is None else starts.stamp
+    stamp: dict[str, Any] = {**protocol.stamp(), "game": rom, "backend": "gymnasium", **versions("ale-py")}
+    stamp = stamp if starts is None else {**stamp, **starts.stamp}
     return GymnasiumEnvironment(lambda: AtariFrames(rom, protocol, on_frame, starts), num_envs, stamp, **options)
 
 
-def make_gymnasium(game: str, num_envs: int, render_mode: str | None = None, **options) -> GymnasiumEnvironment:
+def make_gymnasium(game: str, num_envs: int, render_mode: str | None = None, **options: Any) -> GymnasiumEnvironment:
     """A registered Gymnasium id. Raises UsageError when it is unknown, lacks a package, or cannot render."""
-    rendering = {} if render_mode is None else {"render_mode": render_mode}
+    rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
 
     def make() -> gymnasium.Env:
         with _clear_errors(game):  # the checker looks at every observation, which costs as much as CartPole's step

@@ -37,15 +37,15 @@ class Shape(NamedTuple):
     players: int
     observation_shape: list[int]
     observation_dtype: str
-    low: list[float] | None
-    high: list[float] | None
-    count: int | None
+    low: Sequence[float]  # of actions in a box; empty where they are `count` numbers
+    high: Sequence[float]
+    count: int | None  # type: ignore[assignment] # hides tuple.count
     stamp: dict
 
     @property
     def action_space(self) -> ActionSpace:
         """Of one row."""
-        return Discrete(self.count) if self.low is None else Continuous(tuple(self.low), tuple(self.high))
+        return Continuous(tuple(self.low), tuple(self.high)) if self.count is None else Discrete(self.count)
 
 
 class SharedRows(NamedTuple):
@@ -68,15 +68,15 @@ class SharedRows(NamedTuple):
 def map_rows(descriptor: int, shape: Shape) -> SharedRows:
     """The memory behind `descriptor`, made as large as it must be."""
     rows, space = shape.rows, shape.action_space
-    flags = [((rows,), np.bool_)] * 4
-    arrays = [
+    flag, numbers = ((rows,), np.dtype(np.bool_)), np.dtype(np.int32 if isinstance(space, Discrete) else np.float32)
+    arrays: list[tuple[tuple[int, ...], np.dtype]] = [
         ((rows, *shape.observation_shape), np.dtype(shape.observation_dtype)),
-        ((rows,), np.float32),
-        *flags,
-        ((rows, 2), np.float64),
-        ((rows, *space.action_shape), np.int32 if isinstance(space, Discrete) else np.float32),
+        ((rows,), np.dtype(np.float32)),
+        *[flag] * 4,
+        ((rows, 2), np.dtype(np.float64)),
+        ((rows, *space.action_shape), numbers),
     ]
-    sizes = [-(-int(np.prod(size)) * np.dtype(dtype).itemsize // 64) * 64 for size, dtype in arrays]
+    sizes = [-(-int(np.prod(size)) * dtype.itemsize // 64) * 64 for size, dtype in arrays]
     os.ftruncate(descriptor, sum(sizes))
     memory = mmap.mmap(descriptor, sum(sizes))
     starts = np.cumsum([0, *sizes[:-1]]).tolist()
@@ -103,13 +103,15 @@ class _Process:
             pass_fds=[self._memory],
             env=_environment(),
         )
+        assert self._process.stdin and self._process.stdout, "both are pipes"
+        self._commands, self._answers = self._process.stdin, self._process.stdout
         self._read = b""
-        self.rows: SharedRows | None = None
+        self.rows: SharedRows  # since shape() mapped them
 
     @property
     def answers(self) -> int:
         """The descriptor that its answers are read from."""
-        return self._process.stdout.fileno()
+        return self._answers.fileno()
 
     def shape(self) -> Shape:
         """What it made; the rows are mapped."""
@@ -120,7 +122,7 @@ class _Process:
     def tell(self, command: dict) -> None:
         """Sends a command."""
         try:
-            self._process.stdin.write(json.dumps(command).encode() + b"\n")
+            self._commands.write(json.dumps(command).encode() + b"\n")
         except BrokenPipeError:
             self._lost()
 
@@ -146,13 +148,13 @@ class _Process:
 
     def close(self) -> None:
         """Ends the process: its input ends; killed if it does not follow."""
-        self._process.stdin.close()
+        self._commands.close()
         try:
             self._process.wait(10.0)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._process.stdout.close()
+        self._answers.close()
         if self._memory >= 0:
             os.close(self._memory)
             self._memory = -1

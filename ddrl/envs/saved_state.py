@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 import gymnasium
 import numpy as np
 from gymnasium.envs import classic_control
@@ -40,16 +42,27 @@ def set_generator_state(generator: np.random.Generator, words: np.ndarray) -> No
     }
 
 
+class StateKeeper(Protocol):
+    """Saves and restores the state of one environment."""
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Everything that decides the future."""
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Inverse of get_state."""
+
+
 class ClassicControlState:
     """get_state and set_state for a game of CLASSIC_CONTROL with its step limit; TimeLimit has no public counter."""
 
     def __init__(self, env: gymnasium.Env) -> None:
-        self._game, self._limit = env.unwrapped, _find(env, TimeLimit)
+        self._game: Any = env.unwrapped  # one of five classes that share attributes and no base
+        self._limit: Any = _find(env, TimeLimit)
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Position, steps and generator."""
         game = self._game
-        beyond, elapsed = getattr(game, "steps_beyond_terminated", None), self._limit._elapsed_steps
+        beyond, elapsed = getattr(game, "steps_beyond_terminated", None), self._limit._elapsed_steps  # noqa: SLF001
         started = getattr(game, "state", None) is not None
         return {
             "started": np.array(started),
@@ -66,11 +79,11 @@ class ClassicControlState:
         game.state = np.array(state["state"]) if state["started"] else None
         if hasattr(game, "steps_beyond_terminated"):
             game.steps_beyond_terminated = beyond
-        self._limit._elapsed_steps = elapsed
+        self._limit._elapsed_steps = elapsed  # noqa: SLF001
         set_generator_state(game.np_random, state["generator"])
 
 
-def state_keeper(env: gymnasium.Env):
+def state_keeper(env: gymnasium.Env) -> StateKeeper | None:
     """Something with get_state and set_state for `env`, or None when its state cannot be saved."""
     inner = env.unwrapped
     if hasattr(inner, "get_state") and hasattr(inner, "set_state"):
@@ -82,7 +95,7 @@ def state_keeper(env: gymnasium.Env):
 
 def get_simulator_state(simulator: Simulator) -> dict[str, np.ndarray]:
     """Of a simulator whose `env` has a state keeper, and which has no spare instance."""
-    state = {**state_keeper(simulator.env).get_state(), "ended": np.array(simulator.ended)}
+    state = {**_keeper_of(simulator).get_state(), "ended": np.array(simulator.ended)}
     if isinstance(simulator, PausingSimulator):
         if simulator.final is not None:
             state["final"] = simulator.final
@@ -93,7 +106,7 @@ def get_simulator_state(simulator: Simulator) -> dict[str, np.ndarray]:
 
 def set_simulator_state(simulator: Simulator, state: dict[str, np.ndarray]) -> None:
     """Inverse of get_simulator_state."""
-    state_keeper(simulator.env).set_state(state)
+    _keeper_of(simulator).set_state(state)
     simulator.ended = bool(state["ended"])
     if isinstance(simulator, PausingSimulator):
         fresh = "fresh" in state
@@ -101,14 +114,23 @@ def set_simulator_state(simulator: Simulator, state: dict[str, np.ndarray]) -> N
         simulator.final = state.get("final")
 
 
+def _keeper_of(simulator: Simulator) -> StateKeeper:
+    keeper = state_keeper(simulator.env)
+    assert keeper is not None, "who saves asked can_save_state"
+    return keeper
+
+
 class _Plain:
     def __init__(self, env: gymnasium.Env) -> None:
         self._env = env
-        self.get_state = env.unwrapped.get_state
+        self._inner: Any = env.unwrapped
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        return self._inner.get_state()
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         self._env.reset()  # tells the wrappers' order check that the environment was reset
-        self._env.unwrapped.set_state(state)
+        self._inner.set_state(state)
 
 
 def _find(env: gymnasium.Env, kind: type) -> gymnasium.Env | None:

@@ -15,10 +15,11 @@ import numpy as np
 from ddrl import programs
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import VectorEnvironment, make_in_thread
+from ddrl.envs.gymnasium_environment import GymnasiumEnvironment
 from ddrl.envs.pinning import pin_thread
 from ddrl.envs.processes import Shape, SharedRows, map_rows
 from ddrl.errors import UsageError, in_one_line
-from ddrl.types import Continuous
+from ddrl.types import Continuous, Discrete
 
 
 def main(settings: dict[str, Any]) -> None:
@@ -52,7 +53,7 @@ def main(settings: dict[str, Any]) -> None:
 def shape_of(env: VectorEnvironment) -> Shape:
     """For whoever reads the rows."""
     space = env.action_space
-    low, high = (space.low, space.high) if isinstance(space, Continuous) else (None, None)
+    low, high = (space.low, space.high) if isinstance(space, Continuous) else ((), ())
     return Shape(
         env.num_envs,
         env.players,
@@ -60,12 +61,12 @@ def shape_of(env: VectorEnvironment) -> Shape:
         env.observation_dtype.name,
         low,
         high,
-        getattr(space, "count", None) if low is None else None,
+        space.count if isinstance(space, Discrete) else None,
         env.stamp,
     )
 
 
-def serve(env: VectorEnvironment, rows: SharedRows, command: dict) -> None:
+def serve(env: GymnasiumEnvironment, rows: SharedRows, command: dict) -> None:
     """One command; the rows hold what a recv gave."""
     if command["do"] == "reset_ended":
         env.reset_ended()

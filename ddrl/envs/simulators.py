@@ -121,6 +121,7 @@ class SwappingSimulator(Simulator):
         super().close()
 
     def _restart(self) -> Start:
+        assert self._fresh is not None, "a first reset came before"
         start = self._fresh.result()
         self.env, self._spare, self.ended = self._spare, self.env, False
         self._fresh = self._resets.submit(self._spare.reset)

@@ -48,7 +48,7 @@ def check_actions(actions: np.ndarray, space: ActionSpace, rows: int) -> np.ndar
     actions = np.array(actions, np.float32)
     if actions.shape != (rows, *space.action_shape) or not np.isfinite(actions).all():
         raise ValueError(f"expected {rows} actions of {space.action_shape[0]} finite numbers, got {actions}")
-    return np.clip(actions, np.float32(space.low), np.float32(space.high))
+    return np.clip(actions, np.array(space.low, np.float32), np.array(space.high, np.float32))
 
 
 def no_actions(space: ActionSpace, rows: int) -> np.ndarray:

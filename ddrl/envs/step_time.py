@@ -7,6 +7,8 @@ of step times cost a schedule?
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -79,9 +81,11 @@ class StepTime:
         self._environment, self._times = environment, times
         self._end = np.zeros(environment.num_envs)
         self._rows = np.zeros(0, np.int32)
-        self._chooses = getattr(environment, "chooses_rows", False) and environment.batch_size < environment.num_envs
+        chooses = getattr(environment, "chooses_rows", False) and environment.batch_size < environment.num_envs
+        self._recv: Callable[..., Step] = environment.recv
+        self._order = {"order": self._end} if chooses else {}
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._environment, name)
 
     def reset(self, seed: int) -> None:
@@ -92,7 +96,7 @@ class StepTime:
 
     def recv(self) -> Step:
         """The environment's rows, once the slowest of them is done."""
-        step = self._environment.recv(order=self._end) if self._chooses else self._environment.recv()
+        step = self._recv(**self._order)
         self._rows = step.env_id
         rest = self._end[step.env_id].max() - time.monotonic()
         if rest > 0:

@@ -240,7 +240,7 @@ def _reset(groups: list[_Group], seeds: np.ndarray) -> Generator[None, None, Non
 
 
 def _used_up(groups: list[_Group], agent_steps: int) -> bool:
-    return agent_steps > 0 and sum(group.total for group in groups) >= agent_steps
+    return agent_steps > 0 and sum(group.total for group in groups if isinstance(group, _Relay)) >= agent_steps
 
 
 def evaluate(config: EnvironmentConfig, policy: Policy, games: int, seed: int, **options: Any) -> EvaluationResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from ddrl.envs import find_protocol, make_in_thread, plain_game
 from ddrl.envs.games import atari_rom
 from ddrl.errors import UsageError
 from ddrl.evaluation.games import Policy, actions_for
+
+if TYPE_CHECKING:
+    from ddrl.envs.gymnasium_environment import GymnasiumEnvironment
 
 ATARI_FPS = 30
 GIF_FPS_LIMIT = 15
@@ -62,6 +66,8 @@ class _Game:
         from ddrl.envs.gymnasium_path import make_atari
 
         self._max_agent_steps, self.score = max_agent_steps, 0.0
+        self._env: GymnasiumEnvironment
+        self._draw: Callable[[], list[np.ndarray]]
         rom = atari_rom(config.game)
         if rom is None:
             self._env, self._draw, self.fps = _other_game(config)
@@ -98,7 +104,7 @@ class _AtariRecorder:
         self._waiting: np.ndarray | None = None
         self._pictures: list[np.ndarray] = []
 
-    def on_frame(self, ale) -> None:
+    def on_frame(self, ale: Any) -> None:
         screen = ale.getScreenRGB()
         if self._waiting is None:
             self._waiting = screen
@@ -111,7 +117,7 @@ class _AtariRecorder:
         return pictures
 
 
-def _other_game(config: EnvironmentConfig) -> tuple[object, Callable[[], list[np.ndarray]], int]:
+def _other_game(config: EnvironmentConfig) -> tuple[GymnasiumEnvironment, Callable[[], list[np.ndarray]], int]:
     game, plain = config.game, make_in_thread(plain_game(config), 1)
     plain.close()
     if "rgb_array" not in plain.render_modes:

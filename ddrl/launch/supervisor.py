@@ -141,7 +141,7 @@ class Supervisor:
         result = os.path.exists(self._path / rundir.RESULT)  # no error where the file system is lost
         stop = not result and os.path.exists(self._path / rundir.STOP)
         self._stop_since = (self._stop_since or now) if stop else None
-        self.asked = self.asked or (stop and now > self._stop_since + TERM_SECONDS)
+        self.asked = self.asked or (self._stop_since is not None and now > self._stop_since + TERM_SECONDS)
         if self._deadline is None and (self._said or result):
             lost = result and "lost" in (rundir.read_json(self._path / rundir.RESULT) or {})
             self._patience = min(LOST_SECONDS, self._stop_seconds) if lost else self._stop_seconds

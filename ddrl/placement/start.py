@@ -79,7 +79,7 @@ def gone(run_dir: Path, living: Collection[int]) -> dict[int, Note]:
 @contextlib.contextmanager
 def bounded_start(seconds: float) -> Iterator[None]:
     """Around the import of mpi4py.MPI: a rank that waits longer writes its stacks to standard error, and exits."""
-    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or sys.stderr)
     try:
         yield
     finally:

@@ -69,6 +69,9 @@ class Replay:
         self._row_capacity = capacity // simulators
         self._history = History(rows, simulators, observation_shape, observation_dtype, stack, action)
         self._tree = SumTree(rows * simulators)
+        self._largest: float  # priority so far
+        self._saves_in: Path | None
+        self._saves: list[dict[str, Any]]  # the facts of the last saves there
         self._forget()
 
     @staticmethod
@@ -297,10 +300,11 @@ class Replay:
 
     def _forget(self) -> None:
         """Makes it empty."""
-        self._history.head, self.size, self.ignored, self._largest = -1, 0, 0, 1.0
+        self._history.head, self.size, self.ignored = -1, 0, 0
+        self._largest = 1.0
         self._waiting = np.zeros((0, self._history.simulators))  # weights of complete rows that lack later ones
         self._tree.set_all(np.zeros(self._tree.size))
-        self._saves_in, self._saves = None, []  # the facts of the last saves there
+        self._saves_in, self._saves = None, []
 
     def _kind(self) -> dict[str, Any]:
         """What a saved replay must agree in."""

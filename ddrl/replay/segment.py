@@ -136,7 +136,9 @@ class SegmentFormat:
     def columns(self, transitions: int, frames: int) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         """Shape and type of each array but the frames, the largest items first, so that all are aligned."""
         m = (transitions,)
-        four = {name: (m, np.dtype(np.float32)) for name in ("reward", "discount", "priority")}
+        four: dict[str, tuple[tuple[int, ...], np.dtype]] = {
+            name: (m, np.dtype(np.float32)) for name in ("reward", "discount", "priority")
+        }
         four |= {name: (m, np.dtype(np.int32)) for name in ("row", "steps")}
         action = ((*m, *self.action_space.action_shape), self.action_type)
         return {"version": (m, np.dtype(np.int64)), **four, "action": action, "age": ((frames,), np.dtype(np.uint8))}
@@ -200,7 +202,8 @@ class SegmentFormat:
                 " the same settings"
             )
         self._check_counts(transitions, frames)
-        columns, at = {}, start + described
+        columns: dict[str, Any] = {}
+        at = start + described
         for column, (shape, dtype) in self.columns(transitions, frames).items():
             columns[column], at = _array(view, at, shape, dtype)
         if len(data) != at + size:

@@ -95,6 +95,10 @@ class ShardReplay:
         )
         self._first_keys = -(-run * KEYS_PER_RUN // places) * places + np.arange(places)
         self._files = ShardFiles()
+        self.size: int
+        self.inserted: int
+        self.evicted: int
+        self._keys: np.ndarray
         self._forget()
 
     @staticmethod
@@ -266,10 +270,10 @@ class ShardReplay:
     def _load(self, directory: Path, manifest: dict[str, np.ndarray]) -> None:
         pool, facts = self._pool, self._files.facts(manifest, self._kind())
         places = (len(pool.items.number), len(pool.frames))
-        used, free = ([within(*pair) for pair in zip(facts[name], places, strict=True)] for name in ("used", "free"))
+        used, counts = ([within(*pair) for pair in zip(facts[name], places, strict=True)] for name in ("used", "free"))
         pool.used[:] = used
         everywhere = [np.empty_like(array) for array in self._everywhere()]
-        free = [np.zeros(count, np.int32) for count in free]
+        free = [np.zeros(count, np.int32) for count in counts]
         self._files.load(directory, facts, pool, [*everywhere, *free])
         pool.free_items.set(free[0])
         pool.free_frames.set(free[1])
@@ -346,7 +350,7 @@ class ShardReplay:
 
     def _weigh(self, items: np.ndarray, priorities: np.ndarray) -> None:
         self._tree.set(items, self._weight(priorities))
-        if self._eviction_tree is not None:
+        if self._eviction_tree is not None and self.eviction_exponent is not None:
             self._eviction_tree.set(items, (priorities + PRIORITY_EPSILON) ** self.eviction_exponent)
 
     def _weight(self, priorities: np.ndarray) -> np.ndarray:

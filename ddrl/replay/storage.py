@@ -43,7 +43,7 @@ def save_rows(
     Returns:
         an entry for each segment: start, stop (rows of the ring), name, bytes and sha256.
     """
-    entries = []
+    entries: list[dict[str, Any]] = []
     changed = _changed_rows(history, previous["head"] if previous else None)
     for index, (start, stop) in enumerate(_segments(history)):
         old = previous["segments"][index : index + 1] if previous else []
@@ -209,7 +209,7 @@ def is_there(directory: Path, entry: Mapping[str, Any]) -> bool:
 
 def _pieces(arrays: Sequence[np.ndarray]) -> Iterator[memoryview]:
     for array in arrays:
-        data = memoryview(array.reshape(-1).view(np.uint8))
+        data = array.reshape(-1).view(np.uint8).data
         for start in range(0, len(data), PIECE_BYTES):
             yield data[start : start + PIECE_BYTES]
 

@@ -262,7 +262,7 @@ def _is_number(value: Any) -> bool:
     return type(value) is int or (type(value) is float and math.isfinite(value))
 
 
-def whole(evaluations: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def whole(evaluations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Those evaluation records whose games were all played to their end."""
     return [record for record in evaluations if not record.get("timed_out")]
 
@@ -310,11 +310,11 @@ def without_undone(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _sum_dicts(dicts: list[Mapping[str, float]]) -> dict[str, float]:
-    total: collections.Counter[str] = collections.Counter()
+    total: dict[str, float] = {}
     for one in dicts:
         for name, amount in one.items():
-            total[name] += amount
-    return dict(total)
+            total[name] = total.get(name, 0) + amount
+    return total
 
 
 def _averages(reports: list[Mapping[str, Any]]) -> dict[str, float]:

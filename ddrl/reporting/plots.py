@@ -15,7 +15,7 @@ from ddrl.rundir import load_config
 LEARNING_CURVE = "learning_curve.png"
 ONLINE_COLOUR, MEAN_COLOUR, MAX_COLOUR = "#56B4E9", "#0072B2", "#D55E00"
 """Blue, dark blue and vermilion of the palette for the colour-blind of Okabe and Ito (2008)."""
-STYLE = {
+STYLE: Any = {  # matplotlib's own type of it is of its newest version
     "font.size": 10,
     "axes.labelsize": 11,
     "axes.titlesize": 12,
@@ -67,7 +67,7 @@ def title(config: TrainConfig) -> str:
     )
 
 
-def learning_curve(online: Sequence[Mapping[str, Any]], evaluations: list[Mapping[str, Any]], heading: str) -> Any:
+def learning_curve(online: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]], heading: str) -> Any:
     """The figure itself, of any number of points (none included).
 
     Args:
@@ -96,7 +96,7 @@ def learning_curve(online: Sequence[Mapping[str, Any]], evaluations: list[Mappin
 
 
 def _draw(
-    axes: Any, name: str, unit: float, online: Sequence[Mapping[str, Any]], evaluations: list[Mapping[str, Any]]
+    axes: Any, name: str, unit: float, online: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]
 ) -> None:
     """One panel. Lines of one point would be invisible, so they get a marker."""
     axes.margins(y=0.08)
