@@ -34,13 +34,15 @@ LAYERS = {
     "cluster": set(),
 }
 MAY_IMPORT_CLUSTER = (
-    "cluster", "ddrl.roles", "ddrl.cli", "ddrl.commands", "ddrl.options", "ddrl.placement", "ddrl.launch", "ddrl.doctor",
-    "ddrl.bench", "ddrl.reporting.machine",
+    "cluster", "ddrl.roles", "ddrl.cli", "ddrl.commands", "ddrl.options", "ddrl.placement", "ddrl.launch",
+    "ddrl.doctor", "ddrl.bench", "ddrl.reporting.machine",
 )  # fmt: skip
 ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.launch.job")
+CYCLES = {frozenset({"ddrl.config", "ddrl.exchange"})}  # none but these
 LIGHT = (
-    "ddrl.cli", "ddrl.options", "ddrl.commands.train", "ddrl.commands.evaluate", "ddrl.commands.play", "ddrl.commands.bench",
-    "ddrl.commands.plan", "ddrl.commands.doctor", "ddrl.config", "ddrl.algorithms", "ddrl.algorithms.ppo", "ddrl.networks.convolutional", "ddrl.rundir", "ddrl.errors",
+    "ddrl.cli", "ddrl.options", "ddrl.commands.train", "ddrl.commands.evaluate", "ddrl.commands.play",
+    "ddrl.commands.bench", "ddrl.commands.plan", "ddrl.commands.doctor", "ddrl.config", "ddrl.algorithms",
+    "ddrl.algorithms.ppo", "ddrl.networks.convolutional", "ddrl.rundir", "ddrl.errors",
     "ddrl.types", "ddrl.checks", "ddrl.checkpoint",
     "ddrl.placement.resources", "ddrl.launch.local", "ddrl.launch.outcome", "ddrl.launch.processes",
     "ddrl.launch.job", "ddrl.placement.ranks", "ddrl.launch.finish",
@@ -48,7 +50,8 @@ LIGHT = (
     "ddrl.doctor.checks", "ddrl.doctor.facts", "ddrl.doctor.job", "ddrl.doctor.probe",
     "ddrl.doctor.report", "ddrl.doctor.survey", "ddrl.doctor.watch",
     "ddrl.commands.study", "ddrl.studies.hts", "ddrl.studies.sampling", "ddrl.studies.simulators", "ddrl.studies.speed",
-    "ddrl.studies.collect", "ddrl.studies.engine", "ddrl.studies.figures", "ddrl.studies.slurm", "ddrl.studies.training",
+    "ddrl.studies.collect", "ddrl.studies.engine", "ddrl.studies.figures", "ddrl.studies.slurm",
+    "ddrl.studies.training",
 )  # fmt: skip
 
 
@@ -60,22 +63,22 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for package in ("ddrl", "cluster") for path in (ROOT / package).rglob("*.py")}
 
 
-def imports(module: str, top_level_only: bool = False) -> Iterator[str]:
-    """Full names of what a module imports, those under TYPE_CHECKING left out."""
-    yield from _imports(ast.parse(MODULES[module].read_text()), top_level_only)
+def imports(module: str, top_level_only: bool = False, for_types: bool = False) -> Iterator[str]:
+    """Full names of what a module imports; those under TYPE_CHECKING only with `for_types`."""
+    yield from _imports(ast.parse(MODULES[module].read_text()), top_level_only, for_types)
 
 
-def _imports(node: ast.AST, top_level_only: bool) -> Iterator[str]:
+def _imports(node: ast.AST, top_level_only: bool, for_types: bool) -> Iterator[str]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
             yield from (alias.name for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
             assert child.level == 0, "imports are absolute"
             yield from (qualified(child.module or "", alias.name) for alias in child.names)
-        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test) and not for_types:
             continue
         elif not (top_level_only and isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))):
-            yield from _imports(child, top_level_only)
+            yield from _imports(child, top_level_only, for_types)
 
 
 def qualified(module: str, name: str) -> str:
@@ -88,7 +91,48 @@ def within(module: str, package: str) -> bool:
 
 
 def top(name: str) -> str:
-    return name.split(".")[0]
+    return name.split(".", maxsplit=1)[0]
+
+
+def package(name: str) -> str:
+    """The package of ddrl that a module is of, a module of ddrl itself, or another name's first part."""
+    return ".".join(name.split(".")[:2]) if top(name) == "ddrl" else top(name)
+
+
+def package_graph() -> dict[str, set[str]]:
+    """Package -> those that its modules import, anywhere in their source, types too; itself left out."""
+    graph: dict[str, set[str]] = {package(module): set() for module in MODULES}
+    for module in MODULES:
+        graph[package(module)] |= {package(name) for name in imports(module, for_types=True)}
+    return {name: (used & graph.keys()) - {name} for name, used in graph.items()}
+
+
+def cycles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The largest sets of nodes of which each reaches all others."""
+    above = {node: reachable(graph, node) for node in graph}
+    groups = {frozenset(other for other in above[node] if node in above[other]) for node in graph}
+    return groups - {frozenset()}
+
+
+def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    """Nodes that one comes to from `start` by at least one edge."""
+    seen: set[str] = set()
+    new = set(graph[start])
+    while new:
+        seen |= new
+        new = set().union(*(graph[node] for node in new)) - seen
+    return seen
+
+
+def test_packages_depend_on_each_other_one_way():
+    graph = package_graph()
+    assert "ddrl.checks" in graph["ddrl.config"], "the graph is not empty"
+    assert cycles(graph) == CYCLES
+
+
+def test_cycles_are_found():
+    graph = {"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"e"}, "e": {"d"}, "f": {"a"}, "g": set()}
+    assert cycles(graph) == {frozenset("abc"), frozenset("de")}
 
 
 def test_the_source_was_found():
@@ -148,8 +192,8 @@ def test_nothing_is_pickled_and_no_shell_or_socket_opened():
     assert [(m, name) for m in MODULES for name in imports(m) if top(name) in wrong] == []
     phrases = ("socket.socket", "create_connection", "shell=True", "os.system", "os.popen", "allow_pickle=True")
     found = [(m, p) for m, path in MODULES.items() for p in phrases if p in path.read_text()]
-    # The benchmark of TensorFlow's own gRPC path must find ports for it, and mpirun's sockets are moved to the loopback;
-    # ddrl itself opens none.
+    # The benchmark of TensorFlow's own gRPC path must find ports for it, and mpirun's sockets are moved to the
+    # loopback; ddrl itself opens none.
     assert sorted(found) == [("cluster.loopback", "socket.socket"), ("ddrl.bench.exchange_grpc", "socket.socket")]
 
 
