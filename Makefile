@@ -1,18 +1,20 @@
-# make install | train | test | mutants | clean. Needs Python 3.10 to 3.13 and make, nothing else.
+# make install | train | check | test | mutants | format | clean. Needs Python 3.10 to 3.13 and make, nothing else.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
 
-.PHONY: help install train test mutants clean
+.PHONY: help install train check lint types test mutants format clean
 
 help:
 	@echo 'make install                      create $(VENV) with everything in it'
 	@echo 'make train                        BA3C on Breakout on this machine, 10 minutes'
 	@echo 'make train ARGS="--minutes 2 --game pong"'
+	@echo 'make check                        lint, types and the fast tests: about two minutes on two cores'
 	@echo 'make test                         the whole test suite'
 	@echo 'make mutants                      does a test notice each of many faults? ARGS="--help" for its options'
+	@echo 'make format                       lays out the code; mends what lint can mend by itself'
 	@echo 'make clean                        remove $(VENV) and caches; runs/ stays'
 
 install: $(STAMP)
@@ -29,6 +31,20 @@ $(STAMP): setup.cfg pyproject.toml
 train: $(STAMP)
 	@$(BIN)/ddrl train ba3c --preset laptop $(ARGS)
 
+check: lint types
+	$(BIN)/python -m pytest -q -m 'not slow' -n 2 --dist loadgroup --no-loadscope-reorder
+
+lint: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder
 
@@ -36,5 +52,5 @@ mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .hypothesis
+	rm -rf $(VENV) build *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache
 	find ddrl cluster tests -name __pycache__ -type d -prune -exec rm -rf {} +

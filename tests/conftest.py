@@ -1,4 +1,7 @@
-"""How the suite is shared by two processes (`make test`): most tests of whole jobs wait more than they compute."""
+"""How the suite is shared by two processes (`make test`): most tests of whole jobs wait more than they compute.
+
+What `make check` leaves out has the mark `slow`: all of some folders here, modules and tests by a mark of their own.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from cluster.session import SessionFiles
 
 HERE = Path(__file__).parent
 LONGEST = ("slurm", "parallel")  # folders, to begin with
+SLOW = (*LONGEST, "bench", "studies")  # folders that are no part of `make check`
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,6 +31,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _place(item)[0])
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_place(item)[1]))
+        if item.path.relative_to(HERE).parts[0] in SLOW:
+            item.add_marker(pytest.mark.slow)
 
 
 def _place(item: pytest.Item) -> tuple[int, str]:

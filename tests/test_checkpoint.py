@@ -100,6 +100,7 @@ def test_modes_honour_the_umask(tmp_path, mask, file, directory):
     assert stat.S_IMODE(path.parent.stat().st_mode) == directory
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_is_found(tmp_path):
     """All bytes of the file, one bit each (every bit of the first and last 100 bytes)."""
     path = ckpt.save(tmp_path, make(), keep=1)

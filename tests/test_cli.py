@@ -60,6 +60,7 @@ def help_text(*arguments: str) -> str:
     return " ".join(ddrl("train", *arguments, "--help", COLUMNS="90").stdout.replace("\u2502", " ").split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", list(algorithms.names()))
 def test_help_explains_every_option_of_an_algorithm(algorithm):
     text = help_text(algorithm)

@@ -52,6 +52,7 @@ def tiny(name, old, new):
     return Mutant(name, "tiny.py", old, new, ("test_tiny.py::test_total",), "Sums.")
 
 
+@pytest.mark.slow
 def test_one_is_caught_one_survives_and_the_tree_stays_as_it_is(tmp_path):
     for name, text in {"tiny.py": SOURCE, "test_tiny.py": TEST}.items():
         (tmp_path / name).write_text(text)

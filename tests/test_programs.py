@@ -21,6 +21,7 @@ from ddrl.launch.local import clear
 from ddrl.options import parse
 from ddrl.types import Machine
 
+pytestmark = pytest.mark.slow
 DDRL = programs.python_command("ddrl.cli")
 ALONE = ("--preset", "smoke", "--workers", "1", "--parameter-servers", "0", "--no-evaluator", "--no-video")
 SMOKE = ("train", "ba3c", *ALONE)

@@ -12,6 +12,7 @@ import pytest
 from cluster.launch import find_mpirun, inspect_mpirun, mpirun_command, rank_environment
 from tests.parallel.support import Job, needs_mpirun
 
+pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).with_name("ranks_faulty.py")
 SIZES = ("--workers", "1", "--parameter-servers", "1")
 

@@ -70,6 +70,7 @@ def test_every_interleaving_of_one_step():
     assert states > 100
 
 
+@pytest.mark.slow
 def test_every_interleaving_of_one_step_with_a_death():
     states = walk(World(steps=1, size=2), deaths=1, limit=300_000)
     assert states > 1_000

@@ -26,6 +26,7 @@ from ddrl.launch import outcome, processes
 from ddrl.launch.processes import session_members, stat_of
 from ddrl.types import Machine
 
+pytestmark = pytest.mark.slow
 TESTS = Path(__file__).parent
 PATIENCE_SECONDS = 30.0
 RANKS = 4

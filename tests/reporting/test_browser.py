@@ -18,6 +18,7 @@ from tests.studies.support import MACHINE, Runner, points, study
 
 PROGRAM = find()
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium here (Debian: chromium)"),
     pytest.mark.timeout(120),
 ]

@@ -19,6 +19,7 @@ from tests.unrolls import random_unroll
 REACH = {"game": "ddrl-test/Reach-v0", "replay_minimum": 400}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["standard", "concurrent"])
 def test_it_learns_to_reach_its_goals(schedule):
     """Without a move 8 (2/3 + 2/3) = 10.7 is lost on average, and 110 at one end of the actions; at best about 0.9."""

@@ -74,6 +74,7 @@ class Worker:
 QUICK = {"learning_rate": 3e-3, "learning_rate_schedule": "linear", "learning_rate_updates": 3_200, "target_period": 80}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILY)
 def test_every_algorithm_of_the_family_solves_catch(name):
     algorithm, changes = FAMILY[name]
