@@ -67,8 +67,13 @@ def mpirun_command(ranks: int, argv: Sequence[str], ulfm: bool, launcher: Launch
     """The command that starts `ranks` processes of `argv` on this machine.
 
     Light roles (servers, an evaluator between games) share cores with workers, so the ranks are neither
-    bound nor counted against slots. ulfm: a rank that dies leaves the others running. Another MPI than Open
-    MPI gets the one option that all have.
+    bound nor counted against slots.
+
+    Args:
+        ranks: processes, at least 1.
+        argv: program and arguments of each.
+        ulfm: a rank that dies leaves the others running.
+        launcher: the mpirun; another MPI than Open MPI gets the one option that all have.
     """
     if not launcher.open_mpi:
         return [launcher.path, "-n", str(ranks), *argv]
@@ -93,7 +98,13 @@ def rank_environment(as_root: bool) -> dict[str, str]:
 
 
 def mpirun_environment(environ: Mapping[str, str], as_root: bool, files: SessionFiles) -> dict[str, str]:
-    """What an mpirun of this machine and its ranks get: `environ` without another job's, and what they need."""
+    """What an mpirun of this machine and its ranks get: `environ` without another job's, and what they need.
+
+    Args:
+        environ: of this process.
+        as_root: Open MPI is told that root may start it.
+        files: of this session, whose variables the ranks get.
+    """
     ours = rank_environment(as_root) | files.variables
     return local_environment(environ) | LOCAL_TRANSPORTS | ours
 
@@ -101,7 +112,12 @@ def mpirun_environment(environ: Mapping[str, str], as_root: bool, files: Session
 def start_mpirun(
     launcher: Launcher, command: Sequence[str], environment: Mapping[str, str], files: SessionFiles, **options: Any
 ) -> subprocess.Popen:
-    """`start_process` with an mpirun, which is moved to the loopback as soon as it listens."""
+    """`start_process` with an mpirun, which is moved to the loopback as soon as it listens.
+
+    Args:
+        launcher: the mpirun that `command` begins with.
+        command, environment, files, options: as in `start_process`.
+    """
     process = start_process(command, environment, files, **options)
     if launcher.listens_everywhere:
         confine(process.pid)

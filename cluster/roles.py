@@ -49,6 +49,12 @@ def assign_roles(
     """The roles on one machine: the chief is rank 0, then the other workers or actors, the servers, the replay shards,
     the evaluator.
 
+    Args:
+        workers, parameter_servers: how many.
+        dedicated_chief: one rank more, which only coordinates.
+        evaluator: one rank more, which plays games with published versions.
+        actors, replay_shards: how many of Ape-X.
+
     Raises:
         ValueError: for sizes that make no job.
     """

@@ -121,6 +121,11 @@ def made_up(
 ) -> tuple[Seat, ...]:
     """A topology of equal nodes, filled one after the other, whose ranks are bound to no cores.
 
+    Args:
+        ranks_per_node: one number for each node; 0 for a node without ranks.
+        cpus_per_node, gpus_per_node: of every node.
+        hosts: names of the nodes (none: node1, node2, ...).
+
     Raises:
         ValueError: for numbers that make no job.
     """

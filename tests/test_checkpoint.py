@@ -486,3 +486,9 @@ def test_damaged_array_bytes_are_a_value_error():
         with pytest.raises(ValueError):
             ckpt.decode_arrays(damaged)
     assert zipfile.is_zipfile(io.BytesIO(data))
+
+
+def test_the_version_in_a_name(tmp_path):
+    assert ckpt.version_of(ckpt.checkpoint_path(tmp_path, 123)) == 123
+    with pytest.raises(ValueError, match="notes.npz"):
+        ckpt.version_of(tmp_path / "notes.npz")

@@ -132,6 +132,11 @@ def _machine(nodes: Nodes) -> Machine:
 def topology(config: TrainConfig, nodes: Nodes, environ: Mapping[str, str]) -> tuple[tuple[Seat, ...], str]:
     """Where the ranks sit, and where that is known from.
 
+    Args:
+        config: settings of the run.
+        nodes: those of the command line, which come first.
+        environ: variables, of a job or a Slurm allocation.
+
     Raises:
         ValueError: for numbers that make no job, or variables of Slurm that cannot be read.
     """
@@ -177,7 +182,14 @@ def needs_of(config: TrainConfig) -> tuple[int, int, int]:
 def plan(
     config: TrainConfig, assignments: Sequence[Assignment], parameters: int, replay: int, prefetch: int
 ) -> list[Rank]:
-    """What every rank needs."""
+    """What every rank needs.
+
+    Args:
+        config: settings of the run.
+        assignments: one for each rank.
+        parameters: numbers in the flat vector.
+        replay, prefetch: bytes of a replay, and of the batches that the learner of Ape-X has ready.
+    """
     from ddrl.exchange.sharding import shard_ranges
 
     shards = shard_ranges(parameters, max(1, config.exchange.servers))

@@ -105,7 +105,15 @@ class RankFacts:
 
 
 def gather(rank: int, world: int, run_dir: str, base: Place, nonce: str, mpi_library: str) -> RankFacts:
-    """The facts of this process, in a second or so."""
+    """The facts of this process, in a second or so.
+
+    Args:
+        rank, world: this rank, and how many there are.
+        run_dir: as this rank knows it.
+        base: the folder of the run directory, and what is wrong there.
+        nonce: that this rank wrote for the others.
+        mpi_library: name and version.
+    """
     seat = this_seat(os.environ)
     return RankFacts(
         rank=rank,

@@ -45,7 +45,15 @@ def examine_here(need: Need, run_dir: Path) -> tuple[Findings, Survey]:
 
 
 def examine_in_job(job: Job, need: Need, run_dir: Path, timeout_seconds: float, emit: Emit) -> int:
-    """This rank's part; rank 0 emits the report. Returns the exit status, which is 0 on all others."""
+    """This rank's part; rank 0 emits the report. Returns the exit status, which is 0 on all others.
+
+    Args:
+        job: as the launcher says.
+        need: what the settings ask for.
+        run_dir: may not be there yet.
+        timeout_seconds: for each wait for other ranks.
+        emit: takes the findings, and the survey if there is one.
+    """
     probe = Probe(run_dir, job_name(os.environ), job.rank)
     host = socket.gethostname()
     base = probe.arrive(host)

@@ -89,6 +89,13 @@ class Talk:
     def wait(self, request: MPI.Request, end: float, peer: int, waiting: str, status: MPI.Status | None = None) -> None:
         """Tests until it is done, and gives the core away in between.
 
+        Args:
+            request: under way.
+            end: of the patience, in time.monotonic's seconds.
+            peer: its other side.
+            waiting: for what, for the error.
+            status: is filled in.
+
         Raises:
             Silent: naming the peer, when the time is over.
         """
@@ -174,7 +181,14 @@ def follow(talk: Talk, mine: RankFacts, probe: Probe, began: Callable[[], None])
 
 
 def explore(plan: dict[str, Any], mine: RankFacts, probe: Probe, timeout_seconds: float) -> dict[str, Any]:
-    """What a rank finds out when it knows of the others; names and TensorFlow once on each node."""
+    """What a rank finds out when it knows of the others; names and TensorFlow once on each node.
+
+    Args:
+        plan: rank 0's message: the token of its file, names of hosts, and whether this rank speaks for its node.
+        mine: facts of this rank.
+        probe: of this rank.
+        timeout_seconds: of a wait; TensorFlow's look at the GPUs gets a share of it.
+    """
     leader = plan["leader"]
     return {
         "token_seen": not mine.base.error and probe.sees_token(plan["token"]),
@@ -217,7 +231,13 @@ def _pair(talk: Talk, a: int, b: int, blocks: int) -> Measured:
 
 
 def ping(talk: Talk, peer: int, blocks: int) -> Measured:
-    """Measures with a peer that echoes: small messages, then blocks. The first of each kind only warms up."""
+    """Measures with a peer that echoes: small messages, then blocks. The first of each kind only warms up.
+
+    Args:
+        talk: with all ranks.
+        peer: the rank that runs `echo`.
+        blocks: large messages; 0: only small ones.
+    """
     trips = list(_trips(talk, peer, PINGS, 8))
     offset = min(trips)[1]  # of the quickest trip, which knows best
     large = [seconds for seconds, _ in _trips(talk, peer, blocks, BLOCK_BYTES)] if blocks else []

@@ -26,14 +26,29 @@ def make_atari(
     starts: Starts | None = None,
     **options: Any,
 ) -> GymnasiumEnvironment:
-    """An Atari ROM under any protocol; AtariFrames explains on_frame and starts, GymnasiumEnvironment the options."""
+    """An Atari ROM under any protocol; AtariFrames explains on_frame and starts, GymnasiumEnvironment the options.
+
+    Args:
+        rom: name of the ROM.
+        protocol: any.
+        num_envs: simulators.
+        on_frame, starts: as in AtariFrames.
+        options: of GymnasiumEnvironment.
+    """
     stamp: dict[str, Any] = {**protocol.stamp(), "game": rom, "backend": "gymnasium", **versions("ale-py")}
     stamp = stamp if starts is None else {**stamp, **starts.stamp}
     return GymnasiumEnvironment(lambda: AtariFrames(rom, protocol, on_frame, starts), num_envs, stamp, **options)
 
 
 def make_gymnasium(game: str, num_envs: int, render_mode: str | None = None, **options: Any) -> GymnasiumEnvironment:
-    """A registered Gymnasium id. Raises UsageError when it is unknown, lacks a package, or cannot render."""
+    """A registered Gymnasium id. Raises UsageError when it is unknown, lacks a package, or cannot render.
+
+    Args:
+        game: the id.
+        num_envs: simulators.
+        render_mode: of the environments; 'rgb_array' for pictures.
+        options: of GymnasiumEnvironment.
+    """
     rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
 
     def make() -> gymnasium.Env:

@@ -67,7 +67,13 @@ def shape_of(env: VectorEnvironment) -> Shape:
 
 
 def serve(env: GymnasiumEnvironment, rows: SharedRows, command: dict) -> None:
-    """One command; the rows hold what a recv gave."""
+    """One command; the rows hold what a recv gave.
+
+    Args:
+        env: the simulators of this process.
+        rows: the memory that both processes map.
+        command: `do` is reset (with a `seed`), step or reset_ended.
+    """
     if command["do"] == "reset_ended":
         env.reset_ended()
         return

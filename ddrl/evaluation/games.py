@@ -96,7 +96,14 @@ def mean_actions(policy: Policy, size: int) -> Callable[[np.ndarray, np.ndarray]
 def actions_for(
     space: ActionSpace, policy: Policy, rows: int, repeat_fire_after: int, epsilon: float = 0.0, seed: int = 0
 ) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """What turns observations of some of `rows` rows into the actions of an evaluation."""
+    """What turns observations of some of `rows` rows into the actions of an evaluation.
+
+    Args:
+        space: of the environments.
+        policy: of a network.
+        rows: of all environments together.
+        repeat_fire_after, epsilon, seed: as in GreedyActions; continuous actions do without.
+    """
     if isinstance(space, Continuous):
         return mean_actions(policy, space.head_size)
     return GreedyActions(policy, rows, repeat_fire_after, epsilon, seed)

@@ -44,6 +44,14 @@ def train(
 ) -> int:
     """Runs a whole job on this machine; returns the exit status.
 
+    Args:
+        config: all settings.
+        resume: the run directory to go on with; None: a new run.
+        machine: this one.
+        console: where the user sees it.
+        rank_program: what each rank runs.
+        stop_seconds: for the ranks to end once they were asked to.
+
     Raises:
         UsageError: for what cannot run here, before anything is started; for what the ranks refuse.
     """

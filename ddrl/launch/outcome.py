@@ -28,6 +28,12 @@ FAREWELL = re.compile(r"(prterun|mpirun) (noticed|detected) that")
 def report(path: Path, log_start: int, overdue: str, console: Console) -> int:
     """Prints how the run ended; returns the exit status.
 
+    Args:
+        path: the run directory.
+        log_start: byte of log.txt at which this part of the run begins.
+        overdue: why ranks were killed, or empty.
+        console: where the user sees it.
+
     Raises:
         UsageError: when the ranks found that what was asked for cannot be.
     """

@@ -33,7 +33,13 @@ class Note(NamedTuple):
 
 
 def leave_note(run_dir: Path, environ: Mapping[str, str], stage: int) -> None:
-    """Writes RUN/ranks/RANK, a Note; in a job of one process, none. A directory that takes nothing costs the note."""
+    """Writes RUN/ranks/RANK, a Note; in a job of one process, none. A directory that takes nothing costs the note.
+
+    Args:
+        run_dir: where it is not there, there is no note.
+        environ: variables of this rank.
+        stage: how far it has come.
+    """
     rank = environ.get("OMPI_COMM_WORLD_RANK", environ.get("PMI_RANK", ""))
     if not rank:
         return

@@ -134,7 +134,9 @@ class History:
     def observations(self, rows: np.ndarray, simulators: np.ndarray, into: np.ndarray | None = None) -> np.ndarray:
         """Observations [M, ...] of rows <int64>[M] of simulators <int64>[M], as the environments gave them.
 
-        `into`: a C-contiguous array that takes them.
+        Args:
+            rows, simulators: <int64>[M].
+            into: a C-contiguous array [M, ...] that takes them (None: a new one).
         """
         back = np.arange(self.stack - 1, -1, -1)
         slots = (rows[:, None] - back) % self.length * self.simulators + simulators[:, None]
@@ -246,6 +248,12 @@ def row_layout(
     action: tuple[tuple[int, ...], Any] = ((), np.int32),
 ) -> Rows:
     """Shape and type of one simulator's part of each array of a row.
+
+    Args:
+        observation_shape: of one environment.
+        observation_dtype: uint8 or float32.
+        stack: frames of an observation, its first axis.
+        action: shape and dtype of one action.
 
     Raises:
         UsageError: the observation is not that many frames.

@@ -34,7 +34,12 @@ class ReplayConfig:
         checks.between(self, 0.0, 1.0, "priority_exponent", "importance_exponent", "importance_exponent_end")
 
     def importance(self, updates: int, agent_steps_per_update: float) -> float:
-        """Beta after so many updates; 0 where all transitions are drawn alike."""
+        """Beta after so many updates; 0 where all transitions are drawn alike.
+
+        Args:
+            updates: so far.
+            agent_steps_per_update: of all workers together.
+        """
         if not self.priority_exponent:
             return 0.0
         if self.importance_agent_steps:

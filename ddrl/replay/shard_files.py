@@ -68,6 +68,10 @@ class ShardFiles:
     def facts(self, manifest: dict[str, np.ndarray], kind: dict[str, Any]) -> dict[str, Any]:
         """What `save` was given, if its `kind` is that of this replay.
 
+        Args:
+            manifest: that `save` gave.
+            kind: what this replay must agree in.
+
         Raises:
             UsageError: it is not.
         """
@@ -83,6 +87,12 @@ class ShardFiles:
 
     def load(self, directory: Path, facts: dict[str, Any], pool: TransitionPool, rest: Sequence[np.ndarray]) -> None:
         """Fills the pool, whose `used` is as it was, and the arrays of the rest.
+
+        Args:
+            directory: that `save` wrote to.
+            facts: those of the manifest.
+            pool: is filled.
+            rest: C-contiguous arrays, which are filled too.
 
         Raises:
             UsageError: a file is missing or damaged.

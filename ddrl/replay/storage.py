@@ -71,7 +71,13 @@ def load_rows(directory: Path, history: History, entries: Sequence[Mapping[str, 
 
 
 def write(directory: Path, name: str, arrays: Sequence[np.ndarray]) -> dict[str, Any]:
-    """Writes a file of C-contiguous arrays; name, bytes and sha256."""
+    """Writes a file of C-contiguous arrays; name, bytes and sha256.
+
+    Args:
+        directory: exists.
+        name: of the file, which is replaced.
+        arrays: one after the other.
+    """
     temporary, digest, size = directory / f".{name}.tmp", hashlib.sha256(), 0
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -91,6 +97,11 @@ def write(directory: Path, name: str, arrays: Sequence[np.ndarray]) -> dict[str,
 
 def read(directory: Path, entry: Mapping[str, Any], arrays: Sequence[np.ndarray] | None) -> None:
     """Fills C-contiguous arrays from a file of `write`, or none: it is only looked at.
+
+    Args:
+        directory: of the file.
+        entry: that `write` gave.
+        arrays: of as many bytes as the file; None: nothing is kept.
 
     Raises:
         UsageError: the file is missing or damaged.
@@ -130,6 +141,11 @@ def finish(directory: Path, needed: set[str], named: Named) -> None:
     """Makes the renames last, and deletes the files of other saves that no checkpoint names.
 
     Where that cannot be known, all stay.
+
+    Args:
+        directory: of the files.
+        needed: names that stay.
+        named: tells the names that checkpoints on disk name; None where it cannot know.
     """
     _sync(directory)
     others = named()

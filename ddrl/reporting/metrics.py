@@ -196,7 +196,14 @@ class MetricsWriter:
             raise self._refusal(error) from error
 
     def event(self, name: str, text: str, wall_seconds: float, **fields: Any) -> None:
-        """Append an `event`: worker_lost, checkpoint, gradient_refused, resumed, target_reached, ..."""
+        """Append an `event`: worker_lost, checkpoint, gradient_refused, resumed, target_reached, ...
+
+        Args:
+            name: what happened.
+            text: for the panel and the log.
+            wall_seconds: of the run.
+            fields: details, JSON types.
+        """
         wall_seconds = round(wall_seconds, 3)
         self.write({"kind": "event", "wall_seconds": wall_seconds, "name": name, "text": text, **fields})
 

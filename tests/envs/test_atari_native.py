@@ -130,3 +130,13 @@ def test_make_environment_chooses_the_backend_and_stamps_it():
     assert make_environment(EnvironmentConfig(), 1).stamp["repeat_fire_after"] == 0
     ba3c = make_environment(EnvironmentConfig(protocol="ba3c"), 2, batch_size=1)
     assert ba3c.stamp["backend"] == "gymnasium" and ba3c.batch_size == 1
+
+
+def test_a_closed_one_says_so():
+    env = NativeAtari("breakout", NATURE, 1)
+    env.reset(0)
+    env.recv()
+    env.close()
+    env.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        env.send(np.zeros(1, np.int32))
