@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import io
+import itertools
 import json
 import os
 import stat
@@ -61,10 +63,8 @@ def assert_same(one: ckpt.Checkpoint, other: ckpt.Checkpoint) -> None:
 def good_versions(run_dir) -> list[int]:
     found = []
     for path in ckpt.list_checkpoints(run_dir):
-        try:
+        with contextlib.suppress(UsageError):
             found.append(ckpt.load(path).version)
-        except UsageError:
-            pass
     return found
 
 
@@ -455,7 +455,7 @@ def test_another_network_is_refused(layout, message):
 def test_slices_of_any_number_of_servers_make_the_whole(servers):
     checkpoint = make()
     edges = [SIZE * index // servers for index in range(servers + 1)]
-    parts = [ckpt.slice_state(checkpoint, start, stop) for start, stop in zip(edges, edges[1:])]
+    parts = [ckpt.slice_state(checkpoint, start, stop) for start, stop in itertools.pairwise(edges)]
     whole = np.concatenate([parameters for parameters, _ in parts])
     assert whole.tobytes() == checkpoint.parameters.tobytes()
     for name, slot in checkpoint.slots.items():

@@ -276,10 +276,10 @@ def check_spread(topology, assignments):
     for mine in assignments:
         servers[mine.host] += mine.role == "parameter_server"
         spare[mine.host] += mine.role == "worker" and not mine.is_chief
-    for host in servers:
+    for host, count in servers.items():
         gpus = len(next(seat.gpus for seat in topology if seat.host == host))
         computing = sum(a.role == "worker" for a in assignments if a.host == host)
-        if servers[host] == 0 and spare[host] and computing > gpus:
+        if count == 0 and spare[host] and computing > gpus:
             assert max(servers.values()) < 2
 
 

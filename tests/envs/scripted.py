@@ -79,7 +79,7 @@ if "ddrl-test/Pair-v0" not in gymnasium.registry:
 
 
 class Reach(gymnasium.Env):
-    """Two points on lines, each to be moved to its goal in 8 steps of at most 0.5; what is lost is the squared distance."""
+    """Two points on lines, each to be moved to its goal in 8 steps of at most 0.5; the cost is the squared distance."""
 
     observation_space = gymnasium.spaces.Box(-10.0, 10.0, (4,), np.float32)
     action_space = gymnasium.spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))

@@ -58,8 +58,7 @@ def test_rows_stay_as_received():
     env = make("ddrl/Catch-v0", 3)
     env.reset(1)
     kept = [(step, [field.copy() for field in step]) for step in drive(env, 1)]
-    for step in drive(env, 25):
-        kept.append((step, [field.copy() for field in step]))
+    kept += [(step, [field.copy() for field in step]) for step in drive(env, 25)]
     for step, copies in kept:
         assert all(np.array_equal(field, copy) for field, copy in zip(step, copies))
 

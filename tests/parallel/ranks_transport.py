@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -44,7 +45,7 @@ def slices(transport: MpiTransport) -> bool:
     if rank == 0:
         for number in range(GRADIENTS):
             vector, header = gradient(number), Header(Kind.GRADIENT, sender=0, step=number)
-            cuts = enumerate(zip(CUTS, CUTS[1:]))
+            cuts = enumerate(itertools.pairwise(CUTS))
             transport.send(Message(1 + shard, header, vector[a:b]) for shard, (a, b) in cuts)
         return transport.flush(PATIENCE_SECONDS)
     a, b = CUTS[rank - 1], CUTS[rank]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -131,10 +132,8 @@ def marked(mark: str) -> dict[int, dict[str, str]]:
 
 def kill(pid: int) -> None:
     """kill -9."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def train(run_dir: Path, *flags: str, program: str = "", environment: dict[str, str] | None = None) -> Job:

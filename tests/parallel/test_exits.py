@@ -72,5 +72,5 @@ def test_a_run_whose_mpirun_was_killed_starts_again(tmp_path):
         assert "was killed (SIGKILL)" in event["text"]
         job.process.send_signal(signal.SIGINT)
         assert job.wait() == 0, job.output
-    assert not [pid for pid in marked(job.mark)]
+    assert not list(marked(job.mark))
     assert result(run)["status"] == "stopped"

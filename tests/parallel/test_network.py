@@ -21,11 +21,8 @@ LONG = (*CATCH, "--max-updates", "100000", "--no-evaluator")
 
 def files_of(job) -> list[Path]:
     """Directories of mpirun's files of that job."""
-    found = []
-    for environment in marked(job.mark).values():
-        if path := environment.get(session.SESSION_DIRECTORY):
-            found.append(Path(path))
-    return sorted(set(found))
+    paths = {environment.get(session.SESSION_DIRECTORY) for environment in marked(job.mark).values()}
+    return sorted(Path(path) for path in paths if path)
 
 
 def test_nothing_listens_but_on_the_loopback(tmp_path):

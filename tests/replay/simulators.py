@@ -89,7 +89,7 @@ class SlowReplay:
 
     def __init__(self, simulators, capacity, n_step):
         self.rows, self.n_step = capacity // simulators, n_step
-        # (observation, action, reward, discount, continues, valid, version)
+        # each: observation, action, reward, discount, continues, valid, version
         self.steps = [[] for _ in range(simulators)]
         self.last = None
 

@@ -148,7 +148,7 @@ def test_files_that_a_checkpoint_names_stay_however_many_saves_follow(tmp_path):
     replay.add(simulators.unroll(50))
     good, expected = replay.save(tmp_path), replay.sample(np.random.default_rng(0), 64)
     named = {entry["name"] for entry in storage.entries_in(good["replay"])}
-    assert named == {name for name in os.listdir(tmp_path)}
+    assert named == set(os.listdir(tmp_path))
     for _ in range(4):
         replay.add(simulators.unroll(50))
         replay.save(tmp_path, lambda: named)

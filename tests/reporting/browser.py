@@ -1,8 +1,9 @@
-"""Chromium without a window, driven through two pipes (its DevTools protocol): it opens no port and needs no package."""
+"""Chromium without a window, driven through two pipes (its DevTools protocol): no port is opened, no package needed."""
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
@@ -131,14 +132,10 @@ class _Browser:
     def close(self) -> None:
         """Ends the browser with all its processes, which are a session of their own."""
         os.close(self._out)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5.0)
-        except subprocess.TimeoutExpired:
-            pass
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait(timeout=10.0)
         self._selector.close()
         os.close(self._in)

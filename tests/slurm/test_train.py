@@ -11,7 +11,8 @@ THREE_NODES = ("--nodes=3", "--ntasks-per-node=1")
 SETTINGS = """\
 SERVERS=1 REQUEUE=yes RESTARTS=1
 if ((${{SLURM_RESTART_COUNT:-0}})); then SERVERS=2; fi
-OPTIONS=(--preset smoke --no-evaluator --workers $((3 - SERVERS)) --minutes 0 --max-updates {updates} --checkpoint-every-updates 20)
+OPTIONS=(--preset smoke --no-evaluator --workers $((3 - SERVERS)) --minutes 0 --max-updates {updates})
+OPTIONS+=(--checkpoint-every-updates 20)
 """
 
 

@@ -161,8 +161,8 @@ class Cluster:
                 command = Path("/proc", str(pid), "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 threads = len(os.listdir(f"/proc/{pid}/task"))
                 lines.append(f"{pid} in {where}, {threads} threads: {command[:120]}")
-        for path in sorted(self.state.glob("slurm*.log")):
-            lines.append(f"{path.name}:\n{path.read_text(errors='replace')[-1500:]}")
+        logs = sorted(self.state.glob("slurm*.log"))
+        lines += [f"{path.name}:\n{path.read_text(errors='replace')[-1500:]}" for path in logs]
         return "\n".join(lines)
 
     def _start(self, name: str, *argv: str) -> None:
