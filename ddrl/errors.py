@@ -25,9 +25,15 @@ def in_one_line(error: BaseException) -> str:
 
 # What code raises that takes content for sound which somebody else has put together.
 MALFORMED = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, RuntimeError, TypeError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    RuntimeError,
+    TypeError,
     ValueError,
-)  # fmt: skip
+)
 
 
 @contextlib.contextmanager

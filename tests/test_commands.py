@@ -63,8 +63,19 @@ def test_evaluate_prints_and_records(run_dir, capsys):
 
 def test_an_evaluation_of_atari_says_that_human_starts_were_not_measured():
     lines = io.StringIO()
-    record = {"version": 1, "agent_steps": 2, "games": 1, "seconds": 1.0, "mean": 1.0, "maximum": 1.0, "minimum": 1.0,
-              "deviation": 0.0, "unfinished": 0, "protocol": {}, "human_starts": evaluate.HUMAN_STARTS}  # fmt: skip
+    record = {
+        "version": 1,
+        "agent_steps": 2,
+        "games": 1,
+        "seconds": 1.0,
+        "mean": 1.0,
+        "maximum": 1.0,
+        "minimum": 1.0,
+        "deviation": 0.0,
+        "unfinished": 0,
+        "protocol": {},
+        "human_starts": evaluate.HUMAN_STARTS,
+    }
     evaluate.show("pong", record, Console(file=lines, width=200))
     assert "human starts: not measured" in lines.getvalue()
 

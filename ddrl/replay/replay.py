@@ -221,8 +221,14 @@ class Replay:
         """
         directory = Path(directory)
         earlier = self._saves if self._saves_in == directory else []
-        facts = {"kind": self._kind(), "head": self._history.head, "size": self.size, "ignored": self.ignored,
-                 "largest": self._largest, "waiting": len(self._waiting)}  # fmt: skip
+        facts = {
+            "kind": self._kind(),
+            "head": self._history.head,
+            "size": self.size,
+            "ignored": self.ignored,
+            "largest": self._largest,
+            "waiting": len(self._waiting),
+        }
         try:
             directory.mkdir(parents=True, exist_ok=True)
             number = storage.next_number(directory)

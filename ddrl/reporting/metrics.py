@@ -241,8 +241,10 @@ def read_counted(run_dir: str | Path) -> tuple[list[dict[str, Any]], int]:
 _told: set[Path] = set()
 _TEXTS = {"event": ("name", "text")}  # by kind, what must be there
 _NUMBERS = {
-    "train": ("wall_seconds",), "event": (), "evaluation": ("wall_seconds", "version", "mean", "maximum", "games"),
-}  # fmt: skip
+    "train": ("wall_seconds",),
+    "event": (),
+    "evaluation": ("wall_seconds", "version", "mean", "maximum", "games"),
+}
 _READ = ("wall_seconds", "update", "agent_steps", "updates_per_s", "episodes", "online_score_mean", "online_score_max")
 _NESTED = ("time_split", "resident_mb", "cpu_cores", "exchange_ms_by_worker")
 

@@ -72,8 +72,15 @@ def node_loss(slurm: Cluster, directory: Path, launcher: str) -> dict[str, objec
     except BaseException as error:
         trains = f"not within 150 s: {str(error)[-400:]}"
     slurm.start_node(last)
-    found = {"what": "node loss", "launcher": launcher, "seen_seconds": seen, "trains_again_seconds": trains,
-             "update_before": before, "state": job.show("JobState"), "restarts": job.show("Restarts")}  # fmt: skip
+    found = {
+        "what": "node loss",
+        "launcher": launcher,
+        "seen_seconds": seen,
+        "trains_again_seconds": trains,
+        "update_before": before,
+        "state": job.show("JobState"),
+        "restarts": job.show("Restarts"),
+    }
     slurm.run("scancel", job.number)
     return found | {"output": job.output[-1500:]}
 
