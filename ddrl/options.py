@@ -22,7 +22,8 @@ from ddrl.resumable import check_resumable
 from ddrl.types import Machine
 
 if typing.TYPE_CHECKING:
-    AlgorithmName = PresetName = str
+    AlgorithmName = str
+    PresetName = str
 else:
     AlgorithmName = typing.Literal[tuple(algorithms.names())]
     PresetName = typing.Literal[tuple(algorithms.preset_names())]

@@ -19,7 +19,7 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 Draw = Callable[[np.ndarray, int, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""(policy <float32>[b, P], seed, environment ids [b], counts [b]) -> (actions, their log-probabilities <float32>[b])."""
+"""(policy <float32>[b, P], seed, environment ids [b], counts [b]) -> (actions, log-probabilities <float32>[b])."""
 
 
 def _mix(values: np.ndarray) -> np.ndarray:
@@ -116,7 +116,7 @@ def epsilon_greedy(epsilon: Callable[[np.ndarray, np.ndarray], np.ndarray | floa
 
 
 def exploration_numbers(seed: int, environments: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whether to explore, and with which action: two numbers <float64>[b] in [0, 1) for each count of an environment."""
+    """Whether to explore, and with which action: two numbers <float64>[b] in [0, 1) per count of an environment."""
     explore, which = (uniforms(seed, environments, 2 * counts + k) for k in (0, 1))
     return explore, which
 

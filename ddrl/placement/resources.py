@@ -160,7 +160,7 @@ def prefetch_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
     return each * (config.apex.prefetch + config.apex.replay_shards + 1)
 
 
-def check_replay(config: TrainConfig, environment: VectorEnvironment, replays: int, available: int) -> None:
+def check_replay(config: TrainConfig, environment: VectorEnvironment, replays: int, available: float) -> None:
     """Whether so many replays, of workers or shards, fit together into memory.
 
     Raises:

@@ -355,7 +355,7 @@ class Replay:
         return (np.asarray(priorities, np.float64) + PRIORITY_EPSILON) ** self.priority_exponent
 
 
-def check_memory(needed: int, available: int, whose: str = "the replay needs") -> None:
+def check_memory(needed: int, available: float, whose: str = "the replay needs") -> None:
     """Raises UsageError where `needed` bytes of replay are more than the `available` ones."""
     if needed > available:
         raise UsageError(

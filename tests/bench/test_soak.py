@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -58,7 +59,7 @@ def test_a_sample_has_every_process_below_the_launcher_by_name(tmp_path):
         while len(soak.descendants(process.pid)) < 2:
             assert process.poll() is None
         child = soak.descendants(process.pid)[1]
-        while b"timeit" not in open(f"/proc/{child[0]}/cmdline", "rb").read():
+        while b"timeit" not in Path(f"/proc/{child[0]}/cmdline").read_bytes():
             assert process.poll() is None
         found = soak.sample(process.pid, tmp_path)
         assert set(found) == {"launcher", "timeit of launcher"} and min(found.values()) > 1.0

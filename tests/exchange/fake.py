@@ -113,9 +113,8 @@ class World:
                 continue
             if self.outbox[worker]:
                 possible.append(("send", worker))
-            elif client.snapshot and client.snapshot.step > self.submitted[worker]:
-                if client.snapshot.step < self.steps:
-                    possible.append(("submit", worker))
+            elif client.snapshot and self.submitted[worker] < client.snapshot.step < self.steps:
+                possible.append(("submit", worker))
             if worker in may_die:
                 possible.append(("die", worker))
         possible += [("notice", pair) for pair in self.unaware]

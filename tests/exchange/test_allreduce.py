@@ -59,10 +59,10 @@ def walk(world, deaths, limit):
         assert len(seen) < limit, "more states than this test is meant for"
         check(state)
         events = state.events((1,) if len(state.dead) < deaths else ())
-        if all(name in ("die", "command") for name, _ in events):
-            if all(replica.stopped for replica in state.replicas) or not state.may_command:
-                check_end(state)
-                ends.append(state)
+        waits = all(name in ("die", "command") for name, _ in events)
+        if waits and (all(replica.stopped for replica in state.replicas) or not state.may_command):
+            check_end(state)
+            ends.append(state)
         for event in events:
             following = state.clone()
             following.do(event)

@@ -85,8 +85,8 @@ def test_two_learners_with_local_steps_equal_the_reference(tmp_path, order):
     slots = {"m": np.empty_like(theta), "v": np.empty_like(theta)}
     store.read(theta, slots)
     np.testing.assert_allclose(theta, central["theta"], rtol=1e-5, atol=1e-6)
-    for name in slots:
-        np.testing.assert_allclose(slots[name], central[name], rtol=1e-5, atol=1e-6)
+    for name, slot in slots.items():
+        np.testing.assert_allclose(slot, central[name], rtol=1e-5, atol=1e-6)
     for name, learner in learners.items():
         np.testing.assert_allclose(learner.vector, own[name], rtol=1e-5, atol=1e-6)
         assert learner.local_steps == steps[name] % every

@@ -119,7 +119,8 @@ PPO_DEFAULT = {
 PPO_OF_BASELINES = {
     **CONSTANT_RATE,
     **lines(BASELINES_PPO, unroll_length=128, epochs=4, batch_size=256, gae_lambda=0.95, simulators=8, clip_range=0.1,
-            learning_rate=2.5e-4, adam_epsilon=1e-5, clip_global_norm=0.5, normalize_advantages=True, entropy_cost=0.01),
+            learning_rate=2.5e-4, adam_epsilon=1e-5, clip_global_norm=0.5, normalize_advantages=True,
+            entropy_cost=0.01),
     **lines(BASELINES_PPO + ", of whole squares, not of halves", value_cost=0.5),
     **lines(OURS, clip_range_schedule="constant", value_clip_range=0.0),
 }  # fmt: skip

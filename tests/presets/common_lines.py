@@ -9,7 +9,8 @@ ENVIRONMENT = {
     **lines(OURS, game="breakout"),
     **lines(
         UNUSED, reset="at-once", episode_frames=0, random_start_steps=0, step_time_mean_ms=0.0, step_time_cv=0.0,
-        pin_simulators=False, simulator_processes=0, football_view="map", football_players=1, football_checkpoints=False,
+        pin_simulators=False, simulator_processes=0, football_view="map", football_players=1,
+        football_checkpoints=False,
     ),
 }  # fmt: skip
 """Of Atari games."""
@@ -84,6 +85,6 @@ LOSS = {
 """Of actor-critic algorithms."""
 
 COMMON = {
-    **ENVIRONMENT, **PUBLISHED_NETWORK, **SAMPLING, **NO_REPLAY, **NO_ACTORS, **NO_ADAM, **NO_RMSPROP, **OPTIMIZER, **ALONE,
-    **EVALUATION, **RUN,
+    **ENVIRONMENT, **PUBLISHED_NETWORK, **SAMPLING, **NO_REPLAY, **NO_ACTORS, **NO_ADAM, **NO_RMSPROP, **OPTIMIZER,
+    **ALONE, **EVALUATION, **RUN,
 }  # fmt: skip

@@ -84,8 +84,8 @@ def smoke(table: Table) -> Table:
     return {
         **table, **ADAM, **NO_RMSPROP, **SMOKE,
         **lines(OURS, value_min=-3.0, value_max=3.0, target_period=80, epsilon_end=0.05, epsilon_steps=4_000,
-                batch_size=32, learning_rate=3e-3, adam_epsilon=1e-8, clip_global_norm=0.0, simulators=8, replay_capacity=20_000,
-                replay_minimum=1_000, eval_every_updates=500, eval_games=20, eval_epsilon=0.05),
+                batch_size=32, learning_rate=3e-3, adam_epsilon=1e-8, clip_global_norm=0.0, simulators=8,
+                replay_capacity=20_000, replay_minimum=1_000, eval_every_updates=500, eval_games=20, eval_epsilon=0.05),
     }  # fmt: skip
 
 
@@ -96,8 +96,9 @@ DQN_STOOKE = {
     **lines(STOOKE + ", section 5.1: DQN-Net", network="nature"),
     **lines(STOOKE + ", section 5: a training intensity of 8", batch_size=32, steps_per_update=4),
     **lines(STOOKE + ", section 5.4", learning_rate=2.5e-4, replay_capacity=1_000_000),
-    **lines(ACCEL_RL + ", algos/dqn/dqn.py", target_period=10_000, replay_minimum=50_000, epsilon_start=1.0, epsilon_end=0.1,
-            epsilon_steps=1_000_000, eval_epsilon=0.05, rmsprop_decay=0.95, rmsprop_epsilon=1e-6, loss="huber"),
+    **lines(ACCEL_RL + ", algos/dqn/dqn.py", target_period=10_000, replay_minimum=50_000, epsilon_start=1.0,
+            epsilon_end=0.1, epsilon_steps=1_000_000, eval_epsilon=0.05, rmsprop_decay=0.95, rmsprop_epsilon=1e-6,
+            loss="huber"),
     **lines(LASAGNE, optimizer="rmsprop", rmsprop_epsilon_inside=True),
     **lines(STOOKE + ", section 4.1", schedule="standard", groups=2),
     **lines(OURS, simulators=8, eval_games=30),

@@ -74,7 +74,7 @@ def test_nobody_runs_ahead_of_what_the_others_take(tmp_path, seed):
     apex = world.config.apex
     for _ in range(2_500):
         world.step()
-        for (sender, receiver, _), queue in world.net.queues.items():
+        for queue in world.net.queues.values():
             segments = [item for item in queue if isinstance(item, Blob) and item.topic == Topic.SEGMENT]
             assert len(segments) <= apex.segments_in_flight
         assert world.sampler.outstanding + world.schedule.ready <= apex.prefetch

@@ -1,4 +1,4 @@
-"""Who may call os._exit: ddrl itself and forked processes; what ddrl calls may not, and threads of others end the rank."""
+"""Who may call os._exit: ddrl itself and forked processes; what it calls may not; threads of others end the rank."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ call = ours["call"]
         ("leave_now(4)", 4, ""),
         (BY_OURS + "call(os._exit, 5)", 5, ""),
         (
-            "child = os.fork()\nif not child:\n    os._exit(6)\nprint(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))",
+            "child = os.fork()\nif not child: os._exit(6)\nprint(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))",
             0,
             "6",
         ),

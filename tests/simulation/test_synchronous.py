@@ -21,7 +21,7 @@ def step_seconds(updates=50, **settings):
 
 
 def test_one_worker_takes_the_sum_of_its_parts():
-    """Gradient there, report, decision, commit, parameters back: four latencies, two transfers; the update meanwhile."""
+    """Gradient there, report, decision, commit, parameters back: four latencies, two transfers, updates meanwhile."""
     found = step_seconds(
         workers=1, compute=Constant(0.1), decision_seconds=0.002, apply_seconds_per_byte=1e-9, **NETWORK
     )

@@ -1,4 +1,4 @@
-"""A point that is a real run of `ddrl train`: it finishes, goes on with the minutes that are left, and says why it fails."""
+"""A point that is a real run of `ddrl train`: it finishes, goes on with the minutes left, and says why it fails."""
 
 from __future__ import annotations
 
