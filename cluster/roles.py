@@ -239,7 +239,7 @@ def _cast(seats: Sequence[Seat], sizes: Sizes) -> list[Role]:
         roles = [rest] * (len(host.free) - len(host.cast)) + host.cast
         for rank, role in zip(host.free, roles):
             fixed[rank] = role
-    return fixed  # type: ignore[return-value]
+    return fixed  # type: ignore[return-value] # every place has a role by now
 
 
 def _host(name: str, seats: Sequence[Seat], fixed: list[str]) -> _Host:

@@ -69,7 +69,7 @@ def train_in_job(parse: Callable[[], Wanted], job: Job, environ: Mapping[str, st
         phase_ended("agreement")
         config = rundir.config_from_dict(agreed["config"], str(path))
         programs.outlast_output()
-        at_end: Callable[[], None] = lambda: None  # noqa: E731
+        at_end: Callable[[], None] = lambda: None  # noqa: E731 - no rank but 0 has an end of its own
         if job.rank == 0:
             at_end = stack.enter_context(Reporter(config, path)).conclude
         from ddrl.roles.main import run

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 def session_members(session: int) -> list[int]:
@@ -105,7 +105,7 @@ class Interrupts:
     def __init__(self) -> None:
         self.stop: signal.Signals | None = None
         self.kill = False
-        self._before: dict[int, object] = {}
+        self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
         self._before = {number: signal.signal(number, self._handle) for number in self.SIGNALS}
@@ -113,7 +113,7 @@ class Interrupts:
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+            signal.signal(number, handler)
 
     def _handle(self, number: int, frame: object) -> None:
         self.kill = self.kill or (self.stop is not None and number == signal.SIGINT)
