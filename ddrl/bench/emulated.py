@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from cluster.roles import assign_roles
+from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import EvaluationConfig, ExchangeConfig, OptimizerConfig, RunConfig, TrainConfig
 from ddrl.exchange.client import WorkerClient
 from ddrl.exchange.coordinator import Coordinator, Quorum
@@ -206,6 +207,7 @@ class EmulatedJob:
 
 def _config(workers: int, servers: int) -> TrainConfig:
     return TrainConfig(
+        algorithm=BA3CConfig(),
         exchange=ExchangeConfig(
             workers=workers, parameter_servers=servers, exchange="parameter_server" if servers else "allreduce"
         ),

@@ -103,5 +103,7 @@ def warnings(config: TrainConfig) -> list[str]:
     apex, replay = config.apex, config.replay
     if not apex.actors or not replay.priority_exponent or apex.prefetch * config.batch_size <= replay.replay_minimum:
         return []
-    ahead = f"{apex.prefetch} batches of {config.batch_size} are drawn ahead of their updates, and learning begins with "
+    ahead = (
+        f"{apex.prefetch} batches of {config.batch_size} are drawn ahead of their updates, and learning begins with "
+    )
     return [ahead + f"{replay.replay_minimum} transitions: priorities come late; lower --prefetch"]
