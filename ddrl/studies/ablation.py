@@ -11,7 +11,7 @@ from ddrl.reporting.metrics import rate_between
 from ddrl.studies.curves import count_text, from_intervals, spread_text
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped
-from ddrl.studies.metrics import bootstrap
+from ddrl.studies.measures import bootstrap
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import Preset, StudySettings, base_config, budget, changed, game_name, not_empty, one_of
 from ddrl.studies.speed import AGENT_STEPS

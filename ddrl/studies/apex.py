@@ -11,7 +11,7 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies.curves import CAPTIONS, EVALUATION, ONLINE, from_intervals, spread_text
 from ddrl.studies.figures import Panel
-from ddrl.studies.metrics import Interval, agent_steps_per_second, bootstrap, rate_per_second
+from ddrl.studies.measures import Interval, agent_steps_per_second, bootstrap, rate_per_second
 from ddrl.studies.points import Outcome
 from ddrl.studies.reached import times_to
 from ddrl.studies.settings import Budget, StudySettings, base_config, budget, changed, check_budget

@@ -13,7 +13,8 @@ from typing import Any
 from ddrl import rundir
 from ddrl.errors import UsageError
 from ddrl.reporting.html import render
-from ddrl.studies import figures, mixed
+from ddrl.studies import comparable as mixed
+from ddrl.studies import figures
 from ddrl.studies.engine import MACHINE
 from ddrl.studies.page import machine_of, packages, study_page
 from ddrl.studies.plan import Plan

@@ -14,7 +14,7 @@ from ddrl.errors import UsageError
 from ddrl.studies.curves import from_intervals, spread_text
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped
-from ddrl.studies.metrics import bootstrap, bootstrap_ratio, rate_per_second
+from ddrl.studies.measures import bootstrap, bootstrap_ratio, rate_per_second
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import StudySettings, base_config, budget, changed, game_name, not_empty
 from ddrl.studies.study import Report, Study

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ddrl.studies.figures import Curve
-from ddrl.studies.metrics import bootstrap
+from ddrl.studies.measures import bootstrap
 from ddrl.studies.points import Outcome
 
 GRID = 60

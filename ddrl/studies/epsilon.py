@@ -14,7 +14,7 @@ from ddrl.errors import UsageError
 from ddrl.studies import plan as plans
 from ddrl.studies.curves import EVALUATION, ONLINE
 from ddrl.studies.epsilon_report import CELL, report
-from ddrl.studies.hopeless import Rule, train_unless_hopeless
+from ddrl.studies.median_rule import Rule, train_unless_hopeless
 from ddrl.studies.points import Point
 from ddrl.studies.scaling import with_workers
 from ddrl.studies.settings import (

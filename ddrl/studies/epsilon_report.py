@@ -12,7 +12,7 @@ from ddrl.studies.curves import CAPTIONS, score_curve, spread_text, time_unit
 from ddrl.studies.figures import COLOURS, Panel
 from ddrl.studies.groups import grouped
 from ddrl.studies.heat import HeatMap
-from ddrl.studies.metrics import Interval, bootstrap
+from ddrl.studies.measures import Interval, bootstrap
 from ddrl.studies.points import Outcome
 from ddrl.studies.reached import given_seconds, reached_after, times_to
 from ddrl.studies.sized import last_score

@@ -11,7 +11,7 @@ from ddrl.reporting.metrics import whole
 from ddrl.studies.curves import EVALUATION, MAXIMUM, score_curve, spread_text, time_unit
 from ddrl.studies.figures import Panel
 from ddrl.studies.groups import grouped
-from ddrl.studies.metrics import bootstrap
+from ddrl.studies.measures import bootstrap
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import Budget, StudySettings, base_config, budget, changed, check_budget, game_name
 from ddrl.studies.study import Report, Study

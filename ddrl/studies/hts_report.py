@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ddrl.studies.curves import CAPTIONS, EVALUATION, from_intervals, score_curve, spread_text, steps_unit, time_unit
 from ddrl.studies.figures import Panel
 from ddrl.studies.groups import grouped, having
-from ddrl.studies.metrics import (
+from ddrl.studies.measures import (
     agent_steps_per_second,
     bootstrap,
     bootstrap_ratio,

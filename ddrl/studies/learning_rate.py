@@ -11,7 +11,7 @@ from ddrl.studies.collapse import COLUMNS, LearningBudget, Level, counts, levels
 from ddrl.studies.curves import CAPTIONS, ONLINE, score_curve, spread_text, steps_unit
 from ddrl.studies.figures import Panel
 from ddrl.studies.groups import grouped
-from ddrl.studies.metrics import bootstrap
+from ddrl.studies.measures import bootstrap
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import (
     StudySettings,

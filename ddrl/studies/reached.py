@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ddrl.reporting.metrics import first_online
 from ddrl.studies.curves import ONLINE
-from ddrl.studies.metrics import required_time
+from ddrl.studies.measures import required_time
 from ddrl.studies.points import Outcome
 from ddrl.studies.statistics import TimeToScore
 

@@ -11,7 +11,7 @@ from ddrl import checks, rundir
 from ddrl.studies.curves import from_intervals, spread_text
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped, having
-from ddrl.studies.metrics import Interval, bootstrap, bootstrap_ratio
+from ddrl.studies.measures import Interval, bootstrap, bootstrap_ratio
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import StudySettings, base_config, changed, game_name, not_empty, one_of
 from ddrl.studies.study import Report, Study

@@ -9,7 +9,7 @@ from typing import Any
 from ddrl.studies.curves import CAPTIONS, EVALUATION, from_intervals, spread_text, time_unit
 from ddrl.studies.figures import Curve, Mark, Panel
 from ddrl.studies.groups import grouped, having
-from ddrl.studies.metrics import Interval, agent_steps_per_second, bootstrap, rate_per_second
+from ddrl.studies.measures import Interval, agent_steps_per_second, bootstrap, rate_per_second
 from ddrl.studies.page import machine_of
 from ddrl.studies.points import Outcome
 from ddrl.studies.reached import given_seconds, reached_after, times_to

@@ -15,7 +15,7 @@ from ddrl.errors import UsageError
 from ddrl.studies.curves import score_curve, spread_text, steps_unit
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped
-from ddrl.studies.metrics import bootstrap
+from ddrl.studies.measures import bootstrap
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.q_learning import Scored, check_scored, scored, with_batch
 from ddrl.studies.settings import StudySettings, base_config, changed, game_name, not_empty

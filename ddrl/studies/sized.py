@@ -10,7 +10,7 @@ from ddrl.errors import UsageError
 from ddrl.studies.curves import CAPTIONS, ONLINE, score_curve, spread_text, steps_unit
 from ddrl.studies.figures import Panel
 from ddrl.studies.groups import grouped
-from ddrl.studies.metrics import agent_steps_per_second, bootstrap, final_metric
+from ddrl.studies.measures import agent_steps_per_second, bootstrap, final_metric
 from ddrl.studies.points import Outcome
 from ddrl.studies.study import Report
 from ddrl.studies.tables import Table

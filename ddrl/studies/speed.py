@@ -13,7 +13,7 @@ from ddrl.errors import UsageError
 from ddrl.studies.curves import from_intervals, spread_text
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped
-from ddrl.studies.metrics import Interval, agent_steps_per_second, bootstrap, bootstrap_ratio
+from ddrl.studies.measures import Interval, agent_steps_per_second, bootstrap, bootstrap_ratio
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import StudySettings, base_config, budget, changed, game_name, not_empty, one_of
 from ddrl.studies.study import Report, Study

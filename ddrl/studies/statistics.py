@@ -1,6 +1,6 @@
 """Repeats as numbers: spread, interquartile mean, speed-up, time to score. Pure functions of NumPy.
 
-Intervals are 95% percentile bootstrap intervals (see `ddrl.studies.metrics`), seeded: equal values, equal intervals.
+Intervals are 95% percentile bootstrap intervals (see `ddrl.studies.measures`), seeded: equal values, equal intervals.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ddrl.studies.metrics import BOOTSTRAP_SAMPLES, CONFIDENCE, Interval, bootstrap, bootstrap_ratio
+from ddrl.studies.measures import BOOTSTRAP_SAMPLES, CONFIDENCE, Interval, bootstrap, bootstrap_ratio
 
 
 class Spread(NamedTuple):

@@ -13,7 +13,7 @@ from ddrl.studies.curves import EVALUATION, GRID, score_curve, spread_text, step
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped
 from ddrl.studies.human_normalized import HUMAN_LEVEL, scores_by_game, scores_of, summary
-from ddrl.studies.metrics import Interval, bootstrap
+from ddrl.studies.measures import Interval, bootstrap
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.q_learning import RATE_FACTORS, Scored, check_scored, scored
 from ddrl.studies.settings import Preset, StudySettings, base_config, game_name, one_of

@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ddrl.studies.metrics import Interval
+from ddrl.studies.measures import Interval
 
 MISSING = "-"
 

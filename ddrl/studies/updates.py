@@ -11,7 +11,7 @@ from ddrl.studies.collapse import COLUMNS, LearningBudget, counts, levels, rule_
 from ddrl.studies.curves import CAPTIONS, ONLINE, score_curve, spread_text, steps_unit, time_unit
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.groups import grouped
-from ddrl.studies.metrics import bootstrap, rate_per_second
+from ddrl.studies.measures import bootstrap, rate_per_second
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import StudySettings, base_config, budget, changed, check_budget, game_name, one_of
 from ddrl.studies.sized import last_score, warm_up

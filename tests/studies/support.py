@@ -13,7 +13,7 @@ from ddrl.errors import UsageError
 from ddrl.studies.curves import ONLINE, score_curve, spread_text
 from ddrl.studies.figures import Panel
 from ddrl.studies.groups import grouped
-from ddrl.studies.metrics import bootstrap
+from ddrl.studies.measures import bootstrap
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import Budget, StudySettings, changed
 from ddrl.studies.study import Report, Study

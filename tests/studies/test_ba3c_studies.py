@@ -10,7 +10,7 @@ import pytest
 from ddrl.errors import UsageError
 from ddrl.studies import communication, games, learning_rate, updates
 from ddrl.studies.collapse import Level, collapsed, counts, learned, levels
-from ddrl.studies.metrics import Interval, rate_per_second
+from ddrl.studies.measures import Interval, rate_per_second
 from ddrl.studies.points import Outcome
 from ddrl.types import Machine
 from tests.studies.support import outcome

@@ -13,12 +13,13 @@ import pytest
 from ddrl import rundir
 from ddrl.errors import UsageError
 from ddrl.options import parse
-from ddrl.studies import epsilon, epsilon_report, hopeless
+from ddrl.studies import epsilon, epsilon_report
+from ddrl.studies import median_rule as hopeless
 from ddrl.studies import plan as plans
 from ddrl.studies.curves import EVALUATION, ONLINE
 from ddrl.studies.figures import Panel, draw
 from ddrl.studies.heat import HeatMap
-from ddrl.studies.hopeless import MARK, Other, Rule, train_unless_hopeless, verdict
+from ddrl.studies.median_rule import MARK, Other, Rule, train_unless_hopeless, verdict
 from ddrl.studies.points import Outcome, Point, state_of
 from ddrl.studies.settings import changed, to_json
 from ddrl.studies.training import train_point

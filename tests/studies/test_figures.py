@@ -10,7 +10,7 @@ import pytest
 from ddrl.studies import figures
 from ddrl.studies.curves import ONLINE, interval_curve, mean_curve, score_curve, spread_text, steps_unit, time_unit
 from ddrl.studies.figures import Curve, Panel, draw, save
-from ddrl.studies.metrics import Interval
+from ddrl.studies.measures import Interval
 from ddrl.studies.tables import Table
 from tests.studies.support import outcome
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddrl.studies.metrics import (
+from ddrl.studies.measures import (
     Interval,
     agent_steps_per_second,
     bootstrap,

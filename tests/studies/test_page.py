@@ -11,7 +11,8 @@ from ddrl import rundir
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.studies import mixed, page
+from ddrl.studies import comparable as mixed
+from ddrl.studies import page
 from ddrl.studies import plan as plans
 from ddrl.studies.collect import CURVES, PAGE, RESULTS, collect
 from ddrl.studies.engine import MACHINE, run_points

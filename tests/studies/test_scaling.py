@@ -15,7 +15,7 @@ from ddrl.studies import engine, scaling, scaling_report
 from ddrl.studies import plan as plans
 from ddrl.studies.collect import collect
 from ddrl.studies.figures import Curve, Mark, Panel, draw
-from ddrl.studies.metrics import Interval
+from ddrl.studies.measures import Interval
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import to_json
 from ddrl.studies.slurm import cores_of

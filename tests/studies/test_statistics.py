@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddrl.studies.metrics import Interval
+from ddrl.studies.measures import Interval
 from ddrl.studies.statistics import (
     efficiency,
     interquartile_mean,

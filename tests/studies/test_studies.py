@@ -31,7 +31,7 @@ from ddrl.studies import (
     suite,
     updates,
 )
-from ddrl.studies.metrics import Interval
+from ddrl.studies.measures import Interval
 from ddrl.studies.points import Outcome
 from ddrl.studies.settings import changed
 from ddrl.types import Machine
