@@ -49,9 +49,9 @@ LIGHT = (
     "ddrl.reporting.progress", "ddrl.reporting.plots", "ddrl.reporting.metrics",
     "ddrl.doctor.checks", "ddrl.doctor.facts", "ddrl.doctor.job", "ddrl.doctor.probe",
     "ddrl.doctor.report", "ddrl.doctor.survey", "ddrl.doctor.watch",
-    "ddrl.commands.study", "ddrl.studies.hts", "ddrl.studies.sampling", "ddrl.studies.simulators", "ddrl.studies.speed",
-    "ddrl.studies.collect", "ddrl.studies.engine", "ddrl.studies.figures", "ddrl.studies.slurm",
-    "ddrl.studies.training",
+    "ddrl.commands.study", "ddrl.studies.papers.apex", "ddrl.studies.papers.ba3c", "ddrl.studies.papers.fast_dqn",
+    "ddrl.studies.papers.hts", "ddrl.studies.papers.stooke", "ddrl.studies.collect", "ddrl.studies.engine",
+    "ddrl.studies.figures", "ddrl.studies.slurm", "ddrl.studies.training",
 )  # fmt: skip
 
 

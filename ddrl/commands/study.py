@@ -20,50 +20,24 @@ from ddrl.studies.settings import StudySettings, from_json, to_json
 if typing.TYPE_CHECKING:
     from ddrl.studies.study import Study
 
-STUDIES = {
-    "scaling": "ddrl.studies.scaling",
-    "epsilon": "ddrl.studies.epsilon",
-    "sampling": "ddrl.studies.sampling",
-    "simulators": "ddrl.studies.simulators",
-    "hts": "ddrl.studies.hts",
-    "speed": "ddrl.studies.speed",
-    "suite": "ddrl.studies.suite",
-    "ablation": "ddrl.studies.ablation",
-    "batch-size": "ddrl.studies.batch_size",
-    "secondary-learner": "ddrl.studies.secondary_learner",
-    "norms": "ddrl.studies.norms",
-    "communication": "ddrl.studies.communication",
-    "synchronous-vs-asynchronous": "ddrl.studies.updates",
-    "learning-rate": "ddrl.studies.learning_rate",
-    "games": "ddrl.studies.games",
-    "actors": "ddrl.studies.actors",
-    "replay": "ddrl.studies.replay",
-    "simulate": "ddrl.studies.simulate",
+PAPERS = {
+    "ba3c": ("scaling", "epsilon", "communication", "synchronous-vs-asynchronous", "learning-rate", "games"),
+    "stooke": ("sampling", "simulators", "speed", "batch-size", "secondary-learner", "norms"),
+    "fast_dqn": ("suite", "ablation"),
+    "hts": ("hts",),
+    "apex": ("actors", "replay"),
 }
+"""Module of ddrl.studies.papers -> its studies."""
+SIMULATE = "simulate"
+STUDIES = {name: f"ddrl.studies.papers.{paper}" for paper, names in PAPERS.items() for name in names}
+STUDIES[SIMULATE] = "ddrl.studies.simulate"
 HELP = """usage: ddrl study NAME [--dir DIR] [OPTIONS]
 
 An experiment of a paper as one command: many runs, one after the other or as a Slurm array, and a report
 (report.html, which needs no network), a table (table.md), raw data (results.json, curves.csv) and a figure
 (figure.png, figure.pdf) of those that have finished.
 
-  scaling            speed and time to a score by number of workers, strong and weak (Adamski et al. 2018, figure 8)
-  epsilon            Adam's epsilon (and betas, learning rate) by effective batch (Adamski et al. 2018, section 2.4.3)
-  sampling           agent steps/s without learning, by simulators and groups (Stooke and Abbeel 2018, figure 2)
-  simulators         score against agent steps, by number of simulators or learners (Stooke and Abbeel 2018, figure 3)
-  hts                HTS-RL beside its own synchronous A2C and PPO (Liu et al. 2020, figure 4, tables 1, 2, 4, 5)
-  speed              hours for 50 million agent steps, by number of workers (Stooke and Abbeel 2018, table 2)
-  suite              Q-learning on many Atari games beside people and published scores (fast DQN, table 4)
-  ablation           Concurrent Training and Synchronized Execution of DQN, by samplers (fast DQN, tables 1 to 3)
-  batch-size         Q-learning with large batches (Stooke and Abbeel 2018, figure 4)
-  secondary-learner  DQN beside a second learner from its replay (Stooke and Abbeel 2018, appendix B)
-  norms              norms of layers by batch size, Adam and RMSProp (Stooke and Abbeel 2018, appendix C)
-  communication      data-points/s by size of the network and parameter servers (BA3C, figures 6 and 7)
-  synchronous-vs-asynchronous  score, loss and staleness with either kind of updates (BA3C, figure 3)
-  learning-rate      the linear scaling rule with Adam: learned, then collapsed? (BA3C, figure 4)
-  games              mean and maximum of 50 games against time, on six games (BA3C, table 3)
-  actors             Ape-X by number of actors; recency and diversity of their data (Ape-X, figures 4, 6, 7, 12)
-  replay             Ape-X by capacity, batch size and priority exponent (Ape-X, figure 5, appendix E)
-  simulate           the exchange with up to 4,096 workers, simulated, and what limits it; it has no points
+{studies}
 
   ddrl study NAME --quick               tiny sizes, a few minutes in all: does it work here?
   ddrl study NAME --dir DIR --list      the points, and what became of them
@@ -105,15 +79,16 @@ class Actions:
 def main(argv: Sequence[str]) -> int:
     """Runs one study; returns the exit status."""
     if argv and argv[0] in ("-h", "--help"):
-        print(HELP, end="")
+        lines = [f"  {name:<28} {about(name)}" for name in STUDIES]
+        print(HELP.format(studies="\n".join(lines)), end="")
         return 0
     if not argv:
         raise UsageError(f"study: name one of {', '.join(STUDIES)}")
     if argv[0] not in STUDIES:
         raise UsageError(f"study {argv[0]}: there is none of that name; use one of {', '.join(STUDIES)}")
-    if argv[0] == "simulate":
+    if argv[0] == SIMULATE:
         return importlib.import_module(STUDIES[argv[0]]).main(list(argv[1:]))
-    study = importlib.import_module(STUDIES[argv[0]]).STUDY
+    study = study_of(argv[0])
     actions, settings, plan = parse(study, argv[1:])
     if plan is None:
         directory = directory_of(study, actions.dir, settings.quick)
@@ -125,6 +100,21 @@ def main(argv: Sequence[str]) -> int:
         if not actions.list:
             plans.write(plan)
     return act(study, plan, actions)
+
+
+def study_of(name: str) -> Study:
+    """The declaration of a study, one of those in its module."""
+    from ddrl.studies.study import Study
+
+    declared = [value for value in vars(importlib.import_module(STUDIES[name])).values() if isinstance(value, Study)]
+    return next(study for study in declared if study.name == name)
+
+
+def about(name: str) -> str:
+    """What a study is, in one line."""
+    if name == SIMULATE:
+        return "the exchange with up to 4,096 workers, simulated, and what limits it; it has no points"
+    return study_of(name).about
 
 
 def parse(study: Study, argv: Sequence[str]) -> tuple[Actions, StudySettings, plans.Plan | None]:

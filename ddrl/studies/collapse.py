@@ -3,30 +3,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ddrl.reporting.metrics import ONLINE_EPISODES
-from ddrl.studies.curves import ONLINE
-from ddrl.studies.groups import grouped
-from ddrl.studies.points import Outcome
-from ddrl.studies.settings import Budget
+from ddrl.studies.measures import ONLINE
+from ddrl.studies.points import Group, Outcome, grouped
+from ddrl.studies.tables import Columns
 
 KEPT = 0.25  # share of its own gain that a run must still have at its end
-COLUMNS = ("learned", "then collapsed")
-
-
-@dataclasses.dataclass(frozen=True)
-class LearningBudget(Budget):
-    """How long runs go on that may learn and then collapse, and when they have learned."""
-
-    agent_steps: int = 2_000_000
-    """Agent steps of a run, over all its workers (0: as many as --minutes allow)."""
-    learned_score: float | None = None
-    """Online score from which on a run has learned (None: halfway from the first to the best of all runs)."""
 
 
 class Level(NamedTuple):
@@ -50,12 +37,11 @@ def levels(outcomes: Sequence[Outcome], learned_score: float | None = None) -> d
         learned_score: from which on a run has learned (None: halfway from the start to the best of all runs).
     """
     found = {}
-    for (game,), runs in grouped(outcomes, "game"):
-        scores = [mine for run in runs if (mine := scores_of(run))]
-        if scores:
-            start, best = float(np.mean([mine[0] for mine in scores])), max(map(max, scores))
+    for group in grouped(outcomes, "game"):
+        if scores := [of_run for run in group.runs if (of_run := scores_of(run))]:
+            start, best = float(np.mean([of_run[0] for of_run in scores])), max(map(max, scores))
             half = (start + best) / 2 if best > start else float("inf")
-            found[game] = Level(start, half if learned_score is None else learned_score, best)
+            found[group["game"]] = Level(start, half if learned_score is None else learned_score, best)
     return found
 
 
@@ -63,6 +49,11 @@ def scores_of(run: Outcome) -> list[float]:
     """Online scores, oldest first, from the first one on that is the mean of as many games as all others."""
     records = [record for record in run.records if record["kind"] == "train" and ONLINE in record]
     return [record[ONLINE] for record in records if record.get("episodes", ONLINE_EPISODES) >= ONLINE_EPISODES]
+
+
+def best_online(run: Outcome) -> float | None:
+    """The largest of these scores; None of none."""
+    return max(scores_of(run), default=None)
 
 
 def learned(run: Outcome, level: Level) -> bool:
@@ -76,13 +67,21 @@ def collapsed(run: Outcome, level: Level) -> bool:
     return learned(run, level) and scores[-1] < level.start + KEPT * (max(scores) - level.start)
 
 
-def counts(runs: Sequence[Outcome], found: Mapping[str, Level]) -> tuple[str, str]:
-    """Of repeats on one game: how many learned, and how many of these collapsed."""
-    level = found.get(runs[0].point.labels["game"])
-    if level is None:
-        return "-", "-"
-    good = [run for run in runs if learned(run, level)]
-    return f"{len(good)} of {len(runs)}", f"{sum(collapsed(run, level) for run in good)} of {len(good)}"
+def columns(found: Mapping[str, Level]) -> Columns:
+    """Of a table of groups of one game: how many runs learned, and how many of these collapsed."""
+
+    def of_them(group: Group, collapse: bool) -> str:
+        level = found.get(group.runs[0].point.labels["game"])
+        if level is None:
+            return "-"
+        good = [run for run in group.runs if learned(run, level)]
+        return (
+            f"{sum(collapsed(run, level) for run in good)} of {len(good)}"
+            if collapse
+            else f"{len(good)} of {len(group.runs)}"
+        )
+
+    return {"learned": lambda group: of_them(group, False), "then collapsed": lambda group: of_them(group, True)}
 
 
 def rule_text(found: Mapping[str, Level]) -> str:

@@ -13,8 +13,7 @@ from typing import Any
 from ddrl import rundir
 from ddrl.errors import UsageError
 from ddrl.reporting.html import render
-from ddrl.studies import comparable as mixed
-from ddrl.studies import figures
+from ddrl.studies import comparable, figures
 from ddrl.studies.engine import MACHINE
 from ddrl.studies.page import machine_of, packages, study_page
 from ddrl.studies.plan import Plan
@@ -37,7 +36,7 @@ def collect(plan: Plan, study: Study) -> None:
     if not outcomes:
         raise UsageError(f"{plan.directory}: no point has finished ({'; '.join(missing)})")
     report = study.report(from_json(type(study.defaults), plan.settings), outcomes)
-    careful = mixed.warnings(outcomes)
+    careful = comparable.warnings(outcomes)
     said = [*report.notes, _measured_on(plan, outcomes)]
     notes = [*careful, *missing, *said]
     text = "\n".join([*(table.markdown() for table in report.tables), *(f"- {note}" for note in notes)]) + "\n"

@@ -1,25 +1,25 @@
-"""Curves of several seeds as one: their mean and the interval around it."""
+"""Curves of several seeds as one, their mean and the interval around it, and panels of such curves."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 
-from ddrl.studies.figures import Curve
-from ddrl.studies.measures import bootstrap
-from ddrl.studies.points import Outcome
+from ddrl.studies.figures import Curve, Panel
+from ddrl.studies.measures import EVALUATION, MAXIMUM
+from ddrl.studies.points import Group, Outcome
+from ddrl.studies.statistics import Interval, bootstrap
 
 GRID = 60
-ONLINE, EVALUATION, MAXIMUM = "online_score_mean", "mean", "maximum"
-"""Names of scores in `train` records, and of two in `evaluation` records."""
-CAPTIONS = {
-    ONLINE: "online score: mean of the last 100 training games",
-    EVALUATION: "evaluation score: greedy games with frozen parameters",
-}
+STEPS, SECONDS = "agent_steps", "wall_seconds"
+"""What curves are drawn against."""
+
+
+# curves ---------------------------------------------------------------------------------------------------------------
 
 
 def score_curve(
@@ -30,7 +30,7 @@ def score_curve(
     Args:
         outcomes: the runs; those without a score do not count.
         score: EVALUATION, MAXIMUM, ONLINE, or another number in the `train` records.
-        against: agent_steps or wall_seconds.
+        against: STEPS or SECONDS.
         unit: what x is divided by.
         hold: runs that ended keep their last score to the end; else the curve ends with the shortest.
     """
@@ -53,42 +53,81 @@ def mean_curve(runs: Sequence[tuple[np.ndarray, np.ndarray]], label: str = "") -
     Args:
         runs: (x <float>[n] ascending, y <float>[n]) of each, n may differ.
     """
-    if not runs:
-        return Curve(label, [], [])
     if len(runs) == 1:
         x, y = runs[0]
         return Curve(label, x.tolist(), y.tolist())
-    first, last = max(x[0] for x, _ in runs), min(x[-1] for x, _ in runs)
-    if first > last:
+    if not runs or (first := max(x[0] for x, _ in runs)) > (last := min(x[-1] for x, _ in runs)):
         return Curve(label, [], [])
     grid = np.linspace(first, last, GRID)
     values = np.array([np.interp(grid, x, y) for x, y in runs])
-    return interval_curve(grid.tolist(), values.T.tolist(), label)
+    return interval_curve([(at, bootstrap(column)) for at, column in zip(grid.tolist(), values.T.tolist())], label)
 
 
-def interval_curve(x: Sequence[float], values: Sequence[Sequence[float | None]], label: str = "") -> Curve:
-    """Mean and interval of the values at each x; an x without a value is left out."""
-    found = [(at, interval) for at, some in zip(x, values) if (interval := bootstrap(some)) is not None]
-    return from_intervals(found, label)
+def interval_curve(points: Sequence[tuple[float, Interval | None]], label: str = "", style: int | None = None) -> Curve:
+    """A curve through (x, interval) pairs, without those that have none; a band where every interval has a spread."""
+    known = [(x, interval) for x, interval in points if interval is not None]
+    curve = Curve(label, [x for x, _ in known], [interval.mean for _, interval in known], style=style)
+    bounds = [(i.low, i.high) for _, i in known if i.low is not None and i.high is not None]
+    if not known or len(bounds) < len(known):
+        return curve
+    return curve._replace(low=[low for low, _ in bounds], high=[high for _, high in bounds])
 
 
-def from_intervals(found: Sequence[tuple[float, Any]], label: str = "") -> Curve:
-    """A curve through (x, Interval) pairs; it has a band where every interval has a spread."""
-    x, mean = [at for at, _ in found], [interval.mean for _, interval in found]
-    if not found or any(interval.low is None for _, interval in found):
-        return Curve(label, x, mean)
-    return Curve(label, x, mean, [interval.low for _, interval in found], [interval.high for _, interval in found])
+def over(
+    groups: Sequence[Group],
+    x: str,
+    measure: Callable[[Group], Interval | None],
+    label: str = "",
+    style: int | None = None,
+) -> Curve:
+    """A measure of groups over one of their labels."""
+    return interval_curve([(group[x], measure(group)) for group in groups], label, style)
 
 
-def steps_unit(outcomes: Sequence[Outcome]) -> tuple[float, str]:
-    """The unit of agent steps that suits the longest run, and the text of the axis."""
-    longest = max((r.get("agent_steps", 0) for outcome in outcomes for r in outcome.records), default=0)
-    return (1e6, "agent steps (millions)") if longest >= 1e6 else (1e3, "agent steps (thousands)")
+def linear(curves: Sequence[Curve], falling: bool = False) -> list[Curve]:
+    """For each curve of two points or more what it would be if its first y grew with x, or fell with it."""
+    lines = []
+    for curve in (curve for curve in curves if len(curve.x) > 1):
+        ratios = [x / curve.x[0] for x in curve.x]
+        y = [curve.y[0] / ratio if falling else curve.y[0] * ratio for ratio in ratios]
+        lines.append(Curve("" if lines else "linear", curve.x, y, reference=True))
+    return lines
 
 
-def time_unit(outcomes: Sequence[Outcome]) -> tuple[float, str]:
-    """The unit of wall time that suits the longest run, and the text of the axis."""
-    longest = max((r.get("wall_seconds", 0.0) for outcome in outcomes for r in outcome.records), default=0.0)
+# panels ---------------------------------------------------------------------------------------------------------------
+
+
+def learning_panel(
+    title: str,
+    y_label: str,
+    groups: Sequence[Group],
+    score: str,
+    label: Callable[[Group], str],
+    against: str = STEPS,
+    *,
+    style: Callable[[Group], int] | None = None,
+    among: Sequence[Outcome] = (),
+    hold: bool = False,
+) -> Panel:
+    """A curve for each group: a score, or something else that is measured, while it learns.
+
+    Args:
+        score, against, hold: see `score_curve`.
+        style: of a group's curve (None: its place).
+        among: runs whose longest one the unit of the x axis suits (none: those of the groups).
+    """
+    unit, x_label = unit_of(among or [run for group in groups for run in group.runs], against)
+    curves = [score_curve(group.runs, score, against, unit, label(group), hold) for group in groups]
+    if style is not None:
+        curves = [curve._replace(style=style(group)) for curve, group in zip(curves, groups)]
+    return Panel(title, x_label, y_label, curves)
+
+
+def unit_of(outcomes: Sequence[Outcome], against: str) -> tuple[float, str]:
+    """The unit of agent steps or of wall time that suits the longest run, and the text of the axis."""
+    longest = max((r.get(against, 0) for outcome in outcomes for r in outcome.records), default=0)
+    if against == STEPS:
+        return (1e6, "agent steps (millions)") if longest >= 1e6 else (1e3, "agent steps (thousands)")
     if longest >= 7200:
         return 3600.0, "wall time (hours)"
     return (60.0, "wall time (minutes)") if longest >= 120 else (1.0, "wall time (s)")
@@ -108,3 +147,8 @@ def spread_text(outcomes: Sequence[Outcome]) -> str:
         return "one seed, so the spread is unknown"
     few = "; no interval where there is one" if least == 1 else ""
     return f"mean and 95% bootstrap interval of {count_text(counts)} seeds{few}"
+
+
+def plural(number: Any, what: str) -> str:
+    """Such as 1 server, 2 servers; `what` is in the plural."""
+    return f"{number} {what.removesuffix('s' * (number == 1))}"

@@ -1,4 +1,4 @@
-"""What is told of runs: scores as Liu et al. 2020 measure them, rates, and their spread over seeds. Pure functions.
+"""What is measured of runs: scores as Liu et al. 2020 measure them, rates, and times to a score. Pure functions.
 
 Evaluations are the `evaluation` records of metrics.jsonl, oldest first: `mean` raw score of `games` games with the
 parameters of `wall_seconds`. Those that time cut off (`timed_out`) do not count.
@@ -6,28 +6,39 @@ parameters of `wall_seconds`. Those that time cut off (`timed_out`) do not count
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from ddrl.reporting.metrics import whole
+from ddrl.reporting.metrics import first_online, whole
+from ddrl.studies.points import Group, Outcome
+from ddrl.studies.statistics import Interval, TimeToScore, bootstrap, interquartile_mean
 
 POLICIES = 10  # of 10 evaluation episodes each: the paper's 100
-BOOTSTRAP_SAMPLES = 10_000
-CONFIDENCE = 0.95
+WARM_UP_SECONDS = 10.0  # that do not count in rates; a third of shorter runs
+ONLINE, EVALUATION, MAXIMUM = "online_score_mean", "mean", "maximum"
+"""Names of scores in `train` records, and of two in `evaluation` records."""
+
+CAPTIONS = {
+    ONLINE: "online score: mean of the last 100 training games",
+    EVALUATION: "evaluation score: greedy games with frozen parameters",
+}
+
+Records = Sequence[Mapping[str, Any]]
+Measure = Callable[[Outcome], float | None]
 
 
-class Interval(NamedTuple):
-    """A mean over seeds with its confidence interval; low and high are None for one seed, which has no spread."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
-    count: int = 1
+def scores_caption(score: str, epsilon: float | None = None) -> str:
+    """What scores are; of evaluations with an epsilon, that they are not greedy."""
+    text = CAPTIONS[score]
+    return text if epsilon is None else text.replace("greedy games", f"games of epsilon {epsilon:g}")
 
 
-def final_metric(evaluations: Sequence[Mapping[str, Any]], policies: int = POLICIES) -> float | None:
+# of a run's records ---------------------------------------------------------------------------------------------------
+
+
+def final_metric(evaluations: Records, policies: int = POLICIES) -> float | None:
     """Mean score of the episodes of the last `policies` evaluations, or of all where they are fewer; None of none.
 
     Liu et al. 2020, section 5, evaluation protocol: with 10 episodes an evaluation, the mean of the last 100.
@@ -36,14 +47,12 @@ def final_metric(evaluations: Sequence[Mapping[str, Any]], policies: int = POLIC
     return _mean(complete[-policies:]) if complete else None
 
 
-def final_time_metric(
-    evaluations: Sequence[Mapping[str, Any]], seconds: float, policies: int = POLICIES
-) -> float | None:
+def final_time_metric(evaluations: Records, seconds: float, policies: int = POLICIES) -> float | None:
     """The final metric at a time limit: of parameters that were there after `seconds` of the run's wall time."""
     return final_metric([record for record in evaluations if record["wall_seconds"] <= seconds], policies)
 
 
-def required_time(evaluations: Sequence[Mapping[str, Any]], score: float, policies: int = POLICIES) -> float | None:
+def required_time(evaluations: Records, score: float, policies: int = POLICIES) -> float | None:
     """Seconds of wall time until the mean of the most recent `policies` evaluations first reaches a score.
 
     None where it never does. Fewer evaluations than `policies` reach nothing: one lucky evaluation is no mean of 100.
@@ -55,7 +64,7 @@ def required_time(evaluations: Sequence[Mapping[str, Any]], score: float, polici
     return None
 
 
-def agent_steps_per_second(records: Sequence[Mapping[str, Any]], warm_up_seconds: float) -> float | None:
+def agent_steps_per_second(records: Records, warm_up_seconds: float) -> float | None:
     """Rate between the first `train` record after the warm-up and the last but one; None where there are not two.
 
     The last one is left out, since it also covers the end of the run.
@@ -64,65 +73,138 @@ def agent_steps_per_second(records: Sequence[Mapping[str, Any]], warm_up_seconds
         records: of metrics.jsonl.
         warm_up_seconds: of wall time, in which simulators start together, queues fill and functions are traced.
     """
-    acted = [record for record in records if record["kind"] == "train" and "agent_steps" in record]
-    later = [record for record in acted[:-1] if record["wall_seconds"] >= warm_up_seconds]
+    later = _after(records, "agent_steps", warm_up_seconds)
     if len(later) < 2 or later[-1]["wall_seconds"] <= later[0]["wall_seconds"]:
         return None
     first, last = later[0], later[-1]
     return (last["agent_steps"] - first["agent_steps"]) / (last["wall_seconds"] - first["wall_seconds"])
 
 
-def rate_per_second(records: Sequence[Mapping[str, Any]], name: str, warm_up_seconds: float) -> float | None:
+def rate_per_second(records: Records, name: str, warm_up_seconds: float) -> float | None:
     """Mean of a rate such as `datapoints_per_s` or `updates_per_s` over the same time; None where there is none.
 
     Each `train` record tells the rate since the one before, and counts for as long.
     """
-    told = [record for record in records if record["kind"] == "train" and name in record]
-    later = [record for record in told[:-1] if record["wall_seconds"] >= warm_up_seconds]
+    later = _after(records, name, warm_up_seconds)
     seconds = np.diff([record["wall_seconds"] for record in later])
     if len(later) < 2 or seconds.sum() <= 0:
         return None
     return float(np.average([record[name] for record in later[1:]], weights=seconds))
 
 
-def bootstrap(values: Sequence[float | None], samples: int = BOOTSTRAP_SAMPLES, seed: int = 0) -> Interval | None:
-    """Mean of the values that are there, with the percentile bootstrap's 95% interval (Efron 1979); None of none.
-
-    Args:
-        values: one per seed.
-        samples: resamples.
-        seed: of the resampling: equal values give equal intervals.
-    """
-    known = np.asarray([value for value in values if value is not None], np.float64)
-    if len(known) < 2:
-        return Interval(float(known[0])) if len(known) else None
-    means = known[_draws(len(known), samples, seed)].mean(axis=1)
-    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Interval(float(known.mean()), float(low), float(high), len(known))
+def _after(records: Records, name: str, warm_up_seconds: float) -> Records:
+    """The `train` records that tell something, after the warm-up and without the last one."""
+    told = [record for record in records if record["kind"] == "train" and name in record]
+    return [record for record in told[:-1] if record["wall_seconds"] >= warm_up_seconds]
 
 
-def bootstrap_ratio(
-    above: Sequence[float | None], below: Sequence[float | None], samples: int = BOOTSTRAP_SAMPLES, seed: int = 0
-) -> Interval | None:
-    """Ratio of two means, each resampled by itself; None where either has no value."""
-    top = np.asarray([value for value in above if value is not None], np.float64)
-    bottom = np.asarray([value for value in below if value is not None], np.float64)
-    if not len(top) or not len(bottom) or bottom.mean() == 0.0:
-        return None
-    ratio, count = float(top.mean() / bottom.mean()), min(len(top), len(bottom))
-    if count < 2:
-        return Interval(ratio)
-    tops = top[_draws(len(top), samples, seed)].mean(axis=1)
-    bottoms = bottom[_draws(len(bottom), samples, seed + 1)].mean(axis=1)
-    low, high = np.quantile(tops / bottoms, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Interval(ratio, float(low), float(high), count)
-
-
-def _draws(count: int, samples: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(count, size=(samples, count))
-
-
-def _mean(evaluations: Sequence[Mapping[str, Any]]) -> float:
+def _mean(evaluations: Records) -> float:
     """Over the games of all evaluations."""
     games = [record["games"] for record in evaluations]
     return float(np.average([record["mean"] for record in evaluations], weights=games))
+
+
+# of a run -------------------------------------------------------------------------------------------------------------
+
+
+def evaluations(run: Outcome) -> list[dict[str, Any]]:
+    """Its evaluation records, those that time cut off included."""
+    return [record for record in run.records if record["kind"] == "evaluation"]
+
+
+def last_score(run: Outcome, score: str) -> float | None:
+    """At the end of a run, ONLINE or EVALUATION; None where there is none."""
+    return last_of(run, ONLINE) if score == ONLINE else final_metric(evaluations(run), policies=1)
+
+
+def last_of(run: Outcome, name: str) -> float | None:
+    """The newest number of this name in any record."""
+    return next((record[name] for record in reversed(run.records) if name in record), None)
+
+
+def given_seconds(run: Outcome) -> float:
+    """Wall time that a run had."""
+    return max((float(record["wall_seconds"]) for record in run.records if "wall_seconds" in record), default=0.0)
+
+
+def warm_up(run: Outcome, seconds: float = WARM_UP_SECONDS) -> float:
+    """Seconds at the beginning that do not count in rates; a third of shorter runs."""
+    return min(seconds, given_seconds(run) / 3)
+
+
+def rate(name: str = "agent_steps_per_s", warm_up_seconds: float | None = None) -> Measure:
+    """The measure of a rate: of agent steps by their totals, of others as records tell it.
+
+    Args:
+        warm_up_seconds: that do not count (None: see `warm_up`).
+    """
+
+    def measure(run: Outcome) -> float | None:
+        waited = warm_up(run) if warm_up_seconds is None else warm_up_seconds
+        if name == "agent_steps_per_s":
+            return agent_steps_per_second(run.records, waited)
+        return rate_per_second(run.records, name, waited)
+
+    return measure
+
+
+def reached_after(run: Outcome, score: str, target: float) -> float | None:
+    """Seconds of wall time until a run first had a score, None where it never did.
+
+    An online score counts once it is the mean of as many games as it looks back on, an evaluation once all its games
+    were played.
+
+    Args:
+        score: ONLINE or EVALUATION.
+    """
+    if score != ONLINE:
+        return required_time(evaluations(run), target, policies=1)
+    record = first_online([record for record in run.records if record["kind"] == "train"], target)
+    return None if record is None else float(record["wall_seconds"])
+
+
+# of repeats -----------------------------------------------------------------------------------------------------------
+
+
+def count(group: Group) -> int:
+    """Its runs."""
+    return len(group.runs)
+
+
+def most(name: str) -> Callable[[Group], Any]:
+    """The largest number of this name that any record of any run has, 0 where none has."""
+    return lambda group: max((record.get(name, 0) for run in group.runs for record in run.records), default=0)
+
+
+def values(measure: Measure, runs: Sequence[Outcome]) -> list[float | None]:
+    """A measure of each run."""
+    return [measure(run) for run in runs]
+
+
+def mean(measure: Measure) -> Callable[[Group], Interval | None]:
+    """The mean of a measure over the runs of a group, with its interval."""
+    return lambda group: bootstrap(values(measure, group.runs))
+
+
+def middle(measure: Measure) -> Callable[[Group], Interval | None]:
+    """Likewise the interquartile mean."""
+    return lambda group: interquartile_mean(values(measure, group.runs))
+
+
+def final(score: str) -> Callable[[Group], Interval | None]:
+    """The mean score at the end of the runs, ONLINE or EVALUATION."""
+    return mean(lambda run: last_score(run, score))
+
+
+def times_to(runs: Sequence[Outcome], score: str, target: float, minutes: float = 0.0) -> TimeToScore:
+    """When repeats, at least one, reached a score.
+
+    Args:
+        score: ONLINE or EVALUATION.
+        minutes: that each was given; 0 where a number of agent steps ended them: those that did not reach the score
+            were then given as long as the first of them that ended.
+    """
+    reached = [reached_after(run, score, target) for run in runs]
+    missed = [given_seconds(run) for run, seconds in zip(runs, reached) if seconds is None]
+    limit = 60.0 * minutes or min(missed, default=max(map(given_seconds, runs)))
+    return TimeToScore(tuple(sorted(seconds for seconds in reached if seconds is not None)), len(missed), limit)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ddrl import rundir
 from ddrl.reporting.metrics import without_undone
 from ddrl.rundir import JsonLines
-from ddrl.studies.curves import EVALUATION
+from ddrl.studies.measures import EVALUATION
 
 MARK = "stopped_early.json"
 FEWEST_OTHERS = 2

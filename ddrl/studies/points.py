@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,6 +59,39 @@ class Outcome(NamedTuple):
     result: Mapping[str, Any]
     records: list[dict[str, Any]]
     path: Path
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Outcomes with equal labels, at least one, which differ in their seed alone or in what was not asked for.
+
+    Attributes:
+        labels: the equal ones, which are also its items: group["game"].
+    """
+
+    labels: Mapping[str, Any]
+    runs: Sequence[Outcome]
+
+    def __getitem__(self, label: str) -> Any:
+        return self.labels[label]
+
+    @property
+    def config(self) -> TrainConfig:
+        """Settings of its first run."""
+        return self.runs[0].point.config
+
+
+def grouped(outcomes: Sequence[Outcome], *names: str) -> list[Group]:
+    """Outcomes by the values of these labels, in the order of the first of each."""
+    groups: dict[tuple[Any, ...], list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault(tuple(outcome.point.labels[name] for name in names), []).append(outcome)
+    return [Group(dict(zip(names, values)), runs) for values, runs in groups.items()]
+
+
+def having(outcomes: Sequence[Outcome], **labels: Any) -> list[Outcome]:
+    """Those with these labels."""
+    return [o for o in outcomes if all(o.point.labels.get(name) == value for name, value in labels.items())]
 
 
 def state_of(path: Path) -> State:

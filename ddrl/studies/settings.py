@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import shlex
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.studies.measures import EVALUATION, ONLINE, scores_caption
 from ddrl.types import Machine
 
 Settings = TypeVar("Settings", bound="StudySettings")
+LONGEST_EVALUATION_MINUTES = 60.0
 Preset = Literal["default", "laptop", "smoke", "stooke"]
 
 
@@ -48,20 +51,103 @@ class StudySettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class Budget:
-    """How long a point that learns goes on."""
+class BudgetSettings(StudySettings):
+    """What points that learn depend on: how long they go on."""
 
     minutes: float = 0.0
     """Wall time of a point, in minutes (0: as many as --agent-steps take)."""
     agent_steps: int = 0
     """Agent steps of a point, over all its workers (0: as many as --minutes allow)."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.at_least(self, 0, "minutes", "agent_steps")
+        if not self.minutes and not self.agent_steps:
+            checks.refuse(self, "minutes", "a point would never end; give --minutes or --agent-steps")
 
-def check_budget(settings: Any) -> None:
-    """Refuses a budget below 0, or none."""
-    checks.at_least(settings, 0, "minutes", "agent_steps")
-    if not settings.minutes and not settings.agent_steps:
-        checks.refuse(settings, "minutes", "a point would never end; give --minutes or --agent-steps")
+    @property
+    def run(self) -> dict[str, Any]:
+        """The changes of the group `run` for the budget."""
+        return budget(self.minutes, self.agent_steps)
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoredSettings(BudgetSettings):
+    """What points depend on that have one of two scores."""
+
+    score: Literal["evaluation", "online"] = "evaluation"
+    """evaluation: of games with frozen parameters, which take time of their own; online: of training games."""
+
+    @property
+    def score_name(self) -> str:
+        """As in the records of a run."""
+        return ONLINE if self.score == "online" else EVALUATION
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluatedSettings(ScoredSettings):
+    """What points of the Q-learning family depend on: evaluations by agent steps."""
+
+    eval_every_steps: int = 250_000
+    """Agent steps between evaluations."""
+    eval_games: int = 30
+    """Games of an evaluation."""
+    eval_agent_steps: int = 0
+    """Agent steps of one evaluation, in which games follow each other (0: --eval-games); Stooke and Abbeel 2018: 125,000."""
+    eval_epsilon: float = 0.05
+    """Probability of a random action in evaluations."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.at_least(self, 1, "eval_every_steps", "eval_games")
+        checks.between(self, 0.0, 1.0, "eval_epsilon", why="a probability")
+
+    @property
+    def caption(self) -> str:
+        """What the scores are."""
+        return scores_caption(self.score_name, self.eval_epsilon)
+
+    def scored(self, config: TrainConfig) -> TrainConfig:
+        """The settings of a point with the study's budget and evaluations."""
+        steps_per_update = (
+            config.replay_data.steps_per_update * config.effective_batch // config.batch_size
+        )  # of all workers
+        # What a record says of agent steps is as old as the last report.
+        report = {"log_every_seconds": 0.3} if self.quick else {}
+        return changed(
+            config,
+            run=self.run | report,
+            evaluation={
+                "evaluator": self.score == "evaluation",
+                "eval_games": self.eval_games,
+                "eval_epsilon": self.eval_epsilon,
+                "eval_agent_steps": self.eval_agent_steps,
+                "eval_every_updates": max(1, self.eval_every_steps // steps_per_update),
+                "eval_time_share": 1.0,  # of a run's time: they are never put off
+                "evaluation_minutes": LONGEST_EVALUATION_MINUTES,
+            },
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class TimedSettings(StudySettings):
+    """What points depend on whose speed is measured."""
+
+    seconds: float = 60.0
+    """Time of each run, the warm-up included."""
+    warm_up_seconds: float = 15.0
+    """Time at the beginning that does not count."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_warm_up(self)
+
+
+def check_warm_up(settings: Any) -> None:
+    """Refuses runs that end with their warm-up."""
+    checks.at_least(settings, 0.0, "warm_up_seconds")
+    if settings.seconds < settings.warm_up_seconds + 3.0:
+        checks.refuse(settings, "seconds", f"at least 3 more than --warm-up-seconds {settings.warm_up_seconds:g}")
 
 
 def not_empty(settings: Any, *names: str) -> None:
@@ -71,6 +157,14 @@ def not_empty(settings: Any, *names: str) -> None:
         if not values or len(set(values)) != len(values):
             given = " ".join(map(str, values)) or "(nothing)"
             raise UsageError(f"{checks.flag(name)} {given}: give one or more, each once")
+
+
+def positive(settings: Any, *names: str) -> None:
+    """Fields must be lists of numbers of at least 1, each once."""
+    not_empty(settings, *names)
+    for name in names:
+        if min(getattr(settings, name)) < 1:
+            raise UsageError(f"{checks.flag(name)} {' '.join(map(str, getattr(settings, name)))}: at least 1 each")
 
 
 def one_of(settings: Any, name: str, choices: Mapping[str, Any] | tuple[str, ...]) -> None:
@@ -130,6 +224,15 @@ def budget(minutes: float, agent_steps: int = 0) -> dict[str, Any]:
         "max_updates": 0,
         "log_every_seconds": 1.0 if 0 < minutes <= 2 else 5.0,
     }
+
+
+@contextlib.contextmanager
+def refusals_of(what: str) -> Iterator[None]:
+    """Lets refusals inside begin with what they are of."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{what}: {error}") from error
 
 
 def game_name(game: str) -> str:

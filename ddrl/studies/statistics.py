@@ -1,30 +1,35 @@
-"""Repeats as numbers: spread, interquartile mean, speed-up, time to score. Pure functions of NumPy.
+"""Repeats as numbers: mean, interquartile mean, ratio, parallel efficiency, time to a score. Pure functions.
 
-Intervals are 95% percentile bootstrap intervals (see `ddrl.studies.measures`), seeded: equal values, equal intervals.
+Intervals are 95% percentile bootstrap intervals (Efron 1979) of scipy.stats, seeded: equal values, equal intervals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ddrl.studies.measures import BOOTSTRAP_SAMPLES, CONFIDENCE, Interval, bootstrap, bootstrap_ratio
+BOOTSTRAP_SAMPLES = 10_000
+CONFIDENCE = 0.95
+
+Values = Sequence[float | None]
+"""One value of each repeat; None where it has none, which is left out."""
 
 
-class Spread(NamedTuple):
-    """Of repeats.
+class Interval(NamedTuple):
+    """A mean over seeds with its confidence interval; low and high are None for one seed, which has no spread."""
 
-    Attributes:
-        mean: with its interval.
-        interquartile_mean: with its interval.
-        deviation: of the repeats themselves (n - 1 below the fraction); None of one.
-    """
+    mean: float
+    low: float | None = None
+    high: float | None = None
+    count: int = 1
 
-    mean: Interval
-    interquartile_mean: Interval
-    deviation: float | None
+    def map(self, function: Callable[[float], float]) -> Interval:
+        """The interval in another unit; a falling function lets the bounds change places."""
+        mean, ends = function(self.mean), [None if end is None else function(end) for end in (self.low, self.high)]
+        low, high = sorted(ends) if None not in ends else ends
+        return Interval(mean, low, high, self.count)
 
 
 class TimeToScore(NamedTuple):
@@ -48,95 +53,65 @@ class TimeToScore(NamedTuple):
     @property
     def median(self) -> float | None:
         """Of all repeats, those that did not reach it being later than all others; None where that is not reached."""
-        middle = sorted((*self.reached, *[np.inf] * self.missed))
-        value = float(np.mean([middle[(self.count - 1) // 2], middle[self.count // 2]])) if middle else np.inf
-        return value if np.isfinite(value) else None
+        median = np.median((*self.reached, *[np.inf] * self.missed)) if self.count else np.inf
+        return float(median) if np.isfinite(median) else None
 
-    def mean(self, seed: int = 0) -> Interval | None:
+    def mean(self) -> Interval | None:
         """Mean with its interval; None unless all repeats reached it, since it would flatter."""
-        return bootstrap(self.reached, seed=seed) if not self.missed else None
+        return bootstrap(self.reached) if not self.missed else None
 
     def least_mean(self) -> float:
         """Mean with the limit for those that did not reach it: the true one is no less (restricted mean)."""
         return (sum(self.reached) + self.missed * self.limit) / self.count
 
-    def text(self, unit: float = 60.0, name: str = "min") -> str:
+    def text(self) -> str:
         """For a table: 12.3 min [11.0, 13.5]; 2 of 3 in 8.1 min, 1 not reached in 20 min; not reached in 20 min."""
-        limit = f"not reached in {self.limit / unit:.3g} {name}"
+        limit = f"not reached in {self.limit / 60:.3g} min"
         if not self.reached:
             return limit
+        mean = bootstrap(self.reached)
         if self.missed:
-            mean = np.mean(self.reached) / unit
-            return f"{len(self.reached)} of {self.count} in {mean:.3g} {name}, {self.missed} {limit}"
-        mean = self.mean()
-        spread = f" [{mean.low / unit:.3g}, {mean.high / unit:.3g}]" if mean.low is not None else ""
-        return f"{mean.mean / unit:.3g} {name}{spread}"
+            return f"{len(self.reached)} of {self.count} in {mean.mean / 60:.3g} min, {self.missed} {limit}"
+        spread = f" [{mean.low / 60:.3g}, {mean.high / 60:.3g}]" if mean.low is not None else ""
+        return f"{mean.mean / 60:.3g} min{spread}"
 
 
-def interquartile_mean(values: Sequence[float]) -> float:
+def bootstrap(values: Values, samples: int = BOOTSTRAP_SAMPLES) -> Interval | None:
+    """Mean of the values that are there, with its interval; None of none."""
+    return _interval(np.mean, [values], samples)
+
+
+def interquartile_mean(values: Values, samples: int = 2000) -> Interval | None:
     """Mean of the middle half: a quarter, rounded down, is cut off at either end (Agarwal et al. 2021).
 
     Of fewer than four values it is the mean.
     """
-    ordered = np.sort(np.asarray(values, np.float64))
-    cut = len(ordered) // 4
-    return float(ordered[cut : len(ordered) - cut].mean())
+    from scipy.stats import trim_mean
+
+    return _interval(lambda drawn, axis=0: trim_mean(drawn, 0.25, axis=axis), [values], samples)
 
 
-def interval_of(
-    statistic: Callable[[Sequence[float]], float], values: Sequence[float | None], samples: int = 2000, seed: int = 0
-) -> Interval | None:
-    """Any statistic of the values that are there, with its interval; None of none."""
-    known = np.asarray([value for value in values if value is not None], np.float64)
-    if len(known) < 2:
-        return Interval(statistic(known)) if len(known) else None
-    drawn = np.random.default_rng(seed).integers(len(known), size=(samples, len(known)))
-    found = [statistic(known[row]) for row in drawn]
-    low, high = np.quantile(found, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Interval(statistic(known), float(low), float(high), len(known))
-
-
-def spread(values: Sequence[float | None], seed: int = 0) -> Spread | None:
-    """What is told of repeats; None of none."""
-    known = [value for value in values if value is not None]
-    if not known:
+def bootstrap_ratio(above: Values, below: Values, samples: int = BOOTSTRAP_SAMPLES) -> Interval | None:
+    """Ratio of two means, each resampled by itself; None where either has no value, or the lower mean is 0."""
+    if not any(value for value in below if value is not None):
         return None
-    deviation = float(np.std(known, ddof=1)) if len(known) > 1 else None
-    return Spread(bootstrap(known, seed=seed), interval_of(interquartile_mean, known, seed=seed), deviation)
+    return _interval(lambda top, bottom, axis=0: top.mean(axis=axis) / bottom.mean(axis=axis), [above, below], samples)
 
 
-def speed_up(
-    rates: Sequence[float | None], base_rates: Sequence[float | None], samples: int = BOOTSTRAP_SAMPLES, seed: int = 0
-) -> Interval | None:
-    """Ratio of mean rates, 1/s, to those of the base, with its interval; None where either has none."""
-    return bootstrap_ratio(rates, base_rates, samples, seed)
+def _interval(statistic: Callable[..., Any], samples: Sequence[Values], resamples: int) -> Interval | None:
+    """A statistic of samples <float>[n] each; no bounds where one of them has a single value, which has no spread."""
+    from scipy import stats
+
+    known = [np.array([value for value in sample if value is not None], np.float64) for sample in samples]
+    count = min(map(len, known))
+    if count < 2:
+        return Interval(float(statistic(*known))) if count else None
+    ends = stats.bootstrap(
+        known, statistic, n_resamples=resamples, confidence_level=CONFIDENCE, method="percentile", rng=0
+    ).confidence_interval
+    return Interval(float(statistic(*known)), float(ends.low), float(ends.high), count)
 
 
-def time_speed_up(
-    seconds: Sequence[float | None],
-    base_seconds: Sequence[float | None],
-    samples: int = BOOTSTRAP_SAMPLES,
-    seed: int = 0,
-) -> Interval | None:
-    """Ratio of mean times, the base's above: how many times sooner. For repeats that all reached the score."""
-    return bootstrap_ratio(base_seconds, seconds, samples, seed)
-
-
-def efficiency(speed: Interval | None, workers: int, base_workers: int = 1) -> Interval | None:
+def efficiency(speed_up: Interval | None, workers: int, base_workers: int = 1) -> Interval | None:
     """Parallel efficiency: the speed-up for each worker, 1 where it is linear."""
-    if speed is None:
-        return None
-    share = base_workers / workers
-    ends = (None, None) if speed.low is None else (speed.low * share, speed.high * share)
-    return Interval(speed.mean * share, *ends, speed.count)
-
-
-def time_to_score(seconds: Sequence[float | None], limit: float) -> TimeToScore:
-    """Of repeats: seconds until the score, None or more than the limit where it was not reached in time.
-
-    Args:
-        seconds: one for each repeat.
-        limit: seconds that each was given.
-    """
-    reached = tuple(sorted(float(value) for value in seconds if value is not None and value <= limit))
-    return TimeToScore(reached, len(seconds) - len(reached), limit)
+    return speed_up and speed_up.map(lambda ratio: ratio * base_workers / workers)

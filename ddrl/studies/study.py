@@ -1,20 +1,29 @@
-"""What a study is: settings, the points made of them, what runs a point, and what is reported of the finished ones."""
+"""A study as a declaration: which settings it has, which points they make, and what its report says of finished ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from ddrl.config import TrainConfig
 from ddrl.studies.figures import Panel
 from ddrl.studies.points import Outcome, Point
-from ddrl.studies.settings import StudySettings
+from ddrl.studies.settings import StudySettings, changed, game_name
 from ddrl.studies.tables import Table
 from ddrl.studies.training import train_point
 from ddrl.types import Machine
 
+QUICK = {"quick": True, "preset": "smoke", "games": ("ddrl/Catch-v0",)}
+"""Settings with --quick, where a study says nothing else."""
 
-class Report(NamedTuple):
+Labels = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
     """What the finished points say.
 
     Attributes:
@@ -34,20 +43,55 @@ class Report(NamedTuple):
     runs: Table | None = None
 
 
-class Study(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Study:
     """One experiment.
 
     Attributes:
+        about: one line for `ddrl study --help`.
         defaults: its settings; their class explains the study and its options.
-        quick: its settings with --quick.
-        points: (settings, machine) -> all points. Raises UsageError for settings that cannot be.
+        axes: (settings, machine) -> the labels of each point in order, JSON types, its `seed` among them.
+        point_name: of a point by its labels, {game} without its namespace; or a function of settings and labels.
+        config: (settings, machine, labels without the seed) -> settings of the point.
         report: (settings, finished points, at least one) -> report.
+        quick_changes: of the defaults with --quick, beside QUICK.
+        cores: (settings, labels) -> cores that a point may use (None: all).
         run: (point, its directory) -> nothing; leaves a result.json. Raises UsageError, RuntimeError or OSError.
     """
 
     name: str
+    about: str
     defaults: StudySettings
-    quick: StudySettings
-    points: Callable[[Any, Machine], list[Point]]
+    axes: Callable[[Any, Machine], Iterable[Labels]]
+    point_name: str | Callable[[Any, Labels], str]
+    config: Callable[..., TrainConfig]
     report: Callable[[Any, Sequence[Outcome]], Report]
+    quick_changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    cores: Callable[[Any, Labels], int] | None = None
     run: Callable[[Point, Path], None] = train_point
+
+    @property
+    def quick(self) -> Any:
+        """Its settings with --quick."""
+        return dataclasses.replace(self.defaults, **(QUICK | dict(self.quick_changes)))
+
+    def points(self, settings: Any, machine: Machine) -> list[Point]:
+        """All points.
+
+        Raises:
+            UsageError: settings that cannot be.
+        """
+        return [self._point(settings, machine, labels) for labels in self.axes(settings, machine)]
+
+    def _point(self, settings: Any, machine: Machine, axes: Labels) -> Point:
+        labels = {name: value for name, value in axes.items() if name != "seed"}
+        config = changed(self.config(settings, machine, labels), run={"seed": axes["seed"]})
+        texts = {**axes, "game": game_name(axes["game"])}
+        name = self.point_name.format(**texts) if isinstance(self.point_name, str) else self.point_name(settings, texts)
+        return Point(name, config, labels, self.cores(settings, labels) if self.cores else 0)
+
+
+def product(**axes: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Labels of all combinations; the last axis changes with every one."""
+    for values in itertools.product(*axes.values()):
+        yield dict(zip(axes, values))

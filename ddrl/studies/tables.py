@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ddrl.studies.measures import Interval
+from ddrl.studies.statistics import Interval
 
 MISSING = "-"
+
+Columns = Mapping[str, str | Callable[[Any], Any]]
+"""Heading -> a label of the row's group, or a function of the row's subject."""
 
 
 class Table(NamedTuple):
@@ -24,10 +27,10 @@ class Table(NamedTuple):
         rows = [[text(cell) for cell in row] for row in self.rows]
         widths = [max(map(len, column)) for column in zip(self.columns, *rows)]
         kinds = (int, float, Interval, type(None))
-        number = [all(isinstance(row[i], kinds) for row in self.rows) for i in range(len(widths))]
-        lines = [_line(self.columns, widths, number)]
-        lines.append("|" + "|".join("-" * (w + 1) + (":" if n else "-") for w, n in zip(widths, number)) + "|")
-        lines += [_line(row, widths, number) for row in rows]
+        right = [all(isinstance(row[i], kinds) for row in self.rows) for i in range(len(widths))]
+        lines = [_line(self.columns, widths, right)]
+        lines.append("|" + "|".join("-" * (w + 1) + (":" if n else "-") for w, n in zip(widths, right)) + "|")
+        lines += [_line(row, widths, right) for row in rows]
         return f"**{self.title}**\n\n" + "\n".join(lines) + "\n"
 
     def csv(self) -> str:
@@ -42,12 +45,18 @@ class Table(NamedTuple):
         return {"title": self.title, "columns": list(self.columns), "rows": rows}
 
 
+def table(title: str, subjects: Iterable[Any], columns: Columns) -> Table:
+    """A row for each subject, a group of runs or whatever the functions of the columns take."""
+    rows = [[cell(one) if callable(cell) else one[cell] for cell in columns.values()] for one in subjects]
+    return Table(title, tuple(columns), rows)
+
+
 def text(cell: Any) -> str:
     """A cell as it is shown: three digits, thousands with commas; an interval as mean [low, high]."""
     if cell is None:
         return MISSING
     if isinstance(cell, Interval):
-        spread = f" [{number(cell.low)}, {number(cell.high)}]" if cell.low is not None else ""
+        spread = f" [{number(cell.low)}, {number(cell.high)}]" if cell.low is not None and cell.high is not None else ""
         return number(cell.mean) + spread
     return number(cell) if isinstance(cell, float) else f"{cell:,}" if type(cell) is int else str(cell)
 
@@ -59,6 +68,6 @@ def number(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], number: Sequence[bool]) -> str:
-    padded = [cell.rjust(w) if n else cell.ljust(w) for cell, w, n in zip(cells, widths, number)]
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    padded = [cell.rjust(w) if n else cell.ljust(w) for cell, w, n in zip(cells, widths, right)]
     return "| " + " | ".join(padded) + " |"

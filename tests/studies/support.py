@@ -10,48 +10,38 @@ from ddrl import rundir
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.studies.curves import ONLINE, score_curve, spread_text
-from ddrl.studies.figures import Panel
-from ddrl.studies.groups import grouped
-from ddrl.studies.measures import bootstrap
-from ddrl.studies.points import Outcome, Point
-from ddrl.studies.settings import Budget, StudySettings, changed
-from ddrl.studies.study import Report, Study
-from ddrl.studies.tables import Table
+from ddrl.studies.curves import STEPS, learning_panel, spread_text
+from ddrl.studies.measures import ONLINE, last_of, mean
+from ddrl.studies.points import Outcome, Point, grouped
+from ddrl.studies.settings import BudgetSettings, changed
+from ddrl.studies.study import Report, Study, product
+from ddrl.studies.tables import table
 from ddrl.types import Machine
 
 MACHINE = Machine(2, 1 << 40)
 
 
 @dataclasses.dataclass(frozen=True)
-class FakeSettings(Budget, StudySettings):
+class FakeSettings(BudgetSettings):
     """Nothing is learned."""
 
     sizes: tuple[int, ...] = (1, 2)
     """Sizes."""
     repeats: int = 2
     """Seeds."""
-
-
-def points(settings: FakeSettings, machine: Machine) -> list[Point]:
-    return [
-        Point(
-            f"size{n}-seed{s}",
-            changed(TrainConfig(algorithm=BA3CConfig()), run={"seed": s, "minutes": settings.minutes}),
-            {"size": n},
-        )
-        for n in settings.sizes
-        for s in settings.seeds
-    ]
+    minutes: float = 1.0
+    """Of each point."""
 
 
 def report(settings: FakeSettings, outcomes: list[Outcome]) -> Report:
-    rows = [[n, bootstrap([o.records[-1][ONLINE] for o in runs])] for (n,), runs in grouped(outcomes, "size")]
-    curves = [score_curve(runs, ONLINE, "agent_steps", 1.0, str(n)) for (n,), runs in grouped(outcomes, "size")]
-    panels = [Panel("fake", "agent steps", "score", curves)]
-    return Report(
-        "A fake", spread_text(outcomes), [Table("scores", ("size", "score"), rows)], panels, notes=["made up"]
-    )
+    groups = grouped(outcomes, "size")
+    scores = table("scores", groups, {"size": "size", "score": mean(lambda run: last_of(run, ONLINE))})
+    panel = learning_panel("fake", "score", groups, ONLINE, lambda group: str(group["size"]), STEPS)
+    return Report("A fake", spread_text(outcomes), [scores], [panel], notes=["made up"])
+
+
+def points(settings: FakeSettings, machine: Machine) -> list[Point]:
+    return study(Runner()).points(settings, machine)
 
 
 class Runner:
@@ -92,8 +82,19 @@ def write_run(path: Path, slope: float = 1.0, points: int = 5) -> None:
 
 def study(runner: Runner) -> Study:
     """The fake study with a runner."""
-    defaults = FakeSettings(minutes=1.0)
-    return Study("fake", defaults, dataclasses.replace(defaults, quick=True, sizes=(1,)), points, report, runner)
+    return Study(
+        name="fake",
+        about="nothing is learned",
+        defaults=FakeSettings(),
+        quick_changes={"sizes": (1,)},
+        axes=lambda settings, machine: product(game=settings.games, size=settings.sizes, seed=settings.seeds),
+        point_name="size{size}-seed{seed}",
+        config=lambda settings, machine, labels: changed(
+            TrainConfig(algorithm=BA3CConfig()), run={"minutes": settings.minutes}
+        ),
+        report=report,
+        run=runner,
+    )
 
 
 def outcome(

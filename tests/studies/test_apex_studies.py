@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from ddrl.errors import UsageError
-from ddrl.studies import actors, replay
+from ddrl.studies.papers import apex
 from ddrl.studies.points import Outcome
 from ddrl.types import Machine
 
@@ -30,7 +30,7 @@ def lines(rate):
 
 
 def test_parts_share_their_points_and_say_what_they_vary():
-    points = actors.points(dataclasses.replace(actors.STUDY.defaults, actors=(2, 8), simulators=4), FOUR)
+    points = apex.ACTORS.points(dataclasses.replace(apex.ACTORS.defaults, actors=(2, 8), simulators=4), FOUR)
     found = {point.name.removesuffix("-seed1"): point.config for point in points}
     assert list(found) == [
         "breakout-prioritized-2actors",
@@ -52,17 +52,17 @@ def test_parts_share_their_points_and_say_what_they_vary():
 
 def test_uniform_replay_may_have_a_learning_rate_of_its_own_and_simulators_may_be_slow():
     chosen = dataclasses.replace(
-        actors.STUDY.defaults, uniform_learning_rate=2.5e-4, step_time_ms=50.0, target_score=10.0, stop_at_target=True
+        apex.ACTORS.defaults, uniform_learning_rate=2.5e-4, step_time_ms=50.0, target_score=10.0, stop_at_target=True
     )
-    by_replay = {point.labels["replay"]: point.config for point in actors.points(chosen, FOUR)}
+    by_replay = {point.labels["replay"]: point.config for point in apex.ACTORS.points(chosen, FOUR)}
     assert by_replay["uniform"].optimizer.learning_rate == 2.5e-4
     assert all(config.environment.step_time_mean_ms == 50.0 for config in by_replay.values())
     assert all(config.evaluation.target_score == 10.0 for config in by_replay.values())
 
 
 def test_more_actors_that_are_sooner_are_seen_to_be():
-    chosen = dataclasses.replace(actors.STUDY.defaults, parts=("number",), repeats=2, target_score=0.8)
-    report = actors.report(chosen, runs_of(actors, chosen, lambda labels: lines(labels["actors"])))
+    chosen = dataclasses.replace(apex.ACTORS.defaults, parts=("number",), repeats=2, target_score=0.8)
+    report = apex.ACTORS.report(chosen, runs_of(apex.ACTORS, chosen, lambda labels: lines(labels["actors"])))
     (table,) = report.tables
     timed = table.columns.index("time to 0.8")
     assert [row[timed].split()[0] for row in table.rows if row[1] == "prioritized"] == ["0.667", "0.333", "0.167"]
@@ -74,9 +74,9 @@ def test_more_actors_that_are_sooner_are_seen_to_be():
 
 def test_runs_that_end_with_the_target_have_no_scores_to_compare_at_the_end():
     chosen = dataclasses.replace(
-        actors.STUDY.defaults, parts=("number",), target_score=0.8, stop_at_target=True, replays=("prioritized",)
+        apex.ACTORS.defaults, parts=("number",), target_score=0.8, stop_at_target=True, replays=("prioritized",)
     )
-    report = actors.report(chosen, runs_of(actors, chosen, lambda labels: lines(labels["actors"])))
+    report = apex.ACTORS.report(chosen, runs_of(apex.ACTORS, chosen, lambda labels: lines(labels["actors"])))
     titles = [panel.title.removeprefix("breakout: ") for panel in report.panels]
     assert titles == ["prioritized", "prioritized", "time to the score"]
     assert any("by luck" in note for note in report.notes)
@@ -86,28 +86,30 @@ def test_runs_that_end_with_the_target_have_no_scores_to_compare_at_the_end():
 
 @pytest.mark.parametrize("options, said", [("", False), ("--samples-per-insert 8", True)])
 def test_a_learner_held_to_the_inserts_is_said_to_be(options, said):
-    chosen = dataclasses.replace(actors.STUDY.defaults, train_options=options)
-    report = actors.report(chosen, runs_of(actors, chosen, lambda labels: lines(labels["actors"])))
+    chosen = dataclasses.replace(apex.ACTORS.defaults, train_options=options)
+    report = apex.ACTORS.report(chosen, runs_of(apex.ACTORS, chosen, lambda labels: lines(labels["actors"])))
     assert any("samples for each insert are held" in note for note in report.notes) == said
 
 
 def test_a_number_that_missed_the_score_has_no_time():
-    chosen = dataclasses.replace(actors.STUDY.defaults, parts=("number",), target_score=0.9, replays=("uniform",))
-    report = actors.report(chosen, runs_of(actors, chosen, lambda labels: lines(labels["actors"])))
+    chosen = dataclasses.replace(apex.ACTORS.defaults, parts=("number",), target_score=0.9, replays=("uniform",))
+    report = apex.ACTORS.report(chosen, runs_of(apex.ACTORS, chosen, lambda labels: lines(labels["actors"])))
     assert list(report.panels[-1].curves[0].x) == [4, 8]
     assert report.tables[0].rows[0][report.tables[0].columns.index("time to 0.9")] == "not reached in 10 min"
 
 
 @pytest.mark.parametrize("part, titles", [("recency", 3), ("diversity", 2)])
 def test_the_other_parts_have_a_panel_each(part, titles):
-    chosen = dataclasses.replace(actors.STUDY.defaults, parts=(part,))
-    report = actors.report(chosen, runs_of(actors, chosen, lambda labels: lines(labels["actors"])))
+    chosen = dataclasses.replace(apex.ACTORS.defaults, parts=(part,))
+    report = apex.ACTORS.report(chosen, runs_of(apex.ACTORS, chosen, lambda labels: lines(labels["actors"])))
     (panel,) = report.panels
     assert len(panel.curves) == titles == len({curve.label for curve in panel.curves})
 
 
 def test_the_replays_points_change_one_thing():
-    configs = {point.name.removesuffix("-seed1"): point.config for point in replay.points(replay.STUDY.defaults, FOUR)}
+    configs = {
+        point.name.removesuffix("-seed1"): point.config for point in apex.REPLAY.points(apex.REPLAY.defaults, FOUR)
+    }
     assert len(configs) == 16
     small = configs["capacity-breakout-25000"].replay
     assert (small.replay_capacity, small.replay_minimum) == (25_000, 10_000)
@@ -117,14 +119,14 @@ def test_the_replays_points_change_one_thing():
 
 
 def test_a_capacity_below_the_minimum_lowers_it():
-    chosen = dataclasses.replace(replay.STUDY.defaults, parts=("capacity",), capacities=(5_000,))
-    (point,) = replay.points(chosen, FOUR)
+    chosen = dataclasses.replace(apex.REPLAY.defaults, parts=("capacity",), capacities=(5_000,))
+    (point,) = apex.REPLAY.points(chosen, FOUR)
     assert point.config.replay.replay_minimum == 2_500
 
 
 def test_the_replays_report_has_a_table_for_each_part():
-    chosen = dataclasses.replace(replay.STUDY.defaults, repeats=2)
-    report = replay.report(chosen, runs_of(replay, chosen, lambda labels: lines(2.0)))
+    chosen = dataclasses.replace(apex.REPLAY.defaults, repeats=2)
+    report = apex.REPLAY.report(chosen, runs_of(apex.REPLAY, chosen, lambda labels: lines(2.0)))
     assert [table.title for table in report.tables] == ["Replay capacity", "Batch size", "Priority exponent"]
     assert [len(panel.curves) for panel in report.panels] == [4, 1, 6, 1, 6, 1]
     assert [curve.label for curve in report.panels[0].curves][:2] == ["25,000", "50,000"]
@@ -132,8 +134,8 @@ def test_the_replays_report_has_a_table_for_each_part():
 
 @pytest.mark.parametrize("stop, beside", [(False, ["at the end", "time to the score"]), (True, ["time to the score"])])
 def test_the_replays_report_has_times_to_a_target(stop, beside):
-    chosen = dataclasses.replace(replay.STUDY.defaults, parts=("exponent",), target_score=0.8, stop_at_target=stop)
-    report = replay.report(chosen, runs_of(replay, chosen, lambda labels: lines(2.0 + 2.0 * labels["value"])))
+    chosen = dataclasses.replace(apex.REPLAY.defaults, parts=("exponent",), target_score=0.8, stop_at_target=stop)
+    report = apex.REPLAY.report(chosen, runs_of(apex.REPLAY, chosen, lambda labels: lines(2.0 + 2.0 * labels["value"])))
     assert [panel.title.removeprefix("breakout: ") for panel in report.panels] == ["priority exponent", *beside]
     assert report.columns == 1 + len(beside)
     (times,) = report.panels[-1].curves
@@ -144,16 +146,16 @@ def test_the_replays_report_has_times_to_a_target(stop, beside):
 @pytest.mark.parametrize(
     "study, changes, text",
     [
-        (actors, {"actors": (3, 8)}, "for the part recency"),
-        (actors, {"actors": (0, 8)}, "at least 1"),
-        (actors, {"stop_at_target": True}, "--stop-at-target"),
-        (actors, {"epsilons": 1}, "--epsilons 1"),
-        (actors, {"replays": ("oldest",)}, "--replays oldest"),
-        (replay, {"priority_exponents": (1.5,)}, "--priority-exponents"),
-        (replay, {"batch_sizes": (0,)}, "--batch-sizes"),
-        (replay, {"minutes": 0.0}, "--minutes"),
+        (apex.ACTORS, {"actors": (3, 8)}, "for the part recency"),
+        (apex.ACTORS, {"actors": (0, 8)}, "at least 1"),
+        (apex.ACTORS, {"stop_at_target": True}, "--stop-at-target"),
+        (apex.ACTORS, {"epsilons": 1}, "--epsilons 1"),
+        (apex.ACTORS, {"replays": ("oldest",)}, "--replays oldest"),
+        (apex.REPLAY, {"priority_exponents": (1.5,)}, "--priority-exponents"),
+        (apex.REPLAY, {"batch_sizes": (0,)}, "--batch-sizes"),
+        (apex.REPLAY, {"minutes": 0.0}, "--minutes"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(study, changes, text):
     with pytest.raises(UsageError, match=text):
-        dataclasses.replace(study.STUDY.defaults, **changes)
+        dataclasses.replace(study.defaults, **changes)

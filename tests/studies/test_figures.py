@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from ddrl.studies import figures
-from ddrl.studies.curves import ONLINE, interval_curve, mean_curve, score_curve, spread_text, steps_unit, time_unit
+from ddrl.studies.curves import SECONDS, STEPS, interval_curve, mean_curve, score_curve, spread_text, unit_of
 from ddrl.studies.figures import Curve, Panel, draw, save
-from ddrl.studies.measures import Interval
+from ddrl.studies.measures import ONLINE
+from ddrl.studies.statistics import Interval, bootstrap
 from ddrl.studies.tables import Table
 from tests.studies.support import outcome
 
@@ -49,13 +50,15 @@ def test_runs_that_never_overlap_or_have_no_score_make_no_curve():
 
 
 def test_an_x_without_values_is_left_out_and_one_value_has_no_band():
-    assert interval_curve([1, 2, 3], [[1.0, 3.0], [None], [5.0]]) == Curve("", [1, 3], [2.0, 5.0])
+    assert interval_curve([(1, bootstrap([1.0, 3.0])), (2, bootstrap([None])), (3, bootstrap([5.0]))]) == Curve(
+        "", [1, 3], [2.0, 5.0]
+    )
 
 
 def test_units_suit_the_longest_run():
-    assert steps_unit([run(1, 1.0)]) == (1e3, "agent steps (thousands)")
-    assert steps_unit([outcome({}, [{"agent_steps": 2_000_000}])]) == (1e6, "agent steps (millions)")
-    assert [time_unit([outcome({}, [{"wall_seconds": s}])])[1] for s in (9.0, 999.0, 9999.0)] == [
+    assert unit_of([run(1, 1.0)], STEPS) == (1e3, "agent steps (thousands)")
+    assert unit_of([outcome({}, [{"agent_steps": 2_000_000}])], STEPS) == (1e6, "agent steps (millions)")
+    assert [unit_of([outcome({}, [{"wall_seconds": s}])], SECONDS)[1] for s in (9.0, 999.0, 9999.0)] == [
         "wall time (s)",
         "wall time (minutes)",
         "wall time (hours)",

@@ -11,36 +11,16 @@ import pytest
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.studies import (
-    ablation,
-    actors,
-    batch_size,
-    communication,
-    epsilon,
-    games,
-    hts,
-    hts_report,
-    learning_rate,
-    norms,
-    replay,
-    sampling,
-    scaling,
-    secondary_learner,
-    simulators,
-    speed,
-    suite,
-    updates,
-)
-from ddrl.studies.measures import Interval
+from ddrl.studies.papers import apex, ba3c, fast_dqn, hts, stooke
 from ddrl.studies.points import Outcome
 from ddrl.studies.settings import changed
+from ddrl.studies.statistics import Interval
+from ddrl.studies.study import Study
 from ddrl.types import Machine
 from tests.studies.support import outcome
 
-STUDIES = [module.STUDY for module in (sampling, simulators, hts, speed)]
-STUDIES += [module.STUDY for module in (suite, ablation, batch_size, secondary_learner, norms)]
-STUDIES += [module.STUDY for module in (actors, replay)]
-STUDIES += [module.STUDY for module in (communication, updates, learning_rate, games, scaling, epsilon)]
+PAPERS = (ba3c, stooke, fast_dqn, hts, apex)
+STUDIES = [value for paper in PAPERS for value in vars(paper).values() if isinstance(value, Study)]
 FOUR = Machine(4, 1 << 40)
 
 
@@ -81,7 +61,7 @@ def test_points_have_names_that_are_directories_and_an_end(study, which):
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
 def test_reports_of_a_single_point_and_of_all(study):
-    outcomes = finished(study, study.quick, lambda point: (lines(), {sampling.RATE: 100.0}))
+    outcomes = finished(study, study.quick, lambda point: (lines(), {stooke.RATE: 100.0}))
     for some in (outcomes[:1], outcomes):
         report = study.report(study.quick, some)
         assert report.panels and all(len(table.columns) == len(row) for table in report.tables for row in table.rows)
@@ -89,7 +69,7 @@ def test_reports_of_a_single_point_and_of_all(study):
 
 
 def test_repeats_have_seeds_of_their_own():
-    points = simulators.points(settings(simulators.STUDY, repeats=3, seed=5, algorithms=("a2c",)), FOUR)
+    points = stooke.SIMULATORS.points(settings(stooke.SIMULATORS, repeats=3, seed=5, algorithms=("a2c",)), FOUR)
     assert {point.config.run.seed for point in points} == {5, 6, 7}
 
 
@@ -97,8 +77,8 @@ def test_repeats_have_seeds_of_their_own():
 
 
 def by_size(algorithm, **more):
-    chosen = settings(simulators.STUDY, algorithms=(algorithm,), **more)
-    return {point.labels["size"]: point.config for point in simulators.points(chosen, FOUR)}
+    chosen = settings(stooke.SIMULATORS, algorithms=(algorithm,), **more)
+    return {point.labels["size"]: point.config for point in stooke.SIMULATORS.points(chosen, FOUR)}
 
 
 def test_the_a2c_batch_grows_with_the_simulators_and_the_rate_with_its_root():
@@ -139,19 +119,19 @@ def test_appo_gets_local_steps_and_learners():
 @pytest.mark.parametrize("words", ["a2c", "a2c=", "a2c=0", "dqn=1", "a2c=1;2"])
 def test_sizes_that_say_nothing_are_refused(words):
     with pytest.raises(UsageError, match="--sizes"):
-        settings(simulators.STUDY, sizes=(words,))
+        settings(stooke.SIMULATORS, sizes=(words,))
 
 
 def test_simulators_reports_the_score_that_was_asked_for():
-    chosen = settings(simulators.STUDY, algorithms=("a2c",), sizes=("a2c=16",), repeats=2)
-    outcomes = finished(simulators.STUDY, chosen, lambda p: (lines(score=float(p.config.run.seed)), {}))
-    report = simulators.report(chosen, outcomes)
+    chosen = settings(stooke.SIMULATORS, algorithms=("a2c",), sizes=("a2c=16",), repeats=2)
+    outcomes = finished(stooke.SIMULATORS, chosen, lambda p: (lines(score=float(p.config.run.seed)), {}))
+    report = stooke.SIMULATORS.report(chosen, outcomes)
     (row,) = report.tables[0].rows
     assert row[:5] == ["a2c", "breakout", 16, "simulators", 2]
     assert row[6] == Interval(60.0, 40.0, 80.0, 2) and row[7].mean == pytest.approx(100.0)
     assert report.caption.startswith("online score")
     evaluated = dataclasses.replace(chosen, score="evaluation")
-    report = simulators.report(evaluated, outcomes)
+    report = stooke.SIMULATORS.report(evaluated, outcomes)
     assert report.tables[0].rows[0][6].mean == pytest.approx(1.5)
     assert report.caption.startswith("evaluation score")
 
@@ -160,43 +140,43 @@ def test_simulators_reports_the_score_that_was_asked_for():
 
 
 def test_workers_have_their_cores_and_their_exchange():
-    points = {point.name: point for point in speed.points(speed.STUDY.defaults, FOUR)}
+    points = {point.name: point for point in stooke.SPEED.points(stooke.SPEED.defaults, FOUR)}
     assert points["a2c-breakout-1workers-seed1"].config.single_process
     assert points["a2c-breakout-4workers-seed1"].config.exchange.exchange == "allreduce"
     assert points["appo-breakout-2workers-seed1"].config.exchange.exchange == "central_store"
     assert points["a2c-breakout-4workers-seed1"].cores == 4 and "a3c-breakout-1workers-seed1" not in points
     with pytest.raises(UsageError, match="--workers 8 x --cores-per-worker 1: this machine has 4 cores"):
-        speed.points(settings(speed.STUDY, workers=(8,)), FOUR)
+        stooke.SPEED.points(settings(stooke.SPEED, workers=(8,)), FOUR)
 
 
 def test_hours_are_those_of_the_rate_and_stand_beside_the_papers():
-    chosen = settings(speed.STUDY, algorithms=("a2c",), workers=(1, 2))
-    outcomes = finished(speed.STUDY, chosen, lambda p: (lines(rate=1000.0 * p.labels["workers"] ** 0.5), {}))
-    rows = speed.report(chosen, outcomes).tables[0].rows
+    chosen = settings(stooke.SPEED, algorithms=("a2c",), workers=(1, 2))
+    outcomes = finished(stooke.SPEED, chosen, lambda p: (lines(rate=1000.0 * p.labels["workers"] ** 0.5), {}))
+    rows = stooke.SPEED.report(chosen, outcomes).tables[0].rows
     assert rows[0][5].mean == pytest.approx(1000.0) and rows[0][6].mean == pytest.approx(50e6 / 1000 / 3600)
     assert rows[0][7] is None and rows[1][7].mean == pytest.approx(2**0.5, rel=1e-3)
     assert [row[8] for row in rows] == [3.8, 2.2]
 
 
 def test_bounds_of_hours_change_places():
-    assert speed.hours(Interval(100.0, 50.0, 200.0, 3)) == Interval(*(50e6 / r / 3600 for r in (100, 200, 50)), 3)
-    assert speed.hours(None) is None
+    assert stooke.hours(Interval(100.0, 50.0, 200.0, 3)) == Interval(*(50e6 / r / 3600 for r in (100, 200, 50)), 3)
+    assert stooke.hours(None) is None
 
 
 # sampling -------------------------------------------------------------------------------------------------------------
 
 
 def test_sampling_compares_with_the_fastest_inference_free_rate_of_as_many_cores():
-    chosen = settings(sampling.STUDY, simulators_per_core=(1, 8), cores=(1, 2), repeats=1)
+    chosen = settings(stooke.SAMPLING, simulators_per_core=(1, 8), cores=(1, 2), repeats=1)
     rates = {("random", 1): 50.0, ("random", 8): 200.0, ("one", 1): 40.0, ("one", 8): 100.0, ("alternating", 8): 160.0,
              ("alternating", 1): 10.0, ("in-turn", 1): 10.0, ("in-turn", 8): 170.0,
              ("barrier", 1): 30.0, ("free", 1): 60.0, ("barrier", 8): 1.0, ("free", 8): 1.0}  # fmt: skip
     outcomes = finished(
-        sampling.STUDY,
+        stooke.SAMPLING,
         chosen,
-        lambda p: ([], {sampling.RATE: p.labels["cores"] * rates[p.labels["kind"], p.labels["per_core"]]}),
+        lambda p: ([], {stooke.RATE: p.labels["cores"] * rates[p.labels["kind"], p.labels["per_core"]]}),
     )
-    report = sampling.report(chosen, outcomes)
+    report = stooke.SAMPLING.report(chosen, outcomes)
     groups = {(row[0], row[1], row[2]): row[5] for row in report.tables[0].rows}
     assert groups[1, 8, "two alternating groups"].mean == pytest.approx(0.8)
     assert groups[2, 8, "one group"].mean == pytest.approx(0.5)
@@ -208,8 +188,8 @@ def test_sampling_compares_with_the_fastest_inference_free_rate_of_as_many_cores
 
 
 def test_with_one_predictor_a_query_holds_one_group_and_no_padding():
-    chosen = settings(sampling.STUDY, parts=("groups",), simulators_per_core=(1, 8), cores=(1, 2))
-    points = sampling.points(chosen, FOUR)
+    chosen = settings(stooke.SAMPLING, parts=("groups",), simulators_per_core=(1, 8), cores=(1, 2))
+    points = stooke.SAMPLING.points(chosen, FOUR)
     found = {p.config.sampling for p in points if p.labels["kind"] == "in-turn"}
     assert {(s.simulators, s.groups, s.predictors, s.predict_batch) for s in found} == {
         (2, 2, 1, 1),
@@ -223,7 +203,7 @@ def test_with_one_predictor_a_query_holds_one_group_and_no_padding():
 
 def test_hts_learns_from_as_much_data_in_each_update_as_its_synchronous_algorithm():
     for algorithm in hts.ALGORITHMS:
-        points = hts.points(settings(hts.STUDY, parts=("speed-up",), algorithms=(algorithm,)), FOUR)
+        points = hts.HTS.points(settings(hts.HTS, parts=("speed-up",), algorithms=(algorithm,)), FOUR)
         base, ours = points[0].config, points[1].config
         assert (base.sampling.groups, ours.sampling.groups, ours.sampling.predictors) == (1, 4, 4)
         assert base.batch_size == ours.batch_size and ours.title == f"hts-{algorithm}"
@@ -232,75 +212,75 @@ def test_hts_learns_from_as_much_data_in_each_update_as_its_synchronous_algorith
 
 
 def test_the_size_of_a_query_is_the_same_for_any_number_of_predictors():
-    points = hts.points(settings(hts.STUDY, parts=("predictors",), algorithms=("a2c",)), FOUR)
+    points = hts.HTS.points(settings(hts.HTS, parts=("predictors",), algorithms=("a2c",)), FOUR)
     sampling_of = [p.config.sampling for p in points]
     assert [(s.predictors, s.predict_batch) for s in sampling_of] == [(1, 4), (4, 4), (8, 4), (16, 4)]
     assert all(p.config.run.deterministic for p in points)
-    (one,) = hts.points(settings(hts.STUDY, parts=("alpha",), algorithms=("a2c",), alphas=(4,), groups=2), FOUR)
+    (one,) = hts.HTS.points(settings(hts.HTS, parts=("alpha",), algorithms=("a2c",), alphas=(4,), groups=2), FOUR)
     assert (one.config.sampling.groups, one.config.sampling.predict_batch) == (2, 8)
-    (none,) = hts.points(settings(hts.STUDY, parts=("alpha",), algorithms=("a2c",), alphas=(4,), predictors=0), FOUR)
+    (none,) = hts.HTS.points(settings(hts.HTS, parts=("alpha",), algorithms=("a2c",), alphas=(4,), predictors=0), FOUR)
     assert (none.config.sampling.predictors, none.config.sampling.predict_batch) == (0, 0)
 
 
 def test_alpha_is_the_rollout_and_unrolls_divide_it():
-    points = hts.points(settings(hts.STUDY, parts=("alpha",)), FOUR)
+    points = hts.HTS.points(settings(hts.HTS, parts=("alpha",)), FOUR)
     assert [p.config.rollout_length for p in points] == [4, 16, 64, 128, 256, 512] * 2
     assert [p.config.algorithm.unroll_length for p in points] == [4] * 6 + [4, 16, 64, 128, 128, 128]
     assert all(p.config.environment.step_time_cv == 1.0 for p in points)
 
 
 def test_scores_are_those_of_ten_games_for_each_policy():
-    points = hts.points(settings(hts.STUDY, parts=("scores",), impala=True, repeats=5), FOUR)
+    points = hts.HTS.points(settings(hts.HTS, parts=("scores",), impala=True, repeats=5), FOUR)
     assert len(points) == 5 * 5
     assert {(p.config.evaluation.evaluator, p.config.evaluation.eval_games) for p in points} == {(True, 10)}
     assert all(p.config.environment.step_time_mean_ms == 0.0 for p in points)
 
 
 def test_the_speed_up_is_the_ratio_at_each_variance():
-    chosen = settings(hts.STUDY, parts=("speed-up",), algorithms=("a2c",), variations=(0.0, 2.0))
+    chosen = settings(hts.HTS, parts=("speed-up",), algorithms=("a2c",), variations=(0.0, 2.0))
     outcomes = finished(
-        hts.STUDY,
+        hts.HTS,
         chosen,
         lambda p: (lines(rate=300.0 if p.labels["method"] == "hts" else 200.0 - 50.0 * p.labels["variation"]), {}),
     )
-    report = hts_report.report(chosen, outcomes)
+    report = hts.HTS.report(chosen, outcomes)
     assert [(row[2], round(row[5].mean, 3)) for row in report.tables[0].rows] == [(0.0, 1.5), (100.0, 3.0)]
     assert list(report.panels[0].curves[0].x) == [0.0, 100.0]
-    half = hts_report.report(chosen, outcomes[:3])  # the last ratio lacks its HTS-RL
+    half = hts.HTS.report(chosen, outcomes[:3])  # the last ratio lacks its HTS-RL
     assert half.tables[0].rows[1][5] is None
 
 
 def hashed(path, predictors, seed, lines):
     path.mkdir()
-    (path / hts_report.HASHES).write_text("".join(f"{version} {value}\n" for version, value in lines))
+    (path / hts.HASHES).write_text("".join(f"{version} {value}\n" for version, value in lines))
     labels = {"part": "predictors", "algorithm": "a2c", "game": "g", "predictors": predictors}
     return outcome(labels, [], changed(TrainConfig(algorithm=BA3CConfig()), run={"seed": seed}), path)
 
 
 def test_a_game_can_keep_its_own_step_times():
-    chosen = settings(hts.STUDY, parts=("speed-up",), algorithms=("a2c",), step_time_ms=0.0, variations=(0.0,))
-    points = hts.points(chosen, FOUR)
+    chosen = settings(hts.HTS, parts=("speed-up",), algorithms=("a2c",), step_time_ms=0.0, variations=(0.0,))
+    points = hts.HTS.points(chosen, FOUR)
     assert [point.config.environment.step_time_mean_ms for point in points] == [0.0, 0.0]
-    outcomes = finished(hts.STUDY, chosen, lambda p: (lines(rate=100.0), {}))
-    assert hts_report.report(chosen, outcomes).tables[0].title.endswith("steps as long as the environment takes")
+    outcomes = finished(hts.HTS, chosen, lambda p: (lines(rate=100.0), {}))
+    assert hts.HTS.report(chosen, outcomes).tables[0].title.endswith("steps as long as the environment takes")
 
 
 def test_parameters_are_compared_between_runs_of_one_seed(tmp_path):
     one = hashed(tmp_path / "1", 1, 1, [(1, "a"), (2, "b"), (3, "c")])
     four = hashed(tmp_path / "4", 4, 1, [(1, "a"), (2, "b")])
     other_seed = hashed(tmp_path / "o", 4, 2, [(1, "z")])
-    assert hts_report.compared([one, four, other_seed]) == (2, "equal")
+    assert hts.compared([one, four, other_seed]) == (2, "equal")
     wrong = hashed(tmp_path / "8", 8, 1, [(1, "a"), (2, "x")])
-    assert hts_report.compared([one, four, wrong]) == (2, "differ from version 2 on")
-    assert hts_report.compared([one]) == (0, "not compared")
-    assert hts_report.compared([one, outcome({"predictors": 2}, [])]) == (0, "not compared")
+    assert hts.compared([one, four, wrong]) == (2, "differ from version 2 on")
+    assert hts.compared([one]) == (0, "not compared")
+    assert hts.compared([one, outcome({"predictors": 2}, [])]) == (0, "not compared")
 
 
 def test_scores_use_the_time_of_the_method_that_ends_first():
-    chosen = settings(hts.STUDY, parts=("scores",), algorithms=("a2c",), required_scores=(0.4, 2.0))
-    outcomes = finished(hts.STUDY, chosen, lambda p: (lines(seconds=20 if p.labels["method"] == "hts-a2c" else 40), {}))
-    assert hts_report.fastest_end(outcomes) == 20.0
-    rows = {row[1]: row for row in hts_report.report(chosen, outcomes).tables[0].rows}
+    chosen = settings(hts.HTS, parts=("scores",), algorithms=("a2c",), required_scores=(0.4, 2.0))
+    outcomes = finished(hts.HTS, chosen, lambda p: (lines(seconds=20 if p.labels["method"] == "hts-a2c" else 40), {}))
+    assert hts.fastest_end(outcomes) == 20.0
+    rows = {row[1]: row for row in hts.HTS.report(chosen, outcomes).tables[0].rows}
     base, ours = rows["a2c"], rows["hts-a2c"]
     assert base[4].mean == pytest.approx(sum(range(31, 41)) / 400)  # the whole run
     assert base[6].mean == pytest.approx(sum(range(11, 21)) / 400)  # its first 20 s
@@ -312,16 +292,16 @@ def test_scores_use_the_time_of_the_method_that_ends_first():
 @pytest.mark.parametrize(
     "study, changes, message",
     [
-        (hts.STUDY, {"parts": ("nix",)}, "--parts nix: choose from"),
-        (hts.STUDY, {"seconds": 16.0}, "--seconds 16.0: at least 3 more"),
-        (hts.STUDY, {"step_time_ms": 0.0}, "--step-time-ms 0.0: there are no step times to vary"),
-        (hts.STUDY, {"agent_steps": 0}, "a point would never end"),
-        (hts.STUDY, {"alphas": (0,)}, "--alphas and --predictor-counts"),
-        (simulators.STUDY, {"algorithms": ("dqn",)}, "--algorithms dqn: choose from"),
-        (simulators.STUDY, {"score": "best"}, "--score best"),
-        (speed.STUDY, {"workers": (0,)}, "--workers"),
-        (sampling.STUDY, {"simulators_per_core": (0,)}, "--simulators-per-core"),
-        (sampling.STUDY, {"seconds": 0.0}, "--seconds 0.0"),
+        (hts.HTS, {"parts": ("nix",)}, "--parts nix: choose from"),
+        (hts.HTS, {"seconds": 16.0}, "--seconds 16.0: at least 3 more"),
+        (hts.HTS, {"step_time_ms": 0.0}, "--step-time-ms 0.0: there are no step times to vary"),
+        (hts.HTS, {"agent_steps": 0}, "a point would never end"),
+        (hts.HTS, {"alphas": (0,)}, "--alphas 0: at least 1"),
+        (stooke.SIMULATORS, {"algorithms": ("dqn",)}, "--algorithms dqn: choose from"),
+        (stooke.SIMULATORS, {"score": "best"}, "--score best"),
+        (stooke.SPEED, {"workers": (0,)}, "--workers"),
+        (stooke.SAMPLING, {"simulators_per_core": (0,)}, "--simulators-per-core"),
+        (stooke.SAMPLING, {"seconds": 0.0}, "--seconds 0.0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(study, changes, message):

@@ -10,11 +10,12 @@ import pytest
 from ddrl import rundir
 from ddrl.errors import UsageError
 from ddrl.reporting.metrics import rate_between
-from ddrl.studies import ablation, batch_size, norms, secondary_learner, suite
 from ddrl.studies.figures import Curve
 from ddrl.studies.human_normalized import scores_of
+from ddrl.studies.papers import fast_dqn, stooke
+from ddrl.studies.papers.secondary_learner import LEARNERS, of_learner
+from ddrl.studies.papers.stooke import rate_factor, with_batch
 from ddrl.studies.points import Outcome, outcome_of, state_of
-from ddrl.studies.q_learning import rate_factor, with_batch
 from ddrl.studies.settings import StudySettings, base_config, changed
 from ddrl.types import Machine
 from tests.studies.support import outcome
@@ -78,24 +79,24 @@ def test_a_size_without_whole_updates_is_refused():
 
 
 def test_batch_sizes_are_the_papers_and_evaluate_as_often():
-    points = batch_size.points(batch_size.STUDY.defaults, FOUR)
+    points = stooke.BATCH_SIZE.points(stooke.BATCH_SIZE.defaults, FOUR)
     sizes = {}
     for point in points:
         sizes.setdefault(point.labels["algorithm"], []).append(point.labels["size"])
         evaluation, algorithm = point.config.evaluation, point.config.algorithm
         steps = evaluation.eval_every_updates * algorithm.steps_per_update
         assert steps == pytest.approx(250_000, rel=1e-3) and evaluation.eval_epsilon == 0.05 and evaluation.evaluator
-    assert {name: tuple(found) for name, found in sizes.items()} == batch_size.SIZES
+    assert {name: tuple(found) for name, found in sizes.items()} == stooke.BATCH_SIZES
 
 
 # ablation -------------------------------------------------------------------------------------------------------------
 
 
 def test_the_fourteen_variants_are_schedules_and_groups():
-    points = ablation.points(dataclasses.replace(ablation.STUDY.defaults, repeats=1), FOUR)
+    points = fast_dqn.ABLATION.points(dataclasses.replace(fast_dqn.ABLATION.defaults, repeats=1), FOUR)
     sampling = {(p.labels["variant"], p.labels["samplers"]): p.config.sampling for p in points}
     found = {labels: (settings.schedule, settings.groups) for labels, settings in sampling.items()}
-    assert len(points) == len(found) == 14 == sum(map(len, ablation.PAPER.values()))
+    assert len(points) == len(found) == 14 == sum(map(len, fast_dqn.PAPER_HOURS.values()))
     assert found["standard", 8] == ("standard", 8) and found["concurrent", 8] == ("concurrent", 8)
     assert found["synchronized", 8] == ("standard", 1) and found["both", 8] == ("concurrent", 1)
     for point in points:
@@ -107,15 +108,15 @@ def test_the_fourteen_variants_are_schedules_and_groups():
 
 
 def test_trials_come_one_after_the_other():
-    seeds = [point.config.run.seed for point in ablation.points(ablation.STUDY.defaults, FOUR)]
+    seeds = [point.config.run.seed for point in fast_dqn.ABLATION.points(fast_dqn.ABLATION.defaults, FOUR)]
     assert seeds == sorted(seeds) and len(seeds) == 5 * 14
 
 
 def ablated(rates, **changes):
     """Runs of updates at rates of agent steps, of which those before the first period are far slower."""
-    settings = dataclasses.replace(ablation.STUDY.defaults, repeats=2, **changes)
+    settings = dataclasses.replace(fast_dqn.ABLATION.defaults, repeats=2, **changes)
     outcomes = []
-    for point in ablation.points(settings, FOUR):
+    for point in fast_dqn.ABLATION.points(settings, FOUR):
         rate = rates[point.labels["variant"], point.labels["samplers"]] * (1.1 if point.config.run.seed == 2 else 0.9)
         records = [train(0, 0.0)] + [train(2500 + 100 * i, 900.0 + 400.0 * i / rate) for i in range(57)]
         outcomes.append(Outcome(point, {"status": "finished"}, records, None))
@@ -125,7 +126,7 @@ def ablated(rates, **changes):
 def test_hours_are_mean_and_deviation_of_whole_periods():
     rates = {("standard", 1): 500.0, ("concurrent", 1): 1000.0}
     settings, outcomes = ablated(rates, samplers=(1,), variants=("standard", "concurrent"))
-    hours, percent, faster, measured = ablation.report(settings, outcomes).tables
+    hours, percent, faster, measured = fast_dqn.ABLATION.report(settings, outcomes).tables
     assert hours.rows == [[1, "28.06 ± 3.97", "14.03 ± 1.98", "25.08 ± 0.52", "20.64 ± 0.29"]]
     assert percent.rows[0][1:3] == ["100.0%", "50.0%"] and percent.rows[0][4] == "82.3%"
     assert faster.rows[0][1:3] == ["1.00x", "2.00x"]
@@ -136,9 +137,9 @@ def test_the_training_intensity_is_that_of_whole_periods_though_acting_runs_ahea
     settings, outcomes = ablated({("concurrent", 8): 500.0}, samplers=(8,), variants=("concurrent",))
     lines = outcomes[0].records
     ahead = [{**line, "agent_steps": 10_000 * (1 + math.ceil(line["update"] / 2500))} for line in lines]
-    (row,) = ablation.report(settings, [outcomes[0]._replace(records=ahead)]).tables[-1].rows
+    (row,) = fast_dqn.ABLATION.report(settings, [outcomes[0]._replace(records=ahead)]).tables[-1].rows
     assert row[4].mean == pytest.approx(8.0, rel=0.02)
-    (row,) = ablation.report(settings, [outcomes[0]._replace(records=ahead[:10])]).tables[-1].rows
+    (row,) = fast_dqn.ABLATION.report(settings, [outcomes[0]._replace(records=ahead[:10])]).tables[-1].rows
     assert row[4] is None
 
 
@@ -146,7 +147,7 @@ def test_a_variant_that_was_not_measured_is_left_open():
     rates = {("standard", 1): 500.0}
     settings, outcomes = ablated(rates, samplers=(1,), variants=("standard",))
     outcomes = [run._replace(records=run.records[:5]) for run in outcomes]
-    report = ablation.report(settings, outcomes)
+    report = fast_dqn.ABLATION.report(settings, outcomes)
     assert report.tables[0].rows[0][1] is None and report.tables[1].rows[0][1] is None
 
 
@@ -162,7 +163,7 @@ def test_a_rate_between_two_totals_is_read_off_the_line():
 
 
 def test_the_suite_plays_all_49_games_as_the_paper_does():
-    points = suite.points(suite.STUDY.defaults, FOUR)
+    points = fast_dqn.SUITE.points(fast_dqn.SUITE.defaults, FOUR)
     assert len(points) == 49
     config = points[0].config
     assert (config.evaluation.eval_games, config.evaluation.eval_epsilon) == (30, 0.05)
@@ -171,13 +172,13 @@ def test_the_suite_plays_all_49_games_as_the_paper_does():
 
 
 def test_best_and_last_scores_stand_beside_the_papers():
-    settings = dataclasses.replace(suite.STUDY.defaults, games=("pong", "breakout"))
+    settings = dataclasses.replace(fast_dqn.SUITE.defaults, games=("pong", "breakout"))
     pong = [evaluation(100, -20.0), evaluation(200, 20.0), evaluation(300, 9.3)]
     outcomes = [
         outcome({"algorithm": "dqn", "game": "pong"}, pong),
         outcome({"algorithm": "dqn", "game": "breakout"}, [evaluation(100, 2.0), evaluation(200, 1.7)]),
     ]
-    report = suite.report(settings, outcomes)
+    report = fast_dqn.SUITE.report(settings, outcomes)
     games, together = report.tables
     pong = dict(zip(games.columns, games.rows[0]))
     assert (pong["best"].mean, pong["last"].mean, pong["human"], pong["DQN (2015)"]) == (20.0, 9.3, 9.3, 18.9)
@@ -191,23 +192,23 @@ def test_best_and_last_scores_stand_beside_the_papers():
 
 def test_a_game_without_any_evaluation_is_left_out_of_the_median():
     outcomes = [outcome({"algorithm": "dqn", "game": "pong"}, []), outcome({"algorithm": "dqn", "game": "tennis"}, [])]
-    report = suite.report(suite.STUDY.defaults, outcomes)
+    report = fast_dqn.SUITE.report(fast_dqn.SUITE.defaults, outcomes)
     assert [row[0] for row in report.tables[1].rows] == ["DQN (2015), all 49 games", "fast DQN (2022), all 49 games"]
 
 
 def test_the_median_over_games_is_that_of_their_percents():
     human = {game: scores_of(game).human for game in ("pong", "breakout", "boxing")}
     curves = {game: Curve("", [0.0, 10.0], [scores_of(game).random, score]) for game, score in human.items()}
-    found = suite.median_curve(curves)
+    found = fast_dqn.median_curve(curves)
     assert found.y[0] == pytest.approx(0.0) and found.y[-1] == pytest.approx(100.0)
-    assert suite.median_curve(curves | {"pong": Curve("", [], [])}).x == []
+    assert fast_dqn.median_curve(curves | {"pong": Curve("", [], [])}).x == []
 
 
 # norms ----------------------------------------------------------------------------------------------------------------
 
 
 def test_setups_are_the_papers():
-    points = norms.points(norms.STUDY.defaults, FOUR)
+    points = stooke.NORMS.points(stooke.NORMS.defaults, FOUR)
     assert len(points) == 8 * 2
     by_name = {point.name: point.config for point in points}
     adam, slow = by_name["qbert-adam-1024-0.00042-seed1"], by_name["qbert-rmsprop-64-0.0001-seed2"]
@@ -220,15 +221,15 @@ def test_setups_are_the_papers():
 @pytest.mark.parametrize("words", ["adam", "sgd:32:1e-3", "adam:32", "adam:x:1e-3", "adam:32:2", "adam:32:0"])
 def test_setups_that_say_nothing_are_refused(words):
     with pytest.raises(UsageError, match="--setups"):
-        dataclasses.replace(norms.STUDY.defaults, setups=(words,))
+        dataclasses.replace(stooke.NORMS.defaults, setups=(words,))
 
 
 def test_norms_have_a_panel_for_each_quantity_layer_and_optimizer():
-    values = {f"{q}/{layer}": 3.0 for q in norms.QUANTITIES for layer in (*norms.STUDY.defaults.layers, "all")}
+    values = {f"{q}/{layer}": 3.0 for q in stooke.QUANTITIES for layer in (*stooke.NORMS.defaults.layers, "all")}
     records = [train(1, 1.0, agent_steps=10, **values)]
     labels = {"game": "qbert", "setup": "64, 0.1"}
-    outcomes = [outcome(labels | {"optimizer": optimizer}, records) for optimizer in norms.OPTIMIZERS]
-    report = norms.report(norms.STUDY.defaults, outcomes)
+    outcomes = [outcome(labels | {"optimizer": optimizer}, records) for optimizer in stooke.OPTIMIZERS]
+    report = stooke.NORMS.report(stooke.NORMS.defaults, outcomes)
     assert (len(report.panels), report.columns) == (16, 4)
     assert [panel.curves[0].y for panel in report.panels[2:]] == [[3.0]] * 14
     assert report.tables[0].rows[0][5].mean == 3.0 and report.tables[0].rows[0][4] is None
@@ -238,8 +239,8 @@ def test_norms_have_a_panel_for_each_quantity_layer_and_optimizer():
 
 
 def test_both_learners_use_transitions_as_often_in_periods_of_one_length():
-    for point in secondary_learner.points(secondary_learner.STUDY.defaults, FOUR):
-        configs = point.config, secondary_learner.secondary_config(point)
+    for point in stooke.SECONDARY_LEARNER.points(stooke.SECONDARY_LEARNER.defaults, FOUR):
+        configs = point.config, stooke.secondary_config(point)
         assert [c.batch_size for c in configs] == [point.labels["sampler"], point.labels["secondary"]]
         assert {c.batch_size // c.algorithm.steps_per_update for c in configs} == {8}
         assert len({c.algorithm.target_period for c in configs}) == len({c.run.seed for c in configs}) == 1
@@ -255,31 +256,31 @@ def test_both_learners_use_transitions_as_often_in_periods_of_one_length():
 )
 def test_pairs_that_cannot_be_are_refused(changes, message):
     with pytest.raises(UsageError, match=message):
-        dataclasses.replace(secondary_learner.STUDY.defaults, **changes)
+        dataclasses.replace(stooke.SECONDARY_LEARNER.defaults, **changes)
 
 
 def test_two_learners_really_train(tmp_path):
     settings = dataclasses.replace(
-        secondary_learner.STUDY.quick, pairs=("64:32",), agent_steps=2500, eval_every_steps=1000, eval_games=2
+        stooke.SECONDARY_LEARNER.quick, pairs=("64:32",), agent_steps=2500, eval_every_steps=1000, eval_games=2
     )
-    (point,) = secondary_learner.points(settings, FOUR)
+    (point,) = stooke.SECONDARY_LEARNER.points(settings, FOUR)
     point = point._replace(config=changed(point.config, replay={"replay_minimum": 200}))
-    secondary_learner.run_point(point, tmp_path / "p")
+    stooke.SECONDARY_LEARNER.run(point, tmp_path / "p")
     assert state_of(tmp_path / "p").status == "finished"
     run = outcome_of(point, tmp_path / "p")
-    sampler, secondary = (secondary_learner.of_learner(run, learner) for learner in secondary_learner.LEARNERS)
+    sampler, secondary = (of_learner(run, learner) for learner in LEARNERS)
     assert 2 * sampler.records[-2]["update"] == secondary.records[-2]["update"] > 400
     assert sampler.records[-1]["kind"] == secondary.records[-1]["kind"] == "evaluation"
-    assert sampler.records[0][secondary_learner.NORM] != secondary.records[0][secondary_learner.NORM]
+    assert sampler.records[0][stooke.NORM] != secondary.records[0][stooke.NORM]
     assert "online_score_mean" in sampler.records[-2] and "online_score_mean" not in secondary.records[-2]
-    report = secondary_learner.report(settings, [run])
+    report = stooke.SECONDARY_LEARNER.report(settings, [run])
     assert [row[2] for row in report.tables[0].rows] == [64, 32] and len(report.panels) == 2
     assert rundir.load_config(tmp_path / "p") == point.config
 
 
 def test_a_learner_that_cannot_be_says_why(tmp_path):
-    (point, *_) = secondary_learner.points(secondary_learner.STUDY.quick, FOUR)
+    (point, *_) = stooke.SECONDARY_LEARNER.points(stooke.SECONDARY_LEARNER.quick, FOUR)
     point = point._replace(config=changed(point.config, environment={"game": "no_such_game"}))
     with pytest.raises(UsageError, match="no_such_game"):
-        secondary_learner.run_point(point, tmp_path / "p")
+        stooke.SECONDARY_LEARNER.run(point, tmp_path / "p")
     assert state_of(tmp_path / "p").status == "interrupted"

@@ -1,0 +1,382 @@
+"""Studies of Ape-X: Horgan et al. 2018, Distributed Prioritized Experience Replay."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from ddrl import checks
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.studies.curves import SECONDS, STEPS, learning_panel, over, spread_text
+from ddrl.studies.figures import Panel
+from ddrl.studies.measures import count, final, mean, most, rate, scores_caption, times_to
+from ddrl.studies.points import Group, Outcome, grouped, having
+from ddrl.studies.settings import ScoredSettings, base_config, changed, not_empty, one_of, positive
+from ddrl.studies.statistics import Interval, bootstrap
+from ddrl.studies.study import Labels, Report, Study
+from ddrl.studies.tables import Columns, table
+from ddrl.types import Machine
+
+
+@dataclasses.dataclass(frozen=True)
+class ApexSettings(ScoredSettings):
+    """What all points of a study of Ape-X have."""
+
+    simulators: int = 0
+    """Simulators of each actor (0: the preset's)."""
+    step_time_ms: float = 0.0
+    """Time that a step of a simulator takes at least, in milliseconds: actors with slow simulators need little of a
+    small machine's cores, so that their number counts (0: off)."""
+    score: Literal["evaluation", "online"] = "evaluation"
+    """evaluation: of an evaluator that inserts nothing, with --eval-epsilon; online: of training games, most of which
+    explore."""
+    eval_every_updates: int = 1000
+    """Updates between evaluations."""
+    eval_games: int = 30
+    """Games of an evaluation."""
+    eval_epsilon: float = 0.00164
+    """Probability of a random action in evaluations (Horgan et al. 2018: that of the greediest actor)."""
+    target_score: float | None = None
+    """Score whose time is measured (None: final scores alone)."""
+    stop_at_target: bool = False
+    """End a run when an evaluation reaches --target-score."""
+    minutes: float = 10.0
+    """Wall time of a point, in minutes (0: as many as --agent-steps take)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.at_least(self, 0, "simulators", "step_time_ms")
+        checks.at_least(self, 1, "eval_every_updates", "eval_games")
+        checks.between(self, 0.0, 1.0, "eval_epsilon", why="a probability")
+        if self.target_score is not None:
+            checks.finite(self, "target_score")
+        if self.stop_at_target and (self.target_score is None or self.score != "evaluation"):
+            checks.refuse(self, "stop_at_target", "there is no target of evaluations; give --target-score")
+
+    def config(self, game: str, machine: Machine) -> TrainConfig:
+        """`ddrl train apex-dqn` with the study's budget and evaluations.
+
+        Raises:
+            UsageError: --train-options that cannot be.
+        """
+        config = base_config(self, "apex-dqn", game, machine)
+        if not config.apex.actors:
+            raise UsageError("--train-options: a study of Ape-X needs actors; leave --actors to the study")
+        names = ("eval_games", "eval_every_updates", "eval_epsilon")
+        return changed(
+            config,
+            sampling={"simulators": self.simulators or config.sampling.simulators},
+            environment={"step_time_mean_ms": self.step_time_ms} if self.step_time_ms else {},
+            run=self.run | {"log_every_seconds": 1.0},
+            evaluation={name: getattr(self, name) for name in names}
+            | {
+                "evaluator": self.score == "evaluation",
+                "eval_time_share": 1.0,  # it plays beside the learner
+                "target_score": self.target_score if self.stop_at_target else None,
+            },
+        )
+
+    def caption(self, outcomes: Sequence[Outcome]) -> str:
+        """What the scores are, what actors are slowed to, and what the spread is."""
+        slowed = f"; simulators take {self.step_time_ms:g} ms a step" if self.step_time_ms else ""
+        return f"{scores_caption(self.score_name, self.eval_epsilon)}{slowed}; {spread_text(outcomes)}"
+
+    def columns(self) -> Columns:
+        """What repeats of one point came to. Runs that end with the target have no final score."""
+        last: Columns = {} if self.stop_at_target else {"final score": final(self.score_name)}
+        target, timed = self.target_score, {}
+        if target is not None:
+            timed = {
+                f"time to {target:g}": lambda group: times_to(group.runs, self.score_name, target, self.minutes).text()
+            }
+        return {
+            "seeds": count, "agent steps": most("agent_steps"), "updates": most("update"), **last, **timed,
+            "agent steps/s": mean(rate()), "inserts/s": mean(rate("inserts_per_s")),
+            "updates/s": mean(rate("updates_per_s")),
+        }  # fmt: skip
+
+    def stop_notes(self) -> list[str]:
+        """What to know of runs that ended with the target."""
+        note = (
+            "runs end with the first evaluation that reaches the target, by luck where evaluations vary much; in the "
+            "curves they keep their last score"
+        )
+        return [note] * self.stop_at_target
+
+    def curves(
+        self, title: str, groups: Sequence[Group], label: Callable[[Group], str], against: str = SECONDS
+    ) -> Panel:
+        """Scores while learning."""
+        y_label = f"{self.score} score"
+        return learning_panel(title, y_label, groups, self.score_name, label, against, hold=self.stop_at_target)
+
+    def end_panels(
+        self, game: str, what: str, lines: Mapping[str, Sequence[Group]], x: str, log_x: bool
+    ) -> Iterator[Panel]:
+        """Final scores over what was varied, unless runs ended with the target; times to it, of the values with which
+        every run reached it.
+
+        Args:
+            what: was varied.
+            lines: label -> groups, by value.
+            x: the label of their value.
+        """
+        if not self.stop_at_target:
+            scores = [over(groups, x, final(self.score_name), label) for label, groups in lines.items()]
+            yield Panel(f"{game}: at the end", what, f"{self.score} score", scores, log_x=log_x)
+        times = [over(groups, x, self._minutes, label) for label, groups in lines.items()]
+        if any(curve.x for curve in times):
+            label = f"minutes to {self.target_score:g}"
+            yield Panel(f"{game}: time to the score", what, label, times, log_x=log_x, zero=True)
+
+    def _minutes(self, group: Group) -> Interval | None:
+        """To the target; None where a run missed it, or where there is none."""
+        if self.target_score is None:
+            return None
+        times = times_to(group.runs, self.score_name, self.target_score, self.minutes)
+        return None if times.missed else bootstrap([seconds / 60.0 for seconds in times.reached])
+
+
+# actors: figures 4, 6, 7 and 12 ---------------------------------------------------------------------------------------
+
+REPLAYS = ("prioritized", "uniform")
+LABELS = ("replay", "actors", "duplicates", "epsilons")
+ACTORS_NOTES = {
+    "number": "Horgan et al. 2018, figures 4 and 12: more actors learned faster and better, with 8 to 256 of them; "
+    "prioritized replay took more advantage of them than uniform replay",
+    "recency": "Horgan et al. 2018, figure 6: 32 actors that insert everything 8 times do not reach what 256 actors do",
+    "diversity": "Horgan et al. 2018, figure 7: the full range of epsilons is slightly better than 6 of them",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ActorsSettings(ApexSettings):
+    """Ape-X DQN with more and more actors, whose learner does as many updates a second with any number of them. number:
+    score against time and agent steps, with prioritized and with uniform replay (figures 4 and 12); recency: the fewest
+    actors with each transition inserted so often that the replay changes as fast as with the most (appendix A);
+    diversity: the most actors with a few fixed epsilons beside the whole ladder (appendix B)."""
+
+    parts: tuple[str, ...] = tuple(ACTORS_NOTES)
+    """number, recency, diversity."""
+    actors: tuple[int, ...] = (2, 4, 8)
+    """Numbers of actors."""
+    replays: tuple[str, ...] = REPLAYS
+    """prioritized, uniform: for the part number; the others draw as the first of them."""
+    uniform_learning_rate: float = 0.0
+    """Learning rate with uniform replay (0: that of prioritized replay; the paper's best: 4 times that)."""
+    epsilons: int = 6
+    """Fixed epsilons, for the part diversity."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(self, "parts", ACTORS_NOTES)
+        one_of(self, "replays", REPLAYS)
+        positive(self, "actors")
+        checks.at_least(self, 0.0, "uniform_learning_rate")
+        checks.at_least(self, 2, "epsilons")
+        few, many = min(self.actors), max(self.actors)
+        if "recency" in self.parts and (few == many or many % few):
+            raise UsageError(f"--actors {few} to {many}: for the part recency the most are a multiple of the fewest")
+
+    def variants(self, part: str) -> list[dict[str, Any]]:
+        """The labels of a part's lines: how often each transition is inserted, and how many different epsilons there are
+        (0: each simulator's own). Parts share some."""
+        few, many, first = min(self.actors), max(self.actors), self.replays[0]
+        chosen = {
+            "number": [(replay, actors, 1, 0) for replay in self.replays for actors in sorted(self.actors)],
+            "recency": [(first, few, 1, 0), (first, few, many // few, 0), (first, many, 1, 0)],
+            "diversity": [(first, many, 1, 0), (first, many, 1, self.epsilons)],
+        }
+        return [dict(zip(LABELS, variant)) for variant in chosen[part]]
+
+
+def _actors_axes(settings: ActorsSettings, machine: Machine) -> Iterator[Labels]:
+    """Runs of one seed follow each other, so that half a study compares something."""
+    variants: list[Labels] = []
+    for part in settings.parts:
+        variants += [variant for variant in settings.variants(part) if variant not in variants]
+    for game in settings.games:
+        for seed in settings.seeds:
+            yield from ({"game": game, **variant, "seed": seed} for variant in variants)
+
+
+def _actors_name(settings: ActorsSettings, labels: Labels) -> str:
+    more = f"-x{labels['duplicates']}" * (labels["duplicates"] > 1)
+    more += f"-{labels['epsilons']}epsilons" * bool(labels["epsilons"])
+    return f"{labels['game']}-{labels['replay']}-{labels['actors']}actors{more}-seed{labels['seed']}"
+
+
+def _actors_config(settings: ActorsSettings, machine: Machine, labels: Labels) -> TrainConfig:
+    config = changed(
+        settings.config(labels["game"], machine),
+        apex={name: labels[name] for name in ("actors", "duplicates")},
+        algorithm={"epsilon_values": labels["epsilons"]},
+    )
+    if labels["replay"] == "prioritized":
+        return config
+    rate = settings.uniform_learning_rate or config.optimizer.learning_rate
+    return changed(config, replay={"priority_exponent": 0.0}, optimizer={"learning_rate": rate})
+
+
+def _actors_report(settings: ActorsSettings, outcomes: Sequence[Outcome]) -> Report:
+    """A table of all, and panels for each part and game."""
+    labels = {name: name for name in ("game", *LABELS)}
+    title = "Ape-X by number of actors"
+    panels = [panel for game in settings.games for panel in _actors_panels(settings, having(outcomes, game=game), game)]
+    notes = [ACTORS_NOTES[part] for part in settings.parts]
+    notes.append("duplicates: times that each transition was inserted; epsilons: 0 is one for each simulator")
+    if any(outcome.point.config.apex.samples_per_insert for outcome in outcomes):
+        notes.append(
+            "samples for each insert are held, so the learner makes more updates when more is inserted, by more actors "
+            "or by duplicates; in the paper its rate was the same"
+        )
+    return Report(
+        heading=title,
+        caption=settings.caption(outcomes),
+        tables=[table(title, grouped(outcomes, *labels), {**labels, **settings.columns()})],
+        panels=panels,
+        columns=min(3, len(panels)),
+        notes=notes + settings.stop_notes(),
+    )
+
+
+def _actors_panels(settings: ActorsSettings, outcomes: Sequence[Outcome], game: str) -> Iterator[Panel]:
+    for part in settings.parts:
+        for replay in settings.replays if part == "number" else settings.replays[:1]:
+            variants = [variant for variant in settings.variants(part) if variant["replay"] == replay]
+            groups = [Group(variant, runs) for variant in variants if (runs := having(outcomes, **variant))]
+            title = f"{game}: {replay if part == 'number' else part}"
+            for against in ((SECONDS, STEPS) if part == "number" else (SECONDS,)) if groups else ():
+                yield settings.curves(title, groups, lambda group, part=part: _actors_label(part, group), against)
+    if "number" in settings.parts:
+        plain = having(outcomes, duplicates=1, epsilons=0)
+        lines = {
+            replay: sorted(grouped(having(plain, replay=replay), "actors"), key=lambda group: group["actors"])
+            for replay in settings.replays
+        }
+        yield from settings.end_panels(game, "actors", lines, "actors", log_x=True)
+
+
+def _actors_label(part: str, variant: Group) -> str:
+    if part == "diversity":
+        return f"{variant['epsilons']} epsilons" if variant["epsilons"] else "the whole ladder"
+    times = f", each {variant['duplicates']} times" if variant["duplicates"] > 1 else ""
+    return f"{variant['actors']} actors{times}"
+
+
+ACTORS = Study(
+    name="actors",
+    about="Ape-X by number of actors; recency and diversity of their data (Ape-X, figures 4, 6, 7, 12)",
+    defaults=ActorsSettings(),
+    quick_changes={
+        "actors": (1, 2), "simulators": 2, "step_time_ms": 5.0, "minutes": 0.6, "eval_every_updates": 200,
+        "eval_games": 10, "target_score": 0.0, "train_options": "--replay-minimum 200",
+    },
+    axes=_actors_axes,
+    point_name=_actors_name,
+    config=_actors_config,
+    report=_actors_report,
+)  # fmt: skip
+
+
+# replay: figure 5, appendix E -----------------------------------------------------------------------------------------
+
+PARTS = {"capacity": "capacities", "batch-size": "batch_sizes", "exponent": "priority_exponents"}
+"""Part -> the field of its values."""
+TITLES = {"capacity": "replay capacity", "batch-size": "batch size", "exponent": "priority exponent"}
+REPLAY_NOTES = {
+    "capacity": "Horgan et al. 2018, figure 5: a small benefit of larger replays, from 250,000 to 2 million "
+    "transitions with 256 actors",
+    "batch-size": "Horgan et al. 2018, appendix E: batch sizes from 32 to 1,024",
+    "exponent": "Horgan et al. 2018, appendix E: priority exponents from 0 to 1",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplaySettings(ApexSettings):
+    """Ape-X DQN with another replay. capacity: transitions that it keeps (figure 5); batch-size: transitions in an
+    update; exponent: of the priorities that they are drawn with, 0 draws uniformly (appendix E)."""
+
+    parts: tuple[str, ...] = tuple(PARTS)
+    """capacity, batch-size, exponent."""
+    capacities: tuple[int, ...] = (25_000, 50_000, 100_000, 200_000)
+    """Transitions, for the part capacity (the paper: 250 thousand to 2 million)."""
+    batch_sizes: tuple[int, ...] = (32, 64, 128, 256, 512, 1024)
+    """Transitions drawn at once, for the part batch-size."""
+    priority_exponents: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+    """For the part exponent."""
+    actors: int = 0
+    """Actors of every run (0: the preset's)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(self, "parts", PARTS)
+        positive(self, "capacities", "batch_sizes")
+        not_empty(self, "priority_exponents")
+        checks.at_least(self, 0, "actors")
+        if min(self.priority_exponents) < 0 or max(self.priority_exponents) > 1:
+            raise UsageError("--priority-exponents are in 0 to 1")
+
+
+def _replay_axes(settings: ReplaySettings, machine: Machine) -> Iterator[Labels]:
+    """Part by part."""
+    for part in settings.parts:
+        for game in settings.games:
+            for seed in settings.seeds:
+                for value in sorted(getattr(settings, PARTS[part])):
+                    yield {"part": part, "game": game, "value": value, "seed": seed}
+
+
+def _replay_config(settings: ReplaySettings, machine: Machine, labels: Labels) -> TrainConfig:
+    config, part, value = settings.config(labels["game"], machine), labels["part"], labels["value"]
+    changes: dict[str, dict[str, Any]] = {
+        "capacity": {
+            "replay": {"replay_capacity": value, "replay_minimum": min(config.replay.replay_minimum, value // 2)}
+        },
+        "batch-size": {"optimizer": {"batch_size": value}},
+        "exponent": {"replay": {"priority_exponent": value}},
+    }[part]
+    return changed(config, apex={"actors": settings.actors or config.apex.actors}, **changes)
+
+
+def _replay_report(settings: ReplaySettings, outcomes: Sequence[Outcome]) -> Report:
+    """A table and two panels for each part and game: curves, and the score at the end over the values."""
+    tables, panels = [], []
+    for part in settings.parts:
+        groups, what = grouped(having(outcomes, part=part), "game", "value"), TITLES[part]
+        if groups:
+            tables.append(table(what.capitalize(), groups, {"game": "game", what: "value", **settings.columns()}))
+        for game in dict.fromkeys(group["game"] for group in groups):
+            here = sorted((group for group in groups if group["game"] == game), key=lambda group: group["value"])
+            panels.append(settings.curves(f"{game}: {what}", here, _value_text))
+            panels += settings.end_panels(game, what, {"": here}, "value", log_x=part != "exponent")
+    return Report(
+        heading="Ape-X by its replay",
+        caption=settings.caption(outcomes),
+        tables=tables,
+        panels=panels,
+        columns=3 if settings.target_score is not None and not settings.stop_at_target else 2,
+        notes=[REPLAY_NOTES[part] for part in settings.parts] + settings.stop_notes(),
+    )
+
+
+def _value_text(group: Group) -> str:
+    return f"{group['value']:,g}" if group["value"] > 1 else f"{group['value']:g}"
+
+
+REPLAY = Study(
+    name="replay",
+    about="Ape-X by capacity, batch size and priority exponent (Ape-X, figure 5, appendix E)",
+    defaults=ReplaySettings(),
+    quick_changes={
+        "capacities": (500, 5000), "batch_sizes": (32, 128), "priority_exponents": (0.0, 1.0), "minutes": 0.6,
+        "eval_every_updates": 200, "eval_games": 10, "simulators": 2, "step_time_ms": 5.0,
+        "train_options": "--replay-minimum 200",
+    },
+    axes=_replay_axes,
+    point_name="{part}-{game}-{value:g}-seed{seed}",
+    config=_replay_config,
+    report=_replay_report,
+)  # fmt: skip

@@ -1,0 +1,411 @@
+"""Studies of fast DQN: Human-level control without server-grade hardware, 2022."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ddrl import checks
+from ddrl.algorithms import printed_name
+from ddrl.config import TrainConfig
+from ddrl.reporting.metrics import rate_between, whole
+from ddrl.studies.curves import GRID, STEPS, count_text, interval_curve, score_curve, spread_text, unit_of
+from ddrl.studies.figures import Curve, Panel
+from ddrl.studies.human_normalized import HUMAN_LEVEL, scores_by_game, scores_of, summary
+from ddrl.studies.measures import EVALUATION, Measure, count, last_score, mean, most, values
+from ddrl.studies.points import Group, Outcome, grouped
+from ddrl.studies.settings import (
+    EvaluatedSettings,
+    Preset,
+    StudySettings,
+    base_config,
+    budget,
+    changed,
+    one_of,
+    positive,
+)
+from ddrl.studies.statistics import Interval, bootstrap
+from ddrl.studies.study import Labels, Report, Study, product
+from ddrl.studies.tables import Table, table
+from ddrl.types import Machine
+
+AGENT_STEPS = 50e6
+
+# suite: section 5.2, table 4 ------------------------------------------------------------------------------------------
+
+ALL = "all"
+ALGORITHMS = ("dqn", "categorical-dqn", "rainbow")
+PUBLISHED = {"DQN (2015)": "dqn", "fast DQN (2022)": "fast_dqn"}
+"""Name -> column of the table of scores."""
+SUITE_PAPER = (
+    "random, human and DQN: Mnih et al. 2015, one run of 50 million agent steps; fast DQN: Human-level control without "
+    "server-grade hardware, 2022, table 4, best evaluation of one run; human level: 75% of a person or more"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class SuiteSettings(EvaluatedSettings):
+    """Scores on Atari games beside those of people, random play, DQN and fast DQN: best and last evaluation, also in
+    percent between random play and people, their median, and how many games are at human level or above DQN (fast DQN,
+    section 5.2 and table 4). Evaluations are as there: a copy of the environment, 30 games with up to 30 no-ops,
+    epsilon 0.05, every 250,000 agent steps."""
+
+    preset: Preset = "default"
+    """Preset of `ddrl train` that every point begins with."""
+    games: tuple[str, ...] = (ALL,)
+    """Games of the 49, or all."""
+    algorithms: tuple[str, ...] = ("dqn",)
+    """Which of dqn, categorical-dqn and rainbow."""
+    agent_steps: int = 50_000_000
+    """Agent steps of a point (0: as many as --minutes allow)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(self, "algorithms", ALGORITHMS)
+        for game in self.played:
+            scores_of(game)
+
+    @property
+    def played(self) -> tuple[str, ...]:
+        """The games by name."""
+        return tuple(scores_by_game()) if self.games == (ALL,) else self.games
+
+
+def best_score(run: Outcome, score: str) -> float | None:
+    """The largest mean of all evaluations of a run, or of the last 100 training games at any time; None of none."""
+    kind = "evaluation" if score == EVALUATION else "train"
+    scores = [record[score] for record in whole(run.records) if record["kind"] == kind and score in record]
+    return max(scores, default=None)
+
+
+def _suite_report(settings: SuiteSettings, outcomes: Sequence[Outcome]) -> Report:
+    """For each algorithm a row for each game, what they come to, and curves."""
+    tables, panels = [], []
+    for group in grouped(outcomes, "algorithm"):
+        best, last = (
+            _means(group.runs, lambda run, of=of: of(run, settings.score_name)) for of in (best_score, last_score)
+        )
+        tables += [_games_table(group, best, last), _summary_table(group["algorithm"], best, last)]
+        panels += _suite_panels(settings, group, best)
+    return Report(
+        heading="Atari games beside people",
+        caption=f"{settings.caption}; {spread_text(outcomes)}",
+        tables=tables,
+        panels=panels,
+        columns=min(7, max(2, round(len(panels) ** 0.5))),
+        notes=[SUITE_PAPER],
+    )
+
+
+def _means(outcomes: Sequence[Outcome], measure: Measure) -> dict[str, Interval]:
+    """Game -> mean over the seeds; games without any score are left out."""
+    return {game["game"]: score for game in grouped(outcomes, "game") if (score := mean(measure)(game))}
+
+
+def _games_table(algorithm: Group, best: Mapping[str, Interval], last: Mapping[str, Interval]) -> Table:
+    agents: dict[str, Callable[[Group], float | None]] = {
+        "DQN (2015)": lambda game: scores_of(game["game"]).dqn,
+        "fast DQN (2022)": lambda game: scores_of(game["game"]).fast_dqn,
+        "best": lambda game: best[game["game"]].mean if game["game"] in best else None,
+        "last": lambda game: last[game["game"]].mean if game["game"] in last else None,
+    }
+
+    def percent(game: Group, raw: float | None) -> str | None:
+        return None if raw is None else f"{scores_of(game['game']).normalized(raw):.1f}%"
+
+    title = f"{algorithm['algorithm']}: scores, and in percent between random play and people"
+    return table(title, grouped(algorithm.runs, "game"), {
+        "game": lambda game: scores_of(game["game"]).name, "seeds": count, "agent steps": most("agent_steps"),
+        "random": lambda game: scores_of(game["game"]).random, "human": lambda game: scores_of(game["game"]).human,
+        **agents,
+        "best": lambda game: best.get(game["game"]), "last": lambda game: last.get(game["game"]),
+        **{f"{name}, normalized": lambda game, raw=raw: percent(game, raw(game)) for name, raw in agents.items()},
+    })  # fmt: skip
+
+
+def _summary_table(algorithm: str, best: Mapping[str, Interval], last: Mapping[str, Interval]) -> Table:
+    """Published agents on the same games and on all 49, and ours."""
+    agents = {}
+    for games, what in ((best, ""), (scores_by_game(), ", all 49 games")):
+        agents |= {name + what: raw for name, raw in _published(games).items()}
+    agents |= {f"{algorithm}, {what}": {game: score.mean for game, score in means.items()}
+               for means, what in ((best, "best"), (last, "last"))}  # fmt: skip
+    rows = {name: summary(raw) for name, raw in agents.items() if raw}
+    return table(f"{algorithm}: all games together", rows.items(), {
+        "agent": lambda row: row[0], "games": lambda row: row[1].games,
+        "median normalized": lambda row: f"{row[1].median:.1f}%",
+        f"at {HUMAN_LEVEL:g}% or more": lambda row: row[1].human_level, "above DQN": lambda row: row[1].above_dqn,
+    })  # fmt: skip
+
+
+def _published(games: Iterable[str]) -> dict[str, dict[str, float]]:
+    """Raw scores of the published agents by game."""
+    games = list(games)
+    return {name: {game: getattr(scores_of(game), column) for game in games} for name, column in PUBLISHED.items()}
+
+
+def _suite_panels(settings: SuiteSettings, algorithm: Group, best: Mapping[str, Interval]) -> Iterator[Panel]:
+    """All games in the order of their percents, their median while learning, then every game by itself."""
+    unit, x_label = unit_of(algorithm.runs, STEPS)
+    title = printed_name(algorithm["algorithm"])
+    ours = f"{title}, ours"
+    curves = list(_sorted(ours, best))
+    yield Panel(f"{title}: best", "games, the worst first", "human-normalized (%)", curves, wide_y=True)
+    by_game = {
+        game["game"]: score_curve(game.runs, settings.score_name, STEPS, unit)
+        for game in grouped(algorithm.runs, "game")
+    }
+    published = _published(by_game)
+    levels = [(summary(raw).median, name) for name, raw in published.items()] + [(HUMAN_LEVEL, "human level")]
+    median = _with_levels(median_curve(by_game)._replace(label=ours), levels)
+    yield Panel(f"{title}: median", x_label, "human-normalized (%)", median)
+    for game, curve in by_game.items():
+        scores = scores_of(game)
+        levels = [(raw[game], name) for name, raw in published.items()]
+        levels += [(scores.human, "people"), (scores.random, "random")]
+        yield Panel(scores.name, x_label, "raw score", _with_levels(curve._replace(label=ours), levels))
+
+
+def _sorted(ours: str, best: Mapping[str, Interval]) -> Iterator[Curve]:
+    """Human-normalized scores of the same games, the published ones as references."""
+    agents = {ours: {game: interval.mean for game, interval in best.items()}}
+    for style, (name, raw) in enumerate((agents | _published(best)).items()):
+        percents = sorted(scores_of(game).normalized(score) for game, score in raw.items())
+        yield Curve(name, list(range(1, len(percents) + 1)), percents, style=style, reference=name != ours)
+
+
+def median_curve(curves: Mapping[str, Curve]) -> Curve:
+    """Median over games of human-normalized scores, where all games have some."""
+    if not curves or not all(curve.x for curve in curves.values()):
+        return Curve("", [], [])
+    first, last = (of(curve.x[end] for curve in curves.values()) for of, end in ((max, 0), (min, -1)))
+    if first > last:
+        return Curve("", [], [])
+    grid = np.linspace(first, last, GRID)
+    scores = [scores_of(game).normalized(np.interp(grid, curve.x, curve.y)) for game, curve in curves.items()]
+    return Curve("", grid.tolist(), np.median(scores, axis=0).tolist())
+
+
+def _with_levels(curve: Curve, levels: Sequence[tuple[float, str]]) -> list[Curve]:
+    """A curve and what it is compared with, as horizontal lines."""
+    ends = [curve.x[0], curve.x[-1]] if curve.x else []
+    lines = [Curve(name, ends, [y] * len(ends), style=i, reference=True) for i, (y, name) in enumerate(levels, 1)]
+    return [curve, *lines]
+
+
+SUITE = Study(
+    name="suite",
+    about="Q-learning on many Atari games beside people and published scores (fast DQN, table 4)",
+    defaults=SuiteSettings(),
+    quick_changes={
+        "preset": "laptop", "games": ("pong", "breakout"), "agent_steps": 4000, "eval_every_steps": 1000, "eval_games": 2,
+        "train_options": "--replay-capacity 10000 --replay-minimum 1000 --target-period 960",
+    },
+    axes=lambda settings, machine: product(algorithm=settings.algorithms, game=settings.played, seed=settings.seeds),
+    point_name="{algorithm}-{game}-seed{seed}",
+    config=lambda settings, machine, labels: settings.scored(
+        base_config(settings, labels["algorithm"], labels["game"], machine)
+    ),
+    report=_suite_report,
+)  # fmt: skip
+
+
+# ablation: section 5.1, tables 1 to 3 ---------------------------------------------------------------------------------
+
+VARIANTS = {
+    "standard": ("standard", False),
+    "concurrent": ("concurrent", False),
+    "synchronized": ("standard", True),
+    "both": ("concurrent", True),
+}
+"""Name -> schedule, and whether all samplers query the policy together."""
+BASELINE = ("standard", 1)
+PAPER_HOURS = {
+    "standard": {1: (25.08, 0.52), 2: (19.10, 0.07), 4: (16.84, 0.09), 8: (16.92, 0.23)},
+    "concurrent": {1: (20.64, 0.29), 2: (14.00, 0.00), 4: (12.14, 0.05), 8: (11.68, 0.04)},
+    "synchronized": {2: (19.32, 0.28), 4: (15.74, 0.21), 8: (14.60, 0.12)},
+    "both": {2: (14.72, 0.13), 4: (11.08, 0.08), 8: (9.02, 0.16)},
+}
+"""Hours for 50 million agent steps by samplers, mean and deviation: table 1."""
+HARDWARE = "4 cores (8 threads) at 4.2 GHz and a GTX 1080"
+
+
+@dataclasses.dataclass(frozen=True)
+class AblationSettings(StudySettings):
+    """Hours for 50 million agent steps of DQN with and without Concurrent Training and Synchronized Execution, by
+    samplers (fast DQN, tables 1 to 3). All 14 variants are one program: standard acts, then learns, and every sampler
+    queries the policy alone in a thread of its own; concurrent acts with the target parameters meanwhile; synchronized
+    has one query for all samplers; both has both. They are measured over whole target periods."""
+
+    preset: Preset = "default"
+    """Preset of `ddrl train` that every point begins with."""
+    games: tuple[str, ...] = ("pong",)
+    """Games, as for `ddrl train --game`."""
+    repeats: int = 5
+    """Trials of every variant, each with a seed of its own."""
+    variants: tuple[str, ...] = tuple(VARIANTS)
+    """standard, concurrent, synchronized, both."""
+    samplers: tuple[int, ...] = (1, 2, 4, 8)
+    """Numbers of samplers. With one there is nothing to synchronize."""
+    epsilon: float = 0.1
+    """Probability of a random action, fixed, so that the policy is queried as often as it mostly is."""
+    target_period: int = 10_000
+    """Agent steps from one copy of the parameters to the target network to the next."""
+    periods: int = 2
+    """Target periods that are measured, after the replay's minimum and one to warm up (the paper's runs: 100)."""
+    replay_capacity: int = 100_000
+    """Transitions in the replay. It has no part in the speed, and a million take 7.5 GB."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(self, "variants", VARIANTS)
+        positive(self, "samplers")
+        checks.at_least(self, 1, "target_period", "periods")
+        checks.between(self, 0.0, 1.0, "epsilon")
+        if self.replay_capacity < self.target_period:
+            checks.refuse(self, "replay_capacity", f"at least --target-period {self.target_period}, which fills it")
+
+    def updates_per(self, run: Outcome, over: str) -> float | None:
+        """Updates of the measured periods for each second, or whatever else a total counts."""
+        period = self.target_period // run.point.config.replay_data.steps_per_update
+        return rate_between(run.records, "update", period, (1 + self.periods) * period, over)
+
+    def rate(self, run: Outcome) -> float | None:
+        """Agent steps/s: updates tell them, since acting may run ahead of learning within a period."""
+        rate = self.updates_per(run, "wall_seconds")
+        return rate and rate * run.point.config.replay_data.steps_per_update
+
+    def intensity(self, run: Outcome) -> float | None:
+        """Uses of each transition over the measured periods. Single lines say less, as acting may be ahead."""
+        rate = self.updates_per(run, "agent_steps")
+        return rate and rate * run.point.config.optimizer.batch_size
+
+
+def _ablation_axes(settings: AblationSettings, machine: Machine) -> Iterator[Labels]:
+    """All variants of one trial, then those of the next: a machine that slows down does so for all of them."""
+    for labels in product(
+        game=settings.games, seed=settings.seeds, variant=settings.variants, samplers=settings.samplers
+    ):
+        if labels["samplers"] > 1 or not VARIANTS[labels["variant"]][1]:
+            yield labels
+
+
+def _ablation_config(settings: AblationSettings, machine: Machine, labels: Labels) -> TrainConfig:
+    (schedule, together), samplers = VARIANTS[labels["variant"]], labels["samplers"]
+    config = base_config(settings, "dqn", labels["game"], machine)
+    period = settings.target_period // config.replay_data.steps_per_update  # in updates
+    # The last period counts when the next one has begun.
+    updates = (1 + settings.periods) * period + period // 4
+    epsilon = {"epsilon_start": settings.epsilon, "epsilon_end": settings.epsilon, "epsilon_steps": 0}
+    return changed(
+        config,
+        algorithm={"target_period": settings.target_period, **epsilon},
+        sampling={"schedule": schedule, "simulators": samplers, "groups": 1 if together else samplers},
+        replay={"replay_capacity": settings.replay_capacity, "replay_minimum": settings.target_period},
+        run=budget(0.0) | {"log_every_seconds": 0.5, "max_updates": updates},
+    )
+
+
+Cell = tuple[str, int]
+"""Variant and samplers."""
+
+
+def _ablation_report(settings: AblationSettings, outcomes: Sequence[Outcome]) -> Report:
+    """Tables 1 to 3 of the paper, ours beside its own, and what they were made of."""
+    tables, panels = [], []
+    for game in grouped(outcomes, "game"):
+        groups = grouped(game.runs, "variant", "samplers")
+        hours = {
+            (group["variant"], group["samplers"]): [
+                AGENT_STEPS / 3600.0 / rate for rate in values(settings.rate, group.runs) if rate
+            ]
+            for group in groups
+        }
+        tables += _hours_tables(game["game"], settings, hours)
+        tables.append(table(f"{game['game']}: measured", groups, {
+            "variant": "variant", "samplers": "samplers", "trials": count, "agent steps/s": mean(settings.rate),
+            "training intensity": mean(settings.intensity),
+        }))  # fmt: skip
+        panels += _ablation_panels(game["game"], settings, hours)
+    return Report(
+        heading="DQN with Concurrent Training and Synchronized Execution",
+        caption=f"over {settings.periods} periods of {settings.target_period:,} agent steps; {spread_text(outcomes)}",
+        tables=tables,
+        panels=panels,
+        notes=[f"the paper: Human-level control without server-grade hardware, 2022, tables 1 to 3, {HARDWARE}"],
+    )
+
+
+def mean_and_deviation(values: Sequence[float]) -> str | None:
+    """Such as 25.08 ± 0.52, the deviation of a sample; None of no values."""
+    if len(values) < 2:
+        return f"{values[0]:.2f}" if values else None
+    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
+
+
+def _hours_tables(game: str, settings: AblationSettings, hours: Mapping[Cell, list[float]]) -> Iterator[Table]:
+    """Each with a row for each number of samplers, a column for each variant, ours and the paper's."""
+    paper = {(variant, n): cell for variant, cells in PAPER_HOURS.items() for n, cell in cells.items()}
+    ours = {cell: statistics.mean(trials) for cell, trials in hours.items() if trials}
+    theirs = {cell: mean for cell, (mean, _) in paper.items()}
+
+    def of_both(title: str, our: Callable[[Cell], str | None], their: Callable[[Cell], str | None]) -> Table:
+        columns = ("samplers", *settings.variants, *(f"{variant}, paper" for variant in settings.variants))
+        rows = [[n, *(of((v, n)) for of in (our, their) for v in settings.variants)] for n in settings.samplers]
+        return Table(f"{game}: {title}", columns, rows)
+
+    def relative(means: Mapping[Cell, float], text: Callable[[float, float], str]) -> Callable[[Cell], str | None]:
+        return lambda cell: text(means[cell], means[BASELINE]) if {cell, BASELINE} <= means.keys() else None
+
+    counts = {len(trials) for trials in hours.values()}
+    trials = "one trial" if counts == {1} else f"mean and deviation of {count_text(counts)} trials"
+    yield of_both(
+        f"hours for {AGENT_STEPS / 1e6:.0f} million agent steps, {trials}",
+        lambda cell: mean_and_deviation(hours.get(cell, [])),
+        lambda cell: "{:.2f} ± {:.2f}".format(*paper[cell]) if cell in paper else None,
+    )
+    for title, text in (
+        ("percent of one standard sampler's hours", percent_of),
+        ("speed-up over one standard sampler", times_faster),
+    ):
+        yield of_both(title, relative(ours, text), relative(theirs, text))
+
+
+def percent_of(hours: float, baseline: float) -> str:
+    """Table 2."""
+    return f"{100.0 * hours / baseline:.1f}%"
+
+
+def times_faster(hours: float, baseline: float) -> str:
+    """Table 3."""
+    return f"{baseline / hours:.2f}x"
+
+
+def _ablation_panels(game: str, settings: AblationSettings, hours: Mapping[Cell, list[float]]) -> Iterator[Panel]:
+    """Hours, and the speed-up beside the paper's, by samplers."""
+    measured, faster = [], []
+    baseline = statistics.mean(hours[BASELINE]) if hours.get(BASELINE) else None
+    for style, variant in enumerate(settings.variants):
+        curve = interval_curve([(n, bootstrap(hours.get((variant, n), []))) for n in settings.samplers], variant, style)
+        measured.append(curve)
+        if baseline:
+            faster.append(Curve(variant, curve.x, [baseline / mean for mean in curve.y], style=style))
+        paper = [(n, PAPER_HOURS[BASELINE[0]][1][0] / mean) for n, (mean, _) in PAPER_HOURS[variant].items()]
+        faster.append(Curve(f"{variant}, the paper's", *map(list, zip(*paper)), style=style, reference=True))
+    yield Panel(game, "samplers", "hours for 50 million agent steps", measured, log_x=True, zero=True)
+    yield Panel(f"{game}, speed-up", "samplers", "times one standard sampler", faster, log_x=True, zero=True)
+
+
+ABLATION = Study(
+    name="ablation",
+    about="Concurrent Training and Synchronized Execution of DQN, by samplers (fast DQN, tables 1 to 3)",
+    defaults=AblationSettings(),
+    quick_changes={"repeats": 1, "samplers": (1, 2, 4), "target_period": 1000, "periods": 3, "replay_capacity": 10_000},
+    axes=_ablation_axes,
+    point_name="{game}-{variant}-{samplers}samplers-seed{seed}",
+    config=_ablation_config,
+    report=_ablation_report,
+)

@@ -1,0 +1,372 @@
+"""The study of HTS-RL: Liu et al. 2020, High-Throughput Synchronous Deep RL, section 5."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ddrl import checks
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.studies.curves import SECONDS, STEPS, interval_curve, learning_panel, over, spread_text
+from ddrl.studies.figures import Panel
+from ddrl.studies.measures import (
+    CAPTIONS,
+    EVALUATION,
+    Measure,
+    count,
+    evaluations,
+    final_metric,
+    final_time_metric,
+    given_seconds,
+    mean,
+    rate,
+    required_time,
+    values,
+)
+from ddrl.studies.points import Group, Outcome, grouped, having
+from ddrl.studies.settings import (
+    BudgetSettings,
+    base_config,
+    budget,
+    changed,
+    check_warm_up,
+    not_empty,
+    one_of,
+    positive,
+)
+from ddrl.studies.statistics import Interval, bootstrap, bootstrap_ratio
+from ddrl.studies.study import Labels, Report, Study, product
+from ddrl.studies.tables import Table, table
+from ddrl.types import Machine
+
+ALGORITHMS = ("a2c", "ppo")
+EVALUATION_GAMES = 10  # of each policy; ten policies make the paper's 100 episodes
+HASHES = "parameter_hashes.txt"  # of runs with --deterministic
+NOTES = {
+    "speed-up": "Liu et al. 2020, figure 4: about 1.5 at small variance of step times, more than 5 at large; "
+    "16 CPU cores and 4 GPUs",
+    "alpha": "Liu et al. 2020, table 5, football: 445, 1,070, 1,345, 1,349, 1,360 and 1,377 steps/s at alpha 4, 16, 64, "
+    "128, 256 and 512",
+    "predictors": "Liu et al. 2020, table 4, football: 1,229, 1,362, 1,393 and 1,388 steps/s with 1, 4, 8 and 16 "
+    "actors, and equal scores",
+    "scores": "Liu et al. 2020, tables 1 and 2, intervals over seeds as there; '-': some seed never reached it",
+}
+PARTS = tuple(NOTES)
+
+
+@dataclasses.dataclass(frozen=True)
+class HtsSettings(BudgetSettings):
+    """HTS-A2C and HTS-PPO beside synchronous A2C and PPO (Liu et al. 2020). speed-up: ratio of agent steps/s over the
+    variance of step times (figure 4); alpha: agent steps/s over the steps between two synchronizations (table 5);
+    predictors: agent steps/s and equal parameters for any number of predictor threads (table 4); scores: evaluation
+    scores at the end, at a time limit, and the time to reach a score (tables 1 and 2), with --repeats 5."""
+
+    parts: tuple[str, ...] = PARTS
+    """speed-up, alpha, predictors, scores."""
+    algorithms: tuple[str, ...] = ALGORITHMS
+    """a2c, ppo."""
+    impala: bool = False
+    """Have IMPALA among the scores, too."""
+    simulators: int = 16
+    """Simulators. The synchronous algorithms step all of them together."""
+    groups: int = 4
+    """Groups of simulators in HTS-RL, each of which steps without waiting for the others (0: one simulator each, as in
+    the paper; on few cores so many threads get in each other's way)."""
+    predictors: int = 4
+    """Predictor threads of HTS-RL (0: every group queries the policy itself)."""
+    predict_batch: int = 0
+    """Observations per query of HTS-RL's predictors at most, to which smaller queries are padded (0: simulators /
+    predictors, a group at least)."""
+    step_time_ms: float = 5.0
+    """Mean time that a step takes at least, in milliseconds (not in the part scores). 0, with --variations 0: as long
+    as the environment takes by itself."""
+    variations: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
+    """Standard deviations of the step time over its mean, for the part speed-up; the other parts take the one
+    nearest to 1."""
+    least_alpha: int = 20
+    """HTS-RL synchronizes after so many steps at least, rounded up to whole unrolls (not in the part alpha)."""
+    alphas: tuple[int, ...] = (4, 16, 64, 128, 256, 512)
+    """Steps between two synchronizations, for the part alpha."""
+    predictor_counts: tuple[int, ...] = (1, 4, 8, 16)
+    """Predictor threads, for the part predictors."""
+    seconds: float = 60.0
+    """Time of each run that is about speed, the warm-up included."""
+    warm_up_seconds: float = 15.0
+    """Time at their beginning that does not count."""
+    agent_steps: int = 2_000_000
+    """Agent steps of each run that is about scores (0: as many as --minutes allow)."""
+    eval_every_updates: int = 1000
+    """Updates between evaluations of 10 games; the metrics look back on ten of them."""
+    time_limit_minutes: float = 0.0
+    """Time of the final time metric (0: when the method that is fastest has ended, as in the paper)."""
+    required_scores: tuple[float, ...] = (0.4, 0.8)
+    """Scores whose required time is measured."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(self, "parts", PARTS)
+        one_of(self, "algorithms", ALGORITHMS)
+        positive(self, "alphas", "predictor_counts")
+        not_empty(self, "variations", "required_scores")
+        checks.at_least(self, 1, "simulators", "least_alpha", "eval_every_updates")
+        checks.at_least(self, 0, "groups", "predictors", "predict_batch", "step_time_ms", "time_limit_minutes")
+        if min(self.variations) < 0:
+            raise UsageError("--variations are at least 0")
+        if not self.step_time_ms and any(self.variations):
+            checks.refuse(self, "step_time_ms", "there are no step times to vary; above 0, or with --variations 0")
+        check_warm_up(self)
+
+    @property
+    def variation(self) -> float:
+        """That of the parts alpha and predictors."""
+        return min(self.variations, key=lambda value: abs(value - 1.0))
+
+    @property
+    def methods(self) -> list[str]:
+        """Of the part scores."""
+        pairs = [name for algorithm in self.algorithms for name in (algorithm, f"hts-{algorithm}")]
+        return pairs + ["impala"] * self.impala
+
+    @property
+    def speed(self) -> Measure:
+        """Agent steps/s after the warm-up."""
+        return rate(warm_up_seconds=self.warm_up_seconds)
+
+
+def _axes(settings: HtsSettings, machine: Machine) -> Iterator[Labels]:
+    """All of them, part by part. The parts about speed play the first game alone."""
+    varied: dict[str, dict[str, Sequence[Any]]] = {
+        "speed-up": {"variation": settings.variations, "method": ("synchronous", "hts")},
+        "alpha": {"alpha": settings.alphas},
+        "predictors": {"predictors": settings.predictor_counts},
+    }
+    for part in settings.parts:
+        if part == "scores":
+            yield from product(part=[part], game=settings.games, method=settings.methods, seed=settings.seeds)
+            continue
+        game = settings.games[:1]
+        yield from product(part=[part], algorithm=settings.algorithms, game=game, seed=settings.seeds, **varied[part])
+
+
+def _point_name(settings: HtsSettings, labels: Labels) -> str:
+    if labels["part"] == "scores":
+        return f"scores-{labels['game']}-{labels['method']}-seed{labels['seed']}"
+    texts = [str(value) for name, value in labels.items() if name not in ("game", "seed")]
+    return f"{'-'.join(texts)}-seed{labels['seed']}"
+
+
+def _config(settings: HtsSettings, machine: Machine, labels: Labels) -> TrainConfig:
+    part, method = labels["part"], labels.get("method", "hts")
+    if part == "scores":
+        evaluation = {"eval_games": EVALUATION_GAMES, "eval_every_updates": settings.eval_every_updates}
+        config = base_config(settings, method, labels["game"], machine)
+        return changed(config, evaluation={"evaluator": True} | evaluation, run=settings.run)
+    # The synchronous algorithm has one group of all simulators, as its usual implementations have.
+    config = changed(
+        base_config(settings, labels["algorithm"], labels["game"], machine),
+        sampling={"simulators": settings.simulators, "groups": 1},
+        environment={
+            "step_time_mean_ms": settings.step_time_ms, "step_time_cv": labels.get("variation", settings.variation)
+        },
+        run=budget(settings.seconds / 60.0) | {"log_every_seconds": 1.0},
+    )  # fmt: skip
+    if method == "hts":
+        config = double_buffered(settings, config, labels.get("alpha", 0))
+    if part == "predictors":
+        config = changed(config, sampling={"predictors": labels["predictors"]}, run={"deterministic": True})
+    return config
+
+
+def double_buffered(settings: HtsSettings, config: TrainConfig, alpha: int = 0) -> TrainConfig:
+    """HTS-RL of a synchronous algorithm: groups, predictors, and as much data in each update.
+
+    Args:
+        alpha: steps between two synchronizations (0: --least-alpha, in whole unrolls of the algorithm's own length).
+    """
+    unroll, simulators = config.algorithm.learns_from.unroll_length, config.sampling.simulators
+    if alpha:
+        unroll = max(length for length in range(1, min(unroll, alpha) + 1) if alpha % length == 0)
+    alpha = alpha or unroll * math.ceil(settings.least_alpha / unroll)
+    batch = config.optimizer.batch_size or unroll * simulators
+    groups = settings.groups or simulators
+    # Of the settings alone, whatever the part predictors has: padded to another size, parameters could differ in bits.
+    together = max(simulators // groups, simulators // settings.predictors) if settings.predictors else 0
+    return changed(
+        config,
+        algorithm={"unroll_length": unroll},
+        optimizer={"batch_size": math.gcd(batch, alpha * simulators)},
+        sampling={
+            "schedule": "double-buffered",
+            "rollout_length": alpha,
+            "groups": groups,
+            "predictors": settings.predictors,
+            "predict_batch": settings.predict_batch or together,
+        },
+    )
+
+
+# report ---------------------------------------------------------------------------------------------------------------
+
+
+def _report(settings: HtsSettings, outcomes: Sequence[Outcome]) -> Report:
+    """A table and a panel or more for each part that has finished points."""
+    measured = [part for part in settings.parts if having(outcomes, part=part)]
+    parts = [PART_REPORTS[part](settings, having(outcomes, part=part)) for part in measured]
+    scores = f"{CAPTIONS[EVALUATION]}; " if having(outcomes, part="scores") else ""
+    return Report(
+        heading="HTS-RL and its synchronous algorithms",
+        caption=f"{scores}speed: agent steps/s after {settings.warm_up_seconds:g} s; {spread_text(outcomes)}",
+        tables=[of_part for of_part, _ in parts],
+        panels=[panel for _, panels in parts for panel in panels],
+        notes=[NOTES[part] for part in measured],
+    )
+
+
+PartReport = tuple[Table, Sequence[Panel]]
+
+
+def _speed_up(settings: HtsSettings, outcomes: Sequence[Outcome]) -> PartReport:
+    """Figure 4, left: the x axis is the variance of a step's time."""
+
+    def rates(group: Group, method: str) -> list[float | None]:
+        return values(settings.speed, having(group.runs, method=method))
+
+    def variance(group: Group) -> float:
+        return (group["variation"] * settings.step_time_ms) ** 2
+
+    def ratio(group: Group) -> Interval | None:
+        return bootstrap_ratio(rates(group, "hts"), rates(group, "synchronous"))
+
+    by_algorithm = [(line["algorithm"], grouped(line.runs, "algorithm", "variation"))
+                    for line in grouped(outcomes, "algorithm")]  # fmt: skip
+    steps = f"steps of {settings.step_time_ms:g} ms on average"
+    steps = steps if settings.step_time_ms else "steps as long as the environment takes"
+    groups = [group for _, line in by_algorithm for group in line]
+    speeds = table(f"Speed-up over the synchronous algorithm, {steps}", groups, {
+        "algorithm": "algorithm", "deviation / mean": "variation", "variance, ms^2": variance,
+        "synchronous, agent steps/s": lambda group: bootstrap(rates(group, "synchronous")),
+        "HTS, agent steps/s": lambda group: bootstrap(rates(group, "hts")),
+        "speed-up": ratio,
+    })  # fmt: skip
+    curves = [
+        interval_curve([(variance(group), ratio(group)) for group in line], f"HTS-{name.upper()} / {name.upper()}")
+        for name, line in by_algorithm
+    ]
+    return speeds, [Panel("Speed-up", "variance of the step time (ms²)", "HTS-RL / synchronous", curves, zero=True)]
+
+
+def _over(settings: HtsSettings, outcomes: Sequence[Outcome], label: str) -> list[tuple[str, list[Group]]]:
+    return [(line["algorithm"], grouped(line.runs, "algorithm", label)) for line in grouped(outcomes, "algorithm")]
+
+
+def _rates_panel(
+    settings: HtsSettings, lines: Sequence[tuple[str, list[Group]]], label: str, title: str, x_label: str
+) -> list[Panel]:
+    curves = [over(groups, label, mean(settings.speed), f"HTS-{name.upper()}") for name, groups in lines]
+    return [Panel(title, x_label, "agent steps/s", curves, log_x=True, zero=True)]
+
+
+def _alpha(settings: HtsSettings, outcomes: Sequence[Outcome]) -> PartReport:
+    """Table 5."""
+    lines, title = _over(settings, outcomes, "alpha"), "Synchronization interval"
+    rates = table(title, [group for _, groups in lines for group in groups], {
+        "algorithm": "algorithm", "alpha": "alpha", "unroll": lambda group: group.config.algorithm.learns_from.unroll_length,
+        "agent steps/s": mean(settings.speed),
+    })  # fmt: skip
+    return rates, _rates_panel(settings, lines, "alpha", title, "steps between synchronizations (alpha)")
+
+
+def _predictors(settings: HtsSettings, outcomes: Sequence[Outcome]) -> PartReport:
+    """Table 4, and whether runs of one seed had equal parameters in every version that both of them have."""
+    lines = _over(settings, outcomes, "predictors")
+    common = {group["algorithm"]: compared(group.runs) for group in grouped(outcomes, "algorithm")}
+    rates = table("Number of predictor threads", [group for _, groups in lines for group in groups], {
+        "algorithm": "algorithm", "predictors": "predictors", "agent steps/s": mean(settings.speed),
+        "versions compared": lambda group: common[group["algorithm"]][0],
+        "parameters": lambda group: common[group["algorithm"]][1],
+    })  # fmt: skip
+    return rates, _rates_panel(settings, lines, "predictors", "Predictor threads", "predictor threads")
+
+
+def compared(outcomes: Sequence[Outcome]) -> tuple[int, str]:
+    """Versions whose parameters were compared between runs of equal seeds, and 'equal' or the first that differs."""
+    total = 0
+    for seed in {outcome.point.config.run.seed for outcome in outcomes}:
+        runs = [_hashes(outcome) for outcome in outcomes if outcome.point.config.run.seed == seed]
+        versions = sorted(set.intersection(*map(set, runs)))
+        different = [version for version in versions if len({run[version] for run in runs}) > 1]
+        if different:
+            return total + len(versions), f"differ from version {different[0]} on"
+        total += len(versions) if len(runs) > 1 else 0
+    return total, "equal" if total else "not compared"
+
+
+def _hashes(outcome: Outcome) -> dict[int, str]:
+    try:
+        lines = (outcome.path / HASHES).read_text().splitlines()
+    except OSError:
+        return {}
+    pairs = [line.split() for line in lines]
+    return {int(pair[0]): pair[1] for pair in pairs if len(pair) == 2}
+
+
+def _scores(settings: HtsSettings, outcomes: Sequence[Outcome]) -> PartReport:
+    """Tables 1 and 2, and figure 5."""
+    games = grouped(outcomes, "game")
+    limits = {game["game"]: 60.0 * settings.time_limit_minutes or fastest_end(game.runs) for game in games}
+    groups = [group for game in games for group in grouped(game.runs, "game", "method")]
+    scores = table("Evaluation scores", groups, {
+        "game": "game", "method": "method", "seeds": count,
+        "policies": lambda group: min(len(evaluations(run)) for run in group.runs),
+        "final metric": mean(lambda run: final_metric(evaluations(run))),
+        "limit, minutes": lambda group: limits[group["game"]] / 60.0,
+        "final time metric": lambda group: mean(
+            lambda run: final_time_metric(evaluations(run), limits[group["game"]])
+        )(group),
+        **{f"minutes to {score:g}": _minutes_to(score) for score in settings.required_scores},
+    })  # fmt: skip
+    panels = [
+        learning_panel(
+            game["game"], "evaluation score", grouped(game.runs, "method"), EVALUATION,
+            lambda method: method["method"].upper(), against,
+        )
+        for game in games
+        for against in (STEPS, SECONDS)
+    ]  # fmt: skip
+    return scores, panels
+
+
+def _minutes_to(score: float) -> Callable[[Group], Interval | None]:
+    """Mean of the required times; None where some seed never reached the score."""
+
+    def measure(group: Group) -> Interval | None:
+        times = [required_time(evaluations(run), score) for run in group.runs]
+        return None if None in times else bootstrap([seconds and seconds / 60.0 for seconds in times])
+
+    return measure
+
+
+def fastest_end(outcomes: Sequence[Outcome]) -> float:
+    """Seconds of wall time after which the method that ends first has ended, its slowest seed included."""
+    return min(max(map(given_seconds, group.runs)) for group in grouped(outcomes, "method"))
+
+
+PART_REPORTS = {"speed-up": _speed_up, "alpha": _alpha, "predictors": _predictors, "scores": _scores}
+
+HTS = Study(
+    name="hts",
+    about="HTS-RL beside its own synchronous A2C and PPO (Liu et al. 2020, figure 4, tables 1, 2, 4, 5)",
+    defaults=HtsSettings(),
+    quick_changes={
+        "algorithms": ("a2c",), "simulators": 8, "predictors": 2, "step_time_ms": 2.0, "variations": (0.0, 1.0),
+        "alphas": (8, 32), "predictor_counts": (1, 4), "least_alpha": 20, "seconds": 6.0, "warm_up_seconds": 2.0,
+        "minutes": 0.15, "agent_steps": 0, "eval_every_updates": 30,
+    },
+    axes=_axes,
+    point_name=_point_name,
+    config=_config,
+    report=_report,
+)  # fmt: skip
