@@ -28,13 +28,7 @@ commands:
   play RUN           record a video of the newest checkpoint of a run
   plan               which rank would be where and do what; starts nothing
   doctor             is everything here that training needs? On every rank of a job, or on this machine
-  bench roofline     what emulation, inference and gradient allow on this machine
-  bench train        end to end, beside the roofline
-  bench exchange     one synchronous step of parameter servers, beside bare MPI and gRPC
-  bench idle         processor time of roles that wait
-  bench faults       real runs broken in all known ways, and what becomes of them
-  bench fuzz         flipped bits in run directories, odd inputs at the parsers
-  bench soak         hours of training: does the memory of any process grow
+{benchmarks}
   study NAME         an experiment of a paper: many runs, one table, one figure; `ddrl study --help` lists them
 
 options:
@@ -65,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def dispatch(arguments: list[str]) -> int:
     """Imports and runs the subcommand."""
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(HELP, end="")
+        print(help_text(), end="")
         return 0
     if arguments[0] == "--version":
         from importlib.metadata import version
@@ -77,6 +71,14 @@ def dispatch(arguments: list[str]) -> int:
         raise UsageError(f"{command}: no such command; use one of {', '.join(COMMANDS)} (see ddrl --help)")
     status = importlib.import_module(f"ddrl.commands.{command}").main(rest)
     return int(status or 0)
+
+
+def help_text() -> str:
+    """All commands, every benchmark among them."""
+    from ddrl.commands.bench import BENCHMARKS
+
+    lines = [f"  {f'bench {name}':<18} {entry.about}" for name, entry in BENCHMARKS.items()]
+    return HELP.format(benchmarks="\n".join(lines))
 
 
 def _end_modestly() -> None:

@@ -91,20 +91,19 @@ def show(flips: Sequence[Flip], inputs: Mapping[str, Mapping[str, Any]], bad: Se
     """Prints the tables, and the first of what is bad."""
     console = Console(highlight=False, soft_wrap=True)
     if flips:
-        columns = ("file", "flips", *OUTCOMES)
-        found = Table(*columns, title="flipped bits", box=box.SIMPLE)
-        for kind, counts in table(flips).items():
-            found.add_row(kind, *(f"{counts[name]:,}" for name in columns[1:]))
-        console.print(found)
-        for kind in KINDS:
-            if kind.unread and any(flip.kind == kind.name for flip in flips):
-                console.print(f"{kind.name}: {kind.unread}", markup=False)
+        outcomes = Table("file", "flips", *OUTCOMES, title="flipped bits", box=box.SIMPLE)
+        for kind, flipped in table(flips).items():
+            outcomes.add_row(kind, *(f"{flipped[name]:,}" for name in ("flips", *OUTCOMES)))
+        console.print(outcomes)
+        for unread in (kind for kind in KINDS if kind.unread):
+            if any(flip.kind == unread.name for flip in flips):
+                console.print(f"{unread.name}: {unread.unread}", markup=False)
     if inputs:
         columns = ("inputs", "accepted", "refused", "tracebacks", "longest_ms")
-        found = Table("parser", *columns, title="inputs", box=box.SIMPLE)
+        parsers = Table("parser", *columns, title="inputs", box=box.SIMPLE)
         for parser, counts in inputs.items():
-            found.add_row(parser, *(str(counts[name]) for name in columns))
-        console.print(found)
+            parsers.add_row(parser, *(str(counts[name]) for name in columns))
+        console.print(parsers)
     for parser, counts in inputs.items():
         if counts["why"]:
             console.print(f"traceback: {parser}: {counts['why']}", markup=False)

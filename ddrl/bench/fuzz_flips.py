@@ -205,21 +205,26 @@ def judge(whole: Mapping[str, Reading], found: Mapping[str, Reading]) -> tuple[s
 
 def _is_older(reader: str, reading: Reading, whole: Mapping[str, Reading]) -> bool:
     """Whether it is all of an older checkpoint, and nothing else."""
-    mine = {name: value for name, value in reading.content.items() if name.startswith("checkpoint/")}
-    older = [each.content for name, each in whole.items() if name.startswith("update-")]
+    ours = {name: value for name, value in _content(reading).items() if name.startswith("checkpoint/")}
+    older = [_content(each) for name, each in whole.items() if name.startswith("update-")]
     if reader == "resume":
         return reading.content in older
-    return any(mine == {n: v for n, v in each.items() if n.startswith("checkpoint/")} for each in older)
+    return any(ours == {n: v for n, v in each.items() if n.startswith("checkpoint/")} for each in older)
+
+
+def _content(reading: Reading) -> Mapping[str, object]:
+    return reading.content or {}
 
 
 def _are_fewer(reading: Reading, whole: Reading) -> bool:
-    return reading.content.keys() < whole.content.keys()
+    return _content(reading).keys() < _content(whole).keys()
 
 
 def _first_difference(whole: Reading, found: Reading) -> str:
-    for name in sorted(whole.content.keys() | found.content.keys()):
-        if whole.content.get(name) != found.content.get(name):
-            return f"{name:.100} was {whole.content.get(name)!s:.80} and is {found.content.get(name)!s:.80}"
+    before, after = _content(whole), _content(found)
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            return f"{name:.100} was {before.get(name)!s:.80} and is {after.get(name)!s:.80}"
     return "nothing"
 
 
@@ -234,7 +239,7 @@ def _flip(file: Path, byte: int, bit: int) -> None:
 def flip_many(flips: Flips, count: int) -> list[Flip]:
     """Flips so many bits, and says how far it is."""
     began = said = time.monotonic()
-    done = []
+    done: list[Flip] = []
     while len(done) < count:
         done.append(flips.flip())
         now = time.monotonic()

@@ -7,6 +7,7 @@ the end of the run.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,7 +75,7 @@ class Readers:
     def read(self, names: Sequence[str] = (), curve: bool = False) -> dict[str, Reading]:
         """The readings by the name of the reader; `names`: of these alone. `curve`: the figure is drawn, too."""
         readers: dict[str, Callable[[], Reading]] = {"resume": self._resume, "evaluation": self._evaluation}
-        readers |= {name: lambda name=name: self._checkpoint(name) for name in self._names}
+        readers |= {name: functools.partial(self._checkpoint, name) for name in self._names}
         readers |= {"metrics": lambda: self._metrics(curve), "end": self._end, "notes": self._notes}
         with contextlib.redirect_stderr(io.StringIO()):
             return {n: _attempt(read) for n, read in readers.items() if not names or n.partition("-")[0] in names}
@@ -115,18 +116,20 @@ class Readers:
         Console(file=io.StringIO()).print(summary(self.run, config))
         if curve:
             kept = without_undone(records)
-            online = [record for record in kept if record["kind"] == "train" and "online_score_mean" in record]
-            evaluations = [record for record in kept if record["kind"] == "evaluation"]
+            online: list[Mapping[str, Any]] = [
+                record for record in kept if record["kind"] == "train" and "online_score_mean" in record
+            ]
+            evaluations: list[Mapping[str, Any]] = [record for record in kept if record["kind"] == "evaluation"]
             learning_curve(online, evaluations, title(config)).savefig(io.BytesIO(), dpi=30)
         half = not (self.run / rundir.METRICS).read_bytes().endswith(b"\n")
         said = f"{damaged} damaged lines" if damaged else "a half-written last line" * half
         return Reading({repr(record): i for i, record in enumerate(records)}, said)
 
     def _end(self) -> Reading:
-        console = Console(file=io.StringIO())
-        outcome.report(self.run, 0, "", console)
+        said = io.StringIO()
+        outcome.report(self.run, 0, "", Console(file=said))
         result = rundir.read_json(self.run / rundir.RESULT)
-        return Reading(None, console.file.getvalue()) if result is None else Reading(dict(contents(result, "result")))
+        return Reading(None, said.getvalue()) if result is None else Reading(dict(contents(result, "result")))
 
     def _notes(self) -> Reading:
         """Read while a run goes on only, and by people."""
@@ -140,7 +143,7 @@ def _attempt(reader: Callable[[], Reading]) -> Reading:
         return reader()
     except UsageError as error:
         return Reading(None, str(error), "" if "\n" not in str(error) else f"several lines: {error}")
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - any traceback is what is looked for
         return Reading(None, "", f"{type(error).__name__}: {error}")
 
 

@@ -3,59 +3,53 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import statistics
-from collections.abc import Sequence
 from typing import Any
-
-import tyro
 
 from ddrl import checks
 from ddrl.algorithms import preset
-from ddrl.bench.output import emit
+from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
 from ddrl.bench.runs import LINE_SECONDS, replace, run_for
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
 
 WARM_UP_LINES = 3  # of metrics.jsonl, left out: imports and tracing
+ROLES = ("parameter_server", "evaluator")
 NEVER_FULL = 10**6  # data-points of a batch: more than Catch gives in the time
 
 
 @dataclasses.dataclass(frozen=True)
-class IdleArguments:
+class IdleArguments(BenchmarkArguments):
     """Measure what a parameter server and an evaluator cost while they wait: percent of one core."""
 
     seconds: float = 30.0
     """Length of the job."""
-    json: str = ""
-    """Write one JSON object to this file (-: standard output) instead of a table."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 10, "seconds")
-
-
-def main(argv: Sequence[str]) -> int:
-    """Measures and prints; returns the exit status."""
-    arguments = tyro.cli(IdleArguments, args=list(argv), prog="ddrl bench idle")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    note = "percent of a core"
-    names = ("parameter_server", "evaluator")
-    emit("idle roles", measure(arguments.seconds), arguments.json, dict.fromkeys(names, note))
-    return 0
 
 
 def measure(seconds: float) -> dict[str, Any]:
     """Percent of a core of the idle roles, over the job's lines after its warm-up.
 
     Raises:
-        UsageError: a role told nothing in the time, on a machine that is busy.
+        UsageError: a role shares nothing in the time, on a machine that is busy.
     """
     config = replace(preset("smoke", None, this_machine()), "optimizer", batch_size=NEVER_FULL)
     lines = run_for(config, seconds)[WARM_UP_LINES:-1]
     values = {}
-    for role in ("parameter_server", "evaluator"):
-        told = [line["cpu_cores"][f"{role}-0"] for line in lines if f"{role}-0" in line.get("cpu_cores", {})]
-        if not told:
+    for role in ROLES:
+        shares = [line["cpu_cores"][f"{role}-0"] for line in lines if f"{role}-0" in line.get("cpu_cores", {})]
+        if not shares:
             raise UsageError(f"--seconds {seconds:g}: too short for the {role.replace('_', ' ')} to tell; give more")
-        values[role] = 100 * statistics.mean(told)
+        values[role] = 100 * statistics.mean(shares)
     return values | {"seconds_measured": LINE_SECONDS * len(lines)}
+
+
+main = Benchmark(
+    name="idle",
+    arguments=IdleArguments,
+    measure=lambda arguments: measure(arguments.seconds),
+    title=lambda arguments: "idle roles",
+    notes=dict.fromkeys(ROLES, "percent of a core"),
+)

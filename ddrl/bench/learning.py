@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import tyro
-
 from ddrl import checks
-from ddrl.bench.output import emit
+from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
 from ddrl.bench.peers import how_to_install, peer_result, python_of
 from ddrl.bench.runs import train_records
 from ddrl.config import TrainConfig
@@ -34,7 +31,7 @@ NOTES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class LearningArguments:
+class LearningArguments(BenchmarkArguments):
     """PPO with the same settings, networks (two towers of 64 x 64 tanh) and protocol in both: the agent steps after
     which the mean of the last 100 training episodes first reaches a score."""
 
@@ -68,25 +65,11 @@ class LearningArguments:
     """Of the ratio."""
     entropy_cost: float = 0.0
     """Weight of the entropy."""
-    json: str = ""
-    """Write one JSON object to this file (-: standard output) instead of a table."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 1, "agent_steps", "repeats", "simulators", "unroll_length", "batch_size", "epochs")
         checks.at_least(self, 0, "seed")
         checks.above(self, 0.0, "learning_rate", "clip_range")
-
-
-def main(argv: Sequence[str]) -> int:
-    """Measures and prints; returns the exit status."""
-    arguments = tyro.cli(LearningArguments, args=list(argv), prog="ddrl bench learning")
-    if not arguments.peer_python:
-        print(f"ddrl: only ours is measured; for {PEER}: {how_to_install(PEER)}", file=sys.stderr)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    settings = dataclasses.asdict(arguments)
-    del settings["json"], settings["peer_python"]
-    emit(f"PPO on {arguments.game}: ours and {PEER}", measure(arguments) | settings, arguments.json, NOTES)
-    return 0
 
 
 def measure(arguments: LearningArguments) -> dict[str, Any]:
@@ -95,6 +78,8 @@ def measure(arguments: LearningArguments) -> dict[str, Any]:
     Raises:
         UsageError: settings that do not go together, ours or the peer failed, or the peer is not in that environment.
     """
+    if not arguments.peer_python:
+        print(f"ddrl: only ours is measured; for {PEER}: {how_to_install(PEER)}", file=sys.stderr)
     python = python_of(arguments.peer_python, PEER) if arguments.peer_python else None
     seeds = range(arguments.seed, arguments.seed + arguments.repeats)
     configs = [_config(arguments, seed) for seed in seeds]  # refuses here what cannot be, before the peer runs
@@ -105,9 +90,9 @@ def measure(arguments: LearningArguments) -> dict[str, Any]:
             peers.append(_peer(python, arguments, seed))
         records = train_records(config, agent_steps=arguments.agent_steps, log_every_seconds=LINE_SECONDS)
         ours.append(first_reached(records, arguments.target_score))
-    found = compare(ours, [run["reached"] for run in peers], arguments.agent_steps)
+    compared = compare(ours, [run["reached"] for run in peers], arguments.agent_steps)
     about = {"name": PEER} | ({"version": peers[0]["version"]} if peers else {})
-    return found | {"about_peer": about, "episodes": ONLINE_EPISODES}
+    return compared | {"about_peer": about, "episodes": ONLINE_EPISODES} | arguments.settings("peer_python")
 
 
 def compare(ours: Sequence[int | None], peers: Sequence[int | None], budget: int) -> dict[str, Any]:
@@ -160,3 +145,12 @@ def _peer(python: str, arguments: LearningArguments, seed: int) -> dict[str, Any
     program = str(Path(__file__).with_name("peer_sb3_learning.py"))
     command = [python, "-I", program, *(str(word) for pair in options.items() for word in pair)]
     return peer_result(command, PEER, arguments.agent_steps / PEER_STEPS_PER_SECOND)
+
+
+main = Benchmark(
+    name="learning",
+    arguments=LearningArguments,
+    measure=measure,
+    title=lambda arguments: f"PPO on {arguments.game}: ours and {PEER}",
+    notes=NOTES,
+)

@@ -3,7 +3,8 @@
 It imports nothing of this package. The last line of its output is `RESULT` and one JSON object.
 
 A server in this process, a thread that inserts, and one that samples batches and sets their priorities, as fast as each
-can unless inserts are held to a ratio. An item is one transition of n steps: stack + n frames that its neighbours share.
+can unless inserts are held to a ratio. An item is one transition of n steps: stack + n frames that its
+neighbours share.
 """
 
 from __future__ import annotations
@@ -125,8 +126,8 @@ class Reverb:
     def _insert(self, writer: Any, step: int) -> int:
         """50 steps of a game, an item for each that has its frames; the number of the next step."""
         games, count = self.frames.shape[:2]
-        for step in range(step, step + 50):
-            frame = self.frames[step // count % games, step % count]
+        for at in range(step, step + 50):
+            frame = self.frames[at // count % games, at % count]
             writer.append({"observation": frame, "action": self.action, "reward": self.np.float32(0.5)})
             if writer.episode_steps >= self.length:
                 history, n = writer.history, self.options.n_step
@@ -138,7 +139,7 @@ class Reverb:
                 writer.create_item("replay", float(self.random.random()), item)
                 self.inserted += 1
         writer.flush(block_until_num_items=200)
-        return step + 1
+        return step + 50
 
     def _draw(self, batch: Any) -> None:
         keys = batch.info.key.numpy()

@@ -126,7 +126,8 @@ def make_environment(game: str) -> Any:
     environment = AtariPreprocessing(
         environment, frame_skip=4, terminal_on_life_loss=True, grayscale_newaxis=True, scale_obs=True
     )
-    if "FIRE" in environment.unwrapped.get_action_meanings():
+    emulator: Any = environment.unwrapped
+    if "FIRE" in emulator.get_action_meanings():
         environment = FireResetEnv(environment)
     return FrameStack(environment, 4)
 

@@ -109,7 +109,8 @@ def make_environment(name: str, cfg: Any, env_config: Any, render_mode: str | No
 
     environment = gymnasium.make(f"{cfg.game}NoFrameskip-v4", render_mode=render_mode)
     environment = AtariPreprocessing(environment, frame_skip=4, terminal_on_life_loss=True)
-    if "FIRE" in environment.unwrapped.get_action_meanings():
+    emulator: Any = environment.unwrapped
+    if "FIRE" in emulator.get_action_meanings():
         environment = FireResetEnv(environment)
     return NumpyObsWrapper(FrameStack(ClipRewardEnv(environment), 4))
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddrl.bench.output import emit
+from ddrl.bench.benchmark import emit
 from ddrl.bench.ranks import json_line
 from ddrl.bench.runs import LINE_SECONDS, run_for
 from ddrl.config import FromReplay, TrainConfig

@@ -40,7 +40,7 @@ def run_rank(main: Callable[[], None]) -> None:
     status = 1
     try:
         status = programs.run(main, needs_output=False)
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - whatever it was, the other ranks must end
         traceback.print_exc()
     if status:
         MPI.COMM_WORLD.Abort(status)

@@ -8,16 +8,15 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import tyro
 
 from ddrl import checks
 from ddrl.bench import replay_shard
-from ddrl.bench.output import emit
+from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
 from ddrl.placement.resources import available_memory
 from ddrl.replay import Replay, check_memory
 from ddrl.replay.sum_tree import SumTree
@@ -39,7 +38,7 @@ NOTES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class ReplayArguments:
+class ReplayArguments(BenchmarkArguments):
     """Fill a replay of 84x84 frames, then draw batches from it and insert transitions in turns, in one thread.
 
     After that, the sum tree alone, over its number of items. The kinds shard-images and shard-features are a shard of
@@ -66,8 +65,6 @@ class ReplayArguments:
     """Sizes of the sum tree to measure alone; 10 million items take 160 MB."""
     seconds: float = 5.0
     """Time for each measurement."""
-    json: str = ""
-    """Write one JSON object to this file (-: standard output) instead of a table."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 1, "batch_size", "simulators", "n_step")
@@ -79,25 +76,15 @@ class ReplayArguments:
             checks.refuse(self, "tree_items", "give one or more numbers above 0")
 
 
-def main(argv: Sequence[str]) -> int:
-    """Measures and prints; returns the exit status."""
-    arguments = tyro.cli(ReplayArguments, args=list(argv), prog="ddrl bench replay")
-    if arguments.kind != "one-process":
-        given = (arguments.kind, arguments.replay_capacity, arguments.seconds, arguments.peer_python)
-        title = f"{arguments.kind} of {arguments.replay_capacity:,}"
-        emit(title, replay_shard.measure(*given), arguments.json, replay_shard.NOTES)
-        return 0
-    title = f"replay of {arguments.replay_capacity:,}, batches of {arguments.batch_size}"
-    emit(title, measure(arguments), arguments.json, NOTES)
-    return 0
-
-
 def measure(arguments: ReplayArguments) -> dict[str, Any]:
-    """Rates, memory, and the sum tree by size.
+    """Rates, memory, and the sum tree by size; of a shard its rates.
 
     Raises:
-        UsageError: the replay does not fit the memory, or its numbers are out of range.
+        UsageError: the replay does not fit the memory, its numbers are out of range, or a peer cannot be run.
     """
+    if arguments.kind != "one-process":
+        given = (arguments.kind, arguments.replay_capacity, arguments.seconds, arguments.peer_python)
+        return replay_shard.measure(*given)
     kind = (arguments.replay_capacity, arguments.simulators, OBSERVATION, np.uint8)
     check_memory(Replay.bytes_for(*kind, stack=STACK, n_step=arguments.n_step), available_memory())
     before, unroll = resident_bytes(), endless_unroll(arguments.simulators)
@@ -107,9 +94,7 @@ def measure(arguments: ReplayArguments) -> dict[str, Any]:
     taken = resident_bytes() - before
     values = {**_rates(arguments, replay, unroll), "cores": 1, "bytes_per_transition": round(taken / replay.size, 1)}
     del replay
-    left_out = ("json", "tree_items")
-    settings = {name: value for name, value in dataclasses.asdict(arguments).items() if name not in left_out}
-    return {**values, **_tree(arguments), **settings}
+    return {**values, **_tree(arguments), **arguments.settings("tree_items")}
 
 
 def endless_unroll(simulators: int) -> Unroll:
@@ -200,3 +185,12 @@ def _repeat(work: Callable[[], Any], seconds: float) -> tuple[int, float]:
         work()
         rounds += 1
     return rounds, time.perf_counter() - start
+
+
+def _title(arguments: ReplayArguments) -> str:
+    if arguments.kind != "one-process":
+        return f"{arguments.kind} of {arguments.replay_capacity:,}"
+    return f"replay of {arguments.replay_capacity:,}, batches of {arguments.batch_size}"
+
+
+main = Benchmark("replay", ReplayArguments, measure, _title, replay_shard.NOTES | NOTES)

@@ -1,4 +1,4 @@
-"""`ddrl bench replay --kind shard-...`: one replay shard of Ape-X on one core, beside DeepMind's Reverb if it is there."""
+"""`ddrl bench replay --kind shard-...`: one replay shard of Ape-X on one core, beside DeepMind's Reverb."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def recorded_frames() -> np.ndarray:
     for step in range(FRAMES):
         received = environment.recv()
         frames[received.env_id, step, 0] = received.observation[:, -1]
-        environment.send(random.integers(environment.action_space.count, size=GAMES).astype(np.int32))
+        environment.send(random.integers(environment.action_space.head_size, size=GAMES).astype(np.int32))
     environment.close()
     return frames
 
@@ -106,7 +106,7 @@ class _Shard:
         self._segments = [recorded_segment(kind.format, frames, i, self.random) for i in range(SIMULATORS)]
         self._count = 0
         shape = (kind.batch_size, *kind.format.observation_shape)
-        self._memory = tuple(np.empty(shape, kind.format.observation_type) for _ in range(2))
+        self._memory = (np.empty(shape, kind.format.observation_type), np.empty(shape, kind.format.observation_type))
         while self.replay.size < capacity:
             self.replay.insert(self._next())
 

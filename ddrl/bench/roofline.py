@@ -1,19 +1,21 @@
-"""The compute roofline: what emulation, inference and gradient of a configuration allow by themselves."""
+"""`ddrl bench roofline`: what emulation, inference and gradient of a configuration allow by themselves."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
-import subprocess
-import tempfile
-import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from ddrl.bench.children import answers, kill, say, start_child
+from ddrl import checks
+from ddrl.algorithms import preset
+from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
+from ddrl.bench.children import Children
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.placement.resources import this_machine
 from ddrl.rundir import config_to_dict
 
 _START_SECONDS = 180.0  # for imports, environments and tracing, with all cores busy
@@ -94,26 +96,70 @@ def _cores() -> list[int]:
 
 
 def _measure(config: TrainConfig, seconds: float, cores: Sequence[int]) -> tuple[dict[str, float], str]:
-    """Mean rate of a core in each phase, and the compute type. A timer ends every wait: it kills all."""
-    with tempfile.TemporaryFile("w+") as log:
-        processes = [_start(core, config, seconds, log) for core in cores]
-        phases = phases_of(config)
-        timer = threading.Timer(_START_SECONDS + 10 * len(phases) * seconds, kill, [processes])
-        timer.start()
-        try:
-            ready = answers(processes, log)  # of all, so that a phase begins on all cores at once
-            return {phase: _phase(processes, phase, log) for phase in phases}, ready[0]["dtype"]
-        finally:
-            timer.cancel()
-            kill(processes)
+    """Mean rate of a core in each phase, and the compute type."""
+    phases, message = phases_of(config), {"seconds": seconds, "config": config_to_dict(config)}
+    firsts = [message | {"core": core} for core in cores]
+    with Children("ddrl.bench.roofline_worker", firsts, _START_SECONDS + 10 * len(phases) * seconds) as children:
+        dtype = children.hear()[0]["dtype"]  # of all, so that a phase begins on all cores at once
+        rates = {phase: [answer["rate"] for answer in children.ask({"phase": phase})] for phase in phases}
+        return {phase: float(np.mean(of_cores)) for phase, of_cores in rates.items()}, dtype
 
 
-def _start(core: int, config: TrainConfig, seconds: float, log: Any) -> subprocess.Popen:
-    message = {"core": core, "seconds": seconds, "config": config_to_dict(config)}
-    return start_child("ddrl.bench.roofline_worker", message, log)
+# the command ----------------------------------------------------------------------------------------------------------
+
+UNITS = {
+    "env": "agent steps/s per core",
+    "inference": "agent steps/s per core",
+    "gradient": "data-points/s per core",
+    "target": "transitions/s per core",
+    "roofline": "agent steps/s, all cores",
+    "uses": "gradients per data-point",
+}
 
 
-def _phase(processes: Sequence[subprocess.Popen], phase: str, log: Any) -> float:
-    for process in processes:
-        say(process, {"phase": phase})
-    return float(np.mean([answer["rate"] for answer in answers(processes, log)]))
+@dataclasses.dataclass(frozen=True)
+class RooflineArguments(BenchmarkArguments):
+    """Measure the parts of a configuration alone, and what they allow together: agent steps per second."""
+
+    preset: Literal["default", "laptop", "ba3c-paper", "smoke"] = "laptop"
+    """Settings to measure."""
+    game: str = ""
+    """Game (default: the preset's)."""
+    network: Literal["", "a3c", "nature", "ba3c", "mlp"] = ""
+    """Network (default: the preset's)."""
+    compute_dtype: Literal["", "float32", "bfloat16"] = ""
+    """Type of activations and kernels (default: the preset's)."""
+    batch_size: int = 0
+    """Data-points per gradient (0: the preset's)."""
+    seconds: float = 3.0
+    """Time for each of the parts."""
+    cores: int = 0
+    """Cores to measure with at once (0: all)."""
+
+    def __post_init__(self) -> None:
+        checks.above(self, 0.0, "seconds")
+        checks.at_least(self, 0, "cores", "batch_size")
+
+
+def config_of(arguments: RooflineArguments) -> TrainConfig:
+    """The TrainConfig to measure."""
+    config = preset(arguments.preset, arguments.game or None, this_machine())
+    network = dataclasses.replace(
+        config.network,
+        network=arguments.network or config.network.network,
+        compute_dtype=arguments.compute_dtype or config.network.compute_dtype,
+    )
+    batch_size = arguments.batch_size or config.optimizer.batch_size
+    optimizer = dataclasses.replace(config.optimizer, batch_size=batch_size)
+    return dataclasses.replace(config, network=network, optimizer=optimizer)
+
+
+main = Benchmark(
+    name="roofline",
+    arguments=RooflineArguments,
+    measure=lambda arguments: measure_roofline(
+        config_of(arguments), arguments.seconds, arguments.cores or this_machine().cores
+    ),
+    title=lambda arguments: "roofline",
+    notes=UNITS,
+)

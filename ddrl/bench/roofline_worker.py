@@ -7,7 +7,6 @@ phase with its rate. It ends with its standard input, so it cannot outlive the p
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,31 +15,25 @@ from typing import Any
 import numpy as np
 
 from ddrl import programs
+from ddrl.bench.children import bind, serve
 from ddrl.bench.roofline import group_size, inference_batch
 from ddrl.config import TrainConfig
-from ddrl.errors import UsageError
 from ddrl.rundir import config_from_dict
 from ddrl.types import Discrete, Replayed
 
 
 def main() -> int:
-    """Answers on the standard output of its start; anything else that prints goes to standard error."""
-    channel = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    first = json.loads(sys.stdin.readline())
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {first["core"]})
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    try:
-        phases, dtype = make_phases(config_from_dict(first["config"]))
-    except UsageError as error:
-        channel.write(json.dumps({"error": str(error)}) + "\n")
-        return 2
-    channel.write(json.dumps({"dtype": dtype}) + "\n")
+    """Answers when it is ready, then with the rate of each phase."""
+    return serve(rates)
+
+
+def rates(first: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The compute type, then a rate for each phase that is asked for."""
+    bind([first["core"]])
+    phases, dtype = make_phases(config_from_dict(first["config"]))
+    yield {"dtype": dtype}
     for line in sys.stdin:
-        rate = measure(phases[json.loads(line)["phase"]], first["seconds"])
-        channel.write(json.dumps({"rate": rate}) + "\n")
-    return 0
+        yield {"rate": measure(phases[json.loads(line)["phase"]], first["seconds"])}
 
 
 def measure(work: Callable[[], int], seconds: float) -> float:
@@ -91,6 +84,7 @@ def _targets(
     from ddrl.roles.replay_agent import AHEAD, target_function
 
     function = target_function(config, network, (shape, dtype), AHEAD)
+    assert function is not None  # there is a replay
     column = np.ones(AHEAD, np.float32)
     unused = dict.fromkeys(Replayed._fields)
     drawn = {"reward": column, "discount": column, "next_observation": _images(random, (AHEAD, *shape), dtype)}

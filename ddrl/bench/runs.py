@@ -42,9 +42,9 @@ def train_records(config: TrainConfig, **run: Any) -> list[dict[str, Any]]:
         path = Path(directory) / "run"
         settings = {"minutes": 0.0, "agent_steps": 0, "max_updates": 0} | run
         config = replace(config, "run", run_dir=str(path), video=False, **settings)
-        quiet = Console(file=io.StringIO())
-        if launch.train(config, None, this_machine(), quiet) != 0:
-            raise UsageError(f"the run failed: {quiet.file.getvalue().strip().splitlines()[-1]}")
+        said = io.StringIO()
+        if launch.train(config, None, this_machine(), Console(file=said)) != 0:
+            raise UsageError(f"the run failed: {said.getvalue().strip().splitlines()[-1]}")
         return [record for record in read_metrics(path) if record["kind"] == "train"]
 
 

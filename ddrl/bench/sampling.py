@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
-import threading
 import time
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from cluster.topology import usable_cores
-from ddrl.bench.children import answers, kill, say, start_child
+from ddrl.bench.children import Children
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.rundir import config_to_dict
@@ -47,37 +43,20 @@ def measure_sampling(what: Sampling, seconds: float) -> float:
     needed = what.processes * what.cores
     if needed > len(available):
         raise UsageError(f"{needed} cores are asked for, and this process may use {len(available)}: fewer --cores")
-    with tempfile.TemporaryFile("w+") as log:
-        processes = [
-            _start(what, available[i * what.cores : (i + 1) * what.cores], seconds, log) for i in range(what.processes)
-        ]
-        timer = threading.Timer(START_SECONDS + 10 * seconds, kill, [processes])
-        timer.start()
-        try:
-            answers(processes, log)  # all are ready, so that they begin at once
-            return _rounds(processes, seconds, log) if what.barrier else _free(processes, log)
-        finally:
-            timer.cancel()
-            kill(processes)
+    message: dict[str, Any] = {"seconds": 0.0 if what.barrier else seconds, "inference": what.inference}
+    message |= {"config": config_to_dict(what.config)}
+    cores = [available[i * what.cores : (i + 1) * what.cores] for i in range(what.processes)]
+    firsts = [message | {"cores": of_process} for of_process in cores]
+    with Children("ddrl.bench.sampling_worker", firsts, START_SECONDS + 10 * seconds) as children:
+        children.hear()  # all are ready, so that they begin at once
+        if what.barrier:
+            return _rounds(children, seconds)
+        return sum(answer["agent_steps"] / answer["seconds"] for answer in children.ask({"go": True}))
 
 
-def _free(processes: Sequence[subprocess.Popen], log: Any) -> float:
-    """Each process for itself."""
-    for process in processes:
-        say(process, {"go": True})
-    return sum(answer["agent_steps"] / answer["seconds"] for answer in answers(processes, log))
-
-
-def _rounds(processes: Sequence[subprocess.Popen], seconds: float, log: Any) -> float:
-    """One rollout of all, again and again."""
+def _rounds(children: Children, seconds: float) -> float:
+    """Agent steps/s of one rollout of all, again and again."""
     steps, start = 0, time.perf_counter()
     while (elapsed := time.perf_counter() - start) < seconds or not steps:
-        for process in processes:
-            say(process, {"go": True})
-        steps += sum(answer["agent_steps"] for answer in answers(processes, log))
+        steps += sum(answer["agent_steps"] for answer in children.ask({"go": True}))
     return steps / elapsed
-
-
-def _start(what: Sampling, cores: Sequence[int], seconds: float, log: Any) -> subprocess.Popen:
-    message = {"cores": list(cores), "seconds": 0.0 if what.barrier else seconds, "inference": what.inference}
-    return start_child("ddrl.bench.sampling_worker", message | {"config": config_to_dict(what.config)}, log)

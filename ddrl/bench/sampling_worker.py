@@ -7,19 +7,17 @@ that started it.
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ddrl import programs
+from ddrl.bench.children import bind, serve
 from ddrl.config import TrainConfig
-from ddrl.errors import UsageError
 from ddrl.rundir import config_from_dict
 from ddrl.types import ActionSpace, Discrete, Snapshot
 
@@ -27,24 +25,19 @@ RANDOM_STEPS = 16  # of all simulators between two looks at the clock, where act
 
 
 def main() -> int:
-    """Answers on the standard output of its start; anything else that prints goes to standard error."""
-    channel = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    first = json.loads(sys.stdin.readline())
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, set(first["cores"]))
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    config, cores = config_from_dict(first["config"]), len(first["cores"])
-    try:
-        work = make_sampler(config, cores) if first["inference"] else make_random(config, cores)
-        work(), work()  # traces, and starts the simulators
-    except UsageError as error:
-        channel.write(json.dumps({"error": str(error)}) + "\n")
-        return 2
-    channel.write(json.dumps({"ready": True}) + "\n")
+    """Answers when it is ready, then each line with what was done."""
+    return serve(done)
+
+
+def done(first: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """That it is ready, then what each stretch of acting came to."""
+    bind(first["cores"])
+    make = make_sampler if first["inference"] else make_random
+    work = make(config_from_dict(first["config"]), len(first["cores"]))
+    work(), work()  # traces, and starts the simulators
+    yield {"ready": True}
     for _ in sys.stdin:
-        channel.write(json.dumps(act_for(work, first["seconds"])) + "\n")
-    return 0
+        yield act_for(work, first["seconds"])
 
 
 def act_for(work: Callable[[], int], seconds: float) -> dict[str, float]:
@@ -71,7 +64,7 @@ def make_sampler(config: TrainConfig, cores: int) -> Callable[[], int]:
     network = network_for(config, probe)
     probe.close()
     environments = make_environments(with_threads(config, threads))
-    schedule = make_schedule(config, environments, network, RankMetrics("worker", 0), 0)
+    schedule: Any = make_schedule(config, environments, network, RankMetrics("worker", 0), 0)
     snapshot = Snapshot(0, 0, as_device_vector(network.initial_parameters(config.run.seed)))
     schedule.crew.reset(config.run.seed)
 

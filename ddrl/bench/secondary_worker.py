@@ -6,19 +6,18 @@ It reads one line of JSON with the settings of both, answers with a line for eac
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import numpy as np
 
 from cluster.topology import this_seat
 from ddrl import programs
+from ddrl.bench.children import serve
 from ddrl.config import TrainConfig
-from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
 from ddrl.reporting.metrics import Collector, evaluation_record
 from ddrl.reporting.rank_metrics import RankMetrics
@@ -29,19 +28,14 @@ SAMPLER, SECONDARY = "sampler", "secondary"
 
 
 def main() -> int:
-    """Answers on the standard output of its start; anything else that prints goes to standard error."""
-    channel = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    first = json.loads(sys.stdin.readline())
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    try:
-        for record in TwoLearners(*(config_from_dict(first[name]) for name in (SAMPLER, SECONDARY))).records():
-            channel.write(json.dumps(record) + "\n")
-    except UsageError as error:
-        channel.write(json.dumps({"error": str(error)}) + "\n")
-        return 2
-    channel.write(json.dumps({"end": True}) + "\n")
-    return 0
+    """Answers with the records of both learners."""
+    return serve(records)
+
+
+def records(first: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Those of both, and then the end."""
+    yield from TwoLearners(*(config_from_dict(first[name]) for name in (SAMPLER, SECONDARY))).records()
+    yield {"end": True}
 
 
 class Student:
@@ -110,7 +104,7 @@ class TwoLearners:
         self.network = network_for(config, probe)
         probe.close()
         environments = make_environments(with_threads(config, threads))
-        self.schedule = make_schedule(config, environments, self.network, self.metrics, 0)
+        self.schedule = cast(Any, make_schedule(config, environments, self.network, self.metrics, 0))
         self.sampler = Student(config, self.network, observations, self.schedule.batches)
         updates = second.replay_data.target_period // second.replay_data.steps_per_update
         batches = make_batches(second, self.schedule.replay, self.network, observations, updates, (0, 1))
@@ -175,12 +169,12 @@ class TwoLearners:
             deadline = start + config.evaluation.longest_seconds
             result = evaluate(
                 config.environment,
-                lambda observations, vector=vector: policy(vector, observations)[0],
+                _acting(policy, vector),
                 config.evaluation.eval_games,
                 config.run.seed + 7919 * (version + 1),
                 epsilon=config.evaluation.eval_epsilon,
                 ahead=this_machine().cores,
-                stop=lambda deadline=deadline: time.monotonic() > deadline,
+                stop=_after(deadline),
             )
             record = evaluation_record(
                 mean=result.mean,
@@ -196,6 +190,14 @@ class TwoLearners:
                 protocol=result.stamp,
             )
             yield record | {"learner": learner}
+
+
+def _acting(policy: Any, vector: Any) -> Callable[[np.ndarray], Any]:
+    return lambda observations: policy(vector, observations)[0]
+
+
+def _after(deadline: float) -> Callable[[], bool]:
+    return lambda: time.monotonic() > deadline
 
 
 def _policy(config: TrainConfig, network: Any, observations: tuple[tuple[int, ...], Any]) -> Any:

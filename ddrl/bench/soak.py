@@ -18,7 +18,7 @@ from typing import Any
 import tyro
 
 from ddrl import checks, rundir
-from ddrl.bench.output import emit
+from ddrl.bench.benchmark import emit
 from ddrl.checkpoint import list_checkpoints
 from ddrl.errors import UsageError
 from ddrl.launch.processes import Interrupts, children

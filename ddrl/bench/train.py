@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from ddrl.bench.output import emit
+from ddrl.bench.benchmark import emit
 from ddrl.bench.runs import LINE_SECONDS, replace, run_for
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError

@@ -1,1 +1,1 @@
-"""A model of the exchange between workers and parameter servers, for sizes that are not at hand. NumPy alone."""
+"""A model of the exchange between workers and parameter servers, for sizes that are not here. NumPy and SciPy alone."""

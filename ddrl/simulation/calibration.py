@@ -17,8 +17,10 @@ STALLED = 0.5  # of the usual rate: intervals with less do not count
 DECISION_ROUNDS = 3
 STEPS = 500  # of the simulation that the rest of a step is found with
 UNMEASURED = (
-    "latency and bandwidth of a network are not in the metrics: what a step took beside the gradients and the servers' "
-    "work is kept as the chief's decision, and the network is what the options say",
+    (
+        "latency and bandwidth of a network are not in the metrics: what a step took beside the gradients and the "
+        "servers' work is kept as the chief's decision, and the network is what the options say"
+    ),
     "time that the servers take ahead of a COMMIT is not in time_split: averaging and optimizer are timed apart, here",
 )
 

@@ -5,34 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-
-EULER = 0.5772156649015329
-SERIES = 10_000  # terms at most; it converges long before
-
-
-def gamma_cdf(x: float, shape: float, rate: float) -> float:
-    """P(X <= x) of Gamma(shape, rate): the lower incomplete gamma function's series."""
-    if x <= 0.0:
-        return 0.0
-    z = rate * x
-    term = total = 1.0 / shape
-    for k in range(1, SERIES):
-        term *= z / (shape + k)
-        total += term
-        if term < 1e-15 * total:
-            break
-    return min(1.0, math.exp(shape * math.log(z) - z - math.lgamma(shape)) * total)
-
-
-def gamma_quantile(probability: float, shape: float, rate: float) -> float:
-    """The x with P(X <= x) = probability, by bisection; probability in [0, 1)."""
-    low, high = 0.0, shape / rate
-    while gamma_cdf(high, shape, rate) < probability:
-        high *= 2.0
-    for _ in range(80):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if gamma_cdf(middle, shape, rate) < probability else (low, middle)
-    return 0.5 * (low + high)
+from scipy.special import gammaincinv
 
 
 def expected_run_time(states: float, environments: int, alpha: float, rate: float, actor_seconds: float = 0.0) -> float:
@@ -50,8 +23,8 @@ def expected_run_time(states: float, environments: int, alpha: float, rate: floa
         rate: beta of the exponential step times, 1/s.
         actor_seconds: c, of a step's policy query.
     """
-    quantile = gamma_quantile(1.0 - 1.0 / environments, alpha, rate)
-    spread = EULER / rate * (1.0 + (alpha - 1.0) / (rate * quantile))
+    quantile = float(gammaincinv(alpha, 1.0 - 1.0 / environments)) / rate
+    spread = np.euler_gamma / rate * (1.0 + (alpha - 1.0) / (rate * quantile))
     return states / (environments * alpha) * (spread + quantile) + states * actor_seconds / environments
 
 

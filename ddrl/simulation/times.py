@@ -41,20 +41,6 @@ class Gamma:
         return generator.gamma(shape, self.mean / shape, count)
 
 
-@dataclasses.dataclass(frozen=True)
-class Empirical:
-    """Drawn from what was measured, with replacement."""
-
-    samples: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(self.samples))
-
-    def draw(self, generator: np.random.Generator, count: int) -> np.ndarray:
-        return np.asarray(self.samples)[generator.integers(len(self.samples), size=count)]
-
-
 def gamma_or_constant(mean: float, deviation: float) -> Times:
     """Gamma where there is a deviation."""
     return Gamma(mean, deviation) if deviation > 1e-6 * mean else Constant(mean)

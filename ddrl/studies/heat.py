@@ -70,7 +70,9 @@ def draw_heat(axes: Any, heat: HeatMap) -> None:
 
 def _limits(values: Any) -> tuple[float, float]:
     """Of the colours: those of the numbers, or a width of 1 around equal ones."""
-    known = values[values == values]
+    import numpy as np
+
+    known = values[np.isfinite(values)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 

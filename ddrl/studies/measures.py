@@ -107,7 +107,7 @@ def _mean(evaluations: Records) -> float:
 # of a run -------------------------------------------------------------------------------------------------------------
 
 
-def evaluations(run: Outcome) -> list[dict[str, Any]]:
+def evaluations(run: Outcome) -> list[Mapping[str, Any]]:
     """Its evaluation records, those that time cut off included."""
     return [record for record in run.records if record["kind"] == "evaluation"]
 
@@ -120,6 +120,11 @@ def last_score(run: Outcome, score: str) -> float | None:
 def last_of(run: Outcome, name: str) -> float | None:
     """The newest number of this name in any record."""
     return next((record[name] for record in reversed(run.records) if name in record), None)
+
+
+def newest(name: str) -> Measure:
+    """The measure of that number."""
+    return lambda run: last_of(run, name)
 
 
 def given_seconds(run: Outcome) -> float:

@@ -70,7 +70,7 @@ def _scores(rule: Rule, records: Records) -> list[tuple[float, float]]:
     kind = "evaluation" if rule.score == EVALUATION else "train"
     return [
         (float(r[rule.against]), float(r[rule.score]))
-        for r in without_undone(list(records))
+        for r in without_undone([dict(record) for record in records])
         if r["kind"] == kind and rule.score in r and rule.against in r and not r.get("timed_out")
     ]
 
@@ -112,7 +112,9 @@ class _Watch:
 
     def __init__(self, path: Path, others: Sequence[Path], rule: Rule):
         self._path, self._rule = path, rule
-        self._lines = {each: (JsonLines(each / rundir.METRICS), []) for each in (path, *others)}
+        self._lines: dict[Path, tuple[JsonLines, list[dict[str, Any]]]] = {
+            each: (JsonLines(each / rundir.METRICS), []) for each in (path, *others)
+        }
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="median rule", daemon=True)
 

@@ -93,7 +93,8 @@ class EvaluatedSettings(ScoredSettings):
     eval_games: int = 30
     """Games of an evaluation."""
     eval_agent_steps: int = 0
-    """Agent steps of one evaluation, in which games follow each other (0: --eval-games); Stooke and Abbeel 2018: 125,000."""
+    """Agent steps of one evaluation, in which games follow each other (0: --eval-games); Stooke and Abbeel 2018:
+    125,000."""
     eval_epsilon: float = 0.05
     """Probability of a random action in evaluations."""
 
@@ -190,7 +191,8 @@ def from_json(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
     unknown = sorted(set(values) - set(typing.get_type_hints(kind)))
     if unknown:
         raise UsageError(f"study.json: setting {unknown[0]!r} is of another version of ddrl; choose another --dir")
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    fields: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}
+    return kind(**fields)
 
 
 @functools.lru_cache
@@ -237,4 +239,4 @@ def refusals_of(what: str) -> Iterator[None]:
 
 def game_name(game: str) -> str:
     """A game as part of a point's name."""
-    return game.split("/")[-1].lower()
+    return game.rsplit("/", maxsplit=1)[-1].lower()

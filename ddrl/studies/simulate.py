@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +14,7 @@ import tyro
 from ddrl import checks, rundir
 from ddrl.errors import UsageError
 from ddrl.simulation.calibration import UNMEASURED, Calibration, ServerTimes, at_size, calibrate
-from ddrl.simulation.predict import COMPUTE, UPDATES, Limits, limits, simulate
+from ddrl.simulation.predict import UPDATES, Limits, limits, simulate
 from ddrl.simulation.system import Prediction, System
 from ddrl.simulation.times import gamma_or_constant
 from ddrl.studies.settings import not_empty
@@ -82,13 +82,18 @@ class SimulateSettings:
         checks.between(self, 0.01, 1.0, "quorum_share")
 
 
-class Found(NamedTuple):
+class Predicted(NamedTuple):
     """One size with one policy."""
 
     policy: str
     system: System
     prediction: Prediction
     limits: Limits
+
+    @property
+    def workers(self) -> int:
+        """How many."""
+        return self.prediction.workers
 
 
 def main(argv: Sequence[str]) -> int:
@@ -97,23 +102,23 @@ def main(argv: Sequence[str]) -> int:
 
     settings = tyro.cli(SimulateSettings, args=list(argv), prog="ddrl study simulate")
     directory = Path(settings.dir)
-    base, notes, used = base_system(settings)
+    base, notes, calibration = base_system(settings)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--dir {directory}: {error.strerror}; choose one that can be written") from error
     validation = simulate_validation.validate(directory) if settings.validate else None
-    found = predict(settings, base)
+    predicted = predict(settings, base)
     command = shlex.join(["ddrl", "study", "simulate", *argv])
-    simulate_report.write(directory, settings, found, notes, used, validation, command)
+    simulate_report.write(directory, settings, predicted, notes, calibration, validation, command)
     return 0
 
 
 def base_system(settings: SimulateSettings) -> tuple[System, list[str], Calibration | None]:
     """The system that all sizes begin with, what is to be said of it, and the calibration."""
     if settings.calibrate:
-        found = calibrated(Path(settings.calibrate))
-        return found.system, list(UNMEASURED), found
+        calibration = calibrated(Path(settings.calibrate))
+        return calibration.system, list(UNMEASURED), calibration
     server = time_server(settings.parameters)
     system = System(
         workers=1,
@@ -185,25 +190,26 @@ def time_server(parameters: int, servers: int = 1, repeats: int = 5) -> ServerTi
         return min(times)
 
     best(9)  # which touches the memory
-    one, nine = best(1), best(9)
-    average = max(0.0, (nine - one) / 8)
-    return ServerTimes(average / (4 * size), max(0.0, one - average) / (4 * size))
+    of_one, of_nine = best(1), best(9)
+    average = max(0.0, (of_nine - of_one) / 8)
+    return ServerTimes(average / (4 * size), max(0.0, of_one - average) / (4 * size))
 
 
-def predict(settings: SimulateSettings, base: System) -> list[Found]:
+def predict(settings: SimulateSettings, base: System) -> list[Predicted]:
     """Every policy at every size, one line for each."""
-    found = []
+    predicted = []
     for policy in settings.policies:
         for workers in settings.workers:
             system = at_workers(settings, base, policy, workers)
             prediction = simulate(system, settings.updates, settings.seed)
-            found.append(Found(policy, system, prediction, limits(system, seed=settings.seed)))
+            limit = limits(system, seed=settings.seed)
+            predicted.append(Predicted(policy, system, prediction, limit))
             print(
                 f"{policy:12s} {workers:5d} workers, {system.servers} servers: {prediction.updates_per_s:,.4g} "
-                f"updates/s, efficiency {prediction.efficiency:.2f}, limit: {found[-1].limits.name}",
+                f"updates/s, efficiency {prediction.efficiency:.2f}, limit: {limit.name}",
                 flush=True,
             )
-    return found
+    return predicted
 
 
 def at_workers(settings: SimulateSettings, base: System, policy: str, workers: int) -> System:
@@ -228,12 +234,3 @@ def at_workers(settings: SimulateSettings, base: System, policy: str, workers: i
         slow_factor=settings.slow_factor,
         **changes,
     )
-
-
-def bends(found: Sequence[Found]) -> Mapping[str, Found]:
-    """Policy -> the smallest size whose limit is not the workers' own time; none where that is all it ever is."""
-    first: dict[str, Found] = {}
-    for one in sorted(found, key=lambda one: one.prediction.workers):
-        if one.limits.name != COMPUTE:
-            first.setdefault(one.policy, one)
-    return first

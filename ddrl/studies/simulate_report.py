@@ -4,36 +4,47 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ddrl import rundir
-from ddrl.errors import UsageError
 from ddrl.reporting import machine
-from ddrl.reporting.html import HtmlFigure, HtmlReport, render
 from ddrl.simulation import hts
 from ddrl.simulation.calibration import Calibration
-from ddrl.simulation.predict import EFFICIENT
+from ddrl.simulation.predict import COMPUTE, EFFICIENT
+from ddrl.simulation.system import Prediction
 from ddrl.simulation.times import Gamma
-from ddrl.studies import figures
+from ddrl.studies import figures, provenance
+from ddrl.studies.collect import RESULTS, TABLE, figure_of, publish
 from ddrl.studies.figures import Curve, Panel
-from ddrl.studies.page import figure_of, hardware, html_table, now, versions
-from ddrl.studies.simulate import Found, SimulateSettings, bends
+from ddrl.studies.html import HtmlFigure, HtmlReport
+from ddrl.studies.simulate import Predicted, SimulateSettings
 from ddrl.studies.simulate_validation import WITHIN, Compared, Validation
-from ddrl.studies.tables import Table
+from ddrl.studies.tables import Table, table
 
-REPORT, TABLE, RESULTS = "report.html", "table.md", "results.json"
 NAMES = {"all": "waiting for all", "quorum": "quorum", "deadline": "deadline", "asynchronous": "asynchronous"}
 ENVIRONMENTS, STATES = 16, 4096  # of claim 1, which does not tell them
 ACTOR_RATE, LEARNER_RATE = 100.0, 4000.0  # frames/s, claim 2
 
 
+class Picture(NamedTuple):
+    """One figure.
+
+    Attributes:
+        place: of its files in the directory of the study.
+    """
+
+    place: str
+    heading: str
+    caption: str
+    panels: Sequence[Panel]
+
+
 def write(
     directory: Path,
     settings: SimulateSettings,
-    found: Sequence[Found],
+    predicted: Sequence[Predicted],
     notes: Sequence[str],
     calibration: Calibration | None,
     validation: Validation | None,
@@ -44,232 +55,247 @@ def write(
     Raises:
         UsageError: a file cannot be written.
     """
-    tables = [prediction_table(found), *([validation_table(validation)] if validation else [])]
-    notes = [*bend_notes(found), *notes, *(validation.notes if validation else [])]
+    tables, pictures = [prediction_table(predicted)], [prediction_picture(settings, predicted)]
+    notes = [*bend_notes(predicted), *notes]
     if validation:
-        notes.insert(0, agreement(validation.compared))
-    markdown = "\n".join([*(table.markdown() for table in tables), *(f"- {note}" for note in notes)]) + "\n"
+        tables.append(validation_table(validation))
+        notes = [agreement(validation.compared), *notes, *validation.notes]
+    if validation and validation.compared:
+        pictures.append(validation_picture(validation.compared))
+    markdown = "\n".join([*(of_one.markdown() for of_one in tables), *(f"- {note}" for note in notes)]) + "\n"
     print(markdown)
     here = machine.describe()
-    pictures = [(".", *prediction_figure(settings, found))]
-    if validation and validation.compared:
-        pictures.append(("validation", *validation_figure(validation.compared)))
-    pictures += claims()
-    drawn = [_draw(directory / name, panels, title, caption) for name, title, caption, panels in pictures]
     page = HtmlReport(
-        "The exchange beyond this machine",
-        [_summary(settings, calibration)],
-        command,
-        drawn,
-        list(map(html_table, tables)),
-        protocol(settings, found, calibration),
-        hardware([here]),
-        versions([here]),
-        notes,
-        [RESULTS, TABLE],
-        now(),
+        title="The exchange beyond this machine",
+        summary=[_summary(settings, calibration)],
+        command=command,
+        figures=[_drawn(directory, picture) for picture in [*pictures, *claims()]],
+        tables=tables,
+        protocol=protocol(settings, predicted, calibration),
+        hardware=provenance.hardware([here]),
+        versions=provenance.versions([here]),
+        notes=notes,
+        files=[RESULTS, TABLE],
+        date=provenance.date(),
     )
     results = {
         "study": "simulate", "command": command, "ddrl": version("ddrl"), "settings": dataclasses.asdict(settings),
-        "tables": [table.as_json() for table in tables], "notes": notes, "machine": here,
-        "predictions": [{"policy": f.policy, **f.prediction._asdict(), "limits": dict(f.limits.cost)} for f in found],
+        "tables": [of_one.as_json() for of_one in tables], "notes": notes, "machine": here,
+        "predictions": [
+            {"policy": size.policy, **size.prediction._asdict(), "limits": dict(size.limits.cost)} for size in predicted
+        ],
     }  # fmt: skip
-    try:
-        (directory / TABLE).write_text(f"# {page.title}\n\n{markdown}")
-        rundir.write_json(directory / RESULTS, results)
-        (directory / REPORT).write_text(render(page))
-    except OSError as error:
-        raise UsageError(f"--dir {directory}: {error.strerror}; free space or mend permissions") from error
-    print(f"report: {directory / REPORT}")
+    publish(directory, page, markdown, results)
 
 
-def prediction_table(found: Sequence[Found]) -> Table:
+def _drawn(directory: Path, picture: Picture) -> HtmlFigure:
+    place, heading, caption, panels = picture
+    (directory / place).mkdir(parents=True, exist_ok=True)
+    drawn = figures.draw(panels, heading, caption, 3 if len(panels) == 3 else 2)
+    png, _ = figures.save(drawn, directory / place)
+    return figure_of(png.read_bytes(), heading, caption, panels)
+
+
+# predictions ----------------------------------------------------------------------------------------------------------
+
+
+def prediction_table(predicted: Sequence[Predicted]) -> Table:
     """Every policy and size."""
-    rows = []
-    for policy, system, p, limit in found:
-        share, part = max((cost, name) for name, cost in limit.cost.items())
-        rows.append(
-            [
-                NAMES[policy],
-                p.workers,
-                system.servers,
-                p.updates_per_s,
-                p.datapoints_per_s,
-                p.efficiency,
-                p.staleness_mean,
-                p.dropped_share,
-                limit.name,
-                f"{part} ({share:.0%})",
-            ]
-        )
-    columns = ("policy", "workers", "servers", "updates/s", "data-points/s", "efficiency", "staleness", "dropped",
-               "limit", "costs most beside it (share lost)")  # fmt: skip
-    return Table("Predictions", columns, rows)
+
+    def dearest(size: Predicted) -> str:
+        share, part = max((cost, name) for name, cost in size.limits.cost.items())
+        return f"{part} ({share:.0%})"
+
+    return table("Predictions", predicted, {
+        "policy": lambda size: NAMES[size.policy],
+        "workers": lambda size: size.workers,
+        "servers": lambda size: size.system.servers,
+        "updates/s": lambda size: size.prediction.updates_per_s,
+        "data-points/s": lambda size: size.prediction.datapoints_per_s,
+        "efficiency": lambda size: size.prediction.efficiency,
+        "staleness": lambda size: size.prediction.staleness_mean,
+        "dropped": lambda size: size.prediction.dropped_share,
+        "limit": lambda size: size.limits.name,
+        "costs most beside it (share lost)": dearest,
+    })  # fmt: skip
 
 
-def bend_notes(found: Sequence[Found]) -> list[str]:
+def bend_notes(predicted: Sequence[Predicted]) -> Iterator[str]:
     """Where each policy bends, and why."""
-    notes, where = [], bends(found)
-    for policy in dict.fromkeys(one.policy for one in found):
-        if policy not in where:
-            notes.append(f"{NAMES[policy]}: the workers' own time limits; efficiency {EFFICIENT:g} or more throughout")
+    by_size = sorted(predicted, key=lambda size: size.workers)
+    for policy in dict.fromkeys(size.policy for size in predicted):
+        bent = next((size for size in by_size if size.policy == policy and size.limits.name != COMPUTE), None)
+        if bent is None:
+            yield f"{NAMES[policy]}: the workers' own time limits; efficiency {EFFICIENT:g} or more throughout"
             continue
-        _, _, prediction, limit = where[policy]
-        faster = 1 / max(1e-9, 1 - limit.cost[limit.name])
-        notes.append(
-            f"{NAMES[policy]}: the first size here below efficiency {EFFICIENT:g} is {prediction.workers:,} workers "
-            f"({prediction.efficiency:.2f}); {limit.name} costs most: without it, {faster:.3g} times the data-points/s"
+        faster = 1 / max(1e-9, 1 - bent.limits.cost[bent.limits.name])
+        yield (
+            f"{NAMES[policy]}: the first size here below efficiency {EFFICIENT:g} is {bent.workers:,} workers "
+            f"({bent.prediction.efficiency:.2f}); {bent.limits.name} costs most: without it, {faster:.3g} times the "
+            "data-points/s"
         )
-    late = [one for one in found if one.policy == "asynchronous"]
-    if late:
-        most = max(late, key=lambda one: one.prediction.workers).prediction
-        notes.append(
-            f"asynchronous updates are many, and old: {most.staleness_mean:,.0f} versions in the mean with "
-            f"{most.workers:,} workers"
+    if late := [size for size in by_size if size.policy == "asynchronous"]:
+        yield (
+            f"asynchronous updates are many, and old: {late[-1].prediction.staleness_mean:,.0f} versions in the mean "
+            f"with {late[-1].workers:,} workers"
         )
-    return notes
 
 
-def prediction_figure(settings: SimulateSettings, found: Sequence[Found]) -> tuple[str, str, list[Panel]]:
+def prediction_picture(settings: SimulateSettings, predicted: Sequence[Predicted]) -> Picture:
     """Rates, efficiency, what is lost to what, staleness and dropped gradients, over workers."""
-    policies = list(dict.fromkeys(one.policy for one in found))
-    by_policy = {policy: [one for one in found if one.policy == policy] for policy in policies}
+    by_policy = {policy: [size for size in predicted if size.policy == policy] for policy in settings.policies}
 
-    def curves(value: Any) -> list[Curve]:
+    def curves(value: Callable[[Prediction], float]) -> list[Curve]:
         return [
-            Curve(NAMES[policy], [one.prediction.workers for one in mine], [value(one.prediction) for one in mine])
-            for policy, mine in by_policy.items()
+            Curve(NAMES[policy], [size.workers for size in sizes], [value(size.prediction) for size in sizes])
+            for policy, sizes in by_policy.items()
         ]
 
-    first = by_policy[policies[0]]
-    linear = [one.system.ideal_datapoints_per_s() for one in first]
-    sizes = [one.prediction.workers for one in first]
-    ideal = Curve("nobody ever waits", sizes, linear, reference=True)
-    lost = [Curve(name, sizes, [100 * one.limits.cost[name] for one in first]) for name in first[0].limits.cost]
+    first = by_policy[settings.policies[0]]
+    workers = [size.workers for size in first]
+    linear = [size.system.ideal_datapoints_per_s() for size in first]
+    ideal = Curve("nobody ever waits", workers, linear, reference=True)
+    lost = [Curve(name, workers, [100 * size.limits.cost[name] for size in first]) for name in first[0].limits.cost]
     speed, share = curves(lambda p: p.datapoints_per_s), curves(lambda p: p.efficiency)
     dropped = curves(lambda p: 100 * p.dropped_share)
+    parts = f"What each part costs, {NAMES[settings.policies[0]]}"
     panels = [
         Panel("Speed", "workers", "data-points/s", [ideal, *speed], log_x=True, log_y=True),
         Panel("Efficiency", "workers", "share of what workers could do", share, True, zero=True),
-        Panel(f"What each part costs, {NAMES[policies[0]]}", "workers", "data-points/s lost to it (%)", lost, True,
-              zero=_any(lost)),
+        Panel(parts, "workers", "data-points/s lost to it (%)", lost, True, zero=_any(lost)),
         Panel("Gradients that are dropped", "workers", "share (%)", dropped, True, zero=_any(dropped)),
-    ]  # fmt: skip
+    ]
     caption = (
         f"Simulated, one seed, {settings.updates} updates; cards of {settings.bandwidth_gbit:g} Gbit/s, latency "
         f"{settings.latency_us:g} us, batch per worker constant"
     )
-    return "Predicted exchange with parameter servers", caption, panels
+    return Picture(".", "Predicted exchange with parameter servers", caption, panels)
+
+
+def _any(curves: Sequence[Curve]) -> bool:
+    return any(y > 0 and math.isfinite(y) for curve in curves for y in curve.y)
+
+
+# validation -----------------------------------------------------------------------------------------------------------
 
 
 def validation_table(validation: Validation) -> Table:
     """Measured beside predicted."""
-    rows = [
-        [c.kind, c.workers, c.measured, c.predicted, f"{c.error:+.1%}", "fitted to" if c.fitted else "predicted"]
-        for c in validation.compared
-    ]
-    return Table("Validation", ("gradient", "workers", "measured, updates/s", "predicted", "error", ""), rows)
+    return table("Validation", validation.compared, {
+        "gradient": lambda size: size.kind, "workers": lambda size: size.workers,
+        "measured, updates/s": lambda size: size.measured, "predicted": lambda size: size.predicted,
+        "error": lambda size: f"{size.error:+.1%}", "": lambda size: "fitted to" if size.fitted else "predicted",
+    })  # fmt: skip
 
 
 def agreement(compared: Sequence[Compared]) -> str:
     """How many predictions are within 10%."""
-    tested = [one for one in compared if not one.fitted]
+    tested = [size for size in compared if not size.fitted]
     if not tested:
         return "validation: nothing was measured"
-    good = sum(abs(one.error) <= WITHIN for one in tested)
-    worst = max(tested, key=lambda one: abs(one.error))
+    good = sum(abs(size.error) <= WITHIN for size in tested)
+    worst = max(tested, key=lambda size: abs(size.error))
     return (
         f"validation: {good} of {len(tested)} predictions within {WITHIN:.0%} of what was measured here; the worst: "
         f"{worst.kind}, {worst.workers} workers, {worst.error:+.1%}"
     )
 
 
-def validation_figure(compared: Sequence[Compared]) -> tuple[str, str, list[Panel]]:
+def validation_picture(compared: Sequence[Compared]) -> Picture:
     """Updates/s measured and predicted, and the error."""
-    kinds = list(dict.fromkeys(one.kind for one in compared))
     rates, errors = [], []
-    for style, kind in enumerate(kinds):
-        mine = sorted((one for one in compared if one.kind == kind), key=lambda one: one.workers)
-        x = [one.workers for one in mine]
-        rates.append(Curve(kind, x, [one.predicted for one in mine], style=style))
-        rates.append(Curve("", x, [one.measured for one in mine], style=style, reference=True))
-        tested = [one for one in mine if not one.fitted]
-        errors.append(Curve(kind, [c.workers for c in tested], [100 * c.error for c in tested], style=style))
-    ends = [min(one.workers for one in compared), max(one.workers for one in compared)]
+    for style, kind in enumerate(dict.fromkeys(size.kind for size in compared)):
+        sizes = sorted((size for size in compared if size.kind == kind), key=lambda size: size.workers)
+        x, tested = [size.workers for size in sizes], [size for size in sizes if not size.fitted]
+        rates.append(Curve(kind, x, [size.predicted for size in sizes], style=style))
+        rates.append(Curve("", x, [size.measured for size in sizes], style=style, reference=True))
+        percents = [100 * size.error for size in tested]
+        errors.append(Curve(kind, [size.workers for size in tested], percents, style=style))
+    workers = [size.workers for size in compared]
     lines = ((-WITHIN, ""), (WITHIN, "10%"))
+    ends = [min(workers), max(workers)]
     bounds = [Curve(label, ends, [100 * share] * 2, reference=True) for share, label in lines]
-    title = "Lines: predicted, hollow: measured"
+    label = "predicted / measured - 1 (%)"
     panels = [
-        Panel(title, "workers", "updates/s", rates, log_x=True, log_y=True),
-        Panel("Error of predictions", "workers", "predicted / measured - 1 (%)", [*errors, *bounds], log_x=True),
+        Panel("Lines: predicted, hollow: measured", "workers", "updates/s", rates, log_x=True, log_y=True),
+        Panel("Error of predictions", "workers", label, [*errors, *bounds], log_x=True),
     ]
-    return "Predicted and measured on this machine", "one measurement of each, so the spread is unknown", panels
+    caption = "one measurement of each, so the spread is unknown"
+    return Picture("validation", "Predicted and measured on this machine", caption, panels)
 
 
-def claims() -> list[tuple[str, str, str, list[Panel]]]:
-    """Figures of what papers claim, and the directories that they go to."""
-    return [("hts", *hts_figure())]
+# HTS-RL ---------------------------------------------------------------------------------------------------------------
 
 
-def hts_figure() -> tuple[str, str, list[Panel]]:
+def claims() -> list[Picture]:
+    """Figures of what papers claim."""
+    return [hts_picture()]
+
+
+def hts_picture() -> Picture:
     """Claims 1 and 2 of Liu et al. 2020 (their figure 3)."""
-    variances = [0.0625, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0]
-    rates = [variance**-0.5 for variance in variances]
-    alphas = [1, 2, 4, 8, 16, 32, 64, 128]
-    actors = [4, 8, 12, 16, 20, 24, 28, 32, 36]
-    run_time = lambda function, alpha, rate: function(STATES, ENVIRONMENTS, alpha, rate)  # noqa: E731
-    many = lambda *sizes: hts.simulated_run_time(50 * STATES, *sizes) / 50  # noqa: E731
 
-    def pair(x: Sequence[float], formula: Sequence[float], simulated: Sequence[float]) -> list[Curve]:
-        return [Curve("formula", x, formula), Curve("simulation", x, simulated, style=1, reference=True)]
+    def pair(x: Sequence[float], formula: Callable[[float], float], simulated: Callable[[float], float]) -> list[Curve]:
+        return [
+            Curve("formula", x, [formula(at) for at in x]),
+            Curve("simulation", x, [simulated(at) for at in x], style=1, reference=True),
+        ]
 
-    claim_1a = pair(
-        variances,
-        [run_time(hts.expected_run_time, 4, rate) for rate in rates],
-        [many(ENVIRONMENTS, 4, rate) for rate in rates],
+    def expected(alpha: float, rate: float) -> float:
+        return hts.expected_run_time(STATES, ENVIRONMENTS, alpha, rate)
+
+    def simulated(alpha: int, rate: float) -> float:
+        return hts.simulated_run_time(50 * STATES, ENVIRONMENTS, alpha, rate) / 50
+
+    variances = pair(
+        [0.0625, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0],
+        lambda variance: expected(4, variance**-0.5),
+        lambda variance: simulated(4, variance**-0.5),
     )
-    claim_1b = pair(
-        alphas,
-        [run_time(hts.expected_run_time, alpha, 2.0) for alpha in alphas],
-        [many(ENVIRONMENTS, alpha, 2.0) for alpha in alphas],
+    alphas = pair(
+        [1, 2, 4, 8, 16, 32, 64, 128], lambda alpha: expected(alpha, 2.0), lambda alpha: simulated(int(alpha), 2.0)
     )
-    claim_2 = pair(
-        actors,
-        [hts.expected_latency(n, ACTOR_RATE, LEARNER_RATE) for n in actors],
-        [hts.simulated_latency(n, ACTOR_RATE, LEARNER_RATE) for n in actors],
+    latencies = pair(
+        [4, 8, 12, 16, 20, 24, 28, 32, 36],
+        lambda actors: hts.expected_latency(actors, ACTOR_RATE, LEARNER_RATE),
+        lambda actors: hts.simulated_latency(int(actors), ACTOR_RATE, LEARNER_RATE),
     )
+    always_1 = Curve("HTS-RL: always 1", [4, 36], [1, 1], reference=True)
+    x_labels = "variance of a step's time (s^2), alpha = 4", "alpha (steps between synchronizations), beta = 2/s"
     panels = [
-        Panel("Claim 1: step times that vary", "variance of a step's time (s^2), alpha = 4", "run time (s)", claim_1a,
-              zero=True),
-        Panel("Claim 1: rarer synchronization", "alpha (steps between synchronizations), beta = 2/s", "run time (s)",
-              claim_1b, log_x=True, zero=True),
-        Panel("Claim 2: asynchronous systems", "actors", "latency (updates)",
-              [*claim_2, Curve("HTS-RL: always 1", [actors[0], actors[-1]], [1, 1], reference=True)], zero=True),
-    ]  # fmt: skip
+        Panel("Claim 1: step times that vary", x_labels[0], "run time (s)", variances, zero=True),
+        Panel("Claim 1: rarer synchronization", x_labels[1], "run time (s)", alphas, log_x=True, zero=True),
+        Panel("Claim 2: asynchronous systems", "actors", "latency (updates)", [*latencies, always_1], zero=True),
+    ]
     caption = (
         f"Liu et al. 2020, figure 3. Claim 1: {STATES:,} states of {ENVIRONMENTS} environments, exponential step times;"
         f" claim 2: {ACTOR_RATE:g} frames/s of an actor, {LEARNER_RATE:,.0f} of the learner. One seed of the simulation"
     )
-    return "HTS-RL: formula and simulation", caption, panels
+    return Picture("hts", "HTS-RL: formula and simulation", caption, panels)
 
 
-def protocol(settings: SimulateSettings, found: Sequence[Found], calibration: Calibration | None) -> Mapping[str, str]:
+# words ----------------------------------------------------------------------------------------------------------------
+
+
+def protocol(
+    settings: SimulateSettings, predicted: Sequence[Predicted], calibration: Calibration | None
+) -> Mapping[str, str]:
     """What was simulated."""
-    system = found[0].system
+    system = predicted[0].system
     deviation = f" (deviation {1000 * system.compute.deviation:.3g} ms)" if isinstance(system.compute, Gamma) else ""
-    values = {
+    values: dict[str, Any] = {
         "time of a gradient": f"{1000 * system.compute.mean:.4g} ms{deviation}",
         "message": f"{4e-6 * system.parameters:.3g} MB over all servers, each way",
         "network card": f"{settings.bandwidth_gbit:g} Gbit/s each way, for {settings.workers_per_host} worker(s) or "
-                        f"{settings.servers_per_host} server(s)",
+        f"{settings.servers_per_host} server(s)",
         "latency": f"{settings.latency_us:g} us",
         "processor time of a message": f"{1e6 * system.message_seconds:.3g} us",
         "server": f"{1e9 * system.average_seconds_per_byte:.3g} s/GB to average a gradient, "
-                  f"{1e9 * system.apply_seconds_per_byte:.3g} s/GB to apply",
+        f"{1e9 * system.apply_seconds_per_byte:.3g} s/GB to apply",
         "decision and what else a step takes": f"{1000 * system.decision_seconds:.3g} ms",
         "quorum": f"{settings.quorum_share:.0%} of the workers",
         "batch of a worker": str(system.batch),
-    }  # fmt: skip
+    }
     if calibration:
         values["calibrated on"] = (
             f"a run with {calibration.system.workers} workers and {calibration.system.servers} servers, "
@@ -284,13 +310,3 @@ def _summary(settings: SimulateSettings, calibration: Calibration | None) -> str
         f"A discrete-event model of the synchronous and asynchronous exchange with parameter servers, {source}, for "
         f"{min(settings.workers):,} to {max(settings.workers):,} workers. These are predictions, not measurements."
     )
-
-
-def _draw(directory: Path, panels: Sequence[Panel], heading: str, caption: str) -> HtmlFigure:
-    directory.mkdir(parents=True, exist_ok=True)
-    png, _ = figures.save(figures.draw(panels, heading, caption, 3 if len(panels) == 3 else 2), directory)
-    return figure_of(png.read_bytes(), heading, caption, panels)
-
-
-def _any(curves: Sequence[Curve]) -> bool:
-    return any(y > 0 and math.isfinite(y) for curve in curves for y in curve.y)

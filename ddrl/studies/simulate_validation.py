@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ddrl.bench.scaling import ScalingArguments, measure
+from ddrl.bench.emulated.commands import ScalingArguments, measure_scaling
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
 from ddrl.simulation.predict import simulate
@@ -57,11 +57,14 @@ class Validation(NamedTuple):
 
 def validate(directory: Path) -> Validation:
     """Measures here, in six minutes or so, and compares."""
-    compared, notes = [], [
+    compared: list[Compared] = []
+    notes = [
         "real runs: calibrated on the one with one worker; their simulators sleep, so that a core is free for each",
-        "emulated workers: fitted to the fewest and the most workers at the shortest step (bandwidth of this machine's "
-        "memory; what a step costs beside); the other sizes and steps are predicted",
-    ]  # fmt: skip
+        (
+            "emulated workers: fitted to the fewest and the most workers at the shortest step (bandwidth of this "
+            "machine's memory; what a step costs beside); the other sizes and steps are predicted"
+        ),
+    ]
     for name, part in (("emulated", lambda: emulated(EMULATED)), ("real", lambda: real(directory))):
         try:
             compared += part()
@@ -72,11 +75,12 @@ def validate(directory: Path) -> Validation:
 
 def emulated(arguments: ScalingArguments) -> list[Compared]:
     """The emulated workers of `ddrl bench scaling`, all on this machine: as many sizes as there is time for."""
-    rates, end = {}, time.monotonic() + EMULATED_SECONDS
+    rates: dict[tuple[int, float], float] = {}
+    end = time.monotonic() + EMULATED_SECONDS
     for workers in arguments.workers:
         if len({w for w, _ in rates}) > 1 and time.monotonic() >= end:
             break
-        values = measure(dataclasses.replace(arguments, workers=(workers,)))
+        values = measure_scaling(dataclasses.replace(arguments, workers=(workers,)))
         for step in arguments.step_ms:
             rates[workers, step] = values[f"updates_per_s_at_{step:g}_ms"][str(workers)]
     return compare_emulated(rates, arguments.parameters, arguments.parameter_servers)
@@ -134,21 +138,21 @@ def real(directory: Path) -> list[Compared]:
     """Runs of BA3C on CartPole with real workers and one parameter server."""
     from ddrl.studies.simulate import calibrated
 
-    found = {}
+    calibrations = {}
     for workers in REAL_WORKERS:
         path = directory / "validation" / f"cartpole-{workers}workers"
         train(path, workers, this_machine())
-        found[workers] = calibrated(path)
-    first = found[REAL_WORKERS[0]].system
+        calibrations[workers] = calibrated(path)
+    first = calibrations[REAL_WORKERS[0]].system
     return [
         Compared(
             "CartPole",
             workers,
-            one.measured_updates_per_s,
+            calibration.measured_updates_per_s,
             simulate(dataclasses.replace(first, workers=workers), STEPS).updates_per_s,
             workers == REAL_WORKERS[0],
         )
-        for workers, one in found.items()
+        for workers, calibration in calibrations.items()
     ]
 
 

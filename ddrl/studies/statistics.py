@@ -23,13 +23,14 @@ class Interval(NamedTuple):
     mean: float
     low: float | None = None
     high: float | None = None
-    count: int = 1
+    count: int = 1  # type: ignore[assignment]  # hides the method of tuples, which nobody needs
 
     def map(self, function: Callable[[float], float]) -> Interval:
         """The interval in another unit; a falling function lets the bounds change places."""
-        mean, ends = function(self.mean), [None if end is None else function(end) for end in (self.low, self.high)]
-        low, high = sorted(ends) if None not in ends else ends
-        return Interval(mean, low, high, self.count)
+        if self.low is None or self.high is None:
+            return Interval(function(self.mean), count=self.count)
+        low, high = sorted((function(self.low), function(self.high)))
+        return Interval(function(self.mean), low, high, self.count)
 
 
 class TimeToScore(NamedTuple):
@@ -46,7 +47,7 @@ class TimeToScore(NamedTuple):
     limit: float
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]
         """Repeats."""
         return len(self.reached) + self.missed
 
@@ -69,10 +70,12 @@ class TimeToScore(NamedTuple):
         limit = f"not reached in {self.limit / 60:.3g} min"
         if not self.reached:
             return limit
-        mean = bootstrap(self.reached)
-        if self.missed:
-            return f"{len(self.reached)} of {self.count} in {mean.mean / 60:.3g} min, {self.missed} {limit}"
-        spread = f" [{mean.low / 60:.3g}, {mean.high / 60:.3g}]" if mean.low is not None else ""
+        if (mean := self.mean()) is None:
+            known = sum(self.reached) / len(self.reached)
+            return f"{len(self.reached)} of {self.count} in {known / 60:.3g} min, {self.missed} {limit}"
+        spread = (
+            f" [{mean.low / 60:.3g}, {mean.high / 60:.3g}]" if mean.low is not None and mean.high is not None else ""
+        )
         return f"{mean.mean / 60:.3g} min{spread}"
 
 

@@ -1,4 +1,4 @@
-"""A study as a declaration: which settings it has, which points they make, and what its report says of finished ones."""
+"""A study as a declaration: its settings, the points that they make, and what its report says of finished ones."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ class Study:
     @property
     def quick(self) -> Any:
         """Its settings with --quick."""
-        return dataclasses.replace(self.defaults, **(QUICK | dict(self.quick_changes)))
+        changes: dict[str, Any] = QUICK | dict(self.quick_changes)
+        return dataclasses.replace(self.defaults, **changes)
 
     def points(self, settings: Any, machine: Machine) -> list[Point]:
         """All points.

@@ -24,7 +24,7 @@ class Table(NamedTuple):
 
     def markdown(self) -> str:
         """The table, its columns aligned."""
-        rows = [[text(cell) for cell in row] for row in self.rows]
+        rows = self.texts()
         widths = [max(map(len, column)) for column in zip(self.columns, *rows)]
         kinds = (int, float, Interval, type(None))
         right = [all(isinstance(row[i], kinds) for row in self.rows) for i in range(len(widths))]
@@ -32,6 +32,10 @@ class Table(NamedTuple):
         lines.append("|" + "|".join("-" * (w + 1) + (":" if n else "-") for w, n in zip(widths, right)) + "|")
         lines += [_line(row, widths, right) for row in rows]
         return f"**{self.title}**\n\n" + "\n".join(lines) + "\n"
+
+    def texts(self) -> list[list[str]]:
+        """The cells as they are shown."""
+        return [[text(cell) for cell in row] for row in self.rows]
 
     def csv(self) -> str:
         """The table as it was measured: all digits, nothing for None."""

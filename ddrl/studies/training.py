@@ -27,10 +27,10 @@ def train_point(point: Point, path: Path) -> None:
     from ddrl.launch import local as launch
 
     config, resume = settings_in(point.config, path)
-    quiet = Console(file=io.StringIO(), width=1000)
-    status = launch.train(config, path if resume else None, this_machine(), quiet)
+    said = io.StringIO()
+    status = launch.train(config, path if resume else None, this_machine(), Console(file=said, width=1000))
     if status == 1:
-        lines = [line for line in quiet.file.getvalue().splitlines() if line.startswith("ddrl:")]
+        lines = [line for line in said.getvalue().splitlines() if line.startswith("ddrl:")]
         raise RuntimeError(lines[-1].removeprefix("ddrl: ") if lines else "the run failed")
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from cluster.launch import find_mpirun
-from ddrl.bench import actors, emulated_actors, learner
-from ddrl.bench.emulated_actors import FORMAT, EmulatedChild, config_of
+from ddrl.bench.emulated import actors as emulated_actors
+from ddrl.bench.emulated.actors import FORMAT, EmulatedChild, config_of
+from ddrl.bench.emulated.commands import ActorsArguments, LearnerArguments, measure_actors, measure_learner
 from ddrl.bench.replay_shard import FRAMES, GAMES, recorded_segment
 from ddrl.errors import UsageError
 from ddrl.replay.segment import renumbered
@@ -84,7 +85,7 @@ def test_a_child_stops_feeding_when_it_was_told_to(segment, monkeypatch):
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(find_mpirun() is None, reason="no mpirun here")
 def test_a_job_of_emulated_actors_inserts_and_samples():
-    arguments = actors.ActorsArguments(
+    arguments = ActorsArguments(
         actors=(2,),
         step_ms=2.0,
         replay_capacity=5000,
@@ -94,23 +95,21 @@ def test_a_job_of_emulated_actors_inserts_and_samples():
         warm_up=0.0,
         seconds=3.0,
     )
-    found = actors.measure(arguments)
+    found = measure_actors(arguments)
     assert 0 < found["inserts_per_s"]["2"] <= 2000 and found["ratio"] == {"2": 1.0}
     assert 0 < found["samples_per_s"]["2"] <= 500 and found["asleep"] == {"2": 1000.0}
 
 
 def test_no_numbers_of_actors():
     with pytest.raises(UsageError, match="--actors"):
-        actors.ActorsArguments(actors=(0,))
+        ActorsArguments(actors=(0,))
 
 
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(find_mpirun() is None, reason="no mpirun here")
 def test_a_learner_is_measured_alone_and_fed():
-    found = learner.measure(
-        learner.LearnerArguments(
-            actors=1, simulators=8, replay_minimum=300, alone=0.5, warm_up=0.0, seconds=6.0, unfed=6.0
-        )
+    found = measure_learner(
+        LearnerArguments(actors=1, simulators=8, replay_minimum=300, alone=0.5, warm_up=0.0, seconds=6.0, unfed=6.0)
     )
     assert found["updates_per_s_alone"] > 0 and found["gradients_per_s_alone"] > 0
     assert found["ratio"] == pytest.approx(found["updates_per_s"] / found["updates_per_s_alone"], rel=0.05)
@@ -121,4 +120,4 @@ def test_a_learner_is_measured_alone_and_fed():
 
 def test_a_learner_needs_time_after_the_warm_up():
     with pytest.raises(UsageError, match="--seconds"):
-        learner.LearnerArguments(warm_up=10.0, seconds=12.0)
+        LearnerArguments(warm_up=10.0, seconds=12.0)

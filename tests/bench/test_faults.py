@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import types
 
 import pytest
 
@@ -294,7 +293,7 @@ class Ended:
     """A run that ends well, and what each of its ends leaves behind."""
 
     def __init__(self, *left):
-        self._left, self.starts, self.launcher = list(left), 0, types.SimpleNamespace(poll=lambda: 0)
+        self._left, self.starts = list(left), 0
 
     def files_left(self):
         return self._left.pop(0)
@@ -307,6 +306,7 @@ class Ended:
 
     wait = wait_gone = unsound = lambda self, *arguments: []
     wait_until_trained = lambda self, seconds: True
+    status = lambda self: 0
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ class Ended:
 )
 def test_files_that_the_next_start_sweeps_are_not_left(tmp_path, left, starts, trouble):
     conductor = conduct.Conductor(tmp_path)
-    conductor._run = Ended(*left)
+    conductor._alive = Ended(*left)
     assert conductor._end() == trouble and conductor._run.starts == starts
 
 

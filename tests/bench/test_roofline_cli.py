@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import json
-import sys
-import types
 
 import pytest
 
 from ddrl import cli
+from ddrl.bench import roofline
 from ddrl.reporting import machine
 
 
@@ -19,8 +18,7 @@ def measured(monkeypatch):
         asked.append((config, seconds, cores))
         return {"env": 1000.0, "inference": 2000.0, "gradient": 500.0, "roofline": 285.7}
 
-    module = types.SimpleNamespace(measure_roofline=measure_roofline)
-    monkeypatch.setitem(sys.modules, "ddrl.bench.roofline", module)
+    monkeypatch.setattr(roofline, "measure_roofline", measure_roofline)
     return asked
 
 

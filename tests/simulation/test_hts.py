@@ -6,27 +6,13 @@ import math
 
 import pytest
 
-from ddrl.simulation.hts import (
-    expected_latency,
-    expected_run_time,
-    gamma_cdf,
-    gamma_quantile,
-    simulated_latency,
-    simulated_run_time,
-)
+from ddrl.simulation.hts import expected_latency, expected_run_time, simulated_latency, simulated_run_time
 
 
-def test_the_gamma_cdf_of_whole_shapes_is_poisson():
-    """P(Gamma(k, b) <= x) = P(Poisson(b x) >= k)."""
-    below = sum(math.exp(-3.0) * 3.0**i / math.factorial(i) for i in range(4))
-    assert gamma_cdf(1.5, 4, 2.0) == pytest.approx(1 - below)
-    assert gamma_cdf(0.0, 4, 2.0) == 0.0
-
-
-@pytest.mark.parametrize("shape", [1, 4, 100])
-def test_the_quantile_is_the_inverse(shape):
-    assert gamma_cdf(gamma_quantile(0.9375, shape, 2.0), shape, 2.0) == pytest.approx(0.9375)
-    assert gamma_quantile(0.9375, 1, 2.0) == pytest.approx(math.log(16) / 2)
+def test_with_one_step_between_synchronizations_the_time_is_that_of_exponential_ones():
+    """The quantile of Gamma(1, b) is log(n) / b, and its spread has no further term."""
+    expected = (math.log(16) + 0.5772156649) / 2.0 * 1000 / 16
+    assert expected_run_time(1000, 16, 1, 2.0) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("alpha", [1, 4, 16, 64])

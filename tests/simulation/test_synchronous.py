@@ -10,7 +10,7 @@ import pytest
 from ddrl.errors import UsageError
 from ddrl.simulation.predict import COMPUTE, limits, simulate
 from ddrl.simulation.system import System
-from ddrl.simulation.times import Constant, Empirical, Gamma
+from ddrl.simulation.times import Constant, Gamma
 
 BYTES = 4_000_000
 NETWORK = {"parameters": BYTES // 4, "worker_bandwidth": 1e9, "server_bandwidth": 1e9, "latency": 1e-4}
@@ -125,13 +125,6 @@ def test_a_seed_gives_one_result():
     system = System(workers=16, compute=Gamma(0.1, 0.03), quorum=12, **NETWORK)
     assert simulate(system, 30, seed=3) == simulate(system, 30, seed=3)
     assert simulate(system, 30, seed=3) != simulate(system, 30, seed=4)
-
-
-def test_measured_times_are_drawn():
-    found = step_seconds(updates=2000, workers=1, compute=Empirical((0.1, 0.2)))
-    assert found == pytest.approx(0.15, rel=0.03)
-    drawn = Empirical((0.1, 0.2)).draw(np.random.default_rng(0), 100)
-    assert set(drawn.tolist()) == {0.1, 0.2}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from ddrl.studies.settings import changed
 from ddrl.studies.simulate_report import agreement
 from ddrl.studies.simulate_validation import Compared, compare_emulated, emulated_rate, fit
 from ddrl.types import Machine
-from tests.reporting.test_html import Page
+from tests.studies.test_html import Page
 
 QUICK = ["--workers", "4", "16", "--updates", "10"]
 

@@ -34,8 +34,8 @@ RUN_NAME = re.compile(r"(run-\d{5,}(?:-\d+)?)(\.txt|\.tmp)?")
 class FaultsArguments:
     """Break small real runs of every exchange, schedule and replay in all known ways, and look at what becomes of them.
 
-    A run must go on or end within its bound, leave no process and no file, keep sound checkpoints, train again when it is
-    resumed, and lose no more updates than those since its last checkpoint."""
+    A run must go on or end within its bound, leave no process and no file, keep sound checkpoints, train again when
+    it is resumed, and lose no more updates than those since its last checkpoint."""
 
     faults: int = 100
     """How many, those of an earlier call with the same --directory included."""

@@ -29,15 +29,20 @@ class Conductor:
 
     def __init__(self, directory: Path):
         self._directory = directory
-        self._run: Run | None = None
+        self._alive: Run | None = None
 
     def __enter__(self) -> Conductor:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._run is not None:
+        if self._alive is not None:
             self._run.destroy()
             self._drop()
+
+    @property
+    def _run(self) -> Run:
+        assert self._alive is not None
+        return self._alive
 
     def fault(self, draw: Draw, last: bool) -> Outcome:
         """Everything about one fault; `last`: its run is ended and searched after it."""
@@ -54,7 +59,7 @@ class Conductor:
         if outcome.bad:
             outcome.directory = str(self._run.path)
             self._run.destroy()
-            self._run = None
+            self._alive = None
         elif last:
             self._drop()
         outcome.whole_seconds = round(time.monotonic() - began, 2)
@@ -62,8 +67,8 @@ class Conductor:
 
     def _prepare(self, draw: Draw) -> None:
         """A run that trains, or has begun to, and in which there is a victim."""
-        if self._run is None:
-            self._run = Run(SYSTEMS[draw.system], self._directory, _free(self._directory, f"run-{draw.index:05d}"))
+        if self._alive is None:
+            self._alive = Run(SYSTEMS[draw.system], self._directory, _free(self._directory, f"run-{draw.index:05d}"))
             self._begin()
         if draw.starting:
             self._end_for_next()
@@ -74,7 +79,7 @@ class Conductor:
         self._run.wait(lambda: False, draw.delay)
         end = time.monotonic() + FIND_SECONDS
         while not victims(self._run, draw):
-            if time.monotonic() > end or self._run.launcher.poll() is not None:
+            if time.monotonic() > end or self._run.status() is not None:
                 raise Unready(f"there is no {draw.victim} to break; see {self._run.path}")
             time.sleep(0.05)
 
@@ -96,7 +101,7 @@ class Conductor:
         run = self._run
         run.ask_to_end()
         run.wait(lambda: False, ASKED)
-        status = run.launcher.poll()
+        status = run.status()
         if status is None:
             return [f"did not end within {ASKED:g} s when it was asked to"]
         left = run.wait_gone(time.monotonic() + GONE_SECONDS)
@@ -116,7 +121,7 @@ class Conductor:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
-        self._run = None
+        self._alive = None
 
 
 def _free(directory: Path, name: str) -> str:
@@ -196,7 +201,7 @@ class Fault:
         injection.limit_files(run.living(), injection.room(run.path, draw))
         run.wait(lambda: False, FULL_SECONDS)
         if draw.kind == "disk-stays-full":
-            if run.launcher.poll() is None:
+            if run.status() is None:
                 run.ask_to_end()
             return at
         for _ in range(3):  # a process may start another one between the listing and the limit
@@ -214,7 +219,7 @@ class Fault:
             outcome.became = "went on"
         else:
             run.wait(lambda: False, end - time.monotonic())
-            outcome.status = run.launcher.poll()
+            outcome.status = run.status()
             if outcome.status is not None:
                 alone = outcome.status == -signal.SIGKILL
                 outcome.processes_left = run.wait_gone(end if alone else time.monotonic() + GONE_SECONDS)

@@ -46,13 +46,25 @@ class Run:
         self.lines: list[dict[str, Any]] = []
         self.launcher: subprocess.Popen[bytes] | None = None
         self.mark, self._began, self._first = "", 0.0, 0
-        self._newest, self._sessions = 0, set()
+        self._newest = 0
+        self._sessions: set[str] = set()
         self._roles: dict[int, str] = {}
 
     @property
     def kept(self) -> tuple[Path, ...]:
         """All that there is of it."""
         return self.path, self._output, self._temporary
+
+    @property
+    def pid(self) -> int:
+        """Of the launcher, which has begun."""
+        assert self.launcher is not None
+        return self.launcher.pid
+
+    def status(self) -> int | None:
+        """With which the launcher has ended; None: it runs."""
+        assert self.launcher is not None
+        return self.launcher.poll()
 
     def begin(self) -> None:
         """Starts the launcher, for a new run or to resume it."""
@@ -85,7 +97,7 @@ class Run:
         """Waits while the launcher runs, reading lines; whether the condition came true."""
         end = time.monotonic() + seconds
         while True:
-            ended = self.launcher.poll() is not None
+            ended = self.status() is not None
             self.read()
             if condition():
                 return True
@@ -111,7 +123,7 @@ class Run:
         """Its living processes of a role: of a rank, a child, mpirun or the launcher."""
         living = self.living()
         if role == "launcher":
-            return [process for process in living if process.pid == self.launcher.pid]
+            return [process for process in living if process.pid == self.pid]
         if role == "all":
             return living
         if role in (processes.MPIRUN, "simulator"):
@@ -148,7 +160,7 @@ class Run:
 
     def ask_to_end(self) -> None:
         """As a user would."""
-        processes.send(self.launcher.pid, signal.SIGTERM)
+        processes.send(self.pid, signal.SIGTERM)
 
     def destroy(self) -> int:
         """Kills whatever is there; how many that were."""
@@ -175,7 +187,7 @@ class Run:
 
         A start that was killed leaves files, which the next one sweeps: call this after it has saved a checkpoint.
         """
-        living = self.launcher is not None and self.launcher.poll() is None
+        living = self.launcher is not None and self.status() is None
         before = self._began if living else time.time() + 1.0
         current = _sessions(self.living())
         candidates = [*self.path.rglob("*.tmp"), *self._temporary.iterdir()]

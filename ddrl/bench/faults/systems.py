@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 INTERVAL_UPDATES = 100  # between checkpoints
 STALL_SECONDS = 5.0  # after which a silent rank ends its job
@@ -45,7 +46,7 @@ class System:
         return "restart" in self.arguments
 
 
-def _ba3c(name: str, *arguments: str, roles: str, **facts: bool) -> System:
+def _ba3c(name: str, *arguments: str, roles: str, **facts: Any) -> System:
     options = ("--eval-every-updates", "300", "--eval-games", "2") if "evaluator" in roles else ("--no-evaluator",)
     return System(name, ("ba3c", "--preset", "smoke", *arguments, *options), tuple(roles.split()), **facts)
 

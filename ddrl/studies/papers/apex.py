@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -181,8 +182,8 @@ class ActorsSettings(ApexSettings):
             raise UsageError(f"--actors {few} to {many}: for the part recency the most are a multiple of the fewest")
 
     def variants(self, part: str) -> list[dict[str, Any]]:
-        """The labels of a part's lines: how often each transition is inserted, and how many different epsilons there are
-        (0: each simulator's own). Parts share some."""
+        """The labels of a part's lines; parts share some. duplicates: how often each transition is inserted; epsilons:
+        how many different ones there are (0: each simulator's own)."""
         few, many, first = min(self.actors), max(self.actors), self.replays[0]
         chosen = {
             "number": [(replay, actors, 1, 0) for replay in self.replays for actors in sorted(self.actors)],
@@ -249,7 +250,7 @@ def _actors_panels(settings: ActorsSettings, outcomes: Sequence[Outcome], game: 
             groups = [Group(variant, runs) for variant in variants if (runs := having(outcomes, **variant))]
             title = f"{game}: {replay if part == 'number' else part}"
             for against in ((SECONDS, STEPS) if part == "number" else (SECONDS,)) if groups else ():
-                yield settings.curves(title, groups, lambda group, part=part: _actors_label(part, group), against)
+                yield settings.curves(title, groups, functools.partial(_actors_label, part), against)
     if "number" in settings.parts:
         plain = having(outcomes, duplicates=1, epsilons=0)
         lines = {

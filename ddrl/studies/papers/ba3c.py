@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -331,10 +331,14 @@ PAPER_WEIGHTS = {256: 538_119, 128: 332_295, 64: 229_383, 32: 177_927, 16: 152_1
 LEAST_WORKERS = 2  # one alone exchanges nothing
 DATAPOINTS, EXCHANGE = "datapoints_per_s", "least_exchange_ms"
 COMMUNICATION_NOTES = (
-    "the paper's weights: Adamski et al. 2018, table 2; its text gives figures 6 and 7 without numbers: fewer neurons "
-    "and more servers were both faster, and 128 neurons learned as fast as 256",
-    "data-points/s are those of all workers, simulators included; where those take most of the time, or where messages "
-    "go through the memory of one machine, smaller messages gain little: see the exchange's own time",
+    (
+        "the paper's weights: Adamski et al. 2018, table 2; its text gives figures 6 and 7 without numbers: fewer "
+        "neurons and more servers were both faster, and 128 neurons learned as fast as 256"
+    ),
+    (
+        "data-points/s are those of all workers, simulators included; where those take most of the time, or where "
+        "messages go through the memory of one machine, smaller messages gain little: see the exchange's own time"
+    ),
     "exchange: from a gradient that is sent to the next parameters, of the worker that waits least for the others",
 )
 
@@ -443,10 +447,14 @@ def _communication_panels(settings: CommunicationSettings, outcomes: Sequence[Ou
             ((DATAPOINTS, "data-points/s"), (EXCHANGE, "time of an exchange (ms)"))
         ):
             for axis, text, other, value in axes:
-                same = sorted(grouped(having(group.runs, **{other: value}), axis), key=lambda size, a=axis: size[a])
+                same = _by(axis, having(group.runs, **{other: value}))
                 title = f"{group['game']}, " * several + f"{value} {other.removesuffix('s' * (value == 1))}"
                 curve = over(same, axis, mean(settings.measure(name)), style=style)
                 yield Panel(title, text, y_label, [curve], log_x=True, zero=True)
+
+
+def _by(label: str, outcomes: Sequence[Outcome]) -> list[Group]:
+    return sorted(grouped(outcomes, label), key=lambda group: group[label])
 
 
 def weights(group: Group) -> int | None:
@@ -489,7 +497,7 @@ COMMUNICATION = Study(
 )  # fmt: skip
 
 
-# synchronous-vs-asynchronous: section 2.3, figure 3; learning-rate: section 2.4.2, figure 4 ----------------------------
+# synchronous-vs-asynchronous: section 2.3, figure 3; learning-rate: section 2.4.2, figure 4 ---------------------------
 
 LEAST_STALE_WORKERS = 4  # fewer make hardly any gradient stale
 UPDATES = ("synchronous", "asynchronous")
@@ -714,10 +722,14 @@ PUBLISHED = {
 }
 """Game -> scores of the SYSTEMS, with the hours that they took: Adamski et al. 2018, table 3."""
 GAMES_NOTES = (
-    "best mean: of the best evaluation of each run, which is chosen by its own score and so flatters; after "
-    "hours: when its parameters were taken; maximum: of all games of all evaluations and runs",
-    "the published columns: Adamski et al. 2018, table 3; DDRL A3C on 64 nodes of 12 cores, GA3C with a GPU, BA3C and "
-    "A3C on one node; they warn that scores of different implementations are not directly comparable",
+    (
+        "best mean: of the best evaluation of each run, which is chosen by its own score and so flatters; after "
+        "hours: when its parameters were taken; maximum: of all games of all evaluations and runs"
+    ),
+    (
+        "the published columns: Adamski et al. 2018, table 3; DDRL A3C on 64 nodes of 12 cores, GA3C with a GPU, BA3C "
+        "and A3C on one node; they warn that scores of different implementations are not directly comparable"
+    ),
 )
 
 
@@ -770,8 +782,8 @@ def _games_report(settings: GamesSettings, outcomes: Sequence[Outcome]) -> Repor
                 "agent steps": most("agent_steps"),
                 "evaluations": lambda game: sum(len(played(run)) for run in game.runs),
                 "last mean": final(EVALUATION),
-                "best mean": mean(lambda run: (best := best_played(run)) and best["mean"]),
-                "after hours": mean(lambda run: (best := best_played(run)) and best["wall_seconds"] / 3600.0),
+                "best mean": mean(of_best("mean")),
+                "after hours": mean(of_best("wall_seconds", 3600.0)),
                 "maximum": lambda game: max(
                     (float(r["maximum"]) for run in game.runs for r in played(run) if "maximum" in r), default=None
                 ),
@@ -784,14 +796,19 @@ def _games_report(settings: GamesSettings, outcomes: Sequence[Outcome]) -> Repor
     )  # fmt: skip
 
 
-def played(run: Outcome) -> list[dict[str, Any]]:
+def played(run: Outcome) -> list[Mapping[str, Any]]:
     """Its evaluations whose games were all played to their end."""
     return list(whole(evaluations(run)))
 
 
-def best_played(run: Outcome) -> dict[str, Any] | None:
-    """The one with the highest mean."""
-    return max(played(run), key=lambda record: record["mean"], default=None)
+def of_best(name: str, unit: float = 1.0) -> Measure:
+    """The measure of a number in the evaluation with the highest mean, None where there is none."""
+
+    def measure(run: Outcome) -> float | None:
+        best = max(played(run), key=lambda record: record["mean"], default=None)
+        return None if best is None else best[name] / unit
+
+    return measure
 
 
 def _game_panel(game: Group) -> Panel:

@@ -133,7 +133,14 @@ def _apart(best: Cell, other: Cell) -> bool:
         ours, theirs = best.times.mean(), other.times.mean()
     else:
         ours, theirs = best.score, other.score
-    if ours is None or theirs is None or None in (*ours, *theirs):
+    if (
+        ours is None
+        or theirs is None
+        or ours.low is None
+        or ours.high is None
+        or theirs.low is None
+        or theirs.high is None
+    ):
         return False
     return ours.high < theirs.low or theirs.high < ours.low
 
@@ -163,12 +170,16 @@ def _panels(
         title += f", best {len(shown)} of {len(alike)}" if len(shown) < len(alike) else ""
         yield learning_panel(
             title, f"{settings.score} score", shown, settings.score_name, lambda cell: cell.name, SECONDS,
-            style=lambda cell, styles=styles: styles.index(cell.name), among=outcomes,
+            style=_place_in(styles), among=outcomes,
         )  # fmt: skip
     rows = "ε" if list(varied) == ["epsilon"] else "hyperparameters of Adam"
     for game in dict.fromkeys(cell["game"] for cell in cells):
         for title, heat in _heat_maps(settings, [cell for cell in cells if cell["game"] == game], names):
             yield Panel(f"{game}: {title}", "effective batch", rows, (), heat=heat)
+
+
+def _place_in(names: Sequence[str]) -> Callable[[Cell], int]:
+    return lambda cell: names.index(cell.name)
 
 
 def _heat_maps(settings: Any, cells: Sequence[Cell], names: Sequence[str]) -> Iterator[tuple[str, HeatMap]]:
@@ -233,13 +244,15 @@ def _notes(settings: Any, cells: Sequence[Cell], best: Sequence[Cell]) -> Iterat
     yield PAPER
     for cell in best:
         yield f"best at {cell['batch']:,} on {cell['game']}: {options_of(settings, cell.config)}"
-    timed = "most repeats that reached the target, then the least time, then the final score"
-    yield f"best: {'the highest mean final score' if settings.target_score is None else timed}; few repeats tell little apart"
+    best_is = "most repeats that reached the target, then the least time, then the final score"
+    if settings.target_score is None:
+        best_is = "the highest mean final score"
+    yield f"best: {best_is}; few repeats tell little apart"
     if early := sum(cell.early for cell in cells):
         yield (
             f"stopped early by the median rule: {early} of {sum(len(cell.runs) for cell in cells)} runs, after "
-            f"{settings.stop_after:.0%} of the budget or later; their final score is the last one they had, and the curve "
-            "of their cell ends there"
+            f"{settings.stop_after:.0%} of the budget or later; their final score is the last one they had, and the "
+            "curve of their cell ends there"
         )
 
 

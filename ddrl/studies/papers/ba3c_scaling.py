@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ddrl.studies.curves import SECONDS, interval_curve, linear, over, spread_text, unit_of
-from ddrl.studies.figures import Curve, Mark, Panel
+from ddrl.studies.figures import Curve, Mark, Panel, through
 from ddrl.studies.measures import CAPTIONS, EVALUATION, count, given_seconds, rate, reached_after, times_to, warm_up
-from ddrl.studies.page import machine_of
 from ddrl.studies.points import Group, Outcome, grouped
+from ddrl.studies.provenance import machine_of
 from ddrl.studies.statistics import (
     Interval,
     TimeToScore,
@@ -64,12 +64,12 @@ class Scaled(Group):
     @property
     def speed_up(self) -> Interval | None:
         """Ratio of data-points/s to those of the fewest workers."""
-        return self.first and bootstrap_ratio(self.rates, self.first.rates)
+        return bootstrap_ratio(self.rates, self.first.rates) if self.first else None
 
     @property
     def time_ratio(self) -> Interval | None:
         """How many times sooner than the fewest; None unless all repeats of both reached the score."""
-        first = self.first and self.first.times
+        first = self.first.times if self.first else None
         if self.times is None or first is None or self.times.missed or first.missed:
             return None
         return bootstrap_ratio(first.reached, self.times.reached)
@@ -162,7 +162,7 @@ def _panels(outcomes: Sequence[Outcome], lines: Sequence[Line], target: float | 
     """For each game data-points/s, efficiency, and the time to the score where there is one."""
     for group in grouped(outcomes, "game"):
         game, here = group["game"], [line for line in lines if line[0]["game"] == group["game"]]
-        axes = {"x_label": "workers", "log_x": True, "marks": _marks(here)}
+        axes: dict[str, Any] = {"x_label": "workers", "log_x": True, "marks": _marks(here)}
         rates = [
             over(line, "workers", lambda size: bootstrap(size.rates), _name(line), i) for i, line in enumerate(here)
         ]
@@ -190,11 +190,12 @@ def _shares(line: Line) -> list[tuple[int, Interval]]:
     known = [(size.workers, share) for size, share in shares if share is not None]
     if all(share.low is None for _, share in known):
         return known
-    return [(n, share if share.low is not None else Interval(*[share.mean] * 3)) for n, share in known]
+    return [(n, share if share.low is not None else Interval(share.mean, share.mean, share.mean)) for n, share in known]
 
 
 def _time_curves(lines: Sequence[Line], unit: float) -> list[Curve]:
-    curves, ideals = [], []
+    curves: list[Curve] = []
+    ideals: list[Curve] = []
     for style, line in enumerate(lines):
         timed = [(size.workers, size.times) for size in line if size.times is not None]
         reached = [(n, mean.map(lambda seconds: seconds / unit)) for n, times in timed if (mean := times.mean())]
@@ -202,7 +203,7 @@ def _time_curves(lines: Sequence[Line], unit: float) -> list[Curve]:
         missed = [(n, times.least_mean() / unit) for n, times in timed if times.missed]
         if missed:
             label = f"{line[0]['mode']}: at least so long (not all reached it)"
-            curves.append(Curve(label, *map(list, zip(*missed)), style=style, points=True))
+            curves.append(through(missed, label, style=style, points=True))
         if len(reached) > 1:
             x, (fewest, first) = [n for n, _ in timed], reached[0]
             ideals.append(Curve("" if ideals else "linear", x, [first.mean * fewest / n for n in x], reference=True))
@@ -236,8 +237,8 @@ def _notes(settings: Any, lines: Sequence[Line]) -> Iterator[str]:
             f"effective batch is above {settings.effective_batch} there"
         )
     crowds = [size for size in sizes if size.cores is not None and size.config.ranks > size.cores]
-    if oversubscribed := [size.crowd for size in crowds if size.oversubscribed]:
-        yield f"oversubscribed: {_listed(oversubscribed)}: workers take turns there, which says nothing of how they scale"
+    if crowded := [size.crowd for size in crowds if size.oversubscribed]:
+        yield f"oversubscribed: {_listed(crowded)}: workers take turns there, which says nothing of how they scale"
     if shared := [size.crowd for size in crowds if not size.oversubscribed]:
         yield f"more ranks than cores: {_listed(shared)}: servers and evaluator share the cores of the workers"
     if short := [run.point.name for size in sizes for run, known in zip(size.runs, size.rates) if known is None]:

@@ -13,7 +13,7 @@ from ddrl.algorithms import printed_name
 from ddrl.config import TrainConfig
 from ddrl.reporting.metrics import rate_between, whole
 from ddrl.studies.curves import GRID, STEPS, count_text, interval_curve, score_curve, spread_text, unit_of
-from ddrl.studies.figures import Curve, Panel
+from ddrl.studies.figures import Curve, Panel, through
 from ddrl.studies.human_normalized import HUMAN_LEVEL, scores_by_game, scores_of, summary
 from ddrl.studies.measures import EVALUATION, Measure, count, last_score, mean, most, values
 from ddrl.studies.points import Group, Outcome, grouped
@@ -77,17 +77,17 @@ class SuiteSettings(EvaluatedSettings):
 def best_score(run: Outcome, score: str) -> float | None:
     """The largest mean of all evaluations of a run, or of the last 100 training games at any time; None of none."""
     kind = "evaluation" if score == EVALUATION else "train"
-    scores = [record[score] for record in whole(run.records) if record["kind"] == kind and score in record]
+    scores = [record[score] for record in whole(list(run.records)) if record["kind"] == kind and score in record]
     return max(scores, default=None)
 
 
 def _suite_report(settings: SuiteSettings, outcomes: Sequence[Outcome]) -> Report:
     """For each algorithm a row for each game, what they come to, and curves."""
-    tables, panels = [], []
+    tables: list[Table] = []
+    panels: list[Panel] = []
     for group in grouped(outcomes, "algorithm"):
-        best, last = (
-            _means(group.runs, lambda run, of=of: of(run, settings.score_name)) for of in (best_score, last_score)
-        )
+        best = _means(group.runs, lambda run: best_score(run, settings.score_name))
+        last = _means(group.runs, lambda run: last_score(run, settings.score_name))
         tables += [_games_table(group, best, last), _summary_table(group["algorithm"], best, last)]
         panels += _suite_panels(settings, group, best)
     return Report(
@@ -113,8 +113,12 @@ def _games_table(algorithm: Group, best: Mapping[str, Interval], last: Mapping[s
         "last": lambda game: last[game["game"]].mean if game["game"] in last else None,
     }
 
-    def percent(game: Group, raw: float | None) -> str | None:
-        return None if raw is None else f"{scores_of(game['game']).normalized(raw):.1f}%"
+    def percent(agent: str) -> Callable[[Group], str | None]:
+        def of_game(game: Group) -> str | None:
+            raw = agents[agent](game)
+            return None if raw is None else f"{scores_of(game['game']).normalized(raw):.1f}%"
+
+        return of_game
 
     title = f"{algorithm['algorithm']}: scores, and in percent between random play and people"
     return table(title, grouped(algorithm.runs, "game"), {
@@ -122,13 +126,13 @@ def _games_table(algorithm: Group, best: Mapping[str, Interval], last: Mapping[s
         "random": lambda game: scores_of(game["game"]).random, "human": lambda game: scores_of(game["game"]).human,
         **agents,
         "best": lambda game: best.get(game["game"]), "last": lambda game: last.get(game["game"]),
-        **{f"{name}, normalized": lambda game, raw=raw: percent(game, raw(game)) for name, raw in agents.items()},
+        **{f"{name}, normalized": percent(name) for name in agents},
     })  # fmt: skip
 
 
 def _summary_table(algorithm: str, best: Mapping[str, Interval], last: Mapping[str, Interval]) -> Table:
     """Published agents on the same games and on all 49, and ours."""
-    agents = {}
+    agents: dict[str, dict[str, float]] = {}
     for games, what in ((best, ""), (scores_by_game(), ", all 49 games")):
         agents |= {name + what: raw for name, raw in _published(games).items()}
     agents |= {f"{algorithm}, {what}": {game: score.mean for game, score in means.items()}
@@ -185,7 +189,9 @@ def median_curve(curves: Mapping[str, Curve]) -> Curve:
     if first > last:
         return Curve("", [], [])
     grid = np.linspace(first, last, GRID)
-    scores = [scores_of(game).normalized(np.interp(grid, curve.x, curve.y)) for game, curve in curves.items()]
+    scores = [
+        list(map(scores_of(game).normalized, np.interp(grid, curve.x, curve.y))) for game, curve in curves.items()
+    ]
     return Curve("", grid.tolist(), np.median(scores, axis=0).tolist())
 
 
@@ -201,8 +207,8 @@ SUITE = Study(
     about="Q-learning on many Atari games beside people and published scores (fast DQN, table 4)",
     defaults=SuiteSettings(),
     quick_changes={
-        "preset": "laptop", "games": ("pong", "breakout"), "agent_steps": 4000, "eval_every_steps": 1000, "eval_games": 2,
-        "train_options": "--replay-capacity 10000 --replay-minimum 1000 --target-period 960",
+        "preset": "laptop", "games": ("pong", "breakout"), "agent_steps": 4000, "eval_every_steps": 1000,
+        "eval_games": 2, "train_options": "--replay-capacity 10000 --replay-minimum 1000 --target-period 960",
     },
     axes=lambda settings, machine: product(algorithm=settings.algorithms, game=settings.played, seed=settings.seeds),
     point_name="{algorithm}-{game}-seed{seed}",
@@ -315,7 +321,8 @@ Cell = tuple[str, int]
 
 def _ablation_report(settings: AblationSettings, outcomes: Sequence[Outcome]) -> Report:
     """Tables 1 to 3 of the paper, ours beside its own, and what they were made of."""
-    tables, panels = [], []
+    tables: list[Table] = []
+    panels: list[Panel] = []
     for game in grouped(outcomes, "game"):
         groups = grouped(game.runs, "variant", "samplers")
         hours = {
@@ -394,7 +401,7 @@ def _ablation_panels(game: str, settings: AblationSettings, hours: Mapping[Cell,
         if baseline:
             faster.append(Curve(variant, curve.x, [baseline / mean for mean in curve.y], style=style))
         paper = [(n, PAPER_HOURS[BASELINE[0]][1][0] / mean) for n, (mean, _) in PAPER_HOURS[variant].items()]
-        faster.append(Curve(f"{variant}, the paper's", *map(list, zip(*paper)), style=style, reference=True))
+        faster.append(through(paper, f"{variant}, the paper's", style=style, reference=True))
     yield Panel(game, "samplers", "hours for 50 million agent steps", measured, log_x=True, zero=True)
     yield Panel(f"{game}, speed-up", "samplers", "times one standard sampler", faster, log_x=True, zero=True)
 

@@ -48,8 +48,8 @@ HASHES = "parameter_hashes.txt"  # of runs with --deterministic
 NOTES = {
     "speed-up": "Liu et al. 2020, figure 4: about 1.5 at small variance of step times, more than 5 at large; "
     "16 CPU cores and 4 GPUs",
-    "alpha": "Liu et al. 2020, table 5, football: 445, 1,070, 1,345, 1,349, 1,360 and 1,377 steps/s at alpha 4, 16, 64, "
-    "128, 256 and 512",
+    "alpha": "Liu et al. 2020, table 5, football: 445, 1,070, 1,345, 1,349, 1,360 and 1,377 steps/s at alpha 4, 16, "
+    "64, 128, 256 and 512",
     "predictors": "Liu et al. 2020, table 4, football: 1,229, 1,362, 1,393 and 1,388 steps/s with 1, 4, 8 and 16 "
     "actors, and equal scores",
     "scores": "Liu et al. 2020, tables 1 and 2, intervals over seeds as there; '-': some seed never reached it",
@@ -186,7 +186,8 @@ def double_buffered(settings: HtsSettings, config: TrainConfig, alpha: int = 0) 
     Args:
         alpha: steps between two synchronizations (0: --least-alpha, in whole unrolls of the algorithm's own length).
     """
-    unroll, simulators = config.algorithm.learns_from.unroll_length, config.sampling.simulators
+    learns_from: Any = config.algorithm.learns_from
+    unroll, simulators = learns_from.unroll_length, config.sampling.simulators
     if alpha:
         unroll = max(length for length in range(1, min(unroll, alpha) + 1) if alpha % length == 0)
     alpha = alpha or unroll * math.ceil(settings.least_alpha / unroll)
@@ -273,7 +274,8 @@ def _alpha(settings: HtsSettings, outcomes: Sequence[Outcome]) -> PartReport:
     """Table 5."""
     lines, title = _over(settings, outcomes, "alpha"), "Synchronization interval"
     rates = table(title, [group for _, groups in lines for group in groups], {
-        "algorithm": "algorithm", "alpha": "alpha", "unroll": lambda group: group.config.algorithm.learns_from.unroll_length,
+        "algorithm": "algorithm", "alpha": "alpha",
+        "unroll": lambda group: group.config.algorithm.learns_from.unroll_length,
         "agent steps/s": mean(settings.speed),
     })  # fmt: skip
     return rates, _rates_panel(settings, lines, "alpha", title, "steps between synchronizations (alpha)")

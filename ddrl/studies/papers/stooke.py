@@ -15,8 +15,8 @@ from ddrl.algorithms import printed_name
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies.curves import learning_panel, linear, over, plural, spread_text
-from ddrl.studies.figures import Curve, Panel
-from ddrl.studies.measures import count, final, last_of, mean, most, rate, scores_caption, values
+from ddrl.studies.figures import Curve, Panel, through
+from ddrl.studies.measures import count, final, mean, most, newest, rate, scores_caption, values
 from ddrl.studies.papers.secondary_learner import LEARNERS, of_learner, run_point
 from ddrl.studies.points import Group, Outcome, Point, grouped, having
 from ddrl.studies.settings import (
@@ -84,14 +84,18 @@ def _sizes_report(
         ],
         panels=[
             learning_panel(
-                f"{printed_name(group['algorithm'])} on {group['game']}", "raw score", grouped(group.runs, "size"), score,
-                lambda size, name=what[group["algorithm"]]: plural(size["size"], name),
+                f"{printed_name(group['algorithm'])} on {group['game']}", "raw score", grouped(group.runs, "size"),
+                score, _size_label(what[group["algorithm"]]),
             )
             for group in grouped(outcomes, "algorithm", "game")
         ],
         columns=min(games, 3) if games > 1 else 2,
         **more,
     )  # fmt: skip
+
+
+def _size_label(what: str) -> Callable[[Group], str]:
+    return lambda group: plural(group["size"], what)
 
 
 # sampling: section 5.2, figure 2 and table 1 --------------------------------------------------------------------------
@@ -108,8 +112,8 @@ ALTERNATING = ("alternating", "in-turn")
 BARRIERS = {"barrier": "barrier every rollout", "free": "each core for itself"}
 SAMPLING_PAPER = (
     "Stooke and Abbeel 2018, table 1, DGX-1 (8 P100, 40 cores), A3C-Net: 29.6, 33.0, 35.7, 35.8 thousand agent steps/s "
-    "with a barrier every five steps, 31.9, 34.7, 36.7, 38.4 without, by growing number of simulators; figure 2: with 8 "
-    "simulators per core about 0.8 of the inference-free speed on 16 cores"
+    "with a barrier every five steps, 31.9, 34.7, 36.7, 38.4 without, by growing number of simulators; figure 2: with "
+    "8 simulators per core about 0.8 of the inference-free speed on 16 cores"
 )
 
 
@@ -221,14 +225,16 @@ def _groups_table(game: str, outcomes: Sequence[Outcome]) -> Table:
 
 
 def _barrier_table(game: str, outcomes: Sequence[Outcome]) -> Table:
-    def rates(group: Group, kind: str) -> list[float | None]:
-        return values(_measured, having(group.runs, kind=kind))
+    def rates(kind: str) -> Callable[[Group], list[float | None]]:
+        return lambda group: values(_measured, having(group.runs, kind=kind))
+
+    def mean_rate(kind: str) -> Callable[[Group], Interval | None]:
+        return lambda group: bootstrap(rates(kind)(group))
 
     return table(f"{game}: a process for each core", grouped(outcomes, "cores", "per_core"), {
         "cores": "cores", "simulators": lambda group: group["cores"] * group["per_core"],
-        **{f"agent steps/s, {text}": lambda group, kind=kind: bootstrap(rates(group, kind))
-           for kind, text in BARRIERS.items()},
-        "ratio": lambda group: bootstrap_ratio(*(rates(group, kind) for kind in BARRIERS)),
+        **{f"agent steps/s, {text}": mean_rate(kind) for kind, text in BARRIERS.items()},
+        "ratio": lambda group: bootstrap_ratio(rates("barrier")(group), rates("free")(group)),
     })  # fmt: skip
 
 
@@ -376,7 +382,8 @@ SIMULATORS = Study(
     about="score against agent steps, by number of simulators or learners (Stooke and Abbeel 2018, figure 3)",
     defaults=SimulatorsSettings(),
     quick_changes={
-        "minutes": 0.12, "agent_steps": 0, "random_start_steps": 10, "sizes": ("a2c=8,16", "a3c=2", "ppo=8,16", "appo=1,2")
+        "minutes": 0.12, "agent_steps": 0, "random_start_steps": 10,
+        "sizes": ("a2c=8,16", "a3c=2", "ppo=8,16", "appo=1,2"),
     },
     axes=lambda settings, machine: _size_axes(settings.sizes_on(machine), settings),
     point_name="{algorithm}-{game}-{size}-seed{seed}",
@@ -392,6 +399,7 @@ SIMULATORS = Study(
 AGENT_STEPS = 50e6
 SIMULATORS_PER_WORKER = {"a2c": 16, "a3c": 16, "ppo": 8, "appo": 8}
 """As in the paper."""
+OF_SEVERAL_WORKERS = ("a3c", "appo")
 PAPER_HOURS = {
     "a2c": {1: 3.8, 2: 2.2, 4: 1.2, 8: 0.59},
     "a3c": {2: 2.4, 4: 1.3, 8: 0.65},
@@ -433,14 +441,14 @@ def _speed_axes(settings: SpeedSettings, machine: Machine) -> Iterator[Labels]:
             f"{machine.cores} cores"
         )
     for labels in product(algorithm=settings.algorithms, game=settings.games, workers=workers, seed=settings.seeds):
-        if labels["workers"] > 1 or labels["algorithm"] in ("a2c", "ppo"):
+        if labels["workers"] > 1 or labels["algorithm"] not in OF_SEVERAL_WORKERS:
             yield labels
 
 
 def _speed_config(settings: SpeedSettings, machine: Machine, labels: Labels) -> TrainConfig:
     algorithm, workers = labels["algorithm"], labels["workers"]
     exchange: dict[str, Any] = {"workers": workers}
-    if algorithm in ("a2c", "ppo"):
+    if algorithm not in OF_SEVERAL_WORKERS:
         exchange = exchange | {"exchange": "allreduce", "parameter_servers": None} if workers > 1 else {}
     return changed(
         base_config(settings, algorithm, labels["game"], machine),
@@ -496,7 +504,7 @@ def _speed_panels(game: Group, speed: Callable[[Group], Interval | None]) -> Ite
         rates.append(over(groups, "workers", speed, name, style))
         times.append(over(groups, "workers", lambda group: hours(speed(group)), name, style))
         paper = sorted(PAPER_HOURS[line["algorithm"]].items())
-        times.append(Curve(f"{name}, the paper's", *map(list, zip(*paper)), style=style, reference=True))
+        times.append(through(paper, f"{name}, the paper's", style=style, reference=True))
     yield Panel(game["game"], "workers", "agent steps/s", [*rates, *linear(rates)], log_x=True, zero=True)
     title = f"{game['game']}, {AGENT_STEPS / 1e6:.0f} million agent steps"
     yield Panel(title, "workers (ours: cores; the paper's: GPUs)", "hours", times, log_x=True, log_y=True)
@@ -702,13 +710,13 @@ def _secondary_report(settings: SecondarySettings, outcomes: Sequence[Outcome]) 
                 "game": "game", "learner": "learner", "batch size": "size",
                 "beside": lambda group: f"{group['other']} of {group['other_size']:,}",
                 "seeds": count, "updates": most("update"), "score": final(settings.score_name),
-                "norm of parameters": mean(lambda run: last_of(run, NORM)),
+                "norm of parameters": mean(newest(NORM)),
             })
         ],
         panels=[
             learning_panel(
-                f"{pair['game']}: sampler {pair['sampler']:,}, secondary {pair['secondary']:,}", y_label, _learners(pair),
-                name, lambda group: f"{group['learner']}, {group['size']:,}", among=pair.runs,
+                f"{pair['game']}: sampler {pair['sampler']:,}, secondary {pair['secondary']:,}", y_label,
+                _learners(pair), name, lambda group: f"{group['learner']}, {group['size']:,}", among=pair.runs,
             )
             for name, y_label in shown
             for pair in pairs
@@ -843,7 +851,7 @@ def _norms_report(settings: NormsSettings, outcomes: Sequence[Outcome]) -> Repor
             table("At the end of the budget", grouped(outcomes, "game", "optimizer", "setup"), {
                 "game": "game", "optimizer": "optimizer", "batch, rate": "setup", "seeds": count,
                 "score": final(settings.score_name),
-                **{name: mean(lambda run, name=name: last_of(run, name)) for name in names},
+                **{name: mean(newest(name)) for name in names},
             })
         ],
         panels=list(_norms_panels(settings, outcomes)),

@@ -6,7 +6,8 @@ import base64
 import re
 from html.parser import HTMLParser
 
-from ddrl.reporting.html import HtmlFigure, HtmlReport, HtmlTable, render
+from ddrl.studies.html import HtmlFigure, HtmlReport, render
+from ddrl.studies.tables import Table
 
 VOID = {"meta", "link", "img", "br"}
 PNG = b"\x89PNG\r\n\x1a\n-not-an-image-"
@@ -16,9 +17,7 @@ REPORT = HtmlReport(
     command='ddrl study scaling --train-options="--game <x>"',
     figures=(HtmlFigure(PNG, "updates/s over workers", "By workers."), HtmlFigure(PNG + b"2", 'a "quoted" one')),
     tables=(
-        HtmlTable(
-            "Rates", ("workers", "updates/s", "why"), (("1", "1,234 [1,200, 1,300]", "compute"), ("2", "-", "<b>"))
-        ),
+        Table("Rates", ("workers", "updates/s", "why"), (("1", "1,234 [1,200, 1,300]", "compute"), ("2", "-", "<b>"))),
     ),
     protocol={"game": "breakout"},
     hardware={"processor": "Some Processor", "cores": "2"},
@@ -100,7 +99,7 @@ def test_numbers_are_set_to_the_right_and_words_are_not():
 
 
 def test_a_report_of_nothing_is_a_page_too():
-    page = Page(render(HtmlReport("empty", (), "ddrl study simulate", tables=(HtmlTable("none", ("a",), ()),))))
+    page = Page(render(HtmlReport("empty", (), "ddrl study simulate", tables=(Table("none", ("a",), ()),))))
     assert page.open == [] and page.having("table") and not page.having("img")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +21,12 @@ from ddrl.exchange.lockstep import LockstepCoordinator
 from ddrl.exchange.messages import Header, Kind, Message
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Channel, Event, Transport, Waiter
-from ddrl.roles.job import Cast, Role, Setting, Topic, json_blob, run_roles
+from ddrl.roles.job import Cast, Setting, Topic, json_blob, run_roles
 from ddrl.roles.replica import ReplicaRole
 from ddrl.roles.server import ServerRole
 from ddrl.types import Snapshot
+
+WAIT_FOR_ALL = Quorum()
 
 
 class UntilStep:
@@ -63,9 +66,10 @@ class EmulatedWorker(UntilStep):
         return self.client.snapshot is not None and self.client.snapshot.step >= self.limit
 
     def handle(self, event: Event) -> None:
-        if isinstance(event, Message) and event.header.kind == Kind.PARAMETERS:
-            if self.client.handle(event.header, event.payload) is not None and self.ready_at is None:
-                self.begin()
+        if not isinstance(event, Message) or event.header.kind != Kind.PARAMETERS:
+            return
+        if self.client.handle(event.header, event.payload) is not None and self.ready_at is None:
+            self.begin()
 
     def begin(self) -> None:
         """Starts computing a gradient at the newest parameters."""
@@ -77,6 +81,7 @@ class EmulatedWorker(UntilStep):
             return
         self.ready_at = None
         self.computed += 1
+        assert self._at is not None  # as it has begun
         messages = self.client.submit(self._gradient, self._at.step, self._at.version, 1, True)
         self.transport.send(messages)
         if not messages:  # too late: its step is closed, and newer parameters are here
@@ -170,7 +175,7 @@ class EmulatedJob:
         servers: int,
         parameters: int,
         compute_seconds: Callable[[], float] = lambda: 0.0,
-        quorum: Quorum = Quorum(),
+        quorum: Quorum = WAIT_FOR_ALL,
         ranks_per_core: float = 0.0,
     ):
         self.transport, self._ranks_per_core = transport, ranks_per_core
@@ -180,7 +185,7 @@ class EmulatedJob:
         self.chief: EmulatedChief | None = None
         self.worker: EmulatedWorker | None = None
         if rank not in self.cast.workers:
-            self._roles: list[Role] = [BenchServer(setting, transport, self.cast.servers.index(rank))]
+            self._roles: list[Any] = [BenchServer(setting, transport, self.cast.servers.index(rank))]
             return
         self.worker = EmulatedWorker(transport, rank, self.cast, parameters, compute_seconds)
         self._roles = [self.worker]

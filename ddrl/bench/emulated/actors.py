@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -201,7 +201,7 @@ class EmulatedLearner:
     ):
         self.setting, self.transport, self.finished = setting, transport, False
         self._batches = PacedBatches(np.random.default_rng(0))
-        self.sampler = Sampler(setting, transport, self._batches, FORMAT, parameters)
+        self.sampler = Sampler(setting, transport, cast(Any, self._batches), FORMAT, parameters)
         self._published, self._vector = Published(0), np.zeros(parameters, np.float32)
         self._pause, self._next_batch = 1.0 / batches_per_s, 0.0
         self._warm_up, self._seconds = warm_up, seconds

@@ -11,15 +11,14 @@ from ddrl import rundir
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.studies import comparable as mixed
-from ddrl.studies import page
+from ddrl.studies import comparable, provenance
 from ddrl.studies import plan as plans
 from ddrl.studies.collect import CURVES, PAGE, RESULTS, collect
 from ddrl.studies.engine import MACHINE, run_points
 from ddrl.studies.settings import changed, to_json
-from tests.reporting.test_html import Page
 from tests.studies.support import MACHINE as HERE
 from tests.studies.support import Runner, outcome, points, study
+from tests.studies.test_html import Page
 
 STAMP = {"protocol": "nature", "game": "breakout", "stickiness": 0.0, "epsilon": 0.0, "games": 50}
 
@@ -81,7 +80,7 @@ def test_curves_are_there_as_csv(tmp_path):
         rows = list(csv.DictReader(file))
     assert {row["curve"] for row in rows} == {"1", "2"}
     first = rows[0]
-    assert (first["panel"], first["x is"], float(first["x"])) == ("fake", "agent steps", 100.0)
+    assert (first["panel"], first["x is"], float(first["x"])) == ("fake", "agent steps (thousands)", 0.1)
     assert float(first["low"]) <= float(first["y"]) <= float(first["high"])
 
 
@@ -123,7 +122,7 @@ def test_mixed_points_are_told_on_the_terminal_and_on_the_page(tmp_path, capsys)
     rundir.write_json(plan.path(plan.points[1]) / rundir.CONFIG, rundir.config_to_dict(other))
     (plan.path(plan.points[2]) / rundir.METRICS).write_text("")
     outcomes = mixed_of(plan)
-    told = mixed.warnings(outcomes)
+    told = comparable.warnings(outcomes)
     assert any(
         line.startswith("careful: points of different versions of Python: 3.10.9 (size1-seed1)") for line in told
     )
@@ -146,16 +145,16 @@ def mixed_of(plan):
 
 def test_points_alike_are_not_warned_of(tmp_path):
     made, plan = collected(tmp_path)
-    assert mixed.warnings(mixed_of(plan)) == []
+    assert comparable.warnings(mixed_of(plan)) == []
     resumed = changed(plan.points[0].config, run={"minutes": 0.3, "run_dir": "elsewhere"})
     rundir.write_json(plan.path(plan.points[0]) / rundir.CONFIG, rundir.config_to_dict(resumed))
-    assert mixed.warnings(mixed_of(plan)) == []
+    assert comparable.warnings(mixed_of(plan)) == []
 
 
 def test_metrics_that_are_lost_are_told(tmp_path):
     _, plan = collected(tmp_path)
     (plan.path(plan.points[2]) / rundir.METRICS).unlink()
-    assert mixed.warnings(mixed_of(plan)) == [
+    assert comparable.warnings(mixed_of(plan)) == [
         "careful: finished, but nothing can be read in metrics.jsonl: size2-seed1"
     ]
 
@@ -167,29 +166,29 @@ def test_versions_of_packages_and_of_mpi(tmp_path):
     ]
     some = [outcome({"n": i}, [{"kind": "train"}], None, path) for i, path in enumerate(paths)]
     some.append(outcome({"n": 2}, [{"kind": "train"}], None, tmp_path / "none"))  # which does not say
-    assert mixed.warnings(some) == [
+    assert comparable.warnings(some) == [
         "careful: points of different versions of MPI: Open MPI 5.0.1 (0); Open MPI 5.0.2 (1)"
     ]
-    machines = [page.machine_of(one.path) for one in some]
-    assert page.versions(machines)["MPI"] == "Open MPI 5.0.1, Open MPI 5.0.2, unknown"
-    assert page.versions(machines[:2])["NumPy"] == "2.0"
+    machines = [provenance.machine_of(one.path) for one in some]
+    assert provenance.versions(machines)["MPI"] == "Open MPI 5.0.1, Open MPI 5.0.2, unknown"
+    assert provenance.versions(machines[:2])["NumPy"] == "2.0"
 
 
 def test_a_damaged_machine_file_is_unknown(tmp_path):
     (tmp_path / MACHINE).write_text("[1]")
-    assert page.machine_of(tmp_path) == {} and page.hardware([{}])["processor"] == "unknown"
+    assert provenance.machine_of(tmp_path) == {} and provenance.hardware([{}])["processor"] == "unknown"
 
 
 def test_protocols_are_compared_where_one_was_planned():
     one, two = evaluated("a"), evaluated("b", stickiness=0.25)
-    assert mixed.warnings([one, two]) == [
+    assert comparable.warnings([one, two]) == [
         "careful: points of different protocols in breakout: nature, stickiness 0.0 (a); nature, stickiness 0.25 (b)"
     ]
     varied = evaluated(
         "c", changed(TrainConfig(algorithm=BA3CConfig()), environment={"step_time_mean_ms": 5.0}), step_time_mean_ms=5.0
     )
-    assert mixed.warnings([one, varied]) == []  # planned so
-    assert page.protocols([one, two]) == {
+    assert comparable.warnings([one, varied]) == []  # planned so
+    assert provenance.protocols([one, two]) == {
         "game breakout": "nature, epsilon 0.0, game breakout, games 50, stickiness 0.0 | "
         "nature, epsilon 0.0, game breakout, games 50, stickiness 0.25"
     }

@@ -13,7 +13,7 @@ import numpy as np
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from cluster.roles import Assignment
-from ddrl.bench.emulated_actors import FORMAT
+from ddrl.bench.emulated.actors import FORMAT
 from ddrl.exchange.transport import Transport
 from ddrl.learner import as_device_vector
 from ddrl.placement.ranks import expose_gpu
@@ -40,7 +40,7 @@ def run_learner(
     expose_gpu("")
     factory = ComputeRoles(setting, mine)
     waiter, wake = waiter_with_alarm()
-    worker = factory.worker(transport, 0, wake)
+    worker: Any = factory.worker(transport, 0, wake)
     values = stand_alone(worker, np.asarray(factory.network.initial_parameters(0), np.float32), alone)
     server = hosted_server(setting, transport, mine, factory.network.size)
     run_roles([factory.chief(transport, False), worker, server], transport, waiter)
@@ -49,7 +49,8 @@ def run_learner(
 
 def stand_alone(role: LearnerRole, parameters: np.ndarray, seconds: float) -> dict[str, float]:
     """Gradients/s of one batch that is there already, with its targets and with targets from before."""
-    schedule, learner = role.schedule, role.trainer.learner
+    schedule: Any = role.schedule
+    learner = role.trainer.learner
     snapshot = Snapshot(0, 0, as_device_vector(parameters))
     drawn = _batch(role.setting.config.batch_size)
 
@@ -74,7 +75,7 @@ def _batch(size: int) -> Drawn:
     batch: Replayed = format.views(buffer)
     for observation in (batch.observation, batch.next_observation):
         observation[...] = chance.integers(256, size=observation.shape, dtype=np.uint8)
-    batch.action[...] = chance.integers(FORMAT.action_space.count, size=size)
+    batch.action[...] = chance.integers(FORMAT.action_space.head_size, size=size)
     batch.reward[...], batch.discount[...], batch.weight[...] = chance.random(size), 0.97, 1.0
     batch.behaviour_version[...] = batch.key[...] = 0
     return Drawn(0, batch, buffer)

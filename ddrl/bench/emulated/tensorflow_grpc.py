@@ -1,4 +1,4 @@
-"""`python -m ddrl.bench.exchange_grpc JSON`: the same synchronous step over TensorFlow's own gRPC runtime.
+"""`python -m ddrl.bench.emulated.tensorflow_grpc JSON`: the same synchronous step over TensorFlow's own gRPC runtime.
 
 The design of `SyncReplicasOptimizer`, by hand: each server holds a flat shard with Adam; a worker pushes its slice
 into a conditional accumulator there, the chief takes the average once all workers are in, applies Adam on the
@@ -10,6 +10,7 @@ more reason why ddrl does not use it): on a shared machine use `--no-grpc`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -94,13 +95,11 @@ def run_process(cluster: dict[str, list[str]], job: str, index: int, options: di
 
 def free_ports(count: int) -> list[int]:
     """Loopback ports that are free now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for loopback in sockets:
+            loopback.bind(("127.0.0.1", 0))
+        return [loopback.getsockname()[1] for loopback in sockets]
 
 
 def main() -> None:
