@@ -93,13 +93,13 @@ def make_runs(directory: Path, names: Sequence[str]) -> dict[str, Path]:
         UsageError: one failed.
     """
     runs = {name: directory / name for name in names}
-    mine = directory / MARK
-    if not mine.exists():
-        if there := [str(run) for run in runs.values() if os.path.lexists(run)]:
+    mark = directory / MARK
+    if not mark.exists():
+        if strange := [str(run) for run in runs.values() if os.path.lexists(run)]:
             raise UsageError(
-                f"--directory {directory}: {there[0]} was not made by this command; name another directory"
+                f"--directory {directory}: {strange[0]} was not made by this command; name another directory"
             )
-        mine.touch()
+        mark.touch()
     for name, run in runs.items():
         if (rundir.read_json(run / rundir.RESULT) or {}).get("update") == 80:
             continue
@@ -161,10 +161,10 @@ class Flips:
         byte, bit = self._random.randrange(file.stat().st_size), self._random.randrange(8)
         _flip(file, byte, bit)
         try:
-            found = self._readers[name].read(kind.readers, curve=not self._random.randrange(CURVE_EVERY))
+            readings = self._readers[name].read(kind.readers, curve=not self._random.randrange(CURVE_EVERY))
         finally:
             _flip(file, byte, bit)
-        outcome, why = judge(self._whole[name], found)
+        outcome, why = judge(self._whole[name], readings)
         if kind.unread and outcome == REFUSED:
             outcome, why = CHANGED, "refused for a file that nobody reads"
         return Flip(kind.name, f"{name}/{file.relative_to(self._readers[name].run)}", byte, bit, outcome, why)
@@ -181,13 +181,13 @@ def kind_of(path: str) -> Kind | None:
     return next((kind for kind in KINDS if kind.pattern and re.fullmatch(kind.pattern, path)), None)
 
 
-def judge(whole: Mapping[str, Reading], found: Mapping[str, Reading]) -> tuple[str, str]:
+def judge(whole: Mapping[str, Reading], readings: Mapping[str, Reading]) -> tuple[str, str]:
     """The outcome, and why it is bad: the worst of all readers."""
-    for reader, reading in found.items():
+    for reader, reading in readings.items():
         if reading.trouble:
             return TRACEBACK, f"{reader}: {reading.trouble}"
     outcome = HARMLESS
-    for reader, reading in found.items():
+    for reader, reading in readings.items():
         if reading.content is None:
             outcome = REFUSED if outcome == HARMLESS else outcome
         elif reading.content != whole[reader].content:
@@ -220,8 +220,8 @@ def _are_fewer(reading: Reading, whole: Reading) -> bool:
     return _content(reading).keys() < _content(whole).keys()
 
 
-def _first_difference(whole: Reading, found: Reading) -> str:
-    before, after = _content(whole), _content(found)
+def _first_difference(whole: Reading, reading: Reading) -> str:
+    before, after = _content(whole), _content(reading)
     for name in sorted(before.keys() | after.keys()):
         if before.get(name) != after.get(name):
             return f"{name:.100} was {before.get(name)!s:.80} and is {after.get(name)!s:.80}"
@@ -256,6 +256,6 @@ def table(done: Sequence[Flip]) -> dict[str, dict[str, int]]:
     kinds = [kind.name for kind in KINDS if any(flip.kind == kind.name for flip in done)]
     counted = {}
     for kind in kinds:
-        mine = [flip for flip in done if flip.kind == kind]
-        counted[kind] = {"flips": len(mine)} | {each: sum(f.outcome == each for f in mine) for each in OUTCOMES}
+        of_kind = [flip for flip in done if flip.kind == kind]
+        counted[kind] = {"flips": len(of_kind)} | {each: sum(f.outcome == each for f in of_kind) for each in OUTCOMES}
     return counted

@@ -56,12 +56,12 @@ def check_hypothesis() -> None:
 
 def throw(count: int, seed: int) -> dict[str, dict[str, Any]]:
     """Throws so many inputs at each parser; parser -> how many were taken, refused, ended in a traceback, and so on."""
-    found = {}
+    by_parser = {}
     with tempfile.TemporaryDirectory() as directory:
         for name, (strategy, parse, refusal) in _parsers(Path(directory)).items():
             print(f"{count:,} inputs for: {name}", file=sys.stderr, flush=True)
-            found[name] = throw_at(strategy, parse, refusal, count, seed)
-    return found
+            by_parser[name] = throw_at(strategy, parse, refusal, count, seed)
+    return by_parser
 
 
 def throw_at(

@@ -95,20 +95,20 @@ class Readers:
 
     def _loaded(self, config: TrainConfig, checkpoint: Checkpoint) -> Content:
         checkpoints.check_layout(checkpoint, self._layout)
-        found = dict(contents(checkpoint, "checkpoint")) | dict(contents(rundir.config_to_dict(config), "config"))
+        loaded = dict(contents(checkpoint, "checkpoint")) | dict(contents(rundir.config_to_dict(config), "config"))
         for directory, manifest in replays_of(self.run, checkpoint):
             replay = _empty_replay(config, self._environment)
             replay.load(directory, {"replay": manifest})
-            found |= contents(replay, directory.name)
-        return found
+            loaded |= contents(replay, directory.name)
+        return loaded
 
     def _evaluation(self) -> Reading:
         config = rundir.load_config(self.run)
         left_out: list[str] = []
         checkpoint = checkpoints.load_latest(self.run, left_out=left_out)
         check_settings(checkpoint, config, self.run, AGENT)
-        found = dict(contents(checkpoint, "checkpoint")) | dict(contents(config, "config"))
-        return Reading(found, "; ".join(left_out))
+        loaded = dict(contents(checkpoint, "checkpoint")) | dict(contents(config, "config"))
+        return Reading(loaded, "; ".join(left_out))
 
     def _metrics(self, curve: bool) -> Reading:
         records, damaged = read_counted(self.run)

@@ -245,10 +245,10 @@ def rate_of_learning(lines: Sequence[dict[str, Any]], warm_up_seconds: float, da
     updates = data.target_period // data.steps_per_update
     later = [line["update"] for line in lines if line["wall_seconds"] >= warm_up_seconds and line["update"] > 0]
     first, last = (-(-later[0] // updates) * updates, (later[-1] - 1) // updates * updates) if later else (0, 0)
-    found = rate_between(lines, "update", first, last) if last > first else None
-    if found is None:
+    rate = rate_between(lines, "update", first, last) if last > first else None
+    if rate is None:
         raise UsageError(f"the run saw no whole --target-period {data.target_period}; give more --seconds")
-    return found * data.steps_per_update
+    return rate * data.steps_per_update
 
 
 def peer_result(command: Sequence[str], peer: str, seconds: float) -> dict[str, Any]:

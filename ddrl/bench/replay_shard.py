@@ -207,4 +207,7 @@ def _peer(python: str, kind: str, capacity: int, seconds: float, frames: np.ndar
     return result
 
 
-INSTALL = "python3.11 -m venv PEER && PEER/bin/pip install 'dm-reverb[tensorflow]==0.14.0', then --peer-python PEER/bin/python"
+INSTALL = (
+    "python3.11 -m venv PEER && PEER/bin/pip install 'dm-reverb[tensorflow]==0.14.0', "
+    "then --peer-python PEER/bin/python"
+)

@@ -89,16 +89,16 @@ class TwoLearners:
     def __init__(self, config: TrainConfig, second: TrainConfig):
         from ddrl.placement.ranks import expose_gpu, place_ranks, threads_for, with_threads
 
-        (mine,) = place_ranks(config, (this_seat(os.environ),))
-        expose_gpu(mine.gpu)
+        (seat,) = place_ranks(config, (this_seat(os.environ),))
+        expose_gpu(seat.gpu)
         from ddrl.envs import make_environment
         from ddrl.learner import configure_tensorflow
         from ddrl.roles.agent import make_environments, make_schedule, network_for
         from ddrl.roles.replay_agent import make_batches
 
         self.config, self.metrics = config, RankMetrics("worker", 0)
-        threads = threads_for(config, mine.cores)
-        configure_tensorflow(threads.intra_op, threads.inter_op, mine.gpu)
+        threads = threads_for(config, seat.cores)
+        configure_tensorflow(threads.intra_op, threads.inter_op, seat.gpu)
         probe = make_environment(config.environment, 1, training=False)
         observations = probe.observation_shape, probe.observation_dtype
         self.network = network_for(config, probe)

@@ -113,7 +113,7 @@ def train_leg(arguments: SoakArguments, directory: Path) -> int:
 
 def sample(launcher: int, run: Path) -> dict[str, float]:
     """Resident megabytes now of the launcher and all its descendants, by what each does."""
-    found: dict[str, float] = {}
+    megabytes: dict[str, float] = {}
     ranks = {note.pid: f"rank {rank}" for rank, note in start.notes(run).items()}
     for pid, parent in descendants(launcher):
         name = (
@@ -121,16 +121,16 @@ def sample(launcher: int, run: Path) -> dict[str, float]:
         )
         with contextlib.suppress(OSError):
             pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-            found[name] = found.get(name, 0.0) + round(pages * PAGE / 2**20, 2)
-    return found
+            megabytes[name] = megabytes.get(name, 0.0) + round(pages * PAGE / 2**20, 2)
+    return megabytes
 
 
 def descendants(root: int) -> list[tuple[int, int]]:
     """(process, parent) of a process and everything below it."""
-    found = [(root, 0)]
-    for process, _ in found:
-        found += [(child, process) for child in children(process)]
-    return found
+    tree = [(root, 0)]
+    for process, _ in tree:
+        tree += [(child, process) for child in children(process)]
+    return tree
 
 
 def _program(pid: int) -> str:
@@ -150,21 +150,21 @@ def summary(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     last minute of a leg counts neither: in it the run ends. Processes that are there for less than a quarter of a leg,
     such as those that draw the curve, have no memory to compare.
     """
-    found: dict[str, Any] = {"hours": 0.0, "legs": 0, "largest_deviation_percent": 0.0, "processes": {}}
+    told: dict[str, Any] = {"hours": 0.0, "legs": 0, "largest_deviation_percent": 0.0, "processes": {}}
     for leg in sorted({line["leg"] for line in lines}):
-        mine = [line for line in lines if line["leg"] == leg]
-        found["hours"] += mine[-1]["seconds"] / 3600
-        found["legs"] += 1
-        for name, minutes in _by_minute(mine).items():
-            if len(minutes) < max(2, (mine[-1]["seconds"] - SETTLED_SECONDS) / 240):
+        samples = [line for line in lines if line["leg"] == leg]
+        told["hours"] += samples[-1]["seconds"] / 3600
+        told["legs"] += 1
+        for name, minutes in _by_minute(samples).items():
+            if len(minutes) < max(2, (samples[-1]["seconds"] - SETTLED_SECONDS) / 240):
                 continue
             least, most = min(minutes), max(minutes)
             percent = 100 * max(most - minutes[0], minutes[0] - least) / minutes[0]
-            found["processes"][f"{name}, leg {leg}"] = (
+            told["processes"][f"{name}, leg {leg}"] = (
                 f"{minutes[0]:,.1f} MB, then {least:,.1f} to {most:,.1f}: {percent:.2f}%"
             )
-            found["largest_deviation_percent"] = max(found["largest_deviation_percent"], round(percent, 2))
-    return found
+            told["largest_deviation_percent"] = max(told["largest_deviation_percent"], round(percent, 2))
+    return told
 
 
 def _by_minute(leg: Sequence[dict[str, Any]]) -> dict[str, list[float]]:

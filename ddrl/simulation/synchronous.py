@@ -73,12 +73,12 @@ def _gradients(system: System, done: np.ndarray, free: np.ndarray) -> np.ndarray
         done: <float64>[workers], when the gradients are computed.
         free: <float64>[servers, 1], of the receiving cards.
     """
-    one = system.worker_slice_seconds
+    slice_seconds = system.worker_slice_seconds
     rows = by_host(done, system.workers_per_host)
-    first = starts(rows, system.servers * one).ravel()[: system.workers]
-    sent = first + one * np.arange(system.servers)[:, None]
+    first = starts(rows, system.servers * slice_seconds).ravel()[: system.workers]
+    sent = first + slice_seconds * np.arange(system.servers)[:, None]
     received = starts(sent + system.latency, system.server_slice_seconds, free) + system.server_slice_seconds
-    return np.maximum(received, sent + one + system.latency)
+    return np.maximum(received, sent + slice_seconds + system.latency)
 
 
 def _close(system: System, arrived: np.ndarray) -> Closing:
@@ -101,8 +101,8 @@ def _parameters(system: System, arrived: np.ndarray, closing: Closing) -> np.nda
     # With all gradients there, a server computes the update while the chief still decides.
     applied = np.maximum(told, arrived.max(axis=1) + work) if count == system.workers else told + work
     sent = applied[:, None] + system.server_slice_seconds * np.arange(system.workers)
-    one = system.worker_slice_seconds
+    slice_seconds = system.worker_slice_seconds
     rows = by_host((sent + system.latency).T, system.workers_per_host)
-    received = starts(rows.reshape(len(rows), -1), one).reshape(rows.shape) + one
+    received = starts(rows.reshape(len(rows), -1), slice_seconds).reshape(rows.shape) + slice_seconds
     whole = received.reshape(-1, system.servers)[: system.workers].max(axis=1)
     return np.maximum(whole, sent.max(axis=0) + system.server_slice_seconds + system.latency)

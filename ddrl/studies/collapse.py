@@ -36,13 +36,13 @@ def levels(outcomes: Sequence[Outcome], learned_score: float | None = None) -> d
     Args:
         learned_score: from which on a run has learned (None: halfway from the start to the best of all runs).
     """
-    found = {}
+    by_game = {}
     for group in grouped(outcomes, "game"):
         if scores := [of_run for run in group.runs if (of_run := scores_of(run))]:
             start, best = float(np.mean([of_run[0] for of_run in scores])), max(map(max, scores))
             half = (start + best) / 2 if best > start else float("inf")
-            found[group["game"]] = Level(start, half if learned_score is None else learned_score, best)
-    return found
+            by_game[group["game"]] = Level(start, half if learned_score is None else learned_score, best)
+    return by_game
 
 
 def scores_of(run: Outcome) -> list[float]:
@@ -67,11 +67,11 @@ def collapsed(run: Outcome, level: Level) -> bool:
     return learned(run, level) and scores[-1] < level.start + KEPT * (max(scores) - level.start)
 
 
-def columns(found: Mapping[str, Level]) -> Columns:
+def columns(by_game: Mapping[str, Level]) -> Columns:
     """Of a table of groups of one game: how many runs learned, and how many of these collapsed."""
 
     def of_them(group: Group, collapse: bool) -> str:
-        level = found.get(group.runs[0].point.labels["game"])
+        level = by_game.get(group.runs[0].point.labels["game"])
         if level is None:
             return "-"
         good = [run for run in group.runs if learned(run, level)]
@@ -84,13 +84,13 @@ def columns(found: Mapping[str, Level]) -> Columns:
     return {"learned": lambda group: of_them(group, False), "then collapsed": lambda group: of_them(group, True)}
 
 
-def rule_text(found: Mapping[str, Level]) -> str:
+def rule_text(by_game: Mapping[str, Level]) -> str:
     """What was counted."""
-    if not found:
+    if not by_game:
         return f"no run played {ONLINE_EPISODES} games, so whether one learned cannot be told"
     each = "; ".join(
         f"{game}: {level.learned:.3g}, between {level.start:.3g} at the start and {level.best:.3g} at best"
-        for game, level in found.items()
+        for game, level in by_game.items()
     )
     return (
         f"learned: an online score that reached a level ({each}; --learned-score sets it); collapsed: at its end the "

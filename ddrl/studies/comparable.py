@@ -51,8 +51,8 @@ def _protocols(outcomes: Sequence[Outcome]) -> list[str]:
     lines = []
     for (environment, _), rules in groups.items():
         if len(rules) > 1:
-            found = [json.loads(rule) for rule in rules]
-            points = {rules_text(_differing(stamp, found)): names for stamp, names in zip(found, rules.values())}
+            stamped = [json.loads(rule) for rule in rules]
+            points = {rules_text(_differing(stamp, stamped)): names for stamp, names in zip(stamped, rules.values())}
             lines.append(f"careful: points of different protocols in {environment.game}: {_which(points)}")
     return lines
 
@@ -74,15 +74,15 @@ def _unplanned(outcomes: Sequence[Outcome]) -> list[str]:
         planned = json.loads(json.dumps(rundir.config_to_dict(outcome.point.config)))  # lists for tuples
         if not isinstance(run, dict):
             continue
-        found = [
+        unplanned = [
             f"{group} {name} {_get(run, group, name)} (planned: {value})"
             for group, values in planned.items()
             if isinstance(values, dict)
             for name, value in values.items()
             if name not in OWN_WAY.get(group, ()) and _get(run, group, name, value) != value
         ]
-        if found:
-            lines.append(f"careful: {outcome.point.name} ran with other settings than planned: {_some(found)}")
+        if unplanned:
+            lines.append(f"careful: {outcome.point.name} ran with other settings than planned: {_some(unplanned)}")
     return lines
 
 

@@ -47,9 +47,9 @@ class Other(NamedTuple):
     ended: bool
 
 
-def verdict(rule: Rule, mine: Records, others: Sequence[Other]) -> dict[str, Any] | None:
+def verdict(rule: Rule, ours: Records, others: Sequence[Other]) -> dict[str, Any] | None:
     """Why a run is hopeless, as JSON types; None where it is not, or where too few others got as far."""
-    scores = _scores(rule, mine)
+    scores = _scores(rule, ours)
     if not scores or scores[-1][0] < rule.begin:
         return None
     now, best = scores[-1][0], max(score for _, score in scores)

@@ -31,8 +31,8 @@ def hardware(machines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def versions(machines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Of the same; several where points differ."""
-    found = {name: _each(packages(machine).get(key) for machine in machines) for key, name in NAMES.items()}
-    return found | {
+    packaged = {name: _each(packages(machine).get(key) for machine in machines) for key, name in NAMES.items()}
+    return packaged | {
         "MPI": _each(mpi(machine) for machine in machines),
         "Python": _each(machine.get("python") for machine in machines),
     }
@@ -52,25 +52,25 @@ def mpi(machine: Mapping[str, Any]) -> Any:
 
 def protocols(outcomes: Iterable[Outcome]) -> dict[str, str]:
     """Game -> the rules of its evaluation games, as stamped into the results; where there were none, their name."""
-    found: dict[str, dict[str, None]] = {}
+    by_game: dict[str, dict[str, None]] = {}
     for outcome in outcomes:
         config = outcome.point.config
         rules = [rules_text(stamp) for stamp in stamps(outcome)] or [
             f"{config.environment.protocol}, by the settings: there were no evaluation games"
         ]
-        found.setdefault(f"game {config.environment.game}", {}).update(dict.fromkeys(rules))
-    return {game: " | ".join(rules) for game, rules in found.items()}
+        by_game.setdefault(f"game {config.environment.game}", {}).update(dict.fromkeys(rules))
+    return {game: " | ".join(rules) for game, rules in by_game.items()}
 
 
 def stamps(outcome: Outcome) -> list[Mapping[str, Any]]:
     """The protocols of its evaluations, each once; the seed, which differs every time, is left out."""
-    found: list[Mapping[str, Any]] = []
+    distinct: list[Mapping[str, Any]] = []
     for record in outcome.records:
         if record["kind"] == "evaluation" and isinstance(record.get("protocol"), dict):
             stamp = {name: value for name, value in record["protocol"].items() if name != "seed"}
-            if stamp not in found:
-                found.append(stamp)
-    return found
+            if stamp not in distinct:
+                distinct.append(stamp)
+    return distinct
 
 
 def rules_text(stamp: Mapping[str, Any]) -> str:

@@ -51,7 +51,7 @@ class Table(NamedTuple):
 
 def table(title: str, subjects: Iterable[Any], columns: Columns) -> Table:
     """A row for each subject, a group of runs or whatever the functions of the columns take."""
-    rows = [[cell(one) if callable(cell) else one[cell] for cell in columns.values()] for one in subjects]
+    rows = [[cell(subject) if callable(cell) else subject[cell] for cell in columns.values()] for subject in subjects]
     return Table(title, tuple(columns), rows)
 
 

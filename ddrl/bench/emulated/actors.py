@@ -75,12 +75,12 @@ def write_segments(path: Path) -> None:
 
 def read_segments(path: Path) -> list[bytes]:
     """What `write_segments` wrote."""
-    data, found, start = path.read_bytes(), [], 0
+    data, segments, start = path.read_bytes(), [], 0
     while start < len(data):
         end = start + 4 + int.from_bytes(data[start : start + 4], "little")
-        found.append(data[start + 4 : end])
+        segments.append(data[start + 4 : end])
         start = end
-    return found
+    return segments
 
 
 class EmulatedChild:
@@ -252,18 +252,18 @@ class EmulatedLearner:
         actors, shards = (_by_index(self.reports[role]) for role in ("actor", "replay_shard"))
         busy = [
             (
-                sum(seconds for report in mine for seconds in report["seconds"].values()) / _time(mine),
-                sum(report["cpu_seconds"] for report in mine) / _time(mine),
+                sum(seconds for report in reports for seconds in report["seconds"].values()) / _time(reports),
+                sum(report["cpu_seconds"] for report in reports) / _time(reports),
             )
-            for mine in shards
+            for reports in shards
         ]
         return {
-            "steps_per_s": sum(_rate(mine, "agent_steps") for mine in actors),
-            "inserts_per_s": sum(_rate(mine, "inserts") for mine in shards),
-            "samples_per_s": sum(_rate(mine, "samples") for mine in shards),
+            "steps_per_s": sum(_rate(reports, "agent_steps") for reports in actors),
+            "inserts_per_s": sum(_rate(reports, "inserts") for reports in shards),
+            "samples_per_s": sum(_rate(reports, "samples") for reports in shards),
             "shard_busy": max((share for share, _ in busy), default=0.0),
             "shard_cores": max((cores for _, cores in busy), default=0.0),
-            "waiting": sum(_rate(mine, "waited_seconds") for mine in actors) / max(1, len(actors)),
+            "waiting": sum(_rate(reports, "waited_seconds") for reports in actors) / max(1, len(actors)),
         }
 
 

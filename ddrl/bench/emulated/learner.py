@@ -28,21 +28,21 @@ from ddrl.types import Replayed, Snapshot
 
 
 def run_learner(
-    setting: Setting, transport: Transport, mine: Assignment, alone: float, warm_up: float
+    setting: Setting, transport: Transport, assignment: Assignment, alone: float, warm_up: float
 ) -> dict[str, Any]:
     """Runs a whole job as its learner, chief and server, which ends by its budget.
 
     Args:
-        mine: with the cores to use.
+        assignment: with the cores to use.
         alone: seconds of the measurement before the job begins.
         warm_up: seconds after the first update that do not count.
     """
     expose_gpu("")
-    factory = ComputeRoles(setting, mine)
+    factory = ComputeRoles(setting, assignment)
     waiter, wake = waiter_with_alarm()
     worker: Any = factory.worker(transport, 0, wake)
     values = stand_alone(worker, np.asarray(factory.network.initial_parameters(0), np.float32), alone)
-    server = hosted_server(setting, transport, mine, factory.network.size)
+    server = hosted_server(setting, transport, assignment, factory.network.size)
     run_roles([factory.chief(transport, False), worker, server], transport, waiter)
     return values | _rates_of_job(read_metrics(setting.run_dir), warm_up)
 

@@ -122,10 +122,10 @@ def _stopped(system: System, draw: Draw) -> Bound:
         return _silent(draw)  # and nobody else is there
     if draw.victim in ("chief", "server") or (draw.victim == "worker" and system.waits_for_workers):
         return STALLS
-    found = _silent(draw)
+    silent = _silent(draw)
     if draw.victim == "worker" and "central_store" in system.arguments and draw.wakes:
-        return dataclasses.replace(found, becomes="either", seconds=found.seconds + STALLED, why="it may hold a lock")
-    return found
+        return dataclasses.replace(silent, becomes="either", seconds=silent.seconds + STALLED, why="it may hold a lock")
+    return silent
 
 
 def _silent(draw: Draw) -> Bound:

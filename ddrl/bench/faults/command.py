@@ -178,12 +178,12 @@ def earlier(arguments: FaultsArguments, log: Path) -> list[Outcome]:
     """
     done = [Outcome(**record) for record in rundir.JsonLines(log).read()][: arguments.faults]
     for index, outcome in enumerate(done):
-        mine = arguments.draw(index)
+        drawn = arguments.draw(index)
         if (outcome.index, outcome.system, outcome.kind, outcome.victim) != (
             index,
-            mine.system,
-            mine.kind,
-            mine.victim,
+            drawn.system,
+            drawn.kind,
+            drawn.victim,
         ):
             raise UsageError(
                 f"--directory {log.parent}: fault {index} there is of another --seed, --systems or --kinds; "

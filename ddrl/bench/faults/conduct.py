@@ -105,14 +105,14 @@ class Conductor:
         if status is None:
             return [f"did not end within {ASKED:g} s when it was asked to"]
         left = run.wait_gone(time.monotonic() + GONE_SECONDS)
-        found = [f"exit status {status} when it was asked to end"] if status else []
-        found += [f"{left} processes left when it had ended"] if left else []
-        found += [f"unsound when it had ended: {text}" for text in run.unsound()]
+        wrong = [f"exit status {status} when it was asked to end"] if status else []
+        wrong += [f"{left} processes left when it had ended"] if left else []
+        wrong += [f"unsound when it had ended: {text}" for text in run.unsound()]
         files = run.files_left()
-        if files and again and not found:
+        if files and again and not wrong:
             self._begin()
             return self._end(again=False)
-        return found + ([f"files left when it had ended: {', '.join(files)}"] if files else [])
+        return wrong + ([f"files left when it had ended: {', '.join(files)}"] if files else [])
 
     def _drop(self) -> None:
         """Deletes what is kept of the run."""
@@ -165,10 +165,10 @@ class Fault:
     def _break(self) -> float:
         """Does it; when that was, by the monotonic clock."""
         run, draw = self._run, self._draw
-        found = victims(run, draw)
+        possible = victims(run, draw)
         if draw.kind.startswith("disk"):
             return self._fill()
-        victim = found[int(draw.which * len(found))]
+        victim = possible[int(draw.which * len(possible))]
         if draw.kind == "saving-kill":
             where = run.path / "checkpoints"
             if draw.victim != "chief" or draw.which < 0.5:

@@ -54,25 +54,25 @@ class Outcome:
 
 def judge(outcome: Outcome, bound: Bound) -> list[str]:
     """What is wrong with an outcome: one short text each."""
-    found = list(outcome.trouble)
-    if outcome.became == NEITHER and not found:
-        found.append(f"neither ended nor went on within {bound.seconds:.0f} s")
+    wrong = list(outcome.trouble)
+    if outcome.became == NEITHER and not wrong:
+        wrong.append(f"neither ended nor went on within {bound.seconds:.0f} s")
     elif outcome.seconds > bound.seconds:
-        found.append(f"{outcome.became} after {outcome.seconds:.0f} s, and {bound.seconds:.0f} s are its bound")
+        wrong.append(f"{outcome.became} after {outcome.seconds:.0f} s, and {bound.seconds:.0f} s are its bound")
     if (outcome.became, bound.becomes) in (("ended", "goes on"), ("went on", "ends")):
-        found.append(f"{outcome.became}, and the run {bound.becomes} after such a fault")
+        wrong.append(f"{outcome.became}, and the run {bound.becomes} after such a fault")
     if outcome.became == "ended" and outcome.status not in bound.statuses:
-        found.append(f"exit status {outcome.status}, not {' or '.join(map(str, bound.statuses))}")
+        wrong.append(f"exit status {outcome.status}, not {' or '.join(map(str, bound.statuses))}")
     if outcome.processes_left:
-        found.append(f"{outcome.processes_left} processes left")
+        wrong.append(f"{outcome.processes_left} processes left")
     if outcome.files_left:
-        found.append(f"files left: {', '.join(outcome.files_left)}")
+        wrong.append(f"files left: {', '.join(outcome.files_left)}")
     if outcome.unsound:
-        found.append(f"unsound: {'; '.join(outcome.unsound)}")
+        wrong.append(f"unsound: {'; '.join(outcome.unsound)}")
     if outcome.resumed is False or (outcome.became == "ended" and outcome.resumed is None):
-        found.append("does not train again when it is resumed")
+        wrong.append("does not train again when it is resumed")
     interval = 0 if bound.saves else INTERVAL_UPDATES
     if outcome.updates_lost > interval + outcome.lag:
         what = f"the {interval} of an interval" if interval else "none, as the run saves when it ends so,"
-        found.append(f"{outcome.updates_lost} updates lost, more than {what} + {outcome.lag}")
-    return found
+        wrong.append(f"{outcome.updates_lost} updates lost, more than {what} + {outcome.lag}")
+    return wrong

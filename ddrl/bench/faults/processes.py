@@ -35,15 +35,15 @@ class Process(NamedTuple):
 
 def of_mark(mark: str) -> list[Process]:
     """All living processes that were started under a mark, by number (zombies are dead)."""
-    found = []
+    living = []
     for entry in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             environ = Path("/proc", entry, "environ").read_bytes()
             stat = stat_of(entry)
             if f"{MARK}={mark}".encode() in environ.split(b"\0") and stat is not None and stat.state not in "ZX":
                 words = Path("/proc", entry, "cmdline").read_bytes().decode(errors="replace").split("\0")
-                found.append(_process(int(entry), words, environ.decode(errors="replace")))
-    return sorted(found)
+                living.append(_process(int(entry), words, environ.decode(errors="replace")))
+    return sorted(living)
 
 
 def _process(pid: int, words: list[str], environ: str) -> Process:
@@ -65,10 +65,10 @@ def send(pid: int, number: int) -> None:
 
 def kill_all(mark: str, seconds: float = 20.0) -> int:
     """Kills whatever lives under a mark; how many were there."""
-    end, found = time.monotonic() + seconds, 0
+    end, most = time.monotonic() + seconds, 0
     while (living := of_mark(mark)) and time.monotonic() < end:
-        found = max(found, len(living))
+        most = max(most, len(living))
         for process in living:
             send(process.pid, signal.SIGKILL)
         time.sleep(0.1)
-    return found
+    return most

@@ -115,9 +115,9 @@ class Run:
 
     def living(self) -> list[Process]:
         """Its processes, the launcher included."""
-        found = processes.of_mark(self.mark)
-        self._sessions |= _sessions(found)
-        return found
+        living = processes.of_mark(self.mark)
+        self._sessions |= _sessions(living)
+        return living
 
     def victims(self, role: str) -> list[Process]:
         """Its living processes of a role: of a rank, a child, mpirun or the launcher."""
@@ -139,8 +139,8 @@ class Run:
             sizes = sizes_of(rundir.load_config(self.path))
             if self.system.single:
                 return "chief"
-            found = assign_roles(**vars(sizes))
-            self._roles = {a.rank: "chief" if a.is_chief else ROLES.get(a.role, a.role) for a in found}
+            assignments = assign_roles(**vars(sizes))
+            self._roles = {a.rank: "chief" if a.is_chief else ROLES.get(a.role, a.role) for a in assignments}
         return self._roles.get(rank, "")
 
     def saves_in(self, victim: Process, role: str) -> Path:
@@ -191,16 +191,16 @@ class Run:
         before = self._began if living else time.time() + 1.0
         current = _sessions(self.living())
         candidates = [*self.path.rglob("*.tmp"), *self._temporary.iterdir()]
-        found = [path for path in candidates if _older(path, before)]
-        found += [Path(path) for path in self._sessions - current if os.path.exists(path)]
+        left = [path for path in candidates if _older(path, before)]
+        left += [Path(path) for path in self._sessions - current if os.path.exists(path)]
         if not living and store_path(self.path).exists():
-            found.append(store_path(self.path))
-        return sorted(str(path) for path in found)
+            left.append(store_path(self.path))
+        return sorted(str(path) for path in left)
 
 
-def _sessions(found: list[Process]) -> set[str]:
+def _sessions(living: list[Process]) -> set[str]:
     """Directories of Open MPI's files; the launcher may have been told of one that is not this run's."""
-    return {process.session for process in found if process.session and process.what in (RANK, processes.MPIRUN)}
+    return {process.session for process in living if process.session and process.what in (RANK, processes.MPIRUN)}
 
 
 def _older(path: Path, moment: float) -> bool:

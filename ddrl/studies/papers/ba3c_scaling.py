@@ -169,9 +169,9 @@ def _panels(outcomes: Sequence[Outcome], lines: Sequence[Line], target: float | 
         yield Panel(f"{game}: speed", y_label="data-points/s", curves=[*rates, *linear(rates)], log_y=True, **axes)
         shares = [interval_curve(_shares(line), _name(line), i) for i, line in enumerate(here)]
         numbers = sorted({x for curve in shares for x in curve.x})
-        one = [Curve("linear", numbers, [1.0] * len(numbers), reference=True)] if len(numbers) > 1 else []
+        ideal = [Curve("linear", numbers, [1.0] * len(numbers), reference=True)] if len(numbers) > 1 else []
         label = "parallel efficiency (1: linear)"
-        yield Panel(f"{game}: efficiency", y_label=label, curves=[*shares, *one], zero=True, **axes)
+        yield Panel(f"{game}: efficiency", y_label=label, curves=[*shares, *ideal], zero=True, **axes)
         if target is not None:
             unit, text = unit_of(group.runs, SECONDS)
             label = text.replace("wall time", f"time to score {target:g}")
