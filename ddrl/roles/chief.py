@@ -17,8 +17,8 @@ import numpy as np
 from ddrl import checkpoint as checkpoints
 from ddrl.checkpoint import Checkpoint, encode_arrays
 from ddrl.errors import UsageError, read_as
-from ddrl.exchange.coordinator import Closed
 from ddrl.exchange.messages import Flag, Header, Kind, Message
+from ddrl.exchange.parameter_server.coordinator import Closed
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
 from ddrl.replay.storage import OTHER

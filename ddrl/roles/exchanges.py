@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cluster.roles import Assignment
 from ddrl.checkpoint import Checkpoint
-from ddrl.exchange.coordinator import Coordinator, Quorum
-from ddrl.exchange.lockstep import LockstepCoordinator
+from ddrl.exchange.allreduce.coordinator import LockstepCoordinator
 from ddrl.exchange.optimizers import rate_of
+from ddrl.exchange.parameter_server.coordinator import Coordinator, Quorum
 from ddrl.exchange.transport import Transport
 from ddrl.roles.job import Role, Setting
 from ddrl.roles.replica import ReplicaRole

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ddrl.errors import UsageError
-from ddrl.exchange.allreduce import Replica
+from ddrl.exchange.allreduce.replica import Replica
 from ddrl.exchange.messages import Kind, Message
 from ddrl.exchange.optimizers import make_optimizer, rate_of
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport

@@ -7,7 +7,7 @@ import time
 
 from ddrl.exchange.messages import Kind, Message
 from ddrl.exchange.optimizers import make_optimizer
-from ddrl.exchange.shard import Shard
+from ddrl.exchange.parameter_server.server_shard import Shard
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
 from ddrl.reporting.rank_metrics import RankMetrics

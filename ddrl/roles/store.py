@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from ddrl.exchange.central_store_file import store_path
+from ddrl.exchange.central_store.file import store_path
+from ddrl.exchange.central_store.server import StoreShard
 from ddrl.exchange.messages import Kind, Message
-from ddrl.exchange.store_shard import StoreShard
 from ddrl.exchange.transport import Blob, Channel, Event, Transport
 from ddrl.roles.job import Setting, Topic, Wait, end_of_job, first_word
 from ddrl.roles.server import ServerRole

@@ -12,9 +12,9 @@ import copy
 import numpy as np
 
 from ddrl.exchange.client import WorkerClient
-from ddrl.exchange.coordinator import Coordinator, Quorum
 from ddrl.exchange.messages import CHANNEL, Header, Kind, Message
-from ddrl.exchange.shard import Shard
+from ddrl.exchange.parameter_server.coordinator import Coordinator, Quorum
+from ddrl.exchange.parameter_server.server_shard import Shard
 from ddrl.exchange.sharding import shard_ranges
 
 CHIEF = 0

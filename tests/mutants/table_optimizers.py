@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_MULTISTEP_ADAM = "tests/exchange/test_multistep_adam.py"
-_CENTRAL_LEARNER = "tests/exchange/test_central_learner.py"
+_MULTISTEP_ADAM = "tests/exchange/central_store/test_multistep_adam.py"
+_CENTRAL_LEARNER = "tests/exchange/central_store/test_learner.py"
 
 MUTANTS = (
     Mutant(
@@ -114,7 +114,7 @@ MUTANTS = (
     ),
     Mutant(
         "multistep-decays-once",
-        "ddrl/exchange/multistep_adam.py",
+        "ddrl/exchange/central_store/multistep_adam.py",
         "decay**self.local_steps",
         "decay",
         (f"{_MULTISTEP_ADAM}::test_one_learner_that_synchronizes_seldom_is_adam_but_for_rounding",),
@@ -122,15 +122,15 @@ MUTANTS = (
     ),
     Mutant(
         "multistep-has-a-clock-of-its-own",
-        "ddrl/exchange/multistep_adam.py",
+        "ddrl/exchange/central_store/multistep_adam.py",
         "self.count = self._synchronized_count = count + self.local_steps",
         "self._synchronized_count = self.count",
-        ("tests/exchange/test_multistep_adam.py::test_two_learners_equal_the_reference",),
+        ("tests/exchange/central_store/test_multistep_adam.py::test_two_learners_equal_the_reference",),
         "The correction of a learner does not know of the others' steps.",
     ),
     Mutant(
         "multistep-adds-old-gradients-again",
-        "ddrl/exchange/multistep_adam.py",
+        "ddrl/exchange/central_store/multistep_adam.py",
         "accumulated[:] = 0.0",
         "pass",
         (f"{_MULTISTEP_ADAM}::test_one_learner_that_synchronizes_seldom_is_adam_but_for_rounding",),
@@ -138,7 +138,7 @@ MUTANTS = (
     ),
     Mutant(
         "multistep-adds-old-steps-again",
-        "ddrl/exchange/multistep_adam.py",
+        "ddrl/exchange/central_store/multistep_adam.py",
         'self.slots["a_s"][block] = 0.0',
         "pass",
         (f"{_MULTISTEP_ADAM}::test_one_learner_that_synchronizes_seldom_is_adam_but_for_rounding",),
@@ -146,39 +146,39 @@ MUTANTS = (
     ),
     Mutant(
         "multistep-loses-local-steps-with-a-pull",
-        "ddrl/exchange/central_learner.py",
+        "ddrl/exchange/central_store/learner.py",
         "adam.ahead_of(vector[chunk.part], out=vector[chunk.part])",
         "pass",
-        ("tests/exchange/test_central_learner.py::test_a_pull_keeps_the_local_steps_and_adds_what_others_did",),
+        ("tests/exchange/central_store/test_learner.py::test_a_pull_keeps_the_local_steps_and_adds_what_others_did",),
         "Acting with newer parameters undoes the local steps.",
     ),
     Mutant(
         "multistep-synchronizes-a-step-late",
-        "ddrl/exchange/central_learner.py",
+        "ddrl/exchange/central_store/learner.py",
         "if self.local_steps >= self.every",
         "if self.local_steps > self.every",
-        ("tests/exchange/test_central_learner.py::test_a_resumed_store_goes_on_where_the_optimizer_was",),
+        ("tests/exchange/central_store/test_learner.py::test_a_resumed_store_goes_on_where_the_optimizer_was",),
         "A synchronization comes after a step more than was asked for.",
     ),
     Mutant(
         "store-optimizer-counts-for-itself",
-        "ddrl/exchange/central_learner.py",
+        "ddrl/exchange/central_store/learner.py",
         "optimizer.count, before[chunk.index] = chunk.count, chunk.version",
         "before[chunk.index] = chunk.version",
-        ("tests/exchange/test_central_learner.py::test_a_resumed_store_goes_on_where_the_optimizer_was",),
+        ("tests/exchange/central_store/test_learner.py::test_a_resumed_store_goes_on_where_the_optimizer_was",),
         "Adam's correction does not know of the others' updates, nor of those before a resume.",
     ),
     Mutant(
         "store-version-counts-synchronizations",
-        "ddrl/exchange/central_store.py",
+        "ddrl/exchange/central_store/memory.py",
         "chunk.words[VERSION] += steps",
         "chunk.words[VERSION] += 1",
-        ("tests/exchange/test_central_learner.py::test_a_resumed_store_goes_on_where_the_optimizer_was",),
+        ("tests/exchange/central_store/test_learner.py::test_a_resumed_store_goes_on_where_the_optimizer_was",),
         "Versions do not count gradients, so that staleness is too small.",
     ),
     Mutant(
         "store-staleness-counts-itself",
-        "ddrl/exchange/central_learner.py",
+        "ddrl/exchange/central_store/learner.py",
         "return self._renew(vector, before + 1)",
         "return self._renew(vector, before)",
         (f"{_CENTRAL_LEARNER}::test_one_learner_with_shared_statistics_is_the_optimizer_to_the_bit",),

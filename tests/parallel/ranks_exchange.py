@@ -20,11 +20,11 @@ from mpi4py import MPI
 from cluster.roles import assign_roles
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import EvaluationConfig, ExchangeConfig, RunConfig, TrainConfig
+from ddrl.exchange.allreduce.coordinator import LockstepCoordinator
 from ddrl.exchange.client import WorkerClient
-from ddrl.exchange.coordinator import Coordinator, Quorum
-from ddrl.exchange.lockstep import LockstepCoordinator
 from ddrl.exchange.messages import Header, Kind, Message
 from ddrl.exchange.mpi import MpiTransport, leave
+from ddrl.exchange.parameter_server.coordinator import Coordinator, Quorum
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, Channel, PeerLost, Waiter
 from ddrl.roles.exchanges import hosted_server

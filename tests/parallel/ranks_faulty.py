@@ -68,7 +68,7 @@ def first_word() -> None:
 
 
 def server() -> None:
-    from ddrl.exchange.shard import Shard
+    from ddrl.exchange.parameter_server.server_shard import Shard
 
     commit = Shard._on_commit
 

@@ -15,10 +15,10 @@ import numpy as np
 from cluster.roles import assign_roles
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import EvaluationConfig, ExchangeConfig, OptimizerConfig, RunConfig, TrainConfig
+from ddrl.exchange.allreduce.coordinator import LockstepCoordinator
 from ddrl.exchange.client import WorkerClient
-from ddrl.exchange.coordinator import Coordinator, Quorum
-from ddrl.exchange.lockstep import LockstepCoordinator
 from ddrl.exchange.messages import Header, Kind, Message
+from ddrl.exchange.parameter_server.coordinator import Coordinator, Quorum
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Channel, Event, Transport, Waiter
 from ddrl.roles.job import Cast, Setting, Topic, json_blob, run_roles

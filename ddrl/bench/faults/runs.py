@@ -19,7 +19,7 @@ from ddrl.bench.faults.processes import RANK, Process
 from ddrl.bench.faults.systems import COMMON, System
 from ddrl.checkpoint import list_checkpoints, load, version_of
 from ddrl.errors import UsageError
-from ddrl.exchange.central_store_file import store_path
+from ddrl.exchange.central_store.file import store_path
 from ddrl.placement.ranks import sizes_of
 from ddrl.programs import python_command
 from ddrl.roles.replay_files import check_replays, shard_directory, worker_directory

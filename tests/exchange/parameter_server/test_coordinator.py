@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from ddrl.exchange.coordinator import Coordinator, Quorum
 from ddrl.exchange.messages import Flag, Header, Kind
+from ddrl.exchange.parameter_server.coordinator import Coordinator, Quorum
 
 
 def coordinator(quorum=0, deadline=0.0, workers=3, shards=1, clip=0.0):

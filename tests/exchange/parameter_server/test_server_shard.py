@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddrl.exchange.messages import Flag, Header, Kind
-from ddrl.exchange.shard import Shard
+from ddrl.exchange.parameter_server.server_shard import Shard
 from tests.exchange.fake import CHIEF, PlainSgd
 
 WORKERS = {0: 10, 1: 11, 2: 12}

@@ -12,8 +12,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from ddrl.errors import UsageError
-from ddrl.exchange.central_store import CentralStore
-from ddrl.exchange.multistep_adam import MultiStepAdam
+from ddrl.exchange.central_store.memory import CentralStore
+from ddrl.exchange.central_store.multistep_adam import MultiStepAdam
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.settings import OptimizerConfig
 

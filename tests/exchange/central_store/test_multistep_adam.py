@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ddrl.exchange.averaging import BLOCK
-from ddrl.exchange.multistep_adam import MultiStepAdam
+from ddrl.exchange.central_store.multistep_adam import MultiStepAdam
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.settings import OptimizerConfig
 from tests import references

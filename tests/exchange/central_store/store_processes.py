@@ -1,4 +1,4 @@
-"""What the processes of test_central_store.py do: python -m tests.exchange.store_processes ACTION PATH [NUMBER]."""
+"""What the processes of test_memory.py do: python -m tests.exchange.central_store.store_processes ACTION PATH [NUMBER]."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from ddrl.exchange.central_store import CentralStore, Chunk
+from ddrl.exchange.central_store.memory import CentralStore, Chunk
 
 
 def uniform(*vectors):

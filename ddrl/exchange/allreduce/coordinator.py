@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ddrl.exchange.coordinator import Closed
 from ddrl.exchange.messages import Flag, Header, Kind, Message
+from ddrl.exchange.parameter_server.coordinator import Closed
 from ddrl.exchange.sharding import from_bitmap
 
 

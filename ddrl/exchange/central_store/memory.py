@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from ddrl.errors import UsageError
-from ddrl.exchange.central_store_file import (
+from ddrl.exchange.central_store.file import (
     CREATOR_BYTE,
     FIRST_CHUNK_BYTE,
     create_file,

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from ddrl.errors import UsageError
-from ddrl.exchange.central_learner import make_learner
-from ddrl.exchange.central_store import CentralStore
+from ddrl.exchange.central_store.learner import make_learner
+from ddrl.exchange.central_store.memory import CentralStore
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.settings import OptimizerConfig
 from tests import references
-from tests.exchange.test_multistep_adam import ADAM, RATE, adam_of, problem
+from tests.exchange.central_store.test_multistep_adam import ADAM, RATE, adam_of, problem
 from tests.exchange.test_optimizers import RULES, rule_id
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the store's locks are Linux's")

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from ddrl.errors import UsageError
-from ddrl.exchange.central_store import CentralStore
-from ddrl.exchange.central_store_file import store_path
+from ddrl.exchange.central_store.file import store_path
+from ddrl.exchange.central_store.memory import CentralStore
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the locks are Linux's")
@@ -31,7 +31,7 @@ def create(path, size=10, **arguments):
 
 @contextlib.contextmanager
 def process(action, path, number):
-    command = [sys.executable, "-m", "tests.exchange.store_processes", action, str(path), str(number)]
+    command = [sys.executable, "-m", "tests.exchange.central_store.store_processes", action, str(path), str(number)]
     child = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from ddrl.errors import UsageError
-from ddrl.exchange.central_learner import CentralLearner, make_learner
-from ddrl.exchange.central_store import CentralStore
+from ddrl.exchange.central_store.learner import CentralLearner, make_learner
+from ddrl.exchange.central_store.memory import CentralStore
 from ddrl.exchange.messages import Flag, Header, Message
 from ddrl.exchange.optimizers import make_optimizer
+from ddrl.exchange.parameter_server.server_shard import Shard
 from ddrl.exchange.settings import OptimizerConfig
-from ddrl.exchange.shard import Shard
 
 
 class StoreShard(Shard):

@@ -10,8 +10,8 @@ import copy
 
 import numpy as np
 
-from ddrl.exchange.allreduce import Replica
-from ddrl.exchange.lockstep import LockstepCoordinator
+from ddrl.exchange.allreduce.coordinator import LockstepCoordinator
+from ddrl.exchange.allreduce.replica import Replica
 from ddrl.exchange.messages import CHANNEL, Flag, Header, Kind, Message
 from tests.exchange.fake import PlainSgd
 

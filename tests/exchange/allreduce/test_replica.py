@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddrl.exchange.messages import Flag, Header, Kind
-from tests.exchange.fake_replicas import RATE, Replicas
+from tests.exchange.allreduce.fake_replicas import RATE, Replicas
 
 
 def living(world):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from ddrl.errors import UsageError
+from ddrl.exchange.central_store.server import StoreShard
 from ddrl.exchange.client import Reader, WorkerClient
-from ddrl.exchange.coordinator import Coordinator, Quorum
 from ddrl.exchange.messages import Flag, Header, Kind, Message
-from ddrl.exchange.store_shard import StoreShard
-from tests.exchange.test_multistep_adam import ADAM, RATE, adam_of, problem
+from ddrl.exchange.parameter_server.coordinator import Coordinator, Quorum
+from tests.exchange.central_store.test_multistep_adam import ADAM, RATE, adam_of, problem
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the store's locks are Linux's")
 CHIEF, SIZE = 0, 50  # worker w and its door live in process w; worker 0 and the chief share one
