@@ -305,18 +305,6 @@ def check_slots(checkpoint: Checkpoint, slots: Collection[str]) -> None:
         )
 
 
-def slice_state(checkpoint: Checkpoint, start: int, stop: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Parameters <float32>[stop - start] and optimizer slots of one shard, as copies.
-
-    Raises:
-        ValueError: the range does not lie in the vector.
-    """
-    if not 0 <= start <= stop <= checkpoint.parameters.size:
-        raise ValueError(f"range {start}:{stop} is not within 0:{checkpoint.parameters.size}")
-    slots = {name: slot[start:stop].copy() for name, slot in checkpoint.slots.items()}
-    return checkpoint.parameters[start:stop].copy(), slots
-
-
 def _to_arrays(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     manifest = {name: getattr(checkpoint, name) for name in _SCALARS}
     manifest |= {"format": FORMAT, "format_version": FORMAT_VERSION, "layout": checkpoint.layout}

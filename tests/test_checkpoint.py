@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import errno
 import io
-import itertools
 import json
 import os
 import stat
@@ -449,21 +448,6 @@ def test_another_network_is_refused(layout, message):
     ckpt.check_layout(make(), [(name, list(shape)) for name, shape in LAYOUT])
     with pytest.raises(UsageError, match=message):
         ckpt.check_layout(make(), layout)
-
-
-@pytest.mark.parametrize("servers", [1, 2, 3, SIZE])
-def test_slices_of_any_number_of_servers_make_the_whole(servers):
-    checkpoint = make()
-    edges = [SIZE * index // servers for index in range(servers + 1)]
-    parts = [ckpt.slice_state(checkpoint, start, stop) for start, stop in itertools.pairwise(edges)]
-    whole = np.concatenate([parameters for parameters, _ in parts])
-    assert whole.tobytes() == checkpoint.parameters.tobytes()
-    for name, slot in checkpoint.slots.items():
-        assert np.concatenate([slots[name] for _, slots in parts]).tobytes() == slot.tobytes()
-    parts[0][0][:] = 0
-    assert np.isnan(checkpoint.parameters[0])
-    with pytest.raises(ValueError):
-        ckpt.slice_state(checkpoint, 0, SIZE + 1)
 
 
 def test_arrays_as_bytes_round_trip():

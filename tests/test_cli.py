@@ -17,7 +17,7 @@ from ddrl.algorithms import ba3c
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
-from ddrl.exchange.optimizers import anneal_of
+from ddrl.exchange.optimizers import anneal
 from ddrl.launch.job import Wanted, check_world
 from ddrl.types import Machine
 
@@ -258,12 +258,11 @@ def test_a_resume_with_other_workers_does_not_move_a_schedule_over_agent_steps(t
     run, half = str(tmp_path / "run"), 58_594
     rundir.create_run_dir(parse(f"ppo --run-dir {run}").config)
     before = parse(f"--resume {run}").config
-    assert before.optimizer.learning_rate_agent_steps == 10_000_000 and anneal_of(before)(half) == pytest.approx(
-        0.5, abs=1e-4
-    )
+    left = lambda config: anneal(config.optimizer, half, config.agent_steps_per_update)
+    assert before.optimizer.learning_rate_agent_steps == 10_000_000 and left(before) == pytest.approx(0.5, abs=1e-4)
     for more in ("--exchange allreduce --workers 4", "--epochs 10", "--simulators 16 --batch-size 512"):
         now = parse(f"--resume {run} {more}").config
         assert now.agent_steps_per_update != before.agent_steps_per_update
-        assert anneal_of(now)(half) == pytest.approx(0.5, abs=1e-4), more
+        assert left(now) == pytest.approx(0.5, abs=1e-4), more
     chosen = parse(f"--resume {run} --epochs 10 --learning-rate-agent-steps 7").config
     assert chosen.optimizer.learning_rate_agent_steps == 7, "what a user says wins"

@@ -48,7 +48,7 @@ class Student:
     """
 
     def __init__(self, config: TrainConfig, network: Any, observations: tuple[tuple[int, ...], Any], batches: Any):
-        from ddrl.exchange.optimizers import make_optimizer
+        from ddrl.exchange.optimizers import make_optimizer, rate_of
         from ddrl.learner import as_device_vector
         from ddrl.roles.agent import make_learner
 
@@ -57,10 +57,10 @@ class Student:
         self.optimizer = make_optimizer(config.optimizer, network.size)
         self.snapshot = Snapshot(0, 0, as_device_vector(network.initial_parameters(config.run.seed)))
         self.values: dict[str, float] = {}
+        self._rate = rate_of(config.optimizer, config.effective_batch, config.agent_steps_per_update)
 
     def learn(self, batch: Replayed) -> None:
         """One update."""
-        from ddrl.exchange.optimizers import rate_of
         from ddrl.learner import as_device_vector
 
         version = self.snapshot.version
@@ -68,7 +68,7 @@ class Student:
         norm, limit = self.values["gradient_norm"], self.config.optimizer.clip_global_norm
         vector = np.array(self.snapshot.vector, np.float32)
         scale = limit / norm if 0.0 < limit < norm else 1.0
-        self.optimizer.apply(vector, gradient, rate_of(self.config)(version), scale)
+        self.optimizer.apply(vector, gradient, self._rate(version), scale)
         self.snapshot = Snapshot(version + 1, version + 1, as_device_vector(vector))
 
     def told(self) -> dict[str, float]:

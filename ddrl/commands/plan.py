@@ -256,19 +256,12 @@ def as_json(
             "simulators": sum(rank.simulators for rank in ranks),
             "parameters": parameters,
             "effective_batch": config.effective_batch,
-            "bytes_per_update": _bytes_per_update(config.exchange, parameters),
+            "bytes_per_update": config.exchange.kind.bytes_per_update(config.exchange, parameters),
             "memory_bytes": sum(memory.values()),
             "memory_bytes_of_fullest_node": max(memory.values()),
         },
         "warnings": warnings,
     }
-
-
-def _bytes_per_update(exchange: ExchangeConfig, parameters: int) -> int:
-    """Each worker sends its gradient and is sent parameters; of an all-reduce, all but its own part of either."""
-    if exchange.exchange == "allreduce":
-        return 2 * 4 * parameters * (exchange.workers - 1)
-    return 2 * 4 * parameters * exchange.workers if exchange.servers else 0
 
 
 def _gpus_used(seats: Sequence[Seat], ranks: Sequence[Rank]) -> int:

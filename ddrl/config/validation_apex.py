@@ -62,7 +62,7 @@ def _check_exchange(config: TrainConfig) -> None:
     exchange = config.exchange
     if exchange.workers != 1:
         checks.refuse(exchange, "workers", "one learner takes all batches, and --actors act; give 1")
-    if exchange.exchange != "parameter_server":
+    if not exchange.kind.has_servers:
         why = "actors fetch parameters from servers, or from the learner; parameter_server"
         checks.refuse(exchange, "exchange", why)
     if exchange.chief != "trains":

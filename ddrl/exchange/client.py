@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -81,12 +82,20 @@ class WorkerClient:
         servers: process of each shard, by shard index.
         ranges: [start, stop) of each shard in the flat vector.
         asynchronous: shards answer this worker alone, and their versions differ.
+        clip_norm: clip each gradient to this global norm (0: off), where gradients are applied one by one; it is
+            done here, before a gradient is cut into shards.
     """
 
     def __init__(
-        self, worker: int, servers: Sequence[int], ranges: Sequence[tuple[int, int]], asynchronous: bool = False
+        self,
+        worker: int,
+        servers: Sequence[int],
+        ranges: Sequence[tuple[int, int]],
+        asynchronous: bool = False,
+        clip_norm: float = 0.0,
     ):
         self.worker, self.servers, self.asynchronous = worker, tuple(servers), asynchronous
+        self.clip_norm = clip_norm
         self.snapshot: Snapshot | None = None
         self.flags = Flag.NONE  # of the newest snapshot
         self.dropped = 0
@@ -103,7 +112,7 @@ class WorkerClient:
             return []
         flags = Flag.FINITE if finite else Flag.NONE
         header = Header(Kind.GRADIENT, sender=self.worker, step=step, version=version, flags=flags, count=samples)
-        ranges = self.assembler.ranges
+        ranges, gradient = self.assembler.ranges, self._clipped(gradient)
         return [Message(p, header, gradient[a:b]) for p, (a, b) in zip(self.servers, ranges, strict=True)]
 
     def handle(self, header: Header, payload: np.ndarray) -> Snapshot | None:
@@ -120,6 +129,15 @@ class WorkerClient:
         # Asynchronous: shards differ in version, and a gradient is as stale as its oldest slice.
         self.snapshot = Snapshot(min(self._versions.values()), header.step, vector)
         return self.snapshot
+
+    def _clipped(self, gradient: np.ndarray) -> np.ndarray:
+        if not self.clip_norm:
+            return gradient
+        with np.errstate(over="ignore"):
+            norm = math.sqrt(np.dot(gradient, gradient))
+        if math.isinf(norm):  # the squares leave float32 long before the gradient does
+            norm = float(np.linalg.norm(gradient.astype(np.float64)))
+        return gradient * np.float32(self.clip_norm / norm) if norm > self.clip_norm else gradient
 
 
 class Reader:

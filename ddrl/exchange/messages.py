@@ -66,6 +66,10 @@ class Flag(enum.IntFlag):
     REFRESH = 64  # PARAMETERS: newer ones under the step that the worker has, to act with
 
 
+TO_WORKER = Flag.SKIP | Flag.CHECKPOINT | Flag.STOP
+"""What a worker is told with its parameters."""
+
+
 class Header(NamedTuple):
     """Fields of every message; what a kind does not use stays at its default.
 
@@ -92,7 +96,7 @@ class Header(NamedTuple):
     step: int = 0
     version: int = 0
     flags: Flag = Flag.NONE
-    count: int = 0
+    count: int = 0  # type: ignore[assignment]  # of a NamedTuple, whose method it hides
     value: float = float("nan")
     scale: float = 1.0
     ahead: float = float("nan")
@@ -102,6 +106,10 @@ class Header(NamedTuple):
 
 class Garbled(Exception):
     """What came from a rank is no message of this version: one line that names the rank."""
+
+
+Payload = Any
+"""<float32>[n], or None for a kind that has none."""
 
 
 class Message(NamedTuple):
@@ -115,7 +123,7 @@ class Message(NamedTuple):
 
     peer: int
     header: Header
-    payload: Any = None
+    payload: Payload = None
     newest_only: bool = False
 
 
@@ -156,8 +164,9 @@ class HeaderFormat:
         """
         if len(buffer) < self.nbytes:
             raise ValueError(f"a header of {len(buffer)} bytes, and those of this job have {self.nbytes}")
-        kind, generation, sender, step, version, flags, count, *floats = self._fields.unpack_from(buffer)
+        kind, generation, sender, step, version, flags, count, value, scale, ahead = self._fields.unpack_from(buffer)
         size = 8 * self.bitmap_words
         members = int.from_bytes(buffer[80 : 80 + size], "little")
         refused = int.from_bytes(buffer[80 + size : 80 + 2 * size], "little")
-        return Header(Kind(kind), generation, sender, step, version, Flag(flags), count, *floats, members, refused)
+        words = (Kind(kind), generation, sender, step, version, Flag(flags), count)
+        return Header(*words, value, scale, ahead, members, refused)

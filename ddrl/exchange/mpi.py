@@ -107,10 +107,18 @@ class MpiTransport:
         for message in items:
             if message.peer in self.lost:
                 continue
-            if message.peer == self.rank or isinstance(message, Blob):
-                self._send_otherwise(message)
+            if message.peer == self.rank:
+                self._events.append(message)  # from one role to another in this same process
                 continue
-            if last is None or last.header is not message.header or last.payload is not message.payload:
+            if isinstance(message, Blob):
+                self._send_blob(message)
+                continue
+            if (
+                outgoing is None
+                or last is None
+                or last.header is not message.header
+                or last.payload is not message.payload
+            ):
                 outgoing = _Outgoing(self._encode(message.header), message.payload)
             last = message
             tag = CHANNEL[message.header.kind]
@@ -125,7 +133,7 @@ class MpiTransport:
         self._handled.clear()
         self._progress_sends()
         for receive in self._receives:
-            if receive.request is not None and self._arrived(receive):
+            if self._arrived(receive):
                 self._deliver(receive)
         now = time.monotonic()
         if now >= self._next_liveness:
@@ -167,14 +175,10 @@ class MpiTransport:
                     pass  # the peer is dead: nothing to withdraw
         self._receives, self._blobs = [], []
 
-    def _send_otherwise(self, item: Message | Blob) -> None:
-        """Blobs, and whatever goes from one role to another in this same process."""
-        if item.peer == self.rank:
-            self._events.append(item)
-            return
-        self.send([Message(item.peer, control_header(item.topic, len(item.data)))])
-        data = np.frombuffer(item.data or b"\0", np.uint8)
-        self._isend(item.peer, Kind.BLOB_BYTES, data)
+    def _send_blob(self, blob: Blob) -> None:
+        self.send([Message(blob.peer, control_header(blob.topic, len(blob.data)))])
+        data = np.frombuffer(blob.data or b"\0", np.uint8)
+        self._isend(blob.peer, Kind.BLOB_BYTES, data)
 
     def _blob_receive(self, peer: int) -> _Receive:
         receive = _Receive(Channel(peer, Kind.BLOB), np.empty(self.format.nbytes, np.uint8))
@@ -196,7 +200,7 @@ class MpiTransport:
 
     def _arrived(self, receive: _Receive) -> bool:
         peer = receive.channel.peer
-        if not self._test(receive.request, peer):
+        if receive.request is None or not self._test(receive.request, peer):
             return False
         return receive.payload_request is None or self._test(receive.payload_request, peer)
 
@@ -257,14 +261,14 @@ class MpiTransport:
 
     def _decode(self, receive: _Receive) -> Header:
         try:
-            return self.format.decode(memoryview(receive.header))
+            return self.format.decode(receive.header.data)
         except ValueError as error:
             text = f"rank {receive.channel.peer} sent an unreadable message ({error}): do all nodes run the same version of ddrl?"
             raise Garbled(text) from error
 
     def _encode(self, header: Header) -> np.ndarray:
         data = np.empty(self.format.nbytes, np.uint8)
-        self.format.encode_into(header, memoryview(data))
+        self.format.encode_into(header, data.data)
         return data
 
     def _start(self, peer: int, tag: int, outgoing: _Outgoing) -> MPI.Request | None:
@@ -334,7 +338,7 @@ def leave(
         sys.stderr.flush()
         os._exit(code)
 
-    with contextlib.suppress(MPI.Exception if survive else ()):  # another one died just now
+    with contextlib.suppress(*([MPI.Exception] if survive else [])):  # another one died just now
         (comm.Shrink() if survive else comm).Barrier()
     met()
     if not survive:

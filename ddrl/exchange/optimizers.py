@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ddrl.exchange.averaging import BLOCK
+from ddrl.exchange.parameter_groups import ParameterGroup, factors_of
 from ddrl.exchange.settings import OptimizerConfig
 from ddrl.exchange.vectors import empty_vector
-
-if TYPE_CHECKING:
-    from ddrl.config import TrainConfig
 
 Blocks = dict[str, np.ndarray]
 """Slot name -> one block of it."""
@@ -60,26 +57,31 @@ def learning_rate(
     return rate
 
 
-def rate_of(config: TrainConfig) -> Callable[[int], float]:
+def rate_of(
+    config: OptimizerConfig, effective_batch: int, agent_steps_per_update: float = 0.0
+) -> Callable[[int], float]:
     """`learning_rate` of a run, as a function of the version."""
-    return lambda version: learning_rate(
-        config.optimizer, version, config.effective_batch, config.agent_steps_per_update
-    )
+    return lambda version: learning_rate(config, version, effective_batch, agent_steps_per_update)
 
 
-def anneal_of(config: TrainConfig) -> Callable[[int], float]:
+def anneal_of(config: OptimizerConfig, agent_steps_per_update: float = 0.0) -> Callable[[int], float]:
     """`anneal` of a run, as a function of the version."""
-    return lambda version: anneal(config.optimizer, version, config.agent_steps_per_update)
+    return lambda version: anneal(config, version, agent_steps_per_update)
 
 
-def make_optimizer(config: OptimizerConfig, size: int) -> Optimizer:
-    """The configured optimizer for a slice of `size` parameters, its slots zero."""
-    rules = {"adam": Adam, "rmsprop": RMSProp, "rmsprop-centered": CenteredRMSProp}
-    return rules[config.optimizer](config, size)
+def make_optimizer(config: OptimizerConfig, size: int, groups: Sequence[ParameterGroup] = ()) -> Optimizer:
+    """The configured optimizer for a slice of `size` parameters, its slots zero; `groups` are those of the slice."""
+    rules = {"adam": Adam, "rmsprop": RMSProp, "rmsprop-centered": CenteredRMSProp, "sgd": SGD}
+    return rules[config.optimizer](config, size, groups)
 
 
 class Optimizer:
     """An update rule and its state for one slice of the parameters.
+
+    Args:
+        config: of the rule.
+        size: float32 values of the slice.
+        groups: ranges of the slice whose learning rate has a factor.
 
     Attributes:
         slots: name -> <float32>[size].
@@ -88,13 +90,14 @@ class Optimizer:
 
     slot_names: tuple[str, ...] = ()
 
-    def __init__(self, config: OptimizerConfig, size: int) -> None:
+    def __init__(self, config: OptimizerConfig, size: int, groups: Sequence[ParameterGroup] = ()) -> None:
         self.config = config
         self.size = size
         self.count = 0
         self.slots = {name: np.zeros(size, np.float32) for name in self.slot_names}
         self._ahead: dict[str, np.ndarray] = {}
         self._scratch = np.empty((2, min(size, BLOCK)), np.float32)
+        self._factors = factors_of(groups, size)
 
     def apply(
         self,
@@ -103,6 +106,7 @@ class Optimizer:
         learning_rate: float,
         scale: float = 1.0,
         out: np.ndarray | None = None,
+        trail: Trail | None = None,
     ) -> None:
         """One update.
 
@@ -112,8 +116,10 @@ class Optimizer:
             learning_rate: step size of this update.
             scale: factor on the gradient, such as 1 / members or a clip.
             out: <float32>[size] that takes the new parameters; by default they replace the old ones.
+            trail: keeps the direction of the step, too.
         """
-        self._compute(parameters, gradient, learning_rate, scale, parameters if out is None else out, self.slots)
+        target = parameters if out is None else out
+        self._compute(parameters, gradient, learning_rate, scale, target, self.slots, trail)
         self.count += 1
 
     def prepare(
@@ -139,12 +145,13 @@ class Optimizer:
         scale: float,
         out: np.ndarray,
         new_slots: dict[str, np.ndarray],
+        trail: Trail | None = None,
     ) -> None:
         gradients = [gradient] if isinstance(gradient, np.ndarray) else list(gradient)
         shapes = {array.shape for array in (parameters, out, *gradients)}
         if shapes != {(self.size,)}:
             raise ValueError(f"parameters and gradients of shapes {sorted(shapes)} must have shape ({self.size},)")
-        step_size = np.float32(self._step_size(learning_rate, self.count + 1))
+        step_size = self.step_size(learning_rate)
         scratch, sums = self._scratch
         for start in range(0, self.size, BLOCK):
             block = slice(start, min(start + BLOCK, self.size))
@@ -152,20 +159,69 @@ class Optimizer:
             g = _total([gradient[block] for gradient in gradients], scale, sums[:count])
             old = {name: slot[block] for name, slot in self.slots.items()}
             new = {name: slot[block] for name, slot in new_slots.items()}
-            np.subtract(parameters[block], self._step(old, new, g, step_size, scratch[:count]), out=out[block])
+            direction = self._update(old, new, g, scratch[:count])
+            if trail is not None:
+                trail.add(block, direction)
+            step = np.multiply(direction, self._rates(step_size, block), out=scratch[:count])
+            self._stepped(old, new, step)
+            np.subtract(parameters[block], step, out=out[block])
 
-    def _step_size(self, learning_rate: float, count: int) -> float:
+    def step_size(self, learning_rate: float) -> float:
+        """Factor on the direction of the next update."""
         return learning_rate
 
-    def _step(self, old: Blocks, new: Blocks, g: np.ndarray, step_size: np.float32, scratch: np.ndarray) -> np.ndarray:
-        """As `_update`; returns what is to be subtracted from the parameters, in `scratch`."""
-        step = self._update(old, new, g, scratch)
-        step *= step_size
-        return step
+    def move(self, parameters: np.ndarray, direction: np.ndarray, step_size: float, out: np.ndarray) -> None:
+        """Takes a step against a direction <float32>[size] that is known already; the state stays as it is."""
+        for start in range(0, self.size, BLOCK):
+            block = slice(start, min(start + BLOCK, self.size))
+            step = np.multiply(direction[block], self._rates(step_size, block), out=self._scratch[0][: len(out[block])])
+            np.subtract(parameters[block], step, out=out[block])
+
+    def _rates(self, step_size: float, block: slice) -> np.float32 | np.ndarray:
+        rate = np.float32(step_size)
+        return rate if self._factors is None else self._factors[block] * rate
 
     def _update(self, old: Blocks, new: Blocks, g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
-        """From the slots' old blocks and the gradient's to their new ones; returns the direction, in `scratch`."""
+        """From the slots' old blocks and the gradient's to the new ones; returns the direction, in `scratch` or `g`."""
         raise NotImplementedError
+
+    def _stepped(self, old: Blocks, new: Blocks, step: np.ndarray) -> None:
+        """For rules whose slots remember the step <float32>[block], which was subtracted from the parameters."""
+
+
+class Trail:
+    """The sum of the directions of some steps, each times its step size over that of the first.
+
+    So the steps together are one step of the first one's size, and a single step is that step to the bit.
+
+    Attributes:
+        vector: <float32>[size].
+    """
+
+    def __init__(self, size: int) -> None:
+        self.vector = np.empty(size, np.float32)
+        self._first = self._weight = 0.0
+
+    def begin(self, step_size: float) -> None:
+        """Forgets what there was; the next step has this size."""
+        self.vector.fill(-0.0)  # to which everything adds as it is, also a zero of either sign
+        self._first = step_size
+        self.next(step_size)
+
+    def next(self, step_size: float) -> None:
+        """The next step has this size."""
+        self._weight = step_size / self._first if self._first else 1.0  # a schedule that has ended at 0
+
+    def add(self, block: slice, direction: np.ndarray) -> None:
+        """Adds one block of the direction of a step."""
+        self.vector[block] += direction if self._weight == 1.0 else np.float32(self._weight) * direction
+
+
+class SGD(Optimizer):
+    """Plain stochastic gradient descent: theta -= lr g."""
+
+    def _update(self, old: Blocks, new: Blocks, g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
+        return g
 
 
 class Adam(Optimizer):
@@ -175,10 +231,10 @@ class Adam(Optimizer):
     Kingma and Ba 2015, end of section 2; Adamski et al. 2018, equations 5 and 6, as TensorFlow has it.
     """
 
-    slot_names = ("m", "v")
+    slot_names: tuple[str, ...] = ("m", "v")
 
-    def _step_size(self, learning_rate: float, count: int) -> float:
-        beta1, beta2 = self.config.beta1, self.config.beta2
+    def step_size(self, learning_rate: float) -> float:
+        beta1, beta2, count = self.config.beta1, self.config.beta2, self.count + 1
         return learning_rate * math.sqrt(1.0 - beta2**count) / (1.0 - beta1**count)
 
     def _update(self, old: Blocks, new: Blocks, g: np.ndarray, scratch: np.ndarray) -> np.ndarray:

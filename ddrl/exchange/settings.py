@@ -1,21 +1,28 @@
-"""Settings of exchange and roles. Imports nothing but checks."""
+"""Settings of exchange and roles. Imports nothing but checks and what the exchanges tell of themselves."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from typing_extensions import Doc
 
 from ddrl import checks
+from ddrl.exchange.kind import Exchange
+from ddrl.exchange.registry import NAMES, exchange_named
+
+SUMMARIES = "; ".join(f"{name}: {exchange_named(name).summary}" for name in NAMES)
+if TYPE_CHECKING:
+    ExchangeName = str
+else:
+    ExchangeName = Annotated[Literal[NAMES], Doc(f"How gradients become parameters. {SUMMARIES}.")]
 
 
 @dataclasses.dataclass(frozen=True)
 class ExchangeConfig:
     """Exchange and roles."""
 
-    exchange: Literal["parameter_server", "allreduce", "central_store"] = "parameter_server"
-    """How gradients become parameters. parameter_server: ranks of their own average and update; allreduce: every
-    worker has all parameters, and the workers average among themselves; central_store: the workers of one host update
-    parameters in shared memory, each on its own."""
+    exchange: ExchangeName = NAMES[0]
     workers: int = 2
     """Workers that train; worker 0 is the chief unless --chief dedicated."""
     parameter_servers: int | None = None
@@ -35,8 +42,8 @@ class ExchangeConfig:
     store_chunks: int = 3
     """Parts of the central store, each with a lock of its own."""
     local_steps: int = 0
-    """Adam steps that a worker takes by itself between two synchronizations with the central store (0: it applies each
-    gradient to the store)."""
+    """Steps that a worker takes by itself between two synchronizations, where --exchange has such: of Adam with a
+    central_store (0: it applies each gradient to the store)."""
     on_worker_loss: Literal["survive", "restart"] = "survive"
     """survive: go on without a dead worker (Open MPI with ULFM); restart: as for a server."""
     on_server_loss: Literal["stop", "restart"] = "restart"
@@ -48,36 +55,10 @@ class ExchangeConfig:
         checks.at_least(self, 1, "workers")
         checks.at_least(self, 0, "quorum", "max_staleness", "quorum_deadline_seconds", "local_steps")
         checks.at_least(self, 1, "store_chunks")
-        if self.local_steps and self.exchange != "central_store":
-            checks.refuse(self, "local_steps", f"--exchange {self.exchange} has no central store; leave it 0")
         if self.parameter_servers is not None:
             checks.at_least(self, 0, "parameter_servers")
-        if self.exchange != "parameter_server":
-            self._check_serverless()
-        elif self.parameter_servers == 0:
-            self._check_single()
+        self.kind.check(self)
         self._check_quorum()
-
-    def _check_serverless(self) -> None:
-        """What goes with servers only."""
-        if self.parameter_servers:
-            checks.refuse(self, "parameter_servers", f"--exchange {self.exchange} has none; leave it out or 0")
-        if self.chief == "dedicated":
-            checks.refuse(self, "chief", f"with --exchange {self.exchange} the chief is worker 0; --chief trains")
-        all_or_none = "averages all live workers" if self.exchange == "allreduce" else "closes no steps"
-        for name in ("quorum", "quorum_deadline_seconds"):
-            if getattr(self, name):
-                why = f"--exchange {self.exchange} {all_or_none}; leave it 0, or --exchange parameter_server"
-                checks.refuse(self, name, why)
-        if self.exchange == "allreduce" and self.updates == "asynchronous":
-            why = f"--exchange allreduce {all_or_none}; --exchange parameter_server or central_store"
-            checks.refuse(self, "updates", why)
-
-    def _check_single(self) -> None:
-        if self.workers > 1:
-            checks.refuse(self, "parameter_servers", f"--workers {self.workers} need at least 1 to share parameters")
-        if self.chief == "dedicated":
-            checks.refuse(self, "chief", "a single process has no rank for a dedicated chief; --parameter-servers 1")
 
     def _check_quorum(self) -> None:
         if self.quorum > self.workers:
@@ -91,16 +72,24 @@ class ExchangeConfig:
             checks.refuse(self, "max_staleness", "synchronous gradients are never stale; leave it 0")
 
     @property
+    def kind(self) -> Exchange:
+        """The exchange itself."""
+        return exchange_named(self.exchange)
+
+    @property
     def servers(self) -> int:
         """Parameter servers that there are: what was asked for, or what the other settings make of None."""
-        if self.exchange != "parameter_server":
-            return 0
-        return -(-self.workers // 8) if self.parameter_servers is None else self.parameter_servers
+        return self.kind.servers(self)
 
     @property
     def asynchronous(self) -> bool:
         """Whether each gradient is applied as it comes."""
-        return self.exchange == "central_store" or self.updates == "asynchronous"
+        return self.kind.asynchronous(self)
+
+    @property
+    def averages_gradients(self) -> bool:
+        """Whether gradients are averaged before they are applied; else each is clipped by itself."""
+        return self.kind.averages_gradients(self)
 
     @property
     def ranks(self) -> int:
@@ -119,7 +108,7 @@ class OptimizerConfig:
     """Over the data-points of an update: mean, or the sum that some papers take, whose epsilon and norm to clip at then
     hold for any batch. Gradients and their norms grow with the sum, and the printed losses stay means. A sum is the mean
     of the gradients that came times the effective batch, also where fewer workers are left."""
-    optimizer: Literal["adam", "rmsprop", "rmsprop-centered"] = "adam"
+    optimizer: Literal["adam", "rmsprop", "rmsprop-centered", "sgd"] = "adam"
     """Update rule, applied on the parameter servers."""
     learning_rate: float = 1e-3
     """Step size at the start."""

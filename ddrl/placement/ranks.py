@@ -56,10 +56,10 @@ def place_ranks(config: TrainConfig, seats: Sequence[Seat]) -> tuple[Assignment,
     except ValueError as error:
         raise UsageError(str(error)) from error
     hosts = sorted({mine.host for mine in assignments if mine.role == "worker"})
-    if exchange.exchange == "central_store" and len(hosts) > 1:
+    if exchange.kind.one_host and len(hosts) > 1:
         raise UsageError(
-            f"--exchange central_store is memory that the workers share, and they are on {', '.join(hosts)}: start all "
-            "of them on one host, or --exchange parameter_server --updates asynchronous"
+            f"--exchange {exchange.exchange} is memory that the workers share, and they are on {', '.join(hosts)}: "
+            "start all of them on one host, or --exchange parameter_server --updates asynchronous"
         )
     return assignments
 

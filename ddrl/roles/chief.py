@@ -17,10 +17,9 @@ import numpy as np
 from ddrl import checkpoint as checkpoints
 from ddrl.checkpoint import Checkpoint, encode_arrays
 from ddrl.errors import UsageError, read_as
-from ddrl.exchange.messages import Flag, Header, Kind, Message
-from ddrl.exchange.parameter_server.coordinator import Closed
-from ddrl.exchange.sharding import shard_ranges
-from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
+from ddrl.exchange.interface import Closed
+from ddrl.exchange.messages import Flag, Kind
+from ddrl.exchange.transport import Blob, Event, PeerLost, Transport
 from ddrl.replay.storage import OTHER
 from ddrl.reporting.metrics import EVALUATED, Collector, MetricsWriter, evaluation_record
 from ddrl.reporting.phases import phase_ended, take_phases
@@ -58,7 +57,7 @@ class ChiefRole:
         resumed: bool,
         notes: Sequence[tuple[str, str]] = (),
     ):
-        config, cast = setting.config, setting.cast
+        config = setting.config
         self.setting, self.transport, self.start = setting, transport, start
         self.finished = False
         self.phase = Phase.RUNNING
@@ -68,10 +67,9 @@ class ChiefRole:
             self.collector = Collector(start.version, start.wall_seconds, start.counters.get("metrics"))
             self.evaluations = Evaluations(config.evaluation, start.version, start.counters.get("evaluations"))
         self.writer = MetricsWriter(setting.run_dir)
-        self.coordinator = make_coordinator(setting, start)
+        self.coordinator = make_coordinator(setting, start.step, start.version)
         self._began = time.monotonic()
         self.budget = Budget(config.run, start)
-        self._ranges = shard_ranges(start.parameters.size, len(cast.servers))
         self._gathering = Gathering()
         self._unsaved: Unsaved | None = None
         self._next_line = self._next_stop_check = 0.0
@@ -97,9 +95,6 @@ class ChiefRole:
         elif isinstance(event, Blob):
             self._on_blob(event)
         elif event.header.kind in (Kind.HAVE, Kind.NORM):
-            if self.coordinator.asynchronous:
-                self.metrics.mean("staleness", event.header.value)
-                self.metrics.maximum("staleness", event.header.value)
             for closed in self.coordinator.handle(event.header, time.monotonic()):
                 self._on_closed(closed)
         elif event.header.kind == Kind.SNAPSHOT:
@@ -154,24 +149,9 @@ class ChiefRole:
         for worker, process in cast.workers.items():
             state = start.worker_states.get(worker, {}) | {"version": np.int64(start.version)}
             self.transport.send([Blob(process, Topic.SETUP, encode_arrays(state))])
-        slots = len(start.slots)
-        self.transport.open(Channel(process, Kind.HAVE) for process in self.coordinator.shards)
-        self.transport.open(
-            Channel(process, Kind.SNAPSHOT, (1 + slots) * (b - a))
-            for process, (a, b) in zip(cast.servers, self._ranges, strict=True)
-        )
-        for process, (a, b) in zip(cast.servers, self._ranges, strict=True):
-            parameters, optimizer_slots = checkpoints.slice_state(start, a, b)
-            header = Header(
-                Kind.LOAD,
-                step=start.step,
-                version=start.version,
-                count=start.optimizer_count,
-                value=self.coordinator.learning_rate(start.version),
-            )
-            payload = np.concatenate([parameters, *optimizer_slots.values()])
-            self.transport.send([Message(process, header, payload)])
-        self.transport.send(self.coordinator.expect())
+        slots = list(start.slots.values())
+        self.transport.open(self.coordinator.channels(start.parameters.size, len(slots)))
+        self.transport.send(self.coordinator.begin(start.parameters, slots, start.optimizer_count))
         if resumed:
             self._event("resumed", f"from update {start.version}", update=start.version)
         for name, text in notes:
@@ -190,7 +170,7 @@ class ChiefRole:
             self._command()
 
     def _command(self) -> None:
-        messages, closed = self.coordinator.close_empty()
+        messages, closed = self.coordinator.command()
         self.transport.send(messages)
         if closed:
             self._on_flags(closed)
@@ -222,8 +202,7 @@ class ChiefRole:
 
     def _request_flags(self) -> None:
         """Asks for whatever is due with the next update."""
-        # Asynchronous: a request goes out by itself, and not with the update that follows.
-        version = self.coordinator.version + (not self.coordinator.asynchronous)
+        version = self.coordinator.next_version
         if self.budget.last_update(version):
             self.stop("finished", f"the budget of {self.setting.config.run.max_updates} updates is used up")
             self._stop_deadline = math.inf  # the last update is still to be made
@@ -232,11 +211,11 @@ class ChiefRole:
             self.coordinator.request(Flag.CHECKPOINT)
         elapsed = self.wall_seconds
         if self.setting.cast.evaluator is not None and self.evaluations.due(version, elapsed, self.metrics):
-            self.coordinator.publish()
+            self.coordinator.request(Flag.PUBLISH)
             self._evaluation_due = True
         if self.setting.cast.actors:
-            self.coordinator.publish()  # which copies nothing
-        if self.coordinator.asynchronous and (self.coordinator.has_requests or self.coordinator.rate_is_old()):
+            self.coordinator.request(Flag.PUBLISH)  # which copies nothing
+        if self.coordinator.wants_command:
             self._command()
 
     def _on_closed(self, closed: Closed) -> None:
@@ -248,12 +227,14 @@ class ChiefRole:
         metrics.gauge("learning_rate", self.coordinator.learning_rate(closed.version))
         if np.isfinite(closed.norm):
             metrics.mean("average_gradient_norm", closed.norm)
+        if not math.isnan(closed.staleness):
+            metrics.mean("staleness", closed.staleness)
+            metrics.maximum("staleness", closed.staleness)
         if not self._started:
             self._on_first()
         if closed.refused:
             self._on_refused(closed)
-        if not self.coordinator.asynchronous:
-            self._on_flags(closed)
+        self._on_flags(closed)
 
     def _on_first(self) -> None:
         self._started = True
@@ -351,7 +332,7 @@ class ChiefRole:
             self.stop("finished", reason)
 
     def _gather(self, now: float) -> None:
-        parts, incomplete = self._gathering.take(len(self.setting.cast.servers), self.coordinator.live, now)
+        parts, incomplete = self._gathering.take(len(self.coordinator.holders), self.coordinator.live, now)
         if incomplete:
             text = f"the parameter servers' parts of update {parts.version} are missing"
             self._event("checkpoint_failed", text)

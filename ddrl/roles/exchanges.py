@@ -1,41 +1,48 @@
-"""Which parts an exchange has: its coordinator at the chief, and what a worker's process hosts."""
+"""What a job tells its exchange, which knows no setting of learning."""
 
 from __future__ import annotations
 
-from cluster.roles import Assignment
-from ddrl.checkpoint import Checkpoint
-from ddrl.exchange.allreduce.coordinator import LockstepCoordinator
+from ddrl.exchange.interface import Coordinator, Server, Setup
+from ddrl.exchange.kind import Exchange
 from ddrl.exchange.optimizers import rate_of
-from ddrl.exchange.parameter_server.coordinator import Coordinator, Quorum
-from ddrl.exchange.transport import Transport
-from ddrl.roles.job import Role, Setting
-from ddrl.roles.replica import ReplicaRole
-from ddrl.roles.server import ServerRole
-from ddrl.roles.store import StoreRole
+from ddrl.exchange.parameter_groups import ParameterGroup
+from ddrl.exchange.registry import OF_ONE_PROCESS, exchange_named
+from ddrl.roles.job import Setting
 
 
-def make_coordinator(setting: Setting, start: Checkpoint) -> Coordinator | LockstepCoordinator:
-    """The chief's, at the state to start from."""
+def setup_of(setting: Setting) -> Setup:
+    """The exchange's part of the settings, and who is who in it."""
     config, cast = setting.config, setting.cast
-    rate = rate_of(config)
-    if cast.hosts_servers and config.exchange.exchange == "allreduce":
-        return LockstepCoordinator(cast.chief, cast.workers, rate, step=start.step, version=start.version)
-    return Coordinator(
-        tuple(cast.workers.values()) if cast.hosts_servers else cast.servers,
+    evaluator = () if cast.evaluator is None else (cast.evaluator,)
+    return Setup(
+        config.exchange,
+        config.optimizer,
+        rate_of(config.optimizer, config.effective_batch, config.agent_steps_per_update),
+        setting.run_dir,
+        cast.chief,
         cast.workers,
-        Quorum(config.exchange.quorum, config.exchange.quorum_deadline_seconds),
-        rate,
-        clip_norm=config.optimizer.clip_global_norm,
-        step=start.step,
-        version=start.version,
-        asynchronous=config.exchange.asynchronous,
+        cast.servers,
+        readers=(*evaluator, *cast.actors),
+        refreshes=config.sampling.refresh_every_steps > 0,
+        groups=groups_of(setting),
     )
 
 
-def hosted_server(setting: Setting, transport: Transport, mine: Assignment, size: int) -> Role:
-    """The server that a worker has in its own process, of `size` parameters."""
-    if setting.config.exchange.exchange == "central_store":
-        return StoreRole(setting, transport, mine.index, size)
-    if setting.config.exchange.exchange == "parameter_server":
-        return ServerRole(setting, transport, 0, size)
-    return ReplicaRole(setting, transport, mine.index, size)
+def groups_of(setting: Setting) -> tuple[ParameterGroup, ...]:
+    """Ranges of the parameters with a learning rate of their own; no algorithm asks for any."""
+    return ()
+
+
+def make_server(setting: Setting, index: int, size: int) -> Server:
+    """The server of this process, for `size` parameters; see `Exchange.server`."""
+    return _exchange(setting).server(setup_of(setting), index, size)
+
+
+def make_coordinator(setting: Setting, step: int, version: int) -> Coordinator:
+    """The chief's coordinator; see `Exchange.coordinator`."""
+    return _exchange(setting).coordinator(setup_of(setting), step, version)
+
+
+def _exchange(setting: Setting) -> Exchange:
+    alone = setting.config.single_process
+    return exchange_named(OF_ONE_PROCESS) if alone else setting.config.exchange.kind

@@ -26,7 +26,6 @@ from ddrl.placement.start import AT_MPI, IN_JOB, MARGIN_SECONDS, bounded_start, 
 from ddrl.reporting.phases import phase_ended
 from ddrl.roles.actor import ActorRole
 from ddrl.roles.child import acting_process
-from ddrl.roles.exchanges import hosted_server
 from ddrl.roles.exits import refuse_exits
 from ddrl.roles.job import Cast, Role, RoleLost, Setting, StopSignal, run_roles, waiter_with_alarm
 from ddrl.roles.replay_shard import ReplayShardRole
@@ -225,7 +224,7 @@ def _cast_rank(
     if mine.role == "worker":
         roles.append(factory.worker(transport, mine.index, wake))
         if setting.cast.hosts_servers:
-            roles.append(hosted_server(setting, transport, mine, factory.network.size))
+            roles.append(ServerRole(setting, transport, mine.index, factory.network.size))
     if mine.is_chief:
         roles.insert(0, factory.chief(transport, resume))
     phase_ended("environments and network")

@@ -1,131 +1,108 @@
-"""The role of a parameter server: one shard of the parameters behind a transport. It imports no TensorFlow."""
+"""The role of a server: it has an exchange's `Server` answer workers, chief and readers. It imports no TensorFlow."""
 
 from __future__ import annotations
 
 import json
 import time
 
+from ddrl.exchange.interface import Server
 from ddrl.exchange.messages import Kind, Message
-from ddrl.exchange.optimizers import make_optimizer
-from ddrl.exchange.parameter_server.server_shard import Shard
-from ddrl.exchange.sharding import shard_ranges
-from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
+from ddrl.exchange.transport import Blob, Event, PeerLost, Transport
 from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.roles.exchanges import make_server, setup_of
 from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, first_word, json_blob
-
-HANDLED = (Kind.GRADIENT, Kind.COMMIT, Kind.NORM_REQUEST, Kind.EXPECT, Kind.FETCH, Kind.LOAD)
 
 
 class ServerRole:
-    """Waits for the chief's SETUP, then answers workers, chief and readers until END.
+    """Lasts until END, in a rank of its own or beside a worker.
 
     Args:
-        index: of the server.
-        size: float32 values in the parameter vector, where this one has all, in the process of the one worker; then it
-            waits for no SETUP.
-    """
+        index: of the server, or of the worker in whose process it is where every worker has one.
+        size: float32 values in the parameter vector, where this process knows it; else it waits for the chief's SETUP.
 
-    name = "parameter_server"
+    Attributes:
+        server: None before the SETUP.
+    """
 
     def __init__(self, setting: Setting, transport: Transport, index: int, size: int = 0):
         self.setting, self.transport, self.index = setting, transport, index
         self.finished = False
-        self.shard: Shard | None = None
+        self.server: Server | None = None
+        self._metrics: RankMetrics  # the server says what they are filed under
         self._first_step = -1  # of this part of the run
-        self.metrics = RankMetrics(self.name, index)
-        self._dropped = 0
+        self._counted: dict[str, int] = {}
         self._next_report = 0.0
         if size:
             self._set_up(size)
 
     def handle(self, event: Event) -> None:
-        cast = self.setting.cast
+        cast, server = self.setting.cast, self.server
         essential_lost(event, cast)
-        if isinstance(event, PeerLost):
-            for worker, process in cast.workers.items():
-                if process == event.peer and self.shard:
-                    self.shard.worker_lost(worker)
-        elif isinstance(event, Blob):
-            if event.topic == Topic.SETUP and self.shard is None:
+        if isinstance(event, Blob):
+            if event.topic == Topic.SETUP and server is None:
                 self._set_up(json.loads(event.data)["parameters"])
-            self.finished = self.finished or event.topic == Topic.END
-        elif event.header.kind in HANDLED:  # a worker in this process is spoken to, too
-            self._answer(event)
+            elif event.topic == Topic.END:
+                self._end()
+        elif server is None:
+            return
+        elif isinstance(event, PeerLost):
+            for worker, process in cast.workers.items():
+                if process == event.peer:
+                    self.transport.send(server.worker_lost(worker))
+        elif event.header.kind in server.activities:  # a worker in this process is spoken to, too
+            self._answer(server, event)
 
     def advance(self) -> None:
         now = time.monotonic()
-        if self.shard is None:
+        if self.server is None or self.finished:
             return
         if self.transport.remote:  # in one process the chief's word is there at the same time
-            self.shard.work_ahead()
-        if now < self._next_report:
-            return
-        self._next_report = now + self.setting.config.run.log_every_seconds
-        self._report()
+            self.transport.send(self.server.advance(now))
+        if now >= self._next_report:
+            self._next_report = now + self.setting.config.run.log_every_seconds
+            self._report(self.server)
 
     def busy(self) -> bool:
         """It works when messages come only; see `ddrl.exchange.local.Hosted`."""
         return False
 
     def due(self) -> bool:
-        return self.shard is not None  # a gradient may come at any time
+        return self.server is not None and self.server.due()
 
     def waits(self) -> Wait | None:
-        shard, cast = self.shard, self.setting.cast
-        if shard is None or not shard.loaded:
+        server = self.server
+        if server is None or not server.loaded:
             return first_word(self.setting)
-        if shard.stopped:
+        if server.stopped:
             return end_of_job(self.setting)
-        if cast.actors:
-            return None  # the learner waits for its replay at times, and says so itself
-        once = self.setting.config.run.start_seconds
-        patience = once if shard.step == self._first_step else 0.0
-        if shard.asynchronous:
-            what = f"a gradient after version {shard.version} ({shard.dropped} dropped)"
-            return Wait(what, (*shard.workers.values(),), once)
-        absent = tuple(process for worker, process in shard.workers.items() if not shard.held >> worker & 1)
-        if shard.held.bit_count() >= max(1, shard.expected) or not absent:
-            return Wait(f"the decision on step {shard.step}", (cast.chief,), patience)
-        return Wait(f"gradients of step {shard.step}", absent, patience)
+        due = server.waits()
+        if due is None or self.setting.cast.actors:
+            return None  # a learner waits for its replay at times, and says so itself
+        slow = due.may_compile or server.step == self._first_step
+        return Wait(due.what, due.peers, self.setting.config.run.start_seconds if slow else 0.0)
 
-    def _answer(self, event: Message) -> None:
-        activity = "apply" if event.header.kind == Kind.COMMIT else "receive"
-        with self.metrics.timer(activity):
-            answers = self.shard.handle(event.peer, event.header, event.payload)
+    def _answer(self, server: Server, event: Message) -> None:
+        with self._metrics.timer(server.activities[event.header.kind]):
+            answers = server.handle(event.peer, event.header, event.payload)
         if event.header.kind == Kind.LOAD:
-            self._first_step = self.shard.step
-            if self.setting.cast.actors:
-                answers += self.shard.publish()
-        with self.metrics.timer("send"):
+            self._first_step = server.step
+        with self._metrics.timer("send"):
             self.transport.send(answers)
 
     def _set_up(self, parameters: int) -> None:
-        config, cast = self.setting.config, self.setting.cast
-        start, stop = shard_ranges(parameters, len(cast.servers))[self.index]
-        optimizer = make_optimizer(config.optimizer, stop - start)
-        self.shard = Shard(
-            self.index,
-            stop - start,
-            optimizer,
-            cast.workers,
-            cast.chief,
-            asynchronous=config.exchange.asynchronous,
-            needs_norm=config.optimizer.clip_global_norm > 0,
-            max_staleness=config.exchange.max_staleness,
-        )
-        channels = [Channel(process, Kind.GRADIENT, stop - start) for process in cast.workers.values()]
-        channels += [Channel(cast.chief, Kind.COMMIT), Channel(cast.chief, Kind.FETCH)]
-        channels += [Channel(cast.chief, Kind.LOAD, (1 + len(optimizer.slots)) * (stop - start))]
-        if cast.evaluator is not None:
-            channels.append(Channel(cast.evaluator, Kind.FETCH))
-        channels += [Channel(process, Kind.FETCH) for process in cast.actors]
-        self.transport.open(channels)
+        self.server = make_server(self.setting, self.index, parameters)
+        self._metrics = RankMetrics(self.server.role, self.index)
+        self.transport.open(self.server.channels(setup_of(self.setting).readers))
 
-    def _report(self) -> None:
-        self._count()
-        self.transport.send([json_blob(self.setting.cast.chief, Topic.REPORT, self.metrics.report())])
+    def _end(self) -> None:
+        self.finished = True
+        if self.server is not None:
+            self.server.close()
 
-    def _count(self) -> None:
-        if self.index == 0:  # all shards drop the same gradients, or nearly
-            self.metrics.count("gradients_dropped", self.shard.dropped - self._dropped)
-            self._dropped = self.shard.dropped
+    def _report(self, server: Server) -> None:
+        for name, count in server.counts().items():
+            self._metrics.count(name, count - self._counted.get(name, 0))
+            self._counted[name] = count
+        for name, value in server.gauges().items():
+            self._metrics.gauge(name, value)
+        self.transport.send([json_blob(self.setting.cast.chief, Topic.REPORT, self._metrics.report())])

@@ -19,16 +19,15 @@ import numpy as np
 
 from ddrl.checkpoint import decode_arrays, encode_arrays
 from ddrl.errors import UsageError, read_as
-from ddrl.exchange.client import WorkerClient
 from ddrl.exchange.messages import Flag, Kind, Message
 from ddrl.exchange.optimizers import anneal_of
-from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, Event, Transport
 from ddrl.learner import Learner, as_device_vector
 from ddrl.networks.network import Network
 from ddrl.replay.storage import OTHER
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.agent import seed_of
+from ddrl.roles.exchanges import setup_of
 from ddrl.roles.hashes import ParameterHashes
 from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, failure_of, first_word, json_blob
 from ddrl.roles.norms import NormMeter
@@ -161,11 +160,10 @@ class WorkerRole:
     ):
         self.setting, self.transport, self.worker, self.schedule = setting, transport, worker, schedule
         self.metrics, self.finished, self._stopped = metrics, False, False
-        cast, exchange = setting.cast, setting.config.exchange
-        ranges = shard_ranges(network.size, len(cast.servers))
-        self.client = WorkerClient(worker, cast.servers, ranges, exchange.asynchronous)
-        seed = (setting.config.run.seed, worker)
-        self.trainer = Trainer(schedule, learner, metrics, wake, anneal_of(setting.config), seed)
+        config, servers = setting.config, setting.cast.servers
+        self.client = setup_of(setting).client(worker, network.size)
+        anneal = anneal_of(config.optimizer, config.agent_steps_per_update)
+        self.trainer = Trainer(schedule, learner, metrics, wake, anneal, (config.run.seed, worker))
         self._next_report = time.monotonic() + setting.config.run.log_every_seconds
         self._waiting_since: float | None = None
         self._failed = self._begun = False
@@ -177,7 +175,7 @@ class WorkerRole:
         every = setting.config.run.norms_every_updates if worker == 0 else 0
         self._norms = NormMeter(network.parameter_shapes, every, metrics) if every else None
         self._hashes = ParameterHashes(setting.run_dir) if promised else None
-        transport.open(self.client.assembler.channels(cast.servers, Kind.PARAMETERS))
+        transport.open(self.client.assembler.channels(servers, Kind.PARAMETERS))
 
     def handle(self, event: Event) -> None:
         essential_lost(event, self.setting.cast)
@@ -272,7 +270,7 @@ class WorkerRole:
             self._norms.gradient(snapshot.version, gradient.vector)
         with self.metrics.timer("push"):
             messages = self.client.submit(
-                self._clipped(gradient.vector), snapshot.step, snapshot.version, gradient.samples, gradient.finite
+                gradient.vector, snapshot.step, snapshot.version, gradient.samples, gradient.finite
             )
             self.transport.send(messages)
         self._computed(snapshot.version)
@@ -289,17 +287,6 @@ class WorkerRole:
         self._arrived = {newer: when for newer, when in self._arrived.items() if newer >= version}
         self.metrics.mean("compute_ms", milliseconds)
         self.metrics.mean("compute_ms_squared", milliseconds**2)
-
-    def _clipped(self, vector: np.ndarray) -> np.ndarray:
-        """Asynchronous: each gradient is applied by itself, so it is clipped here, before it is cut into shards."""
-        limit = self.setting.config.optimizer.clip_global_norm
-        if not limit or not self.client.asynchronous:
-            return vector
-        with np.errstate(over="ignore"):
-            norm = math.sqrt(np.dot(vector, vector))
-        if math.isinf(norm):  # the squares leave float32 long before the gradient does
-            norm = float(np.linalg.norm(vector.astype(np.float64)))
-        return vector * np.float32(limit / norm) if norm > limit else vector
 
     def _save_state(self, snapshot: Snapshot, patience: float) -> None:
         """Sends the state at this update boundary, at which the trainer waits for parameters.

@@ -142,7 +142,7 @@ def calibrated(run: Path) -> Calibration:
 
     config = rundir.load_config(run)
     exchange = config.exchange
-    if exchange.exchange != "parameter_server" or not exchange.servers:
+    if not exchange.servers:
         raise UsageError(f"--calibrate {run}: the run had no parameter servers; name one that had")
     records = without_undone(read_metrics(run))
     parameters = parameters_of(run)

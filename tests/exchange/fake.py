@@ -13,8 +13,8 @@ import numpy as np
 
 from ddrl.exchange.client import WorkerClient
 from ddrl.exchange.messages import CHANNEL, Header, Kind, Message
-from ddrl.exchange.parameter_server.coordinator import Coordinator, Quorum
-from ddrl.exchange.parameter_server.server_shard import Shard
+from ddrl.exchange.parameter_server.coordinator import Quorum, QuorumCoordinator
+from ddrl.exchange.parameter_server.server_shard import ServerShard
 from ddrl.exchange.sharding import shard_ranges
 
 CHIEF = 0
@@ -49,10 +49,10 @@ class World:
         self.shard_ids = [1 + s for s in range(shards)]
         self.worker_ids = {w: 1 + shards + w for w in range(workers)}
         self.shards = [
-            Shard(s, b - a, PlainSgd(), self.worker_ids, CHIEF, needs_norm=bool(clip))
+            ServerShard(s, b - a, PlainSgd(), self.worker_ids, CHIEF, needs_norm=bool(clip))
             for s, (a, b) in enumerate(self.ranges)
         ]
-        self.coordinator = Coordinator(
+        self.coordinator = QuorumCoordinator(
             self.shard_ids, range(workers), Quorum(quorum), lambda version: 0.5, clip_norm=clip
         )
         self.clients = {w: WorkerClient(w, self.shard_ids, self.ranges) for w in range(workers)}

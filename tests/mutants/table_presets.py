@@ -170,9 +170,9 @@ MUTANTS = (
     ),
     Mutant(
         "update-servers-forget-the-agent-steps",
-        "ddrl/exchange/optimizers.py",
-        "config.optimizer, version, config.effective_batch, config.agent_steps_per_update\n    )",
-        "config.optimizer, version, config.effective_batch, 1.0\n    )",
+        "ddrl/roles/exchanges.py",
+        "config.effective_batch, config.agent_steps_per_update",
+        "config.effective_batch, 1.0",
         (_UPDATES + "test_the_rate_that_is_applied_falls_over_agent_steps",),
         "The rate that is applied would hardly fall.",
     ),

@@ -42,10 +42,10 @@ MUTANTS = (
     ),
     Mutant(
         "checkpoint-slots-are-of-another-shard",
-        "ddrl/checkpoint.py",
-        "slot[start:stop].copy()",
-        "slot[: stop - start].copy()",
-        ("tests/test_checkpoint.py::test_slices_of_any_number_of_servers_make_the_whole",),
+        "ddrl/exchange/interface.py",
+        "[row[a:b] for row in rows]",
+        "[rows[0][a:b], *(row[: b - a] for row in rows[1:])]",
+        ("tests/exchange/test_interface.py::test_slices_of_any_number_of_servers_make_the_whole",),
         "After a resume, servers have the moments of other parameters.",
     ),
     Mutant(

@@ -20,18 +20,17 @@ from mpi4py import MPI
 from cluster.roles import assign_roles
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import EvaluationConfig, ExchangeConfig, RunConfig, TrainConfig
-from ddrl.exchange.allreduce.coordinator import LockstepCoordinator
 from ddrl.exchange.client import WorkerClient
-from ddrl.exchange.messages import Header, Kind, Message
+from ddrl.exchange.messages import Kind, Message
 from ddrl.exchange.mpi import MpiTransport, leave
-from ddrl.exchange.parameter_server.coordinator import Coordinator, Quorum
+from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.sharding import shard_ranges
-from ddrl.exchange.transport import Blob, Channel, PeerLost, Waiter
-from ddrl.roles.exchanges import hosted_server
+from ddrl.exchange.transport import Blob, PeerLost, Waiter
+from ddrl.roles.exchanges import make_coordinator
 from ddrl.roles.job import Cast, Setting, Topic, json_blob, run_roles
 from ddrl.roles.server import ServerRole
 from ddrl.types import Snapshot
-from tests.parallel.linear_model import DEFAULTS, OPTIMIZER, RATE, SIZE, gradient, start
+from tests.parallel.linear_model import DEFAULTS, OPTIMIZER, SIZE, gradient, start
 
 
 class Worker:
@@ -79,27 +78,21 @@ class Worker:
 class Chief:
     """The coordinator, and nothing else."""
 
-    def __init__(self, transport, cast: Cast, scenario: dict):
-        self.transport, self.cast, self.steps = transport, cast, scenario["steps"]
-        quorum, rate = Quorum(scenario["quorum"], scenario["deadline"]), lambda version: RATE
-        if cast.hosts_servers:
-            self.coordinator = LockstepCoordinator(cast.chief, cast.workers, rate)
-        else:
-            self.coordinator = Coordinator(cast.servers, cast.workers, quorum, rate, clip_norm=scenario["clip"])
+    def __init__(self, transport, setting: Setting, scenario: dict):
+        self.transport, self.cast, self.steps = transport, setting.cast, scenario["steps"]
+        self.coordinator = make_coordinator(setting, step=0, version=0)
         self.closed, self.finished = [], False
-        transport.open(Channel(p, Kind.HAVE) for p in cast.servers)
-        if not cast.hosts_servers:
-            transport.send(json_blob(p, Topic.SETUP, {"parameters": SIZE}) for p in cast.servers)
-        for process, (a, b) in zip(cast.servers, shard_ranges(SIZE, len(cast.servers)), strict=True):
-            payload = np.concatenate([start()[a:b], np.zeros(2 * (b - a), np.float32)])
-            transport.send([Message(process, Header(Kind.LOAD, value=RATE), payload)])
-        transport.send(self.coordinator.expect())
+        slots = make_optimizer(setting.config.optimizer, SIZE).slots
+        transport.open(self.coordinator.channels(SIZE, len(slots)))
+        if not self.cast.hosts_servers:
+            transport.send(json_blob(p, Topic.SETUP, {"parameters": SIZE}) for p in self.cast.servers)
+        transport.send(self.coordinator.begin(start(), list(slots.values()), 0))
 
     def handle(self, event) -> None:
         if isinstance(event, Message) and event.header.kind in (Kind.HAVE, Kind.NORM):
             self.closed += self.coordinator.handle(event.header, time.monotonic())
         elif isinstance(event, PeerLost):
-            self.coordinator.worker_lost(event.peer)
+            self.transport.send(self.coordinator.worker_lost(event.peer))
 
     def advance(self) -> None:
         if self.finished:
@@ -131,7 +124,13 @@ def play(comm: MPI.Comm, scenario: dict) -> dict:
     cast = cast if servers else cast.with_hosted_servers(rank)
     config = TrainConfig(
         algorithm=BA3CConfig(),
-        exchange=ExchangeConfig(workers=workers, parameter_servers=servers, exchange=scenario["exchange"]),
+        exchange=ExchangeConfig(
+            workers=workers,
+            parameter_servers=servers,
+            exchange=scenario["exchange"],
+            quorum=scenario["quorum"],
+            quorum_deadline_seconds=scenario["deadline"],
+        ),
         optimizer=dataclasses.replace(OPTIMIZER, clip_global_norm=scenario["clip"]),
         evaluation=EvaluationConfig(evaluator=False),
         run=RunConfig(log_every_seconds=1e9),
@@ -140,11 +139,11 @@ def play(comm: MPI.Comm, scenario: dict) -> dict:
     roles: list = []
     if rank in cast.workers:
         roles.append(Worker(transport, rank, cast, scenario))
-        roles += [] if servers else [hosted_server(setting, transport, assignments[rank], SIZE)]
+        roles += [] if servers else [ServerRole(setting, transport, rank, SIZE)]
     else:
         roles.append(ServerRole(setting, transport, cast.servers.index(rank)))
     if rank == 0:
-        roles.insert(0, Chief(transport, cast, scenario))
+        roles.insert(0, Chief(transport, setting, scenario))
     run_roles(roles, transport, Waiter())
     transport.flush(10.0)
     if not scenario["dies"]:
@@ -154,8 +153,8 @@ def play(comm: MPI.Comm, scenario: dict) -> dict:
     for role in roles:
         if isinstance(role, (Worker, Chief)):
             seen |= role.seen()
-        elif isinstance(role, ServerRole):
-            seen |= {"dropped": role.shard.dropped}
+        elif isinstance(role, ServerRole) and servers:
+            seen |= {"dropped": role.server.dropped}
     return seen
 
 

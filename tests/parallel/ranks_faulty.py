@@ -68,16 +68,16 @@ def first_word() -> None:
 
 
 def server() -> None:
-    from ddrl.exchange.parameter_server.server_shard import Shard
+    from ddrl.exchange.parameter_server.server_shard import ServerShard
 
-    commit = Shard._on_commit
+    commit = ServerShard._on_commit
 
     def failing(shard, header):
         if header.step == 10:
             raise ArithmeticError("the server's fault")
         return commit(shard, header)
 
-    Shard._on_commit = failing
+    ServerShard._on_commit = failing
 
 
 def late() -> None:

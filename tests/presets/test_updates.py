@@ -17,9 +17,8 @@ from ddrl.learner import Learner
 from ddrl.networks import build_network
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.agent import make_learner
-from ddrl.roles.exchanges import make_coordinator
+from ddrl.roles.exchanges import make_coordinator, make_server
 from ddrl.roles.job import Cast, Setting
-from ddrl.roles.replica import ReplicaRole
 from ddrl.roles.worker import WorkerRole
 from ddrl.types import Discrete, LossContext, Machine, Snapshot
 from tests import references
@@ -84,6 +83,7 @@ def test_impala_takes_the_papers_steps_whatever_the_batch(batch_size):
     learner = make_learner(config, network, (FEATURES,), np.float32)
     theta, sums = network.initial_parameters(1), []
     optimizer, expected = make_optimizer(config.optimizer, network.size), theta
+    rate = rate_of(config.optimizer, config.effective_batch, config.agent_steps_per_update)
     for version in range(2):
         unroll = unroll_of(config, seed=version)
         gradient, metrics, _ = learner.gradient(theta, unroll)
@@ -92,7 +92,12 @@ def test_impala_takes_the_papers_steps_whatever_the_batch(batch_size):
         assert metrics["gradient_norm"] == pytest.approx(np.linalg.norm(sums[-1]), rel=1e-3)
         scale = min(1.0, 40.0 / metrics["gradient_norm"])
         after = theta.copy()
-        optimizer.apply(after, gradient, rate_of(config)(version), scale)
+        optimizer.apply(
+            after,
+            gradient,
+            rate_of(config.optimizer, config.effective_batch, config.agent_steps_per_update)(version),
+            scale,
+        )
         limited = [clipped(one, 40.0) for one in sums]
         rate = 6e-4  # of the first updates of 50 million agent steps
         expected = references.rmsprop(
@@ -149,7 +154,8 @@ def test_workers_that_share_a_batch_sum_over_all_of_it():
 def test_ppos_alpha_falls_to_0_over_ten_million_agent_steps():
     config = config_of("ppo")
     updates = 10_000_000 / (8 * 128) * 3 * 4  # rollouts, epochs, minibatches
-    alpha, rate = anneal_of(config), rate_of(config)
+    steps = config.agent_steps_per_update
+    alpha, rate = anneal_of(config.optimizer, steps), rate_of(config.optimizer, config.effective_batch, steps)
     assert config.agent_steps_per_update == pytest.approx(10_000_000 / updates)
     for part in (0.0, 0.25, 0.5, 1.0, 3.0):
         version = round(part * updates)
@@ -232,10 +238,9 @@ def test_the_rate_that_is_applied_falls_over_agent_steps(exchange, tmp_path):
     servers = 1 if exchange == "parameter_server" else None
     config = config_of("ppo", exchange={"workers": 2, "exchange": exchange, "parameter_servers": servers})
     setting, half = setting_of(config, tmp_path), HALFWAY // 2  # two workers make an update of twice the agent steps
-    start = SimpleNamespace(step=0, version=0)
-    rates = [make_coordinator(setting, start).learning_rate]
+    rates = [make_coordinator(setting, step=0, version=0).learning_rate]
     if exchange == "allreduce":
-        rates.append(ReplicaRole(setting, Sent(), 0, 10).replica.learning_rate)
+        rates.append(make_server(setting, 0, 10).learning_rate)
     for rate in rates:
         assert rate(0) == 2.5e-4 and rate(half) == pytest.approx(1.25e-4, rel=1e-4) and rate(2 * half) < 1e-8
 

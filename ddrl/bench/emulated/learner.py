@@ -20,9 +20,9 @@ from ddrl.placement.ranks import expose_gpu
 from ddrl.replay.packing import BatchFormat
 from ddrl.reporting.metrics import read_metrics
 from ddrl.roles.compute import ComputeRoles
-from ddrl.roles.exchanges import hosted_server
 from ddrl.roles.job import Setting, run_roles, waiter_with_alarm
 from ddrl.roles.learner import LearnerRole
+from ddrl.roles.server import ServerRole
 from ddrl.sampling.remote_replay import Drawn
 from ddrl.types import Replayed, Snapshot
 
@@ -42,7 +42,7 @@ def run_learner(
     waiter, wake = waiter_with_alarm()
     worker: Any = factory.worker(transport, 0, wake)
     values = stand_alone(worker, np.asarray(factory.network.initial_parameters(0), np.float32), alone)
-    server = hosted_server(setting, transport, assignment, factory.network.size)
+    server = ServerRole(setting, transport, assignment.index, factory.network.size)
     run_roles([factory.chief(transport, False), worker, server], transport, waiter)
     return values | _rates_of_job(read_metrics(setting.run_dir), warm_up)
 

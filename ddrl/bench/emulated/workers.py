@@ -15,14 +15,13 @@ import numpy as np
 from cluster.roles import assign_roles
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import EvaluationConfig, ExchangeConfig, OptimizerConfig, RunConfig, TrainConfig
-from ddrl.exchange.allreduce.coordinator import LockstepCoordinator
 from ddrl.exchange.client import WorkerClient
-from ddrl.exchange.messages import Header, Kind, Message
-from ddrl.exchange.parameter_server.coordinator import Coordinator, Quorum
+from ddrl.exchange.messages import Kind, Message
+from ddrl.exchange.parameter_server.coordinator import Quorum
 from ddrl.exchange.sharding import shard_ranges
-from ddrl.exchange.transport import Channel, Event, Transport, Waiter
+from ddrl.exchange.transport import Event, Transport, Waiter
+from ddrl.roles.exchanges import make_coordinator
 from ddrl.roles.job import Cast, Setting, Topic, json_blob, run_roles
-from ddrl.roles.replica import ReplicaRole
 from ddrl.roles.server import ServerRole
 from ddrl.types import Snapshot
 
@@ -94,22 +93,16 @@ class EmulatedWorker(UntilStep):
 class EmulatedChief(UntilStep):
     """The coordinator alone: no metrics, no checkpoints."""
 
-    def __init__(self, transport: Transport, cast: Cast, parameters: int, slots: int, quorum: Quorum):
+    def __init__(self, setting: Setting, transport: Transport, parameters: int, slots: int):
         super().__init__()
         self.transport = transport
         self.members = 0  # gradients averaged so far
-        rate = lambda version: 1e-3  # noqa: E731
-        self.coordinator: Coordinator | LockstepCoordinator
-        if cast.hosts_servers:
-            self.coordinator = LockstepCoordinator(cast.chief, cast.workers, rate)
-        else:
-            self.coordinator = Coordinator(cast.servers, cast.workers, quorum, rate)
-            transport.send(json_blob(process, Topic.SETUP, {"parameters": parameters}) for process in cast.servers)
-        transport.open(Channel(process, Kind.HAVE) for process in cast.servers)
-        for process, (a, b) in zip(cast.servers, shard_ranges(parameters, len(cast.servers)), strict=True):
-            payload = np.zeros((1 + slots) * (b - a), np.float32)
-            transport.send([Message(process, Header(Kind.LOAD, value=1e-3), payload)])
-        transport.send(self.coordinator.expect())
+        self.coordinator = make_coordinator(setting, step=0, version=0)
+        ranks = set(setting.cast.servers) - set(setting.cast.workers.values())
+        transport.send(json_blob(process, Topic.SETUP, {"parameters": parameters}) for process in ranks)
+        transport.open(self.coordinator.channels(parameters, slots))
+        zeros = np.zeros(parameters, np.float32)
+        transport.send(self.coordinator.begin(zeros, [zeros] * slots, 0))
 
     @property
     def finished(self) -> bool:
@@ -130,27 +123,13 @@ class EmulatedChief(UntilStep):
 
 
 class BenchServer(ServerRole):
-    """The real server role, which pauses at the end of a block."""
+    """The real role of a server, which pauses at the end of a block."""
 
     limit = 0
 
     @property
     def finished(self) -> bool:
-        return self.shard is not None and self.shard.loaded and self.shard.step >= self.limit
-
-    @finished.setter
-    def finished(self, value: bool) -> None:
-        pass
-
-
-class BenchReplica(ReplicaRole):
-    """The real role of a replica, which pauses at the end of a block."""
-
-    limit = 0
-
-    @property
-    def finished(self) -> bool:
-        return self.replica.loaded and self.replica.step >= self.limit
+        return self.server is not None and self.server.loaded and self.server.step >= self.limit
 
     @finished.setter
     def finished(self, value: bool) -> None:
@@ -181,7 +160,7 @@ class EmulatedJob:
         self.transport, self._ranks_per_core = transport, ranks_per_core
         cast = Cast.from_assignments(assign_roles(workers, servers))
         self.cast = cast if servers else cast.with_hosted_servers(rank)
-        setting = Setting(_config(workers, servers), Path("."), self.cast)
+        setting = Setting(_config(workers, servers, quorum), Path("."), self.cast)
         self.chief: EmulatedChief | None = None
         self.worker: EmulatedWorker | None = None
         if rank not in self.cast.workers:
@@ -190,10 +169,10 @@ class EmulatedJob:
         self.worker = EmulatedWorker(transport, rank, self.cast, parameters, compute_seconds)
         self._roles = [self.worker]
         if rank == 0:
-            self.chief = EmulatedChief(transport, self.cast, parameters, slots=2, quorum=quorum)
+            self.chief = EmulatedChief(setting, transport, parameters, slots=2)
             self._roles.insert(0, self.chief)
         if not servers:
-            self._roles.append(BenchReplica(setting, transport, rank, parameters))
+            self._roles.append(BenchServer(setting, transport, rank, parameters))
 
     def run(self, steps: int) -> None:
         """So many synchronous steps more; all ranks call it together."""
@@ -210,11 +189,15 @@ class EmulatedJob:
         time.sleep(seconds if end is None else max(0.0, min(seconds, end - time.monotonic())))
 
 
-def _config(workers: int, servers: int) -> TrainConfig:
+def _config(workers: int, servers: int, quorum: Quorum) -> TrainConfig:
     return TrainConfig(
         algorithm=BA3CConfig(),
         exchange=ExchangeConfig(
-            workers=workers, parameter_servers=servers, exchange="parameter_server" if servers else "allreduce"
+            exchange="parameter_server" if servers else "allreduce",
+            workers=workers,
+            parameter_servers=servers,
+            quorum=quorum.gradients,
+            quorum_deadline_seconds=quorum.deadline_seconds,
         ),
         optimizer=OptimizerConfig(),
         evaluation=EvaluationConfig(evaluator=False),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from ddrl.exchange.interface import Closed, Coordinator
 from ddrl.exchange.messages import Flag, Header, Kind, Message
-from ddrl.exchange.parameter_server.coordinator import Closed
 from ddrl.exchange.sharding import from_bitmap
 
 
-class LockstepCoordinator:
-    """Has the interface of `Coordinator`. All live workers are in every step, so there are no members to pick.
+class LockstepCoordinator(Coordinator):
+    """All live workers are in every step, so there are no members to pick.
 
     The chief's replica keeps its gradient back until the step is opened; what was asked for by then happens with that
     step's update, on all replicas.
@@ -19,9 +19,10 @@ class LockstepCoordinator:
         replica: process of the chief's replica, which is its own.
         workers: ids of the workers that train.
         learning_rate: version -> learning rate of the update that leads to the next one.
+        step: the first one.
+        version: updates before it.
+        updates_per_step: versions from one step to the next.
     """
-
-    asynchronous = False
 
     def __init__(
         self,
@@ -31,44 +32,20 @@ class LockstepCoordinator:
         *,
         step: int = 0,
         version: int = 0,
+        updates_per_step: int = 1,
     ):
-        self.shards, self.live, self.learning_rate = (replica,), set(workers), learning_rate
-        self.step, self.version = step, version
-        self.refused_steps = 0
-        self.stopped = False
-        self._flags = self._sent = Flag.NONE
+        super().__init__((replica,), workers, learning_rate, step=step, version=version)
+        self.updates_per_step = updates_per_step
+        self._sent = Flag.NONE
         self._opened = step - 1
 
     @property
-    def takes_requests(self) -> bool:
-        """Whether flags that are asked for now go with the update that is under way."""
-        return self._opened < self.step
+    def next_version(self) -> int:
+        return self.version + self.updates_per_step
 
     @property
-    def has_requests(self) -> bool:
-        """Whether flags wait for the next step."""
-        return bool(self._flags)
-
-    def missing(self) -> list[int]:
-        """Nobody: the replica says itself whom it waits for."""
-        return []
-
-    def publish(self) -> None:
-        """Has the next version published."""
-        self.request(Flag.PUBLISH)
-
-    def request(self, flags: Flag) -> None:
-        """Adds flags (PUBLISH, CHECKPOINT, STOP) to the next step that is opened."""
-        self._flags |= flags
-
-    def worker_lost(self, worker: int) -> list[Message]:
-        """Takes a dead worker out of those that train; its replica is the replicas' affair."""
-        self.live.discard(worker)
-        return []
-
-    def expect(self) -> list[Message]:
-        """Nothing to tell before the first step."""
-        return []
+    def takes_requests(self) -> bool:
+        return self._opened < self.step
 
     def handle(self, header: Header, now: float) -> list[Closed]:
         """Takes a HAVE: the replicas have completed a step, or carried a command out."""
@@ -86,16 +63,12 @@ class LockstepCoordinator:
             return [], None
         self._opened = self.step
         self._sent, self._flags = self._flags, Flag.NONE
-        return [Message(*self.shards, Header(Kind.COMMIT, step=self.step, flags=self._sent))], None
+        return [Message(self.servers[0], Header(Kind.COMMIT, step=self.step, flags=self._sent))], None
 
-    def rate_is_old(self) -> bool:
-        """Never: every replica computes the rate of a version by itself."""
-        return False
-
-    def close_empty(self) -> tuple[list[Message], Closed | None]:
+    def command(self) -> tuple[list[Message], Closed | None]:
         """Has the requested flags carried out between two steps; a HAVE says when that is done."""
         flags = self._flags | self._sent
         self._flags = self._sent = Flag.NONE
         if not flags or self.stopped:
             return [], None
-        return [Message(*self.shards, Header(Kind.COMMIT, step=self.step, flags=flags | Flag.COMMAND))], None
+        return [Message(self.servers[0], Header(Kind.COMMIT, step=self.step, flags=flags | Flag.COMMAND))], None

@@ -21,24 +21,25 @@ left. Nothing that was applied is taken back.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddrl.errors import UsageError
 from ddrl.exchange.averaging import average_of
-from ddrl.exchange.messages import Flag, Header, Kind, Message
+from ddrl.exchange.interface import Due, Server, everything, load
+from ddrl.exchange.messages import TO_WORKER, Flag, Header, Kind, Message, Payload
 from ddrl.exchange.published import Published
 from ddrl.exchange.sharding import from_bitmap, shard_ranges, to_bitmap
+from ddrl.exchange.transport import Channel
 from ddrl.exchange.vectors import empty_vector
 
 if TYPE_CHECKING:
     from ddrl.exchange.optimizers import Optimizer
 
-TO_WORKER = Flag.SKIP | Flag.CHECKPOINT | Flag.STOP
 
-
-class Replica:
+class Replica(Server):
     """One worker's part of the all-reduce: messages in, messages out; no process, clock or MPI here.
 
     Args:
@@ -49,7 +50,23 @@ class Replica:
         optimizer: applies an averaged gradient.
         learning_rate: version -> learning rate of the update that leads to the next one.
         clip_norm: clip the averaged gradient to this global norm (0: off).
+
+    Raises:
+        UsageError: more workers than parameters.
     """
+
+    role = "replica"
+    activities = {
+        Kind.GRADIENT: "send",
+        Kind.SLICE: "average",
+        Kind.AVERAGE: "apply",
+        Kind.COMMIT: "control",
+        Kind.LOAD: "control",
+        Kind.FETCH: "control",
+        Kind.REGROUP: "control",
+        Kind.OUTCOME: "control",
+        Kind.RESUME: "control",
+    }
 
     def __init__(
         self,
@@ -62,13 +79,15 @@ class Replica:
         *,
         clip_norm: float = 0.0,
     ):
+        if len(processes) > size:
+            raise UsageError(f"--workers {len(processes)}: the network has {size} parameters; use at most that many")
         self.worker, self.processes, self.chief = worker, dict(processes), chief
         self.is_chiefs = self.processes[worker] == chief
         self.optimizer, self.learning_rate, self.clip_norm = optimizer, learning_rate, clip_norm
         self.live = set(processes)
         self.parameters = np.zeros(size, np.float32)
-        self.step = self.version = self.generation = self.dropped = 0
-        self.loaded = self.stopped = self.regrouping = False
+        self.generation = self.dropped = 0
+        self.regrouping = False
         self._ranges: dict[int, tuple[int, int]] = {}
         self._set_members(tuple(sorted(processes)))
         self._gradient: Message | None = None  # of this worker for this step; kept until the step is complete
@@ -82,8 +101,18 @@ class Replica:
         self._command = Flag.NONE  # STOP and more, at the end of a regrouping; kept for those that missed it
         self._published = Published(0)
 
-    def handle(self, peer: int, header: Header, payload: np.ndarray | None) -> list[Message]:
-        """Takes one message and returns the messages that answer it."""
+    def channels(self, readers: Sequence[int]) -> list[Channel]:
+        """A slice is longest where two members share the vector."""
+        size, own = self.parameters.size, self.processes[self.worker]
+        others = [process for process in self.processes.values() if process != own]
+        channels = [Channel(p, kind, (size + 1) // 2) for p in others for kind in (Kind.SLICE, Kind.AVERAGE)]
+        if self.is_chiefs:
+            channels += [Channel(process, Kind.OUTCOME, size) for process in others]
+            return channels + [Channel(process, Kind.FETCH) for process in readers]
+        channels += [Channel(self.chief, Kind.LOAD, (1 + len(self.optimizer.slots)) * size)]
+        return channels + [Channel(self.chief, Kind.REGROUP), Channel(self.chief, Kind.RESUME, size)]
+
+    def handle(self, peer: int, header: Header, payload: Payload) -> list[Message]:
         if header.kind in (Kind.SLICE, Kind.AVERAGE):
             return self._on_part(Message(peer, header, payload))
         if header.kind == Kind.GRADIENT:
@@ -106,6 +135,17 @@ class Replica:
         self.live.discard(worker)
         return self._regroup(self._command) if self.is_chiefs else []
 
+    def due(self) -> bool:
+        return self.waits() is not None
+
+    def waits(self) -> Due | None:
+        """None while its own worker computes."""
+        what, peers = self.missing()
+        return Due(f"{what} step {self.step}", tuple(peers)) if peers else None
+
+    def counts(self) -> dict[str, int]:
+        return {"gradients_dropped": self.dropped}
+
     def missing(self) -> tuple[str, list[int]]:
         """What is due to this replica, and from which processes; ('', []) while its own worker computes."""
         if self.regrouping:
@@ -120,11 +160,7 @@ class Replica:
     # A step --------------------------------------------------------------------------------------------------
 
     def _on_load(self, header: Header, payload: np.ndarray) -> list[Message]:
-        parts = payload.reshape(1 + len(self.optimizer.slots), -1)
-        self._set_parameters(parts[0].copy())
-        for slot, values in zip(self.optimizer.slots.values(), parts[1:], strict=True):
-            slot[:] = values
-        self.optimizer.count = header.count
+        self._set_parameters(load(payload, header, self.optimizer))
         self.step, self.version, self.loaded = header.step, header.version, True
         self._outcome = self._outcome._replace(step=header.step - 1)
         messages = [Message(self.processes[w], header, payload) for w in self._others()] if self.is_chiefs else []
@@ -239,9 +275,8 @@ class Replica:
             have = outcome._replace(kind=Kind.HAVE, sender=0, version=self.version)
             messages.append(Message(self.chief, have))
             if outcome.flags & Flag.CHECKPOINT:
-                everything = np.concatenate([self.parameters, *self.optimizer.slots.values()])
                 header = Header(Kind.SNAPSHOT, step=self.step, version=self.version, count=self.optimizer.count)
-                messages.append(Message(self.chief, header, everything))
+                messages.append(Message(self.chief, header, everything(self.parameters, self.optimizer)))
             if outcome.flags & Flag.PUBLISH:
                 messages += self._published.add(self.version, self.version, self.parameters)
         self.stopped = self.stopped or bool(outcome.flags & Flag.STOP)

@@ -1,1 +1,56 @@
 """A central store: the workers of one host update parameters in shared memory, each on its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddrl.exchange.kind import WithoutServers
+
+if TYPE_CHECKING:
+    from ddrl.exchange.interface import Coordinator, Server, Setup
+    from ddrl.exchange.settings import ExchangeConfig
+
+
+class CentralStore(WithoutServers):
+    """See the module."""
+
+    name = "central_store"
+    summary = "the workers of one host update parameters in shared memory, each on its own"
+    one_host = True
+    local_steps = True
+    members = "closes no steps"
+
+    def asynchronous(self, config: ExchangeConfig) -> bool:
+        return True
+
+    def averages_gradients(self, config: ExchangeConfig) -> bool:
+        return False
+
+    def server(self, setup: Setup, index: int, size: int) -> Server:
+        from ddrl.exchange.central_store.file import store_path
+        from ddrl.exchange.central_store.server import StoreServer
+
+        return StoreServer(
+            index,
+            setup.workers,
+            setup.chief,
+            size,
+            setup.optimizer,
+            store_path(setup.run_dir),
+            synchronize_every=setup.config.local_steps,
+            chunks=setup.config.store_chunks,
+            max_staleness=setup.config.max_staleness,
+            pulls=setup.refreshes,
+            groups=setup.groups,
+        )
+
+    def coordinator(self, setup: Setup, step: int, version: int) -> Coordinator:
+        from ddrl.exchange.asynchronous import AsynchronousCoordinator
+
+        processes = tuple(setup.workers.values())
+        return AsynchronousCoordinator(
+            processes, setup.workers, setup.learning_rate, holders=(setup.chief,), step=step, version=version
+        )
+
+
+EXCHANGE = CentralStore()

@@ -8,18 +8,28 @@ after every n of them (appendix A).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 
 from ddrl.errors import UsageError
-from ddrl.exchange.central_store.memory import CentralStore
+from ddrl.exchange.central_store.memory import CentralStore, Chunk
 from ddrl.exchange.central_store.multistep_adam import MultiStepAdam
 from ddrl.exchange.optimizers import make_optimizer
+from ddrl.exchange.parameter_groups import ParameterGroup, cut
 from ddrl.exchange.settings import OptimizerConfig
 
 
-def make_learner(store: CentralStore, config: OptimizerConfig, synchronize_every: int = 0) -> CentralLearner:
+def make_learner(
+    store: CentralStore, config: OptimizerConfig, synchronize_every: int = 0, groups: Sequence[ParameterGroup] = ()
+) -> CentralLearner:
     """A learner that synchronizes after so many local steps, or (0) applies each gradient to the central parameters.
+
+    Args:
+        store: the central parameters.
+        config: of the update rule.
+        synchronize_every: local steps.
+        groups: ranges of the parameters whose learning rate has a factor.
 
     Raises:
         UsageError: if another optimizer than Adam is to take local steps, or the store lacks its slots.
@@ -32,7 +42,9 @@ def make_learner(store: CentralStore, config: OptimizerConfig, synchronize_every
     slots = make_optimizer(config, 1).slot_names
     if set(slots) != set(store.chunks[0].slots):
         raise UsageError(f"{store.path} has the slots {', '.join(store.chunks[0].slots)}, not {', '.join(slots)}")
-    return LocalSteps(store, config, synchronize_every) if synchronize_every else SharedStatistics(store, config)
+    if synchronize_every:
+        return LocalSteps(store, config, synchronize_every, groups)
+    return SharedStatistics(store, config, groups)
 
 
 class CentralLearner(ABC):
@@ -101,9 +113,12 @@ class SharedStatistics(CentralLearner):
 
     local_steps = 0
 
-    def __init__(self, store: CentralStore, config: OptimizerConfig):
+    def __init__(self, store: CentralStore, config: OptimizerConfig, groups: Sequence[ParameterGroup] = ()):
         super().__init__(store)
-        self._optimizers = [make_optimizer(config, chunk.parameters.size) for chunk in store.chunks]
+        self._optimizers = [
+            make_optimizer(config, chunk.parameters.size, cut(groups, chunk.part.start, chunk.part.stop))
+            for chunk in store.chunks
+        ]
         for optimizer, chunk in zip(self._optimizers, store.chunks, strict=True):
             optimizer.slots = chunk.slots
         self.pull()
@@ -111,7 +126,7 @@ class SharedStatistics(CentralLearner):
     def submit(self, gradient: np.ndarray, learning_rate: float) -> np.ndarray:
         vector, before = np.empty(self.store.size, np.float32), np.empty_like(self.versions)
 
-        def apply(chunk):
+        def apply(chunk: Chunk) -> None:
             optimizer = self._optimizers[chunk.index]
             optimizer.count, before[chunk.index] = chunk.count, chunk.version
             optimizer.apply(chunk.parameters, gradient[chunk.part], learning_rate)
@@ -136,10 +151,13 @@ class LocalSteps(CentralLearner):
     the next gradient is taken, and nothing that was accumulated for the next synchronization.
     """
 
-    def __init__(self, store: CentralStore, config: OptimizerConfig, every: int):
+    def __init__(self, store: CentralStore, config: OptimizerConfig, every: int, groups: Sequence[ParameterGroup] = ()):
         super().__init__(store)
         self.every = every
-        self._adams = [MultiStepAdam(config, chunk.parameters.size) for chunk in store.chunks]
+        self._adams = [
+            MultiStepAdam(config, chunk.parameters.size, cut(groups, chunk.part.start, chunk.part.stop))
+            for chunk in store.chunks
+        ]
         self.synchronize()
 
     @property
@@ -165,7 +183,7 @@ class LocalSteps(CentralLearner):
         vector, before = np.empty(self.store.size, np.float32), np.empty_like(self.versions)
         steps = self.local_steps
 
-        def exchange(chunk):
+        def exchange(chunk: Chunk) -> None:
             before[chunk.index] = chunk.version
             adam = self._adams[chunk.index]
             adam.synchronize(chunk.parameters, chunk.slots, chunk.count, out=vector[chunk.part])

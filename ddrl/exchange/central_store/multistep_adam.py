@@ -25,10 +25,13 @@ For one learner this is Adam: to the bit with n = 1, and but for rounding with m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ddrl.exchange.averaging import BLOCK
 from ddrl.exchange.optimizers import Adam, Blocks
+from ddrl.exchange.parameter_groups import ParameterGroup
 from ddrl.exchange.settings import OptimizerConfig
 
 
@@ -42,8 +45,8 @@ class MultiStepAdam(Adam):
 
     slot_names = ("m", "v", "a_g", "a_g2", "a_s")
 
-    def __init__(self, config: OptimizerConfig, size: int) -> None:
-        super().__init__(config, size)
+    def __init__(self, config: OptimizerConfig, size: int, groups: Sequence[ParameterGroup] = ()) -> None:
+        super().__init__(config, size, groups)
         self._synchronized_count = 0
 
     @property
@@ -84,12 +87,13 @@ class MultiStepAdam(Adam):
         accumulated[:] = 0.0
         self.slots[own][block] = central
 
-    def _step(self, old: Blocks, new: Blocks, g: np.ndarray, step_size: np.float32, scratch: np.ndarray) -> np.ndarray:
+    def _update(self, old: Blocks, new: Blocks, g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
         np.multiply(old["a_g"], np.float32(self.config.beta1), out=new["a_g"])
         new["a_g"] += g
         np.multiply(g, g, out=scratch)
         np.multiply(old["a_g2"], np.float32(self.config.beta2), out=new["a_g2"])
         new["a_g2"] += scratch
-        step = super()._step(old, new, g, step_size, scratch)
+        return super()._update(old, new, g, scratch)
+
+    def _stepped(self, old: Blocks, new: Blocks, step: np.ndarray) -> None:
         np.add(old["a_s"], step, out=new["a_s"])
-        return step

@@ -1,4 +1,4 @@
-"""A worker's own door to the central store, as a state machine with the messages of an asynchronous shard.
+"""A worker's own door to the central store, as a state machine.
 
 Every worker's process hosts one. It gets its worker's whole gradients and answers with whole vectors; what others do,
 it sees in the shared memory only. Its HAVE tells the chief of each gradient. One of them, the main one, in the
@@ -7,145 +7,204 @@ chief's process, creates the store and answers for it: SNAPSHOT and PUBLISHED co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ddrl.errors import UsageError
+from ddrl.exchange.asynchronous import refuses, report
 from ddrl.exchange.central_store.learner import CentralLearner, make_learner
 from ddrl.exchange.central_store.memory import CentralStore
-from ddrl.exchange.messages import Flag, Header, Message
+from ddrl.exchange.interface import Server, everything, load
+from ddrl.exchange.messages import TO_WORKER, Flag, Header, Kind, Message, Payload
 from ddrl.exchange.optimizers import make_optimizer
-from ddrl.exchange.parameter_server.server_shard import Shard
+from ddrl.exchange.parameter_groups import ParameterGroup
+from ddrl.exchange.published import Published
 from ddrl.exchange.settings import OptimizerConfig
+from ddrl.exchange.transport import Channel
+
+PULL_SECONDS = 0.05  # between two looks at the central parameters while acting wants newer ones
 
 
-class StoreShard(Shard):
-    """See the module; `Shard` has the messages. A version counts gradients that the central parameters have taken.
+class StoreServer(Server):
+    """See the module. A version counts gradients that the central parameters have taken.
+
+    The name of the store's file is removed as soon as the doors of all workers have opened it, so that no file is left
+    whichever way the job ends. None of them may come later.
 
     Args:
+        worker: id of the worker that this is for.
+        workers: process of each worker, by worker id.
+        chief: process of the chief; the door there is the main one.
         size: float32 values of the parameters.
         config: of the update rule.
-        workers: process of the worker that this is for, by worker id.
-        chief: process of the chief.
         path: of the store's file.
-        openers: how many others open it: its name is removed as soon as they have, so that no file is left
-            whichever way the job ends. None of them may come later.
-        main: whether this one creates the store.
         synchronize_every: local Adam steps per synchronization (0: each gradient is applied to the store).
         chunks: of the store, each with its own lock.
         max_staleness: drop gradients more than this many versions old (0: unbounded).
         patience_seconds: for a lock and for the store's creation.
+        pulls: look for newer parameters between two gradients.
+        groups: ranges of the parameters whose learning rate has a factor.
+
+    Attributes:
+        dropped: gradients that were too old, or not finite.
     """
+
+    role = "central_store"
+    activities = {Kind.GRADIENT: "receive", Kind.COMMIT: "apply", Kind.FETCH: "receive", Kind.LOAD: "receive"}
 
     def __init__(
         self,
-        size: int,
-        config: OptimizerConfig,
+        worker: int,
         workers: Mapping[int, int],
         chief: int,
+        size: int,
+        config: OptimizerConfig,
         path: Path,
-        openers: int,
         *,
-        main: bool,
         synchronize_every: int = 0,
         chunks: int = 3,
         max_staleness: int = 0,
         patience_seconds: float = 60.0,
+        pulls: bool = False,
+        groups: Sequence[ParameterGroup] = (),
     ):
-        optimizer = make_optimizer(config, size)
-        super().__init__(0, size, optimizer, workers, chief, asynchronous=True, max_staleness=max_staleness)
-        self.config, self.path, self.openers, self.main = config, path, openers, main
+        self.process, self.chief, self.main = workers[worker], chief, workers[worker] == chief
+        self.others = tuple(process for process in workers.values() if process != chief)
+        self.size, self.config, self.path, self.groups = size, config, path, groups
         self.synchronize_every, self.chunks = synchronize_every, min(chunks, size)
-        self.patience_seconds = patience_seconds
-        self.learner: CentralLearner | None = None
+        self.max_staleness, self.patience_seconds = max_staleness, patience_seconds
+        self.dropped = 0
+        self.learning_rate = float("nan")
+        self.learner: CentralLearner  # from the LOAD on
         self._named = False  # whether the store's name is still to be removed
+        self._pulls, self._next_pull = pulls, 0.0
+        self._published = Published(0)
 
     @property
     def torn(self) -> int:
         """Updates of a chunk in whose middle a process died, over all processes."""
-        return self.learner.store.torn if self.learner else 0
+        return self.learner.store.torn if self.loaded else 0
+
+    def channels(self, readers: Sequence[int]) -> list[Channel]:
+        """LOAD has a payload for the main one only, in whose process the chief is."""
+        channels = [Channel(self.chief, Kind.COMMIT), Channel(self.chief, Kind.LOAD)]
+        return channels + ([Channel(process, Kind.FETCH) for process in readers] if self.main else [])
+
+    def handle(self, peer: int, header: Header, payload: Payload) -> list[Message]:
+        if header.kind == Kind.FETCH:
+            return self._published.fetch(peer, header.version)
+        if self.stopped:
+            return []
+        if header.kind == Kind.GRADIENT:
+            return self._on_gradient(header, payload)
+        return self._on_command(header) if header.kind == Kind.COMMIT else self._on_load(header, payload)
+
+    def advance(self, now: float) -> list[Message]:
+        if not self._pulls or now < self._next_pull:
+            return []
+        self._next_pull = now + PULL_SECONDS
+        return self.pull()
 
     def pull(self) -> list[Message]:
         """The newest central parameters for the worker, under the step that it has; for acting between gradients."""
-        if self.learner is None or self.stopped:
+        if not self.loaded or self.stopped:
             return []
-        self._renew(self.learner.pull())
-        return self._parameters_to(self.workers, Flag.REFRESH, members=0)
+        self.learner.pull()
+        return [self._to_worker(Flag.REFRESH)]
+
+    def counts(self) -> dict[str, int]:
+        return {"gradients_dropped": self.dropped}
+
+    def gauges(self) -> dict[str, float]:
+        return {"torn_updates": self.torn}
 
     def close(self) -> None:
         """Frees what this process has of the store; the main one removes its name too, if it is there still."""
-        if self.learner is not None:
+        if self.loaded:
             if self._named:
                 self.learner.store.unlink()
             self.learner.store.close()
 
-    def _on_load(self, header: Header, payload: np.ndarray | None) -> list[Message]:
-        """LOAD has a payload for the main one only."""
-        if self.stopped:
-            return []
-        if self.main:
-            super()._on_load(header, payload)
-        self.learner = make_learner(self._store(), self.config, self.synchronize_every)
+    def _on_load(self, header: Header, payload: Payload) -> list[Message]:
+        """The main one creates the store, and then has the others open it."""
+        store = self._open() if payload is None else self._create(header, payload)
+        self.learner = make_learner(store, self.config, self.synchronize_every, self.groups)
         self.step, self.learning_rate, self.loaded = header.step, header.value, True
         self._named = self.main
         self._remove_name()
-        self._renew(self.learner.vector)
-        return self._parameters_to(self.workers, Flag.NONE, members=0)
+        others = [Message(process, header) for process in self.others] if self.main else []
+        return [self._to_worker(Flag.NONE), *others]
 
-    def _store(self) -> CentralStore:
-        if self.main:
-            return CentralStore.create(
-                self.path,
-                self.parameters,
-                self.optimizer.slots,
-                version=self.version,
-                count=self.optimizer.count,
-                chunks=self.chunks,
-                patience_seconds=self.patience_seconds,
-            )
+    def _create(self, header: Header, payload: np.ndarray) -> CentralStore:
+        optimizer = make_optimizer(self.config, self.size)
+        return CentralStore.create(
+            self.path,
+            load(payload, header, optimizer),
+            optimizer.slots,
+            version=header.version,
+            count=header.count,
+            chunks=self.chunks,
+            patience_seconds=self.patience_seconds,
+        )
+
+    def _open(self) -> CentralStore:
         store = CentralStore.open(self.path, patience_seconds=self.patience_seconds)
-        if store.size != len(self.parameters):
+        if store.size != self.size:
             raise UsageError(
-                f"{self.path} holds {store.size} parameters, this worker's network has {len(self.parameters)}: "
+                f"{self.path} holds {store.size} parameters, this worker's network has {self.size}: "
                 "start all ranks with the same options"
             )
         return store
 
-    def _apply_on_arrival(self, header: Header, payload: np.ndarray) -> list[Message]:
-        if self.stopped:
-            return []
+    def _on_gradient(self, header: Header, gradient: np.ndarray) -> list[Message]:
         self.step = header.step + 1
-        self.version = self.learner.newest_version
-        if self._refuses(header):
-            self._renew(self.learner.pull())  # or the next gradient would be as old
-        return super()._apply_on_arrival(header, payload)
-
-    def _apply(self, gradients: list[np.ndarray], learning_rate: float, scale: float) -> None:
-        """Just one gradient: this is asynchronous."""
-        self._renew(self.learner.submit(gradients[0], learning_rate))
-        self._remove_name()
+        staleness, flags = self.learner.newest_version - header.version, Flag.NONE
+        if refuses(header, self.learner.newest_version, self.max_staleness):
+            self.learner.pull()  # or the next gradient would be as old
+            self.dropped += 1
+            flags = Flag.SKIP
+        else:
+            self.learner.submit(gradient, self.learning_rate)
+            self._remove_name()
+        told = report(header, 0, self.learner.version, staleness, flags)
+        return [self._to_worker(flags), Message(self.chief, told)]
 
     def _remove_name(self) -> None:
-        if self._named and self.learner.store.opened >= self.openers:
+        if self._named and self.learner.store.opened >= len(self.others):
             self.learner.store.unlink()
             self._named = False
 
-    def _command(self, header: Header) -> list[Message]:
-        if header.flags & Flag.STOP and self.loaded and not self.stopped:
-            self._renew(self.learner.synchronize())
-        return super()._command(header)
+    def _on_command(self, header: Header) -> list[Message]:
+        self.learning_rate = header.value
+        messages = []
+        if header.flags & Flag.STOP:
+            self.stopped = True
+            if self.loaded:
+                self.learner.synchronize()
+            messages = [self._to_worker(header.flags)]
+        if self.main and self.loaded and header.flags & (Flag.CHECKPOINT | Flag.PUBLISH):
+            messages += self._tell(header)
+        return messages
 
-    def _side_effects(self, header: Header) -> list[Message]:
-        if not self.main:
-            return super()._side_effects(header._replace(flags=header.flags & Flag.STOP))
-        if header.flags & (Flag.CHECKPOINT | Flag.PUBLISH) and self.loaded:
-            store = self.learner.store
-            self.parameters = np.empty(store.size, np.float32)
-            self.version = int(store.read(self.parameters, self.optimizer.slots).min())
-            self.optimizer.count = store.count
-        return super()._side_effects(header)
+    def _tell(self, header: Header) -> list[Message]:
+        """What the main one says of the whole store, at the chief's command."""
+        optimizer, parameters = make_optimizer(self.config, self.size), np.empty(self.size, np.float32)
+        store, messages = self.learner.store, []
+        version = int(store.read(parameters, optimizer.slots).min())
+        if header.flags & Flag.CHECKPOINT:
+            snapshot = Header(Kind.SNAPSHOT, step=self.step, version=version, count=store.count)
+            messages.append(Message(self.chief, snapshot, everything(parameters, optimizer)))
+        if header.flags & Flag.PUBLISH:
+            messages += self._published.add(header.version, version, parameters)
+        return messages
 
-    def _renew(self, vector: np.ndarray) -> None:
-        self.parameters, self.version = vector, self.learner.version
+    def _to_worker(self, flags: Flag) -> Message:
+        """The parameters as this learner has them; before a LOAD zeros, with the word that the run has ended."""
+        if not self.loaded:
+            vector, version = np.zeros(self.size, np.float32), 0
+        else:
+            vector, version = self.learner.vector, self.learner.version
+        header = Header(Kind.PARAMETERS, step=self.step, version=version, flags=flags & (TO_WORKER | Flag.REFRESH))
+        return Message(self.process, header, vector, newest_only=True)

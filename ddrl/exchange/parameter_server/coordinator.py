@@ -10,6 +10,9 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+
+from ddrl.exchange.interface import Closed, Coordinator
 from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.sharding import from_bitmap, to_bitmap
 
@@ -32,42 +35,22 @@ class Quorum:
         return min(self.gradients, live) if self.gradients else live
 
 
-@dataclasses.dataclass(frozen=True)
-class Closed:
-    """What the chief did with a step.
-
-    Attributes:
-        step: the slot that was closed.
-        version: updates applied so far, this one included.
-        members: worker ids whose gradients were averaged.
-        samples: data-points behind them.
-        refused: worker ids whose gradient was not finite; not empty means that the step was skipped.
-        norm: norm of the averaged gradient before clipping (NaN where it was not computed).
-        flags: of the COMMIT.
-    """
-
-    step: int
-    version: int
-    members: tuple[int, ...]
-    samples: int
-    refused: tuple[int, ...]
-    norm: float
-    flags: Flag
-
-
-class Coordinator:
+class QuorumCoordinator(Coordinator):
     """Decides each step's members, its learning rate, its clip scale and its flags.
 
     Args:
-        shards: process of each shard, by shard index.
+        servers: process of each shard, by shard index.
         workers: ids of the workers that train.
+        quorum: when a step closes.
         learning_rate: version -> learning rate of the update that leads to the next one.
         clip_norm: clip the averaged gradient to this global norm (0: off).
+        step: the first one.
+        version: updates before it.
     """
 
     def __init__(
         self,
-        shards: Sequence[int],
+        servers: Sequence[int],
         workers: Iterable[int],
         quorum: Quorum,
         learning_rate: Callable[[int], float],
@@ -75,55 +58,34 @@ class Coordinator:
         clip_norm: float = 0.0,
         step: int = 0,
         version: int = 0,
-        asynchronous: bool = False,
     ):
-        self.shards, self.live, self.quorum = tuple(shards), set(workers), quorum
-        self.learning_rate, self.clip_norm = learning_rate, clip_norm
-        self.step, self.version, self.asynchronous = step, version, asynchronous
-        self.refused_steps = 0
-        self.stopped = False
-        self._flags = Flag.NONE
-        self._sent_rate = learning_rate(version)
+        super().__init__(servers, workers, learning_rate, step=step, version=version)
+        self.quorum, self.clip_norm = quorum, clip_norm
         self._have: dict[int, Header] = {}
         self._first_have: float | None = None
         self._asked_norms: int | None = None
         self._norms: dict[int, Header] = {}
 
     @property
-    def takes_requests(self) -> bool:
-        """Whether flags that are asked for now go with the update that is under way."""
-        return True
+    def next_version(self) -> int:
+        return self.version + 1
 
-    @property
-    def has_requests(self) -> bool:
-        """Whether flags wait for the next COMMIT."""
-        return bool(self._flags)
+    def begin(self, parameters: np.ndarray, slots: Sequence[np.ndarray], count: int) -> list[Message]:
+        return super().begin(parameters, slots, count) + self.expect()
 
     def missing(self) -> list[int]:
-        """Processes of the shards that have not reported for the current step."""
-        return [process for shard, process in enumerate(self.shards) if shard not in self._have]
-
-    def publish(self) -> None:
-        """Has the next version published: every shard keeps its slice for readers, who fetch whole versions only."""
-        self.request(Flag.PUBLISH)
-
-    def request(self, flags: Flag) -> None:
-        """Adds flags (PUBLISH, CHECKPOINT, STOP) to the next COMMIT."""
-        self._flags |= flags
+        return [process for shard, process in enumerate(self.servers) if shard not in self._have]
 
     def worker_lost(self, worker: int) -> list[Message]:
         """Takes a dead worker out of the quorum; its gradient counts still if all shards hold it."""
-        self.live.discard(worker)
-        return [] if self.asynchronous else self.expect()
+        return super().worker_lost(worker) + self.expect()
 
     def expect(self) -> list[Message]:
         """Tells the shards from how many gradients on they are to report."""
-        return [Message(p, Header(Kind.EXPECT, step=self.step, count=self._reportable())) for p in self.shards]
+        return [Message(p, Header(Kind.EXPECT, step=self.step, count=self._reportable())) for p in self.servers]
 
     def handle(self, header: Header, now: float) -> list[Closed]:
-        """Takes a HAVE or NORM. Asynchronous mode: each HAVE is an update that has happened already."""
-        if self.asynchronous:
-            return [self._applied(header)]
+        """Takes a HAVE or NORM; `poll` closes the step."""
         if header.step == self.step:
             if header.kind == Kind.NORM:
                 self._norms[header.sender] = header
@@ -135,7 +97,7 @@ class Coordinator:
 
     def poll(self, now: float) -> tuple[list[Message], Closed | None]:
         """Closes the step if its rule allows it; otherwise returns what is still to be asked, if anything."""
-        if self.asynchronous or self.stopped:
+        if self.stopped:
             return [], None
         members = self._asked_norms if self._asked_norms is not None else self._members(now)
         if not members:
@@ -144,18 +106,13 @@ class Coordinator:
         squared_norm = float("nan")
         if self.clip_norm and not refused:
             known = self._squared_norms(members)
-            if len(known) < len(self.shards):
+            if len(known) < len(self.servers):
                 return self._ask_norms(members), None
             squared_norm = math.fsum(known)
         return self._close(members, refused, squared_norm)
 
-    def rate_is_old(self) -> bool:
-        """Asynchronous mode: whether the rate that the shards apply differs by 1% from the schedule's."""
-        now = self.learning_rate(self.version)
-        return abs(now - self._sent_rate) > 0.01 * abs(self._sent_rate)
-
-    def close_empty(self) -> tuple[list[Message], Closed]:
-        """Sends the requested flags now, closing no step: at a stop, or in asynchronous mode at any time."""
+    def command(self) -> tuple[list[Message], Closed]:
+        """Sends the requested flags now, closing no step."""
         messages = self._commits(self._take_flags() | Flag.COMMAND, members=0, scale=1.0)
         return messages, Closed(self.step, self.version, (), 0, (), float("nan"), messages[0].header.flags)
 
@@ -170,7 +127,7 @@ class Coordinator:
 
     def _members(self, now: float) -> int:
         """The intersection of what all shards hold, if that is enough to close the step; else 0."""
-        if len(self._have) < len(self.shards):
+        if len(self._have) < len(self.servers):
             return 0
         common = -1
         for header in self._have.values():
@@ -196,7 +153,7 @@ class Coordinator:
             return []
         self._asked_norms = members
         header = Header(Kind.NORM_REQUEST, step=self.step, members=members)
-        return [Message(process, header) for process in self.shards]
+        return [Message(process, header) for process in self.servers]
 
     def _close(self, members: int, refused: int, squared_norm: float) -> tuple[list[Message], Closed]:
         norm = math.sqrt(squared_norm) if squared_norm >= 0 else float("nan")
@@ -234,7 +191,6 @@ class Coordinator:
         return flags
 
     def _commits(self, flags: Flag, members: int, scale: float) -> list[Message]:
-        self._sent_rate = self.learning_rate(self.version)
         header = Header(
             Kind.COMMIT,
             step=self.step,
@@ -246,14 +202,4 @@ class Coordinator:
             scale=scale,
             members=members,
         )
-        return [Message(process, header) for process in self.shards]
-
-    def _applied(self, header: Header) -> Closed:
-        self.step += 1
-        self.version = max(self.version, header.version)
-        self.refused_steps += bool(header.refused)
-        members = () if header.flags & Flag.SKIP else from_bitmap(header.members)
-        samples = 0 if header.flags & Flag.SKIP else header.count
-        return Closed(
-            header.step, self.version, members, samples, from_bitmap(header.refused), float("nan"), header.flags
-        )
+        return [Message(process, header) for process in self.servers]

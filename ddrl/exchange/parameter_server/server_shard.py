@@ -8,22 +8,25 @@ backup workers of Chen et al. 2016). Asynchronous: it applies each gradient on a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddrl.exchange.asynchronous import refuses, report
 from ddrl.exchange.averaging import average_of
-from ddrl.exchange.messages import Flag, Header, Kind, Message
+from ddrl.exchange.interface import Due, Server, everything, load
+from ddrl.exchange.messages import TO_WORKER, Flag, Header, Kind, Message, Payload
 from ddrl.exchange.published import Published
 from ddrl.exchange.sharding import from_bitmap, to_bitmap
+from ddrl.exchange.transport import Channel
 from ddrl.exchange.vectors import empty_vector
 
 if TYPE_CHECKING:
     from ddrl.exchange.optimizers import Optimizer
 
 
-class Shard:
+class ServerShard(Server):
     """One slice of the parameters and the optimizer on it.
 
     Args:
@@ -36,7 +39,21 @@ class Shard:
         needs_norm: send the squared norm with every HAVE, because the chief clips by it.
         max_staleness: asynchronous: drop gradients more than this many versions old (0: unbounded).
         delay: versions by which a gradient may trail the step's version, as the schedule declares.
+
+    Attributes:
+        dropped: gradients that came too late, were too old, or not finite.
+        accepted: updates that were computed ahead.
     """
+
+    role = "parameter_server"
+    activities = {
+        Kind.GRADIENT: "receive",
+        Kind.COMMIT: "apply",
+        Kind.NORM_REQUEST: "receive",
+        Kind.EXPECT: "receive",
+        Kind.FETCH: "receive",
+        Kind.LOAD: "receive",
+    }
 
     def __init__(
         self,
@@ -56,13 +73,9 @@ class Shard:
         self.asynchronous, self.needs_norm = asynchronous, needs_norm
         self.max_staleness, self.delay = max_staleness, delay
         self.parameters = np.zeros(size, np.float32)
-        self.step = self.version = 0
         self.learning_rate = float("nan")
-        self.loaded = False
-        self.stopped = False
         self.expected = len(self.workers)
-        self.dropped = 0
-        self.accepted = 0  # updates that were computed ahead
+        self.dropped = self.accepted = 0
         self._next_rate = float("nan")
         self._prepared: tuple[tuple[int, float, float], np.ndarray] | None = None
         self._held: dict[int, tuple[Header, np.ndarray]] = {}
@@ -75,11 +88,13 @@ class Shard:
         """Bitmap of the workers whose gradient for the current step is here."""
         return to_bitmap(self._held)
 
-    def handle(self, peer: int, header: Header, payload: np.ndarray | None) -> list[Message]:
-        """Takes one message and returns the messages that answer it.
+    def channels(self, readers: Sequence[int]) -> list[Channel]:
+        size, slots = self.parameters.size, len(self.optimizer.slots)
+        gradients = [Channel(process, Kind.GRADIENT, size) for process in self.workers.values()]
+        orders = [Channel(self.chief, Kind.COMMIT), Channel(self.chief, Kind.LOAD, (1 + slots) * size)]
+        return gradients + orders + [Channel(process, Kind.FETCH) for process in readers]
 
-        A gradient's payload stays referenced until the step is committed.
-        """
+    def handle(self, peer: int, header: Header, payload: Payload) -> list[Message]:
         if header.kind == Kind.GRADIENT:
             return self._on_gradient(header, payload)
         if header.kind == Kind.COMMIT:
@@ -109,24 +124,38 @@ class Shard:
             parameters.flags.writeable = False
             self._prepared = (members, self._next_rate, scale), parameters
 
-    def publish(self) -> list[Message]:
-        """Publishes the parameters as they are; what readers waited for."""
-        return self._published.add(self.version, self.version, self.parameters)
-
-    def worker_lost(self, worker: int) -> None:
+    def worker_lost(self, worker: int) -> list[Message]:
         """Sends that worker nothing more. A gradient that is already here stays: others may hold it too."""
         self.workers.pop(worker, None)
+        return []
+
+    def advance(self, now: float) -> list[Message]:
+        self.work_ahead()
+        return []
+
+    def due(self) -> bool:
+        return True  # a gradient may come at any time
+
+    def waits(self) -> Due | None:
+        if self.asynchronous:
+            what = f"a gradient after version {self.version} ({self.dropped} dropped)"
+            return Due(what, (*self.workers.values(),), may_compile=True)
+        absent = tuple(process for worker, process in self.workers.items() if not self.held >> worker & 1)
+        if self.held.bit_count() >= max(1, self.expected) or not absent:
+            return Due(f"the decision on step {self.step}", (self.chief,))
+        return Due(f"gradients of step {self.step}", absent)
+
+    def counts(self) -> dict[str, int]:
+        """All shards drop the same gradients, or nearly, so one tells of them."""
+        return {"gradients_dropped": self.dropped} if self.index == 0 else {}
 
     def _on_load(self, header: Header, payload: np.ndarray) -> list[Message]:
-        parts = payload.reshape(1 + len(self.optimizer.slots), -1)
-        self.parameters = parts[0].copy()
-        for slot, values in zip(self.optimizer.slots.values(), parts[1:], strict=True):
-            slot[:] = values
-        self.optimizer.count = header.count
+        self.parameters = load(payload, header, self.optimizer)
         self.step, self.version = header.step, header.version
         self.learning_rate = self._next_rate = header.value
         self.loaded = True
-        return self._parameters_to(self.workers, Flag.NONE, members=0)
+        published = self._published.add(self.version, self.version, self.parameters)
+        return self._parameters_to(self.workers, Flag.NONE, members=0) + published
 
     def _on_gradient(self, header: Header, payload: np.ndarray) -> list[Message]:
         if self.asynchronous:
@@ -209,14 +238,13 @@ class Shard:
         return answers + self._side_effects(header)
 
     def _side_effects(self, header: Header) -> list[Message]:
-        messages = []
+        messages: list[Message] = []
         self.stopped = self.stopped or bool(header.flags & Flag.STOP)
         if header.flags & Flag.CHECKPOINT:
-            everything = np.concatenate([self.parameters, *self.optimizer.slots.values()])
             snapshot = Header(
                 Kind.SNAPSHOT, sender=self.index, step=self.step, version=self.version, count=self.optimizer.count
             )
-            messages.append(Message(self.chief, snapshot, everything))
+            messages.append(Message(self.chief, snapshot, everything(self.parameters, self.optimizer)))
         if header.flags & Flag.PUBLISH:
             # In asynchronous mode shards differ in version: a publication carries the chief's number for it.
             name = header.version if self.asynchronous else self.version
@@ -229,22 +257,17 @@ class Shard:
             sender=self.index,
             step=self.step,
             version=self.version,
-            flags=flags & (Flag.SKIP | Flag.CHECKPOINT | Flag.STOP | Flag.REFRESH),
+            flags=flags & TO_WORKER,
             members=members,
         )
         return [Message(process, header, self.parameters, newest_only=True) for process in workers.values()]
-
-    def _refuses(self, header: Header) -> bool:
-        """Asynchronous: whether a gradient is too old, or not finite."""
-        too_old = self.max_staleness > 0 and self.version - header.version > self.max_staleness
-        return too_old or not header.flags & Flag.FINITE
 
     def _apply_on_arrival(self, header: Header, payload: np.ndarray) -> list[Message]:
         staleness = self.version - header.version
         if self.stopped:
             return []
         flags = Flag.NONE
-        if self._refuses(header):
+        if refuses(header, self.version, self.max_staleness):
             self.dropped += 1
             flags = Flag.SKIP
         else:
@@ -254,19 +277,7 @@ class Shard:
             return []
         # The worker matches its shards' answers by its own step: versions differ between shards here.
         reply = Header(Kind.PARAMETERS, sender=self.index, step=header.step + 1, version=self.version, flags=flags)
-        refused = 0 if header.flags & Flag.FINITE else to_bitmap([worker])
-        status = Header(
-            Kind.HAVE,
-            sender=self.index,
-            step=header.step,
-            version=self.version,
-            count=header.count,
-            value=float(staleness),
-            members=to_bitmap([worker]),
-            refused=refused,
-            flags=flags,
-        )
         answers = [Message(self.workers[worker], reply, self.parameters, newest_only=True)]
         if self.index == 0:
-            answers.append(Message(self.chief, status))
+            answers.append(Message(self.chief, report(header, self.index, self.version, staleness, flags)))
         return answers

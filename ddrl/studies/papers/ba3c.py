@@ -158,7 +158,7 @@ def with_workers(config: TrainConfig, workers: int, workers_per_server: int, bat
     exchange: dict[str, object] = {"workers": workers}
     if workers == 1:
         exchange |= {"exchange": "parameter_server", "parameter_servers": 0}
-    elif config.exchange.exchange == "parameter_server":
+    elif config.exchange.kind.has_servers:
         exchange |= {"parameter_servers": -(-workers // workers_per_server)}
     return changed(config, exchange=exchange, optimizer={"batch_size": batch})
 

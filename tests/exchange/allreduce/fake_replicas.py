@@ -93,7 +93,7 @@ class Replicas:
     def _command(self, _):
         self.may_command = False
         self.coordinator.request(AT_END)
-        self._send(0, self.coordinator.close_empty()[0])
+        self._send(0, self.coordinator.command()[0])
 
     def _send(self, sender, messages):
         for message in messages:

@@ -1,4 +1,4 @@
-"""What the processes of test_memory.py do: python -m tests.exchange.central_store.store_processes ACTION PATH [NUMBER]."""
+"""What the processes of test_memory.py do: python -m tests.exchange.central_store.store_processes ACTION PATH [N]."""
 
 from __future__ import annotations
 

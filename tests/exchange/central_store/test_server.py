@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from ddrl.errors import UsageError
-from ddrl.exchange.central_store.server import StoreShard
+from ddrl.exchange.asynchronous import AsynchronousCoordinator
+from ddrl.exchange.central_store.server import StoreServer
 from ddrl.exchange.client import Reader, WorkerClient
 from ddrl.exchange.messages import Flag, Header, Kind, Message
-from ddrl.exchange.parameter_server.coordinator import Coordinator, Quorum
 from tests.exchange.central_store.test_multistep_adam import ADAM, RATE, adam_of, problem
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the store's locks are Linux's")
@@ -22,31 +22,18 @@ class World:
     """A chief, some workers with a door each, and messages that arrive at once."""
 
     def __init__(self, path, theta, workers=2, **arguments):
+        processes = {w: w for w in range(workers)}
         self.doors = [
-            StoreShard(
-                theta.size,
-                ADAM,
-                {w: w},
-                CHIEF,
-                path / "store",
-                workers - 1,
-                main=w == 0,
-                patience_seconds=5.0,
-                **arguments,
-            )
-            for w in range(workers)
+            StoreServer(w, processes, CHIEF, theta.size, ADAM, path / "store", patience_seconds=5.0, **arguments)
+            for w in processes
         ]
         self.clients = [WorkerClient(w, [w], [(0, theta.size)], asynchronous=True) for w in range(workers)]
         self.reader = Reader([0], [(0, theta.size)])
-        self.coordinator = Coordinator(
-            range(workers), range(workers), Quorum(), lambda version: RATE, step=3, version=7, asynchronous=True
+        self.coordinator = AsynchronousCoordinator(
+            range(workers), processes, lambda version: RATE, holders=[CHIEF], step=3, version=7
         )
         self.closed, self.snapshots, self.published = [], [], []
-        state = np.concatenate([theta, np.zeros(2 * theta.size, np.float32)])
-        for w, door in enumerate(self.doors):
-            load = Header(Kind.LOAD, step=3, version=7, count=0, value=RATE)
-            self.deliver(w, door.handle(CHIEF, load, state if w == 0 else None))
-        self.to_doors(self.coordinator.expect())
+        self.to_doors(self.coordinator.begin(theta, [np.zeros_like(theta)] * 2, 0))
 
     def to_doors(self, messages):
         for message in messages:
@@ -60,6 +47,8 @@ class World:
             elif header.kind == Kind.HAVE:
                 assert peer == CHIEF
                 self.closed += [(header, closed) for closed in self.coordinator.handle(header, 0.0)]
+            elif header.kind == Kind.LOAD:
+                self.to_doors([Message(peer, header)])
             elif header.kind == Kind.SNAPSHOT:
                 self.snapshots.append((sender, header, np.array(payload)))
             else:
@@ -73,7 +62,7 @@ class World:
 
     def command(self, flags):
         self.coordinator.request(flags)
-        self.to_doors(self.coordinator.close_empty()[0])
+        self.to_doors(self.coordinator.command()[0])
 
 
 def test_gradients_of_all_workers_meet_in_the_store(tmp_path):
@@ -178,7 +167,7 @@ def test_the_name_is_gone_once_all_have_opened_the_store(tmp_path, workers):
 
 def test_closing_removes_the_name_if_not_all_came(tmp_path):
     theta, _ = problem(SIZE, 1)
-    door = StoreShard(SIZE, ADAM, {0: 0}, CHIEF, tmp_path / "store", 1, main=True)
+    door = StoreServer(0, {0: 0, 1: 1}, CHIEF, SIZE, ADAM, tmp_path / "store")
     door.handle(CHIEF, Header(Kind.LOAD, value=RATE), np.concatenate([theta, theta, theta]))
     assert (tmp_path / "store").exists()
     door.close()
@@ -186,7 +175,7 @@ def test_closing_removes_the_name_if_not_all_came(tmp_path):
 
 
 def test_stop_may_come_before_the_parameters(tmp_path):
-    door = StoreShard(SIZE, ADAM, {1: 1}, CHIEF, tmp_path / "store", 1, main=False)
+    door = StoreServer(1, {0: 0, 1: 1}, CHIEF, SIZE, ADAM, tmp_path / "store")
     (answer,) = door.handle(CHIEF, Header(Kind.COMMIT, flags=Flag.STOP | Flag.COMMAND), None)
     assert isinstance(answer, Message) and answer.peer == 1 and answer.header.flags & Flag.STOP
     assert door.handle(CHIEF, Header(Kind.LOAD, value=RATE), None) == []
@@ -196,8 +185,7 @@ def test_stop_may_come_before_the_parameters(tmp_path):
 def test_networks_of_two_sizes_are_refused(tmp_path):
     theta, _ = problem(SIZE, 1)
     doors = [
-        StoreShard(size, ADAM, {w: w}, CHIEF, tmp_path / "store", 1, main=w == 0)
-        for w, size in enumerate((SIZE, SIZE + 1))
+        StoreServer(w, {0: 0, 1: 1}, CHIEF, size, ADAM, tmp_path / "store") for w, size in enumerate((SIZE, SIZE + 1))
     ]
     doors[0].handle(CHIEF, Header(Kind.LOAD, value=RATE), np.concatenate([theta, theta, theta]))
     with pytest.raises(UsageError, match="holds 50 parameters, this worker's network has 51"):

@@ -7,11 +7,12 @@ import math
 import pytest
 
 from ddrl.exchange.messages import Flag, Header, Kind
-from ddrl.exchange.parameter_server.coordinator import Coordinator, Quorum
+from ddrl.exchange.parameter_server.coordinator import Quorum, QuorumCoordinator
 
 
 def coordinator(quorum=0, deadline=0.0, workers=3, shards=1, clip=0.0):
-    return Coordinator(range(shards), range(workers), Quorum(quorum, deadline), lambda version: 0.5, clip_norm=clip)
+    when = Quorum(quorum, deadline)
+    return QuorumCoordinator(range(shards), range(workers), when, lambda version: 0.5, clip_norm=clip)
 
 
 def closed(chief, members, now=0.0, shard=0, squared_norm=math.nan):

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from ddrl.exchange.messages import Flag, Header, Kind
-from ddrl.exchange.parameter_server.server_shard import Shard
+from ddrl.exchange.parameter_server.server_shard import ServerShard
 from tests.exchange.fake import CHIEF, PlainSgd
 
 WORKERS = {0: 10, 1: 11, 2: 12}
 
 
 def loaded(version=0, **options):
-    shard = Shard(0, 1, PlainSgd(), WORKERS, CHIEF, **options)
+    shard = ServerShard(0, 1, PlainSgd(), WORKERS, CHIEF, **options)
     shard.handle(CHIEF, Header(Kind.LOAD, step=version, version=version, value=1.0), np.zeros(1, np.float32))
     return shard
 

@@ -1,0 +1,85 @@
+"""Updates without a common boundary: the chief's part, and how a server answers a gradient that it applied at once."""
+
+from __future__ import annotations
+
+from ddrl.exchange.interface import Closed, Coordinator
+from ddrl.exchange.messages import Flag, Header, Kind, Message
+from ddrl.exchange.sharding import from_bitmap, to_bitmap
+
+OLD_RATE = 0.01  # the servers are told of a learning rate when it differs by this share
+
+
+class AsynchronousCoordinator(Coordinator):
+    """Counts the updates that servers report; a request is a command of its own, which closes no step."""
+
+    asynchronous = True
+
+    def __init__(self, servers, workers, learning_rate, **options):
+        super().__init__(servers, workers, learning_rate, **options)
+        self._sent_rate = learning_rate(self.version)
+
+    @property
+    def next_version(self) -> int:
+        return self.version  # a request does not wait for the next update
+
+    @property
+    def wants_command(self) -> bool:
+        rate = self.learning_rate(self.version)
+        return bool(self._flags) or abs(rate - self._sent_rate) > OLD_RATE * abs(self._sent_rate)
+
+    def handle(self, header: Header, now: float) -> list[Closed]:
+        """Takes a HAVE of an update that has happened already."""
+        self.step += 1
+        self.version = max(self.version, header.version)
+        self.refused_steps += bool(header.refused)
+        skip = bool(header.flags & Flag.SKIP)
+        return [
+            Closed(
+                header.step,
+                self.version,
+                members=() if skip else from_bitmap(header.members),
+                samples=0 if skip else header.count,
+                refused=from_bitmap(header.refused),
+                norm=float("nan"),
+                flags=header.flags,
+                staleness=header.value,
+            )
+        ]
+
+    def command(self) -> tuple[list[Message], Closed]:
+        flags, self._flags = self._flags | Flag.COMMAND, Flag.NONE
+        self.stopped = self.stopped or bool(flags & Flag.STOP)
+        self._sent_rate = self.learning_rate(self.version)
+        header = Header(Kind.COMMIT, step=self.step, version=self.version, flags=flags, value=self._sent_rate)
+        closed = Closed(self.step, self.version, (), 0, (), float("nan"), flags)
+        return [Message(process, header) for process in self.servers], closed
+
+
+def refuses(gradient: Header, version: int, max_staleness: int) -> bool:
+    """Whether a gradient is not finite, or more than `max_staleness` versions (0: any number) older than `version`."""
+    too_old = 0 < max_staleness < version - gradient.version
+    return too_old or not gradient.flags & Flag.FINITE
+
+
+def report(gradient: Header, server: int, version: int, staleness: int, flags: Flag) -> Header:
+    """The HAVE that tells the chief what became of a gradient.
+
+    Args:
+        gradient: header of the gradient.
+        server: index of the one that reports.
+        version: of its parameters now.
+        staleness: versions that the gradient was behind.
+        flags: SKIP where it was not applied.
+    """
+    refused = 0 if gradient.flags & Flag.FINITE else to_bitmap([gradient.sender])
+    return Header(
+        Kind.HAVE,
+        sender=server,
+        step=gradient.step,
+        version=version,
+        count=gradient.count,
+        value=float(staleness),
+        members=to_bitmap([gradient.sender]),
+        refused=refused,
+        flags=flags,
+    )

@@ -1,0 +1,39 @@
+"""Ranges of the flat parameter vector with learning rates of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class ParameterGroup(NamedTuple):
+    """The values [start, stop) of the flat vector, whose learning rate is `factor` times the schedule's."""
+
+    start: int
+    stop: int
+    factor: float
+
+
+def cut(groups: Sequence[ParameterGroup], start: int, stop: int) -> tuple[ParameterGroup, ...]:
+    """The groups of the slice [start, stop), counted from its start."""
+    inside = (ParameterGroup(max(g.start, start) - start, min(g.stop, stop) - start, g.factor) for g in groups)
+    return tuple(group for group in inside if group.start < group.stop)
+
+
+def factors_of(groups: Sequence[ParameterGroup], size: int) -> np.ndarray | None:
+    """The factor of each value, <float32>[size]; None where there are no groups.
+
+    Raises:
+        ValueError: a group is not within the vector, or two overlap, or a factor is negative or not finite.
+    """
+    if not groups:
+        return None
+    factors, end = np.ones(size, np.float32), 0
+    for group in sorted(groups):
+        if not (end <= group.start < group.stop <= size and 0.0 <= group.factor < float("inf")):
+            raise ValueError(f"{group} overlaps another one, or is no group of {size} parameters")
+        factors[group.start : group.stop] = group.factor
+        end = group.stop
+    return factors
