@@ -167,6 +167,13 @@ def test_third_parties_of_a_layer(layer, heavy):
     assert [(m, name) for m in MODULES if within(m, layer) for name in imports(m) if top(name) in heavy] == []
 
 
+def test_only_the_exchange_knows_its_kinds_by_name():
+    """Others ask the record: whether it has servers, is asynchronous, needs one host."""
+    asks = ("exchange.exchange ==", "exchange.exchange !=", "exchange.exchange in")
+    users = [(m, ask) for m, path in MODULES.items() for ask in asks if ask in path.read_text()]
+    assert [(m, ask) for m, ask in users if not within(m, "ddrl.exchange")] == []
+
+
 def test_the_exchange_needs_no_tensorflow_and_no_rl():
     wrong = {"tensorflow", "gymnasium", "ale_py"}
     assert [(m, n) for m in MODULES if within(m, "ddrl.exchange") for n in imports(m) if top(n) in wrong] == []

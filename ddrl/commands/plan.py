@@ -18,7 +18,7 @@ from ddrl import options
 from ddrl.algorithms import network_for
 from ddrl.config import TrainConfig, validation
 from ddrl.errors import UsageError
-from ddrl.exchange.settings import ExchangeConfig
+from ddrl.exchange.optimizers import make_optimizer
 from ddrl.placement.ranks import Threads, groups_of, place_ranks, threads_for
 from ddrl.placement.resources import check_machine, check_shards, prefetch_bytes, rank_bytes, replay_bytes, this_machine
 from ddrl.reporting.json_output import write_json_output
@@ -242,6 +242,7 @@ def as_json(
     memory: Counter[str] = Counter()  # by host
     for rank in ranks:
         memory[rank.assignment.host] += int(rank.memory_bytes)
+    slots = len(make_optimizer(config.optimizer, 1).slots)
     return {
         "source": source,
         "game": config.environment.game,
@@ -256,7 +257,7 @@ def as_json(
             "simulators": sum(rank.simulators for rank in ranks),
             "parameters": parameters,
             "effective_batch": config.effective_batch,
-            "bytes_per_update": config.exchange.kind.bytes_per_update(config.exchange, parameters),
+            "bytes_per_update": config.exchange.kind.bytes_per_update(config.exchange, parameters, slots),
             "memory_bytes": sum(memory.values()),
             "memory_bytes_of_fullest_node": max(memory.values()),
         },

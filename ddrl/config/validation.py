@@ -212,8 +212,8 @@ def _check_deterministic(config: TrainConfig) -> None:
     if sampling.schedule == "asynchronous":
         why = f"{promise}, and here it depends on time which parameters act; synchronized or double-buffered"
         checks.refuse(sampling, "schedule", why)
-    if exchange.exchange == "central_store":
-        why = f"{promise}, and workers update a central store in any order; allreduce or parameter_server"
+    if exchange.asynchronous and exchange.updates == "synchronous":  # by its nature, then
+        why = f"{promise}, and its workers update parameters in any order; allreduce or parameter_server"
         checks.refuse(exchange, "exchange", why)
     if exchange.updates == "asynchronous":
         why = f"{promise}, and gradients are applied in the order that they arrive; --updates synchronous"

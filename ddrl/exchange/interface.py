@@ -16,7 +16,7 @@ import numpy as np
 
 from ddrl.exchange.client import WorkerClient
 from ddrl.exchange.messages import Flag, Header, Kind, Message, Payload
-from ddrl.exchange.optimizers import Optimizer, make_optimizer
+from ddrl.exchange.optimizers import Optimizer, UpdateRule, make_optimizer
 from ddrl.exchange.parameter_groups import ParameterGroup, cut
 from ddrl.exchange.settings import ExchangeConfig, OptimizerConfig
 from ddrl.exchange.sharding import shard_ranges
@@ -267,12 +267,12 @@ class Coordinator(ABC):
         """Has the requested flags carried out now, between two updates."""
 
 
-def everything(parameters: np.ndarray, optimizer: Optimizer) -> np.ndarray:
+def everything(parameters: np.ndarray, optimizer: UpdateRule) -> np.ndarray:
     """What a SNAPSHOT and a LOAD carry: <float32>[(1 + slots) * size], parameters first."""
     return np.concatenate([parameters, *optimizer.slots.values()])
 
 
-def load(payload: np.ndarray, header: Header, optimizer: Optimizer) -> np.ndarray:
+def load(payload: np.ndarray, header: Header, optimizer: UpdateRule) -> np.ndarray:
     """Takes a LOAD: sets the optimizer's state, and returns the parameters in an array of their own."""
     parts = payload.reshape(1 + len(optimizer.slots), -1)
     for slot, values in zip(optimizer.slots.values(), parts[1:], strict=True):

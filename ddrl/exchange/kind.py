@@ -53,8 +53,14 @@ class Exchange(ABC):
         """Whether gradients are averaged before they are applied; else a worker's norm is clipped by itself."""
         return True
 
-    def bytes_per_update(self, config: ExchangeConfig, parameters: int) -> int:
-        """What crosses process boundaries for one update of this many parameters, both ways together."""
+    def bytes_per_update(self, config: ExchangeConfig, parameters: int, slots: int) -> int:
+        """What crosses process boundaries for one update, both ways together.
+
+        Args:
+            config: settings of the exchange.
+            parameters: float32 values of the vector.
+            slots: vectors of that length that the optimizer keeps.
+        """
         return 0
 
     @abstractmethod

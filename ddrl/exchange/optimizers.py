@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -73,6 +74,28 @@ def make_optimizer(config: OptimizerConfig, size: int, groups: Sequence[Paramete
     """The configured optimizer for a slice of `size` parameters, its slots zero; `groups` are those of the slice."""
     rules = {"adam": Adam, "rmsprop": RMSProp, "rmsprop-centered": CenteredRMSProp, "sgd": SGD}
     return rules[config.optimizer](config, size, groups)
+
+
+class UpdateRule(Protocol):
+    """What a server has updates made by.
+
+    Attributes:
+        slots: name -> state for each parameter, <float32>[size].
+        count: updates applied.
+    """
+
+    slots: dict[str, np.ndarray]
+    count: int
+
+    def apply(
+        self,
+        parameters: np.ndarray,
+        gradient: Sequence[np.ndarray],
+        learning_rate: float,
+        scale: float,
+        out: np.ndarray,
+    ) -> None:
+        """See `Optimizer.apply`."""
 
 
 class Optimizer:

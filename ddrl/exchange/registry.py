@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ddrl.exchange.kind import Exchange
 
-NAMES = ("parameter_server", "allreduce", "central_store")
+NAMES = ("parameter_server", "allreduce", "central_store", "local_sgd")
 """Names on the command line, which are those of the packages."""
 OF_ONE_PROCESS = NAMES[0]
 """A single process has nobody to exchange with: its worker turns to a server in the same process."""

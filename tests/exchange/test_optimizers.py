@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ddrl.exchange.optimizers import learning_rate, make_optimizer
+from ddrl.exchange.averaging import BLOCK
+from ddrl.exchange.optimizers import Trail, learning_rate, make_optimizer
 from ddrl.exchange.settings import OptimizerConfig
 from tests import references
 
@@ -14,6 +15,7 @@ RULES = [
     ADAM,
     OptimizerConfig(optimizer="rmsprop", rmsprop_decay=0.9),
     OptimizerConfig(optimizer="rmsprop-centered", rmsprop_epsilon=1e-2, rmsprop_epsilon_inside=True),
+    OptimizerConfig(optimizer="sgd"),
 ]
 
 
@@ -43,6 +45,13 @@ def test_adam_equals_the_reference(epsilon):
     expected = references.adam(theta, gradients, 1e-2, 0.8, 0.75, epsilon)
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
     assert optimizer.count == 5 and set(optimizer.slots) == {"m", "v"}
+
+
+def test_sgd_subtracts_the_gradient_times_the_rate():
+    theta, gradients = problem(50)
+    result, optimizer = run(OptimizerConfig(optimizer="sgd"), theta, gradients)
+    np.testing.assert_allclose(result, theta - 1e-2 * gradients.sum(axis=0), rtol=1e-4, atol=1e-5)
+    assert optimizer.count == 5 and optimizer.slots == {}
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -196,3 +205,25 @@ def test_updates_made_ahead_equal_those_made_at_once(config):
     assert ahead.count == at_once.count == len(gradients)
     for name, slot in at_once.slots.items():
         np.testing.assert_array_equal(ahead.slots[name], slot)
+
+
+@pytest.mark.parametrize("config", RULES, ids=rule_id)
+def test_a_trail_takes_several_steps_at_once(config):
+    """Together they are one step of the size of the first; a single one is that step to the bit."""
+    theta, gradients = problem(BLOCK + 3, updates=3)
+    theta[0] = gradients[0][0] = -0.0
+    optimizer, trail, now = make_optimizer(config, theta.size), Trail(theta.size), theta.copy()
+    first = optimizer.step_size(1e-2)
+    for number, (gradient, rate) in enumerate(zip(gradients, (1e-2, 3e-2, 2e-2), strict=True)):
+        size = optimizer.step_size(rate)
+        (trail.next if number else trail.begin)(size)
+        optimizer.apply(now, gradient, rate, trail=trail)
+        at_once = np.empty_like(theta)
+        optimizer.move(theta, trail.vector, first, out=at_once)
+        if number == 0:
+            assert at_once.tobytes() == now.tobytes()
+        np.testing.assert_allclose(at_once, now, rtol=1e-5, atol=1e-5 * np.abs(now).max())
+    trail.begin(0.0)
+    trail.next(0.0)
+    optimizer.apply(now, gradients[0], 0.0, trail=trail)
+    assert np.isfinite(trail.vector).all()

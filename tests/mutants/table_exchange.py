@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_LOCAL_SGD = "tests/exchange/local_sgd/test_server.py"
 _SHARD = "tests/exchange/parameter_server/test_server_shard.py"
 
 MUTANTS = (
@@ -280,5 +281,45 @@ MUTANTS = (
         "self.learning_rate(self.version + 1), scale",
         ("tests/exchange/allreduce/test_replica.py::test_the_rate_is_that_of_the_version_that_it_is_applied_to",),
         "The schedule of the learning rate differs from that of a parameter server.",
+    ),
+    Mutant(
+        "local-sgd-keeps-a-workers-own-slots",
+        "ddrl/exchange/local_sgd/server.py",
+        "        out[size:] = average[size:]",
+        "        out[size:] = np.concatenate([*self.optimizer.slots.values(), average[:0]])",
+        (f"{_LOCAL_SGD}::test_parameters_and_slots_are_the_mean_of_what_the_workers_made",),
+        "Each worker goes on with moments of its own.",
+    ),
+    Mutant(
+        "local-sgd-counts-a-round-as-one-update",
+        "ddrl/exchange/local_sgd/server.py",
+        "self.count += self.steps",
+        "self.count += 1",
+        (f"{_LOCAL_SGD}::test_parameters_and_slots_are_the_mean_of_what_the_workers_made",),
+        "Adam's correction of the bias lasts for too long.",
+    ),
+    Mutant(
+        "local-sgd-applies-what-is-not-finite",
+        "ddrl/exchange/local_sgd/server.py",
+        "if header.flags & Flag.FINITE:",
+        "if True:",
+        (f"{_LOCAL_SGD}::test_a_gradient_that_is_not_finite_refuses_the_round_for_all_and_is_named",),
+        "One gradient that is not finite makes all of its worker's round so.",
+    ),
+    Mutant(
+        "trail-forgets-that-step-sizes-change",
+        "ddrl/exchange/optimizers.py",
+        "direction if self._weight == 1.0 else np.float32(self._weight) * direction",
+        "direction",
+        ("tests/exchange/test_optimizers.py::test_a_trail_takes_several_steps_at_once",),
+        "Later steps of a round have the size of the first.",
+    ),
+    Mutant(
+        "group-of-a-slice-counts-from-the-whole",
+        "ddrl/exchange/parameter_groups.py",
+        "max(g.start, start) - start, min(g.stop, stop) - start",
+        "max(g.start, start), min(g.stop, stop)",
+        ("tests/exchange/test_parameter_groups.py::test_a_slice_counts_its_groups_from_its_start",),
+        "The factor is applied to other parameters.",
     ),
 )

@@ -18,7 +18,7 @@ class Allreduce(WithoutServers):
     summary = "every worker has all parameters, and the workers average among themselves"
     members = "averages all live workers"
 
-    def bytes_per_update(self, config: ExchangeConfig, parameters: int) -> int:
+    def bytes_per_update(self, config: ExchangeConfig, parameters: int, slots: int) -> int:
         return 2 * FLOAT_BYTES * parameters * (config.workers - 1)
 
     def server(self, setup: Setup, index: int, size: int) -> Server:

@@ -36,7 +36,7 @@ from ddrl.exchange.transport import Channel
 from ddrl.exchange.vectors import empty_vector
 
 if TYPE_CHECKING:
-    from ddrl.exchange.optimizers import Optimizer
+    from ddrl.exchange.optimizers import UpdateRule
 
 
 class Replica(Server):
@@ -74,7 +74,7 @@ class Replica(Server):
         processes: Mapping[int, int],
         chief: int,
         size: int,
-        optimizer: Optimizer,
+        optimizer: UpdateRule,
         learning_rate: Callable[[int], float],
         *,
         clip_norm: float = 0.0,
@@ -257,7 +257,7 @@ class Replica(Server):
             clips = self.clip_norm and outcome.value > self.clip_norm
             scale = self.clip_norm / outcome.value if clips else 1.0
             parameters = empty_vector(self.parameters.size)  # the worker and readers may still have the old ones
-            self.optimizer.apply(self.parameters, [average], self.learning_rate(self.version), scale, out=parameters)
+            self.optimizer.apply(self.parameters, [average], self.learning_rate(self.version), scale, parameters)
             self._set_parameters(parameters)
             self.version += 1
             self._average, self._spare = average, self._average

@@ -42,7 +42,7 @@ class ParameterServer(Exchange):
     def averages_gradients(self, config: ExchangeConfig) -> bool:
         return not self.asynchronous(config)
 
-    def bytes_per_update(self, config: ExchangeConfig, parameters: int) -> int:
+    def bytes_per_update(self, config: ExchangeConfig, parameters: int, slots: int) -> int:
         return 2 * FLOAT_BYTES * parameters * config.workers if config.servers else 0
 
     def server(self, setup: Setup, index: int, size: int) -> Server:
