@@ -20,8 +20,8 @@ from ddrl.roles.agent import make_environments, make_learner, make_schedule, net
 from ddrl.roles.apex_agent import remote_replay
 from ddrl.roles.chief import ChiefRole
 from ddrl.roles.evaluator import EvaluatorRole
+from ddrl.roles.feed import ReplayFeed
 from ddrl.roles.job import Setting
-from ddrl.roles.learner import LearnerRole
 from ddrl.roles.resume import Start, newest_start
 from ddrl.roles.sampler import Sampler
 from ddrl.roles.worker import WorkerRole
@@ -65,14 +65,14 @@ class ComputeRoles:
         learner = make_learner(config, self.network, self._shape, self._dtype)
         return WorkerRole(self.setting, transport, index, self.network, schedule, learner, metrics, wake)
 
-    def _learner(self, transport: Transport, index: int, wake: Callable[[], None]) -> LearnerRole:
+    def _learner(self, transport: Transport, index: int, wake: Callable[[], None]) -> WorkerRole:
         config, metrics = self.setting.config, RankMetrics("learner", index)
         schedule = remote_replay(config, self.network, self._probe, metrics, wake)
         learner = make_learner(config, self.network, self._shape, self._dtype)
         format = segment_format(config, self._probe)
         sampler = Sampler(self.setting, transport, schedule, format, self.network.size)
-        common = (self.setting, transport, index, self.network, schedule, learner, metrics, wake)
-        return LearnerRole(*common, sampler=sampler)
+        feed = ReplayFeed(sampler, schedule)
+        return WorkerRole(self.setting, transport, index, self.network, schedule, learner, metrics, wake, feed)
 
     def evaluator(self, transport: Transport) -> EvaluatorRole:
         """The evaluator."""

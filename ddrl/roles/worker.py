@@ -28,6 +28,7 @@ from ddrl.replay.storage import OTHER
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.agent import seed_of
 from ddrl.roles.exchanges import setup_of
+from ddrl.roles.feed import Feed
 from ddrl.roles.hashes import ParameterHashes
 from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, failure_of, first_word, json_blob
 from ddrl.roles.norms import NormMeter
@@ -145,6 +146,7 @@ class WorkerRole:
     Args:
         worker: id of this worker.
         wake: ends the sleep of this process' loop, when the trainer has a gradient.
+        feed: brings batches that the schedule does not make by itself.
     """
 
     def __init__(
@@ -157,8 +159,10 @@ class WorkerRole:
         learner: Learner,
         metrics: RankMetrics,
         wake: Callable[[], None],
+        feed: Feed | None = None,
     ):
         self.setting, self.transport, self.worker, self.schedule = setting, transport, worker, schedule
+        self._feed = feed or Feed()
         self.metrics, self.finished, self._stopped = metrics, False, False
         config, servers = setting.config, setting.cast.servers
         self.client = setup_of(setting).client(worker, network.size)
@@ -180,17 +184,13 @@ class WorkerRole:
     def handle(self, event: Event) -> None:
         essential_lost(event, self.setting.cast)
         if isinstance(event, Message) and event.header.kind == Kind.PARAMETERS:
-            if event.header.flags & Flag.REFRESH:
-                self._refresh(event)
-                return
-            snapshot = self.client.handle(event.header, event.payload)
-            if snapshot is not None:
-                self._on_snapshot(snapshot)
+            self._on_parameters(event)
         elif isinstance(event, Blob) and event.topic == Topic.SETUP:
             self._begin(event.data)
         elif isinstance(event, Blob) and event.topic == Topic.END:
             self._stop()
             self.finished = True
+        self._feed.handle(event)
 
     def advance(self) -> None:
         while not self.trainer.gradients.empty():
@@ -202,9 +202,11 @@ class WorkerRole:
         if now >= self._next_report:
             self._next_report = now + self.setting.config.run.log_every_seconds
             self._report()
+        if self._begun:
+            self._feed.advance()
 
     def due(self) -> bool:
-        return self._waiting_since is not None
+        return self._waiting_since is not None or self._feed.due()
 
     def waits(self) -> Wait | None:
         cast, client = self.setting.cast, self.client
@@ -212,6 +214,8 @@ class WorkerRole:
             return end_of_job(self.setting)
         if not self._begun:
             return first_word(self.setting)
+        if (wait := self._feed.waits()) is not None:
+            return wait
         if client.snapshot is None or self._waiting_since is not None:
             if cast.hosts_servers:
                 return None  # the server in this process says whom it waits for
@@ -233,13 +237,19 @@ class WorkerRole:
             self.schedule.set_state(content, seed_of(self.setting.config.run.seed, self.worker, version))
         self.trainer.start()
         self._begun = True
+        self._feed.begin(content)
 
-    def _refresh(self, message: Message) -> None:
-        """Newer parameters to act with, while the gradient is still taken at those of the step."""
+    def _on_parameters(self, message: Message) -> None:
         header = message.header
-        self.schedule.update(Snapshot(header.version, header.step, as_device_vector(message.payload)))
+        if header.flags & Flag.REFRESH:  # to act with, while the gradient is still taken at those of the step
+            self.schedule.update(Snapshot(header.version, header.step, as_device_vector(message.payload)))
+            return
+        snapshot = self.client.handle(header, message.payload)
+        if snapshot is not None:
+            self._on_snapshot(snapshot)
 
     def _on_snapshot(self, snapshot: Snapshot) -> None:
+        self._feed.updated(snapshot.version)
         if self._first_step < 0:
             self._first_step = snapshot.step
         if self._hashes is not None:
@@ -304,13 +314,14 @@ class WorkerRole:
             state = {"unsaved": np.frombuffer(str(error).encode(), np.uint8)}
         if config.reset_at_checkpoint and state and "unsaved" not in state:
             self.schedule.set_state(state, seed_of(config.seed, self.worker, snapshot.version))
-        self._send_state(snapshot.step, state)
+        self._feed.save(snapshot.step, state, lambda whole: self._send_state(snapshot.step, whole))
 
     def _send_state(self, step: int, state: dict[str, np.ndarray]) -> None:
-        data = encode_arrays(state | {"step": np.int64(step)})
+        data = encode_arrays(state | {"step": np.asarray(step, np.int64)})
         self.transport.send([Blob(self.setting.cast.chief, Topic.STATE, data)])
 
     def _report(self) -> None:
+        self._feed.report(self.metrics)
         self._send(Topic.REPORT, self.metrics.report())
 
     def _send(self, topic: Topic, content: object) -> None:
@@ -320,3 +331,4 @@ class WorkerRole:
         if not self._stopped:
             self._stopped = True
             self.trainer.stop()
+            self._feed.halt()

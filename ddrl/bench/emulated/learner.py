@@ -21,8 +21,8 @@ from ddrl.replay.packing import BatchFormat
 from ddrl.reporting.metrics import read_metrics
 from ddrl.roles.compute import ComputeRoles
 from ddrl.roles.job import Setting, run_roles, waiter_with_alarm
-from ddrl.roles.learner import LearnerRole
 from ddrl.roles.server import ServerRole
+from ddrl.roles.worker import WorkerRole
 from ddrl.sampling.remote_replay import Drawn
 from ddrl.types import Replayed, Snapshot
 
@@ -47,7 +47,7 @@ def run_learner(
     return values | _rates_of_job(read_metrics(setting.run_dir), warm_up)
 
 
-def stand_alone(role: LearnerRole, parameters: np.ndarray, seconds: float) -> dict[str, float]:
+def stand_alone(role: WorkerRole, parameters: np.ndarray, seconds: float) -> dict[str, float]:
     """Gradients/s of one batch that is there already, with its targets and with targets from before."""
     schedule: Any = role.schedule
     learner = role.trainer.learner
