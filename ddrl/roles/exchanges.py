@@ -24,11 +24,11 @@ def setup_of(setting: Setting) -> Setup:
         cast.servers,
         readers=(*evaluator, *cast.actors),
         refreshes=config.sampling.refresh_every_steps > 0,
-        groups=groups_of(setting),
+        groups=parameter_groups_of(setting),
     )
 
 
-def groups_of(setting: Setting) -> tuple[ParameterGroup, ...]:
+def parameter_groups_of(setting: Setting) -> tuple[ParameterGroup, ...]:
     """Ranges of the parameters with a learning rate of their own; no algorithm asks for any."""
     return ()
 
