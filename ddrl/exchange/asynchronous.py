@@ -28,7 +28,7 @@ class AsynchronousCoordinator(Coordinator):
         return bool(self._flags) or abs(rate - self._sent_rate) > OLD_RATE * abs(self._sent_rate)
 
     def handle(self, header: Header, now: float) -> list[Closed]:
-        """Takes a HAVE of an update that has happened already."""
+        """Takes a READY of an update that has happened already."""
         self.step += 1
         self.version = max(self.version, header.version)
         self.refused_steps += bool(header.refused)
@@ -62,7 +62,7 @@ def refuses(gradient: Header, version: int, max_staleness: int) -> bool:
 
 
 def report(gradient: Header, server: int, version: int, staleness: int, flags: Flag) -> Header:
-    """The HAVE that tells the chief what became of a gradient.
+    """The READY that tells the chief what became of a gradient.
 
     Args:
         gradient: header of the gradient.
@@ -73,7 +73,7 @@ def report(gradient: Header, server: int, version: int, staleness: int, flags: F
     """
     refused = 0 if gradient.flags & Flag.FINITE else to_bitmap([gradient.sender])
     return Header(
-        Kind.HAVE,
+        Kind.READY,
         sender=server,
         step=gradient.step,
         version=version,

@@ -209,7 +209,7 @@ class Coordinator(ABC):
     def channels(self, size: int, slots: int) -> list[Channel]:
         """The receives to keep posted, for a vector of `size` values and so many optimizer slots."""
         ranges = zip(self.holders, shard_ranges(size, len(self.holders)), strict=True)
-        reports = [Channel(process, Kind.HAVE) for process in self.servers]
+        reports = [Channel(process, Kind.READY) for process in self.servers]
         return reports + [Channel(process, Kind.SNAPSHOT, (1 + slots) * (b - a)) for process, (a, b) in ranges]
 
     def begin(self, parameters: np.ndarray, slots: Sequence[np.ndarray], count: int) -> list[Message]:

@@ -16,7 +16,7 @@ class Kind(enum.IntEnum):
     """Kind of a message."""
 
     GRADIENT = 1  # worker -> shard: its slice of one gradient
-    HAVE = 2  # shard -> chief: whose gradients for this step it holds
+    READY = 2  # shard -> chief: whose gradients for this step it holds
     COMMIT = 3  # chief -> shard: close the step with these members (or, in asynchronous mode, a command)
     PARAMETERS = 4  # shard -> worker: its slice of the new version
     NORM_REQUEST = 5  # chief -> shard: squared norm of the average over these members?
@@ -38,8 +38,8 @@ class Kind(enum.IntEnum):
     PRIORITIES = 21  # learner -> replay shard: new ones of transitions that were drawn
     TRIM = 22  # learner -> replay shard: cut the replay down to its soft capacity
     PAUSE = 23  # learner -> replay shard: whether it waits until there are more transitions
-    FILL = 24  # replay shard -> learner: how many transitions there are
-    TAKEN = 25  # replay shard -> actor: how many of its segments were taken
+    SIZE = 24  # replay shard -> learner: how many transitions there are
+    ACKNOWLEDGE = 25  # replay shard -> actor: how many of its segments were taken
 
 
 # Kinds that must not overtake one another share a tag; MPI keeps the order per sender and tag. (A COMMIT that
@@ -47,7 +47,7 @@ class Kind(enum.IntEnum):
 CHANNEL = {kind: kind for kind in Kind} | {
     Kind.EXPECT: Kind.COMMIT,
     Kind.NORM_REQUEST: Kind.COMMIT,
-    Kind.NORM: Kind.HAVE,
+    Kind.NORM: Kind.READY,
     Kind.TRIM: Kind.DRAW,
     Kind.PAUSE: Kind.DRAW,
 }
@@ -60,7 +60,7 @@ class Flag(enum.IntFlag):
     FINITE = 1  # GRADIENT: every element of the whole gradient is finite
     SKIP = 2  # COMMIT, PARAMETERS: the step was refused; the version did not change
     PUBLISH = 4  # COMMIT: keep a copy of this version for readers
-    CHECKPOINT = 8  # COMMIT, PARAMETERS: a checkpoint is taken at this update boundary; FILL: the shard begins to save
+    CHECKPOINT = 8  # COMMIT, PARAMETERS: a checkpoint is taken at this update boundary; SIZE: the shard begins to save
     STOP = 16  # COMMIT, PARAMETERS: training ends with this version
     COMMAND = 32  # COMMIT: closes no step; only carries flags and the learning rate
     REFRESH = 64  # PARAMETERS: newer ones under the step that the worker has, to act with
@@ -81,9 +81,9 @@ class Header(NamedTuple):
         version: updates behind the parameters that the message is about (a gradient's: where it was taken).
         flags: see `Flag`.
         count: samples behind a gradient; gradients expected at the next step; bytes of a blob.
-        value: learning rate (COMMIT, LOAD) or squared norm of the average (HAVE, NORM; NaN: not computed); a replica's
-            HAVE, OUTCOME and RESUME have the norm itself; importance exponent (DRAW); sum of a replay shard's weights
-            (SAMPLE, FILL).
+        value: learning rate (COMMIT, LOAD) or squared norm of the average (READY, NORM; NaN: not computed); a replica's
+            READY, OUTCOME and RESUME have the norm itself; importance exponent (DRAW); sum of a replay shard's weights
+            (SAMPLE, SIZE).
         scale: factor on the averaged gradient (COMMIT).
         ahead: learning rate of the update after this one (COMMIT), for working ahead.
         members: bitmap of worker ids.

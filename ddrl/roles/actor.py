@@ -86,7 +86,7 @@ class ActorRole:
             self._shards = [shard for shard in self._shards if shard.process != event.peer]
         elif isinstance(event, Message) and event.header.kind == Kind.PUBLISHED:
             self._on_published(event)
-        elif isinstance(event, Message) and event.header.kind == Kind.TAKEN:
+        elif isinstance(event, Message) and event.header.kind == Kind.ACKNOWLEDGE:
             for shard in self._shards:
                 if shard.process == event.peer:
                     shard.taken = event.header.count
@@ -126,7 +126,7 @@ class ActorRole:
         self._run_id = run << RUN_BITS
         self._reader = Reader(cast.servers, shard_ranges(parameters, len(cast.servers)))
         self.transport.open(self._reader.assembler.channels(cast.servers, Kind.PUBLISHED))
-        self.transport.open(Channel(shard.process, Kind.TAKEN) for shard in self._shards)
+        self.transport.open(Channel(shard.process, Kind.ACKNOWLEDGE) for shard in self._shards)
 
     def _halt(self) -> None:
         self._halted = True

@@ -94,7 +94,7 @@ class ChiefRole:
             self._on_lost(event)
         elif isinstance(event, Blob):
             self._on_blob(event)
-        elif event.header.kind in (Kind.HAVE, Kind.NORM):
+        elif event.header.kind in (Kind.READY, Kind.NORM):
             for closed in self.coordinator.handle(event.header, time.monotonic()):
                 self._on_closed(closed)
         elif event.header.kind == Kind.SNAPSHOT:

@@ -90,7 +90,7 @@ class ReplayShardRole:
         if (now >= self._next_fill and changed) or now >= self._next_beat:
             self._next_fill, self._filled = now + FILL_SECONDS, (self.replay.inserted, self.replay.size)
             self._next_beat = now + BEAT_SECONDS
-            self.transport.send([Message(self._learner, self._header(Kind.FILL))])
+            self.transport.send([Message(self._learner, self._header(Kind.SIZE))])
         if now >= self._next_report:
             self._next_report = now + self.setting.config.run.log_every_seconds
             self._report(now)
@@ -211,11 +211,11 @@ class ReplayShardRole:
         for process, counts in self._taken.items():
             if counts[0] > counts[1]:
                 counts[1] = counts[0]
-                self.transport.send([Message(process, Header(Kind.TAKEN, sender=self.index, count=counts[0]))])
+                self.transport.send([Message(process, Header(Kind.ACKNOWLEDGE, sender=self.index, count=counts[0]))])
 
     def _save(self, step: int) -> None:
         answer = {"step": np.int64(step)}
-        begins = self._header(Kind.FILL)._replace(flags=Flag.CHECKPOINT)
+        begins = self._header(Kind.SIZE)._replace(flags=Flag.CHECKPOINT)
         self.transport.send([Message(self._learner, begins)])
         try:
             with self.metrics.timer("save"):

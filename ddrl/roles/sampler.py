@@ -93,7 +93,7 @@ class Sampler:
             transport.open(
                 [
                     Channel(shard.process, Kind.SAMPLE, self.batches.floats, into=self._buffer),
-                    Channel(shard.process, Kind.FILL),
+                    Channel(shard.process, Kind.SIZE),
                 ]
             )
 
@@ -141,7 +141,7 @@ class Sampler:
         self._hear(event)
         if isinstance(event, PeerLost):
             self._on_lost(event.peer)
-        elif isinstance(event, Message) and event.header.kind in (Kind.SAMPLE, Kind.FILL):
+        elif isinstance(event, Message) and event.header.kind in (Kind.SAMPLE, Kind.SIZE):
             self._on_shard(event)
         elif isinstance(event, Blob) and event.topic == Topic.SAVED:
             index = self.setting.cast.replay_shards.index(event.peer)
@@ -156,7 +156,7 @@ class Sampler:
             self._give_back(learned.drawn, learned.priorities)
         self._look_for_silence(time.monotonic())
         if not self._halted:
-            self._look_at_fill()
+            self._look_at_size()
             if not self.paused:
                 self._ask()
 
@@ -276,7 +276,7 @@ class Sampler:
             self._event("priorities_not_sent", text)
         return not wrong
 
-    def _look_at_fill(self) -> None:
+    def _look_at_size(self) -> None:
         paused, now = self.size < self.minimum, time.monotonic()
         if paused != self.paused or now >= self._next_word:
             self.paused, self._next_word = paused, now + WORD_SECONDS

@@ -210,7 +210,7 @@ class World:
             for w, c in self.clients.items()
         )
         chief = self.coordinator
-        have = tuple(sorted((s, h.members, h.refused) for s, h in chief._have.items()))
+        have = tuple(sorted((s, h.members, h.refused) for s, h in chief._ready.items()))
         norms = tuple(sorted((s, h.members) for s, h in chief._norms.items()))
         state = (chief.step, chief.version, have, norms, chief._asked_norms, tuple(chief.live))
         return repr((queues, shards, clients, state, sorted(self.dead), sorted(self.unaware)))

@@ -82,7 +82,7 @@ class Job:
         process, header = message.peer, message.header
         if header.kind == Kind.SNAPSHOT:
             self.snapshots[sender] = np.array(message.payload)
-        elif header.kind in (Kind.HAVE, Kind.NORM):
+        elif header.kind in (Kind.READY, Kind.NORM):
             self.closed += self.coordinator.handle(header, 0.0)
         elif header.kind == Kind.PARAMETERS:
             if self.clients[process].handle(header, message.payload) is not None:

@@ -89,7 +89,7 @@ class Chief:
         transport.send(self.coordinator.begin(start(), list(slots.values()), 0))
 
     def handle(self, event) -> None:
-        if isinstance(event, Message) and event.header.kind in (Kind.HAVE, Kind.NORM):
+        if isinstance(event, Message) and event.header.kind in (Kind.READY, Kind.NORM):
             self.closed += self.coordinator.handle(event.header, time.monotonic())
         elif isinstance(event, PeerLost):
             self.transport.send(self.coordinator.worker_lost(event.peer))

@@ -62,7 +62,7 @@ def test_a_shard_tells_the_sum_of_its_weights(tmp_path):
     world.settle()
     for known, shard in zip(world.sampler._shards.values(), world.shards, strict=True):
         replay, exponent = shard.replay, world.config.replay.priority_exponent
-        assert exponent and replay.size and shard._header(Kind.FILL).value == replay.weight
+        assert exponent and replay.size and shard._header(Kind.SIZE).value == replay.weight
         assert known.weight == pytest.approx(replay.weight, rel=0.2), "what it told before the last priorities"
         assert replay.weight == pytest.approx(replay._tree.weights.sum())
 

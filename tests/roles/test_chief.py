@@ -85,7 +85,7 @@ class Play:
         coordinator = self.chief.coordinator
         for shard in shards:
             header = Header(
-                Kind.HAVE,
+                Kind.READY,
                 sender=shard,
                 step=coordinator.step,
                 version=coordinator.version,

@@ -109,7 +109,7 @@ class EmulatedChief(UntilStep):
         return self.coordinator.step >= self.limit
 
     def handle(self, event: Event) -> None:
-        if isinstance(event, Message) and event.header.kind == Kind.HAVE:
+        if isinstance(event, Message) and event.header.kind == Kind.READY:
             for closed in self.coordinator.handle(event.header, time.monotonic()):
                 self.members += len(closed.members)
 

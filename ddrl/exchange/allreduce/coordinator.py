@@ -48,7 +48,7 @@ class LockstepCoordinator(Coordinator):
         return self._opened < self.step
 
     def handle(self, header: Header, now: float) -> list[Closed]:
-        """Takes a HAVE: the replicas have completed a step, or carried a command out."""
+        """Takes a READY: the replicas have completed a step, or carried a command out."""
         refused = from_bitmap(header.refused)
         members = from_bitmap(header.members)
         if not header.flags & Flag.COMMAND:
@@ -66,7 +66,7 @@ class LockstepCoordinator(Coordinator):
         return [Message(self.servers[0], Header(Kind.COMMIT, step=self.step, flags=self._sent))], None
 
     def command(self) -> tuple[list[Message], Closed | None]:
-        """Has the requested flags carried out between two steps; a HAVE says when that is done."""
+        """Has the requested flags carried out between two steps; a READY says when that is done."""
         flags = self._flags | self._sent
         self._flags = self._sent = Flag.NONE
         if not flags or self.stopped:

@@ -272,7 +272,7 @@ class Replica(Server):
         """What the flags of a complete step, or of a command, bring."""
         messages = []
         if self.is_chiefs:
-            have = outcome._replace(kind=Kind.HAVE, sender=0, version=self.version)
+            have = outcome._replace(kind=Kind.READY, sender=0, version=self.version)
             messages.append(Message(self.chief, have))
             if outcome.flags & Flag.CHECKPOINT:
                 header = Header(Kind.SNAPSHOT, step=self.step, version=self.version, count=self.optimizer.count)

@@ -1,7 +1,7 @@
 """A worker's own door to the central store, as a state machine.
 
 Every worker's process hosts one. It gets its worker's whole gradients and answers with whole vectors; what others do,
-it sees in the shared memory only. Its HAVE tells the chief of each gradient. One of them, the main one, in the
+it sees in the shared memory only. Its READY tells the chief of each gradient. One of them, the main one, in the
 chief's process, creates the store and answers for it: SNAPSHOT and PUBLISHED come from there.
 """
 

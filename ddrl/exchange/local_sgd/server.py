@@ -156,7 +156,7 @@ class LocalSgdServer(Server):
             self._begin_round()
             header = header._replace(step=self.step, version=self.version)
             return message._replace(header=header, payload=self.parameters)
-        if header.kind == Kind.HAVE:  # of a step that is over: the last one of its round
+        if header.kind == Kind.READY:  # of a step that is over: the last one of its round
             last = self._step_of(header.step + 1) - 1
             header = header._replace(step=last, version=self._version_of(header.version), value=float("nan"))
         elif header.kind == Kind.SNAPSHOT:

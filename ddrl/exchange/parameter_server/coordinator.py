@@ -61,8 +61,8 @@ class QuorumCoordinator(Coordinator):
     ):
         super().__init__(servers, workers, learning_rate, step=step, version=version)
         self.quorum, self.clip_norm = quorum, clip_norm
-        self._have: dict[int, Header] = {}
-        self._first_have: float | None = None
+        self._ready: dict[int, Header] = {}
+        self._first_ready: float | None = None
         self._asked_norms: int | None = None
         self._norms: dict[int, Header] = {}
 
@@ -74,7 +74,7 @@ class QuorumCoordinator(Coordinator):
         return super().begin(parameters, slots, count) + self.expect()
 
     def missing(self) -> list[int]:
-        return [process for shard, process in enumerate(self.servers) if shard not in self._have]
+        return [process for shard, process in enumerate(self.servers) if shard not in self._ready]
 
     def worker_lost(self, worker: int) -> list[Message]:
         """Takes a dead worker out of the quorum; its gradient counts still if all shards hold it."""
@@ -85,14 +85,14 @@ class QuorumCoordinator(Coordinator):
         return [Message(p, Header(Kind.EXPECT, step=self.step, count=self._reportable())) for p in self.servers]
 
     def handle(self, header: Header, now: float) -> list[Closed]:
-        """Takes a HAVE or NORM; `poll` closes the step."""
+        """Takes a READY or NORM; `poll` closes the step."""
         if header.step == self.step:
             if header.kind == Kind.NORM:
                 self._norms[header.sender] = header
             else:
-                self._have[header.sender] = header
-                if self._first_have is None:
-                    self._first_have = now
+                self._ready[header.sender] = header
+                if self._first_ready is None:
+                    self._first_ready = now
         return []
 
     def poll(self, now: float) -> tuple[list[Message], Closed | None]:
@@ -121,26 +121,26 @@ class QuorumCoordinator(Coordinator):
 
     def _union(self, field: str) -> int:
         bits = 0
-        for header in self._have.values():
+        for header in self._ready.values():
             bits |= getattr(header, field)
         return bits
 
     def _members(self, now: float) -> int:
         """The intersection of what all shards hold, if that is enough to close the step; else 0."""
-        if len(self._have) < len(self.servers):
+        if len(self._ready) < len(self.servers):
             return 0
         common = -1
-        for header in self._have.values():
+        for header in self._ready.values():
             common &= header.members
         there = common & to_bitmap(self.live)
         enough = there.bit_count() >= max(1, self.quorum.needed(len(self.live)))
         deadline = self.quorum.deadline_seconds
-        late = deadline and self._first_have is not None and now - self._first_have >= deadline
+        late = deadline and self._first_ready is not None and now - self._first_ready >= deadline
         return common if enough or (late and common) else 0
 
     def _squared_norms(self, members: int) -> list[float]:
         known = {}
-        for answers in (self._have, self._norms):
+        for answers in (self._ready, self._norms):
             for shard, header in answers.items():
                 if header.members == members and not math.isnan(header.value):
                     known[shard] = header.value
@@ -175,14 +175,14 @@ class QuorumCoordinator(Coordinator):
             flags,
         )
         self.step += 1
-        self._have.clear()
+        self._ready.clear()
         self._norms.clear()
-        self._first_have = self._asked_norms = None
+        self._first_ready = self._asked_norms = None
         return messages, closed
 
     def _samples(self, members: int) -> int:
         """Data-points behind `members`: exact where a shard held just them, else in proportion."""
-        held = next((h for h in self._have.values() if h.members == members), next(iter(self._have.values())))
+        held = next((h for h in self._ready.values() if h.members == members), next(iter(self._ready.values())))
         return round(held.count * members.bit_count() / held.members.bit_count())
 
     def _take_flags(self) -> Flag:

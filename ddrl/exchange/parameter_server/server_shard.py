@@ -1,6 +1,6 @@
 """A parameter server's shard as a state machine: messages in, messages out; no process, clock or MPI here.
 
-Synchronous: it holds the gradients of the current step, tells the chief whose they are (HAVE), and
+Synchronous: it holds the gradients of the current step, tells the chief whose they are (READY), and
 averages exactly the members that the chief commits, in the order of their worker ids, so that all shards
 apply the same set and the result does not depend on arrival (Adamski et al. 2018, section 2.3.3, with the
 backup workers of Chen et al. 2016). Asynchronous: it applies each gradient on arrival (section 2.3.2).
@@ -36,7 +36,7 @@ class ServerShard(Server):
         workers: process of each worker, by worker id.
         chief: process of the chief.
         asynchronous: apply each gradient on arrival.
-        needs_norm: send the squared norm with every HAVE, because the chief clips by it.
+        needs_norm: send the squared norm with every READY, because the chief clips by it.
         max_staleness: asynchronous: drop gradients more than this many versions old (0: unbounded).
         delay: versions by which a gradient may trail the step's version, as the schedule declares.
 
@@ -103,7 +103,7 @@ class ServerShard(Server):
             return [self._norm(Kind.NORM, header.members)]
         if header.kind == Kind.EXPECT:
             self.expected = header.count
-            return self._have()
+            return self._ready()
         if header.kind == Kind.FETCH:
             return self._published.fetch(peer, header.version)
         if header.kind == Kind.LOAD:
@@ -165,12 +165,12 @@ class ServerShard(Server):
             self.dropped += 1
             return []
         self._held[header.sender] = (header, payload)
-        return self._have()
+        return self._ready()
 
-    def _have(self) -> list[Message]:
+    def _ready(self) -> list[Message]:
         if self.asynchronous or not self._held or len(self._held) < self.expected:
             return []
-        return [self._norm(Kind.HAVE, self.held) if self.needs_norm else self._report(Kind.HAVE, self.held)]
+        return [self._norm(Kind.READY, self.held) if self.needs_norm else self._report(Kind.READY, self.held)]
 
     def _report(self, kind: Kind, members: int, squared_norm: float = float("nan")) -> Message:
         refused = to_bitmap(w for w, (h, _) in self._held.items() if not h.flags & Flag.FINITE)

@@ -106,7 +106,7 @@ class Replicas:
 
     def _handle(self, process, message):
         header = message.header
-        if header.kind == Kind.HAVE:
+        if header.kind == Kind.READY:
             self.closed += self.coordinator.handle(header, 0.0)
             self._open()
         elif header.kind == Kind.SNAPSHOT:

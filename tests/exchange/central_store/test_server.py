@@ -44,7 +44,7 @@ class World:
         for peer, header, payload, _ in messages:
             if header.kind == Kind.PARAMETERS:
                 self.clients[peer].handle(header, np.array(payload))
-            elif header.kind == Kind.HAVE:
+            elif header.kind == Kind.READY:
                 assert peer == CHIEF
                 self.closed += [(header, closed) for closed in self.coordinator.handle(header, 0.0)]
             elif header.kind == Kind.LOAD:

@@ -110,7 +110,7 @@ class World:
 
     def _handle(self, process, message):
         header, payload = message.header, message.payload
-        if header.kind == Kind.HAVE:
+        if header.kind == Kind.READY:
             self.closed += self.coordinator.handle(header, 0.0)
             self._open()
         elif header.kind == Kind.SNAPSHOT:

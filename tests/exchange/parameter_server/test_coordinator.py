@@ -17,7 +17,7 @@ def coordinator(quorum=0, deadline=0.0, workers=3, shards=1, clip=0.0):
 
 def closed(chief, members, now=0.0, shard=0, squared_norm=math.nan):
     """What becomes of the step when a shard tells that it holds these workers' gradients; None: it stays open."""
-    header = Header(Kind.HAVE, sender=shard, step=chief.step, members=members, count=10, value=squared_norm)
+    header = Header(Kind.READY, sender=shard, step=chief.step, members=members, count=10, value=squared_norm)
     chief.handle(header, now)
     return chief.poll(now)[1]
 
@@ -57,7 +57,7 @@ def test_a_deadline_closes_with_whoever_is_there():
 @pytest.mark.parametrize(("norm", "scale"), [(0.5, 1.0), (2.0, 1.0), (8.0, 0.25)])
 def test_only_what_is_above_the_limit_is_clipped(norm, scale):
     chief = coordinator(clip=2.0)
-    chief.handle(Header(Kind.HAVE, members=0b111, count=10, value=norm**2), 0.0)
+    chief.handle(Header(Kind.READY, members=0b111, count=10, value=norm**2), 0.0)
     messages, done = chief.poll(0.0)
     assert [message.header.scale for message in messages] == [scale] and done.norm == norm
 
