@@ -25,10 +25,10 @@ from ddrl.reporting.metrics import EVALUATED, Collector, MetricsWriter, evaluati
 from ddrl.reporting.phases import phase_ended, take_phases
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.budget import Budget
+from ddrl.roles.checkpoint_assembly import GATHER_SECONDS, REPLAY_SECONDS, CheckpointAssembly, Gathering, Unsaved
 from ddrl.roles.evaluations import Evaluations
 from ddrl.roles.exchanges import make_coordinator
 from ddrl.roles.job import Setting, Topic, Wait, essential_lost, json_blob
-from ddrl.roles.parts import GATHER_SECONDS, REPLAY_SECONDS, Gathering, Parts, Unsaved
 from ddrl.roles.phase import Phase
 from ddrl.rundir import RESULT, config_to_dict, stop_requested, write_json
 
@@ -207,7 +207,7 @@ class ChiefRole:
             self.stop("finished", f"the budget of {self.setting.config.run.max_updates} updates is used up")
             self._stop_deadline = math.inf  # the last update is still to be made
             return
-        if self.budget.checkpoint_due(version, time.monotonic()) and self._gathering.parts is None:
+        if self.budget.checkpoint_due(version, time.monotonic()) and self._gathering.assembly is None:
             self.coordinator.request(Flag.CHECKPOINT)
         elapsed = self.wall_seconds
         if self.setting.cast.evaluator is not None and self.evaluations.due(version, elapsed, self.metrics):
@@ -248,7 +248,7 @@ class ChiefRole:
         if flags & Flag.CHECKPOINT:
             asynchronous = self.coordinator.asynchronous
             seconds = REPLAY_SECONDS if self.setting.config.has_replay else GATHER_SECONDS
-            parts = Parts(
+            assembly = CheckpointAssembly(
                 closed.version,
                 self.coordinator.step,
                 self.wall_seconds,
@@ -256,7 +256,7 @@ class ChiefRole:
                 with_states=not asynchronous or bool(flags & Flag.STOP),
                 any_step=asynchronous,
             )
-            self._gathering.begin(parts)
+            self._gathering.begin(assembly)
             self.budget.checkpointed(closed.version, time.monotonic())
         if flags & Flag.STOP:
             self.phase = Phase.SAVING
@@ -332,37 +332,37 @@ class ChiefRole:
             self.stop("finished", reason)
 
     def _gather(self, now: float) -> None:
-        parts, incomplete = self._gathering.take(len(self.coordinator.holders), self.coordinator.live, now)
+        assembly, incomplete = self._gathering.take(len(self.coordinator.holders), self.coordinator.live, now)
         if incomplete:
-            text = f"the parameter servers' parts of update {parts.version} are missing"
+            text = f"the parameter servers' parts of update {assembly.version} are missing"
             self._event("checkpoint_failed", text)
             if self.phase is Phase.SAVING:
                 self._ends_unsaved(text)
-        elif parts is not None:
-            self._save(parts, now)
+        elif assembly is not None:
+            self._save(assembly, now)
         self._save_again(now)
-        if self.phase is Phase.SAVING and self._gathering.parts is None and self._unsaved is None:
+        if self.phase is Phase.SAVING and self._gathering.assembly is None and self._unsaved is None:
             self.phase = Phase.EVALUATING
             self._stop_deadline = now + self.setting.config.evaluation.longest_seconds + LAST_RESULT_SECONDS
 
-    def _save(self, parts: Parts, now: float) -> None:
+    def _save(self, assembly: CheckpointAssembly, now: float) -> None:
         """One that cannot be written is told of; the last one is tried again for some time."""
-        saved = parts.checkpoint(
+        saved = assembly.checkpoint(
             self.start,
             agent_steps=self.collector.agent_steps,  # workers report before they send their state
             counters={"metrics": self.collector.state(), "evaluations": self.evaluations.state()},
             config=config_to_dict(self.setting.config),
         )
-        if error := self._write(saved, parts):
-            self._event("checkpoint_failed", error, update=parts.version)
+        if error := self._write(saved, assembly):
+            self._event("checkpoint_failed", error, update=assembly.version)
             if self.phase is Phase.SAVING:
-                self._unsaved = Unsaved(saved, parts, now + SAVE_AGAIN_SECONDS, now + LAST_SAVE_SECONDS)
+                self._unsaved = Unsaved(saved, assembly, now + SAVE_AGAIN_SECONDS, now + LAST_SAVE_SECONDS)
 
     def _save_again(self, now: float) -> None:
         unsaved = self._unsaved
         if unsaved is None or now < unsaved.again:
             return
-        error = self._write(unsaved.checkpoint, unsaved.parts)
+        error = self._write(unsaved.checkpoint, unsaved.assembly)
         if error and now < unsaved.until:
             self._unsaved = unsaved._replace(again=now + SAVE_AGAIN_SECONDS)
             return
@@ -376,16 +376,16 @@ class ChiefRole:
             text = f"{self.result['message']}, but the last checkpoint is not written: {error}"
             self.result |= {"status": "failed", "message": text, "unsaved": True}
 
-    def _write(self, saved: Checkpoint, parts: Parts) -> str:
+    def _write(self, saved: Checkpoint, assembly: CheckpointAssembly) -> str:
         """Writes a checkpoint; why it could not be written, or an empty string."""
         with self.metrics.timer("checkpoint"):
             try:
                 path = checkpoints.save(self.setting.run_dir, saved, self.setting.config.run.checkpoints_kept)
             except UsageError as error:
                 return str(error)
-        self._event("checkpoint", f"update {parts.version}: {path.name}", update=parts.version, path=str(path))
-        for worker, why in parts.unsaved.items():
-            self._event("state_not_saved", f"a resume begins worker {worker} anew: {why}", update=parts.version)
+        self._event("checkpoint", f"update {assembly.version}: {path.name}", update=assembly.version, path=str(path))
+        for worker, why in assembly.unsaved.items():
+            self._event("state_not_saved", f"a resume begins worker {worker} anew: {why}", update=assembly.version)
         return ""
 
     def _on_blob(self, blob: Blob) -> None:

@@ -13,10 +13,10 @@ from ddrl.exchange.transport import PeerLost
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import budget as budget_module
 from ddrl.roles.budget import Budget
+from ddrl.roles.checkpoint_assembly import CheckpointAssembly, Gathering
 from ddrl.roles.evaluations import Evaluations
 from ddrl.roles.job import Cast, RoleLost, essential_lost
 from ddrl.roles.norms import NormMeter
-from ddrl.roles.parts import Gathering, Parts
 
 
 def budget(version=0, **options):
@@ -171,20 +171,20 @@ def test_a_state_that_came_before_its_update_was_known_is_in_the_checkpoint(any_
     gathering.add_state(0, state(4))
     gathering.add_state(1, state(5))
     assert gathering.take(1, {0, 1}, 0.0) == (None, False)
-    gathering.begin(Parts(5, 5, 1.0, 30.0, with_states=True, any_step=any_step))
-    assert {worker: arrays["draws"][0] for worker, arrays in gathering.parts.states.items()} == states
+    gathering.begin(CheckpointAssembly(5, 5, 1.0, 30.0, with_states=True, any_step=any_step))
+    assert {worker: arrays["draws"][0] for worker, arrays in gathering.assembly.states.items()} == states
     gathering.add_slice(Header(Kind.SNAPSHOT, step=5, version=5), np.zeros(3, np.float32))
     assert gathering.take(1, {0, 1}, 29.0) == (None, False)
-    parts, incomplete = gathering.take(1, {0, 1}, 30.0)
-    assert parts.version == 5 and not incomplete and gathering.parts is None
+    assembly, incomplete = gathering.take(1, {0, 1}, 30.0)
+    assert assembly.version == 5 and not incomplete and gathering.assembly is None
 
 
 def test_a_checkpoint_whose_slice_does_not_come_is_given_up():
     gathering = Gathering()
-    gathering.begin(Parts(5, 5, 1.0, 30.0, with_states=False, any_step=False))
+    gathering.begin(CheckpointAssembly(5, 5, 1.0, 30.0, with_states=False, any_step=False))
     assert gathering.take(1, {0}, 29.0) == (None, False)
-    parts, incomplete = gathering.take(1, {0}, 30.0)
-    assert incomplete and parts.version == 5
+    assembly, incomplete = gathering.take(1, {0}, 30.0)
+    assert incomplete and assembly.version == 5
 
 
 def test_where_workers_host_servers_each_process_turns_to_its_own_and_others_to_the_chiefs():

@@ -18,42 +18,42 @@ class Gathering:
     """At most one checkpoint's parts. A worker's state may come before the chief hears of the update it belongs to."""
 
     def __init__(self) -> None:
-        self.parts: Parts | None = None
+        self.assembly: CheckpointAssembly | None = None
         self._states: dict[int, bytes] = {}
 
-    def begin(self, parts: Parts) -> None:
-        """Gathers `parts`, and nothing else any more."""
-        self.parts = parts
+    def begin(self, assembly: CheckpointAssembly) -> None:
+        """Gathers the parts of `assembly`, and nothing else any more."""
+        self.assembly = assembly
         states, self._states = self._states, {}
         for worker, data in states.items():
-            if not parts.any_step:
-                parts.add_state(worker, data)
+            if not assembly.any_step:
+                assembly.add_state(worker, data)
 
     def add_slice(self, header: Header, payload: np.ndarray) -> None:
         """Takes a server's SNAPSHOT."""
-        if self.parts is not None:
-            self.parts.add_slice(header, payload)
+        if self.assembly is not None:
+            self.assembly.add_slice(header, payload)
 
     def add_state(self, worker: int, data: bytes) -> None:
         """Takes a worker's STATE."""
         self._states[worker] = data
-        if self.parts is not None:
-            self.parts.add_state(worker, data)
+        if self.assembly is not None:
+            self.assembly.add_state(worker, data)
 
-    def take(self, servers: int, workers: set[int], now: float) -> tuple[Parts | None, bool]:
+    def take(self, servers: int, workers: set[int], now: float) -> tuple[CheckpointAssembly | None, bool]:
         """The parts when nothing more is waited for, and whether slices of them are missing."""
-        parts = self.parts
-        if parts is None:
+        assembly = self.assembly
+        if assembly is None:
             return None, False
-        ready = parts.ready(servers, workers, now)
-        if not ready and now < parts.deadline:
+        ready = assembly.ready(servers, workers, now)
+        if not ready and now < assembly.deadline:
             return None, False
-        self.parts = None
-        return parts, not ready
+        self.assembly = None
+        return assembly, not ready
 
 
 @dataclasses.dataclass
-class Parts:
+class CheckpointAssembly:
     """What is here of the checkpoint of `version`.
 
     Attributes:
@@ -122,12 +122,12 @@ class Unsaved(NamedTuple):
 
     Attributes:
         checkpoint: to be written.
-        parts: what it was made of.
+        assembly: what it was made of.
         again: when to try next, by the clock of time.monotonic.
         until: when to try for the last time.
     """
 
     checkpoint: Checkpoint
-    parts: Parts
+    assembly: CheckpointAssembly
     again: float
     until: float
