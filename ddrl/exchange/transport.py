@@ -64,9 +64,11 @@ class Transport(Protocol):
     """Point-to-point messages. Nothing blocks; whoever waits polls.
 
     Attributes:
+        rank: of this process.
         remote: messages may come from other processes at any time; else only what this process does brings some.
     """
 
+    rank: int
     remote: bool
 
     def open(self, channels: Iterable[Channel]) -> None:

@@ -114,7 +114,8 @@ class ChiefRole:
         self._gather(now)
         if self.phase is Phase.EVALUATING:
             if not self.evaluations.idle and (now >= self._stop_deadline or self._evaluator_silent(now)):
-                name = self.setting.cast.name(self.setting.cast.evaluator)
+                evaluator = self.setting.cast.evaluator
+                name = "the evaluator" if evaluator is None else self.setting.cast.name(evaluator)
                 self._event("evaluation_failed", f"{name} did not give the last result in time; the run ends without")
                 self.evaluations.lost()
             if self._signalled or self.evaluations.idle:
@@ -147,7 +148,7 @@ class ChiefRole:
         servers = set(cast.servers) - set(cast.workers.values())
         self.transport.send(json_blob(process, Topic.SETUP, setup) for process in servers)
         for worker, process in cast.workers.items():
-            state = start.worker_states.get(worker, {}) | {"version": np.int64(start.version)}
+            state = start.worker_states.get(worker, {}) | {"version": np.asarray(start.version, np.int64)}
             self.transport.send([Blob(process, Topic.SETUP, encode_arrays(state))])
         slots = list(start.slots.values())
         self.transport.open(self.coordinator.channels(start.parameters.size, len(slots)))
@@ -185,8 +186,8 @@ class ChiefRole:
         write_json(self.setting.run_dir / RESULT, self.result | totals)
         self.writer.close()
         cast = self.setting.cast
-        others = set(range(cast.size)) | {*cast.servers, cast.evaluator}
-        self.transport.send(Blob(p, Topic.END, b"") for p in others - {None, cast.chief})
+        others = {*range(cast.size), *cast.servers, *(() if cast.evaluator is None else (cast.evaluator,))}
+        self.transport.send(Blob(process, Topic.END, b"") for process in others - {cast.chief})
         self.transport.send([Blob(cast.chief, Topic.END, b"")])
         self.phase, self.finished = Phase.ENDED, True
 
@@ -260,13 +261,11 @@ class ChiefRole:
             self.budget.checkpointed(closed.version, time.monotonic())
         if flags & Flag.STOP:
             self.phase = Phase.SAVING
-        if flags & Flag.PUBLISH and self._evaluation_due and self.setting.cast.evaluator is not None:
+        evaluator, last = self.setting.cast.evaluator, bool(flags & Flag.STOP)
+        if flags & Flag.PUBLISH and self._evaluation_due and evaluator is not None:
             self._evaluation_due = False
-            last = bool(flags & Flag.STOP)
-            if not last:
-                self._evaluate(closed.version, last=False)
-            elif not self._signalled:
-                self._evaluate(closed.version, last=True)
+            if not (last and self._signalled):
+                self._evaluate(evaluator, closed.version, last)
 
     def _on_refused(self, closed: Closed) -> None:
         self.metrics.count("steps_refused")
@@ -284,7 +283,7 @@ class ChiefRole:
 
     # Evaluation ----------------------------------------------------------------------------------------------
 
-    def _evaluate(self, version: int, last: bool) -> None:
+    def _evaluate(self, evaluator: int, version: int, last: bool) -> None:
         request = {
             "version": version,
             "agent_steps": self.collector.agent_steps,
@@ -292,7 +291,7 @@ class ChiefRole:
             "limit_seconds": self.evaluations.limit(self.wall_seconds, self._planned_seconds, last),
         }
         self.evaluations.start(version)
-        self.transport.send([json_blob(self.setting.cast.evaluator, Topic.EVALUATE, request)])
+        self.transport.send([json_blob(evaluator, Topic.EVALUATE, request)])
 
     def _on_result(self, content: Mapping[str, Any]) -> None:
         if not self.evaluations.finish(content):
@@ -333,7 +332,7 @@ class ChiefRole:
 
     def _gather(self, now: float) -> None:
         assembly, incomplete = self._gathering.take(len(self.coordinator.holders), self.coordinator.live, now)
-        if incomplete:
+        if assembly is not None and incomplete:
             text = f"the parameter servers' parts of update {assembly.version} are missing"
             self._event("checkpoint_failed", text)
             if self.phase is Phase.SAVING:
