@@ -22,7 +22,7 @@ from ddrl.exchange.messages import Kind, Message
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
 from ddrl.roles.child import Frame, Received
-from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, first_word, json_blob
+from ddrl.roles.job import JobContext, Topic, Wait, end_of_job, essential_lost, first_word, json_blob
 
 FIRST_PAUSE_SECONDS = 0.5  # before a child is started again; twice as long each time, until one has sent something
 LONGEST_PAUSE_SECONDS = 5.0
@@ -64,15 +64,15 @@ class ActorRole:
         start: run_id -> a new child, which sends segments with that id.
     """
 
-    def __init__(self, setting: Setting, transport: Transport, index: int, start: Callable[[int], ActingProcess]):
-        self.setting, self.transport, self.index, self._start = setting, transport, index, start
+    def __init__(self, context: JobContext, transport: Transport, index: int, start: Callable[[int], ActingProcess]):
+        self.context, self.transport, self.index, self._start = context, transport, index, start
         self.finished = self._halted = False
         self.child: ActingProcess | None = None
         self.restarts = 0
         self._reader: Reader | None = None
         self._fetching = self._asked = False
         self._has = -1  # the version that the child has
-        self._shards = [_Credit(process) for process in setting.cast.replay_shards]
+        self._shards = [_Credit(process) for process in context.layout.replay_shards]
         self._next_shard = index  # actors begin with different ones
         self._segment: bytes | None = None  # that waits for room
         self._run_id = 0
@@ -81,7 +81,7 @@ class ActorRole:
         self._told_restarts = 0
 
     def handle(self, event: Event) -> None:
-        essential_lost(event, self.setting.cast)
+        essential_lost(event, self.context.layout)
         if isinstance(event, PeerLost):
             self._shards = [shard for shard in self._shards if shard.process != event.peer]
         elif isinstance(event, Message) and event.header.kind == Kind.PUBLISHED:
@@ -118,14 +118,14 @@ class ActorRole:
 
     def waits(self) -> Wait | None:
         if self._halted:
-            return end_of_job(self.setting)
-        return first_word(self.setting) if self._reader is None else None
+            return end_of_job(self.context)
+        return first_word(self.context) if self._reader is None else None
 
     def _begin(self, run: int, parameters: int) -> None:
-        cast = self.setting.cast
+        layout = self.context.layout
         self._run_id = run << RUN_BITS
-        self._reader = Reader(cast.servers, shard_ranges(parameters, len(cast.servers)))
-        self.transport.open(self._reader.assembler.channels(cast.servers, Kind.PUBLISHED))
+        self._reader = Reader(layout.servers, shard_ranges(parameters, len(layout.servers)))
+        self.transport.open(self._reader.assembler.channels(layout.servers, Kind.PUBLISHED))
         self.transport.open(Channel(shard.process, Kind.ACKNOWLEDGE) for shard in self._shards)
 
     def _halt(self) -> None:
@@ -190,7 +190,7 @@ class ActorRole:
         """Sends the segment that waits, if there is one; whether there is room for another."""
         if self._segment is None:
             return True
-        limit = self.setting.config.apex.segments_in_flight
+        limit = self.context.config.apex.segments_in_flight
         for turn in range(len(self._shards)):
             shard = self._shards[(self._next_shard + turn) % len(self._shards)]
             if shard.sent - shard.taken < limit:
@@ -206,7 +206,7 @@ class ActorRole:
         if restarts:
             report["counters"]["actor_restarts"] = restarts
             self._told_restarts = self.restarts
-        self.transport.send([json_blob(self.setting.cast.chief, Topic.REPORT, report)])
+        self.transport.send([json_blob(self.context.layout.chief, Topic.REPORT, report)])
 
     # Death and birth -----------------------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class ActorRole:
 
     def _exceeded(self) -> float:
         """Seconds for which a child that stands still has said nothing, where these are too many; else 0."""
-        run, now = self.setting.config.run, time.monotonic()
+        run, now = self.context.config.run, time.monotonic()
         if self._segment is not None or (self._asked and self._has < 0):
             self._heard = now  # it waits for room, or for its first parameters
         patience = max(run.stall_seconds, run.start_seconds) if run.stall_seconds else math.inf
@@ -234,7 +234,7 @@ class ActorRole:
         self._failures += own_fault  # as a signal is not
         if self._failures >= FAILURES:
             text = f"its process failed {FAILURES} times before it had sent anything, the last time with {how}"
-            self.transport.send([json_blob(self.setting.cast.chief, Topic.FAILED, {"text": text, "line": text})])
+            self.transport.send([json_blob(self.context.layout.chief, Topic.FAILED, {"text": text, "line": text})])
             self._halt()
             return
         self._event(
@@ -245,4 +245,4 @@ class ActorRole:
         self._pause = min(2.0 * self._pause, LONGEST_PAUSE_SECONDS)
 
     def _event(self, name: str, text: str) -> None:
-        self.transport.send([json_blob(self.setting.cast.chief, Topic.EVENT, {"name": name, "text": text})])
+        self.transport.send([json_blob(self.context.layout.chief, Topic.EVENT, {"name": name, "text": text})])

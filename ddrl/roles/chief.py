@@ -28,7 +28,7 @@ from ddrl.roles.budget import Budget
 from ddrl.roles.checkpoint_assembly import GATHER_SECONDS, REPLAY_SECONDS, CheckpointAssembly, Gathering, Unsaved
 from ddrl.roles.evaluations import Evaluations
 from ddrl.roles.exchanges import make_coordinator
-from ddrl.roles.job import Setting, Topic, Wait, essential_lost, json_blob
+from ddrl.roles.job import JobContext, Topic, Wait, essential_lost, json_blob
 from ddrl.roles.phase import Phase
 from ddrl.rundir import RESULT, config_to_dict, stop_requested, write_json
 
@@ -51,14 +51,14 @@ class ChiefRole:
 
     def __init__(
         self,
-        setting: Setting,
+        context: JobContext,
         transport: Transport,
         start: Checkpoint,
         resumed: bool,
         notes: Sequence[tuple[str, str]] = (),
     ):
-        config = setting.config
-        self.setting, self.transport, self.start = setting, transport, start
+        config = context.config
+        self.context, self.transport, self.start = context, transport, start
         self.finished = False
         self.phase = Phase.RUNNING
         self.result: dict[str, Any] = {}
@@ -66,8 +66,8 @@ class ChiefRole:
         with read_as(f"what is counted in the checkpoint of update {start.version}", OTHER):
             self.collector = Collector(start.version, start.wall_seconds, start.counters.get("metrics"))
             self.evaluations = Evaluations(config.evaluation, start.version, start.counters.get("evaluations"))
-        self.writer = MetricsWriter(setting.run_dir)
-        self.coordinator = make_coordinator(setting, start.step, start.version)
+        self.writer = MetricsWriter(context.run_dir)
+        self.coordinator = make_coordinator(context, start.step, start.version)
         self._began = time.monotonic()
         self.budget = Budget(config.run, start)
         self._gathering = Gathering()
@@ -86,7 +86,7 @@ class ChiefRole:
     @property
     def _planned_seconds(self) -> float:
         """Wall time that the run will have had when its budget of minutes is used up; 0 without one."""
-        minutes = self.setting.config.run.minutes
+        minutes = self.context.config.run.minutes
         return self.start.wall_seconds + 60.0 * minutes if minutes else 0.0
 
     def handle(self, event: Event) -> None:
@@ -114,8 +114,8 @@ class ChiefRole:
         self._gather(now)
         if self.phase is Phase.EVALUATING:
             if not self.evaluations.idle and (now >= self._stop_deadline or self._evaluator_silent(now)):
-                evaluator = self.setting.cast.evaluator
-                name = "the evaluator" if evaluator is None else self.setting.cast.name(evaluator)
+                evaluator = self.context.layout.evaluator
+                name = "the evaluator" if evaluator is None else self.context.layout.name(evaluator)
                 self._event("evaluation_failed", f"{name} did not give the last result in time; the run ends without")
                 self.evaluations.lost()
             if self._signalled or self.evaluations.idle:
@@ -128,12 +128,12 @@ class ChiefRole:
 
     def waits(self) -> Wait | None:
         """Reports of the servers. Whatever else the chief waits for has a deadline of its own."""
-        coordinator, servers = self.coordinator, self.setting.cast.servers
+        coordinator, servers = self.coordinator, self.context.layout.servers
         last = self.phase is Phase.STOPPING and self._stop_deadline == math.inf
-        cast = self.setting.cast
-        if (self.phase is not Phase.RUNNING and not last) or cast.hosts_servers or cast.actors:
+        layout = self.context.layout
+        if (self.phase is not Phase.RUNNING and not last) or layout.hosts_servers or layout.actors:
             return None  # a replica or a learner in this process says itself whom it waits for
-        once = self.setting.config.run.start_seconds
+        once = self.context.config.run.start_seconds
         if coordinator.asynchronous:
             return Wait(f"an update after version {coordinator.version}", servers[:1], once)
         patience = once if coordinator.step == self.start.step else 0.0
@@ -143,11 +143,11 @@ class ChiefRole:
     # Beginning and end ---------------------------------------------------------------------------------------
 
     def _begin(self, resumed: bool, notes: Sequence[tuple[str, str]]) -> None:
-        cast, start = self.setting.cast, self.start
+        layout, start = self.context.layout, self.start
         setup = {"parameters": int(start.parameters.size)}
-        servers = set(cast.servers) - set(cast.workers.values())
+        servers = set(layout.servers) - set(layout.workers.values())
         self.transport.send(json_blob(process, Topic.SETUP, setup) for process in servers)
-        for worker, process in cast.workers.items():
+        for worker, process in layout.workers.items():
             state = start.worker_states.get(worker, {}) | {"version": np.asarray(start.version, np.int64)}
             self.transport.send([Blob(process, Topic.SETUP, encode_arrays(state))])
         slots = list(start.slots.values())
@@ -183,12 +183,12 @@ class ChiefRole:
             "agent_steps": self.collector.agent_steps,
             "wall_seconds": round(self.wall_seconds, 3),
         }
-        write_json(self.setting.run_dir / RESULT, self.result | totals)
+        write_json(self.context.run_dir / RESULT, self.result | totals)
         self.writer.close()
-        cast = self.setting.cast
-        others = {*range(cast.size), *cast.servers, *(() if cast.evaluator is None else (cast.evaluator,))}
-        self.transport.send(Blob(process, Topic.END, b"") for process in others - {cast.chief})
-        self.transport.send([Blob(cast.chief, Topic.END, b"")])
+        layout = self.context.layout
+        others = {*range(layout.size), *layout.servers, *(() if layout.evaluator is None else (layout.evaluator,))}
+        self.transport.send(Blob(process, Topic.END, b"") for process in others - {layout.chief})
+        self.transport.send([Blob(layout.chief, Topic.END, b"")])
         self.phase, self.finished = Phase.ENDED, True
 
     # Steps ---------------------------------------------------------------------------------------------------
@@ -205,16 +205,16 @@ class ChiefRole:
         """Asks for whatever is due with the next update."""
         version = self.coordinator.next_version
         if self.budget.last_update(version):
-            self.stop("finished", f"the budget of {self.setting.config.run.max_updates} updates is used up")
+            self.stop("finished", f"the budget of {self.context.config.run.max_updates} updates is used up")
             self._stop_deadline = math.inf  # the last update is still to be made
             return
         if self.budget.checkpoint_due(version, time.monotonic()) and self._gathering.assembly is None:
             self.coordinator.request(Flag.CHECKPOINT)
         elapsed = self.wall_seconds
-        if self.setting.cast.evaluator is not None and self.evaluations.due(version, elapsed, self.metrics):
+        if self.context.layout.evaluator is not None and self.evaluations.due(version, elapsed, self.metrics):
             self.coordinator.request(Flag.PUBLISH)
             self._evaluation_due = True
-        if self.setting.cast.actors:
+        if self.context.layout.actors:
             self.coordinator.request(Flag.PUBLISH)  # which copies nothing
         if self.coordinator.wants_command:
             self._command()
@@ -248,7 +248,7 @@ class ChiefRole:
         flags = closed.flags
         if flags & Flag.CHECKPOINT:
             asynchronous = self.coordinator.asynchronous
-            seconds = REPLAY_SECONDS if self.setting.config.has_replay else GATHER_SECONDS
+            seconds = REPLAY_SECONDS if self.context.config.has_replay else GATHER_SECONDS
             assembly = CheckpointAssembly(
                 closed.version,
                 self.coordinator.step,
@@ -261,7 +261,7 @@ class ChiefRole:
             self.budget.checkpointed(closed.version, time.monotonic())
         if flags & Flag.STOP:
             self.phase = Phase.SAVING
-        evaluator, last = self.setting.cast.evaluator, bool(flags & Flag.STOP)
+        evaluator, last = self.context.layout.evaluator, bool(flags & Flag.STOP)
         if flags & Flag.PUBLISH and self._evaluation_due and evaluator is not None:
             self._evaluation_due = False
             if not (last and self._signalled):
@@ -272,7 +272,7 @@ class ChiefRole:
         names = ", ".join(f"worker {worker}" for worker in closed.refused)
         text = f"step {closed.step} refused: the gradient of {names} is not finite"
         self._event("gradient_refused", text, workers=list(closed.refused), update=closed.version)
-        limit = self.setting.config.run.max_refused_steps
+        limit = self.context.config.run.max_refused_steps
         if self.coordinator.refused_steps >= limit:
             self.stop(
                 "failed",
@@ -301,7 +301,7 @@ class ChiefRole:
             return
         known = {name: content[name] for name in EVALUATED if name in content}
         self.writer.write(evaluation_record(protocol=content["stamp"], **known))
-        target = self.setting.config.evaluation.target_score
+        target = self.context.config.evaluation.target_score
         if target is None or "time_to_score_seconds" in self.result:
             return
         if content["mean"] >= target and not content["timed_out"]:
@@ -314,7 +314,7 @@ class ChiefRole:
 
     def _evaluator_silent(self, now: float) -> bool:
         """Whether it has not reported for so long that its last result will not come: whole games may take hours."""
-        run = self.setting.config.run
+        run = self.context.config.run
         patience = max(run.stall_seconds, run.start_seconds, 3.0 * run.log_every_seconds)
         return run.stall_seconds > 0 and now - self._evaluator_heard >= patience
 
@@ -322,7 +322,7 @@ class ChiefRole:
         """A request to stop ends training, and also cuts the last evaluation short."""
         if now >= self._next_stop_check:
             self._next_stop_check = now + STOP_FILE_SECONDS
-            if stop_requested(self.setting.run_dir):
+            if stop_requested(self.context.run_dir):
                 self.stop("stopped", "stopped on request", signalled=True)
                 self._signalled = True
 
@@ -342,7 +342,7 @@ class ChiefRole:
         self._save_again(now)
         if self.phase is Phase.SAVING and self._gathering.assembly is None and self._unsaved is None:
             self.phase = Phase.EVALUATING
-            self._stop_deadline = now + self.setting.config.evaluation.longest_seconds + LAST_RESULT_SECONDS
+            self._stop_deadline = now + self.context.config.evaluation.longest_seconds + LAST_RESULT_SECONDS
 
     def _save(self, assembly: CheckpointAssembly, now: float) -> None:
         """One that cannot be written is told of; the last one is tried again for some time."""
@@ -350,7 +350,7 @@ class ChiefRole:
             self.start,
             agent_steps=self.collector.agent_steps,  # workers report before they send their state
             counters={"metrics": self.collector.state(), "evaluations": self.evaluations.state()},
-            config=config_to_dict(self.setting.config),
+            config=config_to_dict(self.context.config),
         )
         if error := self._write(saved, assembly):
             self._event("checkpoint_failed", error, update=assembly.version)
@@ -379,7 +379,7 @@ class ChiefRole:
         """Writes a checkpoint; why it could not be written, or an empty string."""
         with self.metrics.timer("checkpoint"):
             try:
-                path = checkpoints.save(self.setting.run_dir, saved, self.setting.config.run.checkpoints_kept)
+                path = checkpoints.save(self.context.run_dir, saved, self.context.config.run.checkpoints_kept)
             except UsageError as error:
                 return str(error)
         self._event("checkpoint", f"update {assembly.version}: {path.name}", update=assembly.version, path=str(path))
@@ -388,7 +388,7 @@ class ChiefRole:
         return ""
 
     def _on_blob(self, blob: Blob) -> None:
-        if blob.peer == self.setting.cast.evaluator:
+        if blob.peer == self.context.layout.evaluator:
             self._evaluator_heard = time.monotonic()
         if blob.topic == Topic.REPORT:
             report = json.loads(blob.data)
@@ -398,12 +398,12 @@ class ChiefRole:
         elif blob.topic == Topic.RESULT:
             self._on_result(json.loads(blob.data))
         elif blob.topic == Topic.STATE:
-            worker = next((w for w, p in self.setting.cast.workers.items() if p == blob.peer), None)
+            worker = next((w for w, p in self.context.layout.workers.items() if p == blob.peer), None)
             if worker is not None:
                 self._gathering.add_state(worker, blob.data)
         elif blob.topic == Topic.FAILED:
             text, line = (json.loads(blob.data)[name] for name in ("text", "line"))
-            name = self.setting.cast.name(blob.peer)
+            name = self.context.layout.name(blob.peer)
             self._event("rank_failed", f"{name}: {line}", traceback=text)
             self.stop("failed", f"{name} failed: {line} (see log.txt)", signalled=True)
             if self.phase is Phase.STOPPING:
@@ -415,26 +415,26 @@ class ChiefRole:
     def _on_lost(self, event: PeerLost) -> None:
         if self.finished:
             return
-        cast = self.setting.cast
-        name = cast.name(event.peer)
-        for worker, process in cast.workers.items():
+        layout = self.context.layout
+        name = layout.name(event.peer)
+        for worker, process in layout.workers.items():
             if process == event.peer:
                 self.transport.send(self.coordinator.worker_lost(worker))
                 self._event("worker_lost", f"{name} died; training goes on with {len(self.coordinator.live)} workers")
                 if not self.coordinator.live:
                     self.stop("failed", f"{name} died, and it was the last worker", signalled=True)
-        if event.peer == cast.evaluator:
+        if event.peer == layout.evaluator:
             self._event("evaluator_lost", f"{name} died; training goes on without evaluation")
             self.evaluations.lost()
-            self.setting = dataclasses.replace(self.setting, cast=dataclasses.replace(cast, evaluator=None))
-        if event.peer in cast.actors:
+            self.context = dataclasses.replace(self.context, layout=dataclasses.replace(layout, evaluator=None))
+        if event.peer in layout.actors:
             self._event("actor_lost", f"{name} died; it is left out until the next start")
-        if event.peer in cast.replay_shards:
+        if event.peer in layout.replay_shards:
             self._event("replay_shard_lost", f"{name} died, and with it its part of the replay")
-        essential_lost(event, cast)
+        essential_lost(event, layout)
 
     def _write_line(self, now: float) -> None:
-        self._next_line = now + self.setting.config.run.log_every_seconds
+        self._next_line = now + self.context.config.run.log_every_seconds
         self.metrics.gauge("live_workers", len(self.coordinator.live))
         self.collector.add(self.metrics.report())
         self.writer.write(self.collector.line(self.coordinator.version, self.wall_seconds))

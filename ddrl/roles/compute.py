@@ -21,7 +21,7 @@ from ddrl.roles.apex_agent import remote_replay
 from ddrl.roles.chief import ChiefRole
 from ddrl.roles.evaluator import EvaluatorRole
 from ddrl.roles.feed import ReplayFeed
-from ddrl.roles.job import Setting
+from ddrl.roles.job import JobContext
 from ddrl.roles.resume import Start, newest_start
 from ddrl.roles.sampler import Sampler
 from ddrl.roles.worker import WorkerRole
@@ -32,7 +32,7 @@ class ComputeRoles:
     """A factory that builds the network once for the roles of one process.
 
     Args:
-        setting: of the job.
+        context: of the job.
         mine: the cores and the GPU of this rank; `expose_gpu` was called for it before this module was imported.
         workers_here: workers on this host, which share its memory.
 
@@ -40,54 +40,54 @@ class ComputeRoles:
         UsageError: more servers than parameters; replays that do not fit into memory.
     """
 
-    def __init__(self, setting: Setting, mine: Assignment, workers_here: int = 1):
-        self.setting = setting
-        threads = threads_for(setting.config, mine.cores)
-        self._worker_config = with_threads(setting.config, threads)
+    def __init__(self, context: JobContext, mine: Assignment, workers_here: int = 1):
+        self.context = context
+        threads = threads_for(context.config, mine.cores)
+        self._worker_config = with_threads(context.config, threads)
         configure_tensorflow(threads.intra_op, threads.inter_op, mine.gpu)
-        probe = make_environment(setting.config.environment, 1, threads=1, training=False)
+        probe = make_environment(context.config.environment, 1, threads=1, training=False)
         self._shape, self._dtype = probe.observation_shape, probe.observation_dtype
-        self.network = network_for(setting.config, probe)
+        self.network = network_for(context.config, probe)
         probe.close()
         self._probe = probe
-        if mine.role == "worker" and not setting.config.apex.actors:
-            check_replay(setting.config, probe, workers_here, available_memory())
-        check_shards(self.network.size, len(setting.cast.servers))
+        if mine.role == "worker" and not context.config.apex.actors:
+            check_replay(context.config, probe, workers_here, available_memory())
+        check_shards(self.network.size, len(context.layout.servers))
 
     def worker(self, transport: Transport, index: int, wake: Callable[[], None]) -> WorkerRole:
         """Worker `index` with its environments; where others act, the learner."""
-        if self.setting.cast.actors:
+        if self.context.layout.actors:
             return self._learner(transport, index, wake)
-        config = self.setting.config
+        config = self.context.config
         metrics = RankMetrics("worker", index)
         environments = make_environments(self._worker_config)
         schedule = make_schedule(config, environments, self.network, metrics, index)
         learner = make_learner(config, self.network, self._shape, self._dtype)
-        return WorkerRole(self.setting, transport, index, self.network, schedule, learner, metrics, wake)
+        return WorkerRole(self.context, transport, index, self.network, schedule, learner, metrics, wake)
 
     def _learner(self, transport: Transport, index: int, wake: Callable[[], None]) -> WorkerRole:
-        config, metrics = self.setting.config, RankMetrics("learner", index)
+        config, metrics = self.context.config, RankMetrics("learner", index)
         schedule = remote_replay(config, self.network, self._probe, metrics, wake)
         learner = make_learner(config, self.network, self._shape, self._dtype)
         format = segment_format(config, self._probe)
-        sampler = Sampler(self.setting, transport, schedule, format, self.network.size)
+        sampler = Sampler(self.context, transport, schedule, format, self.network.size)
         feed = ReplayFeed(sampler, schedule)
-        return WorkerRole(self.setting, transport, index, self.network, schedule, learner, metrics, wake, feed)
+        return WorkerRole(self.context, transport, index, self.network, schedule, learner, metrics, wake, feed)
 
     def evaluator(self, transport: Transport) -> EvaluatorRole:
         """The evaluator."""
-        sizes = tuple(n for n in (1, 4, 10, 20, 50) if n < self.setting.config.evaluation.eval_games)
-        sizes += (self.setting.config.evaluation.eval_games,)
+        sizes = tuple(n for n in (1, 4, 10, 20, 50) if n < self.context.config.evaluation.eval_games)
+        sizes += (self.context.config.evaluation.eval_games,)
         make_policy = lambda: Policy(self.network, self._shape, self._dtype, sizes)  # noqa: E731
-        return EvaluatorRole(self.setting, transport, self.network, make_policy)
+        return EvaluatorRole(self.context, transport, self.network, make_policy)
 
     def chief(self, transport: Transport, resume: bool) -> ChiefRole:
         """The chief, from fresh parameters or from the run's newest good checkpoint."""
         start = self._start(resume)
-        return ChiefRole(self.setting, transport, start.checkpoint, resume, start.notes)
+        return ChiefRole(self.context, transport, start.checkpoint, resume, start.notes)
 
     def _start(self, resume: bool) -> Start:
-        config, run_dir = self.setting.config, self.setting.run_dir
+        config, run_dir = self.context.config, self.context.run_dir
         slots = make_optimizer(config.optimizer, self.network.size).slots
         if resume and checkpoints.list_checkpoints(run_dir):
             start = newest_start(run_dir, config)

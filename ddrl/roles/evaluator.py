@@ -18,7 +18,7 @@ from ddrl.exchange.transport import Blob, Event, Transport
 from ddrl.learner import Policy, as_device_vector
 from ddrl.networks.network import Network
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.roles.job import Setting, Topic, Wait, essential_lost, failure_of, json_blob
+from ddrl.roles.job import JobContext, Topic, Wait, essential_lost, failure_of, json_blob
 
 SLICE_SECONDS = 0.02  # it plays this long between two polls
 
@@ -30,22 +30,22 @@ class EvaluatorRole:
         make_policy: () -> the compiled policy; called at the first request, since it takes memory and time.
     """
 
-    def __init__(self, setting: Setting, transport: Transport, network: Network, make_policy: Callable[[], Policy]):
-        self.setting, self.transport, self._make_policy = setting, transport, make_policy
+    def __init__(self, context: JobContext, transport: Transport, network: Network, make_policy: Callable[[], Policy]):
+        self.context, self.transport, self._make_policy = context, transport, make_policy
         self.finished = False
         self.metrics = RankMetrics("evaluator", 0)
-        cast = setting.cast
-        ranges = shard_ranges(network.size, len(cast.servers))
-        self.reader = Reader(cast.servers, ranges)
+        layout = context.layout
+        ranges = shard_ranges(network.size, len(layout.servers))
+        self.reader = Reader(layout.servers, ranges)
         self._policy: Policy | None = None
         self._request: dict[str, Any] = {}
         self._games: Generator[None, None, EvaluationResult] | None = None
         self._started, self._fetching = 0.0, False
         self._next_report = time.monotonic()
-        transport.open(self.reader.assembler.channels(cast.servers, Kind.PUBLISHED))
+        transport.open(self.reader.assembler.channels(layout.servers, Kind.PUBLISHED))
 
     def handle(self, event: Event) -> None:
-        essential_lost(event, self.setting.cast)
+        essential_lost(event, self.context.layout)
         if isinstance(event, Message) and event.header.kind == Kind.PUBLISHED:
             again, snapshot = self.reader.handle(event.header, event.payload)
             self.transport.send(again)
@@ -63,8 +63,8 @@ class EvaluatorRole:
         while self._games is not None and time.monotonic() - now < SLICE_SECONDS:
             self._play()
         if now >= self._next_report:
-            self._next_report = now + self.setting.config.run.log_every_seconds
-            self.transport.send([json_blob(self.setting.cast.chief, Topic.REPORT, self.metrics.report())])
+            self._next_report = now + self.context.config.run.log_every_seconds
+            self.transport.send([json_blob(self.context.layout.chief, Topic.REPORT, self.metrics.report())])
 
     def due(self) -> bool:
         return self._games is not None
@@ -76,7 +76,7 @@ class EvaluatorRole:
     def waits(self) -> Wait | None:
         if not self._fetching:
             return None
-        servers = self.setting.cast.servers
+        servers = self.context.layout.servers
         return Wait(f"version {self._request['version']}", tuple(servers[i] for i in self.reader.assembler.missing()))
 
     def _begin(self, version: int, vector: np.ndarray) -> None:
@@ -84,7 +84,7 @@ class EvaluatorRole:
         if self._policy is None:
             self._policy = self._make_policy()
         device_vector, policy = as_device_vector(vector), self._policy
-        config = self.setting.config
+        config = self.context.config
         deadline = time.monotonic() + self._request["limit_seconds"]
         self._games = play_games(
             config.environment,
@@ -106,10 +106,10 @@ class EvaluatorRole:
         except UsageError as error:  # logits that are not finite: training will refuse its gradients and say so
             self._games = None
             failure = self._request | {"failed": str(error), "seconds": time.monotonic() - self._started}
-            self.transport.send([json_blob(self.setting.cast.chief, Topic.RESULT, failure)])
+            self.transport.send([json_blob(self.context.layout.chief, Topic.RESULT, failure)])
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # an environment may raise any of them
             self._games = None
-            self.transport.send([json_blob(self.setting.cast.chief, Topic.FAILED, failure_of(error))])
+            self.transport.send([json_blob(self.context.layout.chief, Topic.FAILED, failure_of(error))])
 
     def _report(self, result: EvaluationResult) -> None:
         content = self._request | {
@@ -123,4 +123,4 @@ class EvaluatorRole:
             "seconds": time.monotonic() - self._started,
             "stamp": result.stamp,
         }
-        self.transport.send([json_blob(self.setting.cast.chief, Topic.RESULT, content)])
+        self.transport.send([json_blob(self.context.layout.chief, Topic.RESULT, content)])

@@ -41,7 +41,7 @@ class Topic(enum.IntEnum):
 
 
 @dataclasses.dataclass(frozen=True)
-class Cast:
+class JobLayout:
     """Processes by role. A process is its MPI rank at the start.
 
     Attributes:
@@ -64,8 +64,8 @@ class Cast:
     replay_shards: tuple[int, ...] = ()
 
     @classmethod
-    def from_assignments(cls, assignments: tuple[Assignment, ...]) -> Cast:
-        """The cast of a job whose ranks are assigned like this."""
+    def from_assignments(cls, assignments: tuple[Assignment, ...]) -> JobLayout:
+        """The layout of a job whose ranks are assigned like this."""
         return cls(
             chief=next(a.rank for a in assignments if a.is_chief),
             workers={a.index: a.rank for a in assignments if a.role == "worker"},
@@ -77,12 +77,12 @@ class Cast:
         )
 
     @classmethod
-    def single_process(cls, evaluator: bool) -> Cast:
+    def single_process(cls, evaluator: bool) -> JobLayout:
         """One process that hosts a server and an evaluator beside its worker."""
         return cls(chief=0, workers={0: 0}, servers=(1,), evaluator=2 if evaluator else None, size=1)
 
-    def with_hosted_servers(self, process: int) -> Cast:
-        """The cast as `process` sees it where every worker's process hosts its server: its own, or else the chief's."""
+    def with_hosted_servers(self, process: int) -> JobLayout:
+        """As `process` sees it where every worker's process hosts its server: its own, or else the chief's."""
         own = process if process in self.workers.values() else self.chief
         return dataclasses.replace(self, servers=(own,))
 
@@ -196,27 +196,27 @@ def failure_of(error: BaseException) -> dict[str, str]:
     return {"text": traceback.format_exc(), "line": in_one_line(error)}
 
 
-def essential_lost(event: Event, cast: Cast) -> None:
+def essential_lost(event: Event, layout: JobLayout) -> None:
     """Raises RoleLost if the event is the death of a process that the job cannot do without."""
-    if isinstance(event, PeerLost) and (event.peer == cast.chief or event.peer in cast.servers):
-        raise RoleLost(f"{cast.name(event.peer)} died")
+    if isinstance(event, PeerLost) and (event.peer == layout.chief or event.peer in layout.servers):
+        raise RoleLost(f"{layout.name(event.peer)} died")
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
-    """What every role is given: the configuration, the run directory and the cast."""
+class JobContext:
+    """What every role is given: the configuration, the run directory and the layout."""
 
     config: TrainConfig
     run_dir: Path
-    cast: Cast
+    layout: JobLayout
 
 
-def first_word(setting: Setting) -> Wait:
+def first_word(context: JobContext) -> Wait:
     """The wait for SETUP: the chief may still be loading TensorFlow."""
-    return Wait("the chief's first word", (setting.cast.chief,), setting.config.run.start_seconds)
+    return Wait("the chief's first word", (context.layout.chief,), context.config.run.start_seconds)
 
 
-def end_of_job(setting: Setting) -> Wait:
+def end_of_job(context: JobContext) -> Wait:
     """The wait for END after the last update: the last evaluation takes its time."""
-    patience = LAST_SECONDS + setting.config.evaluation.longest_seconds
-    return Wait("the end of the job", (setting.cast.chief,), patience)
+    patience = LAST_SECONDS + context.config.evaluation.longest_seconds
+    return Wait("the end of the job", (context.layout.chief,), patience)

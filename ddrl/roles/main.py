@@ -1,4 +1,4 @@
-"""Casts this process for its part of a job, and runs it to the end."""
+"""Gives this process its roles in a job, and runs them to the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ddrl.reporting.phases import phase_ended
 from ddrl.roles.actor import ActorRole
 from ddrl.roles.child import acting_process
 from ddrl.roles.exits import refuse_exits
-from ddrl.roles.job import Cast, Role, RoleLost, Setting, StopSignal, run_roles, waiter_with_alarm
+from ddrl.roles.job import JobContext, JobLayout, Role, RoleLost, StopSignal, run_roles, waiter_with_alarm
 from ddrl.roles.replay_shard import ReplayShardRole
 from ddrl.roles.server import ServerRole
 from ddrl.roles.watchdog import Watchdog
@@ -83,21 +83,21 @@ def _run_single(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callab
     from ddrl.roles.compute import ComputeRoles
 
     refuse_exits()
-    cast = Cast.single_process(config.evaluation.evaluator)
-    setting = Setting(config, run_dir, cast)
+    layout = JobLayout.single_process(config.evaluation.evaluator)
+    context = JobContext(config, run_dir, layout)
     waiter, wake = waiter_with_alarm()
     transport = LocalTransport(0)
     server_port = transport.port(1)
-    transport.host(server_port, ServerRole(setting, server_port, 0))
+    transport.host(server_port, ServerRole(context, server_port, 0))
     phase_ended("tensorflow")
-    factory = ComputeRoles(setting, mine)
-    if cast.evaluator is not None:
-        port = transport.port(cast.evaluator)
+    factory = ComputeRoles(context, mine)
+    if layout.evaluator is not None:
+        port = transport.port(layout.evaluator)
         transport.host(port, factory.evaluator(port))
     worker = factory.worker(transport, 0, wake)
     chief = factory.chief(transport, resume)
     phase_ended("environments and network")
-    watchdog = Watchdog(setting, 0, leave_now)
+    watchdog = Watchdog(context, 0, leave_now)
     watchdog.start()
     run_roles([chief, worker], transport, waiter, watchdog.note)
     at_end()
@@ -120,21 +120,21 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     assignments = _assign(config, seats, comm.Get_rank())
     leave_note(run_dir, os.environ, IN_JOB)
     refuse_exits(lambda status: die())
-    cast = Cast.from_assignments(assignments)
+    layout = JobLayout.from_assignments(assignments)
     if not exchange.servers:
-        cast = cast.with_hosted_servers(comm.Get_rank())
-    setting = Setting(config, run_dir, cast)
+        layout = layout.with_hosted_servers(comm.Get_rank())
+    context = JobContext(config, run_dir, layout)
     mine = assignments[comm.Get_rank()]
     survive = exchange.on_worker_loss == "survive" and ulfm_works()
     alone = survive and mine.role in ("evaluator", "actor", "replay_shard")
-    watchdog = Watchdog(setting, comm.Get_rank(), abort, go=die if alone else None)
+    watchdog = Watchdog(context, comm.Get_rank(), abort, go=die if alone else None)
     watchdog.start()
     transport = MpiTransport(comm, exchange.workers, survive=survive)
     waiter, wake = waiter_with_alarm(ranks_per_core(seats, comm.Get_rank()))
     try:
-        roles = _cast_rank(setting, transport, assignments, resume, wake)
+        roles = _roles_of_rank(context, transport, assignments, resume, wake)
         if config.exchange.asynchronous and mine.role in ("worker", "chief", "parameter_server"):
-            roles.append(WordRole(setting, transport))
+            roles.append(WordRole(context, transport))
         run_roles(roles, transport, waiter, watchdog.note)
     except JobRevoked:
         time.sleep(1.0)  # whoever saw the death first says what happened
@@ -202,29 +202,33 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _cast_rank(
-    setting: Setting, transport: Transport, assignments: tuple[Assignment, ...], resume: bool, wake: Callable[[], None]
+def _roles_of_rank(
+    context: JobContext,
+    transport: Transport,
+    assignments: tuple[Assignment, ...],
+    resume: bool,
+    wake: Callable[[], None],
 ) -> list[Role]:
     mine = assignments[transport.rank]
     if mine.role == "parameter_server":
-        return [ServerRole(setting, transport, mine.index)]
+        return [ServerRole(context, transport, mine.index)]
     if mine.role == "replay_shard":
-        return [ReplayShardRole(setting, transport, mine.index)]
+        return [ReplayShardRole(context, transport, mine.index)]
     if mine.role == "actor":
-        return [ActorRole(setting, transport, mine.index, acting_process(setting.run_dir, mine))]
+        return [ActorRole(context, transport, mine.index, acting_process(context.run_dir, mine))]
     expose_gpu(mine.gpu)
     from ddrl.roles.compute import ComputeRoles
 
     phase_ended("tensorflow")
     workers_here = sum(other.role == "worker" and other.host == mine.host for other in assignments)
-    factory = ComputeRoles(setting, mine, workers_here)
+    factory = ComputeRoles(context, mine, workers_here)
     if mine.role == "evaluator":
         return [factory.evaluator(transport)]
     roles: list[Role] = []
     if mine.role == "worker":
         roles.append(factory.worker(transport, mine.index, wake))
-        if setting.cast.hosts_servers:
-            roles.append(ServerRole(setting, transport, mine.index, factory.network.size))
+        if context.layout.hosts_servers:
+            roles.append(ServerRole(context, transport, mine.index, factory.network.size))
     if mine.is_chief:
         roles.insert(0, factory.chief(transport, resume))
     phase_ended("environments and network")

@@ -20,7 +20,7 @@ from ddrl.replay.packing import BatchFormat, unpack_priorities
 from ddrl.replay.rate_limiter import RateLimiter
 from ddrl.replay.shard import ShardReplay
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.roles.job import Setting, Topic, Wait, essential_lost, first_word, json_blob
+from ddrl.roles.job import JobContext, Topic, Wait, essential_lost, first_word, json_blob
 from ddrl.roles.replay_files import names_on_disk, shard_directory
 from ddrl.roles.shard_setup import ShardSetup
 
@@ -41,20 +41,20 @@ class ReplayShardRole:
         index: of this shard.
     """
 
-    def __init__(self, setting: Setting, transport: Transport, index: int):
-        self.setting, self.transport, self.index = setting, transport, index
+    def __init__(self, context: JobContext, transport: Transport, index: int):
+        self.context, self.transport, self.index = context, transport, index
         self.finished = self._halted = False
         self._paused, self._words = True, 0
         self.replay: ShardReplay | None = None
         self.metrics = RankMetrics("replay_shard", index)
-        config = setting.config
+        config = context.config
         self._limiter = RateLimiter(config.apex.samples_per_insert, config.batch_size, config.apex.segment_length)
         self._random = np.random.default_rng([config.run.seed, index, time.time_ns()])
         self._early: list[Blob] = []  # segments that came before SETUP
         self._draws: deque[Header] = deque()
         self._sent: deque[tuple[int, np.ndarray]] = deque()  # number and buffer of batches on their way
         self._free: list[np.ndarray] = []
-        self._taken: dict[int, list[int]] = {process: [0, 0] for process in setting.cast.actors}  # and acknowledged
+        self._taken: dict[int, list[int]] = {process: [0, 0] for process in context.layout.actors}  # and acknowledged
         self._accused: set[int] = set()  # senders of refused segments
         self._counted: dict[str, int] = {}
         self._filled = (-1, -1)  # inserted and size, when the learner was told last
@@ -62,10 +62,10 @@ class ReplayShardRole:
 
     @property
     def _learner(self) -> int:
-        return self.setting.cast.workers[0]
+        return self.context.layout.workers[0]
 
     def handle(self, event: Event) -> None:
-        essential_lost(event, self.setting.cast)
+        essential_lost(event, self.context.layout)
         if isinstance(event, Blob):
             self._on_blob(event)
         elif isinstance(event, Message) and event.header.kind == Kind.DRAW:
@@ -92,7 +92,7 @@ class ReplayShardRole:
             self._next_beat = now + BEAT_SECONDS
             self.transport.send([Message(self._learner, self._header(Kind.SIZE))])
         if now >= self._next_report:
-            self._next_report = now + self.setting.config.run.log_every_seconds
+            self._next_report = now + self.context.config.run.log_every_seconds
             self._report(now)
 
     def due(self) -> bool:
@@ -100,7 +100,7 @@ class ReplayShardRole:
 
     def waits(self) -> Wait | None:
         if self.replay is None:
-            return first_word(self.setting)
+            return first_word(self.context)
         return None if self._halted else Wait(f"word {self._words} of the learner", (self._learner,), essential=True)
 
     def _on_blob(self, blob: Blob) -> None:
@@ -116,7 +116,7 @@ class ReplayShardRole:
             self._halted, self.finished = True, blob.topic == Topic.END
 
     def _set_up(self, content: dict[str, np.ndarray]) -> None:
-        config, setup = self.setting.config, ShardSetup.decode(content.pop("setup"))
+        config, setup = self.context.config, ShardSetup.decode(content.pop("setup"))
         check_memory(shard_bytes(config, setup.format), available_memory(), f"replay shard {self.index} needs")
         self.batches = BatchFormat(setup.format, config.batch_size)
         self.replay = ShardReplay(
@@ -142,7 +142,7 @@ class ReplayShardRole:
 
     @property
     def _directory(self) -> Path:
-        return shard_directory(self.setting.run_dir, self.index)
+        return shard_directory(self.context.run_dir, self.index)
 
     def _insert(self, blob: Blob) -> None:
         self._taken[blob.peer][0] += 1
@@ -155,7 +155,7 @@ class ReplayShardRole:
             why = str(error)
         if blob.peer not in self._accused:
             self._accused.add(blob.peer)
-            name = self.setting.cast.name(blob.peer)
+            name = self.context.layout.name(blob.peer)
             self._event("segment_refused", f"of {name}, the first one and no other of it is told of: {why}")
 
     def _on_draw(self, header: Header) -> None:
@@ -219,7 +219,7 @@ class ReplayShardRole:
         self.transport.send([Message(self._learner, begins)])
         try:
             with self.metrics.timer("save"):
-                named = functools.partial(names_on_disk, self.setting.run_dir, self._directory)
+                named = functools.partial(names_on_disk, self.context.run_dir, self._directory)
                 answer |= self.replay.save(self._directory, named)
         except UsageError as error:
             self._event("replay_not_saved", f"a resume begins with an empty replay shard {self.index}: {error}")
@@ -235,16 +235,16 @@ class ReplayShardRole:
         if now >= self._next_look and self.replay.size:
             self._next_look = now + LOOK_SECONDS
             self._look()
-        self.transport.send([json_blob(self.setting.cast.chief, Topic.REPORT, self.metrics.report())])
+        self.transport.send([json_blob(self.context.layout.chief, Topic.REPORT, self.metrics.report())])
 
     def _look(self) -> None:
         """Ages in transitions inserted since, and the share of transitions whose priority is below a power of 10."""
         for quantile, age in zip(QUANTILES, self.replay.ages(np.array(QUANTILES)), strict=True):
             self.metrics.mean(f"replay_age/{quantile:g}", float(age))
-        if self.setting.config.replay.priority_exponent:
+        if self.context.config.replay.priority_exponent:
             below = np.cumsum(self.replay.priority_histogram(np.array(DECADES)))[:-1] / self.replay.size
             for edge, share in zip(DECADES, below, strict=True):
                 self.metrics.mean(f"priority_below/{edge:g}", float(share))
 
     def _event(self, name: str, text: str) -> None:
-        self.transport.send([json_blob(self.setting.cast.chief, Topic.EVENT, {"name": name, "text": text})])
+        self.transport.send([json_blob(self.context.layout.chief, Topic.EVENT, {"name": name, "text": text})])

@@ -16,7 +16,7 @@ from ddrl.placement.resources import BATCHES_ON_THEIR_WAY
 from ddrl.replay.packing import BatchFormat, pack_priorities
 from ddrl.replay.segment import SegmentFormat
 from ddrl.replay.shard import RUNS
-from ddrl.roles.job import RoleLost, Setting, Topic, Wait, json_blob
+from ddrl.roles.job import JobContext, RoleLost, Topic, Wait, json_blob
 from ddrl.roles.shard_setup import ShardSetup
 from ddrl.sampling.remote_replay import Drawn, RemoteReplay
 
@@ -77,14 +77,14 @@ class Sampler:
     """
 
     def __init__(
-        self, setting: Setting, transport: Transport, schedule: RemoteReplay, format: SegmentFormat, parameters: int
+        self, context: JobContext, transport: Transport, schedule: RemoteReplay, format: SegmentFormat, parameters: int
     ):
-        self.setting, self.transport, self.schedule = setting, transport, schedule
-        self.format, self.batches = format, BatchFormat(format, setting.config.batch_size)
+        self.context, self.transport, self.schedule = context, transport, schedule
+        self.format, self.batches = format, BatchFormat(format, context.config.batch_size)
         self.version, self.paused = 0, True
         self._parameters, self._run = parameters, 0
-        self._shards = {i: _Shard(process) for i, process in enumerate(setting.cast.replay_shards)}
-        self._actors = set(setting.cast.actors)
+        self._shards = {i: _Shard(process) for i, process in enumerate(context.layout.replay_shards)}
+        self._actors = set(context.layout.actors)
         self._free: list[np.ndarray] = []
         self._learned, self._accused = 0, False
         self._halted, self._next_word = False, 0.0
@@ -110,7 +110,7 @@ class Sampler:
     @property
     def minimum(self) -> int:
         """Transitions that learning takes; no more than the living shards keep."""
-        config = self.setting.config
+        config = self.context.config
         each = config.replay.replay_capacity // config.apex.replay_shards
         return min(config.replay.replay_minimum, each * len(self._shards))
 
@@ -134,7 +134,7 @@ class Sampler:
             text = f"transitions of {left} replay shards in the checkpoint are left out: there are fewer now"
             self._event("replay_not_loaded", text)
         start = {"run": self._run, "parameters": self._parameters}
-        self.transport.send(json_blob(process, Topic.SETUP, start) for process in self.setting.cast.actors)
+        self.transport.send(json_blob(process, Topic.SETUP, start) for process in self.context.layout.actors)
 
     def handle(self, event: Event) -> None:
         """Takes what comes from shards."""
@@ -144,7 +144,7 @@ class Sampler:
         elif isinstance(event, Message) and event.header.kind in (Kind.SAMPLE, Kind.SIZE):
             self._on_shard(event)
         elif isinstance(event, Blob) and event.topic == Topic.SAVED:
-            index = self.setting.cast.replay_shards.index(event.peer)
+            index = self.context.layout.replay_shards.index(event.peer)
             if index in self._shards:
                 self._shards[index].saving = False
             if self._saving is not None and self._saving.take(index, decode_arrays(event.data)):
@@ -169,7 +169,7 @@ class Sampler:
         inserted = sum(shard.inserted for shard in self._shards.values())
         if self.paused:
             what = f"transitions to learn from, {self.minimum} or more; {inserted} were inserted"
-            return Wait(what, self.setting.cast.actors, self.setting.config.run.start_seconds)
+            return Wait(what, self.context.layout.actors, self.context.config.run.start_seconds)
         shards = tuple(shard.process for shard in self._shards.values())
         return Wait(f"a batch of the replay, into which {inserted} transitions were inserted", shards)
 
@@ -177,7 +177,7 @@ class Sampler:
         """Learning is over: nothing is drawn any more, and actors act no more."""
         if not self._halted:
             self._halted = True
-            others = (*self.setting.cast.actors, *self.setting.cast.replay_shards)
+            others = (*self.context.layout.actors, *self.context.layout.replay_shards)
             self.transport.send(Blob(process, Topic.HALT, b"") for process in others)
 
     def save(self, step: int, state: State, done: Callable[[State], None]) -> None:
@@ -202,7 +202,7 @@ class Sampler:
         shard.heard = time.monotonic()
         if shard.told:
             shard.told = False
-            self._event("replay_shard_speaks", f"{self.setting.cast.name(shard.process)} speaks again")
+            self._event("replay_shard_speaks", f"{self.context.layout.name(shard.process)} speaks again")
 
     def _look_for_silence(self, now: float) -> None:
         """Names shards that are silent, once, and gives up those that take too long to save."""
@@ -210,7 +210,7 @@ class Sampler:
             if shard.silent(now) and not shard.told:
                 shard.told = True
                 text = (
-                    f"{self.setting.cast.name(shard.process)} has not spoken for {now - shard.heard:.0f} s: its "
+                    f"{self.context.layout.name(shard.process)} has not spoken for {now - shard.heard:.0f} s: its "
                     "transitions are not drawn, and not in checkpoints, until it does"
                 )
                 self._event("replay_shard_silent", text)
@@ -229,12 +229,12 @@ class Sampler:
 
     def _told_of_save(self, left_out: set[int], step: int) -> None:
         for index in sorted(left_out):
-            name = self.setting.cast.name(self._shards[index].process)
+            name = self.context.layout.name(self._shards[index].process)
             text = f"{name} does not answer: the checkpoint of step {step} is made without its transitions"
             self._event("replay_not_saved", text)
 
     def _event(self, name: str, text: str) -> None:
-        self.transport.send([json_blob(self.setting.cast.chief, Topic.EVENT, {"name": name, "text": text})])
+        self.transport.send([json_blob(self.context.layout.chief, Topic.EVENT, {"name": name, "text": text})])
 
     def _buffer(self) -> np.ndarray:
         """Where the next batch goes."""
@@ -254,7 +254,7 @@ class Sampler:
             self.schedule.put(Drawn(header.sender, self.batches.views(message.payload), message.payload))
 
     def _give_back(self, drawn: Drawn, priorities: np.ndarray | None) -> None:
-        config, shard = self.setting.config, self._shards.get(drawn.shard)
+        config, shard = self.context.config, self._shards.get(drawn.shard)
         wanted = priorities is not None and config.replay.priority_exponent and shard is not None
         if wanted and self._can_be(priorities):
             payload = pack_priorities(drawn.batch.key, priorities)
@@ -287,12 +287,12 @@ class Sampler:
         self.transport.send(Message(shard.process, header) for shard in self._shards.values())
 
     def _ask(self) -> None:
-        wanted = self.setting.config.apex.prefetch - self.outstanding - self.schedule.ready
+        wanted = self.context.config.apex.prefetch - self.outstanding - self.schedule.ready
         for _ in range(wanted):
             shard = self._next_shard()
             if shard is None:
                 return
-            config = self.setting.config
+            config = self.context.config
             beta = config.replay.importance(self.version, config.agent_steps_per_update)
             header = Header(Kind.DRAW, step=shard.asked, version=self.version, count=shard.received, value=beta)
             shard.asked += 1
@@ -303,7 +303,7 @@ class Sampler:
         able = [s for s in self._shards.values() if s.size and s.asked - s.received < BATCHES_ON_THEIR_WAY]
         if not able:
             return None
-        total, most = sum(shard.weight for shard in able), self.setting.config.apex.prefetch
+        total, most = sum(shard.weight for shard in able), self.context.config.apex.prefetch
         for shard in able:
             shard.credit = min(most, shard.credit + shard.weight / total)
         chosen = max(able, key=lambda shard: shard.credit)
@@ -314,7 +314,7 @@ class Sampler:
         if process in self._actors:
             self._actors.remove(process)
             if not self._actors and not self._halted:
-                raise RoleLost(f"{self.setting.cast.name(process)} died, and it was the last actor")
+                raise RoleLost(f"{self.context.layout.name(process)} died, and it was the last actor")
         index = next((i for i, shard in self._shards.items() if shard.process == process), None)
         if index is None:
             return

@@ -10,7 +10,7 @@ from ddrl.exchange.messages import Kind, Message
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.exchanges import make_server, setup_of
-from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, first_word, json_blob
+from ddrl.roles.job import JobContext, Topic, Wait, end_of_job, essential_lost, first_word, json_blob
 
 
 class ServerRole:
@@ -24,8 +24,8 @@ class ServerRole:
         server: None before the SETUP.
     """
 
-    def __init__(self, setting: Setting, transport: Transport, index: int, size: int = 0):
-        self.setting, self.transport, self.index = setting, transport, index
+    def __init__(self, context: JobContext, transport: Transport, index: int, size: int = 0):
+        self.context, self.transport, self.index = context, transport, index
         self.finished = False
         self.server: Server | None = None
         self._metrics: RankMetrics  # the server says what they are filed under
@@ -36,8 +36,8 @@ class ServerRole:
             self._set_up(size)
 
     def handle(self, event: Event) -> None:
-        cast, server = self.setting.cast, self.server
-        essential_lost(event, cast)
+        layout, server = self.context.layout, self.server
+        essential_lost(event, layout)
         if isinstance(event, Blob):
             if event.topic == Topic.SETUP and server is None:
                 self._set_up(json.loads(event.data)["parameters"])
@@ -46,7 +46,7 @@ class ServerRole:
         elif server is None:
             return
         elif isinstance(event, PeerLost):
-            for worker, process in cast.workers.items():
+            for worker, process in layout.workers.items():
                 if process == event.peer:
                     self.transport.send(server.worker_lost(worker))
         elif event.header.kind in server.activities:  # a worker in this process is spoken to, too
@@ -59,7 +59,7 @@ class ServerRole:
         if self.transport.remote:  # in one process the chief's word is there at the same time
             self.transport.send(self.server.advance(now))
         if now >= self._next_report:
-            self._next_report = now + self.setting.config.run.log_every_seconds
+            self._next_report = now + self.context.config.run.log_every_seconds
             self._report(self.server)
 
     def busy(self) -> bool:
@@ -72,14 +72,14 @@ class ServerRole:
     def waits(self) -> Wait | None:
         server = self.server
         if server is None or not server.loaded:
-            return first_word(self.setting)
+            return first_word(self.context)
         if server.stopped:
-            return end_of_job(self.setting)
+            return end_of_job(self.context)
         due = server.waits()
-        if due is None or self.setting.cast.actors:
+        if due is None or self.context.layout.actors:
             return None  # a learner waits for its replay at times, and says so itself
         slow = due.may_compile or server.step == self._first_step
-        return Wait(due.what, due.peers, self.setting.config.run.start_seconds if slow else 0.0)
+        return Wait(due.what, due.peers, self.context.config.run.start_seconds if slow else 0.0)
 
     def _answer(self, server: Server, event: Message) -> None:
         with self._metrics.timer(server.activities[event.header.kind]):
@@ -90,9 +90,9 @@ class ServerRole:
             self.transport.send(answers)
 
     def _set_up(self, parameters: int) -> None:
-        self.server = make_server(self.setting, self.index, parameters)
+        self.server = make_server(self.context, self.index, parameters)
         self._metrics = RankMetrics(self.server.role, self.index)
-        self.transport.open(self.server.channels(setup_of(self.setting).readers))
+        self.transport.open(self.server.channels(setup_of(self.context).readers))
 
     def _end(self) -> None:
         self.finished = True
@@ -105,4 +105,4 @@ class ServerRole:
             self._counted[name] = count
         for name, value in server.gauges().items():
             self._metrics.gauge(name, value)
-        self.transport.send([json_blob(self.setting.cast.chief, Topic.REPORT, self._metrics.report())])
+        self.transport.send([json_blob(self.context.layout.chief, Topic.REPORT, self._metrics.report())])

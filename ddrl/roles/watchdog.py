@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ddrl.roles.job import Role, Setting, Wait
+from ddrl.roles.job import JobContext, Role, Wait
 from ddrl.rundir import RESULT, STALLED, write_json
 
 LOOK_SECONDS = 0.5
@@ -125,12 +125,12 @@ class Watchdog:
     """
 
     def __init__(
-        self, setting: Setting, rank: int, end: Callable[[int], object], go: Callable[[], object] | None = None
+        self, context: JobContext, rank: int, end: Callable[[int], object], go: Callable[[], object] | None = None
     ):
-        self.setting, self.rank = setting, rank
-        self.name = setting.cast.name(rank)
-        self._end, self._go, self._limit = end, go, setting.config.run.stall_seconds
-        self._waits = Waits(self._limit, setting.config.run.start_seconds, time.monotonic())
+        self.context, self.rank = context, rank
+        self.name = context.layout.name(rank)
+        self._end, self._go, self._limit = end, go, context.config.run.stall_seconds
+        self._waits = Waits(self._limit, context.config.run.start_seconds, time.monotonic())
         self._lock = threading.Lock()
         self._next_note = 0.0
         self._leaving_since: float | None = None
@@ -192,7 +192,9 @@ class Watchdog:
         files.start()
         files.join(timeout=FILES_SECONDS)
         if files.is_alive():
-            text = f"no progress: {report.name} has waited {seconds:.0f} s for {_what(report, self.setting.cast.name)}"
+            text = (
+                f"no progress: {report.name} has waited {seconds:.0f} s for {_what(report, self.context.layout.name)}"
+            )
             print(f"{text}, and the run directory does not answer either", file=sys.stderr, flush=True)
         self._end(1)
 
@@ -202,7 +204,9 @@ class Watchdog:
         files = threading.Thread(target=self._write_stacks, args=(report,), daemon=True)
         files.start()
         files.join(timeout=FILES_SECONDS)
-        text = f"{self.name} has waited {seconds:.0f} s for {_what(report, self.setting.cast.name)}, and leaves the job"
+        text = (
+            f"{self.name} has waited {seconds:.0f} s for {_what(report, self.context.layout.name)}, and leaves the job"
+        )
         print(f"ddrl: {text} (stacks in {self._stacks(self.rank)})", file=sys.stderr, flush=True)
         self._go()
 
@@ -217,11 +221,11 @@ class Watchdog:
         self._write_stacks(report)
         time.sleep(ANSWER_SECONDS if first else 2 * ANSWER_SECONDS)  # the first one ends all
         if first:
-            self._say([*read_reports(self.setting.run_dir)] or [report])
+            self._say([*read_reports(self.context.run_dir)] or [report])
 
     def _say(self, reports: Sequence[Report]) -> None:
-        message = f"{explain(reports, self.setting.cast.name)} (stacks in {self.setting.run_dir}/stacks-*.txt)"
-        path = self.setting.run_dir
+        message = f"{explain(reports, self.context.layout.name)} (stacks in {self.context.run_dir}/stacks-*.txt)"
+        path = self.context.run_dir
         with contextlib.suppress(OSError):
             if not (path / RESULT).exists():
                 write_json(path / RESULT, {"status": "failed", "message": message})
@@ -232,7 +236,7 @@ class Watchdog:
     def _claim(self) -> bool:
         """Asks all ranks for their stacks, unless another one has asked already."""
         try:
-            os.close(os.open(self.setting.run_dir / STALLED, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+            os.close(os.open(self.context.run_dir / STALLED, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
         except OSError:
             return False
         return True
@@ -240,13 +244,13 @@ class Watchdog:
     def _request(self) -> tuple[int, int] | None:
         """Which request for stacks is there; one that was there at the start is none of this job's."""
         try:
-            stat = (self.setting.run_dir / STALLED).stat()
+            stat = (self.context.run_dir / STALLED).stat()
         except OSError:
             return None
         return stat.st_ino, stat.st_mtime_ns
 
     def _stacks(self, rank: int) -> Path:
-        return self.setting.run_dir / f"stacks-{rank}.txt"
+        return self.context.run_dir / f"stacks-{rank}.txt"
 
 
 def read_reports(run_dir: Path) -> Iterable[Report]:

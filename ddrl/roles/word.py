@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 
 from ddrl.exchange.transport import Blob, Event, Transport
-from ddrl.roles.job import Setting, Topic, Wait
+from ddrl.roles.job import JobContext, Topic, Wait
 
 WORD_SECONDS = 1.0  # between two words
 
@@ -15,11 +15,11 @@ WORD_SECONDS = 1.0  # between two words
 class WordRole:
     """Beside the other roles of a worker's or a server's process: speaks where that is the chief's, else listens."""
 
-    def __init__(self, setting: Setting, transport: Transport):
-        cast = setting.cast
-        self._setting, self._transport = setting, transport
-        self._mine = transport.rank == cast.chief
-        self._others = sorted({*cast.workers.values(), *cast.servers} - {cast.chief})
+    def __init__(self, context: JobContext, transport: Transport):
+        layout = context.layout
+        self._context, self._transport = context, transport
+        self._mine = transport.rank == layout.chief
+        self._others = sorted({*layout.workers.values(), *layout.servers} - {layout.chief})
         self._words, self._next = 0, 0.0
         self.finished = False
 
@@ -40,5 +40,5 @@ class WordRole:
     def waits(self) -> Wait | None:
         if self._mine or self.finished:
             return None
-        patience = 0.0 if self._words else self._setting.config.run.start_seconds
-        return Wait(f"word {self._words + 1} of the chief", (self._setting.cast.chief,), patience)
+        patience = 0.0 if self._words else self._context.config.run.start_seconds
+        return Wait(f"word {self._words + 1} of the chief", (self._context.layout.chief,), patience)

@@ -30,7 +30,7 @@ from ddrl.roles.agent import seed_of
 from ddrl.roles.exchanges import setup_of
 from ddrl.roles.feed import Feed
 from ddrl.roles.hashes import ParameterHashes
-from ddrl.roles.job import Setting, Topic, Wait, end_of_job, essential_lost, failure_of, first_word, json_blob
+from ddrl.roles.job import JobContext, Topic, Wait, end_of_job, essential_lost, failure_of, first_word, json_blob
 from ddrl.roles.norms import NormMeter
 from ddrl.sampling.schedules import Schedule
 from ddrl.types import DataPoints, LossContext, Snapshot
@@ -151,7 +151,7 @@ class WorkerRole:
 
     def __init__(
         self,
-        setting: Setting,
+        context: JobContext,
         transport: Transport,
         worker: int,
         network: Network,
@@ -161,28 +161,28 @@ class WorkerRole:
         wake: Callable[[], None],
         feed: Feed | None = None,
     ):
-        self.setting, self.transport, self.worker, self.schedule = setting, transport, worker, schedule
+        self.context, self.transport, self.worker, self.schedule = context, transport, worker, schedule
         self._feed = feed or Feed()
         self.metrics, self.finished, self._stopped = metrics, False, False
-        config, servers = setting.config, setting.cast.servers
-        self.client = setup_of(setting).client(worker, network.size)
+        config, servers = context.config, context.layout.servers
+        self.client = setup_of(context).client(worker, network.size)
         anneal = anneal_of(config.optimizer, config.agent_steps_per_update)
         self.trainer = Trainer(schedule, learner, metrics, wake, anneal, (config.run.seed, worker))
-        self._next_report = time.monotonic() + setting.config.run.log_every_seconds
+        self._next_report = time.monotonic() + context.config.run.log_every_seconds
         self._waiting_since: float | None = None
         self._failed = self._begun = False
         self._first_step = -1  # of this part of the run
         self._arrived: dict[int, float] = {}  # version -> when its parameters came
         self._submitted = 0.0  # the last gradient
         self._dropped = 0
-        promised = setting.config.run.deterministic and worker == 0
-        every = setting.config.run.norms_every_updates if worker == 0 else 0
+        promised = context.config.run.deterministic and worker == 0
+        every = context.config.run.norms_every_updates if worker == 0 else 0
         self._norms = NormMeter(network.parameter_shapes, every, metrics) if every else None
-        self._hashes = ParameterHashes(setting.run_dir) if promised else None
+        self._hashes = ParameterHashes(context.run_dir) if promised else None
         transport.open(self.client.assembler.channels(servers, Kind.PARAMETERS))
 
     def handle(self, event: Event) -> None:
-        essential_lost(event, self.setting.cast)
+        essential_lost(event, self.context.layout)
         if isinstance(event, Message) and event.header.kind == Kind.PARAMETERS:
             self._on_parameters(event)
         elif isinstance(event, Blob) and event.topic == Topic.SETUP:
@@ -200,7 +200,7 @@ class WorkerRole:
             self._send(Topic.FAILED, self.trainer.error)
         now = time.monotonic()
         if now >= self._next_report:
-            self._next_report = now + self.setting.config.run.log_every_seconds
+            self._next_report = now + self.context.config.run.log_every_seconds
             self._report()
         if self._begun:
             self._feed.advance()
@@ -209,32 +209,32 @@ class WorkerRole:
         return self._waiting_since is not None or self._feed.due()
 
     def waits(self) -> Wait | None:
-        cast, client = self.setting.cast, self.client
+        layout, client = self.context.layout, self.client
         if self._stopped:
-            return end_of_job(self.setting)
+            return end_of_job(self.context)
         if not self._begun:
-            return first_word(self.setting)
+            return first_word(self.context)
         if (wait := self._feed.waits()) is not None:
             return wait
         if client.snapshot is None or self._waiting_since is not None:
-            if cast.hosts_servers:
+            if layout.hosts_servers:
                 return None  # the server in this process says whom it waits for
             step = client.snapshot.step + 1 if client.snapshot is not None else 0
-            peers = tuple(cast.servers[shard] for shard in client.assembler.missing())
+            peers = tuple(layout.servers[shard] for shard in client.assembler.missing())
             return Wait(f"parameters of step {step}", peers, self._patience(step - 1))
         step = client.snapshot.step
         return Wait(f"the gradient of step {step} from its own trainer thread", (), self._patience(step))
 
     def _patience(self, step: int) -> float:
         """The first gradient is compiled first."""
-        return self.setting.config.run.start_seconds if step <= self._first_step else 0.0
+        return self.context.config.run.start_seconds if step <= self._first_step else 0.0
 
     def _begin(self, data: bytes) -> None:
         content = decode_arrays(data)
         version = int(content.pop("version"))
         what = f"the state of worker {self.worker} in the checkpoint of update {version}"
         with read_as(what, OTHER, not_in="reset"):  # of environments, which may fail by themselves
-            self.schedule.set_state(content, seed_of(self.setting.config.run.seed, self.worker, version))
+            self.schedule.set_state(content, seed_of(self.context.config.run.seed, self.worker, version))
         self.trainer.start()
         self._begun = True
         self._feed.begin(content)
@@ -303,7 +303,7 @@ class WorkerRole:
 
         Asynchronous updates have no boundary: a trainer that acts at their end is given `patience` seconds.
         """
-        config = self.setting.config.run
+        config = self.context.config.run
         self._report()  # the checkpoint counts every step that led to it
         try:
             state, end = self.schedule.get_state(), time.monotonic() + patience
@@ -318,14 +318,14 @@ class WorkerRole:
 
     def _send_state(self, step: int, state: dict[str, np.ndarray]) -> None:
         data = encode_arrays(state | {"step": np.asarray(step, np.int64)})
-        self.transport.send([Blob(self.setting.cast.chief, Topic.STATE, data)])
+        self.transport.send([Blob(self.context.layout.chief, Topic.STATE, data)])
 
     def _report(self) -> None:
         self._feed.report(self.metrics)
         self._send(Topic.REPORT, self.metrics.report())
 
     def _send(self, topic: Topic, content: object) -> None:
-        self.transport.send([json_blob(self.setting.cast.chief, topic, content)])
+        self.transport.send([json_blob(self.context.layout.chief, topic, content)])
 
     def _stop(self) -> None:
         if not self._stopped:

@@ -35,16 +35,16 @@ def count_traces() -> None:
 
 
 def count_where_tensorflow_is(original):
-    """Wraps the casting of a rank: a server has no TensorFlow, and gets none from here."""
+    """Wraps what makes the roles of a rank: a server has no TensorFlow, and gets none from here."""
 
-    def cast(setting, transport, assignments, *arguments):
+    def counted(context, transport, assignments, *arguments):
         if assignments[transport.rank].role != "parameter_server":
             count_traces()
-        return original(setting, transport, assignments, *arguments)
+        return original(context, transport, assignments, *arguments)
 
-    return cast
+    return counted
 
 
 if __name__ == "__main__":
-    main._cast_rank = count_where_tensorflow_is(main._cast_rank)
+    main._roles_of_rank = count_where_tensorflow_is(main._roles_of_rank)
     sys.exit(ranks.main())

@@ -27,7 +27,7 @@ from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, PeerLost, Waiter
 from ddrl.roles.exchanges import make_coordinator
-from ddrl.roles.job import Cast, Setting, Topic, json_blob, run_roles
+from ddrl.roles.job import JobContext, JobLayout, Topic, json_blob, run_roles
 from ddrl.roles.server import ServerRole
 from ddrl.types import Snapshot
 from tests.parallel.linear_model import DEFAULTS, OPTIMIZER, SIZE, gradient, start
@@ -36,12 +36,12 @@ from tests.parallel.linear_model import DEFAULTS, OPTIMIZER, SIZE, gradient, sta
 class Worker:
     """Sends the gradient of its share, after a while."""
 
-    def __init__(self, transport, worker: int, cast: Cast, scenario: dict):
+    def __init__(self, transport, worker: int, layout: JobLayout, scenario: dict):
         self.transport, self.worker, self.scenario = transport, worker, scenario
-        self.client = WorkerClient(worker, cast.servers, shard_ranges(SIZE, len(cast.servers)))
+        self.client = WorkerClient(worker, layout.servers, shard_ranges(SIZE, len(layout.servers)))
         self.calls, self._due_at, self._random = 0, None, np.random.default_rng()
         self._snapshot: Snapshot | None = None
-        transport.open(self.client.assembler.channels(cast.servers, Kind.PARAMETERS))
+        transport.open(self.client.assembler.channels(layout.servers, Kind.PARAMETERS))
 
     @property
     def finished(self) -> bool:
@@ -78,14 +78,14 @@ class Worker:
 class Chief:
     """The coordinator, and nothing else."""
 
-    def __init__(self, transport, setting: Setting, scenario: dict):
-        self.transport, self.cast, self.steps = transport, setting.cast, scenario["steps"]
-        self.coordinator = make_coordinator(setting, step=0, version=0)
+    def __init__(self, transport, context: JobContext, scenario: dict):
+        self.transport, self.layout, self.steps = transport, context.layout, scenario["steps"]
+        self.coordinator = make_coordinator(context, step=0, version=0)
         self.closed, self.finished = [], False
-        slots = make_optimizer(setting.config.optimizer, SIZE).slots
+        slots = make_optimizer(context.config.optimizer, SIZE).slots
         transport.open(self.coordinator.channels(SIZE, len(slots)))
-        if not self.cast.hosts_servers:
-            transport.send(json_blob(p, Topic.SETUP, {"parameters": SIZE}) for p in self.cast.servers)
+        if not self.layout.hosts_servers:
+            transport.send(json_blob(p, Topic.SETUP, {"parameters": SIZE}) for p in self.layout.servers)
         transport.send(self.coordinator.begin(start(), list(slots.values()), 0))
 
     def handle(self, event) -> None:
@@ -104,7 +104,7 @@ class Chief:
             self.finished = True
             # Late gradients are to arrive, so that they are counted.
             time.sleep(0.1)
-            others = set(range(self.cast.size)) | set(self.cast.servers)
+            others = set(range(self.layout.size)) | set(self.layout.servers)
             self.transport.send(Blob(p, Topic.END, b"{}") for p in others)
 
     def due(self) -> bool:
@@ -120,8 +120,8 @@ def play(comm: MPI.Comm, scenario: dict) -> dict:
     workers, servers = scenario["workers"], scenario["servers"]
     rank = comm.Get_rank()
     assignments = assign_roles(workers, servers)
-    cast = Cast.from_assignments(assignments)
-    cast = cast if servers else cast.with_hosted_servers(rank)
+    layout = JobLayout.from_assignments(assignments)
+    layout = layout if servers else layout.with_hosted_servers(rank)
     config = TrainConfig(
         algorithm=BA3CConfig(),
         exchange=ExchangeConfig(
@@ -135,15 +135,18 @@ def play(comm: MPI.Comm, scenario: dict) -> dict:
         evaluation=EvaluationConfig(evaluator=False),
         run=RunConfig(log_every_seconds=1e9),
     )
-    transport, setting = MpiTransport(comm, workers, survive=bool(scenario["dies"])), Setting(config, Path("."), cast)
+    transport, context = (
+        MpiTransport(comm, workers, survive=bool(scenario["dies"])),
+        JobContext(config, Path("."), layout),
+    )
     roles: list = []
-    if rank in cast.workers:
-        roles.append(Worker(transport, rank, cast, scenario))
-        roles += [] if servers else [ServerRole(setting, transport, rank, SIZE)]
+    if rank in layout.workers:
+        roles.append(Worker(transport, rank, layout, scenario))
+        roles += [] if servers else [ServerRole(context, transport, rank, SIZE)]
     else:
-        roles.append(ServerRole(setting, transport, cast.servers.index(rank)))
+        roles.append(ServerRole(context, transport, layout.servers.index(rank)))
     if rank == 0:
-        roles.insert(0, Chief(transport, setting, scenario))
+        roles.insert(0, Chief(transport, context, scenario))
     run_roles(roles, transport, Waiter())
     transport.flush(10.0)
     if not scenario["dies"]:

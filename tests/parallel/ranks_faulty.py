@@ -101,7 +101,7 @@ def silent_evaluator() -> None:
     begin = evaluator.EvaluatorRole._begin
 
     def silent(role, version, vector):
-        if version == role.setting.config.run.max_updates:
+        if version == role.context.config.run.max_updates:
             os.kill(os.getpid(), signal.SIGSTOP)
         begin(role, version, vector)
 

@@ -124,7 +124,7 @@ def test_the_gpu_is_chosen_before_tensorflow_is_imported(tmp_path):
         "sys.meta_path.insert(0, Finder())\n"
         "from cluster.roles import Assignment\n"
         "transport = main.LocalTransport(0)\n"
-        "try: main._cast_rank(None, transport, (Assignment(0, 'worker', 0, gpu='2'),), False, None)\n"
+        "try: main._roles_of_rank(None, transport, (Assignment(0, 'worker', 0, gpu='2'),), False, None)\n"
         "except Stop: pass\n"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)

@@ -18,7 +18,7 @@ from ddrl.networks import build_network
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.agent import make_learner
 from ddrl.roles.exchanges import make_coordinator, make_server
-from ddrl.roles.job import Cast, Setting
+from ddrl.roles.job import JobContext, JobLayout
 from ddrl.roles.worker import WorkerRole
 from ddrl.types import Discrete, LossContext, Machine, Snapshot
 from tests import references
@@ -228,26 +228,28 @@ def test_agent_steps_count_before_updates():
 HALFWAY = 58_594  # updates of table 5's PPO in 5 of its 10 million agent steps
 
 
-def setting_of(config, run_dir):
-    cast = Cast.from_assignments(assign_roles(config.exchange.workers, config.exchange.servers, evaluator=False))
-    return Setting(config, run_dir, cast if config.exchange.servers else cast.with_hosted_servers(cast.workers[0]))
+def context_of(config, run_dir):
+    layout = JobLayout.from_assignments(assign_roles(config.exchange.workers, config.exchange.servers, evaluator=False))
+    return JobContext(
+        config, run_dir, layout if config.exchange.servers else layout.with_hosted_servers(layout.workers[0])
+    )
 
 
 @pytest.mark.parametrize("exchange", ["parameter_server", "allreduce"])
 def test_the_rate_that_is_applied_falls_over_agent_steps(exchange, tmp_path):
     servers = 1 if exchange == "parameter_server" else None
     config = config_of("ppo", exchange={"workers": 2, "exchange": exchange, "parameter_servers": servers})
-    setting, half = setting_of(config, tmp_path), HALFWAY // 2  # two workers make an update of twice the agent steps
-    rates = [make_coordinator(setting, step=0, version=0).learning_rate]
+    context, half = context_of(config, tmp_path), HALFWAY // 2  # two workers make an update of twice the agent steps
+    rates = [make_coordinator(context, step=0, version=0).learning_rate]
     if exchange == "allreduce":
-        rates.append(make_server(setting, 0, 10).learning_rate)
+        rates.append(make_server(context, 0, 10).learning_rate)
     for rate in rates:
         assert rate(0) == 2.5e-4 and rate(half) == pytest.approx(1.25e-4, rel=1e-4) and rate(2 * half) < 1e-8
 
 
 def test_the_trainer_of_a_worker_follows_alpha(tmp_path):
     """The gradient at a version is taken with what is left of the schedules there."""
-    setting, seen = setting_of(config_of("ppo"), tmp_path), []
+    context, seen = context_of(config_of("ppo"), tmp_path), []
     network = SimpleNamespace(size=7, parameter_shapes=())
     schedule = SimpleNamespace(update=lambda snapshot: None, stop=lambda: None)
 
@@ -256,7 +258,7 @@ def test_the_trainer_of_a_worker_follows_alpha(tmp_path):
         return np.zeros(7, np.float32), {"gradient_norm": 0.0}, None
 
     learner, metrics = SimpleNamespace(gradient=gradient, context=()), RankMetrics("worker", 0)
-    role = WorkerRole(setting, Sent(), 0, network, schedule, learner, metrics, lambda: None)
+    role = WorkerRole(context, Sent(), 0, network, schedule, learner, metrics, lambda: None)
     for version in (0, HALFWAY, 10 * HALFWAY):
         role.trainer._gradient(Snapshot(version, version, None), SimpleNamespace(behaviour_version=np.zeros(3)))
     assert seen == pytest.approx([1.0, 0.5, 0.0], abs=1e-4)

@@ -19,7 +19,7 @@ from ddrl.replay.segment import SegmentFormat
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.actor import ActorRole
 from ddrl.roles.child import Frame, Received
-from ddrl.roles.job import Cast, Setting, Topic
+from ddrl.roles.job import JobContext, JobLayout, Topic
 from ddrl.roles.replay_shard import ReplayShardRole
 from ddrl.roles.sampler import Sampler
 from ddrl.sampling.remote_replay import RemoteReplay
@@ -155,27 +155,27 @@ class World:
         apex = {"actors": actors, "replay_shards": shards} | groups.pop("apex", {})
         self.config = config_of(apex=apex, **groups)
         ranks = range(1, 1 + actors), range(1 + actors, 1 + actors + shards)
-        self.cast = Cast(LEARNER, {0: LEARNER}, (LEARNER,), None, 1 + actors + shards, *map(tuple, ranks))
-        self.setting, self.net = Setting(self.config, tmp_path, self.cast), Net()
-        self.ports = {rank: Port(self.net, rank) for rank in range(self.cast.size)}
+        self.layout = JobLayout(LEARNER, {0: LEARNER}, (LEARNER,), None, 1 + actors + shards, *map(tuple, ranks))
+        self.context, self.net = JobContext(self.config, tmp_path, self.layout), Net()
+        self.ports = {rank: Port(self.net, rank) for rank in range(self.layout.size)}
         self.schedule = RemoteReplay(self._targets, 10, RankMetrics("learner", 0), lambda: None)
-        self.sampler = Sampler(self.setting, self.ports[LEARNER], self.schedule, FORMAT, PARAMETERS)
+        self.sampler = Sampler(self.context, self.ports[LEARNER], self.schedule, FORMAT, PARAMETERS)
         self.parameters = Parameters(self.ports[LEARNER])
         self.children, self.reported, self.version, self.keys = {}, {}, 0, set()
         self.roles = {}
-        for index, rank in enumerate(self.cast.actors):
-            self.roles[rank] = ActorRole(self.setting, self.ports[rank], index, self._start(rank, index))
-        for index, rank in enumerate(self.cast.replay_shards):
-            self.roles[rank] = ReplayShardRole(self.setting, self.ports[rank], index)
+        for index, rank in enumerate(self.layout.actors):
+            self.roles[rank] = ActorRole(self.context, self.ports[rank], index, self._start(rank, index))
+        for index, rank in enumerate(self.layout.replay_shards):
+            self.roles[rank] = ReplayShardRole(self.context, self.ports[rank], index)
         self.sampler.begin(state or {})
 
     @property
     def shards(self):
-        return [self.roles[rank] for rank in self.cast.replay_shards if rank not in self.net.dead]
+        return [self.roles[rank] for rank in self.layout.replay_shards if rank not in self.net.dead]
 
     @property
     def actors(self):
-        return [self.roles[rank] for rank in self.cast.actors if rank not in self.net.dead]
+        return [self.roles[rank] for rank in self.layout.actors if rank not in self.net.dead]
 
     def step(self):
         """A message arrives, a role gets its turn, or the learner learns."""
@@ -202,7 +202,7 @@ class World:
             if not (waiting := self.net.waiting()):
                 return
             self.deliver(waiting[0])
-            for rank in self.cast.replay_shards:
+            for rank in self.layout.replay_shards:
                 if rank not in self.net.dead:
                     self.roles[rank].advance()
         raise AssertionError("the messages do not end")

@@ -94,7 +94,7 @@ def test_a_learner_that_stands_still_stops_nobody_and_takes_no_memory(tmp_path):
 def test_a_shard_that_stands_still_stops_the_actors_that_have_no_other(tmp_path):
     world = World(tmp_path, actors=1, shards=1)
     world.steps(200)
-    (shard,), (rank,) = world.shards, world.cast.actors
+    (shard,), (rank,) = world.shards, world.layout.actors
     shard.handle = shard.advance = lambda *event: None
     world.steps(500)
     acted = world.children[rank].acted
@@ -121,7 +121,7 @@ def test_the_learner_waits_for_the_minimum_and_says_so(tmp_path):
         world.step()
         assert world.sampler.paused and world.schedule.ready == 0 == world.sampler.outstanding
     wait = world.sampler.waits()
-    assert "transitions to learn from, 120 or more" in wait.what and wait.peers == world.cast.actors
+    assert "transitions to learn from, 120 or more" in wait.what and wait.peers == world.layout.actors
     world.steps(2_000)
     assert not world.sampler.paused and world.schedule.ready > 0
 
@@ -130,7 +130,7 @@ def test_the_learner_waits_for_the_minimum_and_says_so(tmp_path):
 def test_a_lost_shard_is_left_out_and_the_learner_waits_for_the_fill(tmp_path, seed):
     world = World(tmp_path, seed, replay={"replay_minimum": 70})
     world.steps(4_000)
-    before, (first, second) = world.version, world.cast.replay_shards
+    before, (first, second) = world.version, world.layout.replay_shards
     assert before > 0
     for role in world.actors:  # nobody acts: the other shard has what it has
         role.child.exit_status, role._pause = -9, np.inf
@@ -152,13 +152,13 @@ def test_with_the_last_shard_the_job_ends(tmp_path):
     world = World(tmp_path, shards=1)
     world.steps(500)
     with pytest.raises(RoleLost, match="replay shard 0 died, and it was the last one"):
-        world.kill(world.cast.replay_shards[0])
+        world.kill(world.layout.replay_shards[0])
 
 
 def test_with_the_last_actor_the_job_ends_since_nothing_new_would_come(tmp_path):
     world = World(tmp_path)
     world.steps(500)
-    first, last = world.cast.actors
+    first, last = world.layout.actors
     world.kill(first)
     world.steps(500)
     with pytest.raises(RoleLost, match="actor 1 .* died, and it was the last actor"):
@@ -171,7 +171,7 @@ def test_when_learning_is_over_nobody_is_missed(tmp_path):
     saved = []
     world.sampler.save(world.version, {}, saved.append)
     world.sampler.halt()
-    for rank in (*world.cast.actors, *world.cast.replay_shards):
+    for rank in (*world.layout.actors, *world.layout.replay_shards):
         world.kill(rank)
     (state,) = saved
     assert set(state) == {"run"}
@@ -182,7 +182,7 @@ def test_killed_children_come_back_as_others_and_nothing_of_theirs_is_refused(tm
     world = World(tmp_path, seed)
     for _ in range(20):
         world.steps(200)
-        child = world.children.get(world.cast.actors[world.random.integers(2)])
+        child = world.children.get(world.layout.actors[world.random.integers(2)])
         if child is not None:
             child.exit_status = -9
     assert sum(role.restarts for role in world.actors) >= 10
@@ -284,7 +284,7 @@ def test_a_child_that_waits_for_room_or_parameters_does_not_stand_still(tmp_path
 def test_a_new_child_begins_with_the_parameters_that_are_here_and_gets_newer_ones(tmp_path):
     world = World(tmp_path, actors=1, shards=1)
     world.steps(3_000)
-    (rank,) = world.cast.actors
+    (rank,) = world.layout.actors
     assert world.children[rank].version > 10
     old = world.children[rank]
     old.exit_status = -9
@@ -306,11 +306,11 @@ def test_a_new_child_begins_with_the_parameters_that_are_here_and_gets_newer_one
 def test_a_refused_segment_is_told_of_once_and_acknowledged(tmp_path):
     world = World(tmp_path, actors=1, shards=1)
     world.steps(300)
-    (shard,), (rank,) = world.shards, world.cast.actors
+    (shard,), (rank,) = world.shards, world.layout.actors
     (credit,) = world.roles[rank]._shards
     for bad in (b"nothing", IMAGES.encode(noise(IMAGES, np.random.default_rng(0)))):
         credit.sent += 1
-        world.ports[rank].send([Blob(world.cast.replay_shards[0], Topic.SEGMENT, bad)])
+        world.ports[rank].send([Blob(world.layout.replay_shards[0], Topic.SEGMENT, bad)])
     world.settle()
     assert shard.replay.refused == 2 and credit.taken == credit.sent
     assert world.events().count("segment_refused") == 1
@@ -389,7 +389,7 @@ def test_a_shard_that_dies_while_it_saves_delays_no_checkpoint(tmp_path):
     world.steps(1_500)
     saved = []
     world.sampler.save(world.version, {}, saved.append)
-    world.kill(world.cast.replay_shards[1])
+    world.kill(world.layout.replay_shards[1])
     world.settle()
     (state,) = saved
     assert set(state) == {"run", "shard0"}

@@ -24,7 +24,7 @@ class Clock:
         """Everyone but the silent ones takes part."""
         for _ in range(int(seconds)):
             self.now += 1.0
-            for rank in world.cast.replay_shards:
+            for rank in world.layout.replay_shards:
                 if rank not in silent:
                     world.roles[rank].advance()
             world.sampler.advance()
@@ -34,7 +34,7 @@ class Clock:
 
 def test_a_silent_shard_is_named_and_no_checkpoint_waits_for_it(tmp_path, monkeypatch):
     clock, world = Clock(monkeypatch), World(tmp_path)
-    first, second = world.cast.replay_shards
+    first, second = world.layout.replay_shards
     world.steps(1_500)
     clock.run(world, sampler_module.SILENT_SECONDS + 2)
     assert world.events() == [], "shards that have nothing new to say speak all the same"
@@ -56,7 +56,7 @@ def test_a_silent_shard_is_named_and_no_checkpoint_waits_for_it(tmp_path, monkey
 def test_a_shard_that_falls_silent_while_it_saves_is_waited_for_so_long(tmp_path, monkeypatch, halted):
     """It may have gigabytes to write; at the end of a job there is less time for that."""
     clock, world = Clock(monkeypatch), World(tmp_path)
-    second = world.cast.replay_shards[1]
+    second = world.layout.replay_shards[1]
     world.steps(1_500)
     clock.run(world, 2)
     saved = []
@@ -80,7 +80,7 @@ def test_where_all_shards_are_silent_a_checkpoint_has_no_replay(tmp_path, monkey
     clock, world = Clock(monkeypatch), World(tmp_path)
     world.steps(1_000)
     clock.run(world, 2)
-    clock.run(world, sampler_module.SILENT_SECONDS + 1, silent=set(world.cast.replay_shards))
+    clock.run(world, sampler_module.SILENT_SECONDS + 1, silent=set(world.layout.replay_shards))
     saved = []
     world.sampler.save(world.version, {"target.version": np.int64(1)}, saved.append)
     assert [set(state) for state in saved] == [{"run", "target.version"}]
@@ -88,7 +88,7 @@ def test_where_all_shards_are_silent_a_checkpoint_has_no_replay(tmp_path, monkey
 
 def test_a_shard_that_never_begins_to_save_is_given_up_when_it_is_silent(tmp_path, monkeypatch):
     clock, world = Clock(monkeypatch), World(tmp_path)
-    second = world.cast.replay_shards[1]
+    second = world.layout.replay_shards[1]
     world.steps(1_500)
     clock.run(world, 2)
     saved = []

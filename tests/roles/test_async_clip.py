@@ -12,7 +12,7 @@ from cluster.roles import assign_roles
 from ddrl.exchange.messages import Header, Kind, Message
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.roles.job import Cast, Setting
+from ddrl.roles.job import JobContext, JobLayout
 from ddrl.roles.worker import Gradient, WorkerRole
 from ddrl.types import Snapshot
 from tests.roles.test_chief import Sent
@@ -35,8 +35,8 @@ SYNCHRONOUS = {
 def cast_of(config):
     """Two workers, and their servers: in ranks of their own, or in the workers' processes."""
     exchange = config.exchange
-    cast = Cast.from_assignments(assign_roles(exchange.workers, exchange.servers, evaluator=False))
-    return cast if exchange.servers else cast.with_hosted_servers(cast.workers[1])
+    layout = JobLayout.from_assignments(assign_roles(exchange.workers, exchange.servers, evaluator=False))
+    return layout if exchange.servers else layout.with_hosted_servers(layout.workers[1])
 
 
 def sent(run_dir, exchange, gradient, limit=LIMIT):
@@ -44,11 +44,11 @@ def sent(run_dir, exchange, gradient, limit=LIMIT):
     name, changes = exchange
     config = config_of(name, "smoke", **changes)
     optimizer = dataclasses.replace(config.optimizer, clip_global_norm=limit)
-    setting = Setting(dataclasses.replace(config, optimizer=optimizer), run_dir, cast_of(config))
+    context = JobContext(dataclasses.replace(config, optimizer=optimizer), run_dir, cast_of(config))
     schedule = SimpleNamespace(update=lambda snapshot: None, stop=lambda: None)
     network, transport = SimpleNamespace(size=SIZE), Sent()
-    role = WorkerRole(setting, transport, 1, network, schedule, None, RankMetrics("worker", 1), lambda: None)
-    servers = setting.cast.servers
+    role = WorkerRole(context, transport, 1, network, schedule, None, RankMetrics("worker", 1), lambda: None)
+    servers = context.layout.servers
     for shard, (start, stop) in enumerate(shard_ranges(SIZE, len(servers))):
         header = Header(Kind.PARAMETERS, sender=shard, step=3, version=3)
         role.handle(Message(servers[shard], header, np.zeros(stop - start, np.float32)))

@@ -15,7 +15,7 @@ from ddrl.roles import budget as budget_module
 from ddrl.roles.budget import Budget
 from ddrl.roles.checkpoint_assembly import CheckpointAssembly, Gathering
 from ddrl.roles.evaluations import Evaluations
-from ddrl.roles.job import Cast, RoleLost, essential_lost
+from ddrl.roles.job import JobLayout, RoleLost, essential_lost
 from ddrl.roles.norms import NormMeter
 
 
@@ -114,12 +114,12 @@ def test_a_lost_evaluator_plays_no_more():
     assert counted.idle and not counted.finish({"version": 100, "seconds": 1.0})
 
 
-def cast(**options):
-    return Cast.from_assignments(assign_roles(2, 2, **options))
+def layout(**options):
+    return JobLayout.from_assignments(assign_roles(2, 2, **options))
 
 
 def test_names():
-    plain, dedicated = cast(evaluator=True), cast(dedicated_chief=True, evaluator=True)
+    plain, dedicated = layout(evaluator=True), layout(dedicated_chief=True, evaluator=True)
     assert [plain.name(rank) for rank in range(5)] == [
         "worker 0, the chief (rank 0)",
         "worker 1 (rank 1)",
@@ -133,10 +133,10 @@ def test_names():
 @pytest.mark.parametrize("peer, lost", [(0, True), (1, False), (2, True), (3, True), (4, False)])
 def test_who_is_essential(peer, lost):
     if not lost:
-        essential_lost(PeerLost(peer), cast(evaluator=True))
+        essential_lost(PeerLost(peer), layout(evaluator=True))
         return
     with pytest.raises(RoleLost, match=rf"\(rank {peer}\) died"):
-        essential_lost(PeerLost(peer), cast(evaluator=True))
+        essential_lost(PeerLost(peer), layout(evaluator=True))
 
 
 def test_norms_per_layer_of_parameters_gradient_and_step():
@@ -188,11 +188,11 @@ def test_a_checkpoint_whose_slice_does_not_come_is_given_up():
 
 
 def test_where_workers_host_servers_each_process_turns_to_its_own_and_others_to_the_chiefs():
-    cast = Cast.from_assignments(assign_roles(3, 0, evaluator=True))
-    assert [cast.with_hosted_servers(process).servers for process in range(4)] == [(0,), (1,), (2,), (0,)]
-    here = cast.with_hosted_servers(1)
+    layout = JobLayout.from_assignments(assign_roles(3, 0, evaluator=True))
+    assert [layout.with_hosted_servers(process).servers for process in range(4)] == [(0,), (1,), (2,), (0,)]
+    here = layout.with_hosted_servers(1)
     assert here.hosts_servers and here.name(1) == "worker 1 (rank 1)" and here.name(0) == "worker 0, the chief (rank 0)"
-    assert not Cast.from_assignments(assign_roles(2, 1)).hosts_servers
+    assert not JobLayout.from_assignments(assign_roles(2, 1)).hosts_servers
     with pytest.raises(RoleLost, match="worker 0, the chief"):
         essential_lost(PeerLost(0), here)
     essential_lost(PeerLost(2), here)

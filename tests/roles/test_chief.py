@@ -22,7 +22,7 @@ from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import budget, chief
 from ddrl.roles.chief import ChiefRole, Phase
-from ddrl.roles.job import Cast, RoleLost, Setting, Topic
+from ddrl.roles.job import JobContext, JobLayout, RoleLost, Topic
 from ddrl.rundir import RESULT, STOP, read_json
 
 SIZE = 5
@@ -65,7 +65,7 @@ class Play:
             optimizer=OptimizerConfig(learning_rate=0.5),
         )
         self.run_dir, self.sent = run_dir, Sent()
-        cast = Cast.from_assignments(assign_roles(2, 2, evaluator=True))
+        layout = JobLayout.from_assignments(assign_roles(2, 2, evaluator=True))
         slots = {name: np.full(SIZE, i + 1, np.float32) for i, name in enumerate("mv")}
         start = Checkpoint(
             version,
@@ -78,7 +78,7 @@ class Play:
             (("x", (SIZE,)),),
             worker_states={1: {"draws": np.arange(3)}},
         )
-        self.chief = ChiefRole(Setting(config, run_dir, cast), self.sent, start, resumed)
+        self.chief = ChiefRole(JobContext(config, run_dir, layout), self.sent, start, resumed)
 
     def have(self, members=0b11, refused=0, value=float("nan"), flags=Flag.NONE, shards=(0, 1)):
         """The servers report; returns the flags of the COMMIT that follows, or None."""
@@ -502,7 +502,7 @@ def test_asynchronous_updates_checkpoint_without_workers_and_report_staleness(pl
 def test_what_is_not_as_before_is_told(play):
     job = play()
     notes = (("checkpoint_left_out", "update 9 is damaged"), ("settings_changed", "--discount 0.9, now 0.8"))
-    ChiefRole(job.chief.setting, Sent(), job.chief.start, True, notes)
+    ChiefRole(job.chief.context, Sent(), job.chief.start, True, notes)
     told = [record for record in read_metrics(job.run_dir) if record["kind"] == "event"]
     assert [(record["name"], record["text"]) for record in told] == [("resumed", "from update 0"), *notes]
 
@@ -520,4 +520,4 @@ def test_counters_that_are_none_are_refused_in_one_line(play, counters):
     job = play()
     start = dataclasses.replace(job.chief.start, counters=counters)
     with pytest.raises(UsageError, match="what is counted in the checkpoint of update 0 is malformed"):
-        ChiefRole(job.chief.setting, Sent(), start, True)
+        ChiefRole(job.chief.context, Sent(), start, True)

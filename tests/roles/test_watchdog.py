@@ -50,9 +50,9 @@ def test_the_request_for_stacks_goes_though_the_disk_takes_no_message(tmp_path, 
 
     monkeypatch.setattr(watchdog, "write_json", full)
     run = TrainConfig(algorithm=BA3CConfig()).run
-    setting = SimpleNamespace(run_dir=tmp_path, cast=SimpleNamespace(name=name), config=SimpleNamespace(run=run))
+    context = SimpleNamespace(run_dir=tmp_path, layout=SimpleNamespace(name=name), config=SimpleNamespace(run=run))
     (tmp_path / "stalled").touch()
-    watchdog.Watchdog(setting, 0, end=lambda status: None)._say([report(0, "its own loop")])
+    watchdog.Watchdog(context, 0, end=lambda status: None)._say([report(0, "its own loop")])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,7 +10,7 @@ from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.exchange.transport import Blob
 from ddrl.roles import word
-from ddrl.roles.job import Cast, Setting, Topic
+from ddrl.roles.job import JobContext, JobLayout, Topic
 from ddrl.roles.word import WordRole
 
 
@@ -30,8 +30,8 @@ def clock(monkeypatch):
 
 
 def role(rank, run_dir, servers=(2, 3)):
-    cast = Cast(chief=0, workers={0: 0, 1: 1}, servers=servers, evaluator=4, size=5)
-    return WordRole(Setting(TrainConfig(algorithm=BA3CConfig()), run_dir, cast), Transport(rank))
+    layout = JobLayout(chief=0, workers={0: 0, 1: 1}, servers=servers, evaluator=4, size=5)
+    return WordRole(JobContext(TrainConfig(algorithm=BA3CConfig()), run_dir, layout), Transport(rank))
 
 
 @pytest.mark.parametrize("servers, others", [((2, 3), [1, 2, 3]), ((0,), [1])])

@@ -86,7 +86,7 @@ def test_an_environment_that_cannot_be_reset_is_no_malformed_state():
         raise RuntimeError("no licence")
 
     role = WorkerRole.__new__(WorkerRole)
-    role.worker, role.setting = 3, types.SimpleNamespace(config=TrainConfig(algorithm=BA3CConfig()))
+    role.worker, role.context = 3, types.SimpleNamespace(config=TrainConfig(algorithm=BA3CConfig()))
     role.schedule = types.SimpleNamespace(set_state=reset)
     with pytest.raises(RuntimeError, match="^no licence"):
         role._begin(encode_arrays({"version": np.int64(0)}))
@@ -94,7 +94,7 @@ def test_an_environment_that_cannot_be_reset_is_no_malformed_state():
 
 def test_a_state_that_makes_no_sense_is_named_in_one_line():
     role = WorkerRole.__new__(WorkerRole)
-    role.worker, role.setting = 3, types.SimpleNamespace(config=TrainConfig(algorithm=BA3CConfig()))
+    role.worker, role.context = 3, types.SimpleNamespace(config=TrainConfig(algorithm=BA3CConfig()))
     role.schedule = types.SimpleNamespace(set_state=lambda state, seed: state["counts"])
     with pytest.raises(UsageError, match="the state of worker 3 in the checkpoint of update 7 is malformed .*counts"):
         role._begin(encode_arrays({"version": np.int64(7)}))

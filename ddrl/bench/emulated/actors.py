@@ -24,7 +24,7 @@ from ddrl.placement.resources import this_machine
 from ddrl.replay.segment import renumbered
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.child import Frame, Received
-from ddrl.roles.job import Setting, Topic
+from ddrl.roles.job import JobContext, Topic
 from ddrl.roles.sampler import Sampler
 from ddrl.sampling.remote_replay import Drawn, Learned
 from ddrl.types import Discrete
@@ -192,16 +192,16 @@ class EmulatedLearner:
 
     def __init__(
         self,
-        setting: Setting,
+        context: JobContext,
         transport: Transport,
         parameters: int,
         batches_per_s: float,
         warm_up: float,
         seconds: float,
     ):
-        self.setting, self.transport, self.finished = setting, transport, False
+        self.context, self.transport, self.finished = context, transport, False
         self._batches = PacedBatches(np.random.default_rng(0))
-        self.sampler = Sampler(setting, transport, cast(Any, self._batches), FORMAT, parameters)
+        self.sampler = Sampler(context, transport, cast(Any, self._batches), FORMAT, parameters)
         self._published, self._vector = Published(0), np.zeros(parameters, np.float32)
         self._pause, self._next_batch = 1.0 / batches_per_s, 0.0
         self._warm_up, self._seconds = warm_up, seconds
@@ -210,7 +210,7 @@ class EmulatedLearner:
         self.events: list[str] = []
         self._vector.flags.writeable = False
         self._published.add(0, 0, self._vector)
-        transport.open(Channel(process, Kind.FETCH) for process in setting.cast.actors)
+        transport.open(Channel(process, Kind.FETCH) for process in context.layout.actors)
         self.sampler.begin({})
 
     def handle(self, event: Event) -> None:
@@ -232,8 +232,10 @@ class EmulatedLearner:
         self.sampler.advance()
         if now >= self._begin + self._seconds or self.events:
             self.sampler.halt()
-            cast = self.setting.cast
-            self.transport.send(Blob(process, Topic.END, b"") for process in range(cast.size) if process != cast.chief)
+            layout = self.context.layout
+            self.transport.send(
+                Blob(process, Topic.END, b"") for process in range(layout.size) if process != layout.chief
+            )
             self.finished = True
 
     def due(self) -> bool:
@@ -242,7 +244,7 @@ class EmulatedLearner:
     def _on_report(self, report: dict[str, Any], now: float) -> None:
         if report["role"] == "actor":
             self._heard.add(report["index"])
-        if len(self._heard) == len(self.setting.cast.actors) and self._begin == float("inf"):
+        if len(self._heard) == len(self.context.layout.actors) and self._begin == float("inf"):
             self._begin = now + self._warm_up
         if self._begin + report["interval_seconds"] <= now:  # all of it lies in the stretch
             self.reports[report["role"]].append(report)

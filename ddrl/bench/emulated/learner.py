@@ -20,7 +20,7 @@ from ddrl.placement.ranks import expose_gpu
 from ddrl.replay.packing import BatchFormat
 from ddrl.reporting.metrics import read_metrics
 from ddrl.roles.compute import ComputeRoles
-from ddrl.roles.job import Setting, run_roles, waiter_with_alarm
+from ddrl.roles.job import JobContext, run_roles, waiter_with_alarm
 from ddrl.roles.server import ServerRole
 from ddrl.roles.worker import WorkerRole
 from ddrl.sampling.remote_replay import Drawn
@@ -28,7 +28,7 @@ from ddrl.types import Replayed, Snapshot
 
 
 def run_learner(
-    setting: Setting, transport: Transport, assignment: Assignment, alone: float, warm_up: float
+    setting: JobContext, transport: Transport, assignment: Assignment, alone: float, warm_up: float
 ) -> dict[str, Any]:
     """Runs a whole job as its learner, chief and server, which ends by its budget.
 
@@ -38,13 +38,13 @@ def run_learner(
         warm_up: seconds after the first update that do not count.
     """
     expose_gpu("")
-    factory = ComputeRoles(setting, assignment)
+    factory = ComputeRoles(context, assignment)
     waiter, wake = waiter_with_alarm()
     worker: Any = factory.worker(transport, 0, wake)
     values = stand_alone(worker, np.asarray(factory.network.initial_parameters(0), np.float32), alone)
-    server = ServerRole(setting, transport, assignment.index, factory.network.size)
+    server = ServerRole(context, transport, assignment.index, factory.network.size)
     run_roles([factory.chief(transport, False), worker, server], transport, waiter)
-    return values | _rates_of_job(read_metrics(setting.run_dir), warm_up)
+    return values | _rates_of_job(read_metrics(context.run_dir), warm_up)
 
 
 def stand_alone(role: WorkerRole, parameters: np.ndarray, seconds: float) -> dict[str, float]:
@@ -52,7 +52,7 @@ def stand_alone(role: WorkerRole, parameters: np.ndarray, seconds: float) -> dic
     schedule: Any = role.schedule
     learner = role.trainer.learner
     snapshot = Snapshot(0, 0, as_device_vector(parameters))
-    drawn = _batch(role.setting.config.batch_size)
+    drawn = _batch(role.context.config.batch_size)
 
     def update() -> None:
         schedule.put(drawn)

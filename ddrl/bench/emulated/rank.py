@@ -29,7 +29,7 @@ from ddrl.exchange.mpi import MpiTransport
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Waiter
 from ddrl.floating_point import flush_denormals
-from ddrl.roles.job import Cast, Setting, run_roles
+from ddrl.roles.job import JobContext, JobLayout, run_roles
 
 WARM_UP_STEPS = 10
 TAG = 99  # of the bare loop
@@ -129,7 +129,7 @@ def exchange(comm: MPI.Comm, options: Options) -> dict[str, list[float]]:
                 if replicas:
                     replicas.run(steps)
             else:
-                bare_loop(comm, job.cast, parameters, steps, None if spinning else Waiter(), fresh="fresh" in name)
+                bare_loop(comm, job.layout, parameters, steps, None if spinning else Waiter(), fresh="fresh" in name)
             if round_number:
                 measured[name].append((time.perf_counter() - start) / steps)
     comm.Barrier()
@@ -138,7 +138,9 @@ def exchange(comm: MPI.Comm, options: Options) -> dict[str, list[float]]:
     return measured
 
 
-def bare_loop(comm: MPI.Comm, cast: Cast, parameters: int, steps: int, waiter: Waiter | None, fresh: bool) -> None:
+def bare_loop(
+    comm: MPI.Comm, layout: JobLayout, parameters: int, steps: int, waiter: Waiter | None, fresh: bool
+) -> None:
     """Every worker sends its slices, every server answers each worker with as many bytes; nothing is computed.
 
     Args:
@@ -146,11 +148,11 @@ def bare_loop(comm: MPI.Comm, cast: Cast, parameters: int, steps: int, waiter: W
         waiter: None: blocking calls.
         fresh: the bytes are written anew in every step.
     """
-    rank, header = comm.Get_rank(), HeaderFormat(len(cast.workers)).nbytes
-    sizes = [header + 4 * (b - a) for a, b in shard_ranges(parameters, len(cast.servers))]
-    is_server = rank in cast.servers
-    peers = list(cast.workers.values()) if is_server else list(cast.servers)
-    lengths = [sizes[cast.servers.index(rank)]] * len(peers) if is_server else sizes
+    rank, header = comm.Get_rank(), HeaderFormat(len(layout.workers)).nbytes
+    sizes = [header + 4 * (b - a) for a, b in shard_ranges(parameters, len(layout.servers))]
+    is_server = rank in layout.servers
+    peers = list(layout.workers.values()) if is_server else list(layout.servers)
+    lengths = [sizes[layout.servers.index(rank)]] * len(peers) if is_server else sizes
     incoming = [np.empty(size, np.uint8) for size in lengths]
     outgoing = [np.zeros(size, np.uint8) for size in lengths]
     for _ in range(steps):
@@ -195,8 +197,8 @@ def _apex(comm: MPI.Comm, options: Options) -> dict[str, Any] | None:
     config = config_of(**options["config"])
     assignments = assign_roles(1, 0, actors=config.apex.actors, replay_shards=config.apex.replay_shards)
     ours = assignments[comm.Get_rank()]
-    cast = Cast.from_assignments(assignments).with_hosted_servers(ours.rank)
-    setting, transport = Setting(config, Path(options["run_dir"]), cast), MpiTransport(comm, 1)
+    layout = JobLayout.from_assignments(assignments).with_hosted_servers(ours.rank)
+    context, transport = JobContext(config, Path(options["run_dir"]), layout), MpiTransport(comm, 1)
     measured = None
     if ours.role == "actor":
         segments, seconds = read_segments(Path(options["segments"])), options["step_ms"] / 1000.0
@@ -204,15 +206,15 @@ def _apex(comm: MPI.Comm, options: Options) -> dict[str, Any] | None:
         # It looks every 15 milliseconds: an actor has a core of its own in reality, and here 64 of them share a few.
         patient = Waiter(yield_seconds=0.0, shortest_sleep=0.015, longest_sleep=0.015, idle_sleep=0.015)
         child = lambda run_id: EmulatedChild(config, ours.index, run_id, seconds, segments, feed)  # noqa: E731
-        run_roles([ActorRole(setting, transport, ours.index, child)], transport, patient)
+        run_roles([ActorRole(context, transport, ours.index, child)], transport, patient)
     elif ours.role == "replay_shard":
-        run_roles([ReplayShardRole(setting, transport, ours.index)], transport, Waiter())
+        run_roles([ReplayShardRole(context, transport, ours.index)], transport, Waiter())
     elif "learner" in options:
         from ddrl.bench.emulated.learner import run_learner
 
-        measured = run_learner(setting, transport, ours._replace(cores=options["cores"]), **options["learner"])
+        measured = run_learner(context, transport, ours._replace(cores=options["cores"]), **options["learner"])
     else:
-        learner: Any = EmulatedLearner(setting, transport, **options["emulated_learner"])
+        learner: Any = EmulatedLearner(context, transport, **options["emulated_learner"])
         run_roles([learner], transport, Waiter())
         measured = {"failed": learner.events[0]} if learner.events else learner.summary()
     transport.flush(10.0)

@@ -21,7 +21,7 @@ from ddrl.exchange.parameter_server.coordinator import Quorum
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Event, Transport, Waiter
 from ddrl.roles.exchanges import make_coordinator
-from ddrl.roles.job import Cast, Setting, Topic, json_blob, run_roles
+from ddrl.roles.job import JobContext, JobLayout, Topic, json_blob, run_roles
 from ddrl.roles.server import ServerRole
 from ddrl.types import Snapshot
 
@@ -46,19 +46,19 @@ class EmulatedWorker(UntilStep):
         self,
         transport: Transport,
         worker: int,
-        cast: Cast,
+        layout: JobLayout,
         parameters: int,
         compute_seconds: Callable[[], float] = lambda: 0.0,
     ):
         super().__init__()
-        ranges = shard_ranges(parameters, len(cast.servers))
+        ranges = shard_ranges(parameters, len(layout.servers))
         self.transport, self._compute_seconds = transport, compute_seconds
-        self.client = WorkerClient(worker, cast.servers, ranges)
+        self.client = WorkerClient(worker, layout.servers, ranges)
         self.computed = 0  # gradients so far, whether they came in time or not
         self._gradient = np.full(parameters, 1e-3, np.float32)
         self.ready_at: float | None = None
         self._at: Snapshot | None = None
-        transport.open(self.client.assembler.channels(cast.servers, Kind.PARAMETERS))
+        transport.open(self.client.assembler.channels(layout.servers, Kind.PARAMETERS))
 
     @property
     def finished(self) -> bool:
@@ -93,12 +93,12 @@ class EmulatedWorker(UntilStep):
 class EmulatedChief(UntilStep):
     """The coordinator alone: no metrics, no checkpoints."""
 
-    def __init__(self, setting: Setting, transport: Transport, parameters: int, slots: int):
+    def __init__(self, context: JobContext, transport: Transport, parameters: int, slots: int):
         super().__init__()
         self.transport = transport
         self.members = 0  # gradients averaged so far
-        self.coordinator = make_coordinator(setting, step=0, version=0)
-        ranks = set(setting.cast.servers) - set(setting.cast.workers.values())
+        self.coordinator = make_coordinator(context, step=0, version=0)
+        ranks = set(context.layout.servers) - set(context.layout.workers.values())
         transport.send(json_blob(process, Topic.SETUP, {"parameters": parameters}) for process in ranks)
         transport.open(self.coordinator.channels(parameters, slots))
         zeros = np.zeros(parameters, np.float32)
@@ -158,21 +158,21 @@ class EmulatedJob:
         ranks_per_core: float = 0.0,
     ):
         self.transport, self._ranks_per_core = transport, ranks_per_core
-        cast = Cast.from_assignments(assign_roles(workers, servers))
-        self.cast = cast if servers else cast.with_hosted_servers(rank)
-        setting = Setting(_config(workers, servers, quorum), Path("."), self.cast)
+        layout = JobLayout.from_assignments(assign_roles(workers, servers))
+        self.layout = layout if servers else layout.with_hosted_servers(rank)
+        context = JobContext(_config(workers, servers, quorum), Path("."), self.layout)
         self.chief: EmulatedChief | None = None
         self.worker: EmulatedWorker | None = None
-        if rank not in self.cast.workers:
-            self._roles: list[Any] = [BenchServer(setting, transport, self.cast.servers.index(rank))]
+        if rank not in self.layout.workers:
+            self._roles: list[Any] = [BenchServer(context, transport, self.layout.servers.index(rank))]
             return
-        self.worker = EmulatedWorker(transport, rank, self.cast, parameters, compute_seconds)
+        self.worker = EmulatedWorker(transport, rank, self.layout, parameters, compute_seconds)
         self._roles = [self.worker]
         if rank == 0:
-            self.chief = EmulatedChief(setting, transport, parameters, slots=2)
+            self.chief = EmulatedChief(context, transport, parameters, slots=2)
             self._roles.insert(0, self.chief)
         if not servers:
-            self._roles.append(BenchServer(setting, transport, rank, parameters))
+            self._roles.append(BenchServer(context, transport, rank, parameters))
 
     def run(self, steps: int) -> None:
         """So many synchronous steps more; all ranks call it together."""
