@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from ddrl.exchange.interface import Closed, Coordinator
 from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.sharding import from_bitmap, to_bitmap
@@ -14,9 +18,11 @@ class AsynchronousCoordinator(Coordinator):
 
     asynchronous = True
 
-    def __init__(self, servers, workers, learning_rate, **options):
-        super().__init__(servers, workers, learning_rate, **options)
-        self._sent_rate = learning_rate(self.version)
+    _sent_rate = float("nan")
+
+    def begin(self, parameters: np.ndarray, slots: Sequence[np.ndarray], count: int) -> list[Message]:
+        self._sent_rate = self.learning_rate(self.version)
+        return super().begin(parameters, slots, count)
 
     @property
     def next_version(self) -> int:
