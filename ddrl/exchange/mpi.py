@@ -263,8 +263,8 @@ class MpiTransport:
         try:
             return self.format.decode(receive.header.data)
         except ValueError as error:
-            text = f"rank {receive.channel.peer} sent an unreadable message ({error}): do all nodes run the same version of ddrl?"
-            raise Garbled(text) from error
+            text = f"rank {receive.channel.peer} sent an unreadable message ({error})"
+            raise Garbled(f"{text}: do all nodes run the same version of ddrl?") from error
 
     def _encode(self, header: Header) -> np.ndarray:
         data = np.empty(self.format.nbytes, np.uint8)
@@ -297,14 +297,14 @@ class MpiTransport:
         if request is not None:
             self._mailbox[peer, tag] = [request, None]
 
+    def _waits(self, request: MPI.Request, peer: int) -> bool:
+        """Whether a send is neither complete nor, as the test may have told, to a dead peer."""
+        return peer not in self.lost and not self._test(request, peer) and peer not in self.lost
+
     def _progress_sends(self) -> None:
         if not self._sends:
             return
-        waiting = []
-        for send in self._sends:
-            if send[1] not in self.lost and not self._test(send[0], send[1]) and send[1] not in self.lost:
-                waiting.append(send)
-        self._sends = waiting
+        self._sends = [send for send in self._sends if self._waits(*send[:2])]
         for (peer, tag), box in list(self._mailbox.items()):
             if box[1] is not None and self._test(box[0], peer):
                 outgoing, box[1] = box[1], None
@@ -331,7 +331,7 @@ def leave(
         code = status
         try:
             at_end()
-        except Exception:
+        except Exception:  # noqa: BLE001  # whatever it is, the process must leave
             traceback.print_exc()
             code = status or 1
         sys.stdout.flush()

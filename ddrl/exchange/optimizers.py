@@ -148,7 +148,7 @@ class Optimizer:
     def prepare(
         self, parameters: np.ndarray, gradient: np.ndarray | Sequence[np.ndarray], learning_rate: float, scale: float
     ) -> np.ndarray:
-        """An update ahead of time: new parameters <float32>[size], in a new array. The state changes on `accept` only."""
+        """An update ahead of time: new parameters <float32>[size], in a new array. The state changes with `accept`."""
         if not self._ahead:
             self._ahead = {name: np.empty_like(slot) for name, slot in self.slots.items()}
         out = empty_vector(self.size)

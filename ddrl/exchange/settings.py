@@ -106,8 +106,8 @@ class OptimizerConfig:
     gradients per update."""
     loss_reduction: Literal["mean", "sum"] = "mean"
     """Over the data-points of an update: mean, or the sum that some papers take, whose epsilon and norm to clip at then
-    hold for any batch. Gradients and their norms grow with the sum, and the printed losses stay means. A sum is the mean
-    of the gradients that came times the effective batch, also where fewer workers are left."""
+    hold for any batch. Gradients and their norms grow with the sum, and the printed losses stay means. A sum is the
+    mean of the gradients that came times the effective batch, also where fewer workers are left."""
     optimizer: Literal["adam", "rmsprop", "rmsprop-centered", "sgd"] = "adam"
     """Update rule, applied on the parameter servers."""
     learning_rate: float = 1e-3
@@ -122,8 +122,8 @@ class OptimizerConfig:
     learning_rate_updates: int = 100_000
     """Updates over which linear schedules run, unless --learning-rate-agent-steps says otherwise."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
-    """How the rate grows with the effective batch over --learning-rate-batch: not, in proportion (Goyal et al. 2017), or
-    with the square root (Stooke and Abbeel 2018, A2C)."""
+    """How the rate grows with the effective batch over --learning-rate-batch: not, in proportion (Goyal et al. 2017),
+    or with the square root (Stooke and Abbeel 2018, A2C)."""
     learning_rate_batch: int = 0
     """Effective batch at which --learning-rate holds as it is, for --learning-rate-scaling."""
     warmup_updates: int = 0

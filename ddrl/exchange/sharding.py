@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 
@@ -17,7 +18,7 @@ def shard_ranges(parameters: int, servers: int) -> tuple[tuple[int, int], ...]:
         raise ValueError(f"{parameters} parameters cannot be cut into {servers} shards")
     small, larger = divmod(parameters, servers)
     starts = [shard * small + min(shard, larger) for shard in range(servers + 1)]
-    return tuple(zip(starts[:-1], starts[1:]))
+    return tuple(itertools.pairwise(starts))
 
 
 def to_bitmap(workers: Iterable[int]) -> int:

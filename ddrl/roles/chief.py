@@ -1,4 +1,4 @@
-"""The role of the chief: it closes steps, collects metrics, takes checkpoints, has versions evaluated, and ends the job.
+"""The role of the chief: it closes steps, collects metrics, takes checkpoints, has versions evaluated, ends the job.
 
 It lives in worker 0's process, or in one of its own (`--chief dedicated`).
 """
@@ -370,7 +370,7 @@ class ChiefRole:
             self._ends_unsaved(error)
 
     def _ends_unsaved(self, error: str) -> None:
-        """Without its last checkpoint a run has failed, however it was to end; a job begins again from the one before."""
+        """Without its last checkpoint a run has failed, however it was to end; a job begins again from an older one."""
         if self.result["status"] != "failed":
             text = f"{self.result['message']}, but the last checkpoint is not written: {error}"
             self.result |= {"status": "failed", "message": text, "unsaved": True}

@@ -107,7 +107,7 @@ class EvaluatorRole:
             self._games = None
             failure = self._request | {"failed": str(error), "seconds": time.monotonic() - self._started}
             self.transport.send([json_blob(self.context.layout.chief, Topic.RESULT, failure)])
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # an environment may raise any of them
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # an environment may raise any of them
             self._games = None
             self.transport.send([json_blob(self.context.layout.chief, Topic.FAILED, failure_of(error))])
 

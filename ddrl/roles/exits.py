@@ -27,7 +27,7 @@ def refuse_exits(end: Callable[[int], None] = os._exit) -> None:
     leave, owner = os._exit, os.getpid()
 
     def exit_of_others(status: int) -> NoReturn:
-        callers = _modules(sys._getframe(1))
+        callers = _modules(sys._getframe(1))  # noqa: SLF001  # the one way to see who calls
         caller = next(callers)
         if os.getpid() != owner or caller.partition(".")[0] in OURS:
             leave(status)

@@ -71,7 +71,7 @@ def run(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], N
         _write_failure(run_dir, str(error))
         print(f"ddrl: {error}", file=sys.stderr)
         return abort(EXIT_FAILED)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # an environment may raise any of them
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # an environment may raise any of them
         _write_failure(run_dir, f"{in_one_line(error)} (see log.txt)")
         traceback.print_exc()
         return EXIT_FAILED if config.single_process else abort(EXIT_FAILED)
@@ -150,7 +150,7 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     transport.flush(10.0)
     transport.close()
     status = max((_status(role) for role in roles), default=0)
-    leave(comm, status, survive, met=watchdog.left, at_end=at_end)
+    return leave(comm, status, survive, met=watchdog.left, at_end=at_end)
 
 
 def _seats(comm: Any) -> tuple[Seat, ...]:

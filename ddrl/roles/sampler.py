@@ -60,7 +60,7 @@ class _Shard:
 
 
 class Sampler:
-    """Keeps `--prefetch` batches asked for or ready, from the shards in proportion to the sums of their weights, so that
+    """Keeps `--prefetch` batches asked for or ready, from the shards in proportion to the sums of their weights: so
     each transition is drawn as often as from one replay (Horgan et al. 2018, appendix F).
 
     Below the minimum fill, in the beginning or after the loss of a shard, it asks for none. A lost shard is left out;
@@ -183,8 +183,8 @@ class Sampler:
     def save(self, step: int, state: State, done: Callable[[State], None]) -> None:
         """Has every shard save what it holds; `done` gets `state` with their manifests when all have answered.
 
-        A shard that was named as silent is not asked, and one that does not answer in time is not waited for: its transitions are
-        not in the checkpoint.
+        A shard that was named as silent is not asked, and one that does not answer in time is not waited for: its
+        transitions are not in the checkpoint.
         """
         asked = {index: shard for index, shard in self._shards.items() if not shard.told}
         self._told_of_save(set(self._shards) - set(asked), step)

@@ -99,7 +99,7 @@ class Trainer:
                     return
                 self.gradients.put(self._gradient(*item))
                 self._wake()
-        except BaseException as error:  # SystemExit of an environment, too
+        except BaseException as error:  # noqa: BLE001  # SystemExit of an environment, too
             if self._ended.is_set():
                 return  # the schedule was closed while it drew its next batch
             self.error = failure_of(error)
