@@ -78,7 +78,11 @@ REFUSED = [
         {"exchange": "central_store", "quorum": 1},
         "--quorum 1: --exchange central_store closes no steps",
     ),
-    (ExchangeConfig, {"local_steps": 3}, "--local-steps 3: --exchange parameter_server takes no steps between two synchronizations"),
+    (
+        ExchangeConfig,
+        {"local_steps": 3},
+        "--local-steps 3: --exchange parameter_server takes no steps between two synchronizations",
+    ),
     (
         ExchangeConfig,
         {"exchange": "central_store", "chief": "dedicated"},
