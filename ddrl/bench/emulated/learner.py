@@ -28,7 +28,7 @@ from ddrl.types import Replayed, Snapshot
 
 
 def run_learner(
-    setting: JobContext, transport: Transport, assignment: Assignment, alone: float, warm_up: float
+    context: JobContext, transport: Transport, assignment: Assignment, alone: float, warm_up: float
 ) -> dict[str, Any]:
     """Runs a whole job as its learner, chief and server, which ends by its budget.
 

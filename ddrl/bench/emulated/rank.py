@@ -23,9 +23,9 @@ from cluster.topology import gather, ranks_per_core
 from ddrl.bench.emulated.workers import EmulatedJob
 from ddrl.bench.ranks import run_rank
 from ddrl.errors import in_one_line
-from ddrl.exchange.coordinator import Quorum
 from ddrl.exchange.messages import HeaderFormat
 from ddrl.exchange.mpi import MpiTransport
+from ddrl.exchange.parameter_server.coordinator import Quorum
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Waiter
 from ddrl.floating_point import flush_denormals
