@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,28 @@ class ParameterGroup(NamedTuple):
     start: int
     stop: int
     factor: float
+
+
+def groups_named(
+    tensors: Sequence[tuple[str, tuple[int, ...]]], factors: Mapping[str, float]
+) -> tuple[ParameterGroup, ...]:
+    """The groups of tensors whose names begin alike.
+
+    Args:
+        tensors: name and shape of each, in the flat order.
+        factors: beginning of a name -> factor on the learning rate.
+
+    Raises:
+        ValueError: no tensor has such a name.
+    """
+    groups, start = [], 0
+    for name, shape in tensors:
+        stop = start + math.prod(shape)
+        groups += [ParameterGroup(start, stop, factors[prefix]) for prefix in factors if name.startswith(prefix)]
+        start = stop
+    if unknown := [prefix for prefix in factors if not any(name.startswith(prefix) for name, _ in tensors)]:
+        raise ValueError(f"no tensor is called {unknown[0]}...: there are {', '.join(name for name, _ in tensors)}")
+    return tuple(groups)
 
 
 def cut(groups: Sequence[ParameterGroup], start: int, stop: int) -> tuple[ParameterGroup, ...]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ddrl.exchange.interface import Coordinator, Server, Setup
 from ddrl.exchange.kind import Exchange
 from ddrl.exchange.optimizers import rate_of
-from ddrl.exchange.parameter_groups import ParameterGroup
+from ddrl.exchange.parameter_groups import ParameterGroup, groups_named
 from ddrl.exchange.registry import OF_ONE_PROCESS, exchange_named
 from ddrl.roles.job import JobContext
 
 
-def setup_of(context: JobContext) -> Setup:
-    """The exchange's part of the settings, and who is who in it."""
+def setup_of(context: JobContext, groups: tuple[ParameterGroup, ...] = ()) -> Setup:
+    """The exchange's part of the settings, and who is who in it; `groups` have learning rates of their own."""
     config, layout = context.config, context.layout
     evaluator = () if layout.evaluator is None else (layout.evaluator,)
     return Setup(
@@ -24,18 +26,18 @@ def setup_of(context: JobContext) -> Setup:
         layout.servers,
         readers=(*evaluator, *layout.actors),
         refreshes=config.sampling.refresh_every_steps > 0,
-        groups=parameter_groups_of(context),
+        groups=groups,
     )
 
 
-def parameter_groups_of(context: JobContext) -> tuple[ParameterGroup, ...]:
-    """Ranges of the parameters with a learning rate of their own; no algorithm asks for any."""
-    return ()
+def groups_of(context: JobContext, tensors: Sequence[tuple[str, tuple[int, ...]]]) -> tuple[ParameterGroup, ...]:
+    """Ranges of the parameters to which the algorithm gives a learning rate of their own."""
+    return groups_named(tensors, context.config.algorithm.learning_rate_factors)
 
 
-def make_server(context: JobContext, index: int, size: int) -> Server:
-    """The server of this process, for `size` parameters; see `Exchange.server`."""
-    return _exchange(context).server(setup_of(context), index, size)
+def make_server(context: JobContext, index: int, size: int, groups: tuple[ParameterGroup, ...] = ()) -> Server:
+    """The server of this process, for `size` parameters and these groups of them; see `Exchange.server`."""
+    return _exchange(context).server(setup_of(context, groups), index, size)
 
 
 def make_coordinator(context: JobContext, step: int, version: int) -> Coordinator:

@@ -26,6 +26,7 @@ from ddrl.placement.start import AT_MPI, IN_JOB, MARGIN_SECONDS, bounded_start, 
 from ddrl.reporting.phases import phase_ended
 from ddrl.roles.actor import ActorRole
 from ddrl.roles.child import acting_process
+from ddrl.roles.exchanges import groups_of
 from ddrl.roles.exits import refuse_exits
 from ddrl.roles.job import JobContext, JobLayout, Role, RoleLost, StopSignal, run_roles, waiter_with_alarm
 from ddrl.roles.replay_shard import ReplayShardRole
@@ -228,7 +229,8 @@ def _roles_of_rank(
     if mine.role == "worker":
         roles.append(factory.worker(transport, mine.index, wake))
         if context.layout.hosts_servers:
-            roles.append(ServerRole(context, transport, mine.index, factory.network.size))
+            groups = groups_of(context, factory.network.parameter_shapes)
+            roles.append(ServerRole(context, transport, mine.index, factory.network.size, groups))
     if mine.is_chief:
         roles.insert(0, factory.chief(transport, resume))
     phase_ended("environments and network")

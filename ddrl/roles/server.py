@@ -7,6 +7,7 @@ import time
 
 from ddrl.exchange.interface import Server
 from ddrl.exchange.messages import Kind, Message
+from ddrl.exchange.parameter_groups import ParameterGroup
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.exchanges import make_server, setup_of
@@ -19,12 +20,20 @@ class ServerRole:
     Args:
         index: of the server, or of the worker in whose process it is where every worker has one.
         size: float32 values in the parameter vector, where this process knows it; else it waits for the chief's SETUP.
+        groups: of the parameters, where it knows them, with learning rates of their own.
 
     Attributes:
         server: None before the SETUP.
     """
 
-    def __init__(self, context: JobContext, transport: Transport, index: int, size: int = 0):
+    def __init__(
+        self,
+        context: JobContext,
+        transport: Transport,
+        index: int,
+        size: int = 0,
+        groups: tuple[ParameterGroup, ...] = (),
+    ):
         self.context, self.transport, self.index = context, transport, index
         self.finished = False
         self.server: Server | None = None
@@ -33,14 +42,15 @@ class ServerRole:
         self._counted: dict[str, int] = {}
         self._next_report = 0.0
         if size:
-            self._set_up(size)
+            self._set_up(size, groups)
 
     def handle(self, event: Event) -> None:
         layout, server = self.context.layout, self.server
         essential_lost(event, layout)
         if isinstance(event, Blob):
             if event.topic == Topic.SETUP and server is None:
-                self._set_up(json.loads(event.data)["parameters"])
+                setup = json.loads(event.data)
+                self._set_up(setup["parameters"], tuple(ParameterGroup(*group) for group in setup["groups"]))
             elif event.topic == Topic.END:
                 self._end()
         elif server is None:
@@ -89,8 +99,8 @@ class ServerRole:
         with self._metrics.timer("send"):
             self.transport.send(answers)
 
-    def _set_up(self, parameters: int) -> None:
-        self.server = make_server(self.context, self.index, parameters)
+    def _set_up(self, parameters: int, groups: tuple[ParameterGroup, ...]) -> None:
+        self.server = make_server(self.context, self.index, parameters, groups)
         self._metrics = RankMetrics(self.server.role, self.index)
         self.transport.open(self.server.channels(setup_of(self.context).readers))
 

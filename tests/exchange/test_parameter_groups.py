@@ -9,7 +9,7 @@ import pytest
 
 from ddrl.exchange.averaging import BLOCK
 from ddrl.exchange.optimizers import make_optimizer
-from ddrl.exchange.parameter_groups import ParameterGroup, cut, factors_of
+from ddrl.exchange.parameter_groups import ParameterGroup, cut, factors_of, groups_named
 from ddrl.exchange.registry import NAMES
 from ddrl.exchange.settings import ExchangeConfig, OptimizerConfig
 from tests.exchange.job import Job
@@ -85,3 +85,12 @@ def test_a_slice_counts_its_groups_from_its_start():
 def test_groups_that_make_no_sense_are_an_error(groups):
     with pytest.raises(ValueError, match="is no group of 10 parameters"):
         factors_of([ParameterGroup(*group) for group in groups], 10)
+
+
+def test_groups_are_named_by_the_beginnings_of_their_tensors():
+    tensors = (("policy0/kernel", (2, 3)), ("policy0/bias", (3,)), ("critic0/kernel", (2, 1)), ("temperature/log", ()))
+    found = groups_named(tensors, {"policy": 0.5, "temperature": 2.0})
+    assert found == (ParameterGroup(0, 6, 0.5), ParameterGroup(6, 9, 0.5), ParameterGroup(11, 12, 2.0))
+    assert groups_named(tensors, {}) == ()
+    with pytest.raises(ValueError, match=r"no tensor is called value...: there are policy0/kernel"):
+        groups_named(tensors, {"value": 2.0})

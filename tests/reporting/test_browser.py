@@ -7,14 +7,14 @@ import re
 import pytest
 
 from ddrl.commands import study as command
-from ddrl.studies.html import render
 from ddrl.studies import plan as plans
 from ddrl.studies.collect import PAGE, collect
 from ddrl.studies.engine import run_points
+from ddrl.studies.html import render
 from ddrl.studies.settings import to_json
 from tests.reporting.browser import find, open_page
-from tests.studies.test_html import REPORT
 from tests.studies.support import MACHINE, Runner, points, study
+from tests.studies.test_html import REPORT
 
 PROGRAM = find()
 pytestmark = [

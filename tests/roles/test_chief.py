@@ -52,13 +52,24 @@ class Sent:
 class Play:
     """2 workers (ranks 0, 1; 0 is the chief), 2 servers (2, 3), an evaluator (4)."""
 
-    def __init__(self, run_dir, monkeypatch, *, run=None, evaluation=None, exchange=None, version=0, resumed=False):
+    def __init__(
+        self,
+        run_dir,
+        monkeypatch,
+        *,
+        run=None,
+        evaluation=None,
+        exchange=None,
+        version=0,
+        resumed=False,
+        algorithm=BA3CConfig(),
+    ):
         self.now = 100.0
         clock = types.SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr(chief, "time", clock)
         monkeypatch.setattr(budget, "time", clock)
         config = TrainConfig(
-            algorithm=BA3CConfig(),
+            algorithm=algorithm,
             run=RunConfig(minutes=0.0, checkpoint_every_minutes=1e6, **(run or {})),
             evaluation=EvaluationConfig(eval_every_updates=10, eval_time_share=1.0, **(evaluation or {})),
             exchange=ExchangeConfig(workers=2, parameter_servers=2, **(exchange or {})),
@@ -173,10 +184,18 @@ def play(tmp_path, monkeypatch):
     return lambda **options: Play(tmp_path, monkeypatch, **options)
 
 
+def test_servers_are_told_which_tensors_have_a_learning_rate_of_their_own(play):
+    class Halved(BA3CConfig):
+        learning_rate_factors = {"x": 0.5}
+
+    setups = play(algorithm=Halved()).sent.take(Topic.SETUP)
+    assert json.loads(setups[0].data) == {"parameters": SIZE, "groups": [[0, SIZE, 0.5]]}
+
+
 def test_it_begins_by_telling_everyone_what_they_need(play):
     job = play(version=3, resumed=True)
     setups = {blob.peer: blob.data for blob in job.sent.take(Topic.SETUP)}
-    assert json.loads(setups[2]) == json.loads(setups[3]) == {"parameters": SIZE}
+    assert json.loads(setups[2]) == json.loads(setups[3]) == {"parameters": SIZE, "groups": []}
     assert int(decode_arrays(setups[0])["version"]) == 3
     np.testing.assert_array_equal(decode_arrays(setups[1])["draws"], np.arange(3))
     loads = job.sent.take(Kind.LOAD)
