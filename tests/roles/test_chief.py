@@ -62,14 +62,14 @@ class Play:
         exchange=None,
         version=0,
         resumed=False,
-        algorithm=BA3CConfig(),
+        algorithm=None,
     ):
         self.now = 100.0
         clock = types.SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr(chief, "time", clock)
         monkeypatch.setattr(budget, "time", clock)
         config = TrainConfig(
-            algorithm=algorithm,
+            algorithm=algorithm or BA3CConfig(),
             run=RunConfig(minutes=0.0, checkpoint_every_minutes=1e6, **(run or {})),
             evaluation=EvaluationConfig(eval_every_updates=10, eval_time_share=1.0, **(evaluation or {})),
             exchange=ExchangeConfig(workers=2, parameter_servers=2, **(exchange or {})),
