@@ -66,10 +66,10 @@ def make_sampler(config: TrainConfig, cores: int) -> Callable[[], int]:
     environments = make_environments(with_threads(config, threads))
     schedule: Any = make_schedule(config, environments, network, RankMetrics("worker", 0), 0)
     snapshot = Snapshot(0, 0, as_device_vector(network.initial_parameters(config.run.seed)))
-    schedule.crew.reset(config.run.seed)
+    schedule.actor_threads.reset(config.run.seed)
 
     def rollout() -> int:
-        schedule.crew.fill(schedule.learning, lambda: snapshot)
+        schedule.actor_threads.fill(schedule.learning, lambda: snapshot)
         return int(schedule.learning.valid.sum())
 
     return rollout

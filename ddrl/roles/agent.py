@@ -18,8 +18,8 @@ from ddrl.placement.ranks import groups_of
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.replay_agent import exploration, replay_schedule, replay_template
 from ddrl.sampling.actor import PolicyFunction
+from ddrl.sampling.actor_threads import ActorThreads
 from ddrl.sampling.batcher import Batcher
-from ddrl.sampling.crew import Crew
 from ddrl.sampling.minibatches import Minibatches
 from ddrl.sampling.predictors import Predictors
 from ddrl.sampling.rollout_schedules import DoubleBuffered, SynchronizedRollouts
@@ -124,8 +124,8 @@ def make_schedule(
         for environment, arguments in zip(environments, common, strict=True)
     ]
     if isinstance(data, FromReplay):
-        return replay_schedule(config, Crew(actors, ended), ended, network, environments[0], metrics, worker)
-    return _on_rollouts(config, data, Crew(actors, ended), ended, network, (shape, dtype), worker)
+        return replay_schedule(config, ActorThreads(actors, ended), ended, network, environments[0], metrics, worker)
+    return _on_rollouts(config, data, ActorThreads(actors, ended), ended, network, (shape, dtype), worker)
 
 
 def _policy_of_groups(
@@ -182,7 +182,7 @@ def _on_data_points(
 def _on_rollouts(
     config: TrainConfig,
     data: FromRollouts,
-    crew: Crew,
+    actor_threads: ActorThreads,
     ended: threading.Event,
     network: Network,
     observations: tuple[tuple[int, ...], Any],
@@ -200,5 +200,5 @@ def _on_rollouts(
     learning = empty_unroll(config.rollout_length, config.rows, *observations, network.action_space)
     if config.sampling.schedule == "double-buffered":
         spare = empty_unroll(config.rollout_length, config.rows, *observations, network.action_space)
-        return DoubleBuffered(crew, learning, spare, minibatches, ended)
-    return SynchronizedRollouts(crew, learning, minibatches, ended, config.sampling.refresh_every_steps)
+        return DoubleBuffered(actor_threads, learning, spare, minibatches, ended)
+    return SynchronizedRollouts(actor_threads, learning, minibatches, ended, config.sampling.refresh_every_steps)

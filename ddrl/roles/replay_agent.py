@@ -19,7 +19,7 @@ from ddrl.placement.resources import replay_size
 from ddrl.replay import Replay
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.replay_files import names_on_disk, worker_directory
-from ddrl.sampling.crew import Crew
+from ddrl.sampling.actor_threads import ActorThreads
 from ddrl.sampling.replay_actor import STEPS, PriorityValues
 from ddrl.sampling.replay_batches import ReplayBatches
 from ddrl.sampling.replay_schedules import Concurrent, ReplaySchedule, Standard
@@ -127,7 +127,7 @@ def make_batches(
 
 def replay_schedule(
     config: TrainConfig,
-    crew: Crew,
+    actor_threads: ActorThreads,
     ended: threading.Event,
     network: Network,
     environment: VectorEnvironment,
@@ -145,7 +145,7 @@ def replay_schedule(
     run_dir = Path(config.run.run_dir)
     directory = worker_directory(run_dir, worker)
     named = functools.partial(names_on_disk, run_dir, directory)
-    common = (crew, buffer, batches, config.replay.replay_minimum, directory, metrics, ended, named)
+    common = (actor_threads, buffer, batches, config.replay.replay_minimum, directory, metrics, ended, named)
     if concurrent:
         return Concurrent(*common)
     target_periods = sys.maxsize if data.target_average else data.target_period // steps

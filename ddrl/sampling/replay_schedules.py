@@ -10,27 +10,27 @@ import numpy as np
 from ddrl.replay.finite import Finite, finite_part
 from ddrl.replay.storage import Named, nothing_named
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.sampling.crew import Crew
+from ddrl.sampling.actor_threads import ActorThreads
 from ddrl.sampling.replay_batches import ReplayBatches
-from ddrl.sampling.rollout_schedules import CrewSchedule
+from ddrl.sampling.rollout_schedules import GroupSchedule
 from ddrl.sampling.rollouts import time_slice
 from ddrl.types import Replayed, Snapshot, Unroll
 
 
-class ReplaySchedule(CrewSchedule):
+class ReplaySchedule(GroupSchedule):
     """What both have in common. A period is some agent steps, and the minibatches that are learned beside or after
     them; theta^- are the parameters of the last copy to the target network.
 
     Before the first period, the replay gets its minimum.
 
     Args:
-        crew: the groups.
+        actor_threads: the groups.
         buffer: [T, B], the agent steps of a period.
         batches: its minibatches.
         minimum: agent steps before learning begins, up to whole rows; epsilon is the actors' part.
         directory: of the replay's files, for checkpoints.
         metrics: of this rank.
-        ended: shared with the crew and its actors.
+        ended: shared with the threads and their actors.
         named: the names of the replay's files that checkpoints on disk name.
         average: part of newer parameters that enters theta^- with each update, where they are not copied.
 
@@ -41,7 +41,7 @@ class ReplaySchedule(CrewSchedule):
 
     def __init__(
         self,
-        crew: Crew,
+        actor_threads: ActorThreads,
         buffer: Unroll,
         batches: ReplayBatches,
         minimum: int,
@@ -51,7 +51,7 @@ class ReplaySchedule(CrewSchedule):
         named: Named = nothing_named,
         average: float = 0.0,
     ):
-        super().__init__(crew, ended)
+        super().__init__(actor_threads, ended)
         self._named, self._average = named, average
         self._stored, self._told = 0, False  # steps of each simulator in this part of the run; whether one was left out
         self.batches, self.replay, self.metrics = batches, batches.replay, metrics
@@ -69,8 +69,8 @@ class ReplaySchedule(CrewSchedule):
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
         """Goes on from `state`. The replay and the period are there even where environments must be reset."""
-        if not self.crew.set_state(state):
-            self.crew.reset(reset_seed)
+        if not self.actor_threads.set_state(state):
+            self.actor_threads.reset(reset_seed)
         if "replay" in state:
             self.replay.load(self._directory, state)
             if dropped := self.replay.drop_not_finite():
@@ -97,7 +97,7 @@ class ReplaySchedule(CrewSchedule):
 
     def _fill(self, buffer: Unroll, snapshot: Snapshot) -> None:
         """Acts for a buffer with these parameters, and puts it into the replay."""
-        self.crew.fill(buffer, lambda: snapshot)
+        self.actor_threads.fill(buffer, lambda: snapshot)
         self._store(buffer)
 
     def _prefill(self, snapshot: Snapshot) -> None:
@@ -118,14 +118,14 @@ class ReplaySchedule(CrewSchedule):
                 self._tell(finite)
         self._stored += len(buffer.reward)
         self.metrics.gauge("replay_size", self.replay.size)
-        self.crew.reset_ended()
+        self.actor_threads.reset_ended()
 
     def _state(self) -> dict[str, np.ndarray]:
         """Nothing of the time before the first period: it is short, and begins again."""
         if self.target is None:
             return {}
         target = {"target.version": np.int64(self.target.version), "target.vector": np.asarray(self.target.vector)}
-        return self._crew_state() | target | self.batches.get_state() | self._saved_replay()
+        return self._acting_state() | target | self.batches.get_state() | self._saved_replay()
 
     def _tell(self, finite: Finite) -> None:
         """Counts what was left out; the first time it is named."""
@@ -142,8 +142,8 @@ class ReplaySchedule(CrewSchedule):
     def _saved_replay(self) -> dict[str, np.ndarray]:
         return self.replay.save(self._directory, self._named)
 
-    def _crew_state(self) -> dict[str, np.ndarray]:
-        return self.crew.get_state()
+    def _acting_state(self) -> dict[str, np.ndarray]:
+        return self.actor_threads.get_state()
 
 
 def averaged(target: Snapshot, newest: Snapshot, part: float) -> Snapshot:
@@ -190,7 +190,7 @@ class Concurrent(ReplaySchedule):
     runs with few random actions neither DQN nor Rainbow had begun to learn Pong with it when they had with `Standard`.
     """
 
-    _begun: dict[str, np.ndarray]  # the crew's state when it began to fill the buffer
+    _begun: dict[str, np.ndarray]  # the actors' state when it began to fill the buffer
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
         super().set_state(state, reset_seed)
@@ -202,7 +202,7 @@ class Concurrent(ReplaySchedule):
             self._prefill(snapshot)
         else:
             with self.metrics.timer("wait_data"):
-                self.crew.wait()
+                self.actor_threads.wait()
             self._store(self._buffer)
         self.period += 1
         self._begin(snapshot)
@@ -210,8 +210,8 @@ class Concurrent(ReplaySchedule):
 
     def _begin(self, target: Snapshot) -> None:
         self.target = target
-        self._begun = self.crew.get_state()
-        self.crew.begin(self._buffer, lambda: target)
+        self._begun = self.actor_threads.get_state()
+        self.actor_threads.begin(self._buffer, lambda: target)
 
-    def _crew_state(self) -> dict[str, np.ndarray]:
+    def _acting_state(self) -> dict[str, np.ndarray]:
         return self._begun

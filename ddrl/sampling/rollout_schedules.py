@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 
 from ddrl.sampling.actor import part
-from ddrl.sampling.crew import Crew
+from ddrl.sampling.actor_threads import ActorThreads
 from ddrl.sampling.minibatches import Minibatches
 from ddrl.sampling.rollouts import Ended
 from ddrl.types import Snapshot, Transitions, Unroll
 
 
-class CrewSchedule:
+class GroupSchedule:
     """A schedule whose groups fill rollouts: the trainer's side of it, whatever becomes of them.
 
     Args:
-        crew: the groups.
-        ended: shared with the crew and its actors.
+        actor_threads: the groups.
+        ended: shared with the threads and their actors.
     """
 
-    def __init__(self, crew: Crew, ended: threading.Event):
-        self.crew = crew
+    def __init__(self, actor_threads: ActorThreads, ended: threading.Event):
+        self.actor_threads = actor_threads
         self._ended = ended
         self._busy = threading.Lock()
 
@@ -57,12 +57,12 @@ class CrewSchedule:
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
         """Goes on from `state`; environments that could not be saved are reset, and what they had filled is
         forgotten."""
-        if not (self.crew.set_state(state) and self._set_state(state)):
-            self.crew.reset(reset_seed)
+        if not (self.actor_threads.set_state(state) and self._set_state(state)):
+            self.actor_threads.reset(reset_seed)
 
     def stop(self) -> None:
         self._ended.set()
-        self.crew.join()
+        self.actor_threads.join()
 
     def _next(self, snapshot: Snapshot) -> tuple[Snapshot, Any]:
         raise NotImplementedError
@@ -71,11 +71,11 @@ class CrewSchedule:
         raise NotImplementedError
 
     def _set_state(self, state: dict[str, np.ndarray]) -> bool:
-        """Takes what `_state` gave, once the crew is restored; True if acting goes on where it was."""
+        """Takes what `_state` gave, once the actors are restored; True if acting goes on where it was."""
         raise NotImplementedError
 
 
-class RolloutSchedule(CrewSchedule):
+class RolloutSchedule(GroupSchedule):
     """What the schedules that learn from each rollout have in common.
 
     Args:
@@ -85,9 +85,14 @@ class RolloutSchedule(CrewSchedule):
     """
 
     def __init__(
-        self, crew: Crew, learning: Unroll, minibatches: Minibatches, ended: threading.Event, refresh_every: int = 0
+        self,
+        actor_threads: ActorThreads,
+        learning: Unroll,
+        minibatches: Minibatches,
+        ended: threading.Event,
+        refresh_every: int = 0,
     ):
-        super().__init__(crew, ended)
+        super().__init__(actor_threads, ended)
         self.learning, self.minibatches = learning, minibatches
         self.refresh_every = refresh_every
         self.rollouts = 0  # learned from, the one at hand included
@@ -136,13 +141,13 @@ class SynchronizedRollouts(RolloutSchedule):
     def _next(self, snapshot: Snapshot) -> tuple[Snapshot, Transitions]:
         if self.minibatches.empty:
             self._latest = snapshot
-            self.crew.fill(self.learning, lambda: self._latest, self.refresh_every)
-            self.crew.reset_ended()
+            self.actor_threads.fill(self.learning, lambda: self._latest, self.refresh_every)
+            self.actor_threads.reset_ended()
             self._start()
         return snapshot, self.minibatches.take()
 
     def _state(self) -> dict[str, np.ndarray]:
-        return self.crew.get_state() | self._learning_state()
+        return self.actor_threads.get_state() | self._learning_state()
 
     def _set_state(self, state: dict[str, np.ndarray]) -> bool:
         self._set_learning_state(state)
@@ -167,13 +172,20 @@ class DoubleBuffered(RolloutSchedule):
         spare: the second storage.
     """
 
-    def __init__(self, crew: Crew, learning: Unroll, spare: Unroll, minibatches: Minibatches, ended: threading.Event):
-        super().__init__(crew, learning, minibatches, ended)
+    def __init__(
+        self,
+        actor_threads: ActorThreads,
+        learning: Unroll,
+        spare: Unroll,
+        minibatches: Minibatches,
+        ended: threading.Event,
+    ):
+        super().__init__(actor_threads, learning, minibatches, ended)
         self._filling = spare
         self._acting: Snapshot | None = None  # parameters that fill `_filling`
         self._behind: np.ndarray | None = None  # theta_(j-1) - theta_j of the storage at hand
         self._first: np.ndarray | None = None  # theta_(j-1), until its gradient was taken
-        self._begun: dict[str, np.ndarray] = {}  # the crew's state when it began to fill
+        self._begun: dict[str, np.ndarray] = {}  # the actors' state when it began to fill
 
     def _next(self, snapshot: Snapshot) -> tuple[Snapshot, Transitions]:
         if self.minibatches.empty:
@@ -187,8 +199,8 @@ class DoubleBuffered(RolloutSchedule):
     def _synchronize(self, snapshot: Snapshot) -> None:
         if self._acting is None:  # the first storage: nothing to learn from yet, so theta_1 is theta_0
             self._fill(snapshot)
-        self.crew.wait()
-        self.crew.reset_ended()
+        self.actor_threads.wait()
+        self.actor_threads.reset_ended()
         behaviour = self._acting
         self.learning, self._filling = self._filling, self.learning
         self._fill(snapshot)
@@ -197,13 +209,13 @@ class DoubleBuffered(RolloutSchedule):
 
     def _fill(self, snapshot: Snapshot) -> None:
         self._acting = snapshot
-        self._begun = self.crew.get_state()
-        self.crew.begin(self._filling, lambda: snapshot)
+        self._begun = self.actor_threads.get_state()
+        self.actor_threads.begin(self._filling, lambda: snapshot)
 
     def _state(self) -> dict[str, np.ndarray]:
         """The storage at hand, and where the filling of the other began: it is filled again after a resume."""
         if self._acting is None:
-            return self.crew.get_state()
+            return self.actor_threads.get_state()
         acting = {"acting.version": np.int64(self._acting.version), "acting.vector": np.asarray(self._acting.vector)}
         learning = self._learning_state()
         if learning:

@@ -10,7 +10,7 @@ import numpy as np
 from ddrl.ops.draws import epsilon_greedy
 from ddrl.replay import Replay
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.sampling.crew import Crew
+from ddrl.sampling.actor_threads import ActorThreads
 from ddrl.sampling.replay_batches import ReplayBatches
 from ddrl.sampling.replay_schedules import Concurrent, Standard
 from ddrl.types import Snapshot
@@ -60,7 +60,15 @@ def make_schedule(
     for actor in actors:
         actor.environment.can_save_state = saves
     batches = make_batches(make_replay(exponent), Recorded(), updates=UPDATES[kind], ahead=ahead)
-    common = (Crew(actors, ended), rollout(ROWS[kind]), batches, minimum, directory, RankMetrics("worker", 0), ended)
+    common = (
+        ActorThreads(actors, ended),
+        rollout(ROWS[kind]),
+        batches,
+        minimum,
+        directory,
+        RankMetrics("worker", 0),
+        ended,
+    )
     schedule = kind(*common, target_periods=PERIODS) if kind is Standard else kind(*common)
     schedule.set_state({}, reset_seed=1)
     return schedule

@@ -265,7 +265,7 @@ def test_stop_ends_all_threads_also_during_the_prefill(kind, groups, updates):
     before = set(threading.enumerate())
     schedule = make_schedule(kind, groups=groups, minimum=40 * SIZE)
     training = Training(schedule).run(updates)
-    for actor in schedule.crew.actors:
+    for actor in schedule.actor_threads.actors:
         actor.environment.pause = 0.3
     answers = []
 
@@ -293,7 +293,7 @@ def test_nothing_of_the_time_before_the_first_period_is_saved(kind, tmp_path):
 
 def test_no_state_is_given_in_the_middle_of_acting(tmp_path):
     schedule, states = make_schedule(Standard, tmp_path), []
-    environment = schedule.crew.actors[0].environment
+    environment = schedule.actor_threads.actors[0].environment
     receive = environment.recv
     environment.recv = lambda: (states.append(schedule.get_state()), receive())[1]
     Training(schedule).run(UPDATES[Standard] + 1)
@@ -305,7 +305,7 @@ def test_no_state_is_given_in_the_middle_of_acting(tmp_path):
 def test_what_breaks_in_a_group_is_raised(kind):
     schedule = make_schedule(kind, groups=2)
     training = Training(schedule).run(1)
-    schedule.crew.actors[1].environment.send = None
+    schedule.actor_threads.actors[1].environment.send = None
     with pytest.raises(TypeError):
         training.run(3 * UPDATES[kind])
     schedule.stop()

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from ddrl.sampling.crew import Crew
+from ddrl.sampling.actor_threads import ActorThreads
 from ddrl.sampling.minibatches import Minibatches
 from ddrl.sampling.rollout_schedules import DoubleBuffered, SynchronizedRollouts
 from ddrl.types import Snapshot
@@ -19,11 +19,11 @@ STEP_SIZE = np.float32(0.01)
 
 def make_schedule(kind, groups=2, epochs=1, batch=STEPS * SIZE, shuffle=False, pause=0.0, refresh_every=0):
     ended, size = threading.Event(), SIZE // groups
-    crew = Crew([make_actor(size, i * size, ended, pause=pause * i) for i in range(groups)], ended)
+    actor_threads = ActorThreads([make_actor(size, i * size, ended, pause=pause * i) for i in range(groups)], ended)
     minibatches = Minibatches(STEPS, 0.95, batch, epochs=epochs, shuffle=shuffle, seed=(3, 0))
     storages = [rollout(STEPS) for _ in range(1 + (kind is DoubleBuffered))]
     more = {"refresh_every": refresh_every} if refresh_every else {}
-    schedule = kind(crew, *storages, minibatches, ended, **more)
+    schedule = kind(actor_threads, *storages, minibatches, ended, **more)
     schedule.set_state({}, reset_seed=1)
     return schedule
 
@@ -71,13 +71,13 @@ def test_synchronized_acts_with_the_parameters_of_its_first_gradient():
 
 def test_synchronized_takes_newer_parameters_in_the_middle_where_it_may():
     schedule = make_schedule(SynchronizedRollouts, groups=1, refresh_every=2)
-    receive = schedule.crew.actors[0].receive
+    receive = schedule.actor_threads.actors[0].receive
 
     def receive_and_update(snapshot):
         receive(snapshot)
         schedule.update(Snapshot(snapshot.version + 10, 0, snapshot.vector))
 
-    schedule.crew.actors[0].receive = receive_and_update
+    schedule.actor_threads.actors[0].receive = receive_and_update
     _, batch = schedule.next_batch(lambda: Snapshot(0, 0, np.ones(2, np.float32)))
     np.testing.assert_array_equal(batch.behaviour_version.reshape(STEPS, SIZE)[:, 0], [0, 0, 10, 10])
 
@@ -172,7 +172,7 @@ def test_a_stopped_schedule_gives_no_batch(kind):
 def test_what_breaks_in_a_group_is_raised(kind):
     schedule = make_schedule(kind)
     Training(schedule).run(1)
-    schedule.crew.actors[1].environment.send = None
+    schedule.actor_threads.actors[1].environment.send = None
     with pytest.raises(TypeError):
         Training(schedule, version=1).run(3)
     schedule.stop()

@@ -10,7 +10,7 @@ import pytest
 from ddrl.ops.draws import draw_actions, uniforms
 from ddrl.ops.returns import generalized_advantages
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.sampling.crew import Crew
+from ddrl.sampling.actor_threads import ActorThreads
 from ddrl.sampling.minibatches import Minibatches, normalized, transitions_of
 from ddrl.sampling.rollouts import Ended, RolloutActor, UnrollActor, UnrollBatcher, columns, empty_unroll, time_slice
 from ddrl.types import Discrete, Snapshot
@@ -94,26 +94,26 @@ def test_groups_in_threads_fill_what_one_group_fills(groups):
     one, several, ended = rollout(), rollout(), threading.Event()
     make_actor(SIZE).fill(one, lambda: snapshot(2))
     size = SIZE // groups
-    crew = Crew([make_actor(size, i * size, ended, pause=0.001 * i) for i in range(groups)], ended)
-    crew.fill(several, lambda: snapshot(2))
+    actor_threads = ActorThreads([make_actor(size, i * size, ended, pause=0.001 * i) for i in range(groups)], ended)
+    actor_threads.fill(several, lambda: snapshot(2))
     ended.set()
-    crew.join()
+    actor_threads.join()
     for name in one._fields:
         np.testing.assert_array_equal(getattr(one, name), getattr(several, name), name)
 
 
-def test_a_crew_says_what_broke_and_ends_when_it_is_told():
+def test_actor_threads_say_what_broke_and_end_when_they_are_told():
     ended = threading.Event()
     actors = [make_actor(3, 0, ended), make_actor(3, 3, ended)]
     actors[1].environment.send = None
-    crew = Crew(actors, ended)
+    actor_threads = ActorThreads(actors, ended)
     with pytest.raises(TypeError):
-        crew.fill(rollout(), lambda: snapshot(0))
+        actor_threads.fill(rollout(), lambda: snapshot(0))
     ended.set()
     with pytest.raises(Ended):
         make_actor(3, 0, ended).fill(rollout(size=3), lambda: snapshot(0))
-    crew.join()
-    assert not any(thread.is_alive() for thread in crew._threads)
+    actor_threads.join()
+    assert not any(thread.is_alive() for thread in actor_threads._threads)
 
 
 def test_unrolls_of_groups_make_batches_of_whole_unrolls():

@@ -12,7 +12,7 @@ from ddrl.sampling.rollouts import POLL_SECONDS, Ended, RolloutActor, columns
 from ddrl.types import Snapshot, Unroll
 
 
-class Crew:
+class ActorThreads:
     """One thread per actor, which waits for a rollout to fill. With two, one group is inferred while the other steps.
 
     Args:
