@@ -106,8 +106,8 @@ class Learner:
             name for name, array in template._asdict().items() if name not in UNUSED_FIELDS and array is not None
         ]
         specs = [tf.TensorSpec([network.size], tf.float32), tf.TensorSpec([], tf.float32)]
-        wanted = {"target": specs[0], "key": tf.TensorSpec([2], tf.int32)}
-        specs += [wanted[name] for name in self.context]
+        of_context = {"target": specs[0], "key": tf.TensorSpec([2], tf.int32)}
+        specs += [of_context[name] for name in self.context]
         for name in self._fields:
             array = getattr(template, name)
             specs.append(tf.TensorSpec(array.shape, tf.as_dtype(array.dtype)))
@@ -137,14 +137,14 @@ class Learner:
             )
         arrays = (getattr(batch, name) for name in self._fields)
         anneal = tf.constant(np.array(context.anneal, np.float32))  # TensorFlow keeps Python's numbers for ever
-        more = [as_device_vector(context.target) if name == "target" else context.key for name in self.context]
+        read_by_loss = [as_device_vector(context.target) if name == "target" else context.key for name in self.context]
         gradient, metrics, *priorities = self._compiled(
-            as_device_vector(vector), anneal, *map(tf.convert_to_tensor, [*more, *arrays])
+            as_device_vector(vector), anneal, *map(tf.convert_to_tensor, [*read_by_loss, *arrays])
         )
-        named = dict(zip(self._metric_names, np.asarray(metrics).tolist()))
-        return np.asarray(gradient), named, np.asarray(priorities[0]) if priorities else None
+        values = dict(zip(self._metric_names, np.asarray(metrics).tolist()))
+        return np.asarray(gradient), values, np.asarray(priorities[0]) if priorities else None
 
-    def _trace(self, vector, anneal, *tensors):
+    def _trace(self, vector: Any, anneal: Any, *tensors: Any) -> tuple[Any, ...]:
         self.trace_count += 1
         context = LossContext(anneal, **dict(zip(self.context, tensors)))
         tensors = tensors[len(self.context) :]
@@ -197,7 +197,7 @@ class Preparation:
                 self._newest = (vector, prepared)
             return prepared
 
-    def _trace(self, vector):
+    def _trace(self, vector: Any) -> Any:
         self.trace_count += 1
         return self._network.prepare(vector)
 
@@ -237,7 +237,12 @@ class Policy:
             self._compiled[size] = function.get_concrete_function()
 
     def __call__(self, vector: np.ndarray | tf.Tensor, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Policy <float32>[b, P] and value <float32>[b] of <observation dtype>[b, ...]."""
+        """Policy <float32>[b, P] and value <float32>[b].
+
+        Args:
+            vector: <float32>[N]. A tensor from `as_device_vector` is prepared once.
+            observations: <observation dtype>[b, ...].
+        """
         prepared = self._prepared(vector)
         largest = self._batch_sizes[-1]
         pieces = [
@@ -259,7 +264,7 @@ class Policy:
         policy, value = self._compiled[size](prepared, tf.convert_to_tensor(observations))
         return np.asarray(policy)[:count], np.asarray(value)[:count]
 
-    def _trace_apply(self, prepared, observations):
+    def _trace_apply(self, prepared: Any, observations: Any) -> tuple[Any, Any]:
         self.trace_count += 1
         output = self._network.apply(prepared, observations)
         return output.policy, output.value

@@ -50,11 +50,11 @@ class _InChunks:
             arrays = [np.concatenate([x, np.zeros((self._chunk - count, *x.shape[1:]), x.dtype)]) for x in arrays]
         return np.asarray(self._compiled(*map(tf.convert_to_tensor, arrays), prepared))[:count]
 
-    def _trace(self, *tensors):
+    def _trace(self, *tensors: Any) -> Any:
         self.trace_count += 1
         return self._of(*tensors)
 
-    def _of(self, *tensors):
+    def _of(self, *tensors: Any) -> Any:
         raise NotImplementedError
 
 
@@ -92,7 +92,8 @@ class TargetFunction(_InChunks):
         """
         return self._rows(target, [batch.reward, batch.discount, batch.next_observation])
 
-    def _of(self, reward, discount, next_observation, target):
+    def _of(self, *tensors: Any) -> Any:
+        reward, discount, next_observation, target = tensors
         unused = dict.fromkeys(Replayed._fields)
         batch = Replayed(**unused | {"reward": reward, "discount": discount, "next_observation": next_observation})
         return self._targets(self._network, target, batch, self._settings)
@@ -131,5 +132,6 @@ class CriticFunction(_InChunks):
         """
         return self._rows(vector, [observation, action])
 
-    def _of(self, observation, action, prepared):
+    def _of(self, *tensors: Any) -> Any:
+        observation, action, prepared = tensors
         return self._critic(self._network, prepared, observation, action)

@@ -117,8 +117,7 @@ def check_actions(config: TrainConfig, space: ActionSpace) -> None:
         UsageError: with the algorithms that do.
     """
     settings, game = config.algorithm, config.environment.game
-    continuous = isinstance(space, Continuous)
-    unbounded = continuous and not all(map(math.isfinite, space.low + space.high))
+    unbounded = isinstance(space, Continuous) and not all(map(math.isfinite, space.low + space.high))
     if isinstance(space, settings.takes) and not (unbounded and settings.bounded):
         return
     others = ", ".join(
@@ -128,7 +127,7 @@ def check_actions(config: TrainConfig, space: ActionSpace) -> None:
     )
     if isinstance(space, settings.takes):
         raise UsageError(f"{settings.name} takes actions within bounds, and {game} has some without: train {others}")
-    if continuous:
+    if isinstance(space, Continuous):
         actions = f"discrete actions, and {game} has {len(space.low)} continuous ones"
     else:
         actions = f"continuous actions, and {game} has {space.count} discrete ones"

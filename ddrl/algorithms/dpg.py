@@ -170,6 +170,7 @@ def critic(network: DeterministicNetwork, prepared: Any, observation: Any, actio
 
 def draw(config: DPGConfig, exploration: Exploration) -> Draw:
     """The policy's action with normal noise; actions at random until learning begins."""
+    assert isinstance(exploration.space, Continuous)  # DPGConfig.takes
     return noisy(exploration.space, config.noise, lambda ids, counts: exploration.agent_steps(counts) < 0)
 
 

@@ -49,10 +49,10 @@ BATCH_SIZE = 32
 STEPS_PER_UPDATE = 4
 RAINBOW_AGENT_STEPS = 50_000_000  # 200 million frames
 # Section 5: every million steps for up to 125,000, in games of at most 27,000; how many at once is ours.
-Q_EVALUATION = {
-    "eval_every_updates": 1_000_000 // STEPS_PER_UPDATE, "eval_games": 30, "eval_agent_steps": 125_000,
-    "eval_time_share": 1.0, "evaluation_minutes": 0.0,
-}  # fmt: skip
+STOOKE_EVALUATION = EvaluationConfig(
+    eval_every_updates=1_000_000 // STEPS_PER_UPDATE, eval_games=30, eval_agent_steps=125_000, eval_time_share=1.0,
+    eval_epsilon=0.05, evaluation_minutes=0.0,
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -375,7 +375,7 @@ def stooke_dqn(game: str, machine: Machine) -> TrainConfig:
         ),
         replay=ReplayConfig(replay_capacity=1_000_000, replay_minimum=50_000),
         exchange=ALONE,
-        evaluation=EvaluationConfig(eval_epsilon=0.05, **Q_EVALUATION),
+        evaluation=STOOKE_EVALUATION,
         run=STOOKE_RUN,
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ Preset = Callable[[str, Machine], TrainConfig]
 """(game, machine) -> settings."""
 Loss = Callable[..., LossOutput]
 """(network, vector <float32>[N], batch, settings, LossContext) -> LossOutput."""
-Targets = Callable[[Network, Any, Any, Any], Any]
+Targets = Callable[[Any, Any, Any, Any], Any]
 """(network, theta^- as `network.prepare` makes it, transitions, settings) -> targets, which theta^- alone decide."""
 
 
@@ -46,7 +46,7 @@ class AheadTargets(NamedTuple):
     """
 
     of: Targets
-    shape: Callable[[Any, ActionSpace], tuple[int, ...]] = lambda settings, space: ()
+    shape: Callable[[Any, Any], tuple[int, ...]] = lambda settings, space: ()
     loss_reads_next: Callable[[Any], bool] = lambda settings: False
 
 

@@ -143,7 +143,9 @@ def network(
 
 def draw(config: SACConfig, exploration: Exploration) -> Draw:
     """Actions of the policy; uniform ones until learning begins. Its log-probabilities are 0, as nothing reads them."""
-    low, high = np.array(exploration.space.low), np.array(exploration.space.high)
+    space = exploration.space
+    assert isinstance(space, Continuous)  # SACConfig.takes
+    low, high = np.array(space.low), np.array(space.high)
 
     def drawn(
         policy: np.ndarray, seed: int, environments: np.ndarray, counts: np.ndarray

@@ -179,12 +179,12 @@ def _check_resets(config: TrainConfig) -> None:
     if not run.reset_at_checkpoint:
         return
     if config.sampling.schedule not in ("synchronized", "standard"):
-        why = {
+        reasons = {
             "asynchronous": "asynchronous acting never resumes to the bit; --schedule synchronized",
             "double-buffered": "a rollout is being acted at every checkpoint; --schedule synchronized",
             "concurrent": "a period is being acted at every checkpoint; --schedule standard",
         }
-        checks.refuse(run, "reset_at_checkpoint", why[config.sampling.schedule])
+        checks.refuse(run, "reset_at_checkpoint", reasons[config.sampling.schedule])
     if exchange.quorum or exchange.quorum_deadline_seconds:
         checks.refuse(run, "reset_at_checkpoint", "workers that miss a step cannot reset with the others; no --quorum")
 

@@ -227,8 +227,8 @@ def convolutional_tensors(
         is_value = head is None and head_name == "value"  # values of actions start near 0, as policies do
         kernel = architecture.value_kernel if is_value else architecture.policy_kernel
         dense.append((head_name, (architecture.neurons, width), kernel))
-    for layer_name, shape, kernel in dense:
-        tensors += [(f"{layer_name}/kernel", shape, kernel), (f"{layer_name}/bias", (shape[1],), zeros)]
+    for layer_name, widths, kernel in dense:
+        tensors += [(f"{layer_name}/kernel", widths, kernel), (f"{layer_name}/bias", (widths[1],), zeros)]
     return tensors + deviation_tensors(action_space)
 
 

@@ -68,7 +68,7 @@ class Network:
         """The named tensors of a flat tensor of length N; the gradient of this is one concatenation."""
 
         @tf.custom_gradient
-        def cut(whole):
+        def cut(whole: Any) -> tuple[list[Any], Callable[..., Any]]:
             starts = np.cumsum([0, *(math.prod(shape) for _, shape in self.parameter_shapes)])
             pieces = [whole[start:stop] for start, stop in itertools.pairwise(starts)]  # no copies, unlike tf.split
             return pieces, lambda *gradients: tf.concat(gradients, axis=0)
@@ -108,17 +108,36 @@ class Network:
         return PolicyValue(self.policy(outputs["policy"], prepared), tf.squeeze(outputs["value"], axis=-1))
 
     def action_values(self, prepared: dict[str, Any], observations: Any) -> Any:
-        """Of a network with a `head`: Q <float32>[B, A], or with atoms logits of the returns <float32>[B, A, atoms]."""
-        each = [self.head.atoms] if self.head.atoms else []
+        """Of a network with a `head`: Q <float32>[B, A], or with atoms logits of the returns <float32>[B, A, atoms].
+
+        Args:
+            prepared: parameters, as `prepare` makes them.
+            observations: <observation dtype>[B, ...].
+
+        Raises:
+            ValueError: the network has no `head`.
+        """
+        head = self._q_head()
+        each = [head.atoms] if head.atoms else []
         outputs = self.outputs(prepared, observations)
         values = {name: tf.reshape(x, [-1, x.shape[1] // math.prod(each), *each]) for name, x in outputs.items()}
-        return dueling_values(values["value"], values["advantage"]) if self.head.dueling else values["q"]
+        return dueling_values(values["value"], values["advantage"]) if head.dueling else values["q"]
 
     def expected(self, action_values: Any) -> Any:
-        """Expected returns <float32>[B, A] of what `action_values` gives."""
-        if not self.head.atoms:
+        """Expected returns <float32>[B, A] of what `action_values` gives.
+
+        Raises:
+            ValueError: the network has no `head`.
+        """
+        head = self._q_head()
+        if not head.atoms:
             return action_values
-        return expected_values(action_values, support(self.head.value_min, self.head.value_max, self.head.atoms))
+        return expected_values(action_values, support(head.value_min, head.value_max, head.atoms))
+
+    def _q_head(self) -> QHead:
+        if self.head is None:
+            raise ValueError(f"network {self.name} was built without a head of the Q-learning family: no action values")
+        return self.head
 
     def __call__(self, vector: Any, observations: Any) -> PolicyValue:
         """`apply(prepare(vector), observations)`."""

@@ -102,7 +102,7 @@ def make_schedule(
         return _on_data_points(config, data, environments, policy, metrics, common)
     ended = threading.Event()
     policy = _policy_of_groups(config, environments[0], network, ended)
-    rollout_arguments = {
+    rollout_arguments: dict[str, Any] = {
         "discount": config.algorithm.discount,
         "transform_reward": config.algorithm.transform_reward,
         "life_loss_terminal": config.environment.life_loss_terminal,
@@ -113,7 +113,10 @@ def make_schedule(
         unroll = functools.partial(
             empty_unroll, data.unroll_length, environments[0].num_envs, shape, dtype, network.action_space
         )
-        more = {"batcher": UnrollBatcher(config.batch_size // data.unroll_length), "make_unroll": unroll}
+        more: dict[str, Any] = {
+            "batcher": UnrollBatcher(config.batch_size // data.unroll_length),
+            "make_unroll": unroll,
+        }
         actors = [
             UnrollActor(environment, policy, metrics, **arguments, **rollout_arguments, **more)
             for environment, arguments in zip(environments, common, strict=True)

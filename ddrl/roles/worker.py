@@ -125,7 +125,7 @@ class Trainer:
     def _context(self, snapshot: Snapshot) -> LossContext:
         wanted: dict[str, Any] = {"anneal": self._anneal(snapshot.version)}
         if "target" in self.learner.context:
-            wanted["target"] = self.schedule.target.vector
+            wanted["target"] = self.schedule.target_vector
         if "key" in self.learner.context:
             key = np.random.SeedSequence([*self._seed, max(0, snapshot.step)]).generate_state(2)
             wanted["key"] = key.astype(np.int32)

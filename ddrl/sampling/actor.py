@@ -4,6 +4,7 @@ part."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -12,8 +13,23 @@ from ddrl.ops.draws import Draw, draw_for
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.types import Snapshot
 
+if TYPE_CHECKING:
+    from typing_extensions import Required  # of Python 3.11; the annotation is never evaluated
+
 PolicyFunction = Callable[[object, np.ndarray], tuple[np.ndarray, np.ndarray]]
 """(parameters <float32>[N], observations [b, ...]) -> (policy <float32>[b, P], value <float32>[b])."""
+
+
+NONE_YET = np.zeros(0, np.float32)
+
+
+class ActorOptions(TypedDict, total=False):
+    """Keyword arguments of `Actor`, for the constructors of its subclasses."""
+
+    first_id: Required[int]
+    seed: Required[int]
+    frames_per_step: float
+    draw: Draw | None
 
 
 class Actor:
@@ -29,9 +45,9 @@ class Actor:
         draw: actions from what the policy gives (None: from the distribution of the action space).
 
     Attributes:
-        step: what the environments answered last.
-        value: <float32>[b] value of `step.observation`.
-        action: what `act` drew last, and `log_prob` <float32>[b].
+        received: whether the environments have answered since they were reset.
+        value: <float32>[b] value of `step.observation`; empty before the first.
+        action: what `act` drew last, and `log_prob` <float32>[b]; empty before the first.
         version: of the parameters behind value and action.
     """
 
@@ -51,14 +67,29 @@ class Actor:
         self._draw = draw or draw_for(environment.action_space)
         self._ids = first_id + np.arange(environment.num_envs)
         self._draws = np.zeros(environment.num_envs, np.int64)
-        self.step: Step | None = None
-        self._policy = self.value = self.action = self.log_prob = None
+        self._step: Step | None = None
+        self._policy = self.value = self.action = self.log_prob = NONE_YET
         self.version = -1
+
+    @property
+    def received(self) -> bool:
+        return self._step is not None
+
+    @property
+    def step(self) -> Step:
+        """What the environments answered last.
+
+        Raises:
+            RuntimeError: they have not answered since they were reset.
+        """
+        if self._step is None:
+            raise RuntimeError("an actor that has received nothing yet was asked to act: call receive first")
+        return self._step
 
     def reset(self, seed: int) -> None:
         """Starts new episodes in all environments."""
         self.environment.reset(seed)
-        self.step = None
+        self._step = None
 
     def receive(self, snapshot: Snapshot) -> None:
         """Takes the next observations and infers policy and values for them."""
@@ -68,8 +99,8 @@ class Actor:
     def observe(self) -> None:
         """Takes the next observations."""
         with self.metrics.timer("simulation"):
-            self.step = self.environment.recv()
-        valid = int(self.step.valid.sum())
+            self._step = step = self.environment.recv()
+        valid = int(step.valid.sum())
         self.metrics.count("agent_steps", valid)
         self.metrics.count("frames", valid * self.frames_per_step)
         for episode in self.environment.pop_episodes():
@@ -91,7 +122,7 @@ class Actor:
     def get_state(self) -> dict[str, np.ndarray]:
         """Everything, before `act`; the environment's part only if it can be saved."""
         state = {"draws": self._draws.copy()}
-        if self.environment.can_save_state and self.step is not None:
+        if self.environment.can_save_state and self.received:
             state |= {f"environment.{k}": v for k, v in self.environment.get_state().items()}
             state |= {f"step.{k}": np.asarray(v) for k, v in self.step._asdict().items()}
         return state
@@ -104,7 +135,7 @@ class Actor:
         if "step.env_id" not in state or not self.environment.can_save_state or not same_number:
             return False
         self.environment.set_state(part(state, "environment."))
-        self.step = Step(**part(state, "step."))
+        self._step = Step(**part(state, "step."))
         return True
 
 

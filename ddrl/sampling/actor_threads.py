@@ -22,7 +22,9 @@ class ActorThreads:
 
     def __init__(self, actors: Sequence[RolloutActor], ended: threading.Event):
         self.actors, self._ended = list(actors), ended
-        self._orders = [queue.SimpleQueue() for _ in actors]
+        self._orders: list[queue.SimpleQueue[tuple[Unroll, Callable[[], Snapshot], int]]] = [
+            queue.SimpleQueue() for _ in actors
+        ]
         self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._busy = 0
         self._threads = [
@@ -31,7 +33,12 @@ class ActorThreads:
         ]
 
     def fill(self, out: Unroll, newest: Callable[[], Snapshot], refresh_every: int = 0) -> None:
-        """Fills a rollout [T, B]. A single actor does it in the calling thread.
+        """Fills a rollout. A single actor does it in the calling thread.
+
+        Args:
+            out: [T, B], B environments of all groups.
+            newest: gives the parameters to act with.
+            refresh_every: steps after which each actor asks `newest` again (0: never).
 
         Raises:
             Ended: the schedule was stopped.
@@ -43,7 +50,7 @@ class ActorThreads:
             self.wait()
 
     def begin(self, out: Unroll, newest: Callable[[], Snapshot], refresh_every: int = 0) -> None:
-        """Starts to fill a rollout; `wait` before the next one."""
+        """Starts to fill a rollout, as `fill`; `wait` before the next one."""
         start = 0
         self._busy = len(self.actors)
         for thread, actor, orders in zip(self._threads, self.actors, self._orders, strict=True):
@@ -110,5 +117,5 @@ class ActorThreads:
             try:
                 self.actors[index].fill(out, newest, refresh_every)
                 self._done.put(None)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - `wait` raises it
                 self._done.put(error)

@@ -17,6 +17,11 @@ def transitions_of(rollout: Unroll, unroll_length: int, gae_lambda: float) -> Tr
 
     Advantages reach to the end of their unroll of `unroll_length` steps, where the value of the policy that acted
     bootstraps (Schulman et al. 2016; with lambda 1, the n-step returns of Mnih et al. 2016).
+
+    Args:
+        rollout: [T, B], with values [T+1, B].
+        unroll_length: agent steps, a divisor of T.
+        gae_lambda: in [0, 1].
     """
     steps, environments = rollout.reward.shape
     advantage, return_ = np.empty_like(rollout.reward), np.empty_like(rollout.reward)
@@ -59,9 +64,15 @@ class Minibatches:
 
     Args:
         unroll_length: steps to which an advantage reaches at most.
+        gae_lambda: of the advantages, in [0, 1].
         batch_size: transitions per gradient; it divides those of a rollout.
+        epochs: times that each transition is learned from.
+        shuffle: whether an epoch has an order of its own.
         normalize: whether advantages are normalized in each batch.
+        seed: of the orders.
     """
+
+    _transitions: Transitions  # of the rollout that `start` was given
 
     def __init__(
         self,
@@ -78,7 +89,6 @@ class Minibatches:
         self.batch_size, self.epochs, self.shuffle = batch_size, epochs, shuffle
         self.normalize, self.seed = normalize, seed
         self._pending: deque[np.ndarray | slice] = deque()
-        self._transitions: Transitions | None = None
         self.total = self.taken = 0
 
     @property
@@ -87,7 +97,13 @@ class Minibatches:
         return not self._pending
 
     def start(self, rollout: Unroll, number: int, taken: int = 0) -> None:
-        """Begins rollout `number`, of which `taken` batches were taken before."""
+        """Begins a rollout.
+
+        Args:
+            rollout: [T, B]; without shuffling, batches are views of it.
+            number: of the rollout, from which the order of its epochs is drawn.
+            taken: its batches that were taken before a resume.
+        """
         self._transitions = transitions_of(rollout, self.unroll_length, self.gae_lambda)
         self._pending.extend(self._order(len(self._transitions.weight), number))
         self.total, self.taken = len(self._pending), taken

@@ -15,11 +15,11 @@ class _Query:
     """Observations of one group, and the answer to come."""
 
     __slots__ = ("answer", "done", "observations", "vector")
+    answer: tuple[np.ndarray, np.ndarray] | BaseException  # once `done` is set
 
     def __init__(self, vector: object, observations: np.ndarray):
         self.vector, self.observations = vector, observations
         self.done = threading.Event()
-        self.answer: tuple[np.ndarray, np.ndarray] | BaseException | None = None
 
 
 class Predictors:
@@ -46,6 +46,10 @@ class Predictors:
 
     def __call__(self, vector: object, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """As `policy`; waits for a predictor.
+
+        Args:
+            vector: <float32>[N]; queries of the same object are inferred together.
+            observations: [b, ...].
 
         Raises:
             Ended: the schedule was stopped.
@@ -75,7 +79,8 @@ class Predictors:
         with self._changed:
             if not self._waiting:
                 self._changed.wait(POLL_SECONDS)
-            queries, rows = [], 0
+            queries: list[_Query] = []
+            rows = 0
             while self._waiting:
                 query = self._waiting[0]
                 rows += len(query.observations)
@@ -95,7 +100,7 @@ class Predictors:
                 stop = start + len(query.observations)
                 query.answer = policy[start:stop], value[start:stop]
                 start = stop
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised in the threads that asked
             for query in queries:
                 query.answer = error
         for query in queries:

@@ -12,6 +12,7 @@ import numpy as np
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.replay_batches import Targets
 from ddrl.sampling.rollouts import POLL_SECONDS
+from ddrl.sampling.schedules import Schedule
 from ddrl.types import Replayed, Snapshot
 
 
@@ -36,8 +37,8 @@ class Learned(NamedTuple):
     priorities: Any
 
 
-class RemoteReplay:
-    """See `ddrl.sampling.schedules.Schedule`. One thread brings batches with `put` and takes them back with `used`;
+class RemoteReplay(Schedule):
+    """One thread brings batches with `put` and takes them back with `used`;
     another one, the trainer's, learns from them.
 
     Targets are computed before the newest parameters are there, while the last update is under way; but for the batch
@@ -58,7 +59,6 @@ class RemoteReplay:
     def __init__(self, targets: Targets, target_every: int, metrics: RankMetrics, wake: Callable[[], None]):
         self._targets, self._target_every = targets, target_every
         self.metrics, self._wake = metrics, wake
-        self.target: Snapshot | None = None
         self.waiting = False
         self._version: int | None = None  # that the last gradient was taken at
         self._batches: queue.SimpleQueue[Drawn] = queue.SimpleQueue()
@@ -78,9 +78,6 @@ class RemoteReplay:
         """The batches that were learned since the last call."""
         return [self._used.get() for _ in range(self._used.qsize())]
 
-    def update(self, snapshot: Snapshot) -> None:
-        """Nothing to do: nobody acts here."""
-
     def next_batch(self, wait_for_snapshot: Callable[[], Snapshot | None]) -> tuple[Snapshot, Replayed] | None:
         self._give_back()
         with self.metrics.timer("wait_data"):
@@ -96,7 +93,7 @@ class RemoteReplay:
             if self._copy_due(snapshot.version):  # or the step was refused, and the version is the same
                 self.target = snapshot
         with self.metrics.timer("targets"):
-            batch = drawn.batch._replace(target=self._targets(self.target.vector, drawn.batch))
+            batch = drawn.batch._replace(target=self._targets(self.target_vector, drawn.batch))
         snapshot = snapshot or wait_for_snapshot()
         if snapshot is None:
             return None
@@ -104,6 +101,7 @@ class RemoteReplay:
         return snapshot, batch
 
     def learned(self, batch: Replayed, priorities: np.ndarray) -> None:
+        assert self._current is not None  # `batch` is its
         self._current = self._current._replace(priorities=priorities)
 
     def get_state(self) -> dict[str, np.ndarray]:

@@ -50,7 +50,7 @@ class ReplayBatches:
         self._targets, self._batch_size, self._ahead = targets, batch_size, ahead
         self._importance, self._seed = importance, tuple(seed)
         self._period = 0
-        self._target: Snapshot | None = None
+        self._target: Any = None  # theta^- <float32>[N] of the period
         self._drawn: Replayed | None = None  # the minibatches at hand, one after the other
         self._first = 0  # number of the first of them in the period
         self._drawer = ThreadPoolExecutor(1, thread_name_prefix="minibatches")
@@ -65,10 +65,16 @@ class ReplayBatches:
         return self.taken == self.updates
 
     def start(self, period: int, target: Snapshot, taken: int = 0) -> None:
-        """Begins a period with theta^- of `target`; `taken` of its minibatches were given out before a resume."""
+        """Begins a period.
+
+        Args:
+            period: its number, from which its draws follow.
+            target: theta^-.
+            taken: minibatches of it that were given out before a resume.
+        """
         if self._coming is not None:
             wait([self._coming[1]])  # of a period that was broken off
-        self._period, self._target, self._drawn, self._coming = period, target, None, None
+        self._period, self._target, self._drawn, self._coming = period, target.vector, None, None
         self.taken = min(taken, self.updates)  # a resume with shorter periods has no minibatch left of a longer one
 
     def take(self) -> Replayed:
@@ -119,11 +125,12 @@ class ReplayBatches:
         return drawn
 
     def _draw(self, first: int) -> Replayed:
-        random = np.random.default_rng([*self._seed, self._period])
-        random.bit_generator.advance(first * self._batch_size)  # one number for each transition before
+        bits = np.random.PCG64([*self._seed, self._period])
+        bits.advance(first * self._batch_size)  # one number for each transition before
         count = min(self._ahead, self.updates - first)
         exponent = self._importance((self._period - 1) * self.updates)
         self._memory.reverse()
-        into = tuple(array[: count * self._batch_size] for array in self._memory[0])
-        drawn = self.replay.sample(random, self._batch_size, exponent, count, into)
-        return drawn if self._targets is None else drawn._replace(target=self._targets(self._target.vector, drawn))
+        observation, following = (array[: count * self._batch_size] for array in self._memory[0])
+        random = np.random.Generator(bits)
+        drawn = self.replay.sample(random, self._batch_size, exponent, count, (observation, following))
+        return drawn if self._targets is None else drawn._replace(target=self._targets(self._target, drawn))

@@ -33,6 +33,7 @@ class ReplaySchedule(GroupSchedule):
         ended: shared with the threads and their actors.
         named: the names of the replay's files that checkpoints on disk name.
         average: part of newer parameters that enters theta^- with each update, where they are not copied.
+        target_periods: periods from one copy to the target network to the next; `Concurrent` copies in each.
 
     Attributes:
         period: number of the period at hand; 0 while the replay is being filled.
@@ -50,13 +51,13 @@ class ReplaySchedule(GroupSchedule):
         ended: threading.Event,
         named: Named = nothing_named,
         average: float = 0.0,
+        target_periods: int = 1,
     ):
         super().__init__(actor_threads, ended)
-        self._named, self._average = named, average
+        self._named, self._average, self._target_periods = named, average, target_periods
         self._stored, self._told = 0, False  # steps of each simulator in this part of the run; whether one was left out
         self.batches, self.replay, self.metrics = batches, batches.replay, metrics
         self.period = 0
-        self.target: Snapshot | None = None
         self._buffer, self._minimum, self._directory = buffer, minimum, directory
 
     def stop(self) -> None:
@@ -86,7 +87,7 @@ class ReplaySchedule(GroupSchedule):
             with self.metrics.timer("replay"):
                 self.batches.finish()
             self._advance(snapshot)
-        if self._average:
+        if self._average and self.target is not None:
             self.target = averaged(self.target, snapshot, self._average)
         with self.metrics.timer("minibatch"):
             return snapshot, self.batches.take()
@@ -147,7 +148,13 @@ class ReplaySchedule(GroupSchedule):
 
 
 def averaged(target: Snapshot, newest: Snapshot, part: float) -> Snapshot:
-    """theta^- + part (theta - theta^-), once for each version of theta (Lillicrap et al. 2016, algorithm 1)."""
+    """theta^- + part (theta - theta^-), once for each version of theta (Lillicrap et al. 2016, algorithm 1).
+
+    Args:
+        target: theta^-.
+        newest: theta.
+        part: of theta, in (0, 1].
+    """
     if newest.version == target.version:
         return target
     old = np.asarray(target.vector)
@@ -157,18 +164,11 @@ def averaged(target: Snapshot, newest: Snapshot, part: float) -> Snapshot:
 class Standard(ReplaySchedule):
     """Acts for a period, then learns, in turn (Mnih et al. 2015, algorithm 1).
 
-    Actions come from the newest parameters, and from time to time theta^- become these.
-
-    Args:
-        target_periods: periods from one copy to the target network to the next.
+    Actions come from the newest parameters, and every `target_periods` theta^- become these.
     """
 
-    def __init__(self, *args, target_periods: int, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._target_periods = target_periods
-
     def _advance(self, snapshot: Snapshot) -> None:
-        if self.period % self._target_periods == 0:
+        if self.target is None or self.period % self._target_periods == 0:
             self.target = snapshot
         if self.period == 0:
             self._prefill(snapshot)

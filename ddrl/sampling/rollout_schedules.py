@@ -12,10 +12,11 @@ from ddrl.sampling.actor import part
 from ddrl.sampling.actor_threads import ActorThreads
 from ddrl.sampling.minibatches import Minibatches
 from ddrl.sampling.rollouts import Ended
+from ddrl.sampling.schedules import Schedule
 from ddrl.types import Snapshot, Transitions, Unroll
 
 
-class GroupSchedule:
+class GroupSchedule(Schedule):
     """A schedule whose groups fill rollouts: the trainer's side of it, whatever becomes of them.
 
     Args:
@@ -38,12 +39,6 @@ class GroupSchedule:
                 return self._next(snapshot)
             except Ended:
                 return None
-
-    def update(self, snapshot: Snapshot) -> None:
-        """Nothing to do: acting takes the parameters of `next_batch`."""
-
-    def learned(self, batch: Any, priorities: np.ndarray) -> None:
-        """Nothing to do without a replay."""
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Nothing in the middle of acting, where a straggler is that the others did not wait for."""
@@ -132,7 +127,7 @@ class SynchronizedRollouts(RolloutSchedule):
     `refresh_every` has newer ones fetched in between.
     """
 
-    _latest: Snapshot | None = None
+    _latest: Snapshot  # since the first `update` or `next_batch`
 
     def update(self, snapshot: Snapshot) -> None:
         """Parameters for `refresh_every`; otherwise acting takes those of `next_batch`."""
@@ -197,20 +192,21 @@ class DoubleBuffered(RolloutSchedule):
         return snapshot._replace(vector=point), self.minibatches.take()
 
     def _synchronize(self, snapshot: Snapshot) -> None:
-        if self._acting is None:  # the first storage: nothing to learn from yet, so theta_1 is theta_0
-            self._fill(snapshot)
+        # The first storage: nothing to learn from yet, so theta_1 is theta_0.
+        behaviour = self._acting or self._fill(snapshot)
         self.actor_threads.wait()
         self.actor_threads.reset_ended()
-        behaviour = self._acting
         self.learning, self._filling = self._filling, self.learning
         self._fill(snapshot)
         self._first, self._behind = behaviour.vector, behaviour.vector - snapshot.vector
         self._start()
 
-    def _fill(self, snapshot: Snapshot) -> None:
+    def _fill(self, snapshot: Snapshot) -> Snapshot:
+        """Begins to act with these parameters, and returns them."""
         self._acting = snapshot
         self._begun = self.actor_threads.get_state()
         self.actor_threads.begin(self._filling, lambda: snapshot)
+        return snapshot
 
     def _state(self) -> dict[str, np.ndarray]:
         """The storage at hand, and where the filling of the other began: it is filled again after a resume."""

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddrl.sampling.actor import Actor
+from ddrl.envs import VectorEnvironment
+from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.sampling.actor import Actor, ActorOptions, PolicyFunction
 from ddrl.types import ActionSpace, Snapshot, Unroll
+
+if TYPE_CHECKING:
+    from typing_extensions import Required, Unpack
 
 POLL_SECONDS = 0.1  # how soon a thread that waits sees that it should end
 
@@ -51,6 +57,16 @@ def time_slice(unroll: Unroll, start: int, stop: int) -> Unroll:
     return Unroll(*(array[start : stop + (len(array) - steps)] for array in unroll))
 
 
+class RolloutOptions(ActorOptions, total=False):
+    """Keyword arguments of `RolloutActor`."""
+
+    discount: Required[float]
+    transform_reward: Required[Callable[[np.ndarray], np.ndarray]]
+    life_loss_terminal: Required[bool]
+    ended: Required[threading.Event]
+    last_value: bool
+
+
 class RolloutActor(Actor):
     """An actor that fills its columns of a rollout.
 
@@ -64,15 +80,18 @@ class RolloutActor(Actor):
 
     def __init__(
         self,
-        *args,
+        environment: VectorEnvironment,
+        policy: PolicyFunction,
+        metrics: RankMetrics,
+        *,
         discount: float,
         transform_reward: Callable[[np.ndarray], np.ndarray],
         life_loss_terminal: bool,
         ended: threading.Event,
         last_value: bool = True,
-        **kwargs,
+        **options: Unpack[ActorOptions],
     ):
-        super().__init__(*args, **kwargs)
+        super().__init__(environment, policy, metrics, **options)
         self.discount, self.transform_reward = discount, transform_reward
         self.life_loss_terminal, self.ended, self.last_value = life_loss_terminal, ended, last_value
 
@@ -88,10 +107,10 @@ class RolloutActor(Actor):
             Ended: the schedule was stopped.
         """
         snapshot = newest()
-        if self.step is None:
-            self.receive(snapshot)
-        else:
+        if self.received:
             self.infer(snapshot)  # the observations at hand were last seen by older parameters
+        else:
+            self.receive(snapshot)
         steps = len(out.reward)
         for t in range(steps):
             if self.ended.is_set():
@@ -110,9 +129,9 @@ class RolloutActor(Actor):
         self._write_state(out, steps)
 
     def _write_state(self, out: Unroll, t: int) -> None:
-        ids = self.step.env_id
-        _put(out.observation[t], ids, self.step.observation)
-        _put(out.value[t], ids, self.value)
+        step = self.step
+        _put(out.observation[t], step.env_id, step.observation)
+        _put(out.value[t], step.env_id, self.value)
 
     def _write_action(self, out: Unroll, t: int) -> None:
         ids = self.step.env_id
@@ -122,7 +141,8 @@ class RolloutActor(Actor):
 
     def _write_outcome(self, out: Unroll, t: int) -> None:
         """What the actions led to. The reward of an action that was ignored is 0."""
-        step, ids = self.step, self.step.env_id
+        step = self.step
+        ids = step.env_id
         terminal = step.terminated | (step.life_lost & self.life_loss_terminal)
         goes_on = step.valid & ~terminal
         _put(out.reward[t], ids, self.transform_reward(step.reward))
@@ -155,10 +175,20 @@ class UnrollActor(RolloutActor):
 
     Args:
         make_unroll: new arrays for one unroll of its environments.
+        batcher: shared with the actors of the other groups.
     """
 
-    def __init__(self, *args, make_unroll: Callable[[], Unroll], batcher: UnrollBatcher, **kwargs):
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        environment: VectorEnvironment,
+        policy: PolicyFunction,
+        metrics: RankMetrics,
+        *,
+        make_unroll: Callable[[], Unroll],
+        batcher: UnrollBatcher,
+        **options: Unpack[RolloutOptions],
+    ):
+        super().__init__(environment, policy, metrics, **options)
         self._make_unroll, self._batcher = make_unroll, batcher
 
     def advance(self, newest: Callable[[], Snapshot]) -> list[Unroll]:

@@ -14,17 +14,34 @@ from typing import Any, Protocol
 import numpy as np
 
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.sampling.actor import Actor
 from ddrl.sampling.rollouts import POLL_SECONDS
 from ddrl.sampling.segments import SegmentActor
 from ddrl.types import DataPoints, Snapshot
 
 
 class Schedule(Protocol):
-    """What a trainer needs. `update` may be called from another thread than `next_batch`."""
+    """What a trainer needs. `update` may be called from another thread than `next_batch`.
+
+    Attributes:
+        target: theta^-, of those that learn from a replay; None before the first ones.
+    """
+
+    target: Snapshot | None = None
+
+    @property
+    def target_vector(self) -> Any:
+        """theta^- <float32>[N].
+
+        Raises:
+            RuntimeError: there are none, or none yet.
+        """
+        if self.target is None:
+            raise RuntimeError(f"{type(self).__name__} has no parameters of target networks")
+        return self.target.vector
 
     def update(self, snapshot: Snapshot) -> None:
-        """Act with these parameters from now on."""
+        """Act with these parameters from now on; nothing to do where acting takes those of `next_batch`."""
+        return
 
     def next_batch(self, wait_for_snapshot: Callable[[], Snapshot | None]) -> tuple[Snapshot, Any] | None:
         """The next batch and the step that its gradient is for; None when the schedule has ended.
@@ -36,14 +53,24 @@ class Schedule(Protocol):
         """
 
     def learned(self, batch: Any, priorities: np.ndarray) -> None:
-        """The gradient of `batch` was finite, and its loss gave new priorities <float32>[M] of its rows, as those do
-        that learn from a replay."""
+        """The gradient of a batch was finite, and its loss gave priorities; nothing to do without a replay.
+
+        Args:
+            batch: from `next_batch`.
+            priorities: <float32>[M] of its rows.
+        """
+        return
 
     def get_state(self) -> dict[str, np.ndarray]:
         """State for a checkpoint, taken while the trainer waits for parameters."""
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
-        """Goes on from `state`; environments that could not be saved are reset with `reset_seed`."""
+        """Goes on where a checkpoint was taken.
+
+        Args:
+            state: from `get_state`; empty at the beginning of a run.
+            reset_seed: of environments that could not be saved, which are reset.
+        """
 
     def stop(self) -> None:
         """Ends acting; bounded."""
@@ -52,27 +79,38 @@ class Schedule(Protocol):
 class Producer(Protocol):
     """An actor that makes batches."""
 
-    def advance(self, newest: Callable[[], Snapshot]) -> list:
+    def advance(self, newest: Callable[[], Snapshot]) -> Sequence[Any]:
         """Acts for a while with the newest parameters; the batches that it made full."""
 
+    def reset(self, seed: int) -> None:
+        """Starts new episodes in all environments."""
 
-class Asynchronous:
+    def get_state(self) -> dict[str, np.ndarray]:
+        """As `Actor`."""
+
+    def set_state(self, state: dict[str, np.ndarray]) -> bool:
+        """The inverse; True if the environments go on where they were."""
+
+
+class Asynchronous(Schedule):
     """BA3C's local asynchronous schedule: one predictor thread per actor beside the trainer.
 
     Each predictor acts with the newest parameters at every query. Full batches wait in a bounded queue: the
     trainer waits on it only when acting is slower, predictors only when training is slower (which bounds the
     lag); nobody waits for the exchange but the trainer.
 
+    Args:
+        actors: one per predictor thread.
+        queue_batches: full batches that may wait.
+        metrics: of this rank.
+        ended: shared with actors that see by it that they should end.
+
     Raises:
         Exception: whatever ended a predictor thread, from `next_batch`.
     """
 
     def __init__(
-        self,
-        actors: Sequence[Actor | Producer],
-        queue_batches: int,
-        metrics: RankMetrics,
-        ended: threading.Event | None = None,
+        self, actors: Sequence[Producer], queue_batches: int, metrics: RankMetrics, ended: threading.Event | None = None
     ):
         self.actors, self.metrics = actors, metrics
         self._queue: queue.Queue[Any] = queue.Queue(queue_batches)
@@ -126,21 +164,26 @@ class Asynchronous:
             while self._snapshot is None and not self._ended.is_set():
                 self._ended.wait(POLL_SECONDS)
             while not self._ended.is_set():
-                for batch in actor.advance(lambda: self._snapshot):
+                for batch in actor.advance(self._newest):
                     self._put(batch)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - `next_batch` raises it
             self._error = error
             self._ended.set()
+
+    def _newest(self) -> Snapshot:
+        assert self._snapshot is not None  # `_predict` waited for the first
+        return self._snapshot
 
     def _put(self, batch: Any) -> None:
         while not self._ended.is_set():
             try:
-                return self._queue.put(batch, timeout=POLL_SECONDS)
+                self._queue.put(batch, timeout=POLL_SECONDS)
+                return
             except queue.Full:
                 continue
 
 
-class Synchronized:
+class Synchronized(Schedule):
     """Acts until a batch of data-points is full, then learns from it, in turn, in one thread: BA3C's serial twin.
 
     Every action is drawn from the newest parameters, and a run is a function of its seed alone.
@@ -151,9 +194,6 @@ class Synchronized:
         self._ended = False
         self._acting = threading.Lock()
 
-    def update(self, snapshot: Snapshot) -> None:
-        """Nothing to do: acting takes the parameters from `next_batch`."""
-
     def next_batch(self, wait_for_snapshot: Callable[[], Snapshot | None]) -> tuple[Snapshot, DataPoints] | None:
         snapshot = wait_for_snapshot()
         if snapshot is None or self._ended:
@@ -163,10 +203,10 @@ class Synchronized:
         return None if batch is None else (snapshot, batch)
 
     def _act(self, snapshot: Snapshot) -> DataPoints | None:
-        if self.actor.step is None:
-            self.actor.receive(snapshot)
-        else:
+        if self.actor.received:
             self.actor.infer(snapshot)
+        else:
+            self.actor.receive(snapshot)
         full: list[DataPoints] = []
         while not full and not self._ended:
             self.actor.act()

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddrl.envs import Step
+from ddrl.envs import Step, VectorEnvironment
 from ddrl.ops.returns import n_step_returns
-from ddrl.sampling.actor import Actor, part
+from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.sampling.actor import Actor, ActorOptions, PolicyFunction, part
 from ddrl.sampling.batcher import Batcher
 from ddrl.types import DataPoints, Snapshot
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class SegmentBuilder:
@@ -119,8 +124,17 @@ class SegmentActor(Actor):
         batcher: gathers the data-points of all actors.
     """
 
-    def __init__(self, *args, segments: SegmentBuilder, batcher: Batcher, **kwargs):
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        environment: VectorEnvironment,
+        policy: PolicyFunction,
+        metrics: RankMetrics,
+        *,
+        segments: SegmentBuilder,
+        batcher: Batcher,
+        **options: Unpack[ActorOptions],
+    ):
+        super().__init__(environment, policy, metrics, **options)
         self.segments, self.batcher = segments, batcher
 
     def advance(self, newest: Callable[[], Snapshot]) -> list[DataPoints]:

@@ -26,8 +26,8 @@ MUTANTS = (
     Mutant(
         "draw-counts-rows-between-episodes",
         "ddrl/sampling/actor.py",
-        "valid = int(self.step.valid.sum())",
-        "valid = len(self.step.valid)",
+        "valid = int(step.valid.sum())",
+        "valid = len(step.valid)",
         ("tests/sampling/test_rollouts.py::test_steps_between_two_episodes_do_not_count_as_agent_steps",),
         "Agent steps, and so budgets and rates, count actions that are ignored.",
     ),

@@ -194,8 +194,8 @@ MUTANTS = (
     Mutant(
         "batches-of-a-period-are-alike",
         "ddrl/sampling/replay_batches.py",
-        "random.bit_generator.advance(first * self._batch_size)",
-        "random.bit_generator.advance(0)",
+        "bits.advance(first * self._batch_size)",
+        "bits.advance(0)",
         ("tests/sampling/test_replay_batches.py::test_the_minibatches_of_a_period_differ",),
         "Minibatches of a period repeat each other.",
     ),

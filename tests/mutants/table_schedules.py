@@ -11,7 +11,7 @@ MUTANTS = (
     Mutant(
         "standard-copies-in-every-period",
         "ddrl/sampling/replay_schedules.py",
-        "if self.period % self._target_periods == 0:",
+        "if self.target is None or self.period % self._target_periods == 0:",
         "if True:",
         (f"{_REPLAY_SCHEDULES}::test_standard_copies_to_the_target_network_every_so_many_agent_steps",),
         "The target network changes far too often.",
@@ -19,8 +19,8 @@ MUTANTS = (
     Mutant(
         "standard-copies-a-period-late",
         "ddrl/sampling/replay_schedules.py",
-        "if self.period % self._target_periods == 0:",
-        "if self.period <= 0 or self.period % self._target_periods == 1:",
+        "if self.target is None or self.period % self._target_periods == 0:",
+        "if self.target is None or self.period % self._target_periods == 1:",
         (f"{_REPLAY_SCHEDULES}::test_standard_copies_to_the_target_network_every_so_many_agent_steps",),
         "The target network changes at other updates than it should.",
     ),
