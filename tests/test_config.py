@@ -449,5 +449,5 @@ def test_settings_of_earlier_resumes_are_never_overwritten(tmp_path):
         rundir.update_run_dir(path, dataclasses.replace(config, run=dataclasses.replace(config.run, seed=seed)))
     (path / "config-0.json").unlink()
     rundir.update_run_dir(path, config)
-    kept = {name: found.run.seed for name, found in rundir.earlier_configs(path)}
+    kept = {name: earlier.run.seed for name, earlier in rundir.earlier_configs(path)}
     assert kept == {"config-1.json": 5, "config-2.json": 6, "config-3.json": 7}

@@ -60,7 +60,7 @@ def rows(batch, selection):
 def test_targets_equal_the_reference(network_name, variant):
     config, batch = VARIANTS[variant], replayed(network_name, 10)
     function, network, online, target = parts(network_name, config, chunk=8)
-    found = function(target, batch)
+    computed = function(target, batch)
     outputs = [
         network.action_values(network.prepare(v), tf.constant(batch.next_observation)).numpy() for v in (target, online)
     ]
@@ -68,10 +68,10 @@ def test_targets_equal_the_reference(network_name, variant):
     assert (chosen[0] != chosen[1]).any(), "both networks choose alike: this test could not tell double from not"
     expected = q_references.targets(*outputs, batch.reward, batch.discount, config)
     if config.double:
-        assert found.shape[:2] == (10, ACTIONS)  # of each next action; the loss chooses
-        found = found[np.arange(10), chosen[1]]
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
-    assert found.dtype == np.float32
+        assert computed.shape[:2] == (10, ACTIONS)  # of each next action; the loss chooses
+        computed = computed[np.arange(10), chosen[1]]
+    np.testing.assert_allclose(computed, expected, rtol=1e-3, atol=1e-5)
+    assert computed.dtype == np.float32
 
 
 @pytest.mark.parametrize("variant", ["dqn", "rainbow"])

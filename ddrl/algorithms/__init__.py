@@ -101,7 +101,12 @@ def preset_names() -> list[str]:
 
 
 def network_for(config: TrainConfig, shape: tuple[int, ...], dtype: Any, space: ActionSpace) -> Network:
-    """The network of a run, for observations of this shape and dtype and for these actions.
+    """The network of a run.
+
+    Args:
+        config: of the run.
+        shape, dtype: of one observation.
+        space: of the actions.
 
     Raises:
         UsageError: the algorithm takes no such actions, or the network no such observations.

@@ -93,7 +93,13 @@ def laptop(preset: Preset) -> Preset:
 
 
 def smoke(preset: Preset, batch_size: int = 0, **algorithm: Any) -> Preset:
-    """The settings of `preset` for Catch, with a tiny network and these of the algorithm: in seconds."""
+    """The settings of `preset` for Catch with a tiny network, in seconds.
+
+    Args:
+        preset: to change.
+        batch_size: rows of a gradient (0: a whole rollout).
+        algorithm: its settings that are others.
+    """
 
     def settings(game: str, machine: Any) -> TrainConfig:
         config = preset(game, machine)
@@ -111,7 +117,13 @@ def smoke(preset: Preset, batch_size: int = 0, **algorithm: Any) -> Preset:
 
 
 def double_buffered(preset: Preset, optimizer: dict[str, Any], **algorithm: Any) -> Preset:
-    """Liu et al. 2020, section 5 (HTS-RL): 16 simulators, acting and learning at once; these settings are others."""
+    """Liu et al. 2020, section 5 (HTS-RL): 16 simulators, acting and learning at once.
+
+    Args:
+        preset: to change.
+        optimizer: its settings that are others.
+        algorithm: likewise.
+    """
     sampling = {"schedule": "double-buffered", "simulators": 16, "groups": 2}
     return lambda game, machine: preset(game, machine).changed(
         algorithm=algorithm, sampling=sampling, optimizer=optimizer

@@ -164,7 +164,14 @@ def network(
 
 
 def critic(network: DeterministicNetwork, prepared: Any, observation: Any, action: Any) -> Any:
-    """q(s, a) <float32>[M] of actions <float32>[M, A] as the environment takes them."""
+    """q(s, a) <float32>[M].
+
+    Args:
+        network: with a critic.
+        prepared: parameters, as `network.prepare` makes them.
+        observation: [M, ...].
+        action: <float32>[M, A] as the environment takes it.
+    """
     return network.critic(prepared, observation, network.normalized(action))
 
 

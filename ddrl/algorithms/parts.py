@@ -29,7 +29,12 @@ def stooke_environment(game: str) -> EnvironmentConfig:
 
 
 def central_store(machine: Machine, local_steps: int = 0) -> ExchangeConfig:
-    """A central store for a worker on each core, two to eight of them."""
+    """A central store for a worker on each core, two to eight of them.
+
+    Args:
+        machine: where it runs.
+        local_steps: a worker's own steps between two synchronizations (0: every gradient goes to the store).
+    """
     workers = max(2, min(machine.cores, 8))
     return ExchangeConfig(exchange="central_store", workers=workers, local_steps=local_steps)
 

@@ -18,6 +18,10 @@ SCHEDULES = ("standard", "concurrent")
 def check(config: TrainConfig, data: FromReplay) -> None:
     """Refuses settings that contradict each other.
 
+    Args:
+        config: all settings.
+        data: what its algorithm learns from.
+
     Raises:
         UsageError: with the setting to change.
     """

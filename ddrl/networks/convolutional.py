@@ -109,6 +109,15 @@ class ConvolutionalNetwork(Network):
     Orthogonal kernels with gain sqrt(2), 0.01 for the heads but 1.0 for the value beside a policy; ba3c draws
     convolutions from a normal of deviation 0.03 truncated at 2 deviations, dense layers from a uniform unit scaling of
     1.43 (tensorpack's values of that time). Biases are zero.
+
+    Args:
+        name: as in NetworkConfig.network.
+        architecture: its layers and initializers.
+        observation_shape: [C, H, W].
+        observation_dtype: uint8 (scaled by 1/255) or float32 (taken as it is).
+        action_space: which decides the width of the heads.
+        compute_dtype: of convolutions and dense layer: float32 or bfloat16.
+        head: of the Q-learning family (None: policy and value).
     """
 
     def __init__(

@@ -24,6 +24,12 @@ class DeterministicNetwork(Network):
     Flat order: policy0/kernel, policy0/bias, ... from the input up, then critic0/kernel, ...; in critic1/kernel the
     rows of the first hidden layer come before those of the action. Orthogonal kernels with gain sqrt(2), 0.01 for the
     last ones; biases zero. Always float32.
+
+    Args:
+        config: sizes of the layers.
+        observation_shape: of one observation, flattened here.
+        observation_dtype: uint8 (scaled by 1/255) or float32 (taken as it is).
+        action_space: with finite bounds.
     """
 
     def __init__(

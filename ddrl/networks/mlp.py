@@ -20,6 +20,12 @@ class MLP(Network):
     family the tower q alone, or value, then advantage. Orthogonal kernels with gain sqrt(2), 0.01 for the heads but
     1.0 for the value beside a policy; biases zero. Always float32: layers this small gain nothing from bfloat16, and
     float observations would lose digits.
+
+    Args:
+        observation_shape: of one observation, flattened here.
+        observation_dtype: uint8 (scaled by 1/255) or float32 (taken as it is).
+        action_space: which decides the width of the heads.
+        head: of the Q-learning family (None: policy and value).
     """
 
     def __init__(

@@ -27,13 +27,18 @@ class Network:
     The flat order is the order of `parameter_shapes`, each tensor in row-major order. A subclass gives the
     tensors to `__init__` and writes `outputs`, or an `apply` of its own.
 
-    Attributes:
+    Args:
         name: as in NetworkConfig.network.
+        tensors: in the flat order.
+        observation_dtype: uint8 (scaled by 1/255) or float32 (taken as it is).
+        action_space: whose policies `apply` gives.
+        compute_dtype: name of the type of activations and kernels.
+        head: of the Q-learning family, or None: policy and value, or what a network of its own gives.
+
+    Attributes:
         parameter_shapes: (tensor name, shape) in the flat order.
         size: N, the length of the flat vector.
-        compute_dtype: name of the type of activations and kernels.
-        action_space: whose policies `apply` gives.
-        head: of the Q-learning family, or None: policy and value, or what a network of its own gives.
+        observation_scale: what observations are multiplied with.
     """
 
     def __init__(
@@ -86,7 +91,12 @@ class Network:
 
     @staticmethod
     def policy(head: Any, prepared: dict[str, Any]) -> Any:
-        """<float32>[B, P] from the policy head: itself, with the logarithms of the deviations if there are any."""
+        """<float32>[B, P]: the policy head, with the logarithms of the deviations beside it if there are any.
+
+        Args:
+            head: <float32>[B, head size of the actions].
+            prepared: parameters, as `prepare` makes them.
+        """
         deviations = prepared.get(LOG_DEVIATION)
         if deviations is None:
             return head
@@ -97,9 +107,13 @@ class Network:
         raise NotImplementedError
 
     def apply(self, prepared: dict[str, Any], observations: Any) -> PolicyValue:
-        """Policy <float32>[B, P] and value <float32>[B] of <observation dtype>[B, ...].
+        """Policy <float32>[B, P] and value <float32>[B].
 
         With a `head`: the expected return of each action, and the largest of them.
+
+        Args:
+            prepared: parameters, as `prepare` makes them.
+            observations: <observation dtype>[B, ...].
         """
         if self.head is not None:
             q = self.expected(self.action_values(prepared, observations))

@@ -28,6 +28,12 @@ class SoftActorCriticNetwork(Network):
     Flat order: policy0/kernel, policy0/bias, ... from the input up, the same of first and second, the critics, then
     temperature/log, the logarithm of alpha. Orthogonal kernels with gain sqrt(2), 0.01 for the policy's last and 1 for
     the critics'; the rest is zero, so that alpha begins at 1. Always float32.
+
+    Args:
+        config: sizes of the layers.
+        observation_shape: of one observation, flattened here.
+        observation_dtype: uint8 (scaled by 1/255) or float32 (taken as it is).
+        action_space: with finite bounds.
     """
 
     def __init__(

@@ -10,7 +10,16 @@ from ddrl.types import DataPoints
 
 
 class Batcher:
-    """Fills batches of exactly `batch_size` data-points, whoever adds them and however many at a time."""
+    """Fills batches of exactly `batch_size` data-points, whoever adds them and however many at a time.
+
+    Args:
+        batch_size: data-points.
+        observation_shape: of one observation.
+        observation_dtype: uint8 or float32.
+
+    Attributes:
+        empty: a batch of these shapes, whose values mean nothing.
+    """
 
     def __init__(self, batch_size: int, observation_shape: tuple[int, ...], observation_dtype: np.dtype):
         self._lock = threading.Lock()

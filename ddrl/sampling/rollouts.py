@@ -30,7 +30,15 @@ def empty_unroll(
     observation_dtype: np.dtype,
     action_space: ActionSpace,
 ) -> Unroll:
-    """Arrays for `steps` steps of `environments` environments."""
+    """Arrays for an unroll, all zero.
+
+    Args:
+        steps: T.
+        environments: B.
+        observation_shape: of one observation.
+        observation_dtype: uint8 or float32.
+        action_space: which decides shape and dtype of the actions.
+    """
     shape = (steps, environments)
     after = (steps + 1, environments)
     return Unroll(
@@ -152,7 +160,7 @@ class RolloutActor(Actor):
 
 
 class UnrollBatcher:
-    """Puts unrolls of groups side by side until a batch has `environments` of them. Any thread may add."""
+    """Puts unrolls of groups side by side until a batch has `environments` columns. Any thread may add."""
 
     def __init__(self, environments: int):
         self._environments, self._lock = environments, threading.Lock()

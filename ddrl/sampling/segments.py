@@ -28,6 +28,8 @@ class SegmentBuilder:
     Args:
         environments: E.
         unroll_length: n, in agent steps.
+        observation_shape: of one observation.
+        observation_dtype: uint8 or float32.
         discount: per agent step.
         transform_reward: raw rewards -> rewards of the returns (clipping).
         life_loss_terminal: whether a lost life counts as a termination.
@@ -77,6 +79,12 @@ class SegmentBuilder:
         """Opens the transitions that start at `step.observation`: its action, and which version chose it.
 
         The action on a final observation is ignored by the environment, and so it is here.
+
+        Args:
+            step: of b environments.
+            action: <int32>[b].
+            log_prob: <float32>[b] of the actions.
+            version: of the parameters that chose them.
         """
         rows = ~(step.terminated | step.truncated)
         ids = step.env_id[rows]

@@ -218,8 +218,8 @@ def test_at_ratio_1_the_gradient_of_ppo_is_that_of_a2c(space):
     batch = transitions(space, policy)
     on_policy = references.log_probs(space, policy, batch.action).astype(np.float32)
     batch = batch._replace(behaviour_log_prob=on_policy)
-    found = gradient_of(ppo, space, policy, value, batch, PPO)
-    np.testing.assert_allclose(found, gradient_of(a2c, space, policy, value, batch, A2C), rtol=1e-4, atol=1e-6)
+    gradient = gradient_of(ppo, space, policy, value, batch, PPO)
+    np.testing.assert_allclose(gradient, gradient_of(a2c, space, policy, value, batch, A2C), rtol=1e-4, atol=1e-6)
 
 
 def test_impala_on_policy_is_a2c_with_n_step_returns(space):

@@ -101,7 +101,7 @@ def test_loss_and_gradient_equal_the_papers_equations(slope_clip):
     """Of the policy's part: -mean over rows of clip(dq/da) dpi/dphi; of the critic's: that of its own loss alone."""
     network, vector = network_and_vector()
     batch, config = batch_of(), DPGConfig(slope_clip=slope_clip)
-    found, output = gradient_of(network, vector, config, batch)
+    gradient, output = gradient_of(network, vector, config, batch)
     fixed, seen = tensors_of(network, vector), batch.observation.astype(np.float64)
     units = (batch.action - MIDDLE) / HALF
 
@@ -116,7 +116,7 @@ def test_loss_and_gradient_equal_the_papers_equations(slope_clip):
         return -np.mean(np.sum(clipped * policy_of(tensors_of(network, moved), seen), axis=1))
 
     expected = numerical(critic_loss, vector) + numerical(policy_loss, vector)
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-6)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=2e-6)
     np.testing.assert_allclose(output.metrics["loss"], critic_loss(vector), rtol=1e-5)
     np.testing.assert_allclose(output.priorities, np.abs(batch.target - critic_of(fixed, seen, units)), rtol=1e-4)
     np.testing.assert_allclose(output.metrics["policy_value"], critic_of(fixed, seen, action).mean(), rtol=1e-4)
@@ -129,14 +129,14 @@ def test_without_a_clip_the_policy_ascends_the_critic():
     """Through the action alone: the gradient of -mean q(s, pi(s; phi); psi) by phi."""
     network, vector = network_and_vector(3)
     batch = batch_of(1)
-    found, _ = gradient_of(network, vector, DPGConfig(slope_clip=0.0), batch)
+    gradient, _ = gradient_of(network, vector, DPGConfig(slope_clip=0.0), batch)
     fixed, seen = tensors_of(network, vector), batch.observation.astype(np.float64)
     of_policy = sum(math.prod(shape) for name, shape in network.parameter_shapes if name.startswith("policy"))
 
     def value(moved):
         return -critic_of(fixed, seen, policy_of(tensors_of(network, moved), seen)).mean()
 
-    np.testing.assert_allclose(found[:of_policy], numerical(value, vector)[:of_policy], rtol=1e-3, atol=2e-6)
+    np.testing.assert_allclose(gradient[:of_policy], numerical(value, vector)[:of_policy], rtol=1e-3, atol=2e-6)
 
 
 def test_targets_equal_the_papers_equation_in_chunks():

@@ -84,7 +84,7 @@ def test_gradient_equals_the_numerical_one(config):
     with tf.GradientTape() as tape:
         tape.watch(vector)
         loss = dqn.loss(FixedValues, vector, tensors(batch), config, LossContext()).loss
-    found, expected, step = tape.gradient(loss, vector), np.zeros(values.shape), 1e-6
+    gradient, expected, step = tape.gradient(loss, vector), np.zeros(values.shape), 1e-6
     for at in np.ndindex(values.shape):
         ends = []
         for sign in (1.0, -1.0):
@@ -92,7 +92,7 @@ def test_gradient_equals_the_numerical_one(config):
             moved[at] += sign * step
             ends.append(q_references.loss(moved, batch, config)[0])
         expected[at] = (ends[0] - ends[1]) / (2 * step)
-    np.testing.assert_allclose(tf.convert_to_tensor(found), expected, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(tf.convert_to_tensor(gradient), expected, rtol=1e-3, atol=1e-6)
 
 
 def test_with_double_the_newest_parameters_choose_and_get_no_gradient_by_it(config):

@@ -37,12 +37,12 @@ def network_and_vectors(seed=0):
 
 def tensors_of(network, vector):
     """The named tensors of a vector, in float64."""
-    found, start = {}, 0
+    parts, start = {}, 0
     for name, shape in network.parameter_shapes:
         size = math.prod(shape)
-        found[name] = np.asarray(vector[start : start + size], np.float64).reshape(shape)
+        parts[name] = np.asarray(vector[start : start + size], np.float64).reshape(shape)
         start += size
-    return found
+    return parts
 
 
 def tower(tensors, name, x):

@@ -64,8 +64,8 @@ def test_images_are_flattened_and_scaled():
     plain = network_of((6,), np.float32, policy_layers=(4,), critic_layers=(4,))
     vector = tf.constant(network.initial_parameters(1))
     expected = plain(vector, tf.constant((image.reshape(3, 6) / 255.0).astype(np.float32)))
-    for found, other in zip(network(vector, tf.constant(image)), expected):
-        np.testing.assert_allclose(found, other, rtol=1e-4, atol=1e-6)
+    for output, other in zip(network(vector, tf.constant(image)), expected):
+        np.testing.assert_allclose(output, other, rtol=1e-4, atol=1e-6)
 
 
 def test_discrete_actions_are_refused():

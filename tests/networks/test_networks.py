@@ -227,14 +227,14 @@ def test_action_values_equal_the_reference(name, shape, dtype, head):
     network = q_network_of(name, head, shape, dtype)
     vector, observations = noisy_parameters(network), images(2, shape).astype(dtype)
     prepared = network.prepare(tf.constant(vector))
-    found = network.action_values(prepared, tf.constant(observations)).numpy()
+    values = network.action_values(prepared, tf.constant(observations)).numpy()
     q, value = network.apply(prepared, tf.constant(observations))
-    assert found.shape == (2, 6, head.atoms) if head.atoms else (2, 6)
+    assert values.shape == ((2, 6, head.atoms) if head.atoms else (2, 6))
     for b in range(2):
         scaled = observations[b] / (255.0 if dtype == np.uint8 else 1.0)
         expected = reference_values(network, head, named(network, vector), scaled)
-        np.testing.assert_allclose(found[b], expected, rtol=1e-3, atol=2e-4)
-        np.testing.assert_allclose(q[b], q_references.expected(found[b], head), rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(values[b], expected, rtol=1e-3, atol=2e-4)
+        np.testing.assert_allclose(q[b], q_references.expected(values[b], head), rtol=1e-3, atol=1e-4)
     np.testing.assert_array_equal(value, q.numpy().max(axis=1))
 
 
@@ -272,3 +272,11 @@ def test_q_networks_in_bfloat16_and_their_first_values(head):
 def test_values_of_continuous_actions_are_refused():
     with pytest.raises(UsageError, match="takes discrete actions"):
         build_network(NetworkConfig(network="mlp"), (3,), np.float32, Continuous((-1.0,), (1.0,)), QHead())
+
+
+def test_a_network_of_policy_and_value_says_that_it_has_no_action_values():
+    network = network_of("mlp", (3,), dtype=np.float32)
+    prepared = network.prepare(tf.constant(network.initial_parameters(0)))
+    for ask in (lambda: network.action_values(prepared, np.zeros((1, 3), np.float32)), lambda: network.expected(None)):
+        with pytest.raises(ValueError, match="network mlp was built without a head of the Q-learning family"):
+            ask()

@@ -123,9 +123,9 @@ class Training:
         return self
 
 
-def assert_equal(one, other):
+def assert_equal(batches, other):
     """Two lists of batches, to the bit."""
-    assert len(one) == len(other)
-    for i, (a, b) in enumerate(zip(one, other, strict=True)):
+    assert len(batches) == len(other)
+    for i, (a, b) in enumerate(zip(batches, other, strict=True)):
         for name, x, y in zip(a._fields, a, b, strict=True):
             np.testing.assert_array_equal(x, y, f"{name} of batch {i}", strict=True)

@@ -68,11 +68,11 @@ def test_batches_are_not_written_to_again():
 
 
 def test_state_round_trip_and_clear():
-    one, other = Batcher(8, (3,), np.uint8), Batcher(8, (3,), np.uint8)
-    one.add(points(np.arange(5)))
+    first, other = Batcher(8, (3,), np.uint8), Batcher(8, (3,), np.uint8)
+    first.add(points(np.arange(5)))
     other.add(points(np.arange(50, 53)))
-    other.set_state(one.get_state())
+    other.set_state(first.get_state())
     (batch,) = other.add(points(np.arange(5, 8)))
     assert batch.action.tolist() == list(range(8))
-    one.clear()
-    assert len(one.get_state()["action"]) == 0
+    first.clear()
+    assert len(first.get_state()["action"]) == 0

@@ -37,8 +37,8 @@ def test_every_query_gets_its_own_answer(threads):
     for thread in askers:
         thread.join(10.0)
     for numbers in queries:
-        found, value = answers[numbers[0]]
-        np.testing.assert_array_equal(found[:, 0], np.array(numbers) * (2.0 if numbers[0] < 30 else 3.0))
+        output, value = answers[numbers[0]]
+        np.testing.assert_array_equal(output[:, 0], np.array(numbers) * (2.0 if numbers[0] < 30 else 3.0))
         np.testing.assert_array_equal(value, numbers)
     assert predictors.calls < len(queries), "no two queries met in a call"
     ended.set()

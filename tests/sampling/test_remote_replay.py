@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import numpy as np
+import pytest
 
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.remote_replay import Drawn, RemoteReplay
@@ -44,12 +45,12 @@ def put(schedule, *numbers):
 def test_targets_are_those_of_the_last_copy():
     schedule, woken = schedule_of(every=2)
     put(schedule, *range(6))
-    found = []
+    taken = []
     for version in range(6):
         snapshot, learned = schedule.next_batch(lambda: Snapshot(version, version, float(version)))
-        found.append((snapshot.version, float(learned.target[0])))
+        taken.append((snapshot.version, float(learned.target[0])))
     # theta^- is replaced with the parameters of versions 2 and 4, and counts from the gradients at these on.
-    assert found == [(0, 0.0), (1, 1.0), (2, 202.0), (3, 203.0), (4, 404.0), (5, 405.0)]
+    assert taken == [(0, 0.0), (1, 1.0), (2, 202.0), (3, 203.0), (4, 404.0), (5, 405.0)]
     assert len(woken) == 6
 
 
@@ -92,11 +93,13 @@ def test_a_batch_comes_back_with_its_priorities_once_the_next_is_wanted():
 def test_the_target_network_comes_back_from_a_checkpoint():
     schedule, _ = schedule_of()
     assert schedule.get_state() == {}
+    with pytest.raises(RuntimeError, match="RemoteReplay has no parameters of target networks"):
+        assert schedule.target_vector
     put(schedule, 1)
     schedule.next_batch(lambda: Snapshot(7, 7, np.float32(3.0)))
     other, _ = schedule_of()
     other.set_state(schedule.get_state(), 1)
-    assert other.target.version == 7 and other.target.vector == 3.0
+    assert other.target.version == 7 and other.target_vector == 3.0
     put(other, 1, 1)
     assert other.next_batch(lambda: Snapshot(8, 8, np.float32(4.0)))[1].target[0] == 301.0
     assert other.next_batch(lambda: Snapshot(9, 9, np.float32(5.0)))[1].target[0] == 501.0
@@ -111,11 +114,11 @@ def test_a_copy_that_is_due_with_the_first_batch_after_a_resume_is_made():
 
 def test_it_says_that_it_waits_and_ends_when_it_is_stopped():
     schedule, _ = schedule_of()
-    found = []
-    thread = threading.Thread(target=lambda: found.append(schedule.next_batch(lambda: None)))
+    taken = []
+    thread = threading.Thread(target=lambda: taken.append(schedule.next_batch(lambda: None)))
     thread.start()
     while not schedule.waiting:
         thread.join(timeout=0.01)
     schedule.stop()
     thread.join(timeout=10.0)
-    assert found == [None]
+    assert taken == [None]

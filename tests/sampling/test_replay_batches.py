@@ -38,14 +38,14 @@ def learn(batches, updates=UPDATES, first=0):
 
 @pytest.mark.parametrize("exponent, beta", [(0.0, 0.0), (0.6, 0.5)])
 def test_minibatches_drawn_at_once_are_those_drawn_one_after_the_other(exponent, beta):
-    replay, one, other = filled(exponent), np.random.default_rng(4), np.random.default_rng(4)
-    at_once = replay.sample(one, BATCH, beta, batches=7)
+    replay, random, other = filled(exponent), np.random.default_rng(4), np.random.default_rng(4)
+    at_once = replay.sample(random, BATCH, beta, batches=7)
     apart = [replay.sample(other, BATCH, beta) for _ in range(7)]
     assert_equal(
         [at_once],
         [Replayed(*(np.concatenate(arrays) for arrays in zip(*(drawn[:-1] for drawn in apart), strict=True)))],
     )
-    assert one.random() == other.random()
+    assert random.random() == other.random()
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.6])

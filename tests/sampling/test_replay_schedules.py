@@ -166,11 +166,11 @@ def test_the_random_actions_are_those_of_the_prefill(kind):
 @KINDS
 @pytest.mark.parametrize("options", [{"groups": 2}, {"groups": SIZE}, {"groups": 3, "pause": 0.002}, {"ahead": 1}])
 def test_groups_and_time_and_what_is_drawn_ahead_change_no_bit(kind, options):
-    one, other = trained(kind), trained(kind, **options)
-    np.testing.assert_array_equal(one.history, other.history)
-    assert_equal(one.batches, other.batches)
-    assert one.contents == other.contents
-    assert [len(unroll.reward) for _, unroll in one.added] == [len(unroll.reward) for _, unroll in other.added]
+    training, other = trained(kind), trained(kind, **options)
+    np.testing.assert_array_equal(training.history, other.history)
+    assert_equal(training.batches, other.batches)
+    assert training.contents == other.contents
+    assert [len(unroll.reward) for _, unroll in training.added] == [len(unroll.reward) for _, unroll in other.added]
 
 
 @KINDS

@@ -136,10 +136,10 @@ def test_a_slow_group_changes_nothing_but_the_time():
 @pytest.mark.parametrize("kind", [SynchronizedRollouts, DoubleBuffered])
 @pytest.mark.parametrize("groups", [1, 3])
 def test_the_groups_do_not_change_a_bit(kind, groups):
-    one = Training(make_schedule(kind, groups=2, epochs=2, batch=2 * SIZE)).run(10)
+    of_two_groups = Training(make_schedule(kind, groups=2, epochs=2, batch=2 * SIZE)).run(10)
     other = Training(make_schedule(kind, groups=groups, epochs=2, batch=2 * SIZE)).run(10)
-    np.testing.assert_array_equal(one.history, other.history)
-    for training in (one, other):
+    np.testing.assert_array_equal(of_two_groups.history, other.history)
+    for training in (of_two_groups, other):
         training.schedule.stop()
 
 

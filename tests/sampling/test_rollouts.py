@@ -91,15 +91,27 @@ def test_refreshed_parameters_act_from_their_step_on():
 @pytest.mark.parametrize("groups", [2, 3, 6])
 def test_groups_in_threads_fill_what_one_group_fills(groups):
     """Alternating equals non-alternating: a simulator's actions depend on nothing but itself."""
-    one, several, ended = rollout(), rollout(), threading.Event()
-    make_actor(SIZE).fill(one, lambda: snapshot(2))
+    alone, in_threads, ended = rollout(), rollout(), threading.Event()
+    make_actor(SIZE).fill(alone, lambda: snapshot(2))
     size = SIZE // groups
     actor_threads = ActorThreads([make_actor(size, i * size, ended, pause=0.001 * i) for i in range(groups)], ended)
-    actor_threads.fill(several, lambda: snapshot(2))
+    actor_threads.fill(in_threads, lambda: snapshot(2))
     ended.set()
     actor_threads.join()
-    for name in one._fields:
-        np.testing.assert_array_equal(getattr(one, name), getattr(several, name), name)
+    for name in alone._fields:
+        np.testing.assert_array_equal(getattr(alone, name), getattr(in_threads, name), name)
+
+
+def test_an_actor_that_has_received_nothing_says_so_also_after_a_reset():
+    actor = make_actor(SIZE)
+    with pytest.raises(RuntimeError, match="call receive first"):
+        actor.act()
+    actor.receive(snapshot(0))
+    assert actor.received and len(actor.step.env_id) == SIZE
+    actor.reset(1)
+    assert not actor.received
+    with pytest.raises(RuntimeError, match="call receive first"):
+        actor.infer(snapshot(0))
 
 
 def test_actor_threads_say_what_broke_and_end_when_they_are_told():

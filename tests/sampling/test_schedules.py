@@ -97,8 +97,8 @@ def batches_of(schedule, versions):
     return [schedule.next_batch(lambda v=version: snapshot(v))[1] for version in versions]
 
 
-def assert_equal(one, other):
-    for a, b in zip(one, other, strict=True):
+def assert_equal(batch, other):
+    for a, b in zip(batch, other, strict=True):
         for x, y in zip(a, b, strict=True):
             np.testing.assert_array_equal(x, y)
 

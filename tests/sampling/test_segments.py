@@ -129,21 +129,21 @@ def test_an_autoreset_row_opens_but_earns_nothing():
 
 
 def test_state_round_trip():
-    one, other, stream = builder(3, 4), builder(3, 4), Stream(3, 5)
+    first, other, stream = builder(3, 4), builder(3, 4), Stream(3, 5)
     for version in range(6):
         step = stream.step(np.arange(3))
-        one.close(step, np.zeros(3, np.float32))
-        one.store(step, np.arange(3, dtype=np.int32), np.zeros(3, np.float32), version)
-    state = one.get_state()
+        first.close(step, np.zeros(3, np.float32))
+        first.store(step, np.arange(3, dtype=np.int32), np.zeros(3, np.float32), version)
+    state = first.get_state()
     other.set_state(state)
-    one.reward[:] = np.nan  # the state was a copy
-    one.set_state(state)
+    first.reward[:] = np.nan  # the state was a copy
+    first.set_state(state)
     for version in range(6, 20):
         step = stream.step(np.arange(3))
-        pair = [segments.close(step, np.ones(3, np.float32)) for segments in (one, other)]
+        pair = [segments.close(step, np.ones(3, np.float32)) for segments in (first, other)]
         assert (pair[0] is None) == (pair[1] is None)
         if pair[0] is not None:
             for a, b in zip(*pair, strict=True):
                 np.testing.assert_array_equal(a, b)
-        for segments in (one, other):
+        for segments in (first, other):
             segments.store(step, np.arange(3, dtype=np.int32), np.zeros(3, np.float32), version)
