@@ -52,7 +52,10 @@ class Link:
         """Waits for the first parameters."""
         with self._changed:
             self._changed.wait_for(lambda: self._newest is not None)
-        return self.newest(-1)
+        snapshot = self.newest(-1)
+        if snapshot is None:
+            raise RuntimeError("parameters were told of, and are not here")
+        return snapshot
 
     def send(self, kind: Frame, number: int = 0, data: bytes = b"") -> None:
         """Waits while the parent has no room."""

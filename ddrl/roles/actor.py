@@ -136,6 +136,12 @@ class ActorRole:
 
     # Parameters ----------------------------------------------------------------------------------------------
 
+    @property
+    def _parameters(self) -> Reader:
+        if self._reader is None:
+            raise RuntimeError(f"actor {self.index} was spoken to before its setup")
+        return self._reader
+
     def _refresh(self, version: int) -> None:
         """The child has this version and wants a newer one. A new child has none: it begins with what is here, which
         may be as old as the last one's death, and gets the newest as well."""
@@ -145,18 +151,18 @@ class ActorRole:
             self._asked = True
         if not self._fetching:
             self._fetching = True
-            latest = self._reader.latest()
-            self.transport.send(self._reader.fetch(0 if latest is None else latest.version + 1))
+            latest = self._parameters.latest()
+            self.transport.send(self._parameters.fetch(0 if latest is None else latest.version + 1))
 
     def _on_published(self, message: Message) -> None:
-        again, snapshot = self._reader.handle(message.header, message.payload)
+        again, snapshot = self._parameters.handle(message.header, message.payload)
         self.transport.send(again)
         if snapshot is not None:
             self._fetching = False
             self._give()
 
     def _give(self) -> None:
-        latest = self._reader.latest()
+        latest = self._parameters.latest()
         if self.child is not None and self._asked and latest is not None and latest.version > self._has:
             self._asked, self._has = False, latest.version
             self.child.send(Frame.PARAMETERS, latest.version, np.ascontiguousarray(latest.vector))
@@ -164,7 +170,7 @@ class ActorRole:
     # Segments ------------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        while self._forward():
+        while self.child is not None and self._forward():
             try:
                 frame = self.child.receive()
                 if frame is None:

@@ -97,6 +97,8 @@ class EvaluatorRole:
         )
 
     def _play(self) -> None:
+        if self._games is None:
+            return
         try:
             with self.metrics.timer("playing"):
                 next(self._games)

@@ -30,4 +30,4 @@ class ParameterHashes:
 
 def parameter_hash(vector: np.ndarray) -> str:
     """16 hexadecimal digits of BLAKE2b over the little-endian bytes of <float32>[N]."""
-    return hashlib.blake2b(np.ascontiguousarray(vector, "<f4"), digest_size=8).hexdigest()
+    return hashlib.blake2b(np.ascontiguousarray(vector, "<f4").data, digest_size=8).hexdigest()

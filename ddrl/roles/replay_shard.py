@@ -45,7 +45,7 @@ class ReplayShardRole:
         self.context, self.transport, self.index = context, transport, index
         self.finished = self._halted = False
         self._paused, self._words = True, 0
-        self.replay: ShardReplay | None = None
+        self._replay: ShardReplay | None = None
         self.metrics = RankMetrics("replay_shard", index)
         config = context.config
         self._limiter = RateLimiter(config.apex.samples_per_insert, config.batch_size, config.apex.segment_length)
@@ -59,6 +59,17 @@ class ReplayShardRole:
         self._counted: dict[str, int] = {}
         self._filled = (-1, -1)  # inserted and size, when the learner was told last
         self._next_fill = self._next_beat = self._next_report = self._next_look = 0.0
+
+    @property
+    def replay(self) -> ShardReplay:
+        """What it keeps, from the learner's SETUP on; nothing that needs it comes before.
+
+        Raises:
+            RuntimeError: something did.
+        """
+        if self._replay is None:
+            raise RuntimeError(f"replay shard {self.index} was spoken to before its setup")
+        return self._replay
 
     @property
     def _learner(self) -> int:
@@ -81,7 +92,7 @@ class ReplayShardRole:
             self._on_pause(bool(event.header.count))
 
     def advance(self) -> None:
-        if self.replay is None:
+        if self._replay is None:
             return
         self._answer()
         self._acknowledge()
@@ -96,17 +107,17 @@ class ReplayShardRole:
             self._report(now)
 
     def due(self) -> bool:
-        return self.replay is not None  # a draw may come at any time
+        return self._replay is not None  # a draw may come at any time
 
     def waits(self) -> Wait | None:
-        if self.replay is None:
+        if self._replay is None:
             return first_word(self.context)
         return None if self._halted else Wait(f"word {self._words} of the learner", (self._learner,), essential=True)
 
     def _on_blob(self, blob: Blob) -> None:
         if blob.topic == Topic.SETUP:
             self._set_up(decode_arrays(blob.data))
-        elif blob.topic == Topic.SEGMENT and self.replay is None:
+        elif blob.topic == Topic.SEGMENT and self._replay is None:
             self._early.append(blob)  # no more than actors may send ahead
         elif blob.topic == Topic.SEGMENT:
             self._insert(blob)
@@ -119,7 +130,7 @@ class ReplayShardRole:
         config, setup = self.context.config, ShardSetup.decode(content.pop("setup"))
         check_memory(shard_bytes(config, setup.format), available_memory(), f"replay shard {self.index} needs")
         self.batches = BatchFormat(setup.format, config.batch_size)
-        self.replay = ShardReplay(
+        self._replay = ShardReplay(
             setup.format,
             config.replay.replay_capacity // config.apex.replay_shards,
             priority_exponent=config.replay.priority_exponent,

@@ -255,8 +255,8 @@ class Sampler:
 
     def _give_back(self, drawn: Drawn, priorities: np.ndarray | None) -> None:
         config, shard = self.context.config, self._shards.get(drawn.shard)
-        wanted = priorities is not None and config.replay.priority_exponent and shard is not None
-        if wanted and self._can_be(priorities):
+        prioritized = config.replay.priority_exponent > 0.0
+        if prioritized and shard is not None and priorities is not None and self._can_be(priorities):
             payload = pack_priorities(drawn.batch.key, priorities)
             header = Header(Kind.PRIORITIES, count=len(priorities), version=self.version)
             self.transport.send([Message(shard.process, header, payload)])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ddrl.replay.segment import SegmentFormat
-from ddrl.types import Continuous, Discrete
+from ddrl.types import ActionSpace, Continuous, Discrete
 
 
 class ShardSetup(NamedTuple):
@@ -20,12 +20,12 @@ class ShardSetup(NamedTuple):
     def encode(self) -> np.ndarray:
         """As JSON in <uint8>[bytes]."""
         format, space = self.format, self.format.action_space
-        actions = {"count": space.count} if isinstance(space, Discrete) else {"low": space.low, "high": space.high}
+        actions: dict[str, Any] = {"count": int(space.count)} if isinstance(space, Discrete) else _bounds(space)
         facts = {
             "run": self.run,
             "observation_shape": list(map(int, format.observation_shape)),
             "observation_type": format.observation_type,
-            "actions": {name: _plain(value) for name, value in actions.items()},
+            "actions": actions,
             "stack": format.stack,
             "n_step": format.n_step,
             "length": format.length,
@@ -37,6 +37,7 @@ class ShardSetup(NamedTuple):
         """The inverse."""
         facts = json.loads(data.tobytes())
         run, shape, actions = facts.pop("run"), tuple(facts.pop("observation_shape")), facts.pop("actions")
+        space: ActionSpace
         if "count" in actions:
             space = Discrete(actions["count"])
         else:
@@ -44,5 +45,5 @@ class ShardSetup(NamedTuple):
         return cls(run, SegmentFormat(shape, facts.pop("observation_type"), space, **facts))
 
 
-def _plain(value: object) -> object:
-    return [float(x) for x in value] if isinstance(value, tuple) else int(value)
+def _bounds(space: Continuous) -> dict[str, list[float]]:
+    return {"low": list(map(float, space.low)), "high": list(map(float, space.high))}

@@ -173,7 +173,7 @@ class Watchdog:
             with self._lock:
                 wait, seconds, beyond = self._waits.longest(now)
             if beyond > 0 and self._go is not None and not self._called and not wait.essential:
-                self._withdraw(wait, seconds)
+                self._withdraw(self._go, wait, seconds)
             elif beyond > 0 or self._called:
                 self._stalled(wait, seconds)
 
@@ -198,7 +198,7 @@ class Watchdog:
             print(f"{text}, and the run directory does not answer either", file=sys.stderr, flush=True)
         self._end(1)
 
-    def _withdraw(self, wait: Wait, seconds: float) -> None:
+    def _withdraw(self, go: Callable[[], None], wait: Wait, seconds: float) -> None:
         """Leaves the job, which goes on without this rank."""
         report = Report(self.rank, self.name, wait.what, wait.peers, seconds)
         files = threading.Thread(target=self._write_stacks, args=(report,), daemon=True)
@@ -208,7 +208,7 @@ class Watchdog:
             f"{self.name} has waited {seconds:.0f} s for {_what(report, self.context.layout.name)}, and leaves the job"
         )
         print(f"ddrl: {text} (stacks in {self._stacks(self.rank)})", file=sys.stderr, flush=True)
-        self._go()
+        go()
 
     def _write_stacks(self, report: Report) -> None:
         with contextlib.suppress(OSError), self._stacks(self.rank).open("w") as file:
