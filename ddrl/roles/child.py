@@ -44,7 +44,7 @@ class Received(NamedTuple):
 
     kind: Frame
     number: int
-    data: bytes | bytearray
+    data: bytes
 
 
 class FrameReader:
@@ -195,7 +195,7 @@ def _header(data: bytes | bytearray) -> tuple[Frame, int, int]:
     return Frame(kind), number, size
 
 
-def _read_bytes(descriptor: int, size: int) -> bytearray | None:
+def _read_bytes(descriptor: int, size: int) -> bytes | None:
     data = bytearray(size)
     view = memoryview(data)
     while view:

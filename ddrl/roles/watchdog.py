@@ -198,7 +198,7 @@ class Watchdog:
             print(f"{text}, and the run directory does not answer either", file=sys.stderr, flush=True)
         self._end(1)
 
-    def _withdraw(self, go: Callable[[], None], wait: Wait, seconds: float) -> None:
+    def _withdraw(self, go: Callable[[], object], wait: Wait, seconds: float) -> None:
         """Leaves the job, which goes on without this rank."""
         report = Report(self.rank, self.name, wait.what, wait.peers, seconds)
         files = threading.Thread(target=self._write_stacks, args=(report,), daemon=True)
