@@ -43,7 +43,7 @@ class TrainArguments:
     stooke: Stooke and Abbeel 2018, for a2c, a3c, ppo, appo, dqn, categorical-dqn and rainbow."""
     resume: str = ""
     """Directory of a run to go on with; its settings are the defaults, --minutes counts from now."""
-    go_on: bool = False
+    resume_or_start: bool = False
     """Go on with --run-dir where a run has begun, from its beginning if it has no checkpoint; begin it where none
     has: for jobs that are requeued. --preset then counts for the beginning only."""
     config: TrainConfig = dataclasses.field(kw_only=True)
@@ -63,12 +63,12 @@ def parse(argv: Sequence[str], machine: Machine) -> TrainArguments:
     peek = _Peek(prog="ddrl train", add_help=False, allow_abbrev=False)
     for name in ("--preset", "--game", "--resume", "--run-dir"):
         peek.add_argument(name)
-    peek.add_argument("--go-on", action="store_true")
+    peek.add_argument("--resume-or-start", action="store_true")
     first, rest = peek.parse_known_args(list(argv))
     algorithm = _algorithm(rest)
     if first.resume is not None and first.preset is not None:
         raise UsageError("--preset with --resume: a resumed run keeps its settings; give one of the two")
-    resume = _begun(first.run_dir, first.resume) if first.go_on else first.resume
+    resume = _begun(first.run_dir, first.resume) if first.resume_or_start else first.resume
     if resume is not None:
         loaded, is_sealed = rundir.read_config(Path(resume) / rundir.CONFIG)
         if not is_sealed:
@@ -114,9 +114,9 @@ def check_algorithm(named: str | None, config: TrainConfig, run: str) -> None:
 
 
 def _begun(run_dir: str | None, resume: str | None) -> str | None:
-    """The directory that --go-on goes on with, if a run has begun there."""
+    """The directory that --resume-or-start goes on with, if a run has begun there."""
     if run_dir is None or resume is not None:
-        raise UsageError("--go-on goes on with --run-dir: name that one, without --resume")
+        raise UsageError("--resume-or-start is about --run-dir: name that one, without --resume")
     path = Path(run_dir)
     if not (path / rundir.CONFIG).exists():
         return None
@@ -148,7 +148,7 @@ def checked(argv: Sequence[str], machine: Machine, with_game: bool = True) -> tu
         UsageError: for settings that cannot be, a game or a checkpoint that is not there.
     """
     arguments = parse(argv, machine)
-    if arguments.resume and not arguments.go_on and not list_checkpoints(arguments.resume):
+    if arguments.resume and not arguments.resume_or_start and not list_checkpoints(arguments.resume):
         raise UsageError(f"there is no checkpoint in {arguments.resume}: name a run that has one, or start anew")
     if with_game:
         check_game(arguments.config, machine)

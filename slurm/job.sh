@@ -42,7 +42,7 @@ check_nodes() {
 train() {
   local run=$1 ranks=$2 restarts=${RESTARTS:-0} status
   shift 2
-  local command=(ddrl train "${ALGORITHM:-ba3c}" --go-on --run-dir "$run" "$@") tasks=(--ntasks="$ranks")
+  local command=(ddrl train "${ALGORITHM:-ba3c}" --resume-or-start --run-dir "$run" "$@") tasks=(--ntasks="$ranks")
   [[ -z ${HET_GROUPS:-} ]] || tasks=(--het-group="$HET_GROUPS")
   if [[ $LAUNCHER == srun ]]; then
     command=(srun --mpi="${SRUN_MPI:-pmix}" --kill-on-bad-exit=1 "${tasks[@]}" "${command[@]}")

@@ -163,7 +163,7 @@ def test_a_run_on_a_full_disk_is_refused_and_its_directory_is_taken_later(tmp_pa
         one_line(ddrl(*words), f"{disk}/run/config.json: No space left on device; free space there")
         assert sorted(file.name for file in (disk / "run").iterdir()) == ["lock"]
         (disk / "filling").unlink()
-        assert parse([*words[1:], "--go-on"], Machine(2, 1 << 40)).resume == ""
+        assert parse([*words[1:], "--resume-or-start"], Machine(2, 1 << 40)).resume == ""
         config = TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(disk / "run")))
         assert rundir.load_config(rundir.create_run_dir(config)[0]) == config
 
@@ -189,7 +189,7 @@ def test_a_log_that_cannot_be_written_is_named_before_a_resume_changes_anything(
         clear(path)
     assert (path / rundir.RESULT).exists()
     (path / rundir.STOP).rmdir()
-    done = ddrl(*SMOKE, "--go-on", "--run-dir", str(path), preexec_fn=obeys_permissions)
+    done = ddrl(*SMOKE, "--resume-or-start", "--run-dir", str(path), preexec_fn=obeys_permissions)
     one_line(done, f"{path}/log.txt: Permission denied; mend its permissions")
 
 

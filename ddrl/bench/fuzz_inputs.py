@@ -165,7 +165,7 @@ def _options() -> list[str]:
         for group in groups
         for each in dataclasses.fields(getattr(algorithms.preset("default", None, MACHINE), group))
     }
-    others = ["--preset", "--resume", "--go-on", "--no-video", "--x"]
+    others = ["--preset", "--resume", "--resume-or-start", "--no-video", "--x"]
     return sorted(f"--{name.replace('_', '-')}" for name in names) + others
 
 

@@ -75,31 +75,31 @@ def test_what_the_system_refuses_one_rank_is_told_to_all(error, why):
     assert job._parse(refused, rank=1)[1]["refused"].startswith(why)
 
 
-def go_on(path, *options):
-    return parse(["ba3c", "--preset", "smoke", "--go-on", "--run-dir", str(path), *options], MACHINE)
+def resume_or_start(path, *options):
+    return parse(["ba3c", "--preset", "smoke", "--resume-or-start", "--run-dir", str(path), *options], MACHINE)
 
 
-def test_go_on_begins_a_run_and_goes_on_with_it(tmp_path):
+def test_resume_or_start_begins_a_run_and_goes_on_with_it(tmp_path):
     path = tmp_path / "run"
-    first = go_on(path, "--minutes", "7")
+    first = resume_or_start(path, "--minutes", "7")
     assert first.resume == "" and first.config.run.minutes == 7.0
     rundir.create_run_dir(first.config)
-    second = go_on(path, "--workers", "3")
+    second = resume_or_start(path, "--workers", "3")
     assert second.resume == str(path)
     expected = dataclasses.replace(first.config.exchange, workers=3)
     assert second.config == dataclasses.replace(first.config, exchange=expected)
 
 
 def test_resume_without_a_checkpoint_is_refused_at_once(tmp_path):
-    rundir.create_run_dir(go_on(tmp_path / "run").config)
+    rundir.create_run_dir(resume_or_start(tmp_path / "run").config)
     with pytest.raises(UsageError, match="there is no checkpoint in"):
         checked(["--resume", str(tmp_path / "run")], MACHINE)
-    with pytest.raises(UsageError, match="--go-on goes on with --run-dir"):
-        parse(["ba3c", "--go-on"], MACHINE)
+    with pytest.raises(UsageError, match="--resume-or-start is about --run-dir"):
+        parse(["ba3c", "--resume-or-start"], MACHINE)
 
 
 def test_rank_0_locks_the_run_directory(tmp_path):
-    wanted = job.Wanted(go_on(tmp_path / "run").config, None)
+    wanted = job.Wanted(resume_or_start(tmp_path / "run").config, None)
     with contextlib.ExitStack() as stack:
         message = job.prepare(wanted, stack)
         assert message["resume"] is False and rundir.config_from_dict(message["config"]).run.run_dir == str(
