@@ -84,8 +84,15 @@ def batch_template(config: TrainConfig, network: Network, shape: tuple[int, ...]
     if isinstance(data, FromReplay):
         return replay_template(config.algorithm, network.action_space, size, shape, dtype)
     unroll = empty_unroll(size, 1, shape, dtype, network.action_space)
-    column = np.zeros(size, np.float32)
-    return Transitions(unroll.observation[:size, 0], unroll.action[:, 0], *[column] * 5, unroll.behaviour_version[:, 0])
+    columns = dict.fromkeys(
+        ("advantage", "return_", "value", "behaviour_log_prob", "weight"), np.zeros(size, np.float32)
+    )
+    return Transitions(
+        observation=unroll.observation[:size, 0],
+        action=unroll.action[:, 0],
+        behaviour_version=unroll.behaviour_version[:, 0],
+        **columns,
+    )
 
 
 def make_schedule(
@@ -98,8 +105,8 @@ def make_schedule(
     common = [arguments | {"draw": draw} for arguments in common]
     data = config.algorithm.learns_from
     if isinstance(data, FromDataPoints):
-        policy = Policy(network, shape, dtype, (environments[0].batch_size,))
-        return _on_data_points(config, data, environments, policy, metrics, common)
+        of_points = Policy(network, shape, dtype, (environments[0].batch_size,))
+        return _on_data_points(config, data, environments, of_points, metrics, common)
     ended = threading.Event()
     policy = _policy_of_groups(config, environments[0], network, ended)
     rollout_arguments: dict[str, Any] = {
@@ -117,11 +124,11 @@ def make_schedule(
             "batcher": UnrollBatcher(config.batch_size // data.unroll_length),
             "make_unroll": unroll,
         }
-        actors = [
+        producers = [
             UnrollActor(environment, policy, metrics, **arguments, **rollout_arguments, **more)
             for environment, arguments in zip(environments, common, strict=True)
         ]
-        return Asynchronous(actors, config.sampling.queue_batches, metrics, ended)
+        return Asynchronous(producers, config.sampling.queue_batches, metrics, ended)
     actors = [
         RolloutActor(environment, policy, metrics, **arguments, **rollout_arguments)
         for environment, arguments in zip(environments, common, strict=True)
