@@ -15,7 +15,7 @@ from ddrl.errors import UsageError
 from ddrl.exchange.central_store.file import store_path
 from ddrl.exchange.central_store.memory import CentralStore
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the locks are Linux's")
 
 
