@@ -7,8 +7,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ddrl.lazy import tf
-from ddrl.networks.network import Tensors, orthogonal, zeros
+from ddrl.networks.network import Network, Tensors, orthogonal, zeros
+from ddrl.types import Continuous
 
 
 def tower_tensors(tower: str, widths: Sequence[int], last_gain: float, beside_first: int = 0) -> Tensors:
@@ -57,3 +60,26 @@ def tower_outputs(
 def flat_observations(observations: Any, scale: float) -> Any:
     """Observations [B, ...] as <float32>[B, numbers], times `scale`."""
     return tf.cast(tf.reshape(observations, [tf.shape(observations)[0], -1]), tf.float32) * scale
+
+
+class BoundedNetwork(Network):
+    """Towers of dense layers in float32 for actions within bounds, which are in units of half their range inside.
+
+    Args:
+        tensors: of the towers.
+        observation_dtype: uint8 or float32.
+        action_space: with finite bounds.
+    """
+
+    def __init__(self, tensors: Tensors, observation_dtype: Any, action_space: Continuous) -> None:
+        super().__init__("mlp", tensors, observation_dtype, action_space, "float32")
+        low, high = np.array(action_space.low, np.float64), np.array(action_space.high, np.float64)
+        self._middle, self._half = (((high + sign * low) / 2).astype(np.float32) for sign in (1, -1))
+
+    def normalized(self, actions: Any) -> Any:
+        """From actions as the environment takes them to units of half their range."""
+        return (actions - self._middle) / self._half
+
+    def scaled(self, actions: Any) -> Any:
+        """The inverse."""
+        return self._middle + self._half * actions

@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from ddrl.config import NetworkConfig
 from ddrl.errors import UsageError
 from ddrl.lazy import tf
-from ddrl.networks.dense import flat_observations, tower_outputs, tower_tensors
-from ddrl.networks.network import Network, Tensors
+from ddrl.networks.dense import BoundedNetwork, flat_observations, tower_outputs, tower_tensors
+from ddrl.networks.network import Tensors
 from ddrl.types import Continuous, PolicyValue
 
 
-class DeterministicNetwork(Network):
+class DeterministicNetwork(BoundedNetwork):
     """Two towers of dense tanh layers over the flattened observation (Horgan et al. 2018, appendix D).
 
     The policy ends in tanh, scaled to the bounds of the actions. The action enters the critic beside its first hidden
@@ -40,15 +38,13 @@ class DeterministicNetwork(Network):
         action_space: Continuous,
     ) -> None:
         tensors = deterministic_tensors(config, observation_shape, action_space)
-        super().__init__("mlp", tensors, observation_dtype, action_space, "float32")
+        super().__init__(tensors, observation_dtype, action_space)
         self._depths = {"policy": len(config.policy_layers), "critic": len(config.critic_layers)}
-        low, high = np.array(action_space.low, np.float64), np.array(action_space.high, np.float64)
-        self._middle, self._half = (((high + sign * low) / 2).astype(np.float32) for sign in (1, -1))
 
     def apply(self, prepared: dict[str, Any], observations: Any) -> PolicyValue:
         """pi(s) <float32>[B, A] as the environment takes it, and q(s, pi(s)) <float32>[B]."""
         action = self.policy_actions(prepared, observations)
-        return PolicyValue(self._middle + self._half * action, self.critic(prepared, observations, action))
+        return PolicyValue(self.scaled(action), self.critic(prepared, observations, action))
 
     def policy_actions(self, prepared: dict[str, Any], observations: Any) -> Any:
         """pi(s) <float32>[B, A] in units of half the range: in [-1, 1]."""
@@ -60,10 +56,6 @@ class DeterministicNetwork(Network):
         inputs = flat_observations(observations, self.observation_scale)
         values = tower_outputs(prepared, "critic", self._depths["critic"], inputs, tf.tanh, beside_first=actions)
         return tf.squeeze(values, axis=-1)
-
-    def normalized(self, actions: Any) -> Any:
-        """From actions as the environment takes them to units of half their range."""
-        return (actions - self._middle) / self._half
 
 
 def deterministic_tensors(

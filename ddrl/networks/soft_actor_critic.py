@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from ddrl.config import NetworkConfig
 from ddrl.lazy import tf
-from ddrl.networks.dense import flat_observations, tower_outputs, tower_tensors
-from ddrl.networks.network import Network, Tensors, zeros
+from ddrl.networks.dense import BoundedNetwork, flat_observations, tower_outputs, tower_tensors
+from ddrl.networks.network import Tensors, zeros
 from ddrl.types import Continuous, PolicyValue
 
 LOG_TEMPERATURE = "temperature/log"
@@ -18,7 +16,7 @@ SMALLEST_LOG_DEVIATION, LARGEST_LOG_DEVIATION = -20.0, 2.0  # as in the authors'
 LOG_2, LOG_2_PI = math.log(2.0), math.log(2.0 * math.pi)
 
 
-class SoftActorCriticNetwork(Network):
+class SoftActorCriticNetwork(BoundedNetwork):
     """Three towers of dense ReLU layers over the flattened observation (Haarnoja et al. 2018b, appendix D).
 
     The policy gives the mean and the logarithm of the deviation of u; the action is tanh(u), scaled to the bounds. The
@@ -48,10 +46,8 @@ class SoftActorCriticNetwork(Network):
         for critic in ("first", "second"):
             tensors += tower_tensors(critic, (inputs + actions, *config.critic_layers, 1), 1.0)
         tensors.append((LOG_TEMPERATURE, (), zeros))
-        super().__init__("mlp", tensors, observation_dtype, action_space, "float32")
+        super().__init__(tensors, observation_dtype, action_space)
         self._policy_depth, self._critic_depth = len(config.policy_layers), len(config.critic_layers)
-        low, high = np.array(action_space.low, np.float64), np.array(action_space.high, np.float64)
-        self._middle, self._half = (((high + sign * low) / 2).astype(np.float32) for sign in (1, -1))
 
     def apply(self, prepared: dict[str, Any], observations: Any) -> PolicyValue:
         """Policy <float32>[B, 3 A]: the action to evaluate with, as the environment takes it, then mean and logarithm
@@ -59,7 +55,7 @@ class SoftActorCriticNetwork(Network):
         mean, log_deviation = self.gaussian(prepared, observations)
         action = tf.tanh(mean)
         value = tf.minimum(*self.critics(prepared, observations, action))
-        return PolicyValue(tf.concat([self._middle + self._half * action, mean, log_deviation], axis=1), value)
+        return PolicyValue(tf.concat([self.scaled(action), mean, log_deviation], axis=1), value)
 
     def gaussian(self, prepared: dict[str, Any], observations: Any) -> tuple[Any, Any]:
         """Mean and logarithm of the deviation of u, <float32>[B, A] each."""
@@ -89,7 +85,3 @@ class SoftActorCriticNetwork(Network):
             for critic in ("first", "second")
         )
         return first, second
-
-    def normalized(self, actions: Any) -> Any:
-        """From actions as the environment takes them to units of half their range."""
-        return (actions - self._middle) / self._half
