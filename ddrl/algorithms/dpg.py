@@ -67,11 +67,6 @@ class DPGConfig(AlgorithmConfig):
         """Transitions of n steps."""
         return FromReplay(self.n_step, self.steps_per_update, self.target_updates * self.steps_per_update)
 
-    def refuse(self, config: TrainConfig) -> None:
-        """Evaluation has no random actions."""
-        if config.evaluation.eval_epsilon:
-            checks.refuse(config.evaluation, "eval_epsilon", f"{self.name} is evaluated without noise; leave it 0")
-
     def warnings(self, config: TrainConfig) -> list[str]:
         """Of rewards that are clipped, and are not those of the paper's tasks."""
         game = config.environment.game

@@ -77,9 +77,7 @@ class SACConfig(AlgorithmConfig):
         return {LOG_TEMPERATURE: self.temperature_rate} if self.temperature_rate != 1.0 else {}
 
     def refuse(self, config: TrainConfig) -> None:
-        """Evaluation has no random actions, and targets that the newest policy decides cannot be computed by others."""
-        if config.evaluation.eval_epsilon:
-            checks.refuse(config.evaluation, "eval_epsilon", "sac is evaluated without noise; leave it 0")
+        """Targets that the newest policy decides cannot be computed by others."""
         if config.apex.actors:
             checks.refuse(config.apex, "actors", "sac acts in its workers; leave it 0, or train apex-dpg")
 

@@ -9,6 +9,7 @@ from ddrl import checks
 from ddrl.config import validation_apex, validation_replay
 from ddrl.config.algorithm import FromDataPoints, FromReplay, FromRollouts, FromUnrolls
 from ddrl.replay.settings import ReplayConfig
+from ddrl.types import Discrete
 
 if TYPE_CHECKING:
     from ddrl.config.settings import TrainConfig
@@ -34,6 +35,9 @@ def check(config: TrainConfig) -> None:
         _check_rollouts(config, data)
     config.algorithm.refuse(config)
     _check_layers(config)
+    if Discrete not in config.algorithm.takes and config.evaluation.eval_epsilon:
+        why = f"{config.algorithm.name} is evaluated without noise; leave it 0"
+        checks.refuse(config.evaluation, "eval_epsilon", why)
     _check_resets(config)
     _check_refresh(config)
     _check_deterministic(config)
