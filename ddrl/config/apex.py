@@ -46,7 +46,3 @@ class ApexConfig:
         checks.between(self, 0.0, LARGEST_RATIO, "samples_per_insert")
         if self.eviction_exponent is not None:
             checks.between(self, -2.0, 0.0, "eviction_exponent", why="0 evicts all alike")
-
-    def minimum_of_shard(self, replay_minimum: int) -> int:
-        """A shard's part of the transitions that the replay must have before learning begins."""
-        return -(-replay_minimum // self.replay_shards)
