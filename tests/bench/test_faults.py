@@ -249,8 +249,8 @@ def started(mark, *argv):
 
 
 def test_a_process_that_is_left_is_found_and_killed():
-    with started("of a test", "sh", "-c", "echo 1 >&2; exec sleep 60") as process:
-        process.stderr.read(1)  # just after it has begun the kernel may show no environment yet
+    with started("of a test", "sh", "-c", "echo 1 >&2; read line") as process:
+        process.stderr.read(1)  # while a program begins (exec) the kernel shows no environment
         (found,) = processes.of_mark("of a test")
         assert (found.pid, found.what) == (process.pid, processes.OTHER)
         assert processes.kill_all("of a test") == 1 and processes.of_mark("of a test") == []
