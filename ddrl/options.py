@@ -17,7 +17,7 @@ from ddrl import algorithms, rundir
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.placement.resources import check_replay
+from ddrl.memory import check_replay
 from ddrl.resumable import check_resumable
 from ddrl.types import Machine
 

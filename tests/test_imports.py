@@ -31,10 +31,25 @@ LAYERS = {
         "ddrl.replay",
         "ddrl.reporting.rank_metrics",
     },
+    "ddrl.job": {"cluster.roles", "ddrl.config", "ddrl.exchange.transport", "ddrl.reporting.rank_metrics", "ddrl.rundir"},
+    "ddrl.builders": {
+        "ddrl.algorithms",
+        "ddrl.config",
+        "ddrl.envs",
+        "ddrl.learner",
+        "ddrl.networks",
+        "ddrl.ops",
+        "ddrl.placement.ranks",
+        "ddrl.replay",
+        "ddrl.replay_files",
+        "ddrl.reporting.rank_metrics",
+        "ddrl.sampling",
+        "ddrl.targets",
+    },
     "cluster": set(),
 }
 MAY_IMPORT_CLUSTER = (
-    "cluster", "ddrl.roles", "ddrl.cli", "ddrl.commands", "ddrl.options", "ddrl.placement", "ddrl.launch",
+    "cluster", "ddrl.apex", "ddrl.job", "ddrl.roles", "ddrl.cli", "ddrl.commands", "ddrl.options", "ddrl.placement", "ddrl.launch",
     "ddrl.doctor", "ddrl.bench", "ddrl.reporting.machine",
 )  # fmt: skip
 ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.launch.job")

@@ -21,13 +21,13 @@ from cluster import hostlist, slurm
 from cluster.job import detect_job
 from ddrl import algorithms, options, rundir, sealed
 from ddrl import checkpoint as checkpoints
+from ddrl.apex.child import FrameReader
 from ddrl.checkpoint import Checkpoint
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.messages import HeaderFormat
 from ddrl.replay import storage
 from ddrl.reporting.metrics import is_sound
-from ddrl.roles.child import FrameReader
 from ddrl.types import Machine
 
 MACHINE = Machine(2, 16 * 10**9)

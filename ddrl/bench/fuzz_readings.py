@@ -19,20 +19,21 @@ from rich.console import Console
 
 from ddrl import checkpoint as checkpoints
 from ddrl import rundir
+from ddrl.apex.memory import segment_format
+from ddrl.apex.shard import ShardReplay
+from ddrl.builders.replay import replay_size
 from ddrl.checkpoint import Checkpoint
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment, make_environment
 from ddrl.errors import UsageError
 from ddrl.launch import outcome
 from ddrl.placement import start
-from ddrl.placement.resources import replay_size, segment_format
 from ddrl.replay import Replay, storage
-from ddrl.replay.shard import ShardReplay
+from ddrl.replay_files import check_replays, replays_of
 from ddrl.reporting.metrics import read_counted, without_undone
 from ddrl.reporting.plots import learning_curve, title
 from ddrl.reporting.progress import summary
 from ddrl.resumable import AGENT, check_settings
-from ddrl.roles.replay_files import check_replays, replays_of
 from ddrl.roles.resume import newest_start
 
 Content = dict[str, Any]

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ddrl.apex.segment import Segment, SegmentFormat
+from ddrl.apex.shard import ShardReplay
 from ddrl.errors import UsageError
-from ddrl.replay.segment import Segment, SegmentFormat
-from ddrl.replay.shard import ShardReplay
 from ddrl.types import Continuous, Discrete
 
 SIMULATORS = 64  # that the segments come from

@@ -51,9 +51,9 @@ def make_phases(config: TrainConfig) -> tuple[dict[str, Callable[[], int]], str]
     And the compute type that the network really has.
     """
     from ddrl.algorithms import network_for
+    from ddrl.builders.agent import batch_template, make_learner
     from ddrl.envs import make_environment
     from ddrl.learner import Policy, as_device_vector, configure_tensorflow
-    from ddrl.roles.agent import batch_template, make_learner
 
     configure_tensorflow(1)
     envs = make_environment(config.environment, group_size(config), batch_size=config.sampling.predict_batch, threads=1)
@@ -81,7 +81,7 @@ def _targets(
     config: TrainConfig, network: Any, vector: Any, random: np.random.Generator, shape: tuple[int, ...], dtype: Any
 ) -> Callable[[], int]:
     """Targets of as many transitions at once as a period computes."""
-    from ddrl.roles.replay_agent import AHEAD, target_function
+    from ddrl.builders.replay import AHEAD, target_function
 
     function = target_function(config, network, (shape, dtype), AHEAD)
     assert function is not None  # there is a replay

@@ -52,11 +52,11 @@ def act_for(work: Callable[[], int], seconds: float) -> dict[str, float]:
 
 def make_sampler(config: TrainConfig, cores: int) -> Callable[[], int]:
     """Fills one rollout with the network's policy, as in training; returns its agent steps."""
+    from ddrl.builders.agent import make_environments, make_schedule, network_for
     from ddrl.envs import make_environment
     from ddrl.learner import as_device_vector, configure_tensorflow
     from ddrl.placement.ranks import threads_for, with_threads
     from ddrl.reporting.rank_metrics import RankMetrics
-    from ddrl.roles.agent import make_environments, make_schedule, network_for
 
     threads = threads_for(config, cores)
     configure_tensorflow(threads.intra_op, threads.inter_op)
@@ -77,8 +77,8 @@ def make_sampler(config: TrainConfig, cores: int) -> Callable[[], int]:
 
 def make_random(config: TrainConfig, cores: int) -> Callable[[], int]:
     """Steps the simulators with random actions, a thread for each group; returns the agent steps."""
+    from ddrl.builders.agent import make_environments
     from ddrl.placement.ranks import threads_for, with_threads
-    from ddrl.roles.agent import make_environments
 
     environments = make_environments(with_threads(config, threads_for(config, cores)))
     randoms = [np.random.default_rng([config.run.seed, i]) for i in range(len(environments))]

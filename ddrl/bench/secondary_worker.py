@@ -48,9 +48,9 @@ class Student:
     """
 
     def __init__(self, config: TrainConfig, network: Any, observations: tuple[tuple[int, ...], Any], batches: Any):
+        from ddrl.builders.agent import make_learner
         from ddrl.exchange.optimizers import make_optimizer, rate_of
         from ddrl.learner import as_device_vector
-        from ddrl.roles.agent import make_learner
 
         self.config, self.batches = config, batches
         self.learner = make_learner(config, network, *observations)
@@ -91,10 +91,10 @@ class TwoLearners:
 
         (seat,) = place_ranks(config, (this_seat(os.environ),))
         expose_gpu(seat.gpu)
+        from ddrl.builders.agent import make_environments, make_schedule, network_for
+        from ddrl.builders.replay import make_batches
         from ddrl.envs import make_environment
         from ddrl.learner import configure_tensorflow
-        from ddrl.roles.agent import make_environments, make_schedule, network_for
-        from ddrl.roles.replay_agent import make_batches
 
         self.config, self.metrics = config, RankMetrics("worker", 0)
         threads = threads_for(config, seat.cores)
@@ -113,7 +113,7 @@ class TwoLearners:
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Trains until the budget is used up; gives the records of both, and evaluations where there are some."""
-        from ddrl.roles.agent import seed_of
+        from ddrl.builders.agent import seed_of
 
         config, evaluations = self.config, 0
         self._collector, self._began = Collector(), time.monotonic()

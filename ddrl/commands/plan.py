@@ -16,11 +16,13 @@ from cluster.slurm import read_allocation
 from cluster.topology import Seat, allotted, balanced, gather, made_up, this_seat, usable_cores
 from ddrl import options
 from ddrl.algorithms import network_for
+from ddrl.apex.memory import prefetch_bytes
 from ddrl.config import TrainConfig, validation
 from ddrl.errors import UsageError
 from ddrl.exchange.optimizers import make_optimizer
+from ddrl.memory import replay_bytes
 from ddrl.placement.ranks import Threads, groups_of, place_ranks, threads_for
-from ddrl.placement.resources import check_machine, check_shards, prefetch_bytes, rank_bytes, replay_bytes, this_machine
+from ddrl.placement.resources import check_machine, check_shards, rank_bytes, this_machine
 from ddrl.reporting.json_output import write_json_output
 from ddrl.types import Machine
 

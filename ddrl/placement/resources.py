@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from cluster.topology import usable_cores
 from ddrl.config import TrainConfig
-from ddrl.envs import VectorEnvironment
 from ddrl.errors import UsageError
-from ddrl.replay import Replay, check_memory
-from ddrl.replay.packing import WORD, BatchFormat
-from ddrl.replay.segment import SegmentFormat
-from ddrl.replay.shard import ShardReplay
 from ddrl.types import Machine
 
 # Resident sizes: TensorFlow, emulators and queue; a server has a slice and its slots, without TensorFlow.
@@ -23,7 +14,6 @@ HEAVY_RANK_BYTES = 1.0e9
 SERVER_BYTES = 0.1e9
 RANKS_PER_CORE = 4
 ACTORS_PER_CORE = 16  # nobody waits for the slowest, and a slow simulator leaves its core to others
-BATCHES_ON_THEIR_WAY = 3  # that a learner asks a replay shard for, ahead of the first one's arrival
 
 
 def this_machine() -> Machine:
@@ -96,79 +86,6 @@ def check_machine(config: TrainConfig, machine: Machine) -> list[str]:
     if config.exchange.workers > machine.cores:
         return [f"{config.exchange.workers} workers share {machine.cores} cores: expect them to take turns"]
     return []
-
-
-def replay_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
-    """Memory of a worker's replay when it is full, and of what is acted meanwhile; 0 where there is no replay.
-
-    Of a replay shard's, where there are some, and of the batches that it sends.
-    """
-    if not config.has_replay:
-        return 0
-    if config.apex.actors:
-        return shard_bytes(config, segment_format(config, environment))
-    acted = config.replay_data.target_period if config.sampling.schedule == "concurrent" else 0
-    observation = math.prod(environment.observation_shape) * np.dtype(environment.observation_dtype).itemsize
-    return Replay.bytes_for(**replay_size(config, environment)) + acted * observation
-
-
-def replay_size(config: TrainConfig, environment: VectorEnvironment) -> dict[str, Any]:
-    """The arguments of a worker's `Replay` that its memory depends on."""
-    return {
-        "capacity": config.replay.replay_capacity,
-        "simulators": config.rows,
-        "observation_shape": environment.observation_shape,
-        "observation_dtype": environment.observation_dtype,
-        "stack": environment.stamp.get("stack", 1),
-        "n_step": config.replay_data.n_step,
-        "action": (environment.action_space.action_shape, environment.action_space.action_dtype),
-    }
-
-
-def segment_format(config: TrainConfig, environment: VectorEnvironment) -> SegmentFormat:
-    """Of what the actors of Ape-X send.
-
-    Raises:
-        UsageError: a replay cannot keep such observations.
-    """
-    return SegmentFormat(
-        tuple(environment.observation_shape),
-        np.dtype(environment.observation_dtype).name,
-        environment.action_space,
-        stack=environment.stamp.get("stack", 1),
-        n_step=config.replay_data.n_step,
-        length=config.apex.segment_length,
-    )
-
-
-def shard_bytes(config: TrainConfig, format: SegmentFormat) -> int:
-    """Memory of a replay shard when it is full, and of the batches that it sends.
-
-    Raises:
-        UsageError: there is no such replay.
-    """
-    each = config.replay.replay_capacity // config.apex.replay_shards
-    batches = (BATCHES_ON_THEIR_WAY + 1) * WORD * BatchFormat(format, config.batch_size).floats
-    return ShardReplay.bytes_for(format, each, config.apex.eviction_exponent) + batches
-
-
-def prefetch_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
-    """Memory of the batches that a learner has from replay shards; 0 without them."""
-    if not config.apex.actors:
-        return 0
-    each = WORD * BatchFormat(segment_format(config, environment), config.batch_size).floats
-    return each * (config.apex.prefetch + config.apex.replay_shards + 1)
-
-
-def check_replay(config: TrainConfig, environment: VectorEnvironment, replays: int, available: float) -> None:
-    """Whether so many replays, of workers or shards, fit together into memory.
-
-    Raises:
-        UsageError: they do not; nothing was allocated.
-    """
-    owners = "replay shards" if config.apex.actors else "workers"
-    whose = f"the replays of {replays} {owners} need" if replays > 1 else "the replay needs"
-    check_memory(replays * replay_bytes(config, environment), available, whose)
 
 
 def check_shards(parameters: int, servers: int) -> None:

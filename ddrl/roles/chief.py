@@ -20,6 +20,8 @@ from ddrl.errors import UsageError, read_as
 from ddrl.exchange.interface import Closed
 from ddrl.exchange.messages import Flag, Kind
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport
+from ddrl.job.layout import JobContext
+from ddrl.job.role import Topic, Wait, essential_lost, json_blob
 from ddrl.replay.storage import OTHER
 from ddrl.reporting.metrics import EVALUATED, Collector, MetricsWriter, evaluation_record
 from ddrl.reporting.phases import phase_ended, take_phases
@@ -28,7 +30,6 @@ from ddrl.roles.budget import Budget
 from ddrl.roles.checkpoint_assembly import GATHER_SECONDS, REPLAY_SECONDS, CheckpointAssembly, Gathering, Unsaved
 from ddrl.roles.evaluations import Evaluations
 from ddrl.roles.exchanges import groups_of, make_coordinator
-from ddrl.roles.job import JobContext, Topic, Wait, essential_lost, json_blob
 from ddrl.roles.phase import Phase
 from ddrl.rundir import RESULT, config_to_dict, stop_requested, write_json
 

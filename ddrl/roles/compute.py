@@ -8,22 +8,21 @@ import numpy as np
 
 from cluster.roles import Assignment
 from ddrl import checkpoint as checkpoints
+from ddrl.apex.agent import learner_feed
+from ddrl.builders.agent import make_environments, make_learner, make_schedule, network_for
 from ddrl.checkpoint import Checkpoint
 from ddrl.envs import make_environment
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.transport import Transport
+from ddrl.job.layout import JobContext
 from ddrl.learner import Policy, configure_tensorflow
+from ddrl.memory import check_replay
 from ddrl.placement.ranks import threads_for, with_threads
-from ddrl.placement.resources import available_memory, check_replay, check_shards, segment_format
+from ddrl.placement.resources import available_memory, check_shards
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.roles.agent import make_environments, make_learner, make_schedule, network_for
-from ddrl.roles.apex_agent import remote_replay
 from ddrl.roles.chief import ChiefRole
 from ddrl.roles.evaluator import EvaluatorRole
-from ddrl.roles.feed import ReplayFeed
-from ddrl.roles.job import JobContext
 from ddrl.roles.resume import Start, newest_start
-from ddrl.roles.sampler import Sampler
 from ddrl.roles.worker import WorkerRole
 from ddrl.rundir import config_to_dict
 
@@ -67,12 +66,9 @@ class ComputeRoles:
 
     def _learner(self, transport: Transport, index: int, wake: Callable[[], None]) -> WorkerRole:
         config, metrics = self.context.config, RankMetrics("learner", index)
-        schedule = remote_replay(config, self.network, self._probe, metrics, wake)
+        feed = learner_feed(self.context, transport, self.network, self._probe, metrics, wake)
         learner = make_learner(config, self.network, self._shape, self._dtype)
-        format = segment_format(config, self._probe)
-        sampler = Sampler(self.context, transport, schedule, format, self.network.size)
-        feed = ReplayFeed(sampler, schedule)
-        return WorkerRole(self.context, transport, index, self.network, schedule, learner, metrics, wake, feed)
+        return WorkerRole(self.context, transport, index, self.network, feed.schedule, learner, metrics, wake, feed)
 
     def evaluator(self, transport: Transport) -> EvaluatorRole:
         """The evaluator."""

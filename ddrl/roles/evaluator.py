@@ -15,10 +15,11 @@ from ddrl.exchange.client import Reader
 from ddrl.exchange.messages import Kind, Message
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, Event, Transport
+from ddrl.job.layout import JobContext
+from ddrl.job.role import Topic, Wait, essential_lost, failure_of, json_blob
 from ddrl.learner import Policy, as_device_vector
 from ddrl.networks.network import Network
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.roles.job import JobContext, Topic, Wait, essential_lost, failure_of, json_blob
 
 SLICE_SECONDS = 0.02  # it plays this long between two polls
 

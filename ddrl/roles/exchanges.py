@@ -9,7 +9,7 @@ from ddrl.exchange.kind import Exchange
 from ddrl.exchange.optimizers import rate_of
 from ddrl.exchange.parameter_groups import ParameterGroup, groups_named
 from ddrl.exchange.registry import OF_ONE_PROCESS, exchange_named
-from ddrl.roles.job import JobContext
+from ddrl.job.layout import JobContext
 
 
 def setup_of(context: JobContext, groups: tuple[ParameterGroup, ...] = ()) -> Setup:

@@ -15,24 +15,25 @@ from typing import Any
 
 from cluster.roles import Assignment
 from cluster.topology import Seat, gather, ranks_per_core, this_seat
+from ddrl.apex.actor import ActorRole
+from ddrl.apex.child import acting_process
+from ddrl.apex.replay_shard import ReplayShardRole
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, in_one_line
 from ddrl.exchange.local import LocalTransport
 from ddrl.exchange.messages import Garbled
 from ddrl.exchange.transport import Transport
 from ddrl.floating_point import flush_denormals
+from ddrl.job.exits import refuse_exits
+from ddrl.job.layout import JobContext, JobLayout
+from ddrl.job.role import Role, RoleLost, StopSignal, run_roles, waiter_with_alarm
+from ddrl.job.watchdog import Watchdog
+from ddrl.job.word import WordRole
 from ddrl.placement.ranks import expose_gpu, place_ranks
 from ddrl.placement.start import AT_MPI, IN_JOB, MARGIN_SECONDS, bounded_start, leave_note
 from ddrl.reporting.phases import phase_ended
-from ddrl.roles.actor import ActorRole
-from ddrl.roles.child import acting_process
 from ddrl.roles.exchanges import groups_of
-from ddrl.roles.exits import refuse_exits
-from ddrl.roles.job import JobContext, JobLayout, Role, RoleLost, StopSignal, run_roles, waiter_with_alarm
-from ddrl.roles.replay_shard import ReplayShardRole
 from ddrl.roles.server import ServerRole
-from ddrl.roles.watchdog import Watchdog
-from ddrl.roles.word import WordRole
 from ddrl.rundir import RESULT, write_json
 
 EXIT_FAILED = 1

@@ -9,8 +9,8 @@ from ddrl import checkpoint as checkpoints
 from ddrl.checkpoint import Checkpoint
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.replay_files import check_replays
 from ddrl.resumable import check_settings
-from ddrl.roles.replay_files import check_replays
 
 
 class Start(NamedTuple):

@@ -9,9 +9,10 @@ from ddrl.exchange.interface import Server
 from ddrl.exchange.messages import Kind, Message
 from ddrl.exchange.parameter_groups import ParameterGroup
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport
+from ddrl.job.layout import JobContext
+from ddrl.job.role import Topic, Wait, end_of_job, essential_lost, first_word, json_blob
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.exchanges import make_server, setup_of
-from ddrl.roles.job import JobContext, Topic, Wait, end_of_job, essential_lost, first_word, json_blob
 
 
 class ServerRole:

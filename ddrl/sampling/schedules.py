@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.sampling.data_points import DataPointActor
 from ddrl.sampling.rollouts import POLL_SECONDS
-from ddrl.sampling.segments import SegmentActor
 from ddrl.types import DataPoints, Snapshot
 
 
@@ -189,7 +189,7 @@ class Synchronized(Schedule):
     Every action is drawn from the newest parameters, and a run is a function of its seed alone.
     """
 
-    def __init__(self, actor: SegmentActor):
+    def __init__(self, actor: DataPointActor):
         self.actor, self.batcher = actor, actor.batcher
         self._ended = False
         self._acting = threading.Lock()

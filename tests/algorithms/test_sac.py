@@ -11,11 +11,11 @@ import tensorflow as tf
 from ddrl import algorithms
 from ddrl.algorithms import Exploration, sac
 from ddrl.algorithms.sac import SACConfig
+from ddrl.builders.replay import replay_template
 from ddrl.config import NetworkConfig, OptimizerConfig
 from ddrl.errors import UsageError
 from ddrl.learner import Learner
 from ddrl.networks.soft_actor_critic import SoftActorCriticNetwork
-from ddrl.roles.replay_agent import replay_template
 from ddrl.sampling.replay_schedules import averaged
 from ddrl.types import Continuous, Discrete, LossContext, Machine, Replayed, Snapshot
 

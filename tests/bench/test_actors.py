@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from cluster.launch import find_mpirun
+from ddrl.apex.child import Frame
+from ddrl.apex.segment import renumbered
+from ddrl.apex.shard import ShardReplay
 from ddrl.bench.emulated import actors as emulated_actors
 from ddrl.bench.emulated.actors import FORMAT, EmulatedChild, config_of
 from ddrl.bench.emulated.commands import ActorsArguments, LearnerArguments, measure_actors, measure_learner
 from ddrl.bench.replay_shard import FRAMES, GAMES, recorded_segment
 from ddrl.errors import UsageError
-from ddrl.replay.segment import renumbered
-from ddrl.replay.shard import ShardReplay
-from ddrl.roles.child import Frame
 
 
 @pytest.fixture(scope="module")

@@ -262,7 +262,7 @@ def test_a_process_that_is_left_is_found_and_killed():
     [
         (["python", "-m", "ddrl.roles", "RUN"], "rank"),
         (["/bin/prterun", "-n", "3", "python", "-m", "ddrl.roles", "RUN"], "mpirun"),
-        (["python", "-m", "ddrl.roles.acting", "RUN"], "actor"),
+        (["python", "-m", "ddrl.apex.acting", "RUN"], "actor"),
         (["python", "-m", "ddrl.envs.simulator_process", "{}"], "simulator"),
         (["python", "-m", "ddrl.cli", "train"], "other"),
     ],

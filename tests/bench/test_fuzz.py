@@ -11,12 +11,12 @@ from ddrl import algorithms, cli, rundir, sealed
 from ddrl import checkpoint as checkpoints
 from ddrl.bench import fuzz, fuzz_flips, fuzz_readings
 from ddrl.bench.fuzz_flips import BEFORE, CHANGED, HARMLESS, REFUSED, TRACEBACK, Flips, flip_many, table
+from ddrl.builders.replay import replay_size
 from ddrl.envs import make_environment
 from ddrl.errors import UsageError
-from ddrl.placement.resources import replay_size
 from ddrl.replay import Replay, storage
+from ddrl.replay_files import worker_directory
 from ddrl.reporting.metrics import MetricsWriter, evaluation_record
-from ddrl.roles.replay_files import worker_directory
 from ddrl.sampling.rollouts import empty_unroll
 from ddrl.studies.settings import changed
 from ddrl.types import Machine

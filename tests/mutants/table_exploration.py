@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_REPLAY_AGENT = "tests/roles/test_replay_agent.py"
+_REPLAY_AGENT = "tests/builders/test_replay.py"
 
 MUTANTS = (
     Mutant(
@@ -124,7 +124,7 @@ MUTANTS = (
         "ddrl/algorithms/dqn.py",
         "self.epsilon_end ** (1.0 + self.epsilon_ladder * place)",
         "self.epsilon_end ** (self.epsilon_ladder * place)",
-        ("tests/roles/test_replay_agent.py::test_the_ladder_goes_over_the_simulators_of_all_workers",),
+        ("tests/builders/test_replay.py::test_the_ladder_goes_over_the_simulators_of_all_workers",),
         "The first simulator of the ladder never plays greedily.",
     ),
     Mutant(
@@ -132,20 +132,20 @@ MUTANTS = (
         "ddrl/algorithms/dqn.py",
         "/ (self.epsilon_values - 1)",
         "/ self.epsilon_values",
-        ("tests/roles/test_acting.py::test_a_ladder_of_few_values_has_its_two_ends_and_neighbours_share",),
+        ("tests/apex/test_acting.py::test_a_ladder_of_few_values_has_its_two_ends_and_neighbours_share",),
         "The ladder of few values does not reach its end.",
     ),
     Mutant(
         "epsilon-ladder-is-each-workers-own",
-        "ddrl/roles/replay_agent.py",
+        "ddrl/builders/replay.py",
         "(config.apex.actors or config.exchange.workers) * config.rows - 1",
         "config.rows - 1",
-        ("tests/roles/test_replay_agent.py::test_the_ladder_goes_over_the_simulators_of_all_workers",),
+        ("tests/builders/test_replay.py::test_the_ladder_goes_over_the_simulators_of_all_workers",),
         "Simulators of later workers leave the ladder at its end.",
     ),
     Mutant(
         "epsilon-counts-draws-for-steps",
-        "ddrl/roles/replay_agent.py",
+        "ddrl/builders/replay.py",
         "lambda counts: counts * config.rows - minimum",
         "lambda counts: counts - minimum",
         (f"{_REPLAY_AGENT}::test_all_actions_are_random_until_the_replay_has_its_minimum_and_greedy_ones_come_then",),
@@ -153,26 +153,26 @@ MUTANTS = (
     ),
     Mutant(
         "apex-actors-begin-at-random",
-        "ddrl/roles/replay_agent.py",
+        "ddrl/builders/replay.py",
         "config.replay.replay_minimum if config.has_replay and not config.apex.actors else 0",
         "config.replay.replay_minimum",
-        ("tests/roles/test_apex_exploration.py::test_an_actor_explores_by_its_ladder_from_the_first_step_on",),
+        ("tests/apex/test_exploration.py::test_an_actor_explores_by_its_ladder_from_the_first_step_on",),
         "Actors of Ape-X act at random until each has made as many steps as the whole replay needs.",
     ),
     Mutant(
         "apex-refreshes-at-every-look",
-        "ddrl/roles/acting.py",
+        "ddrl/apex/acting.py",
         "if self._frames >= self._every and not self._asked:",
         "if not self._asked:",
-        ("tests/roles/test_acting.py::test_what_a_killed_process_has_not_reported_is_little",),
+        ("tests/apex/test_acting.py::test_what_a_killed_process_has_not_reported_is_little",),
         "Actors ask for parameters all the time, whatever the period.",
     ),
     Mutant(
         "apex-does-not-insert-duplicates",
-        "ddrl/roles/acting.py",
+        "ddrl/apex/acting.py",
         "range(1, self._duplicates)",
         "range(0)",
-        ("tests/roles/test_acting.py::test_each_transition_is_inserted_so_many_times",),
+        ("tests/apex/test_acting.py::test_each_transition_is_inserted_so_many_times",),
         "The option that stands for more actors has no effect.",
     ),
 )

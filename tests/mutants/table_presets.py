@@ -146,7 +146,7 @@ MUTANTS = (
     ),
     Mutant(
         "update-sum-is-of-one-worker",
-        "ddrl/roles/agent.py",
+        "ddrl/builders/agent.py",
         "float(config.effective_batch) if config.optimizer",
         "float(config.batch_size) if config.optimizer",
         (_UPDATES + "test_workers_that_share_a_batch_sum_over_all_of_it",),

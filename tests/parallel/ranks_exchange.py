@@ -26,8 +26,9 @@ from ddrl.exchange.mpi import MpiTransport, leave
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, PeerLost, Waiter
+from ddrl.job.layout import JobContext, JobLayout
+from ddrl.job.role import Topic, json_blob, run_roles
 from ddrl.roles.exchanges import make_coordinator
-from ddrl.roles.job import JobContext, JobLayout, Topic, json_blob, run_roles
 from ddrl.roles.server import ServerRole
 from ddrl.types import Snapshot
 from tests.parallel.linear_model import DEFAULTS, OPTIMIZER, SIZE, gradient, start

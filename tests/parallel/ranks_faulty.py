@@ -58,8 +58,8 @@ def no_mpi() -> None:
 
 
 def first_word() -> None:
+    from ddrl.job import watchdog
     from ddrl.roles import main as ranks
-    from ddrl.roles import watchdog
 
     waits = watchdog.Waits
     if RANK == SERVER:
@@ -95,7 +95,8 @@ def late() -> None:
 
 
 def silent_evaluator() -> None:
-    from ddrl.roles import chief, evaluator, watchdog
+    from ddrl.job import watchdog
+    from ddrl.roles import chief, evaluator
 
     chief.LAST_RESULT_SECONDS = watchdog.LEAVE_SECONDS = SHORT_SECONDS
     begin = evaluator.EvaluatorRole._begin
@@ -109,7 +110,8 @@ def silent_evaluator() -> None:
 
 
 def hanging_evaluator() -> None:
-    from ddrl.roles import evaluator, watchdog
+    from ddrl.job import watchdog
+    from ddrl.roles import evaluator
 
     watchdog.LOOP_SECONDS = 2 * SHORT_SECONDS
     evaluator.EvaluatorRole._begin = sleep
@@ -126,7 +128,7 @@ def no_end() -> None:
 
 
 def files() -> None:
-    from ddrl.roles import watchdog
+    from ddrl.job import watchdog
 
     watchdog.FILES_SECONDS = SHORT_SECONDS
     lost_files.arm(Path(sys.argv[1]))

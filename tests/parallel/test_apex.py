@@ -20,7 +20,7 @@ def child(job: Job, actor: int) -> int | None:
     """Process id of an actor's child, if it lives."""
     for pid in marked(job.mark):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-        if "ddrl.roles.acting" in words and words[words.index("ddrl.roles.acting") + 2] == str(actor):
+        if "ddrl.apex.acting" in words and words[words.index("ddrl.apex.acting") + 2] == str(actor):
             return pid
     return None
 

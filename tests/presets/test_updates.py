@@ -11,14 +11,14 @@ import tensorflow as tf
 
 from cluster.roles import assign_roles
 from ddrl import algorithms
+from ddrl.builders.agent import make_learner
 from ddrl.config import NetworkConfig, OptimizerConfig, TrainConfig
 from ddrl.exchange.optimizers import anneal, anneal_of, learning_rate, make_optimizer, rate_of
+from ddrl.job.layout import JobContext, JobLayout
 from ddrl.learner import Learner
 from ddrl.networks import build_network
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.roles.agent import make_learner
 from ddrl.roles.exchanges import make_coordinator, make_server
-from ddrl.roles.job import JobContext, JobLayout
 from ddrl.roles.worker import WorkerRole
 from ddrl.types import Discrete, LossContext, Machine, Snapshot
 from tests import references

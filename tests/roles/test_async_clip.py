@@ -11,8 +11,8 @@ import pytest
 from cluster.roles import assign_roles
 from ddrl.exchange.messages import Header, Kind, Message
 from ddrl.exchange.sharding import shard_ranges
+from ddrl.job.layout import JobContext, JobLayout
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.roles.job import JobContext, JobLayout
 from ddrl.roles.worker import Gradient, WorkerRole
 from ddrl.types import Snapshot
 from tests.roles.test_chief import Sent

@@ -10,12 +10,13 @@ from ddrl.checkpoint import Checkpoint, encode_arrays
 from ddrl.config import EvaluationConfig, RunConfig
 from ddrl.exchange.messages import Header, Kind
 from ddrl.exchange.transport import PeerLost
+from ddrl.job.layout import JobLayout
+from ddrl.job.role import RoleLost, essential_lost
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import budget as budget_module
 from ddrl.roles.budget import Budget
 from ddrl.roles.checkpoint_assembly import CheckpointAssembly, Gathering
 from ddrl.roles.evaluations import Evaluations
-from ddrl.roles.job import JobLayout, RoleLost, essential_lost
 from ddrl.roles.norms import NormMeter
 
 

@@ -18,11 +18,12 @@ from ddrl.errors import UsageError
 from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, PeerLost
+from ddrl.job.layout import JobContext, JobLayout
+from ddrl.job.role import RoleLost, Topic
 from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import budget, chief
 from ddrl.roles.chief import ChiefRole, Phase
-from ddrl.roles.job import JobContext, JobLayout, RoleLost, Topic
 from ddrl.rundir import RESULT, STOP, read_json
 
 SIZE = 5

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import tests.envs.scripted  # noqa: F401  (registers)
+from ddrl.apex.agent import segment_maker
+from ddrl.builders.agent import network_for
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.roles.agent import network_for
-from ddrl.roles.apex_agent import segment_maker
 from ddrl.types import Snapshot
-from tests.roles.test_replay_agent import Worker
+from tests.builders.test_replay import Worker
 from tests.test_combinations import config_of
 
 DISCOUNT = np.float32(0.9)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ddrl.apex.segment_maker import OutputActor
 from ddrl.sampling.minibatches import transitions_of
-from ddrl.sampling.replay_actor import OutputActor
 from ddrl.sampling.rollouts import RolloutActor, UnrollActor, UnrollBatcher
 from tests.sampling.counting import Counting
 from tests.sampling.test_rollouts import DISCOUNT, SIZE, STEPS, make_actor, rollout, snapshot

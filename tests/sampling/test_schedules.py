@@ -11,8 +11,8 @@ import pytest
 from ddrl.envs.base import EpisodeTracker
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.batcher import Batcher
+from ddrl.sampling.data_points import DataPointActor, DataPointBuilder
 from ddrl.sampling.schedules import Asynchronous, Synchronized
-from ddrl.sampling.segments import SegmentActor, SegmentBuilder
 from ddrl.types import Discrete, Snapshot
 
 ENVIRONMENTS, BATCH, N = 4, 20, 3
@@ -69,10 +69,10 @@ def policy(vector, observations):
 
 
 def make_actor(environment=None, first_id=0, metrics=None, batcher=None, batch=BATCH):
-    segments = SegmentBuilder(ENVIRONMENTS, N, (2,), np.float32, 0.9, lambda r: r, False)
+    segments = DataPointBuilder(ENVIRONMENTS, N, (2,), np.float32, 0.9, lambda r: r, False)
     metrics = metrics or RankMetrics("worker", 0)
     batcher = batcher or Batcher(batch, (2,), np.float32)
-    return SegmentActor(
+    return DataPointActor(
         environment or Counting(), policy, metrics, first_id=first_id, seed=5, segments=segments, batcher=batcher
     )
 

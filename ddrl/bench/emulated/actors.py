@@ -15,18 +15,19 @@ from typing import Any, cast
 import numpy as np
 
 from ddrl import algorithms
+from ddrl.apex.child import Frame, Received
+from ddrl.apex.remote_replay import Drawn, Learned
+from ddrl.apex.sampler import Sampler
+from ddrl.apex.segment import renumbered
 from ddrl.bench.replay_shard import KINDS, recorded_frames, recorded_segment
 from ddrl.config import TrainConfig
 from ddrl.exchange.messages import Kind, Message
 from ddrl.exchange.published import Published
 from ddrl.exchange.transport import Blob, Channel, Event, Transport
+from ddrl.job.layout import JobContext
+from ddrl.job.role import Topic
 from ddrl.placement.resources import this_machine
-from ddrl.replay.segment import renumbered
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.roles.child import Frame, Received
-from ddrl.roles.job import JobContext, Topic
-from ddrl.roles.sampler import Sampler
-from ddrl.sampling.remote_replay import Drawn, Learned
 from ddrl.types import Discrete
 
 FORMAT = dataclasses.replace(KINDS["shard-images"].format, action_space=Discrete(4))  # Breakout's
@@ -84,7 +85,7 @@ def read_segments(path: Path) -> list[bytes]:
 
 
 class EmulatedChild:
-    """An actor's process that only sleeps: see `ddrl.roles.actor.ActingProcess`.
+    """An actor's process that only sleeps: see `ddrl.apex.actor.ActingProcess`.
 
     It waits for parameters first, and asks for newer ones as often as a real one does.
 

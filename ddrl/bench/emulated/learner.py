@@ -13,17 +13,18 @@ import numpy as np
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from cluster.roles import Assignment
+from ddrl.apex.packing import BatchFormat
+from ddrl.apex.remote_replay import Drawn
 from ddrl.bench.emulated.actors import FORMAT
 from ddrl.exchange.transport import Transport
+from ddrl.job.layout import JobContext
+from ddrl.job.role import run_roles, waiter_with_alarm
 from ddrl.learner import as_device_vector
 from ddrl.placement.ranks import expose_gpu
-from ddrl.replay.packing import BatchFormat
 from ddrl.reporting.metrics import read_metrics
 from ddrl.roles.compute import ComputeRoles
-from ddrl.roles.job import JobContext, run_roles, waiter_with_alarm
 from ddrl.roles.server import ServerRole
 from ddrl.roles.worker import WorkerRole
-from ddrl.sampling.remote_replay import Drawn
 from ddrl.types import Replayed, Snapshot
 
 

@@ -29,7 +29,8 @@ from ddrl.exchange.parameter_server.coordinator import Quorum
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Waiter
 from ddrl.floating_point import flush_denormals
-from ddrl.roles.job import JobContext, JobLayout, run_roles
+from ddrl.job.layout import JobContext, JobLayout
+from ddrl.job.role import run_roles
 
 WARM_UP_STEPS = 10
 TAG = 99  # of the bare loop
@@ -190,9 +191,9 @@ def apex(comm: MPI.Comm, options: Options) -> dict[str, Any] | None:
 
 
 def _apex(comm: MPI.Comm, options: Options) -> dict[str, Any] | None:
+    from ddrl.apex.actor import ActorRole
+    from ddrl.apex.replay_shard import ReplayShardRole
     from ddrl.bench.emulated.actors import EmulatedChild, EmulatedLearner, config_of, read_segments
-    from ddrl.roles.actor import ActorRole
-    from ddrl.roles.replay_shard import ReplayShardRole
 
     config = config_of(**options["config"])
     assignments = assign_roles(1, 0, actors=config.apex.actors, replay_shards=config.apex.replay_shards)

@@ -20,8 +20,9 @@ from ddrl.exchange.messages import Kind, Message
 from ddrl.exchange.parameter_server.coordinator import Quorum
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Event, Transport, Waiter
+from ddrl.job.layout import JobContext, JobLayout
+from ddrl.job.role import Topic, json_blob, run_roles
 from ddrl.roles.exchanges import make_coordinator
-from ddrl.roles.job import JobContext, JobLayout, Topic, json_blob, run_roles
 from ddrl.roles.server import ServerRole
 from ddrl.types import Snapshot
 

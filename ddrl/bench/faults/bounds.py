@@ -8,15 +8,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from ddrl.apex.sampler import SILENT_SECONDS
 from ddrl.bench.faults.draws import Draw
 from ddrl.bench.faults.systems import STALL_SECONDS, SYSTEMS, System
+from ddrl.job.watchdog import ANSWER_SECONDS, LEAVE_SECONDS, LOOK_SECONDS
 from ddrl.launch.local import STOP_SECONDS
 from ddrl.launch.supervisor import GONE_SECONDS, KILL_SECONDS, LOST_SECONDS, UNSAID_SECONDS
 from ddrl.roles.checkpoint_assembly import GATHER_SECONDS
 from ddrl.roles.chief import LAST_COMMIT_SECONDS
 from ddrl.roles.main import ABORT_SECONDS
-from ddrl.roles.sampler import SILENT_SECONDS
-from ddrl.roles.watchdog import ANSWER_SECONDS, LEAVE_SECONDS, LOOK_SECONDS
 
 BEGIN_SECONDS = 180.0  # to load TensorFlow and train: 5 s on an idle machine, and minutes where many others load it
 CURVE_SECONDS = 30.0  # the launcher's last work

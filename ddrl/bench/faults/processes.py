@@ -13,7 +13,7 @@ from cluster.session import SESSION_DIRECTORY
 from ddrl.launch.processes import stat_of
 
 MARK = "DDRL_FAULTS_MARK"
-CHILDREN = {"ddrl.roles.acting": "actor", "ddrl.envs.simulator_process": "simulator"}
+CHILDREN = {"ddrl.apex.acting": "actor", "ddrl.envs.simulator_process": "simulator"}
 RANK, MPIRUN, OTHER = "rank", "mpirun", "other"
 
 

@@ -22,7 +22,7 @@ from ddrl.errors import UsageError
 from ddrl.exchange.central_store.file import store_path
 from ddrl.placement.ranks import sizes_of
 from ddrl.programs import python_command
-from ddrl.roles.replay_files import check_replays, shard_directory, worker_directory
+from ddrl.replay_files import check_replays, shard_directory, worker_directory
 
 POLL_SECONDS = 0.05
 GONE_SECONDS = 2.0  # after its launcher, nothing of a run is there any more

@@ -1,0 +1,354 @@
+"""The learner's talk with the replay shards of Ape-X: it asks for batches ahead, and sends priorities back."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from ddrl.apex.memory import BATCHES_ON_THEIR_WAY
+from ddrl.apex.packing import BatchFormat, pack_priorities
+from ddrl.apex.remote_replay import Drawn, RemoteReplay
+from ddrl.apex.segment import SegmentFormat
+from ddrl.apex.shard import RUNS
+from ddrl.apex.shard_setup import ShardSetup
+from ddrl.checkpoint import decode_arrays, encode_arrays
+from ddrl.errors import UsageError
+from ddrl.exchange.messages import Flag, Header, Kind, Message
+from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
+from ddrl.job.layout import JobContext
+from ddrl.job.role import RoleLost, Topic, Wait, json_blob
+
+SILENT_SECONDS = 10.0  # a shard that has not spoken for so long is named, and not waited for
+SAVE_SECONDS = 240.0  # for a shard to write its part of a checkpoint
+LAST_SAVE_SECONDS = 30.0  # the same when the job ends: its ranks have 90 s for that in all
+WORD_SECONDS = 2.0  # after which shards are told something, so that they know of the learner
+State = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass
+class _Shard:
+    """What is known of a living shard.
+
+    Attributes:
+        size: transitions, when it last spoke.
+        weight: sum of what they are drawn with, their priorities to the priority exponent.
+        inserted: transitions that ever came.
+        asked: batches.
+        received: batches.
+        heard: when it last spoke, by time.monotonic; 0 before.
+        saving: whether it has said that it writes its part of a checkpoint: it may be silent meanwhile.
+        told: whether its silence was told of.
+        credit: batches that it should have given more than it has, by its share of the weights.
+    """
+
+    process: int
+    size: int = 0
+    weight: float = 0.0
+    inserted: int = 0
+    asked: int = 0
+    received: int = 0
+    credit: float = 0.0
+    heard: float = 0.0
+    saving: bool = False
+    told: bool = False
+
+    def silent(self, now: float) -> bool:
+        """Whether it should have spoken since. Before its first word it is the start that waits for it."""
+        return self.heard > 0.0 and not self.saving and now - self.heard >= SILENT_SECONDS
+
+
+class Sampler:
+    """Keeps `--prefetch` batches asked for or ready, from the shards in proportion to the sums of their weights: so
+    each transition is drawn as often as from one replay (Horgan et al. 2018, appendix F).
+
+    Below the minimum fill, in the beginning or after the loss of a shard, it asks for none. A lost shard is left out;
+    with the last one the job ends (RoleLost), and with the last actor, since nothing new would come.
+
+    Args:
+        schedule: takes the batches.
+        format: of the segments.
+        parameters: length of the parameter vector.
+
+    Attributes:
+        version: updates so far.
+        paused: whether there are too few transitions to learn.
+    """
+
+    def __init__(
+        self, context: JobContext, transport: Transport, schedule: RemoteReplay, format: SegmentFormat, parameters: int
+    ):
+        self.context, self.transport, self.schedule = context, transport, schedule
+        self.format, self.batches = format, BatchFormat(format, context.config.batch_size)
+        self.version, self.paused = 0, True
+        self._parameters, self._run = parameters, 0
+        self._shards = {i: _Shard(process) for i, process in enumerate(context.layout.replay_shards)}
+        self._actors = set(context.layout.actors)
+        self._free: list[np.ndarray] = []
+        self._learned, self._accused = 0, False
+        self._halted, self._next_word = False, 0.0
+        self._saving: _Saving | None = None
+        for shard in self._shards.values():
+            transport.open(
+                [
+                    Channel(shard.process, Kind.SAMPLE, self.batches.floats, into=self._buffer),
+                    Channel(shard.process, Kind.SIZE),
+                ]
+            )
+
+    @property
+    def size(self) -> int:
+        """Transitions of all shards."""
+        return sum(shard.size for shard in self._shards.values())
+
+    @property
+    def outstanding(self) -> int:
+        """Batches that were asked for and have not come."""
+        return sum(shard.asked - shard.received for shard in self._shards.values())
+
+    @property
+    def minimum(self) -> int:
+        """Transitions that learning takes; no more than the living shards keep."""
+        config = self.context.config
+        each = config.replay.replay_capacity // config.apex.replay_shards
+        return min(config.replay.replay_minimum, each * len(self._shards))
+
+    def begin(self, state: State) -> None:
+        """Has shards and actors begin, from what `save` gave before, or from nothing.
+
+        Raises:
+            UsageError: this is the start too many.
+        """
+        self._run = int(state.get("run", 0)) + 1
+        if self._run >= RUNS:
+            raise UsageError(f"start {self._run} of this run: its replay counts {RUNS - 1} at most; begin a new run")
+        setup = ShardSetup(self._run, self.format).encode()
+        for index, shard in self._shards.items():
+            saved = {"replay": state[key]} if (key := f"shard{index}") in state else {}
+            self.transport.send([Blob(shard.process, Topic.SETUP, encode_arrays({"setup": setup} | saved))])
+            if "run" in state and not saved:
+                self._event("replay_not_loaded", f"replay shard {index} begins empty: it is not in the checkpoint")
+        left = sum(key.startswith("shard") and int(key.removeprefix("shard")) not in self._shards for key in state)
+        if left:
+            text = f"transitions of {left} replay shards in the checkpoint are left out: there are fewer now"
+            self._event("replay_not_loaded", text)
+        start = {"run": self._run, "parameters": self._parameters}
+        self.transport.send(json_blob(process, Topic.SETUP, start) for process in self.context.layout.actors)
+
+    def handle(self, event: Event) -> None:
+        """Takes what comes from shards."""
+        self._hear(event)
+        if isinstance(event, PeerLost):
+            self._on_lost(event.peer)
+        elif isinstance(event, Message) and event.header.kind in (Kind.SAMPLE, Kind.SIZE):
+            self._on_shard(event)
+        elif isinstance(event, Blob) and event.topic == Topic.SAVED:
+            index = self.context.layout.replay_shards.index(event.peer)
+            if index in self._shards:
+                self._shards[index].saving = False
+            if self._saving is not None and self._saving.take(index, decode_arrays(event.data)):
+                self._saving = None
+
+    def advance(self) -> None:
+        """Gives back what was learned, and asks for more."""
+        for learned in self.schedule.used():
+            self._give_back(learned.drawn, learned.priorities)
+        self._look_for_silence(time.monotonic())
+        if not self._halted:
+            self._look_at_size()
+            if not self.paused:
+                self._ask()
+
+    def due(self) -> bool:
+        """Whether a batch is on its way."""
+        return self.outstanding > 0
+
+    def waits(self) -> Wait:
+        """What the trainer waits for, when it waits for a batch."""
+        inserted = sum(shard.inserted for shard in self._shards.values())
+        if self.paused:
+            what = f"transitions to learn from, {self.minimum} or more; {inserted} were inserted"
+            return Wait(what, self.context.layout.actors, self.context.config.run.start_seconds)
+        shards = tuple(shard.process for shard in self._shards.values())
+        return Wait(f"a batch of the replay, into which {inserted} transitions were inserted", shards)
+
+    def halt(self) -> None:
+        """Learning is over: nothing is drawn any more, and actors act no more."""
+        if not self._halted:
+            self._halted = True
+            others = (*self.context.layout.actors, *self.context.layout.replay_shards)
+            self.transport.send(Blob(process, Topic.HALT, b"") for process in others)
+
+    def save(self, step: int, state: State, done: Callable[[State], None]) -> None:
+        """Has every shard save what it holds; `done` gets `state` with their manifests when all have answered.
+
+        A shard that was named as silent is not asked, and one that does not answer in time is not waited for: its
+        transitions are not in the checkpoint.
+        """
+        asked = {index: shard for index, shard in self._shards.items() if not shard.told}
+        self._told_of_save(set(self._shards) - set(asked), step)
+        self._saving = _Saving(step, state | {"run": np.int64(self._run)}, set(asked), done, time.monotonic())
+        self.transport.send(json_blob(shard.process, Topic.SAVE, {"step": step}) for shard in asked.values())
+        if not asked:
+            self._saving = None
+            done(state | {"run": np.int64(self._run)})
+
+    def _hear(self, event: Event) -> None:
+        """A shard has spoken."""
+        shard = next((s for s in self._shards.values() if s.process == getattr(event, "peer", None)), None)
+        if shard is None or isinstance(event, PeerLost):
+            return
+        shard.heard = time.monotonic()
+        if shard.told:
+            shard.told = False
+            self._event("replay_shard_speaks", f"{self.context.layout.name(shard.process)} speaks again")
+
+    def _look_for_silence(self, now: float) -> None:
+        """Names shards that are silent, once, and gives up those that take too long to save."""
+        for shard in self._shards.values():
+            if shard.silent(now) and not shard.told:
+                shard.told = True
+                text = (
+                    f"{self.context.layout.name(shard.process)} has not spoken for {now - shard.heard:.0f} s: its "
+                    "transitions are not drawn, and not in checkpoints, until it does"
+                )
+                self._event("replay_shard_silent", text)
+        if self._saving is not None:
+            self._give_up_saving(self._saving, now)
+
+    def _give_up_saving(self, saving: _Saving, now: float) -> None:
+        """A checkpoint is not held up by shards that are silent, nor by those that write for too long."""
+        late = now - saving.began >= (LAST_SAVE_SECONDS if self._halted else SAVE_SECONDS)
+        given_up = {index for index in saving.missing if late or self._shards[index].told}
+        self._told_of_save(given_up, saving.step)
+        for index in given_up:
+            self._shards[index].saving = False
+            if saving.without(index):
+                self._saving = None
+
+    def _told_of_save(self, left_out: set[int], step: int) -> None:
+        for index in sorted(left_out):
+            name = self.context.layout.name(self._shards[index].process)
+            text = f"{name} does not answer: the checkpoint of step {step} is made without its transitions"
+            self._event("replay_not_saved", text)
+
+    def _event(self, name: str, text: str) -> None:
+        self.transport.send([json_blob(self.context.layout.chief, Topic.EVENT, {"name": name, "text": text})])
+
+    def _buffer(self) -> np.ndarray:
+        """Where the next batch goes."""
+        return self._free.pop() if self._free else self.batches.buffer()
+
+    def _on_shard(self, message: Message) -> None:
+        header = message.header
+        if header.sender not in self._shards:
+            return  # the last words of a lost one
+        shard = self._shards[header.sender]
+        if header.version >= shard.inserted:  # the two kinds may overtake one another
+            shard.size, shard.weight, shard.inserted = header.count, header.value, header.version
+        if header.flags & Flag.CHECKPOINT:
+            shard.saving = True
+        if header.kind == Kind.SAMPLE:
+            shard.received += 1
+            self.schedule.put(Drawn(header.sender, self.batches.views(message.payload), message.payload))
+
+    def _give_back(self, drawn: Drawn, priorities: np.ndarray | None) -> None:
+        config, shard = self.context.config, self._shards.get(drawn.shard)
+        prioritized = config.replay.priority_exponent > 0.0
+        if prioritized and shard is not None and priorities is not None and self._can_be(priorities):
+            payload = pack_priorities(drawn.batch.key, priorities)
+            header = Header(Kind.PRIORITIES, count=len(priorities), version=self.version)
+            self.transport.send([Message(shard.process, header, payload)])
+        self._free.append(drawn.buffer)
+        self._learned += 1
+        if self._learned % config.apex.trim_every_updates == 0:
+            self._tell(Kind.TRIM)
+
+    def _can_be(self, priorities: np.ndarray) -> bool:
+        """Whether a shard would take them. Where not, the batch keeps its old ones; the first time is told of."""
+        wrong = int((~(np.isfinite(priorities) & (priorities >= 0))).sum())
+        if wrong:
+            self.schedule.metrics.count("priorities_not_sent", wrong)
+        if wrong and not self._accused:
+            self._accused = True
+            text = f"{wrong} of {len(priorities)} are negative, infinite or not a number: lower --learning-rate"
+            self._event("priorities_not_sent", text)
+        return not wrong
+
+    def _look_at_size(self) -> None:
+        paused, now = self.size < self.minimum, time.monotonic()
+        if paused != self.paused or now >= self._next_word:
+            self.paused, self._next_word = paused, now + WORD_SECONDS
+            self._tell(Kind.PAUSE, int(paused))
+
+    def _tell(self, kind: Kind, count: int = 0) -> None:
+        header = Header(kind, version=self.version, count=count)
+        self.transport.send(Message(shard.process, header) for shard in self._shards.values())
+
+    def _ask(self) -> None:
+        wanted = self.context.config.apex.prefetch - self.outstanding - self.schedule.ready
+        for _ in range(wanted):
+            shard = self._next_shard()
+            if shard is None:
+                return
+            config = self.context.config
+            beta = config.replay.importance(self.version, config.agent_steps_per_update)
+            header = Header(Kind.DRAW, step=shard.asked, version=self.version, count=shard.received, value=beta)
+            shard.asked += 1
+            self.transport.send([Message(shard.process, header)])
+
+    def _next_shard(self) -> _Shard | None:
+        """The one that is furthest behind its share of the batches, of those that are not asked for many already."""
+        able = [s for s in self._shards.values() if s.size and s.asked - s.received < BATCHES_ON_THEIR_WAY]
+        if not able:
+            return None
+        total, most = sum(shard.weight for shard in able), self.context.config.apex.prefetch
+        for shard in able:
+            shard.credit = min(most, shard.credit + shard.weight / total)
+        chosen = max(able, key=lambda shard: shard.credit)
+        chosen.credit -= 1.0
+        return chosen
+
+    def _on_lost(self, process: int) -> None:
+        if process in self._actors:
+            self._actors.remove(process)
+            if not self._actors and not self._halted:
+                raise RoleLost(f"{self.context.layout.name(process)} died, and it was the last actor")
+        index = next((i for i, shard in self._shards.items() if shard.process == process), None)
+        if index is None:
+            return
+        del self._shards[index]
+        if not self._shards and not self._halted:
+            raise RoleLost(f"replay shard {index} died, and it was the last one")
+        if self._saving is not None and self._saving.without(index):
+            self._saving = None
+
+
+class _Saving:
+    """The answers to one request to save."""
+
+    def __init__(self, step: int, state: State, missing: set[int], done: Callable[[State], None], began: float):
+        self.step, self.began = step, began
+        self._state, self._missing, self._done = state, missing, done
+
+    @property
+    def missing(self) -> set[int]:
+        """Shards that have not answered."""
+        return set(self._missing)
+
+    def take(self, index: int, answer: State) -> bool:
+        """Takes a shard's answer; True when it was the last one."""
+        if int(answer["step"]) != self.step or index not in self._missing:
+            return False
+        if "replay" in answer:
+            self._state[f"shard{index}"] = answer["replay"]
+        return self.without(index)
+
+    def without(self, index: int) -> bool:
+        """Nothing comes from that shard any more; True when it was the last one."""
+        self._missing.discard(index)
+        if not self._missing:
+            self._done(self._state)
+        return not self._missing

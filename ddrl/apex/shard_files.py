@@ -1,0 +1,119 @@
+"""Files of a replay shard: a few parts of its pool, of which those that changed are written, and one of the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ddrl.apex.transition_pool import TransitionPool
+from ddrl.errors import UsageError
+from ddrl.replay import storage
+from ddrl.replay.replay import KEPT_SAVES
+
+FORMAT = 1
+
+
+class ShardFiles:
+    """Remembers what the last saves wrote, and where."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """The next save writes everything."""
+        self._directory: Path | None = None
+        self._saves: list[dict[str, Any]] = []
+
+    def save(
+        self,
+        directory: Path,
+        facts: dict[str, Any],
+        pool: TransitionPool,
+        rest: Sequence[np.ndarray],
+        named: storage.Named,
+    ) -> dict[str, np.ndarray]:
+        """Writes the changed parts of the pool and clears their marks; the manifest.
+
+        Args:
+            directory: made if it is not there.
+            facts: for JSON.
+            pool: of the transitions.
+            rest: arrays that are written as a whole.
+            named: the names of files that checkpoints on disk name.
+
+        Raises:
+            UsageError: the files cannot be written; those of earlier saves are as they were.
+        """
+        earlier = self._saves if self._directory == directory else []
+        previous = {entry["part"]: entry for entry in earlier[-1]["parts"]} if earlier else {}
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            number = storage.next_number(directory)
+            entries = [_write_part(directory, number, pool, part, previous) for part in range(len(pool.changed))]
+            facts = {**facts, "version": FORMAT, "parts": [entry for entry in entries if entry["bytes"]]}
+            facts["rest"] = storage.write(directory, f"replay-{number:06d}-weights.bin", rest)
+            saves = [*earlier, facts][-KEPT_SAVES:]
+            needed = {entry["name"] for save in saves for entry in storage.entries_of(save)}
+            storage.finish(directory, needed, named)
+        except OSError as error:
+            raise UsageError(f"cannot save the replay in {directory}: {error.strerror}; make room there") from error
+        self._directory, self._saves = directory, saves
+        pool.changed[:] = False
+        return {"replay": np.frombuffer(json.dumps(facts).encode(), np.uint8)}
+
+    def facts(self, manifest: dict[str, np.ndarray], kind: dict[str, Any]) -> dict[str, Any]:
+        """What `save` was given, if its `kind` is that of this replay.
+
+        Args:
+            manifest: that `save` gave.
+            kind: what this replay must agree in.
+
+        Raises:
+            UsageError: it is not.
+        """
+        facts = storage.facts_in(manifest["replay"])
+        for name, mine in {"version": FORMAT, **{f"kind.{name}": value for name, value in kind.items()}}.items():
+            saved = facts.get("kind", {}).get(name[5:]) if name.startswith("kind.") else facts.get(name)
+            if saved != mine:
+                raise UsageError(
+                    f"the saved replay has {name.removeprefix('kind.').replace('_', ' ')} {saved}, this run {mine}:"
+                    " resume with the settings of the checkpoint"
+                )
+        return facts
+
+    def load(self, directory: Path, facts: dict[str, Any], pool: TransitionPool, rest: Sequence[np.ndarray]) -> None:
+        """Fills the pool, whose `used` is as it was, and the arrays of the rest.
+
+        Args:
+            directory: that `save` wrote to.
+            facts: those of the manifest.
+            pool: is filled.
+            rest: C-contiguous arrays, which are filled too.
+
+        Raises:
+            UsageError: a file is missing or damaged.
+            ValueError: there are not the files of all parts.
+        """
+        filled = [part for part in range(len(pool.changed)) if any(array.size for array in pool.part(part))]
+        if [entry["part"] for entry in facts["parts"]] != filled:
+            raise ValueError(f"files of parts {[entry['part'] for entry in facts['parts']]!s:.40}, not {filled}")
+        storage.read(directory, facts["rest"], rest)
+        for entry in facts["parts"]:
+            storage.read(directory, entry, pool.part(entry["part"]))
+        self._directory, self._saves = directory, [facts]
+
+
+def _write_part(
+    directory: Path, number: int, pool: TransitionPool, part: int, previous: dict[int, dict[str, Any]]
+) -> dict[str, Any]:
+    """The entry of a part: that of the last save if nothing has changed, and none in truth if it is empty."""
+    if not pool.changed[part] and part in previous and storage.is_there(directory, previous[part]):
+        return previous[part]
+    arrays = pool.part(part)
+    if not any(array.size for array in arrays):
+        return {"bytes": 0}
+    return {"part": part, **storage.write(directory, f"replay-{number:06d}-rows-{part:02d}.bin", arrays)}

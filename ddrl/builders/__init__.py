@@ -1,0 +1,1 @@
+"""What acts and what learns, built from the configuration: environments, network, learner, replay, schedule."""

@@ -1,0 +1,214 @@
+"""What acts and learns, built from the configuration. This is where TensorFlow is imported."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import numpy as np
+
+from ddrl import algorithms
+from ddrl.builders.replay import exploration, replay_schedule, replay_template
+from ddrl.config import FromDataPoints, FromReplay, FromRollouts, FromUnrolls, TrainConfig
+from ddrl.envs import VectorEnvironment, make_environment
+from ddrl.envs.pinning import process_cores
+from ddrl.learner import Learner, Policy
+from ddrl.networks.network import Network
+from ddrl.placement.ranks import groups_of
+from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.sampling.actor import PolicyFunction
+from ddrl.sampling.actor_threads import ActorThreads
+from ddrl.sampling.batcher import Batcher
+from ddrl.sampling.data_points import DataPointActor, DataPointBuilder
+from ddrl.sampling.minibatches import Minibatches
+from ddrl.sampling.predictors import Predictors
+from ddrl.sampling.rollout_schedules import DoubleBuffered, SynchronizedRollouts
+from ddrl.sampling.rollouts import RolloutActor, UnrollActor, UnrollBatcher, empty_unroll
+from ddrl.sampling.schedules import Asynchronous, Schedule, Synchronized
+from ddrl.types import Transitions
+
+
+def network_for(config: TrainConfig, environment: VectorEnvironment) -> Network:
+    """The network that fits the environment.
+
+    Raises:
+        UsageError: the algorithm takes no such actions.
+    """
+    space, shape, dtype = environment.action_space, environment.observation_shape, environment.observation_dtype
+    return algorithms.network_for(config, shape, dtype, space)
+
+
+def seed_of(seed: int, worker: int, version: int) -> int:
+    """Seed of a worker's environments when they are reset at a version: 31 bits, all different."""
+    return int(np.random.SeedSequence([seed, worker, version]).generate_state(1)[0] >> 1)
+
+
+def make_environments(config: TrainConfig) -> list[VectorEnvironment]:
+    """A worker's environments, one object per group."""
+    sampling = config.sampling
+    groups = groups_of(config)
+    return [
+        make_environment(
+            config.environment,
+            sampling.simulators // groups,
+            batch_size=0 if sampling.predictors else sampling.predict_batch,
+            threads=sampling.simulator_threads,
+            cores=_cores_of(group, groups) if config.environment.pin_simulators else (),
+        )
+        for group in range(groups)
+    ]
+
+
+def _cores_of(group: int, groups: int) -> tuple[int, ...]:
+    """The cores of this process that a group's simulators are fixed to: shares, as equal as can be."""
+    cores = sorted(process_cores())
+    return tuple(cores[group::groups]) or (cores[group % len(cores)],)
+
+
+def make_learner(config: TrainConfig, network: Network, shape: tuple[int, ...], dtype: Any) -> Learner:
+    """The gradient of the algorithm's loss."""
+    template = batch_template(config, network, shape, dtype)
+    scale = float(config.effective_batch) if config.optimizer.loss_reduction == "sum" else 1.0
+    known = algorithms.algorithm_of(config.algorithm)
+    return Learner(network, known.loss, config.algorithm, config.optimizer, template, scale, known.context)
+
+
+def batch_template(config: TrainConfig, network: Network, shape: tuple[int, ...], dtype: Any) -> Any:
+    """An empty batch of the shapes that the algorithm learns from."""
+    size, data = config.batch_size, config.algorithm.learns_from
+    if isinstance(data, FromDataPoints):
+        return Batcher(size, shape, dtype).empty
+    if isinstance(data, FromUnrolls):
+        return empty_unroll(data.unroll_length, size // data.unroll_length, shape, dtype, network.action_space)
+    if isinstance(data, FromReplay):
+        return replay_template(config.algorithm, network.action_space, size, shape, dtype)
+    unroll = empty_unroll(size, 1, shape, dtype, network.action_space)
+    columns = dict.fromkeys(
+        ("advantage", "return_", "value", "behaviour_log_prob", "weight"), np.zeros(size, np.float32)
+    )
+    return Transitions(
+        observation=unroll.observation[:size, 0],
+        action=unroll.action[:, 0],
+        behaviour_version=unroll.behaviour_version[:, 0],
+        **columns,
+    )
+
+
+def make_schedule(
+    config: TrainConfig, environments: list[VectorEnvironment], network: Network, metrics: RankMetrics, worker: int
+) -> Schedule:
+    """A worker's schedule over its environments."""
+    shape, dtype = environments[0].observation_shape, environments[0].observation_dtype
+    common = [actor_arguments(config, environments, group, worker) for group in range(len(environments))]
+    draw = exploration(config, metrics, network.action_space)
+    common = [arguments | {"draw": draw} for arguments in common]
+    data = config.algorithm.learns_from
+    if isinstance(data, FromDataPoints):
+        of_points = Policy(network, shape, dtype, (environments[0].batch_size,))
+        return _on_data_points(config, data, environments, of_points, metrics, common)
+    ended = threading.Event()
+    policy = _policy_of_groups(config, environments[0], network, ended)
+    rollout_arguments: dict[str, Any] = {
+        "discount": config.algorithm.discount,
+        "transform_reward": config.algorithm.transform_reward,
+        "life_loss_terminal": config.environment.life_loss_terminal,
+        "ended": ended,
+        "last_value": not isinstance(data, FromReplay),
+    }
+    if isinstance(data, FromUnrolls):
+        unroll = functools.partial(
+            empty_unroll, data.unroll_length, environments[0].num_envs, shape, dtype, network.action_space
+        )
+        more: dict[str, Any] = {
+            "batcher": UnrollBatcher(config.batch_size // data.unroll_length),
+            "make_unroll": unroll,
+        }
+        producers = [
+            UnrollActor(environment, policy, metrics, **arguments, **rollout_arguments, **more)
+            for environment, arguments in zip(environments, common, strict=True)
+        ]
+        return Asynchronous(producers, config.sampling.queue_batches, metrics, ended)
+    actors = [
+        RolloutActor(environment, policy, metrics, **arguments, **rollout_arguments)
+        for environment, arguments in zip(environments, common, strict=True)
+    ]
+    if isinstance(data, FromReplay):
+        return replay_schedule(config, ActorThreads(actors, ended), ended, network, environments[0], metrics, worker)
+    return _on_rollouts(config, data, ActorThreads(actors, ended), ended, network, (shape, dtype), worker)
+
+
+def _policy_of_groups(
+    config: TrainConfig, environment: VectorEnvironment, network: Network, ended: threading.Event
+) -> PolicyFunction:
+    """What every group queries: the policy itself, or predictors in front of it."""
+    sampling = config.sampling
+    shape, dtype = environment.observation_shape, environment.observation_dtype
+    if not sampling.predictors:
+        return Policy(network, shape, dtype, (environment.num_envs,))
+    size = sampling.predict_batch or config.rows
+    return Predictors(Policy(network, shape, dtype, (size,)), sampling.predictors, size, ended)
+
+
+def actor_arguments(
+    config: TrainConfig, environments: list[VectorEnvironment], group: int, worker: int
+) -> dict[str, Any]:
+    """What the actor of a group of environments is told of its place among all."""
+    environment = environments[group]
+    return {
+        "first_id": worker * config.rows + group * environment.num_envs,
+        "seed": config.run.seed,
+        "frames_per_step": float(np.mean(environment.stamp.get("frame_skip", 1))),  # a range: its mean
+    }
+
+
+def _on_data_points(
+    config: TrainConfig,
+    data: FromDataPoints,
+    environments: list[VectorEnvironment],
+    policy: Policy,
+    metrics: RankMetrics,
+    common: list[dict[str, Any]],
+) -> Schedule:
+    shape, dtype = environments[0].observation_shape, environments[0].observation_dtype
+    batcher = Batcher(config.batch_size, shape, dtype)
+    actors = []
+    for environment, arguments in zip(environments, common, strict=True):
+        segments = DataPointBuilder(
+            environment.num_envs,
+            data.unroll_length,
+            shape,
+            dtype,
+            config.algorithm.discount,
+            config.algorithm.transform_reward,
+            config.environment.life_loss_terminal,
+        )
+        actors.append(DataPointActor(environment, policy, metrics, segments=segments, batcher=batcher, **arguments))
+    if config.sampling.schedule == "synchronized":
+        return Synchronized(actors[0])
+    return Asynchronous(actors, config.sampling.queue_batches, metrics)
+
+
+def _on_rollouts(
+    config: TrainConfig,
+    data: FromRollouts,
+    actor_threads: ActorThreads,
+    ended: threading.Event,
+    network: Network,
+    observations: tuple[tuple[int, ...], Any],
+    worker: int,
+) -> Schedule:
+    minibatches = Minibatches(
+        data.unroll_length,
+        data.gae_lambda,
+        config.batch_size,
+        epochs=data.epochs,
+        shuffle=data.shuffle,
+        normalize=data.normalize_advantages,
+        seed=(config.run.seed, worker),
+    )
+    learning = empty_unroll(config.rollout_length, config.rows, *observations, network.action_space)
+    if config.sampling.schedule == "double-buffered":
+        spare = empty_unroll(config.rollout_length, config.rows, *observations, network.action_space)
+        return DoubleBuffered(actor_threads, learning, spare, minibatches, ended)
+    return SynchronizedRollouts(actor_threads, learning, minibatches, ended, config.sampling.refresh_every_steps)

@@ -1,0 +1,82 @@
+"""Who is who in a job: its processes by role, and what every role is given."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from cluster.roles import Assignment
+from ddrl.config import TrainConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class JobLayout:
+    """Processes by role. A process is its MPI rank at the start.
+
+    Attributes:
+        chief: process of the chief, which is worker 0's unless the chief is dedicated.
+        workers: worker id -> process.
+        servers: process of each parameter server, by shard index; where every worker's process hosts a server of its
+            own, the one that this process turns to.
+        evaluator: process of the evaluator, or None.
+        size: number of processes.
+        actors: process of each actor of Ape-X, by its index.
+        replay_shards: process of each replay shard of Ape-X, by its index.
+    """
+
+    chief: int
+    workers: dict[int, int]
+    servers: tuple[int, ...]
+    evaluator: int | None
+    size: int
+    actors: tuple[int, ...] = ()
+    replay_shards: tuple[int, ...] = ()
+
+    @classmethod
+    def from_assignments(cls, assignments: tuple[Assignment, ...]) -> JobLayout:
+        """The layout of a job whose ranks are assigned like this."""
+        return cls(
+            chief=next(a.rank for a in assignments if a.is_chief),
+            workers={a.index: a.rank for a in assignments if a.role == "worker"},
+            servers=tuple(a.rank for a in assignments if a.role == "parameter_server"),
+            evaluator=next((a.rank for a in assignments if a.role == "evaluator"), None),
+            size=len(assignments),
+            actors=tuple(a.rank for a in assignments if a.role == "actor"),
+            replay_shards=tuple(a.rank for a in assignments if a.role == "replay_shard"),
+        )
+
+    @classmethod
+    def single_process(cls, evaluator: bool) -> JobLayout:
+        """One process that hosts a server and an evaluator beside its worker."""
+        return cls(chief=0, workers={0: 0}, servers=(1,), evaluator=2 if evaluator else None, size=1)
+
+    def with_hosted_servers(self, process: int) -> JobLayout:
+        """As `process` sees it where every worker's process hosts its server: its own, or else the chief's."""
+        own = process if process in self.workers.values() else self.chief
+        return dataclasses.replace(self, servers=(own,))
+
+    @property
+    def hosts_servers(self) -> bool:
+        """Whether workers' processes host the servers."""
+        return not set(self.servers).isdisjoint(self.workers.values())
+
+    def name(self, process: int) -> str:
+        """What to call a process in a message: 'worker 2 (rank 3)'."""
+        worker = "the learner" if self.actors else "worker {}"
+        names = [worker.format(w) for w, p in self.workers.items() if p == process]
+        names += [f"parameter server {s}" for s, p in enumerate(self.servers) if p == process and not names]
+        names += [f"actor {i}" for i, p in enumerate(self.actors) if p == process]
+        names += [f"replay shard {i}" for i, p in enumerate(self.replay_shards) if p == process]
+        names += ["the evaluator"] if process == self.evaluator else []
+        names = ["the chief"] if process == self.chief and not names else names
+        chief = ", the chief" if process == self.chief and names != ["the chief"] else ""
+        return f"{names[0]}{chief} (rank {process})"
+
+
+@dataclasses.dataclass(frozen=True)
+class JobContext:
+    """What every role is given: the configuration, the run directory and the layout."""
+
+    config: TrainConfig
+    run_dir: Path
+    layout: JobLayout

@@ -1,0 +1,38 @@
+"""The memory that replays take, wherever they are, and whether it is there."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ddrl.apex.memory import segment_format, shard_bytes
+from ddrl.builders.replay import replay_size
+from ddrl.config import TrainConfig
+from ddrl.envs import VectorEnvironment
+from ddrl.replay import Replay, check_memory
+
+
+def replay_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
+    """Memory of a worker's replay when it is full, and of what is acted meanwhile; 0 where there is no replay.
+
+    Of a replay shard's, where there are some, and of the batches that it sends.
+    """
+    if not config.has_replay:
+        return 0
+    if config.apex.actors:
+        return shard_bytes(config, segment_format(config, environment))
+    acted = config.replay_data.target_period if config.sampling.schedule == "concurrent" else 0
+    observation = math.prod(environment.observation_shape) * np.dtype(environment.observation_dtype).itemsize
+    return Replay.bytes_for(**replay_size(config, environment)) + acted * observation
+
+
+def check_replay(config: TrainConfig, environment: VectorEnvironment, replays: int, available: float) -> None:
+    """Whether so many replays, of workers or shards, fit together into memory.
+
+    Raises:
+        UsageError: they do not; nothing was allocated.
+    """
+    owners = "replay shards" if config.apex.actors else "workers"
+    whose = f"the replays of {replays} {owners} need" if replays > 1 else "the replay needs"
+    check_memory(replays * replay_bytes(config, environment), available, whose)

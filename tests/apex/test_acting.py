@@ -1,0 +1,65 @@
+"""What the process of an actor sends, and with which exploration."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ddrl.algorithms.dqn import DQNConfig
+from ddrl.apex import acting
+from ddrl.apex.acting import Clock, Sender
+from ddrl.apex.child import Frame
+from ddrl.apex.shard import ShardReplay
+from ddrl.config.apex import ApexConfig
+from ddrl.errors import UsageError
+from ddrl.reporting.rank_metrics import RankMetrics
+from tests.apex.apex_world import config_of
+from tests.apex.segments import IMAGES, noise
+
+
+class Sent(list):
+    def send(self, kind, number=0, data=b""):
+        assert kind == Frame.SEGMENT
+        self.append(data)
+
+
+@pytest.mark.parametrize("duplicates", [1, 3])
+def test_each_transition_is_inserted_so_many_times(duplicates):
+    link, random, replay = Sent(), np.random.default_rng(0), ShardReplay(IMAGES, 1000, run=1)
+    sender = Sender(link, IMAGES, RankMetrics("actor", 0), 2, duplicates)
+    segments = [noise(IMAGES, random, actor=0, run_id=1, simulator=b, first_step=0) for b in (0, 1)]
+    for segment in segments:
+        sender.send(segment)
+    assert len(link) == 2 * duplicates and all(replay.insert(data) for data in link)
+    assert replay.inserted == duplicates * sum(len(segment.row) for segment in segments) and replay.refused == 0
+
+
+def test_a_ladder_of_few_values_has_its_two_ends_and_neighbours_share():
+    settings = {"epsilon_end": 0.4, "epsilon_steps": 0, "epsilon_ladder": 7.0}
+    place, steps = np.arange(360) / 359, np.ones(360)
+    full, few = (DQNConfig(**settings, epsilon_values=n).epsilon(steps, place) for n in (0, 6))
+    assert few[[0, -1]] == pytest.approx(full[[0, -1]]) and (np.diff(few) <= 0).all()
+    values, counts = np.unique(few, return_counts=True)
+    assert len(values) == 6 and counts.max() - counts.min() <= 2
+
+
+def test_a_ladder_of_one_value_and_no_insert_at_all_are_refused():
+    for settings in ({"epsilon_values": 1, "epsilon_ladder": 7.0}, {"epsilon_values": 6}):
+        with pytest.raises(UsageError, match="--epsilon-values"):
+            DQNConfig(**settings)
+    with pytest.raises(UsageError, match="--duplicates 0"):
+        ApexConfig(duplicates=0)
+
+
+def test_what_a_killed_process_has_not_reported_is_little(monkeypatch):
+    now = SimpleNamespace(time=100.0)
+    monkeypatch.setattr(acting, "time", SimpleNamespace(monotonic=lambda: now.time))
+    reports = SimpleNamespace(send=lambda kind, number, data: sent.append(kind))
+    sent, metrics = [], RankMetrics("actor", 0)
+    clock = Clock(config_of(run={"log_every_seconds": 60.0}, apex={"refresh_every_frames": 10_000}), metrics, 4.0)
+    for _ in range(100):
+        now.time += 0.1
+        clock.acted(reports, 0)
+    assert set(sent) == {Frame.REPORT} and 8 <= len(sent) <= 10

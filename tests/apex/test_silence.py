@@ -1,0 +1,98 @@
+"""A replay shard of Ape-X that is silent: it is named, and neither checkpoints nor the end of a job wait for it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ddrl.apex import replay_shard as shard_module
+from ddrl.apex import sampler as sampler_module
+from tests.apex.apex_world import World
+
+
+class Clock:
+    """Time in which nothing passes but what a test lets pass."""
+
+    def __init__(self, monkeypatch):
+        self.now = 100.0
+        for module in (sampler_module, shard_module):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now, time_ns=lambda: 1))
+
+    def run(self, world, seconds, silent=()):
+        """Everyone but the silent ones takes part."""
+        for _ in range(int(seconds)):
+            self.now += 1.0
+            for rank in world.layout.replay_shards:
+                if rank not in silent:
+                    world.roles[rank].advance()
+            world.sampler.advance()
+            while waiting := [key for key in world.net.waiting() if key[1] not in silent]:
+                world.deliver(waiting[0])
+
+
+def test_a_silent_shard_is_named_and_no_checkpoint_waits_for_it(tmp_path, monkeypatch):
+    clock, world = Clock(monkeypatch), World(tmp_path)
+    first, second = world.layout.replay_shards
+    world.steps(1_500)
+    clock.run(world, sampler_module.SILENT_SECONDS + 2)
+    assert world.events() == [], "shards that have nothing new to say speak all the same"
+    clock.run(world, sampler_module.SILENT_SECONDS + 2, silent={second})
+    assert world.events() == ["replay_shard_silent"]
+    saved = []
+    world.sampler.save(world.version, {}, saved.append)
+    clock.run(world, 1, silent={second})
+    (state,) = saved
+    assert "shard0" in state and "shard1" not in state and world.events()[1:] == ["replay_not_saved"]
+    clock.run(world, 3)
+    assert world.events()[2:] == ["replay_shard_speaks"]
+    world.sampler.save(world.version, {}, saved.append)
+    clock.run(world, 1)
+    assert set(saved[1]) == {"run", "shard0", "shard1"}
+
+
+@pytest.mark.parametrize("halted", [False, True])
+def test_a_shard_that_falls_silent_while_it_saves_is_waited_for_so_long(tmp_path, monkeypatch, halted):
+    """It may have gigabytes to write; at the end of a job there is less time for that."""
+    clock, world = Clock(monkeypatch), World(tmp_path)
+    second = world.layout.replay_shards[1]
+    world.steps(1_500)
+    clock.run(world, 2)
+    saved = []
+    world.sampler.save(world.version, {}, saved.append)
+    if halted:
+        world.sampler.halt()
+    world.sampler._shards[1].saving = True  # it has said that it begins
+    patience = sampler_module.LAST_SAVE_SECONDS if halted else sampler_module.SAVE_SECONDS
+    clock.run(world, patience - 2, silent={second})
+    assert saved == [] and world.events() == []
+    clock.run(world, 3, silent={second})
+    assert (
+        len(saved) == 1
+        and world.sampler._saving is None
+        and "shard1" not in saved[0]
+        and world.events()[0] == "replay_not_saved"
+    )
+
+
+def test_where_all_shards_are_silent_a_checkpoint_has_no_replay(tmp_path, monkeypatch):
+    clock, world = Clock(monkeypatch), World(tmp_path)
+    world.steps(1_000)
+    clock.run(world, 2)
+    clock.run(world, sampler_module.SILENT_SECONDS + 1, silent=set(world.layout.replay_shards))
+    saved = []
+    world.sampler.save(world.version, {"target.version": np.int64(1)}, saved.append)
+    assert [set(state) for state in saved] == [{"run", "target.version"}]
+
+
+def test_a_shard_that_never_begins_to_save_is_given_up_when_it_is_silent(tmp_path, monkeypatch):
+    clock, world = Clock(monkeypatch), World(tmp_path)
+    second = world.layout.replay_shards[1]
+    world.steps(1_500)
+    clock.run(world, 2)
+    saved = []
+    world.sampler.save(world.version, {}, saved.append)
+    clock.run(world, sampler_module.SILENT_SECONDS + 1, silent={second})
+    assert [set(state) for state in saved] == [{"run", "shard0"}]
+    assert sorted(world.events()) == ["replay_not_saved", "replay_shard_silent"]

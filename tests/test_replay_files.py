@@ -1,0 +1,95 @@
+"""Checkpoints and the files of the replays that they name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ddrl import checkpoint as checkpoints
+from ddrl.checkpoint import Checkpoint
+from ddrl.errors import UsageError
+from ddrl.replay import storage
+from ddrl.replay_files import check_replays, names_on_disk, shard_directory, worker_directory
+from tests.replay.simulators import Simulators
+from tests.replay.test_storage import make
+
+SIZE = 3
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run directory with checkpoints 1, 2 and 3 of a worker's replay, each with files of its own."""
+    simulators = Simulators(3, 1)
+    replay = make(simulators)
+    directory = worker_directory(tmp_path, 0)
+    for version in (1, 2, 3):
+        replay.add(simulators.unroll(64))
+        manifest = replay.save(directory, lambda: names_on_disk(tmp_path, directory))
+        save(tmp_path, version, {0: manifest, 1: {"draws": np.arange(2)}})
+    return tmp_path
+
+
+def save(run_dir, version, states):
+    vector = np.full(SIZE, version, np.float32)
+    whole = Checkpoint(version, version, 0, 0.0, vector, {}, version, (("x", (SIZE,)),), worker_states=states)
+    checkpoints.save(run_dir, whole, keep=3)
+
+
+def latest(run_dir):
+    return checkpoints.load_latest(run_dir, lambda checkpoint: check_replays(run_dir, checkpoint))
+
+
+def files_of(run_dir, version):
+    """Paths of the replay's files that a checkpoint names."""
+    manifest = checkpoints.load(checkpoints.checkpoint_path(run_dir, version)).worker_states[0]["replay"]
+    return [worker_directory(run_dir, 0) / entry["name"] for entry in storage.entries_in(manifest)]
+
+
+def test_every_checkpoint_that_is_kept_has_its_replay(run):
+    directory = worker_directory(run, 0)
+    expected = {path.name for version in (1, 2, 3) for path in files_of(run, version)}
+    assert names_on_disk(run, directory) == expected == {path.name for path in directory.iterdir()}
+    for path in checkpoints.list_checkpoints(run):
+        check_replays(run, checkpoints.load(path))
+    assert names_on_disk(run, shard_directory(run, 0)) == set()
+
+
+def test_nothing_is_known_of_a_checkpoint_that_cannot_be_read(run):
+    path = checkpoints.checkpoint_path(run, 2)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert names_on_disk(run, worker_directory(run, 0)) is None
+
+
+@pytest.mark.parametrize("harm", ["flipped", "shorter", "missing"])
+def test_where_a_replay_is_damaged_the_checkpoint_before_is_taken_and_named(run, harm, capsys):
+    assert latest(run).version == 3
+    path = next(path for path in files_of(run, 3) if path not in files_of(run, 2))
+    data = path.read_bytes()
+    path.unlink()
+    if harm != "missing":
+        path.write_bytes(bytes([data[0] ^ 1]) + data[1:] if harm == "flipped" else data[:-1])
+    assert latest(run).version == 2
+    warning = capsys.readouterr().err
+    assert warning.startswith(f"ddrl: warning: checkpoint {checkpoints.checkpoint_path(run, 3)}: ")
+    assert str(path) in warning and warning.count("\n") == 1 and "trying the next older one" in warning
+
+
+def test_without_a_sound_replay_there_is_no_checkpoint(run):
+    for path in worker_directory(run, 0).iterdir():
+        path.unlink()
+    with pytest.raises(UsageError, match="none of the 3 checkpoints is sound"):
+        latest(run)
+
+
+def test_replays_of_shards_are_those_of_their_own_directories(tmp_path):
+    simulators = Simulators(3, 1)
+    replay = make(simulators)
+    replay.add(simulators.unroll(10))
+    manifest = replay.save(shard_directory(tmp_path, 1))["replay"]
+    save(tmp_path, 1, {0: {"shard1": manifest}})
+    assert names_on_disk(tmp_path, shard_directory(tmp_path, 1)) == {e["name"] for e in storage.entries_in(manifest)}
+    assert names_on_disk(tmp_path, shard_directory(tmp_path, 0)) == set()
+    check_replays(tmp_path, latest(tmp_path))
+    next(shard_directory(tmp_path, 1).iterdir()).unlink()
+    with pytest.raises(UsageError, match="none of the 1 checkpoints is sound"):
+        latest(tmp_path)
