@@ -31,7 +31,13 @@ LAYERS = {
         "ddrl.replay",
         "ddrl.reporting.rank_metrics",
     },
-    "ddrl.job": {"cluster.roles", "ddrl.config", "ddrl.exchange.transport", "ddrl.reporting.rank_metrics", "ddrl.rundir"},
+    "ddrl.job": {
+        "cluster.roles",
+        "ddrl.config",
+        "ddrl.exchange.transport",
+        "ddrl.reporting.rank_metrics",
+        "ddrl.rundir",
+    },
     "ddrl.builders": {
         "ddrl.algorithms",
         "ddrl.config",
@@ -49,8 +55,8 @@ LAYERS = {
     "cluster": set(),
 }
 MAY_IMPORT_CLUSTER = (
-    "cluster", "ddrl.apex", "ddrl.job", "ddrl.roles", "ddrl.cli", "ddrl.commands", "ddrl.options", "ddrl.placement", "ddrl.launch",
-    "ddrl.doctor", "ddrl.bench", "ddrl.reporting.machine",
+    "cluster", "ddrl.apex", "ddrl.job", "ddrl.roles", "ddrl.cli", "ddrl.commands", "ddrl.options", "ddrl.placement",
+    "ddrl.launch", "ddrl.doctor", "ddrl.bench", "ddrl.reporting.machine",
 )  # fmt: skip
 ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.launch.job")
 LIGHT = (

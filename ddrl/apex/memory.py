@@ -6,7 +6,7 @@ import numpy as np
 
 from ddrl.apex.packing import WORD, BatchFormat
 from ddrl.apex.segment import SegmentFormat
-from ddrl.apex.shard import ShardReplay
+from ddrl.apex.shard_replay import ShardReplay
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment
 

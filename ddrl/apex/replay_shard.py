@@ -13,7 +13,7 @@ import numpy as np
 from ddrl.apex.memory import shard_bytes
 from ddrl.apex.packing import BatchFormat, unpack_priorities
 from ddrl.apex.rate_limiter import RateLimiter
-from ddrl.apex.shard import ShardReplay
+from ddrl.apex.shard_replay import ShardReplay
 from ddrl.apex.shard_setup import ShardSetup
 from ddrl.checkpoint import decode_arrays, encode_arrays
 from ddrl.errors import UsageError

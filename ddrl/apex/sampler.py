@@ -12,7 +12,7 @@ from ddrl.apex.memory import BATCHES_ON_THEIR_WAY
 from ddrl.apex.packing import BatchFormat, pack_priorities
 from ddrl.apex.remote_replay import Drawn, RemoteReplay
 from ddrl.apex.segment import SegmentFormat
-from ddrl.apex.shard import RUNS
+from ddrl.apex.shard_replay import RUNS
 from ddrl.apex.shard_setup import ShardSetup
 from ddrl.checkpoint import decode_arrays, encode_arrays
 from ddrl.errors import UsageError

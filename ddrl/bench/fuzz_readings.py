@@ -20,7 +20,7 @@ from rich.console import Console
 from ddrl import checkpoint as checkpoints
 from ddrl import rundir
 from ddrl.apex.memory import segment_format
-from ddrl.apex.shard import ShardReplay
+from ddrl.apex.shard_replay import ShardReplay
 from ddrl.builders.replay import replay_size
 from ddrl.checkpoint import Checkpoint
 from ddrl.config import TrainConfig

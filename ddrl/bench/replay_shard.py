@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ddrl.apex.segment import Segment, SegmentFormat
-from ddrl.apex.shard import ShardReplay
+from ddrl.apex.shard_replay import ShardReplay
 from ddrl.errors import UsageError
 from ddrl.types import Continuous, Discrete
 

@@ -11,7 +11,7 @@ from ddrl.algorithms.dqn import DQNConfig
 from ddrl.apex import acting
 from ddrl.apex.acting import Clock, Sender
 from ddrl.apex.child import Frame
-from ddrl.apex.shard import ShardReplay
+from ddrl.apex.shard_replay import ShardReplay
 from ddrl.config.apex import ApexConfig
 from ddrl.errors import UsageError
 from ddrl.reporting.rank_metrics import RankMetrics

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ddrl.apex.packing import ALIGNMENT, BatchFormat, pack_priorities, unpack_priorities
-from ddrl.apex.shard import ShardReplay
+from ddrl.apex.shard_replay import ShardReplay
 from tests.apex.segments import FEATURES, IMAGES, noise
 
 

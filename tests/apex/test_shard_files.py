@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from ddrl.apex.shard import ShardReplay
+from ddrl.apex.shard_replay import ShardReplay
 from ddrl.errors import UsageError
 from ddrl.replay import storage
 from tests.apex.segments import FEATURES, IMAGES, Player, noise

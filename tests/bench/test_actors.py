@@ -10,7 +10,7 @@ import pytest
 from cluster.launch import find_mpirun
 from ddrl.apex.child import Frame
 from ddrl.apex.segment import renumbered
-from ddrl.apex.shard import ShardReplay
+from ddrl.apex.shard_replay import ShardReplay
 from ddrl.bench.emulated import actors as emulated_actors
 from ddrl.bench.emulated.actors import FORMAT, EmulatedChild, config_of
 from ddrl.bench.emulated.commands import ActorsArguments, LearnerArguments, measure_actors, measure_learner

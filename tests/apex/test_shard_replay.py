@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ddrl.apex.segment import SegmentFormat
-from ddrl.apex.shard import ShardReplay
+from ddrl.apex.shard_replay import ShardReplay
 from ddrl.errors import UsageError
 from ddrl.replay.replay import PRIORITY_EPSILON
 from ddrl.types import Discrete
