@@ -9,12 +9,12 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from ddrl.algorithms.record import Loss
 from ddrl.config import AlgorithmConfig, OptimizerConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.vectors import lasting_memory
+from ddrl.lazy import tf
 from ddrl.networks.network import Network
 from ddrl.ops.clipping import clip_by_average_norm
 from ddrl.types import LossContext

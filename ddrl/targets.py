@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from ddrl.algorithms.record import Targets
 from ddrl.config import AlgorithmConfig
 from ddrl.errors import UsageError
+from ddrl.lazy import tf
 from ddrl.learner import Preparation
 from ddrl.networks.network import Network
 from ddrl.types import Replayed
