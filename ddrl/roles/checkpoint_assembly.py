@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ddrl.checkpoint import Checkpoint, decode_arrays
 from ddrl.exchange.messages import Header
-
-GATHER_SECONDS = 30.0  # for the parts to arrive
-REPLAY_SECONDS = 300.0  # where workers write the gigabytes of a replay first
 
 
 class Gathering:
@@ -115,19 +112,3 @@ class CheckpointAssembly:
             worker_states=self.states,
             config=config,
         )
-
-
-class Unsaved(NamedTuple):
-    """The last checkpoint, which could not be written yet.
-
-    Attributes:
-        checkpoint: to be written.
-        assembly: what it was made of.
-        again: when to try next, by the clock of time.monotonic.
-        until: when to try for the last time.
-    """
-
-    checkpoint: Checkpoint
-    assembly: CheckpointAssembly
-    again: float
-    until: float

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ddrl import checkpoint as checkpoints
 from ddrl.checkpoint import Checkpoint, encode_arrays
-from ddrl.errors import UsageError, read_as
+from ddrl.errors import read_as
 from ddrl.exchange.interface import Closed
 from ddrl.exchange.messages import Flag, Kind
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport
@@ -27,17 +26,15 @@ from ddrl.reporting.metrics import EVALUATED, Collector, MetricsWriter, evaluati
 from ddrl.reporting.phases import phase_ended, take_phases
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.budget import Budget
-from ddrl.roles.checkpoint_assembly import GATHER_SECONDS, REPLAY_SECONDS, CheckpointAssembly, Gathering, Unsaved
+from ddrl.roles.checkpoint_saver import CheckpointSaver
 from ddrl.roles.evaluations import Evaluations
 from ddrl.roles.exchanges import groups_of, make_coordinator
 from ddrl.roles.phase import Phase
-from ddrl.rundir import RESULT, config_to_dict, stop_requested, write_json
+from ddrl.rundir import RESULT, stop_requested, write_json
 
 STOP_FILE_SECONDS = 0.25  # how often the file `stop` is looked for
 LAST_COMMIT_SECONDS = 10.0  # a step that does not close in this time does not delay the end
 FAILED_COMMIT_SECONDS = 1.0  # the same where a rank has failed, whose gradient may be what the step waits for
-LAST_SAVE_SECONDS = 40.0  # to write the last checkpoint again and again; ranks that were asked to stop have 90 in all
-SAVE_AGAIN_SECONDS = 2.0
 LAST_RESULT_SECONDS = 60.0  # the last evaluation's start and result, beyond the time of its games
 
 
@@ -71,8 +68,8 @@ class ChiefRole:
         self.coordinator = make_coordinator(context, start.step, start.version)
         self._began = time.monotonic()
         self.budget = Budget(config.run, start)
-        self._gathering = Gathering()
-        self._unsaved: Unsaved | None = None
+        any_step = self.coordinator.asynchronous
+        self.saver = CheckpointSaver(context, start, self.metrics, self._event, self._counted, any_step)
         self._next_line = self._next_stop_check = 0.0
         self._stop_deadline = 0.0
         self._evaluator_heard = time.monotonic()
@@ -99,7 +96,7 @@ class ChiefRole:
             for closed in self.coordinator.handle(event.header, time.monotonic()):
                 self._on_closed(closed)
         elif event.header.kind == Kind.SNAPSHOT:
-            self._gathering.add_slice(event.header, event.payload)
+            self.saver.gathering.add_slice(event.header, event.payload)
 
     def advance(self) -> None:
         if self.finished:
@@ -209,7 +206,7 @@ class ChiefRole:
             self.stop("finished", f"the budget of {self.context.config.run.max_updates} updates is used up")
             self._stop_deadline = math.inf  # the last update is still to be made
             return
-        if self.budget.checkpoint_due(version, time.monotonic()) and self._gathering.assembly is None:
+        if self.budget.checkpoint_due(version, time.monotonic()) and self.saver.gathering.assembly is None:
             self.coordinator.request(Flag.CHECKPOINT)
         elapsed = self.wall_seconds
         if self.context.layout.evaluator is not None and self.evaluations.due(version, elapsed, self.metrics):
@@ -248,17 +245,8 @@ class ChiefRole:
     def _on_flags(self, closed: Closed) -> None:
         flags = closed.flags
         if flags & Flag.CHECKPOINT:
-            asynchronous = self.coordinator.asynchronous
-            seconds = REPLAY_SECONDS if self.context.config.has_replay else GATHER_SECONDS
-            assembly = CheckpointAssembly(
-                closed.version,
-                self.coordinator.step,
-                self.wall_seconds,
-                time.monotonic() + seconds,
-                with_states=not asynchronous or bool(flags & Flag.STOP),
-                any_step=asynchronous,
-            )
-            self._gathering.begin(assembly)
+            with_states = not self.coordinator.asynchronous or bool(flags & Flag.STOP)
+            self.saver.begin(closed.version, self.coordinator.step, self.wall_seconds, with_states)
             self.budget.checkpointed(closed.version, time.monotonic())
         if flags & Flag.STOP:
             self.phase = Phase.SAVING
@@ -332,61 +320,19 @@ class ChiefRole:
             self.stop("finished", reason)
 
     def _gather(self, now: float) -> None:
-        assembly, incomplete = self._gathering.take(len(self.coordinator.holders), self.coordinator.live, now)
-        if assembly is not None and incomplete:
-            text = f"the parameter servers' parts of update {assembly.version} are missing"
-            self._event("checkpoint_failed", text)
-            if self.phase is Phase.SAVING:
-                self._ends_unsaved(text)
-        elif assembly is not None:
-            self._save(assembly, now)
-        self._save_again(now)
-        if self.phase is Phase.SAVING and self._gathering.assembly is None and self._unsaved is None:
+        last = self.phase is Phase.SAVING
+        error = self.saver.advance(len(self.coordinator.holders), self.coordinator.live, now, last)
+        if error and self.result["status"] != "failed":
+            # Without its last checkpoint a run has failed, however it was to end; a job begins again from an older one.
+            text = f"{self.result['message']}, but the last checkpoint is not written: {error}"
+            self.result |= {"status": "failed", "message": text, "unsaved": True}
+        if last and self.saver.idle:
             self.phase = Phase.EVALUATING
             self._stop_deadline = now + self.context.config.evaluation.longest_seconds + LAST_RESULT_SECONDS
 
-    def _save(self, assembly: CheckpointAssembly, now: float) -> None:
-        """One that cannot be written is told of; the last one is tried again for some time."""
-        saved = assembly.checkpoint(
-            self.start,
-            agent_steps=self.collector.agent_steps,  # workers report before they send their state
-            counters={"metrics": self.collector.state(), "evaluations": self.evaluations.state()},
-            config=config_to_dict(self.context.config),
-        )
-        if error := self._write(saved, assembly):
-            self._event("checkpoint_failed", error, update=assembly.version)
-            if self.phase is Phase.SAVING:
-                self._unsaved = Unsaved(saved, assembly, now + SAVE_AGAIN_SECONDS, now + LAST_SAVE_SECONDS)
-
-    def _save_again(self, now: float) -> None:
-        unsaved = self._unsaved
-        if unsaved is None or now < unsaved.again:
-            return
-        error = self._write(unsaved.checkpoint, unsaved.assembly)
-        if error and now < unsaved.until:
-            self._unsaved = unsaved._replace(again=now + SAVE_AGAIN_SECONDS)
-            return
-        self._unsaved = None
-        if error:
-            self._ends_unsaved(error)
-
-    def _ends_unsaved(self, error: str) -> None:
-        """Without its last checkpoint a run has failed, however it was to end; a job begins again from an older one."""
-        if self.result["status"] != "failed":
-            text = f"{self.result['message']}, but the last checkpoint is not written: {error}"
-            self.result |= {"status": "failed", "message": text, "unsaved": True}
-
-    def _write(self, saved: Checkpoint, assembly: CheckpointAssembly) -> str:
-        """Writes a checkpoint; why it could not be written, or an empty string."""
-        with self.metrics.timer("checkpoint"):
-            try:
-                path = checkpoints.save(self.context.run_dir, saved, self.context.config.run.checkpoints_kept)
-            except UsageError as error:
-                return str(error)
-        self._event("checkpoint", f"update {assembly.version}: {path.name}", update=assembly.version, path=str(path))
-        for worker, why in assembly.unsaved.items():
-            self._event("state_not_saved", f"a resume begins worker {worker} anew: {why}", update=assembly.version)
-        return ""
+    def _counted(self) -> tuple[int, dict[str, Any]]:
+        """Agent steps and counters that a checkpoint has; workers report before they send their state."""
+        return self.collector.agent_steps, {"metrics": self.collector.state(), "evaluations": self.evaluations.state()}
 
     def _on_blob(self, blob: Blob) -> None:
         if blob.peer == self.context.layout.evaluator:
@@ -401,17 +347,19 @@ class ChiefRole:
         elif blob.topic == Topic.STATE:
             worker = next((w for w, p in self.context.layout.workers.items() if p == blob.peer), None)
             if worker is not None:
-                self._gathering.add_state(worker, blob.data)
+                self.saver.gathering.add_state(worker, blob.data)
         elif blob.topic == Topic.FAILED:
-            text, line = (json.loads(blob.data)[name] for name in ("text", "line"))
-            name = self.context.layout.name(blob.peer)
-            self._event("rank_failed", f"{name}: {line}", traceback=text)
-            self.stop("failed", f"{name} failed: {line} (see log.txt)", signalled=True)
-            if self.phase is Phase.STOPPING:
-                self._stop_deadline = min(self._stop_deadline, time.monotonic() + FAILED_COMMIT_SECONDS)
-            print(f"{name} failed:\n{text}", flush=True)
+            self._on_failed(blob.peer, **json.loads(blob.data))
         elif blob.topic == Topic.EVENT:
             self._event(**json.loads(blob.data))
+
+    def _on_failed(self, peer: int, text: str, line: str) -> None:
+        name = self.context.layout.name(peer)
+        self._event("rank_failed", f"{name}: {line}", traceback=text)
+        self.stop("failed", f"{name} failed: {line} (see log.txt)", signalled=True)
+        if self.phase is Phase.STOPPING:
+            self._stop_deadline = min(self._stop_deadline, time.monotonic() + FAILED_COMMIT_SECONDS)
+        print(f"{name} failed:\n{text}", flush=True)
 
     def _on_lost(self, event: PeerLost) -> None:
         if self.finished:

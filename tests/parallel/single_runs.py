@@ -20,7 +20,7 @@ from ddrl.errors import UsageError
 from ddrl.launch import job
 from ddrl.options import parse
 from ddrl.placement.resources import this_machine
-from ddrl.roles import chief
+from ddrl.roles import checkpoint_saver
 from ddrl.roles.main import run
 
 
@@ -34,7 +34,7 @@ def refuse_checkpoints(after: int) -> None:
         return save(run_dir, saved, keep)
 
     checkpoint.save = refusing
-    chief.LAST_SAVE_SECONDS = 0.0
+    checkpoint_saver.LAST_SAVE_SECONDS = 0.0
 
 
 def spoil_rewards(every: int) -> None:

@@ -22,7 +22,7 @@ from ddrl.job.layout import JobContext, JobLayout
 from ddrl.job.role import RoleLost, Topic
 from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.roles import budget, chief
+from ddrl.roles import budget, checkpoint_saver, chief
 from ddrl.roles.chief import ChiefRole, Phase
 from ddrl.rundir import RESULT, STOP, read_json
 
@@ -242,7 +242,7 @@ def test_a_worker_whose_state_does_not_come_does_not_hold_a_checkpoint_up_for_ev
     job.have()
     job.snapshots()
     job.state(0)
-    job.now += chief.GATHER_SECONDS - 1.0
+    job.now += checkpoint_saver.GATHER_SECONDS - 1.0
     job.chief.advance()
     assert job.files() == []
     job.now += 2.0
@@ -268,7 +268,7 @@ def test_a_checkpoint_without_a_shard_fails_and_training_goes_on(play):
     job = play(run={"checkpoint_every_updates": 1})
     job.have()
     job.snapshots(shards=(0,))
-    job.now += chief.GATHER_SECONDS + 1.0
+    job.now += checkpoint_saver.GATHER_SECONDS + 1.0
     job.chief.advance()
     assert job.files() == [] and len(job.events("checkpoint_failed")) == 1
     assert job.have() == Flag.CHECKPOINT
@@ -279,7 +279,7 @@ class FullDisk:
 
     def __init__(self, monkeypatch, full=True):
         self.full, self.tries, self._save = full, 0, checkpoints.save
-        monkeypatch.setattr(chief.checkpoints, "save", self)
+        monkeypatch.setattr(checkpoint_saver.checkpoints, "save", self)
 
     def __call__(self, *arguments):
         self.tries += 1
@@ -298,7 +298,7 @@ def test_a_last_checkpoint_that_is_written_late_is_a_good_end(play, monkeypatch)
         assert job.chief.phase is Phase.SAVING
     assert 3 < disk.tries < 9 and len(job.events("checkpoint_failed")) == 1
     disk.full = False
-    job.now += chief.SAVE_AGAIN_SECONDS
+    job.now += checkpoint_saver.SAVE_AGAIN_SECONDS
     job.chief.advance()
     assert job.files() == ["update-000000001.npz"] and job.chief.phase is Phase.EVALUATING
     job.result(1, mean=0.0)
@@ -316,7 +316,7 @@ def test_a_run_without_its_last_checkpoint_has_failed(play, monkeypatch, signall
         job.chief.advance()
     job.have()
     job.everything()
-    job.now += chief.LAST_SAVE_SECONDS + 1.0
+    job.now += checkpoint_saver.LAST_SAVE_SECONDS + 1.0
     job.chief.advance()
     assert disk.tries == 2
     if not signalled:
@@ -333,7 +333,7 @@ def test_a_last_checkpoint_without_a_servers_part_is_a_failure(play):
     job = play(run={"max_updates": 1})
     job.have()
     job.snapshots(shards=(0,))
-    job.now += chief.GATHER_SECONDS + 1.0
+    job.now += checkpoint_saver.GATHER_SECONDS + 1.0
     job.chief.advance()
     job.result(1, mean=0.0)
     job.chief.advance()

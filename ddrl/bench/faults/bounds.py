@@ -14,7 +14,7 @@ from ddrl.bench.faults.systems import STALL_SECONDS, SYSTEMS, System
 from ddrl.job.watchdog import ANSWER_SECONDS, LEAVE_SECONDS, LOOK_SECONDS
 from ddrl.launch.local import STOP_SECONDS
 from ddrl.launch.supervisor import GONE_SECONDS, KILL_SECONDS, LOST_SECONDS, UNSAID_SECONDS
-from ddrl.roles.checkpoint_assembly import GATHER_SECONDS
+from ddrl.roles.checkpoint_saver import GATHER_SECONDS
 from ddrl.roles.chief import LAST_COMMIT_SECONDS
 from ddrl.roles.main import ABORT_SECONDS
 

@@ -1,0 +1,135 @@
+"""The chief's checkpoints: gathered from all ranks, written, and the last one of a run tried again where it was not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ddrl import checkpoint as checkpoints
+from ddrl.checkpoint import Checkpoint
+from ddrl.errors import UsageError
+from ddrl.job.layout import JobContext
+from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.roles.checkpoint_assembly import CheckpointAssembly, Gathering
+from ddrl.rundir import config_to_dict
+
+GATHER_SECONDS = 30.0  # for the parts to arrive
+REPLAY_SECONDS = 300.0  # where workers write the gigabytes of a replay first
+LAST_SAVE_SECONDS = 40.0  # to write the last checkpoint again and again; ranks that were asked to stop have 90 in all
+SAVE_AGAIN_SECONDS = 2.0
+
+
+class Unsaved(NamedTuple):
+    """The last checkpoint, which could not be written yet.
+
+    Attributes:
+        checkpoint: to be written.
+        assembly: what it was made of.
+        again: when to try next, by the clock of time.monotonic.
+        until: when to try for the last time.
+    """
+
+    checkpoint: Checkpoint
+    assembly: CheckpointAssembly
+    again: float
+    until: float
+
+
+class CheckpointSaver:
+    """Saves one version at a time.
+
+    Args:
+        start: what the run started from; it gives the names of slots and the layout.
+        metrics: of the chief.
+        event: (name, text, **fields) to be noted.
+        counted: () -> agent steps and counters, for a checkpoint whose parts are all here.
+        any_step: asynchronous: servers and workers count steps of their own.
+
+    Attributes:
+        gathering: takes the parts.
+    """
+
+    def __init__(
+        self,
+        context: JobContext,
+        start: Checkpoint,
+        metrics: RankMetrics,
+        event: Callable[..., None],
+        counted: Callable[[], tuple[int, dict[str, Any]]],
+        any_step: bool,
+    ):
+        self.context, self.gathering = context, Gathering()
+        self._start, self._metrics, self._event, self._counted, self._any_step = (
+            start,
+            metrics,
+            event,
+            counted,
+            any_step,
+        )
+        self._unsaved: Unsaved | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to gather or to write."""
+        return self.gathering.assembly is None and self._unsaved is None
+
+    def begin(self, version: int, step: int, wall_seconds: float, with_states: bool) -> None:
+        """Gathers the parts of a version; see `CheckpointAssembly`."""
+        seconds = REPLAY_SECONDS if self.context.config.has_replay else GATHER_SECONDS
+        deadline = time.monotonic() + seconds
+        self.gathering.begin(
+            CheckpointAssembly(version, step, wall_seconds, deadline, with_states, any_step=self._any_step)
+        )
+
+    def advance(self, servers: int, workers: set[int], now: float, last: bool) -> str:
+        """Writes what is complete. One that cannot be written is told of; the last one is tried again for some time.
+
+        Args:
+            servers: that send slices.
+            workers: that live.
+            now: time.monotonic.
+            last: the run ends with this one.
+
+        Returns:
+            Why the last one is given up, or an empty string.
+        """
+        assembly, incomplete = self.gathering.take(servers, workers, now)
+        if assembly is not None and incomplete:
+            text = f"the parameter servers' parts of update {assembly.version} are missing"
+            self._event("checkpoint_failed", text)
+            return text if last else ""
+        if assembly is not None:
+            self._save(assembly, now, last)
+        return self._save_again(now)
+
+    def _save(self, assembly: CheckpointAssembly, now: float, last: bool) -> None:
+        agent_steps, counters = self._counted()
+        saved = assembly.checkpoint(self._start, agent_steps, counters, config_to_dict(self.context.config))
+        if error := self._write(saved, assembly):
+            self._event("checkpoint_failed", error, update=assembly.version)
+            if last:
+                self._unsaved = Unsaved(saved, assembly, now + SAVE_AGAIN_SECONDS, now + LAST_SAVE_SECONDS)
+
+    def _save_again(self, now: float) -> str:
+        unsaved = self._unsaved
+        if unsaved is None or now < unsaved.again:
+            return ""
+        error = self._write(unsaved.checkpoint, unsaved.assembly)
+        if error and now < unsaved.until:
+            self._unsaved = unsaved._replace(again=now + SAVE_AGAIN_SECONDS)
+            return ""
+        self._unsaved = None
+        return error
+
+    def _write(self, saved: Checkpoint, assembly: CheckpointAssembly) -> str:
+        """Writes a checkpoint; why it could not be written, or an empty string."""
+        with self._metrics.timer("checkpoint"):
+            try:
+                path = checkpoints.save(self.context.run_dir, saved, self.context.config.run.checkpoints_kept)
+            except UsageError as error:
+                return str(error)
+        self._event("checkpoint", f"update {assembly.version}: {path.name}", update=assembly.version, path=str(path))
+        for worker, why in assembly.unsaved.items():
+            self._event("state_not_saved", f"a resume begins worker {worker} anew: {why}", update=assembly.version)
+        return ""
