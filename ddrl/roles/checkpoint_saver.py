@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -74,10 +73,9 @@ class CheckpointSaver:
         """Whether there is nothing to gather or to write."""
         return self.gathering.assembly is None and self._unsaved is None
 
-    def begin(self, version: int, step: int, wall_seconds: float, with_states: bool) -> None:
-        """Gathers the parts of a version; see `CheckpointAssembly`."""
-        seconds = REPLAY_SECONDS if self.context.config.has_replay else GATHER_SECONDS
-        deadline = time.monotonic() + seconds
+    def begin(self, version: int, step: int, wall_seconds: float, with_states: bool, now: float) -> None:
+        """Gathers the parts of a version; see `CheckpointAssembly`. `now` is time.monotonic."""
+        deadline = now + (REPLAY_SECONDS if self.context.config.has_replay else GATHER_SECONDS)
         self.gathering.begin(
             CheckpointAssembly(version, step, wall_seconds, deadline, with_states, any_step=self._any_step)
         )

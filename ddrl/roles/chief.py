@@ -246,8 +246,9 @@ class ChiefRole:
         flags = closed.flags
         if flags & Flag.CHECKPOINT:
             with_states = not self.coordinator.asynchronous or bool(flags & Flag.STOP)
-            self.saver.begin(closed.version, self.coordinator.step, self.wall_seconds, with_states)
-            self.budget.checkpointed(closed.version, time.monotonic())
+            now = time.monotonic()
+            self.saver.begin(closed.version, self.coordinator.step, self.wall_seconds, with_states, now)
+            self.budget.checkpointed(closed.version, now)
         if flags & Flag.STOP:
             self.phase = Phase.SAVING
         evaluator, last = self.context.layout.evaluator, bool(flags & Flag.STOP)
