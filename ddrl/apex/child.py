@@ -142,11 +142,11 @@ class Child:
         os.close(self._write)
 
 
-def acting_process(run_dir: Path, mine: Assignment) -> Callable[[int], Child]:
+def acting_process(run_dir: Path, assignment: Assignment) -> Callable[[int], Child]:
     """run_id -> the process that acts for an actor, see `ddrl.apex.acting`."""
 
     def start(run_id: int) -> Child:
-        numbers = (mine.index, run_id, mine.cores, os.getpid())
+        numbers = (assignment.index, run_id, assignment.cores, os.getpid())
         return Child("ddrl.apex.acting", [str(run_dir), *map(str, numbers)], local_environment(os.environ))
 
     return start

@@ -76,13 +76,7 @@ class ShardFiles:
             UsageError: it is not.
         """
         facts = storage.facts_in(manifest["replay"])
-        for name, mine in {"version": FORMAT, **{f"kind.{name}": value for name, value in kind.items()}}.items():
-            saved = facts.get("kind", {}).get(name[5:]) if name.startswith("kind.") else facts.get(name)
-            if saved != mine:
-                raise UsageError(
-                    f"the saved replay has {name.removeprefix('kind.').replace('_', ' ')} {saved}, this run {mine}:"
-                    " resume with the settings of the checkpoint"
-                )
+        storage.check_same({"version": facts.get("version")} | facts.get("kind", {}), {"version": FORMAT} | kind)
         return facts
 
     def load(self, directory: Path, facts: dict[str, Any], pool: TransitionPool, rest: Sequence[np.ndarray]) -> None:

@@ -55,7 +55,7 @@ def place_ranks(config: TrainConfig, seats: Sequence[Seat]) -> tuple[Assignment,
         assignments = place(seats, **dataclasses.asdict(sizes_of(config)))
     except ValueError as error:
         raise UsageError(str(error)) from error
-    hosts = sorted({mine.host for mine in assignments if mine.role == "worker"})
+    hosts = sorted({assignment.host for assignment in assignments if assignment.role == "worker"})
     if exchange.kind.one_host and len(hosts) > 1:
         raise UsageError(
             f"--exchange {exchange.exchange} is memory that the workers share, and they are on {', '.join(hosts)}: "

@@ -51,11 +51,11 @@ def leave_note(run_dir: Path, environ: Mapping[str, str], stage: int) -> None:
 
 def notes(run_dir: Path) -> dict[int, Note]:
     """By rank, of those that have begun."""
-    found = {}
+    by_rank = {}
     for path in _paths(run_dir):
         with contextlib.suppress(OSError, ValueError, TypeError):
-            found[int(path.name)] = Note(**json.loads(path.read_text()))
-    return found
+            by_rank[int(path.name)] = Note(**json.loads(path.read_text()))
+    return by_rank
 
 
 def clear_notes(run_dir: Path) -> None:

@@ -258,12 +258,7 @@ class Replay:
             raise
 
     def _load(self, directory: Path, facts: dict[str, Any]) -> None:
-        for name, mine in self._kind().items():
-            if facts["kind"].get(name) != mine:
-                raise UsageError(
-                    f"the saved replay has {name.replace('_', ' ')} {facts['kind'].get(name)}, this run {mine}: resume"
-                    " with the settings of the checkpoint"
-                )
+        storage.check_same(facts["kind"], self._kind())
         size, ignored = (storage.within(facts[name], sys.maxsize) for name in ("size", "ignored"))
         head = storage.within(facts["head"] + 1, sys.maxsize) - 1  # -1: empty
         waiting = storage.within(facts["waiting"], self._history.length)

@@ -172,6 +172,24 @@ def facts_in(manifest: np.ndarray) -> dict[str, Any]:
         return facts
 
 
+def check_same(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
+    """Whether a saved replay is of the kind that this run has.
+
+    Args:
+        saved: what it says of itself, by name.
+        present: the same of this run's replay.
+
+    Raises:
+        UsageError: they differ; it names what.
+    """
+    for name, value in present.items():
+        if saved.get(name) != value:
+            raise UsageError(
+                f"the saved replay has {name.replace('_', ' ')} {saved.get(name)}, this run {value}: resume with the "
+                "settings of the checkpoint"
+            )
+
+
 def within(value: Any, most: int) -> int:
     """A number that a manifest holds. Raises ValueError where it is none, negative or larger than `most`."""
     if type(value) is not int or not 0 <= value <= most:

@@ -32,24 +32,24 @@ class ComputeRoles:
 
     Args:
         context: of the job.
-        mine: the cores and the GPU of this rank; `expose_gpu` was called for it before this module was imported.
+        assignment: the cores and the GPU of this rank; `expose_gpu` was called for it before this module was imported.
         workers_here: workers on this host, which share its memory.
 
     Raises:
         UsageError: more servers than parameters; replays that do not fit into memory.
     """
 
-    def __init__(self, context: JobContext, mine: Assignment, workers_here: int = 1):
+    def __init__(self, context: JobContext, assignment: Assignment, workers_here: int = 1):
         self.context = context
-        threads = threads_for(context.config, mine.cores)
+        threads = threads_for(context.config, assignment.cores)
         self._worker_config = with_threads(context.config, threads)
-        configure_tensorflow(threads.intra_op, threads.inter_op, mine.gpu)
+        configure_tensorflow(threads.intra_op, threads.inter_op, assignment.gpu)
         probe = make_environment(context.config.environment, 1, threads=1, training=False)
         self._shape, self._dtype = probe.observation_shape, probe.observation_dtype
         self.network = network_for(context.config, probe)
         probe.close()
         self._probe = probe
-        if mine.role == "worker" and not context.config.apex.actors:
+        if assignment.role == "worker" and not context.config.apex.actors:
             check_replay(context.config, probe, workers_here, available_memory())
         check_shards(self.network.size, len(context.layout.servers))
 

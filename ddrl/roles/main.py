@@ -80,8 +80,8 @@ def run(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], N
 
 
 def _run_single(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], None]) -> int:
-    (mine,) = place_ranks(config, (this_seat(os.environ),))
-    expose_gpu(mine.gpu)
+    (assignment,) = place_ranks(config, (this_seat(os.environ),))
+    expose_gpu(assignment.gpu)
     from ddrl.roles.compute import ComputeRoles
 
     refuse_exits()
@@ -92,7 +92,7 @@ def _run_single(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callab
     server_port = transport.port(1)
     transport.host(server_port, ServerRole(context, server_port, 0))
     phase_ended("tensorflow")
-    factory = ComputeRoles(context, mine)
+    factory = ComputeRoles(context, assignment)
     if layout.evaluator is not None:
         port = transport.port(layout.evaluator)
         transport.host(port, factory.evaluator(port))
@@ -126,16 +126,16 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     if not exchange.servers:
         layout = layout.with_hosted_servers(comm.Get_rank())
     context = JobContext(config, run_dir, layout)
-    mine = assignments[comm.Get_rank()]
+    assignment = assignments[comm.Get_rank()]
     survive = exchange.on_worker_loss == "survive" and ulfm_works()
-    alone = survive and mine.role in ("evaluator", "actor", "replay_shard")
+    alone = survive and assignment.role in ("evaluator", "actor", "replay_shard")
     watchdog = Watchdog(context, comm.Get_rank(), abort, go=die if alone else None)
     watchdog.start()
     transport = MpiTransport(comm, exchange.workers, survive=survive)
     waiter, wake = waiter_with_alarm(ranks_per_core(seats, comm.Get_rank()))
     try:
         roles = _roles_of_rank(context, transport, assignments, resume, wake)
-        if config.exchange.asynchronous and mine.role in ("worker", "chief", "parameter_server"):
+        if config.exchange.asynchronous and assignment.role in ("worker", "chief", "parameter_server"):
             roles.append(WordRole(context, transport))
         run_roles(roles, transport, waiter, watchdog.note)
     except JobRevoked:
@@ -211,28 +211,28 @@ def _roles_of_rank(
     resume: bool,
     wake: Callable[[], None],
 ) -> list[Role]:
-    mine = assignments[transport.rank]
-    if mine.role == "parameter_server":
-        return [ServerRole(context, transport, mine.index)]
-    if mine.role == "replay_shard":
-        return [ReplayShardRole(context, transport, mine.index)]
-    if mine.role == "actor":
-        return [ActorRole(context, transport, mine.index, acting_process(context.run_dir, mine))]
-    expose_gpu(mine.gpu)
+    assignment = assignments[transport.rank]
+    if assignment.role == "parameter_server":
+        return [ServerRole(context, transport, assignment.index)]
+    if assignment.role == "replay_shard":
+        return [ReplayShardRole(context, transport, assignment.index)]
+    if assignment.role == "actor":
+        return [ActorRole(context, transport, assignment.index, acting_process(context.run_dir, assignment))]
+    expose_gpu(assignment.gpu)
     from ddrl.roles.compute import ComputeRoles
 
     phase_ended("tensorflow")
-    workers_here = sum(other.role == "worker" and other.host == mine.host for other in assignments)
-    factory = ComputeRoles(context, mine, workers_here)
-    if mine.role == "evaluator":
+    workers_here = sum(other.role == "worker" and other.host == assignment.host for other in assignments)
+    factory = ComputeRoles(context, assignment, workers_here)
+    if assignment.role == "evaluator":
         return [factory.evaluator(transport)]
     roles: list[Role] = []
-    if mine.role == "worker":
-        roles.append(factory.worker(transport, mine.index, wake))
+    if assignment.role == "worker":
+        roles.append(factory.worker(transport, assignment.index, wake))
         if context.layout.hosts_servers:
             groups = groups_of(context, factory.network.parameter_shapes)
-            roles.append(ServerRole(context, transport, mine.index, factory.network.size, groups))
-    if mine.is_chief:
+            roles.append(ServerRole(context, transport, assignment.index, factory.network.size, groups))
+    if assignment.is_chief:
         roles.insert(0, factory.chief(transport, resume))
     phase_ended("environments and network")
     return roles
