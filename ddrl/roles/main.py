@@ -29,6 +29,7 @@ from ddrl.job.layout import JobContext, JobLayout
 from ddrl.job.role import Role, RoleLost, StopSignal, run_roles, waiter_with_alarm
 from ddrl.job.watchdog import Watchdog
 from ddrl.job.word import WordRole
+from ddrl.lazy import import_tensorflow
 from ddrl.placement.ranks import expose_gpu, place_ranks
 from ddrl.placement.start import AT_MPI, IN_JOB, MARGIN_SECONDS, bounded_start, leave_note
 from ddrl.reporting.phases import phase_ended
@@ -82,6 +83,7 @@ def run(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], N
 def _run_single(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], None]) -> int:
     (assignment,) = place_ranks(config, (this_seat(os.environ),))
     expose_gpu(assignment.gpu)
+    import_tensorflow()
     from ddrl.roles.compute import ComputeRoles
 
     refuse_exits()
@@ -219,6 +221,7 @@ def _roles_of_rank(
     if assignment.role == "actor":
         return [ActorRole(context, transport, assignment.index, acting_process(context.run_dir, assignment))]
     expose_gpu(assignment.gpu)
+    import_tensorflow()
     from ddrl.roles.compute import ComputeRoles
 
     phase_ended("tensorflow")
