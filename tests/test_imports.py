@@ -11,14 +11,15 @@ import pytest
 from ddrl import algorithms
 
 ROOT = Path(__file__).parent.parent
-HEAVY = {"tensorflow", "mpi4py", "ale_py", "gymnasium", "matplotlib", "cv2", "imageio_ffmpeg"}
+HEAVY = {"tensorflow", "mpi4py", "numba", "ale_py", "gymnasium", "matplotlib", "cv2", "imageio_ffmpeg"}
 # What a layer may import of this project; every layer may import itself and what all share.
 SHARED = {"ddrl.types", "ddrl.errors", "ddrl.checks", "ddrl.files", "ddrl.lazy", "ddrl.programs"}
 LAYERS = {
     "ddrl.ops": set(),
     "ddrl.config": {"ddrl.exchange.settings", "ddrl.replay.settings"},
     "ddrl.algorithms": {"ddrl.ops", "ddrl.config", "ddrl.networks"},
-    "ddrl.exchange": set(),
+    "ddrl.exchange": {"ddrl.kernels"},
+    "ddrl.kernels": set(),
     "ddrl.networks": {"ddrl.ops", "ddrl.config"},
     "ddrl.envs": {"ddrl.config"},
     "ddrl.replay": set(),
@@ -180,11 +181,22 @@ def test_layers_import_downward(layer):
         ("cluster", HEAVY | {"numpy", "rich", "tyro"}),
         ("ddrl.ops", HEAVY - {"tensorflow"}),
         ("ddrl.replay", HEAVY),
+        ("ddrl.kernels", HEAVY - {"numba"}),
         ("ddrl.simulation", HEAVY),
     ],
 )
 def test_third_parties_of_a_layer(layer, heavy):
     assert [(m, name) for m in MODULES if within(m, layer) for name in imports(m) if top(name) in heavy] == []
+
+
+def test_kernels_call_none_of_another_file():
+    """Numba compiles a kernel anew when its own file has changed, whatever has become of others."""
+    allowed = {"ddrl.kernels.compiled"}
+    users = [m for m in MODULES if within(m, "ddrl.kernels")]
+    wrong = [(m, name) for m in users for name in imports(m) if within(name, "ddrl") and name not in allowed]
+    assert len(users) > 2 and wrong == []
+    tree = ast.parse(MODULES["ddrl.kernels.compiled"].read_text())
+    assert not any(isinstance(node, ast.FunctionDef) and node.decorator_list for node in tree.body)
 
 
 def test_only_the_exchange_knows_its_kinds_by_name():

@@ -1,7 +1,7 @@
-"""Optimizers in NumPy, elementwise: a slice updated alone equals the slice of the whole, to the bit.
+"""Optimizers, elementwise: a slice updated alone equals the slice of the whole, to the bit.
 
 The parameter servers use these, so that they need no TensorFlow (its import costs seconds and half a
-gigabyte per process). Work goes in blocks that stay in the cache.
+gigabyte per process). `ddrl.kernels.updates` has their loops.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Protocol
 
 import numpy as np
 
-from ddrl.exchange.averaging import BLOCK
 from ddrl.exchange.parameter_groups import ParameterGroup, factors_of
 from ddrl.exchange.settings import OptimizerConfig
 from ddrl.exchange.vectors import empty_vector
+from ddrl.kernels import updates
+from ddrl.kernels.compiled import addresses
 
-Blocks = dict[str, np.ndarray]
-"""Slot name -> one block of it."""
+NONE = np.empty(0, np.float32)  # where a kernel may take a vector, and gets none
 
 
 def anneal(config: OptimizerConfig, version: int, agent_steps_per_update: float = 0.0) -> float:
@@ -119,8 +119,8 @@ class Optimizer:
         self.count = 0
         self.slots = {name: np.zeros(size, np.float32) for name in self.slot_names}
         self._ahead: dict[str, np.ndarray] = {}
-        self._scratch = np.empty((2, min(size, BLOCK)), np.float32)
-        self._factors = factors_of(groups, size)
+        factors = factors_of(groups, size)
+        self._factors = NONE if factors is None else factors
 
     def apply(
         self,
@@ -171,23 +171,17 @@ class Optimizer:
         trail: Trail | None = None,
     ) -> None:
         gradients = [gradient] if isinstance(gradient, np.ndarray) else list(gradient)
-        shapes = {array.shape for array in (parameters, out, *gradients)}
-        if shapes != {(self.size,)}:
-            raise ValueError(f"parameters and gradients of shapes {sorted(shapes)} must have shape ({self.size},)")
-        step_size = self.step_size(learning_rate)
-        scratch, sums = self._scratch
-        for start in range(0, self.size, BLOCK):
-            block = slice(start, min(start + BLOCK, self.size))
-            count = block.stop - block.start
-            g = _total([gradient[block] for gradient in gradients], scale, sums[:count])
-            old = {name: slot[block] for name, slot in self.slots.items()}
-            new = {name: slot[block] for name, slot in new_slots.items()}
-            direction = self._update(old, new, g, scratch[:count])
-            if trail is not None:
-                trail.add(block, direction)
-            step = np.multiply(direction, self._rates(step_size, block), out=scratch[:count])
-            self._stepped(old, new, step)
-            np.subtract(parameters[block], step, out=out[block])
+        step = updates.Step(
+            addresses([*gradients, parameters, out], self.size)[: len(gradients)],
+            np.float32(scale),
+            parameters,
+            out,
+            np.float32(self.step_size(learning_rate)),
+            self._factors,
+            NONE if trail is None else trail.vector,
+            np.float32(1.0 if trail is None else trail.weight),
+        )
+        self._update(step, tuple(self.slots.values()), tuple(new_slots.values()))
 
     def step_size(self, learning_rate: float) -> float:
         """Factor on the direction of the next update."""
@@ -195,21 +189,11 @@ class Optimizer:
 
     def move(self, parameters: np.ndarray, direction: np.ndarray, step_size: float, out: np.ndarray) -> None:
         """Takes a step against a direction <float32>[size] that is known already; the state stays as it is."""
-        for start in range(0, self.size, BLOCK):
-            block = slice(start, min(start + BLOCK, self.size))
-            step = np.multiply(direction[block], self._rates(step_size, block), out=self._scratch[0][: len(out[block])])
-            np.subtract(parameters[block], step, out=out[block])
+        updates.move(parameters, direction, np.float32(step_size), self._factors, out)
 
-    def _rates(self, step_size: float, block: slice) -> np.float32 | np.ndarray:
-        rate = np.float32(step_size)
-        return rate if self._factors is None else self._factors[block] * rate
-
-    def _update(self, old: Blocks, new: Blocks, g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
-        """From the slots' old blocks and the gradient's to the new ones; returns the direction, in `scratch` or `g`."""
+    def _update(self, step: updates.Step, old: updates.Slots, new: updates.Slots) -> None:
+        """Takes a step by the rule, with slots as they were and as they become."""
         raise NotImplementedError
-
-    def _stepped(self, old: Blocks, new: Blocks, step: np.ndarray) -> None:
-        """For rules whose slots remember the step <float32>[block], which was subtracted from the parameters."""
 
 
 class Trail:
@@ -219,11 +203,12 @@ class Trail:
 
     Attributes:
         vector: <float32>[size].
+        weight: of the next step's direction.
     """
 
     def __init__(self, size: int) -> None:
         self.vector = np.empty(size, np.float32)
-        self._first = self._weight = 0.0
+        self._first = self.weight = 0.0
 
     def begin(self, step_size: float) -> None:
         """Forgets what there was; the next step has this size."""
@@ -233,18 +218,14 @@ class Trail:
 
     def next(self, step_size: float) -> None:
         """The next step has this size."""
-        self._weight = step_size / self._first if self._first else 1.0  # a schedule that has ended at 0
-
-    def add(self, block: slice, direction: np.ndarray) -> None:
-        """Adds one block of the direction of a step."""
-        self.vector[block] += direction if self._weight == 1.0 else np.float32(self._weight) * direction
+        self.weight = step_size / self._first if self._first else 1.0  # a schedule that has ended at 0
 
 
 class SGD(Optimizer):
     """Plain stochastic gradient descent: theta -= lr g."""
 
-    def _update(self, old: Blocks, new: Blocks, g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
-        return g
+    def _update(self, step: updates.Step, old: updates.Slots, new: updates.Slots) -> None:
+        updates.sgd(step)
 
 
 class Adam(Optimizer):
@@ -260,13 +241,9 @@ class Adam(Optimizer):
         beta1, beta2, count = self.config.beta1, self.config.beta2, self.count + 1
         return learning_rate * math.sqrt(1.0 - beta2**count) / (1.0 - beta1**count)
 
-    def _update(self, old: Blocks, new: Blocks, g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
-        _decay_towards(old["m"], g, self.config.beta1, scratch, new["m"])
-        np.multiply(g, g, out=scratch)
-        _decay_towards(old["v"], scratch, self.config.beta2, scratch, new["v"])
-        np.sqrt(new["v"], out=scratch)
-        scratch += np.float32(self.config.adam_epsilon)
-        return np.divide(new["m"], scratch, out=scratch)
+    def _update(self, step: updates.Step, old: updates.Slots, new: updates.Slots) -> None:
+        config = self.config
+        updates.adam(step, old, new, config.beta1, config.beta2, config.adam_epsilon)
 
 
 class RMSProp(Optimizer):
@@ -277,20 +254,9 @@ class RMSProp(Optimizer):
 
     slot_names: tuple[str, ...] = ("mean_square",)
 
-    def _update(self, old: Blocks, new: Blocks, g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
-        np.multiply(g, g, out=scratch)
-        _decay_towards(old["mean_square"], scratch, self.config.rmsprop_decay, scratch, new["mean_square"])
-        np.copyto(scratch, new["mean_square"])
-        return self._divide(g, scratch)
-
-    def _divide(self, g: np.ndarray, square: np.ndarray) -> np.ndarray:
-        epsilon = np.float32(self.config.rmsprop_epsilon)
-        if self.config.rmsprop_epsilon_inside:
-            square += epsilon
-        np.sqrt(square, out=square)
-        if not self.config.rmsprop_epsilon_inside:
-            square += epsilon
-        return np.divide(g, square, out=square)
+    def _update(self, step: updates.Step, old: updates.Slots, new: updates.Slots) -> None:
+        config = self.config
+        updates.rmsprop(step, old, new, config.rmsprop_decay, config.rmsprop_epsilon, config.rmsprop_epsilon_inside)
 
 
 class CenteredRMSProp(RMSProp):
@@ -301,27 +267,8 @@ class CenteredRMSProp(RMSProp):
 
     slot_names = ("mean_square", "mean_gradient")
 
-    def _update(self, old: Blocks, new: Blocks, g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
-        decay = self.config.rmsprop_decay
-        np.multiply(g, g, out=scratch)
-        _decay_towards(old["mean_square"], scratch, decay, scratch, new["mean_square"])
-        _decay_towards(old["mean_gradient"], g, decay, scratch, new["mean_gradient"])
-        np.multiply(new["mean_gradient"], new["mean_gradient"], out=scratch)
-        np.subtract(new["mean_square"], scratch, out=scratch)
-        np.maximum(scratch, np.float32(0.0), out=scratch)
-        return self._divide(g, scratch)
-
-
-def _total(blocks: list[np.ndarray], scale: float, scratch: np.ndarray) -> np.ndarray:
-    """scale (blocks[0] + blocks[1] + ...), without touching the blocks."""
-    total = blocks[0]
-    for block in blocks[1:]:
-        total = np.add(total, block, out=scratch)
-    return total if scale == 1.0 else np.multiply(total, np.float32(scale), out=scratch)
-
-
-def _decay_towards(mean: np.ndarray, value: np.ndarray, decay: float, scratch: np.ndarray, out: np.ndarray) -> None:
-    """out = decay mean + (1 - decay) value; `out` may be `mean`, and `value` may be `scratch`, which is overwritten."""
-    np.multiply(value, np.float32(1.0 - decay), out=scratch)
-    np.multiply(mean, np.float32(decay), out=out)
-    out += scratch
+    def _update(self, step: updates.Step, old: updates.Slots, new: updates.Slots) -> None:
+        config = self.config
+        updates.centered_rmsprop(
+            step, old, new, config.rmsprop_decay, config.rmsprop_epsilon, config.rmsprop_epsilon_inside
+        )

@@ -308,9 +308,9 @@ MUTANTS = (
     ),
     Mutant(
         "trail-forgets-that-step-sizes-change",
-        "ddrl/exchange/optimizers.py",
-        "direction if self._weight == 1.0 else np.float32(self._weight) * direction",
-        "direction",
+        "ddrl/kernels/updates.py",
+        "direction[i] if step.weight == np.float32(1.0) else step.weight * direction[i]",
+        "direction[i]",
         ("tests/exchange/test_optimizers.py::test_a_trail_takes_several_steps_at_once",),
         "Later steps of a round have the size of the first.",
     ),

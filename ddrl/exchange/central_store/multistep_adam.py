@@ -29,10 +29,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ddrl.exchange.averaging import BLOCK
-from ddrl.exchange.optimizers import Adam, Blocks
+from ddrl.exchange.optimizers import Adam
 from ddrl.exchange.parameter_groups import ParameterGroup
 from ddrl.exchange.settings import OptimizerConfig
+from ddrl.kernels import updates
 
 
 class MultiStepAdam(Adam):
@@ -54,7 +54,7 @@ class MultiStepAdam(Adam):
         """n: steps since the last synchronization."""
         return self.count - self._synchronized_count
 
-    def synchronize(self, theta: np.ndarray, slots: Blocks, count: int, out: np.ndarray) -> None:
+    def synchronize(self, theta: np.ndarray, slots: dict[str, np.ndarray], count: int, out: np.ndarray) -> None:
         """Adds the local steps to the central state, and goes on from there; without a local step it only adopts it.
 
         Args:
@@ -66,34 +66,18 @@ class MultiStepAdam(Adam):
         shapes = {array.shape for array in (theta, slots["m"], slots["v"], out)}
         if shapes != {(self.size,)}:
             raise ValueError(f"central arrays of shapes {sorted(shapes)} must have shape ({self.size},)")
-        for start in range(0, self.size, BLOCK):
-            block = slice(start, min(start + BLOCK, self.size))
-            self._synchronize_moment(slots["m"][block], block, "m", "a_g", self.config.beta1)
-            self._synchronize_moment(slots["v"][block], block, "v", "a_g2", self.config.beta2)
-            theta[block] -= self.slots["a_s"][block]
-            self.slots["a_s"][block] = 0.0
-            out[block] = theta[block]
+        steps, own = self.local_steps, self.slots
+        updates.synchronize(slots["m"], own["m"], own["a_g"], self.config.beta1, steps)
+        updates.synchronize(slots["v"], own["v"], own["a_g2"], self.config.beta2, steps)
+        theta -= own["a_s"]
+        own["a_s"].fill(0.0)
+        out[:] = theta
         self.count = self._synchronized_count = count + self.local_steps
 
     def ahead_of(self, theta: np.ndarray, out: np.ndarray) -> None:
         """out = theta - a_s: newer central parameters <float32>[size] with this learner's local steps kept."""
         np.subtract(theta, self.slots["a_s"], out=out)
 
-    def _synchronize_moment(self, central: np.ndarray, block: slice, own: str, sum_name: str, decay: float) -> None:
-        accumulated = self.slots[sum_name][block]
-        accumulated *= np.float32(1.0 - decay)
-        central *= np.float32(decay**self.local_steps)
-        central += accumulated
-        accumulated[:] = 0.0
-        self.slots[own][block] = central
-
-    def _update(self, old: Blocks, new: Blocks, g: np.ndarray, scratch: np.ndarray) -> np.ndarray:
-        np.multiply(old["a_g"], np.float32(self.config.beta1), out=new["a_g"])
-        new["a_g"] += g
-        np.multiply(g, g, out=scratch)
-        np.multiply(old["a_g2"], np.float32(self.config.beta2), out=new["a_g2"])
-        new["a_g2"] += scratch
-        return super()._update(old, new, g, scratch)
-
-    def _stepped(self, old: Blocks, new: Blocks, step: np.ndarray) -> None:
-        np.add(old["a_s"], step, out=new["a_s"])
+    def _update(self, step: updates.Step, old: updates.Slots, new: updates.Slots) -> None:
+        config = self.config
+        updates.multistep_adam(step, old, new, config.beta1, config.beta2, config.adam_epsilon)

@@ -1,0 +1,40 @@
+"""How kernels are compiled, and vectors handed to them whose number is not known.
+
+A kernel calls none of another file: what is kept on disk is compiled anew when its own file has changed, and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numba
+import numpy as np
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles a function of arrays and numbers when it is first called.
+
+    `error_model` lets loops that divide be vectorized; there is no fast math, so that each operation rounds.
+    """
+    try:
+        return numba.njit(error_model="numpy", nogil=True, cache=True)(function)
+    except RuntimeError:  # no directory can be written
+        return numba.njit(error_model="numpy", nogil=True)(function)
+
+
+def addresses(vectors: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """Where vectors are in memory, <uint64>[K]; they must outlive the call that reads them.
+
+    Args:
+        vectors: K of them, each <float32>[size].
+        size: of each.
+
+    Raises:
+        ValueError: one has another shape or type, or lies in memory with gaps.
+    """
+    for vector in vectors:
+        if vector.shape != (size,) or vector.dtype != np.float32 or not vector.flags.c_contiguous:
+            what = f"{vector.dtype} of shape {vector.shape}, strides {vector.strides}"
+            raise ValueError(f"a vector is {what}, and must be contiguous float32 of shape ({size},)")
+    return np.array([vector.ctypes.data for vector in vectors], np.uint64)

@@ -1,0 +1,124 @@
+"""Compiled updates equal NumPy's to the bit, whatever the numbers are."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from ddrl.exchange.optimizers import Trail, make_optimizer
+from ddrl.exchange.parameter_groups import ParameterGroup
+from ddrl.exchange.settings import OptimizerConfig
+from ddrl.kernels import compiled, updates
+from tests.kernels.numpy_updates import Rule
+
+RULES = [
+    OptimizerConfig(beta1=0.8, beta2=0.75, adam_epsilon=1e-3),
+    OptimizerConfig(optimizer="rmsprop"),
+    OptimizerConfig(optimizer="rmsprop", rmsprop_epsilon_inside=True),
+    OptimizerConfig(optimizer="rmsprop-centered"),
+    OptimizerConfig(optimizer="rmsprop-centered", rmsprop_epsilon_inside=True, rmsprop_epsilon=1e-3),
+    OptimizerConfig(optimizer="sgd"),
+]
+SIZES = [1, 7, updates.BLOCK, updates.BLOCK + 1, 3 * updates.BLOCK + 5]
+
+
+def gradients_of(random, size, count, wild):
+    """Of all magnitudes; `wild` ones have numbers that are none, infinite ones, and denormal ones."""
+    gradients = (random.standard_normal((count, size)) * 10.0 ** random.uniform(-30, 10, size)).astype(np.float32)
+    if wild:
+        for every, value in ((5, np.nan), (7, np.inf), (11, -np.inf), (3, 1e-40), (13, -0.0)):
+            gradients[random.integers(count), ::every] = value
+    return list(gradients)
+
+
+def equal(a, b):
+    return np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a[a == 0]), np.signbit(b[b == 0]))
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("config", RULES, ids=lambda config: config.optimizer)
+def test_updates_equal_numpys_to_the_bit(config, grouped):
+    for size in SIZES[2:] if grouped else SIZES:
+        random = np.random.default_rng(size)
+        groups = (ParameterGroup(3, size // 2, 0.3),) if grouped else ()
+        optimizer = make_optimizer(config, size, groups)
+        factors = np.ones(size, np.float32)
+        factors[3 : size // 2] = 0.3
+        rule, trail, expected_trail = Rule(config, size, factors if grouped else None), Trail(size), None
+        theta = random.standard_normal(size).astype(np.float32)
+        for update in range(5):
+            gradients, scale = gradients_of(random, size, 1 + update % 3, wild=update == 4), 1.0 / (1 + update % 3)
+            if update == 0:
+                trail.begin(1.0)
+                expected_trail = trail.vector.copy()
+            else:
+                trail.next(1.0 / (1 + update))
+            out = np.empty_like(theta)
+            step_size = optimizer.step_size(1e-2)
+            optimizer.apply(theta, gradients, 1e-2, scale, out, trail)
+            expected = rule.step(theta, gradients, step_size, scale, expected_trail, trail.weight)
+            assert equal(out, expected) and equal(trail.vector, expected_trail)
+            assert all(map(equal, optimizer.slots.values(), rule.slots.values()))
+            theta = out
+
+
+@pytest.mark.parametrize("config", RULES, ids=lambda config: config.optimizer)
+def test_in_place_and_ahead_of_time_are_the_same_update(config):
+    random, size = np.random.default_rng(1), updates.BLOCK + 3
+    theta = random.standard_normal(size).astype(np.float32)
+    ahead, straight, inside = (make_optimizer(config, size) for _ in range(3))
+    theta_inside = theta.copy()
+    for _ in range(3):
+        gradients = gradients_of(random, size, 2, wild=False)
+        before = {name: slot.copy() for name, slot in ahead.slots.items()}
+        prepared = ahead.prepare(theta, gradients, 1e-3, 0.5)
+        assert all(equal(ahead.slots[name], before[name]) for name in before), "nothing has happened yet"
+        ahead.accept()
+        new = np.empty_like(theta)
+        straight.apply(theta, gradients, 1e-3, 0.5, out=new)
+        inside.apply(theta_inside, gradients, 1e-3, 0.5)
+        assert equal(prepared, new) and equal(theta_inside, new)
+        for name in before:
+            assert equal(ahead.slots[name], straight.slots[name]) and equal(inside.slots[name], straight.slots[name])
+        theta = new
+
+
+def test_two_threads_at_once_do_not_disturb_each_other():
+    size, results = 5 * updates.BLOCK, {}
+    random = np.random.default_rng(0)
+    theta, gradients = random.standard_normal(size).astype(np.float32), gradients_of(random, size, 3, wild=False)
+
+    def work(name):
+        optimizer, own = make_optimizer(RULES[0], size), theta.copy()
+        for _ in range(50):
+            optimizer.apply(own, gradients, 1e-3, 1 / 3)
+        results[name] = own
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    work("alone")
+    assert equal(results[0], results["alone"]) and equal(results[1], results["alone"])
+
+
+@pytest.mark.parametrize(
+    "gradient", [np.zeros(9, np.float32), np.zeros(10), np.zeros(20, np.float32)[::2]], ids=["size", "type", "strides"]
+)
+def test_what_is_no_vector_of_the_slice_is_refused(gradient):
+    with pytest.raises(ValueError, match=r"must be contiguous float32 of shape \(10,\)"):
+        make_optimizer(RULES[0], 10).apply(np.zeros(10, np.float32), gradient, 1.0)
+
+
+def test_kernels_work_where_nothing_can_be_kept_on_disk(monkeypatch):
+    def refuse(*arguments, cache=False, **options):
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: function
+
+    monkeypatch.setattr(compiled.numba, "njit", refuse)
+    assert compiled.compiled(test_kernels_work_where_nothing_can_be_kept_on_disk) is not None
