@@ -22,7 +22,7 @@ LAYERS = {
     "ddrl.kernels": set(),
     "ddrl.networks": {"ddrl.ops", "ddrl.config"},
     "ddrl.envs": {"ddrl.config"},
-    "ddrl.replay": set(),
+    "ddrl.replay": {"ddrl.kernels"},
     "ddrl.simulation": set(),
     "ddrl.sampling": {
         "ddrl.ops",

@@ -6,6 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from ddrl.kernels import sums as kernels
+
 
 class SumTree:
     """Weights of `size` items; `set` and `find` take time proportional to log2(size), for whole batches.
@@ -22,11 +24,13 @@ class SumTree:
             raise ValueError(f"a sum tree of {size} items; at least 1 is needed")
         self.size = size
         # Sums over 1, 2, 4, ... items. All levels but the root have an even length; what is past the end stays 0.
-        self._levels = []
+        lengths = []
         while size > 1:
-            self._levels.append(np.zeros(size + size % 2))
+            lengths.append(size + size % 2)
             size = (size + 1) // 2
-        self._levels.append(np.zeros(1))
+        lengths.append(1)
+        self._starts = np.cumsum([0, *lengths])
+        self._sums = np.zeros(self._starts[-1])
 
     @staticmethod
     def bytes_for(size: int) -> int:
@@ -36,27 +40,23 @@ class SumTree:
     @property
     def weights(self) -> np.ndarray:
         """<float64>[size], a view: `set` changes it, nothing else should."""
-        return self._levels[0][: self.size]
+        return self._sums[: self.size]
 
     @property
     def total(self) -> float:
         """Sum of all weights."""
-        return float(self._levels[-1][0])
+        return float(self._sums[-1])
 
     def set(self, items: np.ndarray, weights: np.ndarray) -> None:
         """Gives items <int64>[M] new weights <float64>[M], finite and not negative. The last of equal items wins."""
-        self._levels[0][items] = weights
-        for parts, sums in pairwise(self._levels):
-            if len(sums) <= len(items):  # near the root there are fewer sums than items
-                sums[: len(parts) // 2] = parts[0::2] + parts[1::2]
-                continue
-            items = items >> 1
-            sums[items] = parts[2 * items] + parts[2 * items + 1]
+        if len(items) and not (items.min() >= 0 and items.max() < self.size):
+            raise IndexError(f"items {items.min()} to {items.max()} of a sum tree of {self.size}")
+        kernels.set_weights(self._sums, self._starts, items, np.broadcast_to(weights, items.shape).astype(np.float64))
 
     def set_all(self, weights: np.ndarray) -> None:
         """Replaces all weights by <float64>[size]; the sums are the same, to the bit, as after any other way there."""
-        self._levels[0][: self.size] = weights
-        for parts, sums in pairwise(self._levels):
+        self.weights[:] = weights
+        for parts, sums in pairwise(self._levels()):
             sums[: len(parts) // 2] = parts[0::2] + parts[1::2]
 
     def find(self, masses: np.ndarray) -> np.ndarray:
@@ -64,20 +64,16 @@ class SumTree:
 
         Masses are in [0, total], and the total is positive. An item of weight 0 is never found, however sums round.
         """
-        items = np.zeros(len(masses), np.int64)
-        for parts in self._levels[-2::-1]:
-            items *= 2
-            left, right = parts[items], parts[items + 1]
-            beyond = (masses >= left) & (right > 0.0)
-            masses = masses - np.where(beyond, left, 0.0)
-            items += beyond
-        return items
+        return kernels.find(self._sums, self._starts, masses)
 
     def check(self) -> None:
         """Raises RuntimeError where a weight is not finite or negative, or a sum is not that of its parts."""
-        if not (np.isfinite(self._levels[0]).all() and (self._levels[0] >= 0.0).all()):
+        if not (np.isfinite(self._sums).all() and (self.weights >= 0.0).all()):
             raise RuntimeError("a weight of the sum tree is negative or not finite")
-        for depth, (parts, sums) in enumerate(pairwise(self._levels)):
+        for depth, (parts, sums) in enumerate(pairwise(self._levels())):
             count = len(parts) // 2
             if (sums[:count] != parts[0::2] + parts[1::2]).any() or sums[count:].any():
                 raise RuntimeError(f"level {depth + 1} of the sum tree does not hold the sums of level {depth}")
+
+    def _levels(self) -> list[np.ndarray]:
+        return np.split(self._sums, self._starts[1:-1])

@@ -204,7 +204,7 @@ def test_a_transition_of_atari_takes_15_percent_more_than_a_frame():
     assert ShardReplay.bytes_for(atari, 1_000_000) / 1_250_000 < 1.15 * 84 * 84
     shard = ShardReplay(IMAGES, 1000)
     arrays = [shard._pool.frames, shard._pool.references, *shard._pool.items, shard._keys, shard._first_keys]
-    arrays += [*shard._tree._levels, shard._pool.free_items._ring, shard._pool.free_frames._ring]
+    arrays += [shard._tree._sums, shard._pool.free_items._ring, shard._pool.free_frames._ring]
     total = sum(array.nbytes for array in arrays)
     assert total <= ShardReplay.bytes_for(IMAGES, 1000) <= total + 1000
 

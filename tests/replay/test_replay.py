@@ -205,7 +205,7 @@ def test_the_bytes_are_known_before_they_are_taken():
     shape = {"simulators": 8, "observation_shape": (4, 84, 84), "observation_dtype": np.uint8, "stack": 4, "n_step": 3}
     assert 7.0e9 < Replay.bytes_for(1_000_000, **shape) < 7.2e9
     replay = Replay(1000, **shape)
-    taken = sum(array.nbytes for array in replay._history.rows) + sum(level.nbytes for level in replay._tree._levels)
+    taken = sum(array.nbytes for array in replay._history.rows) + replay._tree._sums.nbytes
     assert taken <= Replay.bytes_for(1000, **shape) <= taken + 1024
     with pytest.raises(UsageError, match="needs 7,.* bytes .7.1 GB. and 6,000,000,000 .*--replay-capacity"):
         check_memory(Replay.bytes_for(1_000_000, **shape), 6_000_000_000)

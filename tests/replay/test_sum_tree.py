@@ -70,3 +70,32 @@ def test_the_check_finds_a_wrong_sum():
 def test_an_empty_tree_is_refused():
     with pytest.raises(ValueError, match="at least 1"):
         SumTree(0)
+
+
+def found_level_by_level(tree, masses):
+    """What `find` does, with one NumPy operation after the other."""
+    items = np.zeros(len(masses), np.int64)
+    for parts in tree._levels()[-2::-1]:
+        items = 2 * items
+        left, right = parts[items], parts[items + 1]
+        beyond = (masses >= left) & (right > 0.0)
+        masses = masses - np.where(beyond, left, 0.0)
+        items = items + beyond
+    return items
+
+
+@pytest.mark.parametrize("size", (1, 2, 3, 1000, 4097))
+@pytest.mark.parametrize("count", (0, 1, 512))
+def test_items_found_are_numpys_to_the_bit(size, count):
+    random, tree = np.random.default_rng([size, count]), SumTree(size)
+    tree.set_all(random.random(size) * 10.0 ** random.integers(-300, 300, size))
+    masses = random.random(count) * tree.total
+    np.testing.assert_array_equal(tree.find(masses), found_level_by_level(tree, masses))
+    tree.set(random.integers(size, size=count), np.full(count, 5e-324))  # denormal
+    tree.check()
+
+
+@pytest.mark.parametrize("items", ([-1], [3, 9]))
+def test_items_that_are_not_there_are_refused(items):
+    with pytest.raises(IndexError, match=f"items {items[0]} to {items[-1]} of a sum tree of 9"):
+        SumTree(9).set(np.array(items), np.ones(len(items)))
