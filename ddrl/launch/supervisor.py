@@ -26,9 +26,8 @@ KILL_SECONDS = 5.0
 TERM_SECONDS = 3.0  # an mpirun that ends its ranks sends them SIGTERM first, which asks for a stop
 LOST_SECONDS = 15.0  # after the loss of a server or the chief: nobody has anything left to save
 GONE_SECONDS = 0.6  # a rank that is gone for so long before MPI knew of it did not end as it should
-UNSAID_SECONDS = (
-    15.0  # the same for a later one, of which the others tell once they have loaded TensorFlow, however slowly
-)
+UNSAID_SECONDS = 15.0  # the same for a later one, of which the others tell once they have loaded TensorFlow
+LAUNCHER_SECONDS = 10.0  # for mpirun, once there is a result and all of its ranks are gone
 
 
 class Display(Protocol):
@@ -57,6 +56,7 @@ class Supervisor:
         self._said = False
         self._heard: float | None = None
         self._gone_since: float | None = None
+        self._left_since: float | None = None  # that mpirun is alone
         self._stop_since: float | None = None
         self.killed = self.asked = False
         self.overdue = self.died = ""
@@ -148,8 +148,17 @@ class Supervisor:
             self._deadline = now + self._patience
         if self._heard is None and not result:
             self._look_for_ranks(now)
+        if result and not self._single:
+            self._look_for_launcher(now)
         if self._deadline is not None and now > self._deadline:
             self.overdue = f"the ranks did not end within {self._patience:g} s and were killed"
+
+    def _look_for_launcher(self, now: float) -> None:
+        """An mpirun that stays when all ranks are gone has nothing to wait for: a rank left without MPI_Finalize."""
+        alone = len(start.gone(self._path, session_members(self._process.pid))) == self._config.ranks
+        self._left_since = (self._left_since or now) if alone else None
+        if self._left_since is not None and now > self._left_since + LAUNCHER_SECONDS:
+            self.overdue = f"{self._name} did not end within {LAUNCHER_SECONDS:g} s of its ranks, and was killed"
 
     def _look_for_ranks(self, now: float) -> None:
         """Before the job begins: the others wait for a rank that is not there, for ever."""

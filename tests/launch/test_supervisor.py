@@ -75,6 +75,24 @@ def test_of_a_later_death_the_other_ranks_tell(tmp_path, monkeypatch):
     assert watched(tmp_path, stop_seconds=90.0, seconds=2) == ""
 
 
+@pytest.mark.parametrize("single", [False, True])
+def test_an_mpirun_that_stays_when_its_ranks_are_gone_is_not_waited_for(tmp_path, monkeypatch, single):
+    monkeypatch.setattr(supervisor, "LAUNCHER_SECONDS", 0.2)
+    begin = supervisor.Supervisor.start
+
+    def started(own, *arguments):
+        begin(own, *arguments)
+        own._single = single
+
+    monkeypatch.setattr(supervisor.Supervisor, "start", started)
+    leave_dead_notes(tmp_path, [start.IN_JOB] * TrainConfig(algorithm=BA3CConfig()).ranks)
+    rundir.write_json(tmp_path / rundir.RESULT, {"status": "finished"})
+    said = watched(tmp_path, stop_seconds=1.0)
+    assert said.endswith(
+        "did not end within 1 s and were killed" if single else "within 0.2 s of its ranks, and was killed"
+    )
+
+
 def leave_dead_notes(path, stages):
     """Notes of ranks whose process is none of the session."""
     for rank, stage in enumerate(stages):
