@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+import light
 import numpy as np
 
 from ddrl.roles import __main__ as ranks
@@ -30,6 +31,7 @@ def poison() -> None:
 
 
 if __name__ == "__main__":
+    light.install()
     if os.environ["OMPI_COMM_WORLD_RANK"] == os.environ["TEST_BAD_WORKER"]:
         poison()
     sys.exit(ranks.main())

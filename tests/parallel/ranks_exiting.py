@@ -41,6 +41,9 @@ def arm(how: str) -> None:
 
 
 if __name__ == "__main__":
+    import light
+
+    light.install()
     way, rank = os.environ["TEST_EXIT"].split(":")
     if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == rank:
         arm(way)

@@ -21,6 +21,7 @@ import threading
 import time
 from pathlib import Path
 
+import light
 import lost_files
 
 from ddrl.placement.start import BEGUN, leave_note
@@ -141,5 +142,6 @@ FAULTS = {
 }  # fmt: skip
 
 if __name__ == "__main__":
+    light.install()
     FAULTS[FAULT]()
     sys.exit(main())

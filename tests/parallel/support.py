@@ -21,6 +21,7 @@ import pytest
 from cluster.launch import find_mpirun, inspect_mpirun, mpirun_command, rank_environment
 from ddrl import checkpoint, rundir
 from ddrl.reporting import metrics
+from tests.parallel.light import LIGHT
 
 HERE = Path(__file__).parent
 MARK = "DDRL_TEST_MARK"
@@ -143,9 +144,16 @@ def train(run_dir: Path, *flags: str, program: str = "", environment: dict[str, 
     return Job(argv, run_dir, environment)
 
 
-def finish(run_dir: Path, *flags: str, status: int = 0, **options: object) -> Job:
-    """`train` to its end."""
-    with train(run_dir, *flags, **options) as job:
+def light_train(
+    run_dir: Path, *flags: str, program: str = "ranks_light.py", environment: dict[str, str] | None = None
+) -> Job:
+    """`train` by ranks that compute without TensorFlow: they start in a second, and learn nothing."""
+    return train(run_dir, *flags, program=program, environment={LIGHT: "1"} | (environment or {}))
+
+
+def finish(run_dir: Path, *flags: str, status: int = 0, start: Callable[..., Job] = train, **options: object) -> Job:
+    """A run to its end."""
+    with start(run_dir, *flags, **options) as job:
         assert job.wait() == status, job.output
     return job
 

@@ -8,7 +8,8 @@ import signal
 import pytest
 
 from tests.parallel.ranks_exiting import WORDS
-from tests.parallel.support import CATCH, events, lines, marked, needs_mpirun, newest, result, train
+from tests.parallel.support import CATCH, events, lines, marked, needs_mpirun, newest, result
+from tests.parallel.support import light_train as train
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 LONG = (*CATCH, "--max-updates", "100000", "--eval-every-updates", "10", "--checkpoint-every-updates", "20")

@@ -12,7 +12,7 @@ import pytest
 
 from ddrl import checkpoint, rundir
 from tests.launch.test_local import Terminal
-from tests.parallel.support import CATCH, events, finish, kill, lines, needs_mpirun, newest, result, train
+from tests.parallel.support import CATCH, events, finish, kill, light_train, lines, needs_mpirun, newest, result, train
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 END_SECONDS = 60.0  # within which every rank ends after the loss of the chief or a server
@@ -36,7 +36,7 @@ def test_a_killed_worker_leaves_the_rest_training(tmp_path):
 @pytest.mark.parametrize("number, name", [(CHIEF, "worker 0, the chief (rank 0)"), (2, "parameter server 0 (rank 2)")])
 def test_a_killed_chief_or_server_starts_all_again_from_the_last_checkpoint(tmp_path, number, name):
     run = tmp_path / "run"
-    with train(run, *LONG, "--no-evaluator", "--log-every-seconds", "0.5") as job:
+    with light_train(run, *LONG, "--no-evaluator", "--log-every-seconds", "0.5") as job:
         job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
         job.wait_for_update(50)
         saved = newest(run).version
@@ -53,7 +53,7 @@ def test_a_killed_chief_or_server_starts_all_again_from_the_last_checkpoint(tmp_
 
 def test_without_ulfm_mpi_ends_the_job_at_any_death_and_all_start_again(tmp_path):
     run = tmp_path / "run"
-    with train(run, *LONG, "--no-evaluator", environment={"TEST_NO_ULFM": "1"}) as job:
+    with light_train(run, *LONG, "--no-evaluator", environment={"TEST_NO_ULFM": "1"}) as job:
         job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
         for starts, number in ((1, WORKER), (2, 2)):
             kill(job.rank(number))
@@ -80,11 +80,11 @@ def end_of_a_lost_rank(run, job, number):
 def test_a_killed_server_ends_all_and_resume_goes_on(tmp_path):
     run = tmp_path / "run"
     stop = ("--on-server-loss", "stop")
-    with train(run, *LONG, *stop, "--no-evaluator", "--parameter-servers", "2") as job:
+    with light_train(run, *LONG, *stop, "--no-evaluator", "--parameter-servers", "2") as job:
         said = end_of_a_lost_rank(run, job, 3)
     assert "parameter server 1 (rank 3) died" in said and f"ddrl train --resume {run}" in said
     version = newest(run).version
-    finish(run, "--resume", str(run), "--max-updates", str(version + 20))
+    finish(run, "--resume", str(run), "--max-updates", str(version + 20), start=light_train)
     assert newest(run).version == version + 20 and result(run)["status"] == "finished"
 
 
@@ -130,6 +130,7 @@ def test_a_gradient_that_is_not_finite_is_refused_named_and_counted(tmp_path):
         "0",
         program="ranks_bad_gradient.py",
         environment=bad,
+        start=light_train,
     )
     refused = events(run, "gradient_refused")
     assert [event["workers"] for event in refused] == [[1], [1]]
@@ -153,6 +154,7 @@ def test_too_many_refused_steps_end_the_run_with_a_good_checkpoint(tmp_path):
         program="ranks_bad_gradient.py",
         environment=bad,
         status=1,
+        start=light_train,
     )
     assert len(events(run, "gradient_refused")) in (4, 5)  # the one that ended the run may be one of them
     assert "4 steps were refused" in job.output and "worker 0" in job.output
@@ -164,7 +166,7 @@ def test_too_many_refused_steps_end_the_run_with_a_good_checkpoint(tmp_path):
 def test_the_last_worker_of_a_dedicated_chief(tmp_path, updates):
     run = tmp_path / "run"
     roles = ("--workers", "1", "--chief", "dedicated", "--no-evaluator", "--updates", updates)
-    with train(run, *CATCH, "--max-updates", "100000", *roles) as job:
+    with light_train(run, *CATCH, "--max-updates", "100000", *roles) as job:
         job.wait_for_update(20)
         kill(job.rank(1))
         assert job.wait(END_SECONDS) == 1, job.output

@@ -10,7 +10,8 @@ import pytest
 
 from ddrl import checkpoint
 from tests.parallel import lost_files
-from tests.parallel.support import CATCH, events, needs_mpirun, newest, train
+from tests.parallel.support import CATCH, events, needs_mpirun, newest
+from tests.parallel.support import light_train as train
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 LONG = (*CATCH, "--max-updates", "100000", "--no-evaluator", "--checkpoint-every-updates", "20")

@@ -12,7 +12,8 @@ import pytest
 
 from cluster import session
 from cluster.loopback import listeners
-from tests.parallel.support import CATCH, kill, marked, needs_mpirun, train
+from tests.parallel.support import CATCH, kill, marked, needs_mpirun
+from tests.parallel.support import light_train as train
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 GONE_SECONDS = 30.0

@@ -14,7 +14,8 @@ import pytest
 
 from cluster.launch import find_mpirun, inspect_mpirun, mpirun_command, rank_environment
 from ddrl import checkpoint, rundir
-from tests.parallel.support import CATCH, Job, events, lines, needs_mpirun, newest, result, train
+from tests.parallel.support import CATCH, Job, events, lines, needs_mpirun, newest, result
+from tests.parallel.support import light_train as train
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 STALL = 6.0
