@@ -49,9 +49,19 @@ def test_faults_follow_each_other_in_one_run_and_all_systems_have_their_turn():
     systems = [d.system for d in MANY]
     for start in range(0, 300, BLOCK):
         assert len(set(systems[start : start + BLOCK])) == 1
-    turn = BLOCK * len(SYSTEMS)
-    for start in range(0, 3 * turn, turn):
-        assert set(systems[start : start + turn]) == set(SYSTEMS)
+    places = [name for name, system in SYSTEMS.items() if not system.turns_with]
+    turn = BLOCK * len(places)
+    for start in range(0, 4 * turn, 2 * turn):
+        assert set(systems[start : start + turn]) == set(places)
+        assert set(systems[start : start + 2 * turn]) == set(SYSTEMS)
+
+
+def test_a_system_that_shares_a_place_changes_no_other_draw():
+    without = [draw(7, index, [name for name in SYSTEMS if name != "local-sgd"], ALL[1]) for index in range(600)]
+    changed = [(before, now) for before, now in zip(without, MANY) if before != now]
+    assert all(dataclasses.replace(now, system="allreduce") == before for before, now in changed)
+    assert len(changed) == 600 // (2 * 15), "every other turn of one in fifteen"
+    assert {draw(7, index, ["local-sgd"], ALL[1]).system for index in range(20)} == {"local-sgd"}
 
 
 def test_only_systems_to_which_a_kind_can_happen_are_drawn():

@@ -78,7 +78,7 @@ def victims(system: System, kind: str) -> tuple[str, ...]:
 
 
 def draw(seed: int, index: int, systems: Sequence[str], kinds: Sequence[str]) -> Draw:
-    """Fault `index`: all systems come in turn, in an order that is drawn anew each time.
+    """Fault `index`: all systems come in turn, in an order that is drawn anew each time; two of them may share a place.
 
     Args:
         systems, kinds: to draw from; systems to which none of the kinds can happen are left out.
@@ -89,9 +89,12 @@ def draw(seed: int, index: int, systems: Sequence[str], kinds: Sequence[str]) ->
     possible = [name for name in systems if any(victims(SYSTEMS[name], kind) for kind in kinds)]
     if not possible:
         raise ValueError("none of these kinds can happen to these systems")
-    turn, place = divmod(index // BLOCK, len(possible))
-    random.Random(f"{seed} turn {turn}").shuffle(possible)
-    system = SYSTEMS[possible[place]]
+    sharing = {SYSTEMS[name].turns_with: name for name in possible if SYSTEMS[name].turns_with in possible}
+    places = [name for name in possible if name not in sharing.values()]
+    turn, place = divmod(index // BLOCK, len(places))
+    random.Random(f"{seed} turn {turn}").shuffle(places)
+    name = places[place]
+    system = SYSTEMS[sharing.get(name, name) if turn % 2 else name]
     rng = random.Random(f"{seed} fault {index}")
     able = [kind for kind in kinds if victims(system, kind)]
     (kind,) = rng.choices(able, [SHARES.get(kind, 1.0) for kind in able])

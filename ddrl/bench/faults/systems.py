@@ -26,6 +26,7 @@ class System:
         children: what its ranks start: "actor", "simulator" or nothing.
         waits_for_workers: whether every step needs all workers, so that a silent one ends the job.
         replays: roles that write files of a replay.
+        turns_with: a system whose place among the draws it takes every other time, so that all others stay what they are.
     """
 
     name: str
@@ -34,6 +35,7 @@ class System:
     children: str = ""
     waits_for_workers: bool = True
     replays: tuple[str, ...] = ()
+    turns_with: str = ""
 
     @property
     def single(self) -> bool:
@@ -67,6 +69,7 @@ _ALL = (
     _ba3c("dedicated", "--chief", "dedicated", roles="chief worker server"),
     _ba3c("restart", "--on-worker-loss", "restart", roles="chief worker server evaluator"),
     _ba3c("allreduce", "--exchange", "allreduce", roles="chief worker"),
+    _ba3c("local-sgd", "--exchange", "local_sgd", "--local-steps", "4", roles="chief worker", turns_with="allreduce"),
     _ba3c("store", "--exchange", "central_store", roles="chief worker", waits_for_workers=False),
     _ba3c("local", "--exchange", "central_store", "--local-steps", "4", roles="chief worker", waits_for_workers=False),
     _ba3c("single", "--workers", "1", "--parameter-servers", "0", roles="chief"),
