@@ -1,4 +1,4 @@
-"""A benchmark as a declaration: its options and its measurement; a table for people, or one JSON object."""
+"""A benchmark as a declaration: its options and its measurement; tables for people, or one JSON object."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from ddrl import checks
 from ddrl.reporting import machine
 from ddrl.reporting.json_output import write_json_output
+
+WIDTH = 150  # of tables, where no terminal has another one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,14 +31,31 @@ class BenchmarkArguments:
 
 
 @dataclasses.dataclass(frozen=True)
+class TakesTrainOptions(BenchmarkArguments):
+    """Options of a benchmark that takes those of `ddrl train`, too."""
+
+    train_options: tyro.conf.Suppress[tuple[str, ...]] = ()
+    """What is no option of the benchmark's own."""
+
+
+def some_positive(arguments: BenchmarkArguments, *names: str) -> None:
+    """Fields must be lists of one or more numbers above 0."""
+    for name in names:
+        if not getattr(arguments, name) or min(getattr(arguments, name)) <= 0:
+            checks.refuse(arguments, name, "give one or more numbers above 0")
+
+
+@dataclasses.dataclass(frozen=True)
 class Benchmark:
     """One command `ddrl bench NAME`.
 
     Attributes:
         arguments: the class of its options; it explains the measurement.
-        measure: options -> what is told of them, JSON types, nested at most once. Raises UsageError.
+        measure: options -> what is told of them, JSON types; see `show`. Raises UsageError.
         title: of the table, by the options.
         notes: unit or meaning of some of the values, by name.
+        details: more of an explanation.
+        failed: what was told -> whether that is a failure, so that the exit status is 1.
     """
 
     name: str
@@ -43,47 +63,73 @@ class Benchmark:
     measure: Callable[[Any], Mapping[str, Any]]
     title: Callable[[Any], str]
     notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    details: str = ""
+    failed: Callable[[Mapping[str, Any]], bool] = lambda values: False
 
     def __call__(self, argv: Sequence[str]) -> int:
         """Measures and prints; returns the exit status."""
-        arguments = tyro.cli(self.arguments, args=list(argv), prog=f"ddrl bench {self.name}")
+        arguments = self.parse(argv)
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-        emit(self.title(arguments), self.measure(arguments), arguments.json, self.notes)
-        return 0
+        values = {**self.measure(arguments), "machine": machine.describe()}
+        if arguments.json:
+            write_json_output(arguments.json, values)
+        else:
+            show(self.title(arguments), values, self.notes)
+        return int(self.failed(values))
+
+    def parse(self, argv: Sequence[str]) -> BenchmarkArguments:
+        """The options. Raises UsageError, and SystemExit where they are none of this command's."""
+        about = "\n\n".join(filter(None, (self.arguments.__doc__, self.details)))
+        known = {"args": list(argv), "prog": f"ddrl bench {self.name}", "description": about}
+        if not issubclass(self.arguments, TakesTrainOptions):
+            return tyro.cli(self.arguments, **known)
+        arguments, rest = tyro.cli(self.arguments, return_unknown_args=True, **known)
+        return dataclasses.replace(arguments, train_options=tuple(rest))
 
 
-def emit(title: str, values: Mapping[str, Any], json_target: str, notes: Mapping[str, str] | None = None) -> None:
-    """Writes the values with the machine that they were measured on.
+def show(title: str, values: Mapping[str, Any], notes: Mapping[str, str]) -> None:
+    """Prints what was measured, and on what machine.
 
     Args:
         title: of the table.
-        values: JSON types, nested at most once.
-        json_target: file for one JSON object, - for standard output, or nothing for a table.
+        values: JSON types. Mappings of mappings are tables of their own, lists of mappings a line each.
         notes: unit or meaning of some of the values, by name.
-
-    Raises:
-        UsageError: when the file cannot be written.
     """
-    values = {**values, "machine": machine.describe()}
-    if json_target:
-        write_json_output(json_target, values)
-    else:
-        _show(title, values, notes or {})
-
-
-def _show(title: str, values: Mapping[str, Any], notes: Mapping[str, str]) -> None:
-    table = Table("what", "value", "", title=title)
-    for name, value in values.items():
-        if name != "machine":
-            table.add_row(name.replace("_", " "), _text(value), notes.get(name, ""))
     console = Console(highlight=False)
-    console.print(table)
-    console.print(f"{values['machine']['processor']}, {values['machine']['cores']} cores", markup=False)
+    console = console if console.is_terminal else Console(highlight=False, width=WIDTH)
+    table, lines = Table("what", "value", "", title=title), []
+    for name, value in values.items():
+        if name == "machine":
+            continue
+        if isinstance(value, Mapping) and any(isinstance(row, Mapping) for row in value.values()):
+            console.print(_table(name, value))
+        elif isinstance(value, Sequence) and value and isinstance(value[0], Mapping):
+            lines += [f"{_words(name)}: {', '.join(_parts(entry))}" for entry in value]
+        else:
+            table.add_row(_words(name), _text(value), notes.get(name, ""))
+    if table.rows:
+        console.print(table)
+    for line in (*lines, f"{values['machine']['processor']}, {values['machine']['cores']} cores"):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _table(name: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
+    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    table = Table("", *map(_words, columns), title=_words(name))
+    for label, row in rows.items():
+        table.add_row(label, *(_text(row.get(column, "")) for column in columns))
+    return table
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _parts(values: Mapping[str, Any]) -> list[str]:
+    return [f"{_words(name)} {_text(value)}" for name, value in values.items()]
 
 
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.3f}"
-    if isinstance(value, Mapping):
-        return "\n".join(f"{name.replace('_', ' ')} {_text(part)}" for name, part in value.items())
-    return str(value)
+    return "\n".join(_parts(value)) if isinstance(value, Mapping) else str(value)

@@ -6,12 +6,11 @@ import dataclasses
 import statistics
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ddrl import checks
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
-from ddrl.bench.peers import how_to_install, peer_result, python_of
+from ddrl.bench.peers import how_to_install, peer_command, peer_result
 from ddrl.bench.runs import train_records
 from ddrl.config import TrainConfig
 from ddrl.options import parse
@@ -80,14 +79,17 @@ def measure(arguments: LearningArguments) -> dict[str, Any]:
     """
     if not arguments.peer_python:
         print(f"ddrl: only ours is measured; for {PEER}: {how_to_install(PEER)}", file=sys.stderr)
-    python = python_of(arguments.peer_python, PEER) if arguments.peer_python else None
+    command = (
+        peer_command(arguments.peer_python, PEER, "peer_program.py", f"{PEER}-score") if arguments.peer_python else []
+    )
     seeds = range(arguments.seed, arguments.seed + arguments.repeats)
     configs = [_config(arguments, seed) for seed in seeds]  # refuses here what cannot be, before the peer runs
     ours: list[int | None] = []
     peers: list[dict[str, Any]] = []
     for seed, config in zip(seeds, configs):
-        if python is not None:
-            peers.append(_peer(python, arguments, seed))
+        if command:
+            options = [*command, *_options_of_peer(arguments, seed)]
+            peers.append(peer_result(options, PEER, arguments.agent_steps / PEER_STEPS_PER_SECOND))
         records = train_records(config, agent_steps=arguments.agent_steps, log_every_seconds=LINE_SECONDS)
         ours.append(first_reached(records, arguments.target_score))
     compared = compare(ours, [run["reached"] for run in peers], arguments.agent_steps)
@@ -131,8 +133,8 @@ def _config(arguments: LearningArguments, seed: int) -> TrainConfig:
     return parse(options, this_machine()).config
 
 
-def _peer(python: str, arguments: LearningArguments, seed: int) -> dict[str, Any]:
-    """What the peer's program found."""
+def _options_of_peer(arguments: LearningArguments, seed: int) -> list[str]:
+    """Of the peer's program."""
     options = {
         "--game": arguments.game, "--seed": seed, "--agent-steps": arguments.agent_steps,
         "--target-score": arguments.target_score, "--episodes": ONLINE_EPISODES,
@@ -142,9 +144,7 @@ def _peer(python: str, arguments: LearningArguments, seed: int) -> dict[str, Any
         "--gae-lambda": arguments.gae_lambda, "--clip-range": arguments.clip_range,
         "--entropy-cost": arguments.entropy_cost,
     }  # fmt: skip
-    program = str(Path(__file__).with_name("peer_sb3_learning.py"))
-    command = [python, "-I", program, *(str(word) for pair in options.items() for word in pair)]
-    return peer_result(command, PEER, arguments.agent_steps / PEER_STEPS_PER_SECOND)
+    return [str(word) for pair in options.items() for word in pair]
 
 
 main = Benchmark(

@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import threading
 import time
+from importlib.metadata import version
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -21,25 +23,20 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 def main() -> None:
     """Measures, and prints what was measured or what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--frames", required=True, help=".npy with [games, frames, ...]")
-    parser.add_argument("--capacity", type=int, default=100_000)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--batch-size", type=int, default=512)
-    parser.add_argument("--inserts-per-sample", type=float, default=1.0)
-    parser.add_argument("--stack", type=int, default=4)
-    parser.add_argument("--n-step", type=int, default=3)
-    parser.add_argument("--actions", type=int, default=0, help="components of a continuous action; 0: discrete")
-    options = parser.parse_args()
     try:
-        result = Reverb(options).rates()
+        result = Reverb(argparse.Namespace(**json.loads(sys.argv[1]))).rates()
     except ImportError as error:
         result = {"missing": str(error)}
     print("RESULT " + json.dumps(result), flush=True)
 
 
 class Reverb:
-    """A server with a full table, and what inserts and samples."""
+    """A server with a full table, and what inserts and samples.
+
+    Args:
+        options: frames (.npy with [games, frames, ...]), capacity, seconds, batch_size, inserts_per_sample, stack,
+            n_step, and actions (components of a continuous action; 0: discrete).
+    """
 
     def __init__(self, options: argparse.Namespace):
         import numpy as np
@@ -72,8 +69,6 @@ class Reverb:
 
     def rates(self) -> dict[str, Any]:
         """Both at once, then each alone."""
-        import reverb
-
         writer, step, options = self.client.trajectory_writer(2 * self.length), 0, self.options
         while self.inserted < options.capacity:
             step = self._insert(writer, step)
@@ -83,7 +78,7 @@ class Reverb:
         drawn = self._alone(lambda step: self._draw(next(batches)))
         return {
             "name": "reverb",
-            "version": reverb.__file__ and _version(),
+            "version": version("dm-reverb"),
             "inserts_per_s": round(inserts),
             "samples_per_s": round(samples),
             "inserts_per_s_alone": round(alone[0]),
@@ -146,12 +141,6 @@ class Reverb:
         self.sampled += len(keys)
         priorities = self.random.random(len(keys))
         self.client.mutate_priorities("replay", dict(zip(keys.tolist(), priorities.tolist())))
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("dm-reverb")
 
 
 if __name__ == "__main__":

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import os
 import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from ddrl.bench.benchmark import emit
+from ddrl import checks
+from ddrl.bench.benchmark import Benchmark, TakesTrainOptions
 from ddrl.bench.ranks import json_line
 from ddrl.bench.runs import LINE_SECONDS, run_for
 from ddrl.config import FromReplay, TrainConfig
@@ -19,24 +20,18 @@ from ddrl.options import parse
 from ddrl.placement.resources import this_machine
 from ddrl.reporting.metrics import rate_between
 
-SECONDS = (5.0, 3600.0)  # shortest and longest turn
 WARM_UP_SECONDS = 10.0  # of both sides: simulators start together, queues fill, functions are traced
 QUIET_LOAD = 0.7  # above it other programs take part; threads that wait for each other suffer far more than others
 START_SECONDS = 300.0  # allowed for the peer's imports and its end, on a machine that is busy
+LONGEST_SECONDS = 3600.0
 
-
-class Library(NamedTuple):
-    """Another library: the program that measures it, and what `pip install` needs for it."""
-
-    program: str
-    packages: str
-
-
-LIBRARIES = {
-    "stable-baselines3": Library("peer_sb3.py", "stable-baselines3 ale-py opencv-python-headless"),
-    "sample-factory": Library("peer_sample_factory.py", "sample-factory 'ale-py>=0.10,<0.11'"),
-    "rllib": Library("peer_rllib.py", "'ray[rllib]' torch ale-py opencv-python-headless"),
+PACKAGES = {
+    "stable-baselines3": "stable-baselines3 ale-py opencv-python-headless",
+    "sample-factory": "sample-factory 'ale-py>=0.10,<0.11'",
+    "rllib": "'ray[rllib]' torch ale-py opencv-python-headless",
+    "reverb": "'dm-reverb[tensorflow]==0.14.0'",  # for Python 3.11 at most
 }
+"""What `pip install` needs for another library."""
 
 # Options of `ddrl train`, and of the peers' programs; the first peer is the default.
 OURS = {
@@ -68,101 +63,72 @@ NOTES = {
     "load": "processes that ran or waited to, before and after",
 }
 
-HELP = """usage: ddrl bench peers --algorithm {a2c,ppo,appo,impala,dqn} [--peer-python PATH] [--peer NAME] [--seconds S]
-                        [--rounds N] [--peer-options TEXT] [--roofline-seconds S] [--json FILE] [OPTIONS of ddrl train]
 
-Trains Breakout with the Nature network in turns, the peer and then ours, --rounds times (default 2), and prints
-the medians of agent steps/s and their ratio.
+@dataclasses.dataclass(frozen=True)
+class PeersArguments(TakesTrainOptions):
+    """Train Breakout with the Nature network in turns, the peer and then ours, and print the medians of agent steps/s
+    and their ratio. All other options are those of `ddrl train`, for ours."""
 
-  --peer-python PATH    Python of a virtual environment that has the peer; without it only ours is measured
-  --peer NAME           stable-baselines3 (a2c, ppo, dqn), sample-factory or rllib (appo, impala)
-  --peer-options TEXT   more options of the peer's program, such as "--threads 1"
-  --seconds S           measured in each turn after a warm-up of 10 s (default 20)
-  --roofline-seconds S  for each part of our roofline, before and after (default 3; 0: not measured)
-"""
+    algorithm: str = ""
+    """What to train: a2c, ppo, appo, impala or dqn."""
+    peer: str = ""
+    """stable-baselines3 (a2c, ppo, dqn), sample-factory or rllib (appo, impala); default: the first of them."""
+    peer_python: str = ""
+    """Python of a virtual environment that has the peer; without it only ours is measured."""
+    peer_options: str = ""
+    """More options of the peer's program: --peer-options="--threads 1"."""
+    seconds: float = 20.0
+    """Measured in each turn after a warm-up of 10 s."""
+    rounds: int = 2
+    """Turns of both."""
+    roofline_seconds: float = 3.0
+    """For each part of our roofline, before and after (0: not measured)."""
 
+    def __post_init__(self) -> None:
+        if self.algorithm not in PEERS:
+            checks.refuse(self, "algorithm", f"choose one of {', '.join(PEERS)}")
+        if self.peer and self.peer not in PEERS[self.algorithm]:
+            checks.refuse(self, "peer", f"{self.algorithm} is compared with {', '.join(PEERS[self.algorithm])}")
+        checks.between(self, 5.0, LONGEST_SECONDS, "seconds")
+        checks.at_least(self, 1, "rounds")
+        checks.between(self, 0.0, LONGEST_SECONDS, "roofline_seconds")
 
-def main(argv: Sequence[str]) -> int:
-    """Measures and prints; returns the exit status."""
-    if {"-h", "--help"} & set(argv):
-        print(HELP, end="")
-        return 0
-    options, rest = parse_options(argv)
-    peer = options.peer or next(iter(PEERS[options.algorithm]))
-    ours = [*OURS[options.algorithm].split(), *COMMON.split(), *rest]
-    config = parse(ours, this_machine()).config
-    command = peer_command(options, peer) if options.peer_python else None
-    if command is None:
-        print(f"ddrl: only ours is measured; for {peer}: {how_to_install(peer)}", file=sys.stderr)
-    if os.getloadavg()[0] > QUIET_LOAD:
-        print(f"ddrl: load {os.getloadavg()[0]:.1f} before the start: measure when nothing else runs", file=sys.stderr)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    values = measure(config, command, options, peer)
-    settings = {"algorithm": options.algorithm, "settings_of_ours": " ".join(ours)}
-    emit(f"{options.algorithm}: ours and {peer}", settings | values, options.json, NOTES)
-    return 0
+    @property
+    def library(self) -> str:
+        """The peer."""
+        return self.peer or next(iter(PEERS[self.algorithm]))
 
+    @property
+    def ours(self) -> list[str]:
+        """Options of `ddrl train`."""
+        return [*OURS[self.algorithm].split(), *COMMON.split(), *self.train_options]
 
-def parse_options(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The benchmark's own options, and those of `ddrl train`.
-
-    Raises:
-        UsageError: an algorithm without a peer, a peer that it has not, a time that is too short.
-    """
-    own = argparse.ArgumentParser(prog="ddrl bench peers", add_help=False, allow_abbrev=False)
-    for name in ("--algorithm", "--peer", "--peer-python", "--peer-options", "--json"):
-        own.add_argument(name, default="")
-    own.add_argument("--seconds", type=float, default=20.0)
-    own.add_argument("--rounds", type=int, default=2)
-    own.add_argument("--roofline-seconds", type=float, default=3.0)
-    options, rest = own.parse_known_args(list(argv))
-    if options.algorithm not in PEERS:
-        raise UsageError(f"--algorithm {options.algorithm or '(none)'}: choose one of {', '.join(PEERS)}")
-    if options.peer and options.peer not in PEERS[options.algorithm]:
-        known = ", ".join(PEERS[options.algorithm])
-        raise UsageError(f"--peer {options.peer}: {options.algorithm} is compared with {known}")
-    shortest, longest = SECONDS
-    if not shortest <= options.seconds <= longest:
-        raise UsageError(f"--seconds {options.seconds:g}: from {shortest:g} to {longest:g}")
-    if options.rounds < 1:
-        raise UsageError(f"--rounds {options.rounds}: at least 1")
-    if not 0 <= options.roofline_seconds <= longest:
-        raise UsageError(f"--roofline-seconds {options.roofline_seconds:g}: from 0 to {longest:g}")
-    return options, rest
+    def command(self) -> list[str]:
+        """What runs the peer. Raises UsageError: there is no such Python."""
+        settings = [*PEERS[self.algorithm][self.library].split(), *self.peer_options.split()]
+        times = ["--seconds", f"{self.seconds:g}", "--warm-up-seconds", f"{WARM_UP_SECONDS:g}"]
+        return peer_command(self.peer_python, self.library, "peer_program.py", self.library, *settings, *times)
 
 
-def peer_command(options: argparse.Namespace, peer: str) -> list[str]:
-    """What runs the peer's program with the peer's Python, which sees nothing of this environment (-I).
+def peer_command(python: str, peer: str, program: str, *arguments: str) -> list[str]:
+    """What runs a program of this directory with a peer's Python, which sees nothing of this environment (-I).
+
+    A link to Python stays one, since it tells the environment.
 
     Raises:
-        UsageError: there is no such program.
+        UsageError: there is no such Python.
     """
-    python = python_of(options.peer_python, peer)
-    settings = [*PEERS[options.algorithm][peer].split(), *options.peer_options.split()]
-    times = ["--seconds", f"{options.seconds:g}", "--warm-up-seconds", f"{WARM_UP_SECONDS:g}"]
-    program = Path(__file__).with_name(LIBRARIES[peer].program)
-    return [python, "-I", str(program), *settings, *times]
-
-
-def python_of(path: str, peer: str) -> str:
-    """A peer's Python, absolute; a link to Python stays one, since it tells the environment.
-
-    Raises:
-        UsageError: there is no such program.
-    """
-    if not os.access(path, os.X_OK) or os.path.isdir(path):
-        raise UsageError(f"--peer-python {path}: no program there that can be run; {how_to_install(peer)}")
-    return os.path.abspath(path)
+    if not os.access(python, os.X_OK) or os.path.isdir(python):
+        raise UsageError(f"--peer-python {python}: no program there that can be run; {how_to_install(peer)}")
+    return [os.path.abspath(python), "-I", str(Path(__file__).with_name(program)), *arguments]
 
 
 def how_to_install(peer: str) -> str:
     """The commands that make an environment for a peer, in one line."""
-    return f"python -m venv PEER && PEER/bin/pip install {LIBRARIES[peer].packages}, then --peer-python PEER/bin/python"
+    return f"python -m venv PEER && PEER/bin/pip install {PACKAGES[peer]}, then --peer-python PEER/bin/python"
 
 
-def measure(
-    config: TrainConfig, command: Sequence[str] | None, options: argparse.Namespace, peer: str
-) -> dict[str, Any]:
+def measure(arguments: PeersArguments) -> dict[str, Any]:
     """Roofline, then peer and ours in turns, then the roofline again: the machine's speed drifts.
 
     Returns:
@@ -172,17 +138,24 @@ def measure(
     Raises:
         UsageError: ours or the peer failed, or the peer is not in that environment.
     """
+    config, peer, seconds = parse(arguments.ours, this_machine()).config, arguments.library, arguments.seconds
+    command = arguments.command() if arguments.peer_python else None
+    if command is None:
+        print(f"ddrl: only ours is measured; for {peer}: {how_to_install(peer)}", file=sys.stderr)
     load = [os.getloadavg()[0]]
-    rooflines, ours, peers = _roofline(config, options.roofline_seconds), [], []
-    for _ in range(options.rounds):
+    if load[0] > QUIET_LOAD:
+        print(f"ddrl: load {load[0]:.1f} before the start: measure when nothing else runs", file=sys.stderr)
+    rooflines, ours, peers = _roofline(config, arguments.roofline_seconds), [], []
+    for _ in range(arguments.rounds):
         if command is not None:
-            peers.append(peer_result(command, peer, WARM_UP_SECONDS + 2 * options.seconds))
-        ours.append(_ours(config, options.seconds))
-    rooflines += _roofline(config, options.roofline_seconds)
+            peers.append(peer_result(command, peer, WARM_UP_SECONDS + 2 * seconds))
+        ours.append(_ours(config, seconds))
+    rooflines += _roofline(config, arguments.roofline_seconds)
     load.append(os.getloadavg()[0])
     values = compare(ours, [run["agent_steps_per_second"] for run in peers], rooflines)
     about = {name: value for name, value in peers[-1].items() if name not in RATES} if peers else {"name": peer}
-    return values | {"about_peer": about, "seconds": options.seconds, "load": [round(value, 2) for value in load]}
+    settings = {"algorithm": arguments.algorithm, "settings_of_ours": " ".join(arguments.ours)}
+    return settings | values | {"about_peer": about, "seconds": seconds, "load": [round(value, 2) for value in load]}
 
 
 RATES = ("agent_steps", "seconds", "agent_steps_per_second")  # of a peer's result; all else are its settings
@@ -262,3 +235,12 @@ def peer_result(command: Sequence[str], peer: str, seconds: float) -> dict[str, 
     if "missing" in result:
         raise UsageError(f"--peer-python {command[0]}: {result['missing']}; {how_to_install(peer)}")
     return result
+
+
+main = Benchmark(
+    name="peers",
+    arguments=PeersArguments,
+    measure=measure,
+    title=lambda arguments: f"{arguments.algorithm}: ours and {arguments.library}",
+    notes=NOTES,
+)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -14,7 +12,6 @@ import numpy as np
 
 from ddrl.apex.segment import Segment, SegmentFormat
 from ddrl.apex.shard_replay import ShardReplay
-from ddrl.errors import UsageError
 from ddrl.types import Continuous, Discrete
 
 SIMULATORS = 64  # that the segments come from
@@ -28,7 +25,7 @@ NOTES = {
     "inserts_per_s_ratio": "ours on one core / Reverb on all cores of this process",
     "samples_per_s_ratio": "likewise",
 }
-PEER_SECONDS = 600.0  # allowed for a peer beyond what it measures: its imports, and filling its table
+PEER_SECONDS = 300.0  # allowed for a peer beyond its start and what it measures: filling its table
 TRIM_EVERY = 100  # batches
 
 
@@ -182,32 +179,16 @@ def recorded_segment(format: SegmentFormat, frames: np.ndarray, simulator: int, 
 
 def _peer(python: str, kind: str, capacity: int, seconds: float, frames: np.ndarray) -> dict[str, Any]:
     """What Reverb makes of the same frames, on all cores of this process."""
-    if not os.access(python, os.X_OK) or Path(python).is_dir():
-        raise UsageError(f"--peer-python {python}: no program there that can be run; {INSTALL}")
+    from ddrl.bench.peers import peer_command, peer_result
+
     settings = KINDS[kind]
     with tempfile.TemporaryDirectory(prefix="ddrl-") as directory:
         path = Path(directory, "frames.npy")
+        options = {
+            "frames": str(path), "capacity": capacity, "seconds": seconds, "batch_size": settings.batch_size,
+            "inserts_per_sample": settings.inserts_per_sample, "stack": settings.format.stack,
+            "n_step": settings.format.n_step, "actions": sum(settings.format.action_space.action_shape),
+        }  # fmt: skip
+        command = peer_command(python, "reverb", "peer_reverb.py", json.dumps(options))
         np.save(path, frames)
-        command = [
-            os.path.abspath(python), "-I", str(Path(__file__).with_name("peer_reverb.py")), "--frames", str(path),
-            "--capacity", str(capacity), "--seconds", f"{seconds:g}", "--batch-size", str(settings.batch_size),
-            "--inserts-per-sample", f"{settings.inserts_per_sample:g}", "--stack", str(settings.format.stack),
-            "--n-step", str(settings.format.n_step), "--actions", str(sum(settings.format.action_space.action_shape)),
-        ]  # fmt: skip
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=PEER_SECONDS + 6 * seconds)
-        except subprocess.TimeoutExpired as error:
-            raise UsageError(
-                f"--peer-python {python}: Reverb did not end in {error.timeout:g} s; try fewer --seconds"
-            ) from None
-    lines = [line[7:] for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    result = json.loads(lines[-1]) if lines else {"missing": " | ".join(done.stderr.strip().splitlines()[-2:])}
-    if "missing" in result:
-        raise UsageError(f"--peer-python {python}: {result['missing']}; {INSTALL}")
-    return result
-
-
-INSTALL = (
-    "python3.11 -m venv PEER && PEER/bin/pip install 'dm-reverb[tensorflow]==0.14.0', "
-    "then --peer-python PEER/bin/python"
-)
+        return peer_result(command, "reverb", PEER_SECONDS + 6 * seconds)

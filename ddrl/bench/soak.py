@@ -18,7 +18,7 @@ from typing import Any
 import tyro
 
 from ddrl import checks, rundir
-from ddrl.bench.benchmark import emit
+from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
 from ddrl.checkpoint import list_checkpoints
 from ddrl.errors import UsageError
 from ddrl.launch.processes import Interrupts, children
@@ -33,7 +33,7 @@ UNBOUNDED = ("--agent-steps", "0", "--max-updates", "0", "--no-video", "--evalua
 
 
 @dataclasses.dataclass(frozen=True)
-class SoakArguments:
+class SoakArguments(BenchmarkArguments):
     """Train Catch for hours, in legs, and compare the resident memory of each process with what it was after five
     minutes."""
 
@@ -45,8 +45,6 @@ class SoakArguments:
     """Where run and samples are kept. A later call with the same directory goes on from the last checkpoint."""
     every_seconds: float = 10.0
     """Between two samples."""
-    json: str = ""
-    """Write one JSON object to this file (-: standard output) instead of a table."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 1, "minutes")
@@ -55,9 +53,12 @@ class SoakArguments:
             raise UsageError("--directory: name where the run is kept, as the next leg goes on with it")
 
 
-def main(argv: Sequence[str]) -> int:
-    """Trains one leg, then prints all legs of the directory; returns 1 when the leg failed."""
-    arguments = tyro.cli(SoakArguments, args=list(argv), prog="ddrl bench soak")
+def measure(arguments: SoakArguments) -> dict[str, Any]:
+    """Trains one leg; tells of all legs of the directory, and how this one ended.
+
+    Raises:
+        UsageError: the directory cannot be written.
+    """
     directory = Path(arguments.directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -65,11 +66,9 @@ def main(argv: Sequence[str]) -> int:
         samples = rundir.JsonLines(directory / SAMPLES).read()
     except OSError as error:
         raise UsageError(f"--directory {directory}: {error.strerror}; name one that can be written") from error
-    notes = {"largest_deviation_percent": "of any process from its memory after five minutes"}
-    emit(f"soak of {arguments.algorithm}", summary(samples), arguments.json, notes)
     if status != 0:
         print(f"the leg ended with status {status}: see {directory / OUTPUT}", file=sys.stderr)
-    return int(status != 0)
+    return summary(samples) | {"status": status}
 
 
 def train_leg(arguments: SoakArguments, directory: Path) -> int:
@@ -94,11 +93,8 @@ def train_leg(arguments: SoakArguments, directory: Path) -> int:
         try:
             end = began + 60.0 * arguments.minutes + END_SECONDS
             while process.poll() is None and time.monotonic() < end and interrupts.stop is None:
-                line = {
-                    "leg": leg,
-                    "seconds": round(time.monotonic() - began, 1),
-                    "resident_mb": sample(process.pid, run),
-                }
+                seconds = round(time.monotonic() - began, 1)
+                line = {"leg": leg, "seconds": seconds, "resident_mb": sample(process.pid, run)}
                 samples.write(json.dumps(line) + "\n")
                 samples.flush()
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -116,9 +112,8 @@ def sample(launcher: int, run: Path) -> dict[str, float]:
     megabytes: dict[str, float] = {}
     ranks = {note.pid: f"rank {rank}" for rank, note in start.notes(run).items()}
     for pid, parent in descendants(launcher):
-        name = (
-            "launcher" if pid == launcher else ranks.get(pid) or f"{_program(pid)} of {ranks.get(parent, 'launcher')}"
-        )
+        below = ranks.get(pid) or f"{_program(pid)} of {ranks.get(parent, 'launcher')}"
+        name = "launcher" if pid == launcher else below
         with contextlib.suppress(OSError):
             pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
             megabytes[name] = megabytes.get(name, 0.0) + round(pages * PAGE / 2**20, 2)
@@ -175,3 +170,13 @@ def _by_minute(leg: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
             for name, megabytes in line["resident_mb"].items():
                 minutes[name][int(line["seconds"] // 60)].append(megabytes)
     return {name: [statistics.median(each[key]) for key in sorted(each)] for name, each in minutes.items()}
+
+
+main = Benchmark(
+    name="soak",
+    arguments=SoakArguments,
+    measure=measure,
+    title=lambda arguments: f"soak of {arguments.algorithm}",
+    notes={"largest_deviation_percent": "of any process from its memory after five minutes"},
+    failed=lambda values: values["status"] != 0,
+)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-import os
+import dataclasses
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from ddrl.bench.benchmark import emit
+from ddrl import checks
+from ddrl.bench.benchmark import Benchmark, TakesTrainOptions
 from ddrl.bench.runs import LINE_SECONDS, replace, run_for
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -17,33 +17,28 @@ from ddrl.placement.resources import this_machine
 
 WARM_UP_LINES = 3  # of metrics.jsonl, left out: the simulators start together and the queues fill
 
-HELP = """usage: ddrl bench train [--seconds S] [--roofline-seconds S] [--json FILE] [OPTIONS of ddrl train]
 
-Trains for S seconds (default 60) in a directory that is removed afterwards, without an evaluator unless
---evaluator is given, and measures the roofline of the same settings before and after (default 4 s a part).
-Prints achieved agent steps/s, the roofline, their ratio, and each role's time split.
-"""
+@dataclasses.dataclass(frozen=True)
+class EndToEndArguments(TakesTrainOptions):
+    """Train in a directory that is removed afterwards, without an evaluator unless --evaluator is given.
+
+    Measures achieved agent steps/s, the roofline of the same settings before and after, their ratio, and each role's
+    time split. All other options are those of `ddrl train` (the preset is laptop unless one is given)."""
+
+    seconds: float = 60.0
+    """Length of the run."""
+    roofline_seconds: float = 4.0
+    """For each part of the roofline."""
+
+    def __post_init__(self) -> None:
+        checks.at_least(self, 20, "seconds", why="the first lines are left out")
 
 
-def main(argv: Sequence[str]) -> int:
-    """Measures and prints; returns the exit status."""
-    own = argparse.ArgumentParser(prog="ddrl bench train", add_help=False, allow_abbrev=False)
-    own.add_argument("--seconds", type=float, default=60.0)
-    own.add_argument("--roofline-seconds", type=float, default=4.0)
-    own.add_argument("--json", default="")
-    if {"-h", "--help"} & set(argv):
-        print(HELP, end="")
-        return 0
-    options, rest = own.parse_known_args(list(argv))
-    if options.seconds < 20:
-        raise UsageError(f"--seconds {options.seconds:g}: at least 20, since the first lines are left out")
-    config = parse([*rest] if "--preset" in rest else ["--preset", "laptop", *rest], this_machine()).config
-    if "--evaluator" not in rest:
-        config = replace(config, "evaluation", evaluator=False)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    values = measure(config, options.seconds, options.roofline_seconds)
-    emit("end to end", values, options.json)
-    return 0
+def config_of(options: Sequence[str]) -> TrainConfig:
+    """The settings to train with, by options of `ddrl train`."""
+    preset = [] if "--preset" in options else ["--preset", "laptop"]
+    config = parse([*preset, *options], this_machine()).config
+    return config if "--evaluator" in options else replace(config, "evaluation", evaluator=False)
 
 
 def measure(config: TrainConfig, seconds: float, roofline_seconds: float) -> dict[str, Any]:
@@ -101,3 +96,13 @@ def _run(config: TrainConfig, seconds: float) -> dict[str, Any]:
     means["resident_mb"] = lines[-1]["resident_mb"]
     means["seconds_measured"] = LINE_SECONDS * len(lines)
     return means
+
+
+main = Benchmark(
+    name="train",
+    arguments=EndToEndArguments,
+    measure=lambda arguments: measure(
+        config_of(arguments.train_options), arguments.seconds, arguments.roofline_seconds
+    ),
+    title=lambda arguments: "end to end",
+)

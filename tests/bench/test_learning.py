@@ -11,7 +11,7 @@ from ddrl.bench import learning
 from tests.bench.fake_peer import peer_python
 
 FAKE_PEER = """
-options = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+options = dict(zip(sys.argv[4::2], sys.argv[5::2]))
 seed = int(options["--seed"])
 print("RESULT", json.dumps({"reached": None if seed == 3 else 1000 * seed, "version": "7", "options": options}))
 """

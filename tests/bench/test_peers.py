@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 import ast
 import importlib.util
 import json
@@ -14,7 +15,7 @@ import pytest
 from ddrl import cli
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.algorithms.dqn import DQNConfig
-from ddrl.bench import peers, ranks
+from ddrl.bench import peer_program, peers, ranks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.options import parse
@@ -24,8 +25,8 @@ from tests.bench.fake_peer import peer_python
 INSTALLED = [name for name in ("stable_baselines3", "sample_factory", "ray") if importlib.util.find_spec(name)]
 without_libraries = pytest.mark.skipif(bool(INSTALLED), reason=f"{INSTALLED} would really run")
 PAIRS = [(algorithm, name) for algorithm, names in peers.PEERS.items() for name in names]
-PROGRAMS = [Path(peers.__file__).with_name(library.program) for library in peers.LIBRARIES.values()]
-LEARNING = Path(peers.__file__).with_name("peer_sb3_learning.py")
+PROGRAM = Path(peers.__file__).with_name("peer_program.py")
+REVERB = Path(peers.__file__).with_name("peer_reverb.py")
 
 
 @pytest.fixture
@@ -62,21 +63,8 @@ rate = 60.0 * len(open({str(calls)!r}).readlines())
 print("RESULT", json.dumps({{"agent_steps_per_second": rate, "name": "fake", "version": "7", "threads": 2}}))
 """,
     )
-    status = bench(
-        "--algorithm",
-        "ppo",
-        "--peer-python",
-        python,
-        "--json",
-        "-",
-        "--seconds",
-        "8",
-        "--game",
-        "pong",
-        "--peer-options",
-        "--threads 1",
-    )
-    assert status == 0
+    settings = ["--algorithm", "ppo", "--peer-python", python, "--seconds", "8", "--peer-options=--threads 1"]
+    assert bench(*settings, "--json", "-", "--game", "pong") == 0
     result = json.loads(capsys.readouterr().out)
     # Our runs gave 200 and 300 (the first entry of what was asked is the command line), the peer 60 and 120.
     assert (result["ours"], result["peer"]) == (pytest.approx(250.0), 90.0)
@@ -88,7 +76,7 @@ print("RESULT", json.dumps({{"agent_steps_per_second": rate, "name": "fake", "ve
     assert ours[0][-2:] == ["--game", "pong"]
     assert ours[1][1] >= 8 + peers.WARM_UP_SECONDS
     first = json.loads(calls.read_text().splitlines()[0])
-    assert first[0] == "-I" and first[1].endswith("peer_sb3.py")
+    assert first[0] == "-I" and first[1].endswith("peer_program.py") and first[2] == "stable-baselines3"
     assert "--algorithm ppo --environments 8 --steps 128" in " ".join(first)
     assert first[first.index("--threads") + 1] == "1"
     assert first[first.index("--seconds") + 1] == "8"
@@ -118,11 +106,11 @@ def test_the_roofline_stands_beside(ours, monkeypatch, capsys):
 
 
 @without_libraries
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-def test_a_missing_package_is_one_line(ours, program, tmp_path, capsys):
+@pytest.mark.parametrize(
+    "algorithm, name", [("a2c", "stable-baselines3"), ("appo", "sample-factory"), ("impala", "rllib")]
+)
+def test_a_missing_package_is_one_line(ours, algorithm, name, capsys):
     """The real programs under a Python that has none of the libraries."""
-    name = next(name for name, library in peers.LIBRARIES.items() if library.program == program.name)
-    algorithm = next(algorithm for algorithm in peers.PEERS if name in peers.PEERS[algorithm])
     assert bench("--algorithm", algorithm, "--peer", name, "--peer-python", sys.executable) == 2
     errors = capsys.readouterr().err
     assert len(errors.splitlines()) == 1
@@ -133,13 +121,13 @@ def test_a_missing_package_is_one_line(ours, program, tmp_path, capsys):
 @pytest.mark.parametrize(
     "options, said",
     [
-        ("", "--algorithm (none): choose one of a2c, ppo, appo, impala"),
+        ("", "--algorithm : choose one of a2c, ppo, appo, impala, dqn"),
         ("--algorithm sac", "--algorithm sac: choose one of"),
         ("--algorithm a2c --peer rllib", "--peer rllib: a2c is compared with stable-baselines3"),
-        ("--algorithm a2c --seconds 1", "--seconds 1: from 5"),
-        ("--algorithm a2c --seconds nan", "--seconds nan: from 5"),
-        ("--algorithm a2c --seconds inf", "--seconds inf: from 5"),
-        ("--algorithm a2c --rounds 0", "--rounds 0: at least 1"),
+        ("--algorithm a2c --seconds 1", "--seconds 1.0: must be in 5.0"),
+        ("--algorithm a2c --seconds nan", "--seconds nan: must be in 5.0"),
+        ("--algorithm a2c --seconds inf", "--seconds inf: must be in 5.0"),
+        ("--algorithm a2c --rounds 0", "--rounds 0: must be a finite number of at least 1"),
         ("--algorithm a2c --peer-python /no/python", "--peer-python /no/python: no program there"),
         ("--algorithm a2c --peer-python /", "--peer-python /: no program there"),
     ],
@@ -227,7 +215,7 @@ def test_the_rate_leaves_out_the_warm_up_and_the_last_line():
         peers.rate(lines, 13.0)
 
 
-@pytest.mark.parametrize("program", [*PROGRAMS, LEARNING], ids=lambda path: path.stem)
+@pytest.mark.parametrize("program", [PROGRAM, REVERB], ids=lambda path: path.stem)
 def test_programs_import_nothing_of_ours(program):
     names = [
         name
@@ -241,19 +229,31 @@ def test_programs_import_nothing_of_ours(program):
         )
     ]
     assert names and not [name for name in names if name.split(".")[0] in ("ddrl", "cluster")]
-    command = [sys.executable, "-I", str(program), "--help"]
-    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+
+
+def run_program(*arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-I", str(PROGRAM), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_program_explains_its_options():
+    done = run_program("sample-factory", "--help")
+    assert done.returncode == 0 and "groups of environments that take turns" in done.stdout
 
 
 @without_libraries
 @pytest.mark.parametrize("algorithm, name", PAIRS)
 def test_programs_take_the_options_of_the_table(algorithm, name):
-    program = Path(peers.__file__).with_name(peers.LIBRARIES[name].program)
-    done = subprocess.run(
-        [sys.executable, "-I", str(program), *peers.PEERS[algorithm][name].split(), "--seconds", "1"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_program(name, *peers.PEERS[algorithm][name].split(), "--seconds", "1")
     assert done.returncode == 0 and "missing" in done.stdout
+
+
+def test_a_rate_is_that_after_the_warm_up_by_the_count_that_gives_least(monkeypatch):
+    now = iter([0.0, 1.0, 2.0, 5.0, 6.0, 9.0, 20.0])
+    monkeypatch.setattr(peer_program.time, "perf_counter", lambda: next(now))
+    clock = peer_program.Clock(argparse.Namespace(warm_up_seconds=2.0, seconds=4.0))
+    over = [clock.tick(100 * number, 90 * number) for number in range(7)]
+    assert over == [False] * 4 + [True] * 3  # the marks are at 0, 2 and 6 seconds
+    assert clock.rates() == {
+        "agent_steps": 180, "seconds": 4.0, "agent_steps_per_second": 45.0, "agent_steps_counted": [200, 180]
+    }  # fmt: skip

@@ -26,7 +26,7 @@ class System:
         children: what its ranks start: "actor", "simulator" or nothing.
         waits_for_workers: whether every step needs all workers, so that a silent one ends the job.
         replays: roles that write files of a replay.
-        turns_with: a system whose place among the draws it takes every other time, so that all others stay what they are.
+        turns_with: a system whose place among the draws it takes every other time; no other draw changes.
     """
 
     name: str
