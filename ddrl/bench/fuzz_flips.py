@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +28,6 @@ RUN = (
 RESUME = ("--max-updates", "80", "--learning-rate", "0.0007")  # so that there is a config-0.json
 TRAIN_SECONDS = 300.0
 PROGRESS_SECONDS = 10.0
-SHOWN = 10  # of what is bad
 CURVE_EVERY = 20  # flips in metrics: drawing takes longer than all the rest
 BEGINNINGS = ("resume", "evaluation", "update")
 
@@ -253,9 +253,10 @@ def flip_many(flips: Flips, count: int) -> list[Flip]:
 
 def table(done: Sequence[Flip]) -> dict[str, dict[str, int]]:
     """Kind -> flips and outcomes."""
-    kinds = [kind.name for kind in KINDS if any(flip.kind == kind.name for flip in done)]
-    counted = {}
-    for kind in kinds:
-        of_kind = [flip for flip in done if flip.kind == kind]
-        counted[kind] = {"flips": len(of_kind)} | {each: sum(f.outcome == each for f in of_kind) for each in OUTCOMES}
-    return counted
+    counted = {kind.name: Counter(flip.outcome for flip in done if flip.kind == kind.name) for kind in KINDS}
+    columns = ("flips", *OUTCOMES)
+    return {
+        kind: dict(zip(columns, (of_kind.total(), *(of_kind[each] for each in OUTCOMES))))
+        for kind, of_kind in counted.items()
+        if of_kind
+    }

@@ -166,7 +166,11 @@ def test_an_exception_of_a_reader_is_a_traceback_and_status_1(run, tmp_path, mon
     assert bad and bad[0].why == "metrics: KeyError: 'x'"
     monkeypatch.setattr(fuzz, "_flips", lambda *_: done)
     assert cli.main(["bench", "fuzz", "--flips", "60"]) == 1
-    assert f"tracebacks: {bad[0].file}, byte" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert (
+        f"bad: kind {bad[0].kind}, file {bad[0].file}, byte {bad[0].byte}, bit {bad[0].bit}, outcome tracebacks" in said
+    )
+    assert "why metrics: KeyError: 'x'" in said
 
 
 def test_a_run_that_is_damaged_already_is_refused(run, tmp_path):

@@ -12,18 +12,18 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-
-import tyro
+from typing import Any
 
 from ddrl import checks, rundir
+from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
 from ddrl.bench.faults.bounds import bound
-from ddrl.bench.faults.conduct import Conductor
+from ddrl.bench.faults.conduct import Conductor, remove
 from ddrl.bench.faults.draws import BLOCK, KINDS, Draw, draw
 from ddrl.bench.faults.outcome import Outcome
 from ddrl.bench.faults.systems import SYSTEMS
-from ddrl.bench.faults.table import emit, summary
+from ddrl.bench.faults.table import summary
 from ddrl.errors import UsageError
 
 LOG = "faults.jsonl"
@@ -31,7 +31,7 @@ RUN_NAME = re.compile(r"(run-\d{5,}(?:-\d+)?)(\.txt|\.tmp)?")
 
 
 @dataclasses.dataclass(frozen=True)
-class FaultsArguments:
+class FaultsArguments(BenchmarkArguments):
     """Break small real runs of every exchange, schedule and replay in all known ways, and look at what becomes of them.
 
     A run must go on or end within its bound, leave no process and no file, keep sound checkpoints, train again when
@@ -50,8 +50,6 @@ class FaultsArguments:
     """Faults to draw from (default: all)."""
     only: int = -1
     """Do this one draw by itself, in a new run (-1: all)."""
-    json: str = ""
-    """Write one JSON object to this file (-: standard output) instead of a table."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 1, "faults")
@@ -73,14 +71,12 @@ class FaultsArguments:
             raise UsageError(f"{names}: {error}; name others") from error
 
 
-def main(argv: Sequence[str]) -> int:
-    """Breaks, looks and prints; returns 1 when anything was bad."""
-    try:
-        arguments = tyro.cli(FaultsArguments, args=list(argv), prog="ddrl bench faults")
-    except SystemExit as end:
-        if end.code == 0:
-            print(names())  # after --help
-        raise
+def measure(arguments: FaultsArguments) -> dict[str, Any]:
+    """Breaks and looks; the figures by kind, and the bad outcomes.
+
+    Raises:
+        UsageError: the directory cannot be used, or has outcomes of other draws.
+    """
     where = Path(arguments.directory or tempfile.mkdtemp(prefix="ddrl-faults-"))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupted)  # the run that is alive is ended
@@ -91,12 +87,10 @@ def main(argv: Sequence[str]) -> int:
             outcomes = all_faults(arguments, where)
     except OSError as error:
         raise UsageError(f"--directory {where}: {error.strerror}; name one that can be written") from error
-    bounds = [bound(arguments.draw(outcome.index)).seconds for outcome in outcomes]
-    emit(summary(outcomes, bounds), arguments.json)
-    bad = any(outcome.bad for outcome in outcomes)
-    if not arguments.directory and not bad:
+    values = summary(outcomes, [bound(arguments.draw(outcome.index)).seconds for outcome in outcomes])
+    if not arguments.directory and not values["bad"]:
         shutil.rmtree(where, ignore_errors=True)
-    return int(bad)
+    return values
 
 
 def _interrupted(number: int, frame: object) -> None:
@@ -133,13 +127,12 @@ def held(directory: Path) -> Iterator[None]:
 def names() -> str:
     """All systems and kinds, with what they are."""
     systems = {name: f"ddrl train {' '.join(system.arguments)}" for name, system in SYSTEMS.items()}
-    groups = {"systems": systems, "kinds": KINDS}
-    lines = [[f"{group}:", *(f"  {name:<16} {what}" for name, what in each.items())] for group, each in groups.items()]
-    return "\n".join(line for group in lines for line in group)
+    lines = lambda entries: [f"  {name:<16} {what}" for name, what in entries.items()]  # noqa: E731
+    return "\n".join(["systems:", *lines(systems), "kinds:", *lines(KINDS)])
 
 
 def all_faults(arguments: FaultsArguments, directory: Path) -> list[Outcome]:
-    """All outcomes, those that the directory has already included.
+    """All outcomes, those that the directory has already included, or that of the only one.
 
     Raises:
         UsageError: the directory has outcomes of other draws.
@@ -151,22 +144,16 @@ def all_faults(arguments: FaultsArguments, directory: Path) -> list[Outcome]:
         return [outcome]
     done = earlier(arguments, directory / LOG)
     _sweep(directory, {Path(outcome.directory).name for outcome in done if outcome.directory})
-    began, first = time.monotonic(), len(done)
+    began, first, count = time.monotonic(), len(done), arguments.faults
     with Conductor(directory) as conductor, (directory / LOG).open("a") as file:
-        for index in range(first, arguments.faults):
-            last = (index + 1) % BLOCK == 0 or index + 1 == arguments.faults
+        for index in range(first, count):
+            last = (index + 1) % BLOCK == 0 or index + 1 == count
             done.append(conductor.fault(arguments.draw(index), last))
             file.write(json.dumps(dataclasses.asdict(done[-1])) + "\n")
             file.flush()
-            rate = (time.monotonic() - began) / (index + 1 - first)
-            left = rate * (arguments.faults - index - 1) / 60
-            where = f"{index + 1}/{arguments.faults}"
-            bad = sum(bool(outcome.bad) for outcome in done)
-            print(
-                f"{where} {line_of(done[-1])} | {rate:.1f} s a fault, {bad} bad, {left:.0f} minutes left",
-                file=sys.stderr,
-                flush=True,
-            )
+            rate, bad = (time.monotonic() - began) / (index + 1 - first), sum(bool(outcome.bad) for outcome in done)
+            left = f"{rate:.1f} s a fault, {bad} bad, {rate * (count - index - 1) / 60:.0f} minutes left"
+            print(f"{index + 1}/{count} {line_of(done[-1])} | {left}", file=sys.stderr, flush=True)
     return done
 
 
@@ -179,12 +166,7 @@ def earlier(arguments: FaultsArguments, log: Path) -> list[Outcome]:
     done = [Outcome(**record) for record in rundir.JsonLines(log).read()][: arguments.faults]
     for index, outcome in enumerate(done):
         drawn = arguments.draw(index)
-        if (outcome.index, outcome.system, outcome.kind, outcome.victim) != (
-            index,
-            drawn.system,
-            drawn.kind,
-            drawn.victim,
-        ):
+        if any(getattr(outcome, name) != getattr(drawn, name) for name in ("index", "system", "kind", "victim")):
             raise UsageError(
                 f"--directory {log.parent}: fault {index} there is of another --seed, --systems or --kinds; "
                 "give those of the earlier call, or name another directory"
@@ -197,8 +179,7 @@ def _sweep(directory: Path, kept: set[str]) -> None:
     for path in directory.iterdir():
         match = RUN_NAME.fullmatch(path.name)
         if match and match[1] not in kept:
-            with contextlib.suppress(OSError):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            remove(path)
 
 
 def line_of(outcome: Outcome) -> str:
@@ -209,3 +190,13 @@ def line_of(outcome: Outcome) -> str:
     text = f"{outcome.system}: {outcome.kind}{victim}{when}: {outcome.became}{status} after {outcome.seconds:.1f} s"
     lost = f", {outcome.updates_lost} updates lost" if outcome.updates_lost else ""
     return text + lost + (f"; BAD: {'; '.join(outcome.bad)}" if outcome.bad else "")
+
+
+main = Benchmark(
+    name="faults",
+    arguments=FaultsArguments,
+    measure=measure,
+    title=lambda arguments: f"faults of seed {arguments.seed}",
+    details=names(),
+    failed=lambda values: bool(values["bad"]),
+)

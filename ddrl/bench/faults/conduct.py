@@ -117,11 +117,16 @@ class Conductor:
     def _drop(self) -> None:
         """Deletes what is kept of the run."""
         for path in self._run.kept:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+            remove(path)
         self._alive = None
+
+
+def remove(path: Path) -> None:
+    """Deletes a file or a directory, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _free(directory: Path, name: str) -> str:

@@ -1,4 +1,4 @@
-"""One table of all faults, and the bad ones below it."""
+"""What a table says of many faults, and the bad ones among them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.table import Column, Table
-
 from ddrl.bench.faults.outcome import Outcome
-from ddrl.reporting import machine
-from ddrl.reporting.json_output import write_json_output
 
 COLUMNS = (
     "faults", "ended", "went on", "median s", "most s", "bound s", "processes left", "files left", "unsound", "resumed",
     "trained again", "updates lost", "bad",
 )  # fmt: skip
-WIDTH = 150  # where no terminal has another one
+OF_BAD = ("index", "system", "kind", "victim", "directory")
 
 
 def summary(outcomes: Sequence[Outcome], bounds: Sequence[float]) -> dict[str, Any]:
@@ -33,18 +28,7 @@ def summary(outcomes: Sequence[Outcome], bounds: Sequence[float]) -> dict[str, A
         "of_them_while_starting": sum(outcome.starting for outcome in outcomes),
         "kills_that_left_a_part": sum(outcome.caught for outcome in outcomes),
         "seconds_per_fault": round(statistics.mean(o.whole_seconds for o in outcomes), 1) if outcomes else 0.0,
-        "bad": [
-            {
-                "index": o.index,
-                "system": o.system,
-                "kind": o.kind,
-                "victim": o.victim,
-                "why": o.bad,
-                "directory": o.directory,
-            }
-            for o in outcomes
-            if o.bad
-        ],
+        "bad": [{name: getattr(o, name) for name in OF_BAD} | {"why": o.bad} for o in outcomes if o.bad],
     }
 
 
@@ -68,25 +52,3 @@ def _row(pairs: Sequence[tuple[Outcome, float]]) -> dict[str, Any]:
         sum(bool(outcome.bad) for outcome in outcomes),
     )
     return dict(zip(COLUMNS, values, strict=True))
-
-
-def emit(values: dict[str, Any], json_target: str) -> None:
-    """Prints the table, or writes one JSON object.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
-    if json_target:
-        write_json_output(json_target, {**values, "machine": machine.describe()})
-        return
-    table = Table(Column("fault", no_wrap=True), *COLUMNS)
-    for kind, row in {**values["kinds"], "all": values["all"]}.items():
-        table.add_row(kind, *(f"{row[name]:,}" for name in COLUMNS))
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=WIDTH)
-    console.print(table)
-    counts = ", ".join(f"{name} {count}" for name, count in values["systems"].items())
-    console.print(f"systems: {counts}", markup=False)
-    for bad in values["bad"]:
-        where = f"{bad['index']}: {bad['system']}, {bad['kind']} of {bad['victim']}"
-        console.print(f"bad: {where}: {'; '.join(bad['why'])} ({bad['directory']})", markup=False, soft_wrap=True)
