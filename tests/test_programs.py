@@ -255,8 +255,8 @@ def test_the_other_programs_say_it_in_one_line_too(module, words):
 
 
 def test_a_measuring_process_says_it_in_one_line(tmp_path):
-    first = json.dumps({"config": {}, "core": 0, "seconds": 1.0})
-    done = ended(*programs.python_command("ddrl.bench.roofline_worker"), input=first + "\n")
+    first = json.dumps({"config": {}, "cores": [0], "kind": "parts"})
+    done = ended(*programs.python_command("ddrl.bench.phases"), input=first + "\n")
     assert done.returncode == 2 and "is not a configuration" in json.loads(done.stdout)["error"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -15,92 +16,85 @@ from ddrl.errors import UsageError
 from ddrl.programs import python_command
 
 
-def start_child(module: str, first: dict[str, Any], log: Any) -> subprocess.Popen:
-    """Starts `python -m module` and tells it the first line; what it prints as errors goes to the file `log`."""
-    process = subprocess.Popen(
-        python_command(module),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        text=True,
-        start_new_session=True,  # Ctrl-C is for whoever started it, who then ends it
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-    )
-    say(process, first)
-    return process
-
-
-def say(process: subprocess.Popen, message: dict[str, Any]) -> None:
-    """Sends one line."""
-    assert process.stdin is not None
-    try:
-        process.stdin.write(json.dumps(message) + "\n")
-        process.stdin.flush()
-    except BrokenPipeError:
-        pass  # it died: the missing answer says so
-
-
-def answers(processes: Sequence[subprocess.Popen], log: Any) -> list[dict[str, Any]]:
-    """One line of each. Waits; whoever calls has a timer that kills the processes.
-
-    Raises:
-        RuntimeError: one died or was killed.
-        UsageError: one says that what was asked for cannot be.
-    """
-    heard = []
-    for process in processes:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line:
-            log.seek(0)
-            tail = " | ".join(log.read().strip().splitlines()[-3:])
-            raise RuntimeError(f"a measuring process ended or did not answer in time: {tail}")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise UsageError(answer["error"])
-        heard.append(answer)
-    return heard
-
-
-def kill(processes: Sequence[subprocess.Popen]) -> None:
-    """Ends them all."""
-    for process in processes:
-        process.kill()
-        process.wait()
-
-
 class Children:
-    """Processes of one module that measure at the same time; they are killed at the end, or when time is up.
+    """Processes of one module that measure at the same time; they are killed at the end, or when an answer is late.
+
+    What they print as errors goes to a file; a Ctrl-C is for this process alone, which then ends them.
 
     Args:
         module: whose `main` calls `serve`.
         firsts: the first message of each process.
-        seconds: after which all are killed.
+        seconds: that an answer may take.
     """
 
     def __init__(self, module: str, firsts: Sequence[dict[str, Any]], seconds: float):
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in __exit__
-        self._processes = [start_child(module, first, self._log) for first in firsts]
-        self._timer = threading.Timer(seconds, kill, [self._processes])
+        self._seconds = seconds
+        self._processes = [
+            subprocess.Popen(
+                python_command(module),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                text=True,
+                start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            )
+            for _ in firsts
+        ]
+        for process, first in zip(self._processes, firsts):
+            self._say(process, first)
 
     def __enter__(self) -> Children:
-        self._timer.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._timer.cancel()
-        kill(self._processes)
+        self._kill()
         self._log.close()
-
-    def hear(self) -> list[dict[str, Any]]:
-        """One answer of each; see `answers`."""
-        return answers(self._processes, self._log)
 
     def ask(self, message: dict[str, Any]) -> list[dict[str, Any]]:
         """Tells all of them, and waits for their answers."""
         for process in self._processes:
-            say(process, message)
+            self._say(process, message)
         return self.hear()
+
+    def hear(self) -> list[dict[str, Any]]:
+        """One answer of each. Waits.
+
+        Raises:
+            RuntimeError: one died, or did not answer in time.
+            UsageError: one says that what was asked for cannot be.
+        """
+        timer = threading.Timer(self._seconds, self._kill)
+        timer.start()
+        try:
+            return [self._answer(process) for process in self._processes]
+        finally:
+            timer.cancel()
+
+    def _answer(self, process: subprocess.Popen) -> dict[str, Any]:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            self._log.seek(0)
+            tail = " | ".join(self._log.read().strip().splitlines()[-3:])
+            raise RuntimeError(f"a measuring process ended or did not answer in time: {tail}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise UsageError(answer["error"])
+        return answer
+
+    @staticmethod
+    def _say(process: subprocess.Popen, message: dict[str, Any]) -> None:
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it died: the missing answer says so
+            process.stdin.write(json.dumps(message) + "\n")
+            process.stdin.flush()
+
+    def _kill(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
 
 
 def serve(answers_to: Callable[[dict[str, Any]], Iterable[dict[str, Any]]]) -> int:
@@ -123,9 +117,3 @@ def serve(answers_to: Callable[[dict[str, Any]], Iterable[dict[str, Any]]]) -> i
         channel.write(json.dumps({"error": str(error)}) + "\n")
         return 2
     return 0
-
-
-def bind(cores: Iterable[int]) -> None:
-    """Fixes this process to cores, where the system can."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, set(cores))

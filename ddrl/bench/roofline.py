@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import numpy as np
-
+from cluster.topology import usable_cores
 from ddrl import checks
 from ddrl.algorithms import preset
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
-from ddrl.bench.children import Children
+from ddrl.bench.phases import group_size, inference_batch, on_cores
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
-from ddrl.rundir import config_to_dict
-
-_START_SECONDS = 180.0  # for imports, environments and tracing, with all cores busy
 
 
 def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[str, Any]:
@@ -41,10 +37,12 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
         UsageError: too many cores, or what the settings say cannot run.
         RuntimeError: a measuring process died or did not answer in time.
     """
-    available = _cores()
+    available = usable_cores()
     if not 1 <= cores <= len(available):
         raise UsageError(f"{cores} cores: choose 1 to {len(available)}, the cores that this process may use")
-    rates, dtype = _measure(config, seconds, available[:cores])
+    with on_cores(config, "parts", [[core] for core in available[:cores]], seconds) as children:
+        dtype = children.hear()[0]["dtype"]  # of all, so that a phase begins on all cores at once
+        rates = {phase: _rate(children.ask({"phase": phase, "seconds": seconds})) for phase in phases_of(config)}
     return {
         **rates,
         "roofline": combine(rates, uses(config), cores),
@@ -79,30 +77,9 @@ def uses(config: TrainConfig) -> float:
     return getattr(config.algorithm, "epochs", 1)
 
 
-def group_size(config: TrainConfig) -> int:
-    """Simulators of one group."""
-    return config.sampling.simulators // config.sampling.groups
-
-
-def inference_batch(config: TrainConfig) -> int:
-    """Observations per policy query."""
-    return config.sampling.predict_batch or group_size(config)
-
-
-def _cores() -> list[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
-
-
-def _measure(config: TrainConfig, seconds: float, cores: Sequence[int]) -> tuple[dict[str, float], str]:
-    """Mean rate of a core in each phase, and the compute type."""
-    phases, message = phases_of(config), {"seconds": seconds, "config": config_to_dict(config)}
-    firsts = [message | {"core": core} for core in cores]
-    with Children("ddrl.bench.roofline_worker", firsts, _START_SECONDS + 10 * len(phases) * seconds) as children:
-        dtype = children.hear()[0]["dtype"]  # of all, so that a phase begins on all cores at once
-        rates = {phase: [answer["rate"] for answer in children.ask({"phase": phase})] for phase in phases}
-        return {phase: float(np.mean(of_cores)) for phase, of_cores in rates.items()}, dtype
+def _rate(answers: Sequence[dict[str, float]]) -> float:
+    """Mean of the cores."""
+    return statistics.mean(answer["rate"] for answer in answers)
 
 
 # the command ----------------------------------------------------------------------------------------------------------

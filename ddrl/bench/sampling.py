@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cluster.topology import usable_cores
-from ddrl.bench.children import Children
+from ddrl.bench.phases import on_cores
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.rundir import config_to_dict
-
-START_SECONDS = 180.0  # for imports, environments and tracing, with all cores busy
 
 
 class Sampling(NamedTuple):
@@ -39,24 +36,17 @@ def measure_sampling(what: Sampling, seconds: float) -> float:
         UsageError: more cores than this process may use, or what the settings say cannot run.
         RuntimeError: a measuring process died or did not answer in time.
     """
-    available = sorted(usable_cores())
+    available = usable_cores()
     needed = what.processes * what.cores
     if needed > len(available):
         raise UsageError(f"{needed} cores are asked for, and this process may use {len(available)}: fewer --cores")
-    message: dict[str, Any] = {"seconds": 0.0 if what.barrier else seconds, "inference": what.inference}
-    message |= {"config": config_to_dict(what.config)}
-    cores = [available[i * what.cores : (i + 1) * what.cores] for i in range(what.processes)]
-    firsts = [message | {"cores": of_process} for of_process in cores]
-    with Children("ddrl.bench.sampling_worker", firsts, START_SECONDS + 10 * seconds) as children:
+    cores = [available[i : i + what.cores] for i in range(0, needed, what.cores)]
+    kind = "acting" if what.inference else "acting at random"
+    with on_cores(what.config, kind, cores, seconds) as children:
         children.hear()  # all are ready, so that they begin at once
-        if what.barrier:
-            return _rounds(children, seconds)
-        return sum(answer["agent_steps"] / answer["seconds"] for answer in children.ask({"go": True}))
-
-
-def _rounds(children: Children, seconds: float) -> float:
-    """Agent steps/s of one rollout of all, again and again."""
-    steps, start = 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - start) < seconds or not steps:
-        steps += sum(answer["agent_steps"] for answer in children.ask({"go": True}))
-    return steps / elapsed
+        if not what.barrier:
+            return sum(answer["rate"] for answer in children.ask({"phase": "act", "seconds": seconds}))
+        steps, start = 0.0, time.perf_counter()
+        while (elapsed := time.perf_counter() - start) < seconds or not steps:
+            steps += sum(answer["done"] for answer in children.ask({"phase": "act", "seconds": 0.0}))
+        return steps / elapsed

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ddrl.algorithms import preset
-from ddrl.bench import sampling_worker
+from ddrl.bench import phases
 from ddrl.bench.sampling import Sampling, measure_sampling
 from ddrl.config import EnvironmentConfig
 from ddrl.errors import UsageError
@@ -22,23 +22,23 @@ def test_a_process_acts_with_the_policy_and_waits_at_the_barrier():
 
 
 def test_random_actions_step_every_simulator_of_every_group():
-    play = sampling_worker.make_random(CONFIG, 1)
-    steps = [play() for _ in range(3)]
-    assert all(0 < n <= 4 * sampling_worker.RANDOM_STEPS for n in steps)  # steps that only reset do not count
+    kinds, _ = phases.acting_at_random(CONFIG, 1)
+    steps = [kinds["act"]() for _ in range(3)]
+    assert all(0 < n <= 4 * phases.RANDOM_STEPS for n in steps)  # steps that only reset do not count
 
 
 def test_work_is_done_once_at_least_and_then_for_as_long_as_was_asked():
-    done = sampling_worker.act_for(lambda: 7, 0.0)
-    assert done["agent_steps"] == 7
-    done = sampling_worker.act_for(lambda: 7, 0.02)
-    assert done["agent_steps"] > 7 and done["seconds"] >= 0.02
+    done = phases.work_for(lambda: 7, 0.0)
+    assert done["done"] == 7
+    done = phases.work_for(lambda: 7, 0.02)
+    assert done["done"] > 7 and done["seconds"] >= 0.02 and done["rate"] == done["done"] / done["seconds"]
 
 
 def test_random_actions_are_within_the_space():
     random = np.random.default_rng(0)
-    discrete = sampling_worker.random_actions(Discrete(3), 200, random)
+    discrete = phases.random_actions(Discrete(3), (200,), random)
     assert discrete.dtype == np.int32 and set(discrete.tolist()) == {0, 1, 2}
-    continuous = sampling_worker.random_actions(Continuous((-2.0, -np.inf), (0.5, np.inf)), 200, random)
+    continuous = phases.random_actions(Continuous((-2.0, -np.inf), (0.5, np.inf)), (200,), random)
     assert continuous.dtype == np.float32 and continuous.shape == (200, 2)
     assert (continuous >= [-2.0, -1.0]).all() and (continuous <= [0.5, 1.0]).all()
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
-import threading
-from collections.abc import Iterator
+import contextlib
 from pathlib import Path
-from typing import Any
 
 from ddrl import rundir
 from ddrl.config import TrainConfig
@@ -26,7 +23,7 @@ def run_point(point: Point, secondary: TrainConfig, path: Path) -> None:
     Raises:
         UsageError, RuntimeError: it cannot be, or that process died or said nothing for too long.
     """
-    from ddrl.bench.children import kill, start_child
+    from ddrl.bench.children import Children
     from ddrl.launch.processes import Interrupts
     from ddrl.reporting.metrics import MetricsWriter
 
@@ -34,37 +31,15 @@ def run_point(point: Point, secondary: TrainConfig, path: Path) -> None:
     config = point.config
     first = {name: rundir.config_to_dict(settings) for name, settings in zip(LEARNERS, (config, secondary))}
     patience = 2 * config.evaluation.longest_seconds + config.run.start_seconds + config.run.stall_seconds
-    with rundir.locked(path), tempfile.TemporaryFile("w+") as log, Interrupts() as interrupts:
+    with rundir.locked(path), Interrupts() as interrupts:
         for name in (rundir.METRICS, rundir.RESULT):
             (path / name).unlink(missing_ok=True)
         rundir.write_json(path / rundir.CONFIG, first["sampler"])
         writer = MetricsWriter(path)
-        process = start_child(WORKER, first, log)
-        try:
-            for record in _records(process, log, patience):
+        with contextlib.closing(writer), Children(WORKER, [first], patience) as children:
+            while not interrupts.stop and not (record := children.hear()[0]).get("end"):
                 writer.write(record)
-                if interrupts.stop:
-                    break
-        finally:
-            kill([process])
-            writer.close()
         rundir.write_json(path / rundir.RESULT, {"status": "stopped" if interrupts.stop else "finished"})
-
-
-def _records(process: Any, log: Any, patience: float) -> Iterator[dict[str, Any]]:
-    """What the process says, until its end; it is killed when it says nothing for so many seconds."""
-    from ddrl.bench.children import answers
-
-    while True:
-        timer = threading.Timer(patience, process.kill)
-        timer.start()
-        try:
-            (record,) = answers([process], log)
-        finally:
-            timer.cancel()
-        if record.get("end"):
-            return
-        yield record
 
 
 def of_learner(run: Outcome, learner: str) -> Outcome:

@@ -1,0 +1,216 @@
+"""A process that measures parts of a configuration: fixed to its cores, it does each for as long as it is told to.
+
+Lines of JSON: it reads cores, the kind of parts and settings, and answers when it is ready; then it reads a phase and
+seconds, and answers with the units that it did and the seconds that they took.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from ddrl import programs
+from ddrl.bench.children import Children, serve
+from ddrl.config import TrainConfig
+from ddrl.rundir import config_from_dict, config_to_dict
+from ddrl.types import ActionSpace, Discrete, Replayed, Snapshot
+
+START_SECONDS = 180.0  # for imports, environments and tracing, with all cores busy
+RANDOM_STEPS = 16  # of all simulators between two looks at the clock, where actions are random
+
+Work = Callable[[], int]
+"""Does some, and returns how many units that was."""
+
+
+def on_cores(config: TrainConfig, kind: str, cores: Sequence[Sequence[int]], seconds: float) -> Children:
+    """A process for each of these sets of cores; a phase of theirs takes so many seconds.
+
+    Args:
+        kind: of phases, see KINDS.
+    """
+    first = {"config": config_to_dict(config), "kind": kind}
+    firsts = [first | {"cores": list(own)} for own in cores]
+    return Children("ddrl.bench.phases", firsts, START_SECONDS + 10 * seconds)
+
+
+def main() -> int:
+    """Answers when it is ready, then each line with what was done."""
+    return serve(answers)
+
+
+def answers(first: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """That it is ready, with the network's compute type; then what each stretch of a phase came to."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, first["cores"])
+    phases, dtype = KINDS[first["kind"]](config_from_dict(first["config"]), len(first["cores"]))
+    for work in phases.values():  # traces, and starts the simulators
+        work(), work()
+    yield {"dtype": dtype}
+    for line in sys.stdin:
+        asked = json.loads(line)
+        yield work_for(phases[asked["phase"]], asked["seconds"])
+
+
+def work_for(work: Work, seconds: float) -> dict[str, float]:
+    """Works for so long, and once at least."""
+    done, start = 0, time.perf_counter()
+    while True:
+        done += work()
+        elapsed = time.perf_counter() - start
+        if elapsed >= seconds and done:
+            return {"done": done, "seconds": elapsed, "rate": done / elapsed}
+
+
+# parts of a worker, alone ---------------------------------------------------------------------------------------------
+
+
+def group_size(config: TrainConfig) -> int:
+    """Simulators of one group."""
+    return config.sampling.simulators // config.sampling.groups
+
+
+def inference_batch(config: TrainConfig) -> int:
+    """Observations per policy query."""
+    return config.sampling.predict_batch or group_size(config)
+
+
+def parts(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
+    """One step of emulation, inference, gradient and, with a replay, targets: agent steps, data-points or transitions.
+
+    And the compute type that the network really has.
+    """
+    from ddrl.algorithms import network_for
+    from ddrl.envs import make_environment
+    from ddrl.learner import Policy, as_device_vector, configure_tensorflow
+    from ddrl.builders.agent import batch_template, make_learner
+
+    configure_tensorflow(cores)
+    envs = make_environment(config.environment, group_size(config), batch_size=config.sampling.predict_batch, threads=1)
+    shape, dtype, actions = envs.observation_shape, envs.observation_dtype, envs.action_space
+    network = network_for(config, shape, dtype, actions)
+    vector = as_device_vector(network.initial_parameters(config.run.seed))
+    random = np.random.default_rng(config.run.seed)
+    envs.reset(config.run.seed)
+    policy = Policy(network, shape, dtype, (inference_batch(config),))
+    observations = _images(random, (inference_batch(config), *shape), dtype)
+    batch = _filled(batch_template(config, network, shape, dtype), random, actions)
+    learner = make_learner(config, network, shape, dtype)
+    phases: dict[str, Work] = {
+        "env": lambda: _step(envs, random),
+        "inference": lambda: len(policy(vector, observations)[0]),
+        "gradient": lambda: learner.batch_size if learner.gradient(vector, batch) else 0,
+    }
+    if config.has_replay:
+        phases["target"] = _targets(config, network, vector, random, shape, dtype)
+    return phases, network.compute_dtype
+
+
+def _targets(
+    config: TrainConfig, network: Any, vector: Any, random: np.random.Generator, shape: tuple[int, ...], dtype: Any
+) -> Work:
+    """Targets of as many transitions at once as a period computes."""
+    from ddrl.builders.replay import AHEAD, target_function
+
+    function = target_function(config, network, (shape, dtype), AHEAD)
+    assert function is not None  # there is a replay
+    column = np.ones(AHEAD, np.float32)
+    unused = dict.fromkeys(Replayed._fields)
+    drawn = {"reward": column, "discount": column, "next_observation": _images(random, (AHEAD, *shape), dtype)}
+    batch = Replayed(**unused | drawn)
+    return lambda: len(function(vector, batch))
+
+
+def _step(environment: Any, random: np.random.Generator) -> int:
+    step = environment.recv()
+    environment.send(random_actions(environment.action_space, (len(step.env_id),), random))
+    return int(step.valid.sum())
+
+
+def random_actions(space: ActionSpace, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """<int32>[*shape] or <float32>[*shape, A], uniform; an unbounded component from -1 to 1."""
+    if isinstance(space, Discrete):
+        return random.integers(space.count, size=shape).astype(np.int32)
+    low, high = np.array(space.low), np.array(space.high)
+    unbounded = (low <= -1e3) | (high >= 1e3)
+    low, high = np.where(unbounded, -1.0, low), np.where(unbounded, 1.0, high)
+    return random.uniform(low, high, (*shape, len(low))).astype(np.float32)
+
+
+def _images(random: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    return random.integers(0, 256, shape).astype(dtype)
+
+
+def _filled(template: Any, random: np.random.Generator, actions: ActionSpace) -> Any:
+    """A batch of the template's shapes with random contents, all of it valid."""
+    ones = ("valid", "weight", "continues", "discount")
+    values = template._asdict()
+    for name, array in values.items():
+        if array is None:
+            continue
+        if name in ("observation", "next_observation"):
+            values[name] = _images(random, array.shape, array.dtype)
+        elif name == "action":
+            values[name] = random_actions(actions, array.shape[: array.ndim - len(actions.action_shape)], random)
+        elif name == "behaviour_log_prob":
+            values[name] = np.full_like(array, -np.log(actions.head_size))  # about as large
+        elif array.dtype == np.float32:
+            values[name] = np.ones_like(array) if name in ones else random.standard_normal(array.shape, np.float32)
+    return type(template)(**values)
+
+
+# acting, with all its simulators --------------------------------------------------------------------------------------
+
+
+def acting(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
+    """Fills one rollout with the network's policy, as in training: agent steps."""
+    from ddrl.envs import make_environment
+    from ddrl.learner import as_device_vector, configure_tensorflow
+    from ddrl.placement.ranks import threads_for, with_threads
+    from ddrl.reporting.rank_metrics import RankMetrics
+    from ddrl.builders.agent import make_environments, make_schedule, network_for
+
+    threads = threads_for(config, cores)
+    configure_tensorflow(threads.intra_op, threads.inter_op)
+    probe = make_environment(config.environment, 1, training=False)
+    network = network_for(config, probe)
+    probe.close()
+    environments = make_environments(with_threads(config, threads))
+    schedule: Any = make_schedule(config, environments, network, RankMetrics("worker", 0), 0)
+    snapshot = Snapshot(0, 0, as_device_vector(network.initial_parameters(config.run.seed)))
+    schedule.actor_threads.reset(config.run.seed)
+
+    def rollout() -> int:
+        schedule.actor_threads.fill(schedule.learning, lambda: snapshot)
+        return int(schedule.learning.valid.sum())
+
+    return {"act": rollout}, network.compute_dtype
+
+
+def acting_at_random(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
+    """Steps the simulators with random actions, a thread for each group: agent steps. There is no network."""
+    from ddrl.placement.ranks import threads_for, with_threads
+    from ddrl.builders.agent import make_environments
+
+    environments = make_environments(with_threads(config, threads_for(config, cores)))
+    groups = [(each, np.random.default_rng([config.run.seed, i])) for i, each in enumerate(environments)]
+    for i, environment in enumerate(environments):
+        environment.reset(config.run.seed + i)
+    pool = ThreadPoolExecutor(len(groups))
+
+    def play(group: tuple[Any, np.random.Generator]) -> int:
+        return sum(_step(*group) for _ in range(RANDOM_STEPS))
+
+    return {"act": lambda: sum(pool.map(play, groups))}, ""
+
+
+KINDS = {"parts": parts, "acting": acting, "acting at random": acting_at_random}
+
+if __name__ == "__main__":
+    sys.exit(programs.run(main))
