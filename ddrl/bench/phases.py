@@ -87,9 +87,9 @@ def parts(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
     And the compute type that the network really has.
     """
     from ddrl.algorithms import network_for
+    from ddrl.builders.agent import batch_template, make_learner
     from ddrl.envs import make_environment
     from ddrl.learner import Policy, as_device_vector, configure_tensorflow
-    from ddrl.builders.agent import batch_template, make_learner
 
     configure_tensorflow(cores)
     envs = make_environment(config.environment, group_size(config), batch_size=config.sampling.predict_batch, threads=1)
@@ -170,11 +170,11 @@ def _filled(template: Any, random: np.random.Generator, actions: ActionSpace) ->
 
 def acting(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
     """Fills one rollout with the network's policy, as in training: agent steps."""
+    from ddrl.builders.agent import make_environments, make_schedule, network_for
     from ddrl.envs import make_environment
     from ddrl.learner import as_device_vector, configure_tensorflow
     from ddrl.placement.ranks import threads_for, with_threads
     from ddrl.reporting.rank_metrics import RankMetrics
-    from ddrl.builders.agent import make_environments, make_schedule, network_for
 
     threads = threads_for(config, cores)
     configure_tensorflow(threads.intra_op, threads.inter_op)
@@ -195,8 +195,8 @@ def acting(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
 
 def acting_at_random(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
     """Steps the simulators with random actions, a thread for each group: agent steps. There is no network."""
-    from ddrl.placement.ranks import threads_for, with_threads
     from ddrl.builders.agent import make_environments
+    from ddrl.placement.ranks import threads_for, with_threads
 
     environments = make_environments(with_threads(config, threads_for(config, cores)))
     groups = [(each, np.random.default_rng([config.run.seed, i])) for i, each in enumerate(environments)]
