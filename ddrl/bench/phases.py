@@ -1,7 +1,7 @@
 """A process that measures parts of a configuration: fixed to its cores, it does each for as long as it is told to.
 
 Lines of JSON: it reads cores, the kind of parts and settings, and answers when it is ready; then it reads a phase and
-seconds, and answers with the units that it did and the seconds that they took.
+seconds, and answers with the units that it did and their rate.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 
 from ddrl import programs
 from ddrl.bench.children import Children, serve
+from ddrl.bench.timing import work_for
 from ddrl.config import TrainConfig
 from ddrl.rundir import config_from_dict, config_to_dict
 from ddrl.types import ActionSpace, Discrete, Replayed, Snapshot
@@ -55,17 +55,8 @@ def answers(first: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"dtype": dtype}
     for line in sys.stdin:
         asked = json.loads(line)
-        yield work_for(phases[asked["phase"]], asked["seconds"])
-
-
-def work_for(work: Work, seconds: float) -> dict[str, float]:
-    """Works for so long, and once at least."""
-    done, start = 0, time.perf_counter()
-    while True:
-        done += work()
-        elapsed = time.perf_counter() - start
-        if elapsed >= seconds and done:
-            return {"done": done, "seconds": elapsed, "rate": done / elapsed}
+        done, seconds = work_for(phases[asked["phase"]], asked["seconds"])
+        yield {"done": done, "rate": done / seconds}
 
 
 # parts of a worker, alone ---------------------------------------------------------------------------------------------

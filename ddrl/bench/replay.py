@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from ddrl import checks
-from ddrl.bench import replay_shard
+from ddrl.bench import replay_shard, timing
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
 from ddrl.placement.resources import available_memory
 from ddrl.replay import Replay, check_memory
@@ -122,31 +120,18 @@ def resident_bytes() -> int:
 
 
 def _rates(arguments: ReplayArguments, replay: Replay, unroll: Unroll) -> dict[str, float]:
-    """Samples and inserts per second, in turns and each alone."""
-    random, per_unroll, inserted = np.random.default_rng(1), unroll.reward.size, 0
-    due, memory = 0.0, replay.memory_for(arguments.batch_size)
+    random, memory = np.random.default_rng(1), replay.memory_for(arguments.batch_size)
 
-    def draw() -> None:
+    def draw() -> int:
         sample = replay.sample(random, arguments.batch_size, importance_exponent=0.4, into=memory)
         replay.set_priorities(sample.key, random.exponential(size=arguments.batch_size))
+        return arguments.batch_size
 
-    def both() -> None:
-        nonlocal due, inserted
-        draw()
-        due += arguments.inserts_per_sample * arguments.batch_size
-        while due >= per_unroll:
-            replay.add(unroll)
-            due, inserted = due - per_unroll, inserted + per_unroll
+    def insert() -> int:
+        replay.add(unroll)
+        return int(unroll.reward.size)
 
-    rounds, seconds = _repeat(both, arguments.seconds)
-    inserts = inserted / seconds
-    alone = arguments.batch_size / _time(draw, arguments.seconds)
-    return {
-        "samples_per_s": round(rounds * arguments.batch_size / seconds),
-        "inserts_per_s": round(inserts),
-        "samples_per_s_alone": round(alone),
-        "inserts_per_s_alone": round(per_unroll / _time(lambda: replay.add(unroll), arguments.seconds)),
-    }
+    return replay_shard.rates(draw, insert, arguments.inserts_per_sample, arguments.seconds)
 
 
 def _tree(arguments: ReplayArguments) -> dict[str, dict[str, float]]:
@@ -161,30 +146,19 @@ def _tree(arguments: ReplayArguments) -> dict[str, dict[str, float]]:
         masses = random.random((64, arguments.batch_size)) * tree.total
         chosen = random.integers(items, size=(64, arguments.batch_size))
         turn = iter(range(1 << 62))
-        us = {
-            "find": 1e6 * _time(lambda: tree.find(masses[next(turn) % 64]), arguments.seconds / 4),
-            "set": 1e6 * _time(lambda: tree.set(chosen[(i := next(turn)) % 64], masses[i % 64]), arguments.seconds / 4),
-        }
+
+        def find() -> None:
+            tree.find(masses[next(turn) % 64])
+
+        def change() -> None:
+            tree.set(chosen[(i := next(turn)) % 64], masses[i % 64])
+
         levels = max(1, (items - 1).bit_length())
-        for name, value in us.items():
+        for name, work in (("find", find), ("set", change)):
+            value = 1e6 / timing.rate(work, arguments.seconds / 4)
             values[f"{name}_us"][str(items)] = round(value, 1)
             values[f"{name}_us_per_level"][str(items)] = round(value / levels, 2)
     return values
-
-
-def _time(work: Callable[[], Any], seconds: float) -> float:
-    """Seconds of one call."""
-    rounds, elapsed = _repeat(work, seconds)
-    return elapsed / rounds
-
-
-def _repeat(work: Callable[[], Any], seconds: float) -> tuple[int, float]:
-    """Calls, and the time that they took, at least `seconds`."""
-    start, rounds = time.perf_counter(), 0
-    while not rounds or time.perf_counter() - start < seconds:
-        work()
-        rounds += 1
-    return rounds, time.perf_counter() - start
 
 
 def _title(arguments: ReplayArguments) -> str:
