@@ -46,6 +46,11 @@ def run_rank(main: Callable[[], None]) -> None:
         MPI.COMM_WORLD.Abort(status)
 
 
+def by_number(rates: Mapping[int, float], digits: int) -> dict[str, float]:
+    """Rates by number of ranks, as JSON has them."""
+    return {str(number): round(rate, digits) for number, rate in rates.items()}
+
+
 def _start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen:
     return subprocess.Popen(command, env=environment, start_new_session=True, **options)
 

@@ -28,7 +28,7 @@ BENCHMARKS = {
     "replay": Entry(
         "replay:main", "samples/s of a prioritized replay while transitions come in; its sum tree over sizes"
     ),
-    "exchange": Entry("emulated.commands:exchange", "one synchronous step, beside bare MPI and TensorFlow's gRPC"),
+    "exchange": Entry("emulated.exchange:exchange", "one synchronous step, beside bare MPI and TensorFlow's gRPC"),
     "idle": Entry("idle:main", "processor time of roles that wait"),
     "faults": Entry(
         "faults.command:main", "real runs broken in all known ways: what becomes of them, what is left or lost"
@@ -38,11 +38,11 @@ BENCHMARKS = {
     ),
     "soak": Entry("soak:main", "hours of training: does the memory of any process grow"),
     "scaling": Entry(
-        "emulated.commands:scaling", "updates/s over the number of workers, which sleep instead of computing"
+        "emulated.exchange:scaling", "updates/s over the number of workers, which sleep instead of computing"
     ),
-    "stragglers": Entry("emulated.commands:stragglers", "waiting for all, a quorum and a deadline, with slow workers"),
-    "actors": Entry("emulated.commands:actors", "inserts/s over the number of Ape-X's actors, which sleep"),
-    "learner": Entry("emulated.commands:learner", "updates/s of Ape-X's learner while emulated actors feed the replay"),
+    "stragglers": Entry("emulated.exchange:stragglers", "waiting for all, a quorum and a deadline, with slow workers"),
+    "actors": Entry("emulated.apex:actors", "inserts/s over the number of Ape-X's actors, which sleep"),
+    "learner": Entry("emulated.apex:learner", "updates/s of Ape-X's learner while emulated actors feed the replay"),
 }
 HELP = """usage: ddrl bench NAME [OPTIONS]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ddrl.bench.emulated.commands import ScalingArguments, measure_scaling
+from ddrl.bench.emulated.exchange import ScalingArguments, measure_scaling
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
 from ddrl.simulation.predict import simulate

@@ -13,7 +13,7 @@ from ddrl.apex.segment import renumbered
 from ddrl.apex.shard_replay import ShardReplay
 from ddrl.bench.emulated import actors as emulated_actors
 from ddrl.bench.emulated.actors import FORMAT, EmulatedChild, config_of
-from ddrl.bench.emulated.commands import ActorsArguments, LearnerArguments, measure_actors, measure_learner
+from ddrl.bench.emulated.apex import ActorsArguments, LearnerArguments, measure_actors, measure_learner
 from ddrl.bench.replay_shard import FRAMES, GAMES, recorded_segment
 from ddrl.errors import UsageError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.launch import find_mpirun
-from ddrl.bench.emulated.commands import ScalingArguments, StragglerArguments, measure_scaling, measure_stragglers
+from ddrl.bench.emulated.exchange import ScalingArguments, StragglerArguments, measure_scaling, measure_stragglers
 
 needs_mpirun = pytest.mark.skipif(find_mpirun() is None, reason="no mpirun here")
 

@@ -66,22 +66,16 @@ def config_of(
 
 
 def write_segments(path: Path) -> None:
-    """Segments of real frames as the wire has them, one after the other, each behind its length."""
+    """Segments of real frames as the wire has them, in an npz."""
     frames, chance = recorded_frames(), np.random.default_rng(0)
-    with open(path, "wb") as file:
-        for simulator in range(SEGMENTS):
-            data = FORMAT.encode(recorded_segment(FORMAT, frames, simulator, chance))
-            file.write(len(data).to_bytes(4, "little") + data)
+    segments = (recorded_segment(FORMAT, frames, simulator, chance) for simulator in range(SEGMENTS))
+    np.savez(path, *(np.frombuffer(FORMAT.encode(segment), np.uint8) for segment in segments))
 
 
 def read_segments(path: Path) -> list[bytes]:
     """What `write_segments` wrote."""
-    data, segments, start = path.read_bytes(), [], 0
-    while start < len(data):
-        end = start + 4 + int.from_bytes(data[start : start + 4], "little")
-        segments.append(data[start + 4 : end])
-        start = end
-    return segments
+    with np.load(path) as segments:
+        return [segment.tobytes() for segment in segments.values()]
 
 
 class EmulatedChild:

@@ -31,6 +31,7 @@ from ddrl.exchange.transport import Waiter
 from ddrl.floating_point import flush_denormals
 from ddrl.job.layout import JobContext, JobLayout
 from ddrl.job.role import run_roles
+from ddrl.rundir import config_from_dict
 
 WARM_UP_STEPS = 10
 TAG = 99  # of the bare loop
@@ -68,7 +69,7 @@ def blocks(comm: MPI.Comm, options: Options) -> list[dict[str, Any]]:
     rank, workers = comm.Get_rank(), options["workers"]
     slow = workers - options["slow_workers"] <= rank < workers
     compute = Compute(rank, options["spread"], options["slow_factor"] if slow else 1.0)
-    quorum = Quorum(options["quorum"], options["deadline_seconds"])
+    quorum = Quorum(*options["quorum"])
     transport = MpiTransport(comm, workers)
     job = EmulatedJob(
         transport, rank, workers, options["servers"], options["parameters"], compute, quorum,
@@ -193,9 +194,9 @@ def apex(comm: MPI.Comm, options: Options) -> dict[str, Any] | None:
 def _apex(comm: MPI.Comm, options: Options) -> dict[str, Any] | None:
     from ddrl.apex.actor import ActorRole
     from ddrl.apex.replay_shard import ReplayShardRole
-    from ddrl.bench.emulated.actors import EmulatedChild, EmulatedLearner, config_of, read_segments
+    from ddrl.bench.emulated.actors import EmulatedChild, EmulatedLearner, read_segments
 
-    config = config_of(**options["config"])
+    config = config_from_dict(options["config"])
     assignments = assign_roles(1, 0, actors=config.apex.actors, replay_shards=config.apex.replay_shards)
     ours = assignments[comm.Get_rank()]
     layout = JobLayout.from_assignments(assignments).with_hosted_servers(ours.rank)
