@@ -1,10 +1,14 @@
-"""Short real runs, made to be measured."""
+"""Real runs, made to be measured, and what their records say."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
+import os
+import statistics
+import subprocess
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ from rich.console import Console
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
+from ddrl.programs import python_command
 from ddrl.reporting.metrics import read_metrics
 
 LINE_SECONDS = 2.0  # between lines of metrics.jsonl
@@ -51,3 +56,28 @@ def train_records(config: TrainConfig, **run: Any) -> list[dict[str, Any]]:
 def replace(config: TrainConfig, group: str, **changes: Any) -> TrainConfig:
     """The settings with some of a group changed."""
     return dataclasses.replace(config, **{group: dataclasses.replace(getattr(config, group), **changes)})
+
+
+def start_train(arguments: Sequence[str], output: Path, **environment: str) -> subprocess.Popen[bytes]:
+    """Starts `ddrl train` in a session of its own, so that a Ctrl-C is for this process alone.
+
+    Args:
+        output: file to which it appends what it prints.
+        environment: in addition to this process's.
+    """
+    with output.open("ab") as file:
+        return subprocess.Popen(
+            [*python_command("ddrl.cli"), "train", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            env=os.environ | environment,
+            start_new_session=True,
+        )
+
+
+def mean_parts(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Means by name, of those that tell anything; a name that is missing in one counts as 0 there."""
+    telling = [part for part in parts if part]
+    names = sorted({name for part in telling for name in part})
+    return {name: round(statistics.mean(part.get(name, 0.0) for part in telling), 4) for name in names}

@@ -19,16 +19,17 @@ import tyro
 
 from ddrl import checks, rundir
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
+from ddrl.bench.runs import start_train
 from ddrl.checkpoint import list_checkpoints
 from ddrl.errors import UsageError
 from ddrl.launch.processes import Interrupts, children
 from ddrl.placement import start
-from ddrl.programs import python_command
 
 SETTLED_SECONDS = 300.0  # of a leg, in which replays fill and everything is used for the first time
 SAMPLES, RUN, OUTPUT = "samples.jsonl", "run", "output.txt"
 END_SECONDS = 300.0  # in which a run whose time is over checkpoints, evaluates and ends
 PAGE = os.sysconf("SC_PAGE_SIZE")
+NEW = ("--preset", "smoke")
 UNBOUNDED = ("--agent-steps", "0", "--max-updates", "0", "--no-video", "--evaluation-minutes", "0.5")
 
 
@@ -74,24 +75,12 @@ def measure(arguments: SoakArguments) -> dict[str, Any]:
 def train_leg(arguments: SoakArguments, directory: Path) -> int:
     """Trains for the leg's minutes and appends samples to the directory; returns the exit status of the run."""
     run, began = directory / RUN, time.monotonic()
-    what = ["--resume", str(run)] if list_checkpoints(run) else [arguments.algorithm, "--preset", "smoke"]
-    where = [] if what[0] == "--resume" else ["--run-dir", str(run)]
-    command = [*python_command("ddrl.cli"), "train", *what, *where, *UNBOUNDED]
+    what = ["--resume", str(run)] if list_checkpoints(run) else [arguments.algorithm, *NEW, "--run-dir", str(run)]
     leg = 1 + max((line["leg"] for line in rundir.JsonLines(directory / SAMPLES).read()), default=0)
-    with (
-        (directory / OUTPUT).open("ab") as output,
-        (directory / SAMPLES).open("a") as samples,
-        Interrupts() as interrupts,
-    ):
-        process = subprocess.Popen(
-            [*command, "--minutes", str(arguments.minutes)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,  # a Ctrl-C is for this process, which ends the run
-        )
+    end = began + 60.0 * arguments.minutes + END_SECONDS
+    with (directory / SAMPLES).open("a") as samples, Interrupts() as interrupts:
+        process = start_train([*what, *UNBOUNDED, "--minutes", str(arguments.minutes)], directory / OUTPUT)
         try:
-            end = began + 60.0 * arguments.minutes + END_SECONDS
             while process.poll() is None and time.monotonic() < end and interrupts.stop is None:
                 seconds = round(time.monotonic() - began, 1)
                 line = {"leg": leg, "seconds": seconds, "resident_mb": sample(process.pid, run)}

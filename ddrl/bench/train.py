@@ -9,7 +9,7 @@ from typing import Any
 
 from ddrl import checks
 from ddrl.bench.benchmark import Benchmark, TakesTrainOptions
-from ddrl.bench.runs import LINE_SECONDS, replace, run_for
+from ddrl.bench.runs import LINE_SECONDS, mean_parts, replace, run_for
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.options import parse
@@ -79,20 +79,11 @@ def _run(config: TrainConfig, seconds: float) -> dict[str, Any]:
     if config.has_replay:  # acting comes in bursts; the ratio to updates is fixed
         gradients = means["datapoints_per_s"] / config.batch_size
         means["agent_steps_per_s"] = gradients * config.replay_data.steps_per_update
-    splits = [line["time_split"] for line in lines if "worker" in line.get("time_split", {})]
-    activities = {activity for split in splits for activity in split["worker"]}
-    means["worker_time_split"] = {
-        activity: round(statistics.mean(split["worker"].get(activity, 0.0) for split in splits), 4)
-        for activity in sorted(activities)
-    }
+    splits = [line["time_split"] for line in lines if "time_split" in line]
+    means["worker_time_split"] = mean_parts([split.get("worker", {}) for split in splits])
     means["exchange_share"] = sum(means["worker_time_split"].get(name, 0.0) for name in ("push", "pull"))
-    means["server_busy_share"] = statistics.mean(
-        sum(line["time_split"].get("parameter_server", {}).values()) for line in lines if "time_split" in line
-    )
-    means["cpu_cores"] = {
-        name: round(statistics.mean(line["cpu_cores"].get(name, 0.0) for line in lines), 4)
-        for name in sorted({name for line in lines for name in line["cpu_cores"]})
-    }
+    means["server_busy_share"] = statistics.mean(sum(split.get("parameter_server", {}).values()) for split in splits)
+    means["cpu_cores"] = mean_parts([line["cpu_cores"] for line in lines])
     means["resident_mb"] = lines[-1]["resident_mb"]
     means["seconds_measured"] = LINE_SECONDS * len(lines)
     return means

@@ -13,13 +13,11 @@ import time
 import pytest
 
 from cluster.roles import assign_roles
-from ddrl.bench.faults import command, conduct, injection, processes, records
+from ddrl.bench.faults import command, conduct, processes, records
 from ddrl.bench.faults.bounds import BEGIN_SECONDS, Bound, bound
-from ddrl.bench.faults.draws import BLOCK, KINDS, STARTING, Draw, draw, victims
-from ddrl.bench.faults.outcome import Outcome, judge
+from ddrl.bench.faults.draws import BLOCK, INTERVAL_UPDATES, KINDS, STARTING, SYSTEMS, Draw, draw, victims
+from ddrl.bench.faults.outcome import Outcome, judge, summary
 from ddrl.bench.faults.runs import ROLES
-from ddrl.bench.faults.systems import INTERVAL_UPDATES, SYSTEMS
-from ddrl.bench.faults.table import summary
 from ddrl.errors import UsageError
 from ddrl.options import parse
 from ddrl.placement.ranks import sizes_of
@@ -288,7 +286,7 @@ def test_a_limit_of_files_keeps_a_process_from_writing_until_it_ends(tmp_path):
             while not target.exists():
                 time.sleep(0.01)
             for limit in limits:
-                injection.limit_files(processes.of_mark(f"writer {number}"), *([limit] if limit else []))
+                processes.limit_files(processes.of_mark(f"writer {number}"), *([limit] if limit else []))
             process.communicate(b"x")
             assert target.stat().st_size == (4000 if len(limits) == 1 else 9000)
 
@@ -296,7 +294,7 @@ def test_a_limit_of_files_keeps_a_process_from_writing_until_it_ends(tmp_path):
 def test_a_process_is_killed_when_its_temporary_file_appears(tmp_path):
     program = f"import time; time.sleep(0.3); open('{tmp_path}/.part.tmp', 'w'); time.sleep(60)"
     with started("saver", sys.executable, "-c", program) as process:
-        assert injection.kill_while_saving(process.pid, tmp_path, MANY[0], 20.0)
+        assert processes.kill_while_saving(process.pid, tmp_path, MANY[0], 20.0)
         assert process.wait() == -signal.SIGKILL
 
 

@@ -16,6 +16,7 @@ from cluster.roles import Assignment
 from ddrl.apex.packing import BatchFormat
 from ddrl.apex.remote_replay import Drawn
 from ddrl.bench.emulated.actors import FORMAT
+from ddrl.bench.runs import mean_parts
 from ddrl.exchange.transport import Transport
 from ddrl.job.layout import JobContext
 from ddrl.job.role import run_roles, waiter_with_alarm
@@ -115,19 +116,14 @@ def _updates_per_s(lines: list[dict[str, Any]]) -> float:
 def _fed(later: list[dict[str, Any]]) -> dict[str, Any]:
     """Rates and shares while actors feed the replay."""
     seconds = later[-1]["wall_seconds"] - later[0]["wall_seconds"]
-    mean = lambda name: statistics.mean(record.get(name, 0.0) for record in later[1:])  # noqa: E731
-    split = [record.get("time_split", {}).get("learner", {}) for record in later[1:]]
-    return {
+    means = {
+        name: statistics.mean(record.get(name, 0.0) for record in later[1:])
+        for name in ("inserts_per_s", "samples_per_s")
+    }
+    cores = mean_parts([record.get("cpu_cores", {}) for record in later[1:]])
+    return means | {
         "updates_per_s": _updates_per_s(later),
-        "inserts_per_s": mean("inserts_per_s"),
-        "samples_per_s": mean("samples_per_s"),
-        "learner_split": _means(split),
-        "cpu_cores": _means([record.get("cpu_cores", {}) for record in later[1:]]),
+        "learner_split": mean_parts([record.get("time_split", {}).get("learner", {}) for record in later[1:]]),
+        "cpu_cores": {name: share for name, share in cores.items() if not name.startswith("actor")},
         "seconds_measured": seconds,
     }
-
-
-def _means(parts: list[dict[str, float]]) -> dict[str, float]:
-    """By name, of all but the actors."""
-    names = sorted({name for part in parts for name in part if not name.startswith("actor")})
-    return {name: round(statistics.mean(part.get(name, 0.0) for part in parts if part), 4) for name in names}

@@ -9,8 +9,7 @@ import dataclasses
 from typing import Literal
 
 from ddrl.apex.sampler import SILENT_SECONDS
-from ddrl.bench.faults.draws import Draw
-from ddrl.bench.faults.systems import STALL_SECONDS, SYSTEMS, System
+from ddrl.bench.faults.draws import STALL_SECONDS, SYSTEMS, Draw, System
 from ddrl.job.watchdog import ANSWER_SECONDS, LEAVE_SECONDS, LOOK_SECONDS
 from ddrl.launch.local import STOP_SECONDS
 from ddrl.launch.supervisor import GONE_SECONDS, KILL_SECONDS, LOST_SECONDS, UNSAID_SECONDS

@@ -20,10 +20,8 @@ from ddrl import checks, rundir
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
 from ddrl.bench.faults.bounds import bound
 from ddrl.bench.faults.conduct import Conductor, remove
-from ddrl.bench.faults.draws import BLOCK, KINDS, Draw, draw
-from ddrl.bench.faults.outcome import Outcome
-from ddrl.bench.faults.systems import SYSTEMS
-from ddrl.bench.faults.table import summary
+from ddrl.bench.faults.draws import BLOCK, KINDS, SYSTEMS, Draw, draw
+from ddrl.bench.faults.outcome import Outcome, summary
 from ddrl.errors import UsageError
 
 LOG = "faults.jsonl"

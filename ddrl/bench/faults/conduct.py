@@ -8,13 +8,12 @@ import signal
 import time
 from pathlib import Path
 
-from ddrl.bench.faults import injection, records
+from ddrl.bench.faults import processes, records
 from ddrl.bench.faults.bounds import ASKED, BEGIN_SECONDS, FULL_SECONDS, HOLD_SECONDS, SETTLE_SECONDS, Bound, bound
-from ddrl.bench.faults.draws import Draw
+from ddrl.bench.faults.draws import SYSTEMS, Draw
 from ddrl.bench.faults.outcome import NEITHER, Outcome, judge
 from ddrl.bench.faults.processes import Process, send
 from ddrl.bench.faults.runs import GONE_SECONDS, Run
-from ddrl.bench.faults.systems import SYSTEMS
 
 FIND_SECONDS = 30.0  # for a process to begin that is to be a victim
 SAVE_SECONDS = 30.0  # for the next checkpoint to be begun
@@ -178,12 +177,12 @@ class Fault:
             where = run.path / "checkpoints"
             if draw.victim != "chief" or draw.which < 0.5:
                 where = run.saves_in(victim, draw.victim)
-            if not injection.kill_while_saving(victim.pid, where, draw, SAVE_SECONDS):
+            if not processes.kill_while_saving(victim.pid, where, draw, SAVE_SECONDS):
                 self._outcome.trouble.append(f"nothing was saved in {where} for {SAVE_SECONDS:g} s")
             self._outcome.caught = any(where.glob(".*.tmp"))
             return time.monotonic()
         at = time.monotonic()
-        send(victim.pid, injection.signal_of(draw))
+        send(victim.pid, processes.signal_of(draw))
         return self._hold(victim) if self._limit.held else at
 
     def _hold(self, victim: Process) -> float:
@@ -203,14 +202,14 @@ class Fault:
     def _fill(self) -> float:
         run, draw = self._run, self._draw
         at = time.monotonic()
-        injection.limit_files(run.living(), injection.room(run.path, draw))
+        processes.limit_files(run.living(), processes.room(run.path, draw))
         run.wait(lambda: False, FULL_SECONDS)
         if draw.kind == "disk-stays-full":
             if run.status() is None:
                 run.ask_to_end()
             return at
         for _ in range(3):  # a process may start another one between the listing and the limit
-            injection.limit_files(run.living())
+            processes.limit_files(run.living())
             run.wait(lambda: False, 0.2)
         return at
 

@@ -15,13 +15,13 @@ from typing import Any
 from cluster.roles import assign_roles
 from ddrl import rundir
 from ddrl.bench.faults import processes, records
+from ddrl.bench.faults.draws import COMMON, System
 from ddrl.bench.faults.processes import RANK, Process
-from ddrl.bench.faults.systems import COMMON, System
+from ddrl.bench.runs import start_train
 from ddrl.checkpoint import list_checkpoints, load, version_of
 from ddrl.errors import UsageError
 from ddrl.exchange.central_store.file import store_path
 from ddrl.placement.ranks import sizes_of
-from ddrl.programs import python_command
 from ddrl.replay_files import check_replays, shard_directory, worker_directory
 
 POLL_SECONDS = 0.05
@@ -74,15 +74,7 @@ class Run:
         own = {processes.MARK: self.mark, "TMPDIR": str(self._temporary), "TF_CPP_MIN_LOG_LEVEL": "3"}
         self.read()
         self._first, self._newest = len(self.lines), self.newest()
-        with self._output.open("ab") as output:
-            self.launcher = subprocess.Popen(
-                [*python_command("ddrl.cli"), "train", *what, *COMMON],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=os.environ | own,
-                start_new_session=True,
-            )
+        self.launcher = start_train([*what, *COMMON], self._output, **own)
 
     def wait_until_trained(self, seconds: float) -> bool:
         """Waits until updates beyond those of the newest checkpoint are made, and another checkpoint."""
