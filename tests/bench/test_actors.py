@@ -20,8 +20,11 @@ from ddrl.errors import UsageError
 
 @pytest.fixture(scope="module")
 def segment() -> bytes:
-    frames = np.zeros((GAMES, FRAMES, *FORMAT.frame_shape), np.uint8)
-    return FORMAT.encode(recorded_segment(FORMAT, frames, 0, np.random.default_rng(0)))
+    return FORMAT.encode(recorded_segment(FORMAT, no_frames(), 0, np.random.default_rng(0)))
+
+
+def no_frames() -> np.ndarray:
+    return np.zeros((GAMES, FRAMES, *FORMAT.frame_shape), np.uint8)
 
 
 def test_a_renumbered_segment_is_whole_and_of_another_sender(segment):
@@ -82,9 +85,16 @@ def test_a_child_stops_feeding_when_it_was_told_to(segment, monkeypatch):
     assert len(sent) in (9, 10, 11) and max(sent) <= 5.01  # of 50 steps each, 100 steps/s
 
 
+@pytest.fixture
+def short_job(monkeypatch):
+    """Ranks report five times a second, and no game is played to record its frames."""
+    monkeypatch.setattr(emulated_actors, "REPORT_SECONDS", 0.2)
+    monkeypatch.setattr(emulated_actors, "recorded_frames", no_frames)
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(find_mpirun() is None, reason="no mpirun here")
-def test_a_job_of_emulated_actors_inserts_and_samples():
+def test_a_job_of_emulated_actors_inserts_and_samples(short_job):
     arguments = ActorsArguments(
         actors=(2,),
         step_ms=2.0,
@@ -92,8 +102,8 @@ def test_a_job_of_emulated_actors_inserts_and_samples():
         batch_size=16,
         batches_per_s=10.0,
         parameters=1000,
-        warm_up=0.0,
-        seconds=3.0,
+        warm_up=0.5,
+        seconds=1.5,
     )
     found = measure_actors(arguments)
     assert 0 < found["inserts_per_s"]["2"] <= 2000 and found["ratio"] == {"2": 1.0}
@@ -107,9 +117,9 @@ def test_no_numbers_of_actors():
 
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(find_mpirun() is None, reason="no mpirun here")
-def test_a_learner_is_measured_alone_and_fed():
+def test_a_learner_is_measured_alone_and_fed(short_job):
     found = measure_learner(
-        LearnerArguments(actors=1, simulators=8, replay_minimum=300, alone=0.5, warm_up=0.0, seconds=6.0, unfed=6.0)
+        LearnerArguments(actors=1, simulators=8, replay_minimum=300, alone=0.2, warm_up=0.0, seconds=1.6, unfed=1.0)
     )
     assert found["updates_per_s_alone"] > 0 and found["gradients_per_s_alone"] > 0
     assert found["ratio"] == pytest.approx(found["updates_per_s"] / found["updates_per_s_alone"], rel=0.05)

@@ -34,7 +34,7 @@ FORMAT = dataclasses.replace(KINDS["shard-images"].format, action_space=Discrete
 FRAME_SKIP = 4
 SEGMENTS = 64  # recorded ones, which actors send again and again under other numbers
 BEHIND = 8  # segments that an actor makes up for after a pause; a real one's pipe holds more
-REPORT_SECONDS = 1.0
+REPORT_SECONDS = 1.0  # between two reports of each rank
 
 
 def config_of(
@@ -103,6 +103,7 @@ class EmulatedChild:
         refresh = config.apex.refresh_every_frames / (FRAME_SKIP * FORMAT.length) * self._simulators
         self._refresh_segments = max(1, round(refresh))
         self._metrics, self._next_report = RankMetrics("actor", actor), 0.0
+        self._report_seconds = config.run.log_every_seconds
         self._version, self._asked, self._count, self._asked_at, self._next = -1, False, 0, 0, 0.0
         self._feed_seconds, self._end = feed_seconds, math.inf
 
@@ -122,7 +123,7 @@ class EmulatedChild:
             self._asked = True
             return Received(Frame.REFRESH, self._version, b"")
         if self._version >= 0 and now >= self._next_report:
-            self._next_report = now + REPORT_SECONDS
+            self._next_report = now + self._report_seconds
             return Received(Frame.REPORT, 0, json.dumps(self._metrics.report()).encode())
         if self._version < 0 or now < self._next or now > self._end:
             return None

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from ddrl import checks
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments, some_positive
+from ddrl.bench.emulated import actors as emulated
 from ddrl.bench.emulated.actors import FORMAT, config_of, write_segments
 from ddrl.bench.ranks import by_number, run_ranks
 from ddrl.config import TrainConfig
@@ -87,7 +88,7 @@ class ActorsArguments(ApexArguments):
         checks.at_least(self, 1, "batch_size", "parameters")
         checks.above(self, 0.0, "batches_per_s")
         checks.at_least(self, 0.0, "warm_up")
-        checks.at_least(self, 3.0, "seconds", why="rates are reported once a second")
+        checks.at_least(self, 3.0 * emulated.REPORT_SECONDS, "seconds", why="rates are reported once a second")
         some_positive(self, "actors")
 
 
@@ -176,7 +177,8 @@ class LearnerArguments(ApexArguments):
         checks.at_least(self, 1, "actors", "replay_minimum")
         checks.above(self, 0.0, "alone")
         checks.at_least(self, 0, "cores", "warm_up", "unfed")
-        checks.at_least(self, self.warm_up + 5.0, "seconds", why="--warm-up and 5")
+        least = self.warm_up + 5.0 * emulated.REPORT_SECONDS
+        checks.at_least(self, least, "seconds", why="--warm-up and 5 reports, one a second")
 
 
 def measure_learner(arguments: LearnerArguments) -> dict[str, Any]:
