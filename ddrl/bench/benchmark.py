@@ -52,7 +52,7 @@ class Benchmark:
     Attributes:
         arguments: the class of its options; it explains the measurement.
         measure: options -> what is told of them, JSON types; see `show`. Raises UsageError.
-        title: of the table, by the options.
+        title: of the table; {options.NAME} stands for an option.
         notes: unit or meaning of some of the values, by name.
         details: more of an explanation.
         failed: what was told -> whether that is a failure, so that the exit status is 1.
@@ -61,7 +61,7 @@ class Benchmark:
     name: str
     arguments: type[BenchmarkArguments]
     measure: Callable[[Any], Mapping[str, Any]]
-    title: Callable[[Any], str]
+    title: str
     notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     details: str = ""
     failed: Callable[[Mapping[str, Any]], bool] = lambda values: False
@@ -74,13 +74,13 @@ class Benchmark:
         if arguments.json:
             write_json_output(arguments.json, values)
         else:
-            show(self.title(arguments), values, self.notes)
+            show(self.title.format(options=arguments), values, self.notes)
         return int(self.failed(values))
 
     def parse(self, argv: Sequence[str]) -> BenchmarkArguments:
         """The options. Raises UsageError, and SystemExit where they are none of this command's."""
         about = "\n\n".join(filter(None, (self.arguments.__doc__, self.details)))
-        known = {"args": list(argv), "prog": f"ddrl bench {self.name}", "description": about}
+        known: dict[str, Any] = {"args": list(argv), "prog": f"ddrl bench {self.name}", "description": about}
         if not issubclass(self.arguments, TakesTrainOptions):
             return tyro.cli(self.arguments, **known)
         arguments, rest = tyro.cli(self.arguments, return_unknown_args=True, **known)

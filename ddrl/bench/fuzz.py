@@ -82,7 +82,7 @@ main = Benchmark(
     name="fuzz",
     arguments=FuzzArguments,
     measure=measure,
-    title=lambda arguments: "fuzz",
+    title="fuzz",
     notes={"unread": "why a flip there is harmless"},
     failed=lambda values: bool(values["bad"]),
 )

@@ -50,6 +50,6 @@ main = Benchmark(
     name="idle",
     arguments=IdleArguments,
     measure=lambda arguments: measure(arguments.seconds),
-    title=lambda arguments: "idle roles",
+    title="idle roles",
     notes=dict.fromkeys(ROLES, "percent of a core"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ddrl import checks
@@ -21,6 +21,13 @@ PEER = "stable-baselines3"
 LINE_SECONDS = 0.1  # between records: the precision of our agent steps
 PEER_STEPS_PER_SECOND = 50.0  # slower than this, the peer is given up
 
+ALIKE = ("game", "epochs", "learning_rate", "discount", "gae_lambda", "clip_range", "entropy_cost")
+SAME = {name: name for name in ALIKE} | {
+    "simulators": "environments",
+    "unroll_length": "steps",
+    "batch_size": "minibatch",
+}
+"""Settings of both, with the peer's names."""
 NOTES = {
     "ours": "agent steps to the score for each seed (null: not reached)",
     "peer": "likewise",
@@ -122,35 +129,27 @@ def _counted(reached: Sequence[int | None], budget: int) -> list[int]:
 
 def _config(arguments: LearningArguments, seed: int) -> TrainConfig:
     """Of our run."""
-    values = dataclasses.asdict(arguments)
-    same = ("game", "simulators", "unroll_length", "batch_size", "epochs", "learning_rate", "discount", "gae_lambda",
-            "clip_range", "entropy_cost")  # fmt: skip
     options = ["ppo", "--network", "mlp", "--compute-dtype", "float32", "--reward-clip", "0", "--groups", "1",
                "--value-cost", "0.5", "--clip-global-norm", "0.5", "--learning-rate-schedule", "constant",
                "--clip-range-schedule", "constant", "--no-evaluator", "--seed", str(seed)]  # fmt: skip
-    for name in same:
-        options += [f"--{name.replace('_', '-')}", str(values[name])]
-    return parse(options, this_machine()).config
+    return parse(options + _options({name: getattr(arguments, name) for name in SAME}), this_machine()).config
 
 
 def _options_of_peer(arguments: LearningArguments, seed: int) -> list[str]:
     """Of the peer's program."""
-    options = {
-        "--game": arguments.game, "--seed": seed, "--agent-steps": arguments.agent_steps,
-        "--target-score": arguments.target_score, "--episodes": ONLINE_EPISODES,
-        "--environments": arguments.simulators, "--steps": arguments.unroll_length,
-        "--minibatch": arguments.batch_size, "--epochs": arguments.epochs,
-        "--learning-rate": arguments.learning_rate, "--discount": arguments.discount,
-        "--gae-lambda": arguments.gae_lambda, "--clip-range": arguments.clip_range,
-        "--entropy-cost": arguments.entropy_cost,
-    }  # fmt: skip
-    return [str(word) for pair in options.items() for word in pair]
+    same = {theirs: getattr(arguments, name) for name, theirs in SAME.items()}
+    budget = {"agent-steps": arguments.agent_steps, "target-score": arguments.target_score}
+    return _options(same | budget | {"seed": seed, "episodes": ONLINE_EPISODES})
+
+
+def _options(values: Mapping[str, Any]) -> list[str]:
+    return [word for name, value in values.items() for word in (checks.flag(name), str(value))]
 
 
 main = Benchmark(
     name="learning",
     arguments=LearningArguments,
     measure=measure,
-    title=lambda arguments: f"PPO on {arguments.game}: ours and {PEER}",
+    title=f"PPO on {{options.game}}: ours and {PEER}",
     notes=NOTES,
 )

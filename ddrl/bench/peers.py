@@ -241,6 +241,6 @@ main = Benchmark(
     name="peers",
     arguments=PeersArguments,
     measure=measure,
-    title=lambda arguments: f"{arguments.algorithm}: ours and {arguments.library}",
+    title="{options.algorithm}: ours and {options.library}",
     notes=NOTES,
 )

@@ -161,10 +161,10 @@ def _tree(arguments: ReplayArguments) -> dict[str, dict[str, float]]:
     return values
 
 
-def _title(arguments: ReplayArguments) -> str:
-    if arguments.kind != "one-process":
-        return f"{arguments.kind} of {arguments.replay_capacity:,}"
-    return f"replay of {arguments.replay_capacity:,}, batches of {arguments.batch_size}"
-
-
-main = Benchmark("replay", ReplayArguments, measure, _title, replay_shard.NOTES | NOTES)
+main = Benchmark(
+    name="replay",
+    arguments=ReplayArguments,
+    measure=measure,
+    title="replay ({options.kind}) of {options.replay_capacity:,}",
+    notes=replay_shard.NOTES | NOTES,
+)

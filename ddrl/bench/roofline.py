@@ -137,6 +137,6 @@ main = Benchmark(
     measure=lambda arguments: measure_roofline(
         config_of(arguments), arguments.seconds, arguments.cores or this_machine().cores
     ),
-    title=lambda arguments: "roofline",
+    title="roofline",
     notes=UNITS,
 )

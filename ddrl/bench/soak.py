@@ -165,7 +165,7 @@ main = Benchmark(
     name="soak",
     arguments=SoakArguments,
     measure=measure,
-    title=lambda arguments: f"soak of {arguments.algorithm}",
+    title="soak of {options.algorithm}",
     notes={"largest_deviation_percent": "of any process from its memory after five minutes"},
     failed=lambda values: values["status"] != 0,
 )

@@ -95,5 +95,5 @@ main = Benchmark(
     measure=lambda arguments: measure(
         config_of(arguments.train_options), arguments.seconds, arguments.roofline_seconds
     ),
-    title=lambda arguments: "end to end",
+    title="end to end",
 )

@@ -130,7 +130,7 @@ actors = Benchmark(
     name="actors",
     arguments=ActorsArguments,
     measure=measure_actors,
-    title=lambda arguments: f"actors of {arguments.simulators} simulators, {arguments.step_ms:g} ms a step",
+    title="actors of {options.simulators} simulators, {options.step_ms:g} ms a step",
     notes={
         "steps_per_s": "agent steps of all actors, by their number",
         "inserts_per_s": "transitions that the shards took",
@@ -217,7 +217,7 @@ learner = Benchmark(
     name="learner",
     arguments=LearnerArguments,
     measure=measure_learner,
-    title=lambda arguments: f"learner of {arguments.actors} actors",
+    title="learner of {options.actors} actors",
     notes={
         "updates_per_s_alone": "targets and gradient of one batch, nothing else runs",
         "gradients_per_s_alone": "likewise, with targets from before",

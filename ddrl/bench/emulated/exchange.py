@@ -86,10 +86,7 @@ exchange = Benchmark(
     name="exchange",
     arguments=StepArguments,
     measure=measure_exchange,
-    title=lambda arguments: (
-        f"one synchronous step: {arguments.workers} workers, {arguments.parameter_servers} servers, "
-        f"{arguments.parameters:,} parameters"
-    ),
+    title="one synchronous step of {options.parameters:,} parameters",
     notes={
         "ms_per_step": "ours: gradients in, quorum, average, Adam, parameters out",
         "allreduce_ms": "the workers among themselves, without servers: average, Adam on each of them",
@@ -173,10 +170,7 @@ scaling = Benchmark(
     name="scaling",
     arguments=ScalingArguments,
     measure=measure_scaling,
-    title=lambda arguments: (
-        f"updates/s, {arguments.parameter_servers} servers, {arguments.parameters:,} parameters; efficiency relative "
-        f"to {arguments.workers[0]}"
-    ),
+    title="updates/s by number of workers; efficiency relative to {options.workers[0]}",
 )
 
 
@@ -240,8 +234,5 @@ stragglers = Benchmark(
     name="stragglers",
     arguments=StragglerArguments,
     measure=measure_stragglers,
-    title=lambda arguments: (
-        f"{arguments.workers} workers, {arguments.slow_workers} of them {arguments.slow_factor:g} times slower, "
-        f"gradient {arguments.step_ms:g} ms"
-    ),
+    title="{options.slow_workers} of {options.workers} workers take {options.slow_factor:g} times {options.step_ms:g} ms",
 )

@@ -194,7 +194,7 @@ main = Benchmark(
     name="faults",
     arguments=FaultsArguments,
     measure=measure,
-    title=lambda arguments: f"faults of seed {arguments.seed}",
+    title="faults of seed {options.seed}",
     details=names(),
     failed=lambda values: bool(values["bad"]),
 )
