@@ -13,6 +13,7 @@ from typing import Any
 from ddrl import checks
 from ddrl.bench.benchmark import Benchmark, TakesTrainOptions
 from ddrl.bench.ranks import json_line
+from ddrl.bench.roofline import measure_roofline
 from ddrl.bench.runs import LINE_SECONDS, run_for
 from ddrl.config import FromReplay, TrainConfig
 from ddrl.errors import UsageError
@@ -145,14 +146,14 @@ def measure(arguments: PeersArguments) -> dict[str, Any]:
     load = [os.getloadavg()[0]]
     if load[0] > QUIET_LOAD:
         print(f"ddrl: load {load[0]:.1f} before the start: measure when nothing else runs", file=sys.stderr)
-    rooflines, ours, peers = _roofline(config, arguments.roofline_seconds), [], []
+    rooflines, ours, peers = [_roofline(config, arguments.roofline_seconds)], [], []
     for _ in range(arguments.rounds):
         if command is not None:
             peers.append(peer_result(command, peer, WARM_UP_SECONDS + 2 * seconds))
         ours.append(_ours(config, seconds))
-    rooflines += _roofline(config, arguments.roofline_seconds)
+    rooflines.append(_roofline(config, arguments.roofline_seconds))
     load.append(os.getloadavg()[0])
-    values = compare(ours, [run["agent_steps_per_second"] for run in peers], rooflines)
+    values = compare(ours, [run["agent_steps_per_second"] for run in peers], statistics.mean(rooflines))
     about = {name: value for name, value in peers[-1].items() if name not in RATES} if peers else {"name": peer}
     settings = {"algorithm": arguments.algorithm, "settings_of_ours": " ".join(arguments.ours)}
     return settings | values | {"about_peer": about, "seconds": seconds, "load": [round(value, 2) for value in load]}
@@ -161,28 +162,24 @@ def measure(arguments: PeersArguments) -> dict[str, Any]:
 RATES = ("agent_steps", "seconds", "agent_steps_per_second")  # of a peer's result; all else are its settings
 
 
-def compare(ours: Sequence[float], peers: Sequence[float], rooflines: Sequence[float]) -> dict[str, Any]:
+def compare(ours: Sequence[float], peers: Sequence[float], roofline: float) -> dict[str, Any]:
     """Medians of the rounds and what follows from them; None for what was not measured."""
     ours_median = statistics.median(ours)
     peer_median = statistics.median(peers) if peers else None
-    roofline = statistics.mean(rooflines) if rooflines else None
     return {
         "ours": ours_median,
         "peer": peer_median,
         "ratio": ours_median / peer_median if peer_median else None,
-        "roofline": roofline,
+        "roofline": roofline or None,
         "roofline_share": ours_median / roofline if roofline else None,
         "ours_by_round": [round(rate, 1) for rate in ours],
         "peer_by_round": [round(rate, 1) for rate in peers],
     }
 
 
-def _roofline(config: TrainConfig, seconds: float) -> list[float]:
-    if seconds == 0:
-        return []
-    from ddrl.bench.roofline import measure_roofline
-
-    return [measure_roofline(config, seconds, this_machine().cores)["roofline"]]
+def _roofline(config: TrainConfig, seconds: float) -> float:
+    """Agent steps/s; 0 where it is not measured."""
+    return measure_roofline(config, seconds, this_machine().cores)["roofline"] if seconds else 0.0
 
 
 def _ours(config: TrainConfig, seconds: float) -> float:

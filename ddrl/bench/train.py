@@ -9,6 +9,7 @@ from typing import Any
 
 from ddrl import checks
 from ddrl.bench.benchmark import Benchmark, TakesTrainOptions
+from ddrl.bench.roofline import measure_roofline, phases_of
 from ddrl.bench.runs import LINE_SECONDS, mean_parts, replace, run_for
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -47,8 +48,6 @@ def measure(config: TrainConfig, seconds: float, roofline_seconds: float) -> dic
     Raises:
         UsageError: the run failed.
     """
-    from ddrl.bench.roofline import measure_roofline, phases_of
-
     cores = this_machine().cores
     before = measure_roofline(config, roofline_seconds, cores)
     achieved = _run(config, seconds)

@@ -99,7 +99,7 @@ def test_a_busy_machine_is_named(ours, monkeypatch, capsys):
 
 
 def test_the_roofline_stands_beside(ours, monkeypatch, capsys):
-    monkeypatch.setattr(peers, "_roofline", lambda config, seconds: [500.0])
+    monkeypatch.setattr(peers, "_roofline", lambda config, seconds: 500.0)
     assert bench("--algorithm", "a2c", "--rounds", "1", "--json", "-") == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["roofline"], result["roofline_share"]) == (500.0, pytest.approx(200 / 500))

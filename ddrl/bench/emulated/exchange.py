@@ -234,5 +234,5 @@ stragglers = Benchmark(
     name="stragglers",
     arguments=StragglerArguments,
     measure=measure_stragglers,
-    title="{options.slow_workers} of {options.workers} workers take {options.slow_factor:g} times {options.step_ms:g} ms",
+    title="stragglers: {options.slow_workers} of {options.workers}, {options.slow_factor:g} times slower",
 )

@@ -29,19 +29,18 @@ from ddrl.types import Snapshot
 WAIT_FOR_ALL = Quorum()
 
 
-class UntilStep:
-    """A limit that a role of the benchmark runs to, block after block."""
-
-    def __init__(self) -> None:
-        self.limit = 0
-
-
-class EmulatedWorker(UntilStep):
+class EmulatedWorker:
     """Exchanges a constant gradient some time after it has received parameters.
 
     Args:
         compute_seconds: gives the time that the next gradient takes.
+
+    Attributes:
+        limit: step to which it runs.
+        computed: gradients so far, whether they came in time or not.
     """
+
+    limit = 0
 
     def __init__(
         self,
@@ -51,11 +50,10 @@ class EmulatedWorker(UntilStep):
         parameters: int,
         compute_seconds: Callable[[], float] = lambda: 0.0,
     ):
-        super().__init__()
         ranges = shard_ranges(parameters, len(layout.servers))
         self.transport, self._compute_seconds = transport, compute_seconds
         self.client = WorkerClient(worker, layout.servers, ranges)
-        self.computed = 0  # gradients so far, whether they came in time or not
+        self.computed = 0
         self._gradient = np.full(parameters, 1e-3, np.float32)
         self.ready_at: float | None = None
         self._at: Snapshot | None = None
@@ -91,11 +89,12 @@ class EmulatedWorker(UntilStep):
         return self.ready_at is None
 
 
-class EmulatedChief(UntilStep):
+class EmulatedChief:
     """The coordinator alone: no metrics, no checkpoints."""
 
+    limit = 0
+
     def __init__(self, context: JobContext, transport: Transport, parameters: int, slots: int):
-        super().__init__()
         self.transport = transport
         self.members = 0  # gradients averaged so far
         self.coordinator = make_coordinator(context, step=0, version=0)

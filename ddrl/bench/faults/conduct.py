@@ -35,7 +35,7 @@ class Conductor:
 
     def __exit__(self, *error: object) -> None:
         if self._alive is not None:
-            self._run.destroy()
+            self._alive.destroy()
             self._drop()
 
     @property
