@@ -99,7 +99,7 @@ def show(title: str, values: Mapping[str, Any], notes: Mapping[str, str]) -> Non
     console = console if console.is_terminal else Console(highlight=False, width=WIDTH)
     table, lines = Table("what", "value", "", title=title), []
     for name, value in values.items():
-        if name == "machine":
+        if name == "machine" or value in ({}, []):
             continue
         if isinstance(value, Mapping) and any(isinstance(row, Mapping) for row in value.values()):
             console.print(_table(name, value))

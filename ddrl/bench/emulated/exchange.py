@@ -62,8 +62,7 @@ class StepArguments(ExchangeArguments):
 def measure_exchange(arguments: StepArguments) -> dict[str, Any]:
     """All blocks of all rounds, as medians in milliseconds and medians of ratios within a round."""
     ranks = arguments.workers + arguments.parameter_servers
-    options = {"kind": "exchange", "servers": arguments.parameter_servers, **arguments.settings()}
-    blocks = run_ranks(ranks, RANK, options, TIMEOUT_SECONDS)
+    blocks = run_ranks(ranks, RANK, {"kind": "exchange", **arguments.settings()}, TIMEOUT_SECONDS)
     medians = {name: 1000 * statistics.median(block) for name, block in blocks.items()}
     values = {"ms_per_step": medians["ours"], "allreduce_ms": medians["allreduce"]}
     values |= {f"bare_mpi{suffix}_ms": medians[name] for suffix, name in BARE.items()}
@@ -105,21 +104,17 @@ FEWEST_STEPS = 5
 
 
 def _blocks(
-    arguments: ExchangeArguments,
-    workers: int,
-    blocks: list[tuple[float, int]],
-    timeout_seconds: float,
-    quorum: tuple[int, float] = (0, 0.0),
+    arguments: ExchangeArguments, workers: int, blocks: list[tuple[float, int]], timeout_seconds: float, **quorum: float
 ) -> list[dict[str, Any]]:
     """What blocks came to.
 
     Args:
         blocks: (seconds of a gradient, steps) of each.
-        quorum: gradients that close a step (0: all), and the deadline in seconds (0: none).
+        quorum: what closes a step, as in the settings of an exchange.
     """
     uneven = {"spread": 0.0, "slow_workers": 0, "slow_factor": 1.0} | arguments.settings()
-    job = {"kind": "blocks", "workers": workers, "servers": arguments.parameter_servers}
-    options = uneven | job | {"blocks": blocks, "quorum": quorum}
+    exchange = {"workers": workers, "parameter_servers": arguments.parameter_servers, **quorum}
+    options = uneven | {"kind": "blocks", "exchange": exchange, "blocks": blocks}
     return run_ranks(workers + arguments.parameter_servers, RANK, options, timeout_seconds)
 
 
@@ -204,15 +199,15 @@ class StragglerArguments(ExchangeArguments):
         if self.slow_workers >= self.workers:
             checks.refuse(self, "slow_workers", f"at most {self.workers - 1} of the {self.workers} workers")
 
-    def policies(self) -> dict[str, tuple[int, float]]:
-        """Name -> (quorum, deadline in seconds): all, all but the slow ones, three quarters, and a deadline."""
+    def policies(self) -> dict[str, dict[str, float]]:
+        """Name -> settings of the exchange: all, all but the slow ones, three quarters, and a deadline."""
         workers, deadline_ms = self.workers, self.step_ms / 2
         fast, most = max(1, workers - max(1, self.slow_workers)), max(1, round(0.75 * workers))
         return {
-            "wait for all": (0, 0.0),
-            f"quorum {fast}": (fast, 0.0),
-            f"quorum {most}": (most, 0.0),
-            f"deadline {deadline_ms:g} ms after the first": (0, deadline_ms / 1000),
+            "wait for all": {},
+            f"quorum {fast}": {"quorum": fast},
+            f"quorum {most}": {"quorum": most},
+            f"deadline {deadline_ms:g} ms after the first": {"quorum_deadline_seconds": deadline_ms / 1000},
         }
 
 
@@ -221,7 +216,7 @@ def measure_stragglers(arguments: StragglerArguments) -> dict[str, Any]:
     values = {}
     blocks = [(arguments.step_ms / 1000, arguments.steps)]
     for name, quorum in arguments.policies().items():
-        (block,) = _blocks(arguments, arguments.workers, blocks, TIMEOUT_SECONDS, quorum)
+        (block,) = _blocks(arguments, arguments.workers, blocks, TIMEOUT_SECONDS, **quorum)
         values[name] = {
             "updates_per_s": round(block["steps"] / block["seconds"], 3),
             "gradients_per_s": round(block["averaged"] / block["seconds"], 2),

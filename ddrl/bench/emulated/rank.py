@@ -22,10 +22,10 @@ from cluster.roles import assign_roles
 from cluster.topology import gather, ranks_per_core
 from ddrl.bench.emulated.workers import EmulatedJob
 from ddrl.bench.ranks import run_rank
+from ddrl.config import ExchangeConfig
 from ddrl.errors import in_one_line
 from ddrl.exchange.messages import HeaderFormat
 from ddrl.exchange.mpi import MpiTransport
-from ddrl.exchange.parameter_server.coordinator import Quorum
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Waiter
 from ddrl.floating_point import flush_denormals
@@ -66,15 +66,12 @@ class Compute:
 
 def blocks(comm: MPI.Comm, options: Options) -> list[dict[str, Any]]:
     """For each compute time, how long a block of steps took, and how many gradients were computed and averaged."""
-    rank, workers = comm.Get_rank(), options["workers"]
+    rank, exchange = comm.Get_rank(), ExchangeConfig(**options["exchange"])
+    workers = exchange.workers
     slow = workers - options["slow_workers"] <= rank < workers
     compute = Compute(rank, options["spread"], options["slow_factor"] if slow else 1.0)
-    quorum = Quorum(*options["quorum"])
     transport = MpiTransport(comm, workers)
-    job = EmulatedJob(
-        transport, rank, workers, options["servers"], options["parameters"], compute, quorum,
-        ranks_per_core(gather(comm), rank),
-    )  # fmt: skip
+    job = EmulatedJob(transport, rank, exchange, options["parameters"], compute, ranks_per_core(gather(comm), rank))
     measured = []
     for seconds, steps in options["blocks"]:
         compute.seconds = seconds
@@ -114,9 +111,11 @@ def exchange(comm: MPI.Comm, options: Options) -> dict[str, list[float]]:
     """
     rank, workers, parameters = comm.Get_rank(), options["workers"], options["parameters"]
     transport = MpiTransport(comm, workers)
-    job = EmulatedJob(transport, rank, workers, options["servers"], parameters)
+    servers = ExchangeConfig(workers=workers, parameter_servers=options["parameter_servers"])
+    job = EmulatedJob(transport, rank, servers, parameters)
     reducing = MpiTransport(comm.Split(0 if rank < workers else 1), workers)
-    replicas = EmulatedJob(reducing, rank, workers, 0, parameters) if rank < workers else None
+    among = ExchangeConfig(exchange="allreduce", workers=workers)
+    replicas = EmulatedJob(reducing, rank, among, parameters) if rank < workers else None
     kinds = ("ours", "allreduce", "bare_fresh", "bare_fresh_spinning", "bare_constant")
     measured: dict[str, list[float]] = {kind: [] for kind in kinds}
     for round_number in range(options["rounds"] + 1):  # round 0 warms up

@@ -14,10 +14,9 @@ import numpy as np
 
 from cluster.roles import assign_roles
 from ddrl.algorithms.ba3c import BA3CConfig
-from ddrl.config import EvaluationConfig, ExchangeConfig, OptimizerConfig, RunConfig, TrainConfig
+from ddrl.config import EvaluationConfig, ExchangeConfig, RunConfig, TrainConfig
 from ddrl.exchange.client import WorkerClient
 from ddrl.exchange.messages import Kind, Message
-from ddrl.exchange.parameter_server.coordinator import Quorum
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Event, Transport, Waiter
 from ddrl.job.layout import JobContext, JobLayout
@@ -25,8 +24,6 @@ from ddrl.job.role import Topic, json_blob, run_roles
 from ddrl.roles.exchanges import make_coordinator
 from ddrl.roles.server import ServerRole
 from ddrl.types import Snapshot
-
-WAIT_FOR_ALL = Quorum()
 
 
 class EmulatedWorker:
@@ -141,7 +138,7 @@ class EmulatedJob:
 
     Args:
         rank: of this process; workers come first (0 is the chief too), then the servers.
-        servers: how many there are; 0: the workers all-reduce.
+        exchange: workers, and servers or the all-reduce.
         compute_seconds: of this rank's gradients, if it is a worker.
         ranks_per_core: on this host.
     """
@@ -150,17 +147,21 @@ class EmulatedJob:
         self,
         transport: Transport,
         rank: int,
-        workers: int,
-        servers: int,
+        exchange: ExchangeConfig,
         parameters: int,
         compute_seconds: Callable[[], float] = lambda: 0.0,
-        quorum: Quorum = WAIT_FOR_ALL,
         ranks_per_core: float = 0.0,
     ):
         self.transport, self._ranks_per_core = transport, ranks_per_core
-        layout = JobLayout.from_assignments(assign_roles(workers, servers))
-        self.layout = layout if servers else layout.with_hosted_servers(rank)
-        context = JobContext(_config(workers, servers, quorum), Path("."), self.layout)
+        layout = JobLayout.from_assignments(assign_roles(exchange.workers, exchange.servers))
+        self.layout = layout if exchange.servers else layout.with_hosted_servers(rank)
+        config = TrainConfig(
+            algorithm=BA3CConfig(),
+            exchange=exchange,
+            evaluation=EvaluationConfig(evaluator=False),
+            run=RunConfig(log_every_seconds=1e9),
+        )
+        context = JobContext(config, Path("."), self.layout)
         self.chief: EmulatedChief | None = None
         self.worker: EmulatedWorker | None = None
         if rank not in self.layout.workers:
@@ -171,7 +172,7 @@ class EmulatedJob:
         if rank == 0:
             self.chief = EmulatedChief(context, transport, parameters, slots=2)
             self._roles.insert(0, self.chief)
-        if not servers:
+        if not exchange.servers:
             self._roles.append(BenchServer(context, transport, rank, parameters))
 
     def run(self, steps: int) -> None:
@@ -187,19 +188,3 @@ class EmulatedJob:
         """As long as that, but not beyond the end of the gradient, which wakes a real worker."""
         end = self.worker.ready_at if self.worker else None
         time.sleep(seconds if end is None else max(0.0, min(seconds, end - time.monotonic())))
-
-
-def _config(workers: int, servers: int, quorum: Quorum) -> TrainConfig:
-    return TrainConfig(
-        algorithm=BA3CConfig(),
-        exchange=ExchangeConfig(
-            exchange="parameter_server" if servers else "allreduce",
-            workers=workers,
-            parameter_servers=servers,
-            quorum=quorum.gradients,
-            quorum_deadline_seconds=quorum.deadline_seconds,
-        ),
-        optimizer=OptimizerConfig(),
-        evaluation=EvaluationConfig(evaluator=False),
-        run=RunConfig(log_every_seconds=1e9),
-    )
