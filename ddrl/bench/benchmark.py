@@ -9,13 +9,13 @@ from typing import Any
 
 import tyro
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from ddrl import checks
 from ddrl.reporting import machine
 from ddrl.reporting.json_output import write_json_output
 
-WIDTH = 150  # of tables, where no terminal has another one
+WIDTH = 160  # of tables, where no terminal has another one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,9 +115,9 @@ def show(title: str, values: Mapping[str, Any], notes: Mapping[str, str]) -> Non
 
 def _table(name: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     columns = list(dict.fromkeys(column for row in rows.values() for column in row))
-    table = Table("", *map(_words, columns), title=_words(name))
-    for label, row in rows.items():
-        table.add_row(label, *(_text(row.get(column, "")) for column in columns))
+    table = Table(Column(no_wrap=True), *map(_words, columns), title=_words(name))
+    for row_name, row in rows.items():
+        table.add_row(row_name, *(_text(row.get(column, "")) for column in columns))
     return table
 
 
