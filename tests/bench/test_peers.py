@@ -257,3 +257,63 @@ def test_a_rate_is_that_after_the_warm_up_by_the_count_that_gives_least(monkeypa
     assert clock.rates() == {
         "agent_steps": 180, "seconds": 4.0, "agent_steps_per_second": 45.0, "agent_steps_counted": [200, 180]
     }  # fmt: skip
+
+
+FAKE_LIBRARY = {
+    "torch.py": "__version__ = '5'\nget_num_threads = lambda: 1\n",
+    "stable_baselines3-7.dist-info/METADATA": "Metadata-Version: 2.1\nName: stable-baselines3\nVersion: 7\n",
+    "stable_baselines3/common/__init__.py": "",
+    "stable_baselines3/common/callbacks.py": "class BaseCallback: pass\n",
+    "stable_baselines3/common/env_util.py": "make_atari_env = make_vec_env = lambda *given, **options: options\n",
+    "stable_baselines3/common/vec_env.py": (
+        "DummyVecEnv = SubprocVecEnv = None\nVecFrameStack = lambda environment, n_stack: environment\n"
+    ),
+    "stable_baselines3/__init__.py": """
+import time, types
+class Model:
+    def __init__(self, policy, environment, **settings):
+        self.settings, self.num_timesteps = settings, 0
+    def learn(self, total_timesteps, callback):
+        callback.locals = {"infos": [{"episode": {"r": 5.0}}, {}]}
+        while self.num_timesteps < total_timesteps:
+            callback.num_timesteps = self.num_timesteps
+            getattr(callback, "_on_rollout_start", int)()
+            time.sleep(0.01)
+            self.num_timesteps = callback.num_timesteps = self.num_timesteps + 10
+            if not callback._on_step():
+                break
+    def get_env(self):
+        return types.SimpleNamespace(close=int)
+A2C = PPO = DQN = Model
+""",
+}
+
+
+@pytest.fixture
+def fake_library(tmp_path, monkeypatch):
+    """Stands in for Stable-Baselines3: each rollout is 10 agent steps and 10 ms; every second step an episode ends."""
+    for name, text in FAKE_LIBRARY.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+def result_of(*arguments: str) -> dict:
+    done = subprocess.run([sys.executable, str(PROGRAM), *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1].removeprefix("RESULT "))
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "ppo", "dqn"])
+def test_a_program_measures_its_library(fake_library, algorithm):
+    found = result_of("stable-baselines3", "--algorithm", algorithm, "--warm-up-seconds", "0.05", "--seconds", "0.2")
+    assert (found["name"], found["version"], found["torch"], found["steps"]) == ("stable-baselines3", "7", "5", 5)
+    assert found["seconds"] >= 0.2 and 0 < found["agent_steps"] <= 1000 * found["seconds"]
+    assert found["agent_steps_per_second"] == found["agent_steps"] / found["seconds"]
+
+
+def test_a_program_counts_to_a_score(fake_library):
+    options = ["--episodes", "4", "--target-score", "5", "--agent-steps", "100", "--environments", "2"]
+    assert result_of("stable-baselines3-score", *options)["reached"] == 40
+    found = result_of("stable-baselines3-score", *options, "--target-score", "6")
+    assert (found["reached"], found["agent_steps"], found["score"], found["version"]) == (None, 100, 5.0, "7")
