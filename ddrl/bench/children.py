@@ -22,7 +22,7 @@ class Children:
     What they print as errors goes to a file; a Ctrl-C is for this process alone, which then ends them.
 
     Args:
-        module: whose `main` calls `serve`.
+        module: a program that calls `serve`.
         firsts: the first message of each process.
         seconds: that an answer may take.
     """

@@ -40,11 +40,6 @@ def on_cores(config: TrainConfig, kind: str, cores: Sequence[Sequence[int]], sec
     return Children("ddrl.bench.phases", firsts, START_SECONDS + 10 * seconds)
 
 
-def main() -> int:
-    """Answers when it is ready, then each line with what was done."""
-    return serve(answers)
-
-
 def answers(first: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """That it is ready, with the network's compute type; then what each stretch of a phase came to."""
     if hasattr(os, "sched_setaffinity"):
@@ -204,4 +199,4 @@ def acting_at_random(config: TrainConfig, cores: int) -> tuple[dict[str, Work], 
 KINDS = {"parts": parts, "acting": acting, "acting at random": acting_at_random}
 
 if __name__ == "__main__":
-    sys.exit(programs.run(main))
+    sys.exit(programs.run(lambda: serve(answers)))

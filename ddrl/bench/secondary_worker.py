@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -25,11 +25,6 @@ from ddrl.rundir import config_from_dict
 from ddrl.types import Replayed, Snapshot
 
 SAMPLER, SECONDARY = "sampler", "secondary"
-
-
-def main() -> int:
-    """Answers with the records of both learners."""
-    return serve(records)
 
 
 def records(first: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -109,7 +104,7 @@ class TwoLearners:
         updates = second.replay_data.target_period // second.replay_data.steps_per_update
         batches = make_batches(second, self.schedule.replay, self.network, observations, updates, (0, 1))
         self.secondary = Student(second, self.network, observations, batches)
-        self._make_policy = lambda: _policy(config, self.network, observations)
+        self._observations = observations
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Trains until the budget is used up; gives the records of both, and evaluations where there are some."""
@@ -160,52 +155,37 @@ class TwoLearners:
 
     def _evaluations(self) -> Iterator[dict[str, Any]]:
         """The same games for both."""
+        from ddrl.learner import Policy
+
+        games, wall = self.config.evaluation.eval_games, time.monotonic() - self._began
+        policy = Policy(self.network, *self._observations, (*(n for n in (1, 4, 10, 20) if n < games), games))
+        for learner, student in ((SAMPLER, self.sampler), (SECONDARY, self.secondary)):
+            yield self._evaluation(policy, student.snapshot, wall) | {"learner": learner}
+
+    def _evaluation(self, policy: Any, snapshot: Snapshot, wall_seconds: float) -> dict[str, Any]:
         from ddrl.evaluation.games import evaluate
 
-        config, wall = self.config, time.monotonic() - self._began
-        policy = self._make_policy()
-        for learner, student in ((SAMPLER, self.sampler), (SECONDARY, self.secondary)):
-            start, vector, version = time.monotonic(), student.snapshot.vector, student.snapshot.version
-            deadline = start + config.evaluation.longest_seconds
-            result = evaluate(
-                config.environment,
-                _acting(policy, vector),
-                config.evaluation.eval_games,
-                config.run.seed + 7919 * (version + 1),
-                epsilon=config.evaluation.eval_epsilon,
-                ahead=this_machine().cores,
-                stop=_after(deadline),
-            )
-            record = evaluation_record(
-                mean=result.mean,
-                maximum=result.maximum,
-                games=len(result.scores),
-                unfinished=result.unfinished,
-                timed_out=result.timed_out,
-                not_finite=result.not_finite,
-                version=version,
-                agent_steps=self._collector.agent_steps,
-                wall_seconds=wall,
-                seconds=time.monotonic() - start,
-                protocol=result.stamp,
-            )
-            yield record | {"learner": learner}
-
-
-def _acting(policy: Any, vector: Any) -> Callable[[np.ndarray], Any]:
-    return lambda observations: policy(vector, observations)[0]
-
-
-def _after(deadline: float) -> Callable[[], bool]:
-    return lambda: time.monotonic() > deadline
-
-
-def _policy(config: TrainConfig, network: Any, observations: tuple[tuple[int, ...], Any]) -> Any:
-    from ddrl.learner import Policy
-
-    games = config.evaluation.eval_games
-    return Policy(network, *observations, (*(n for n in (1, 4, 10, 20) if n < games), games))
+        config, start = self.config, time.monotonic()
+        result = evaluate(
+            config.environment,
+            lambda observations: policy(snapshot.vector, observations)[0],
+            config.evaluation.eval_games,
+            config.run.seed + 7919 * (snapshot.version + 1),
+            epsilon=config.evaluation.eval_epsilon,
+            ahead=this_machine().cores,
+            stop=lambda: time.monotonic() > start + config.evaluation.longest_seconds,
+        )
+        counted = {name: getattr(result, name) for name in ("mean", "maximum", "unfinished", "timed_out", "not_finite")}
+        return evaluation_record(
+            **counted,
+            games=len(result.scores),
+            version=snapshot.version,
+            agent_steps=self._collector.agent_steps,
+            wall_seconds=wall_seconds,
+            seconds=time.monotonic() - start,
+            protocol=result.stamp,
+        )
 
 
 if __name__ == "__main__":
-    sys.exit(programs.run(main))
+    sys.exit(programs.run(lambda: serve(records)))
