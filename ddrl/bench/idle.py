@@ -9,7 +9,7 @@ from typing import Any
 from ddrl import checks
 from ddrl.algorithms import preset
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
-from ddrl.bench.runs import LINE_SECONDS, replace, run_for
+from ddrl.bench.runs import LINE_SECONDS, run_for
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
 
@@ -35,7 +35,7 @@ def measure(seconds: float) -> dict[str, Any]:
     Raises:
         UsageError: a role shares nothing in the time, on a machine that is busy.
     """
-    config = replace(preset("smoke", None, this_machine()), "optimizer", batch_size=NEVER_FULL)
+    config = preset("smoke", None, this_machine()).changed(optimizer={"batch_size": NEVER_FULL})
     lines = run_for(config, seconds)[WARM_UP_LINES:-1]
     values = {}
     for role in ROLES:

@@ -120,15 +120,11 @@ class RooflineArguments(BenchmarkArguments):
 
 def config_of(arguments: RooflineArguments) -> TrainConfig:
     """The TrainConfig to measure."""
+    given = {name: value for name, value in arguments.settings().items() if value}
+    network = {name: given[name] for name in ("network", "compute_dtype") if name in given}
+    optimizer = {name: given[name] for name in ("batch_size",) if name in given}
     config = preset(arguments.preset, arguments.game or None, this_machine())
-    network = dataclasses.replace(
-        config.network,
-        network=arguments.network or config.network.network,
-        compute_dtype=arguments.compute_dtype or config.network.compute_dtype,
-    )
-    batch_size = arguments.batch_size or config.optimizer.batch_size
-    optimizer = dataclasses.replace(config.optimizer, batch_size=batch_size)
-    return dataclasses.replace(config, network=network, optimizer=optimizer)
+    return config.changed(network=network, optimizer=optimizer)
 
 
 main = Benchmark(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import os
 import statistics
@@ -45,17 +44,12 @@ def train_records(config: TrainConfig, **run: Any) -> list[dict[str, Any]]:
 
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "run"
-        settings = {"minutes": 0.0, "agent_steps": 0, "max_updates": 0} | run
-        config = replace(config, "run", run_dir=str(path), video=False, **settings)
+        settings = {"minutes": 0.0, "agent_steps": 0, "max_updates": 0, "run_dir": str(path), "video": False} | run
+        config = config.changed(run=settings)
         said = io.StringIO()
         if launch.train(config, None, this_machine(), Console(file=said)) != 0:
             raise UsageError(f"the run failed: {said.getvalue().strip().splitlines()[-1]}")
         return [record for record in read_metrics(path) if record["kind"] == "train"]
-
-
-def replace(config: TrainConfig, group: str, **changes: Any) -> TrainConfig:
-    """The settings with some of a group changed."""
-    return dataclasses.replace(config, **{group: dataclasses.replace(getattr(config, group), **changes)})
 
 
 def start_train(arguments: Sequence[str], output: Path, **environment: str) -> subprocess.Popen[bytes]:

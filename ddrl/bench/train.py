@@ -10,7 +10,7 @@ from typing import Any
 from ddrl import checks
 from ddrl.bench.benchmark import Benchmark, TakesTrainOptions
 from ddrl.bench.roofline import measure_roofline, phases_of
-from ddrl.bench.runs import LINE_SECONDS, mean_parts, replace, run_for
+from ddrl.bench.runs import LINE_SECONDS, mean_parts, run_for
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.options import parse
@@ -39,7 +39,7 @@ def config_of(options: Sequence[str]) -> TrainConfig:
     """The settings to train with, by options of `ddrl train`."""
     preset = [] if "--preset" in options else ["--preset", "laptop"]
     config = parse([*preset, *options], this_machine()).config
-    return config if "--evaluator" in options else replace(config, "evaluation", evaluator=False)
+    return config if "--evaluator" in options else config.changed(evaluation={"evaluator": False})
 
 
 def measure(config: TrainConfig, seconds: float, roofline_seconds: float) -> dict[str, Any]:

@@ -87,8 +87,8 @@ def test_a_child_stops_feeding_when_it_was_told_to(segment, monkeypatch):
 
 @pytest.fixture
 def short_job(monkeypatch):
-    """Ranks report five times a second, and no game is played to record its frames."""
-    monkeypatch.setattr(emulated_actors, "REPORT_SECONDS", 0.2)
+    """Ranks report four times a second, and no game is played to record its frames."""
+    monkeypatch.setattr(emulated_actors, "REPORT_SECONDS", 0.25)
     monkeypatch.setattr(emulated_actors, "recorded_frames", no_frames)
 
 
@@ -119,7 +119,7 @@ def test_no_numbers_of_actors():
 @pytest.mark.skipif(find_mpirun() is None, reason="no mpirun here")
 def test_a_learner_is_measured_alone_and_fed(short_job):
     found = measure_learner(
-        LearnerArguments(actors=1, simulators=8, replay_minimum=300, alone=0.2, warm_up=0.0, seconds=1.6, unfed=1.0)
+        LearnerArguments(actors=1, simulators=8, replay_minimum=300, alone=0.2, warm_up=0.0, seconds=4.5, unfed=3.5)
     )
     assert found["updates_per_s_alone"] > 0 and found["gradients_per_s_alone"] > 0
     assert found["ratio"] == pytest.approx(found["updates_per_s"] / found["updates_per_s_alone"], rel=0.05)

@@ -18,7 +18,6 @@ from ddrl.replay import Replay, storage
 from ddrl.replay_files import worker_directory
 from ddrl.reporting.metrics import MetricsWriter, evaluation_record
 from ddrl.sampling.rollouts import empty_unroll
-from ddrl.studies.settings import changed
 from ddrl.types import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
@@ -28,7 +27,7 @@ MACHINE = Machine(2, 16 * 10**9)
 def run(tmp_path_factory):
     """A run of dqn on Catch as the ranks leave it, with two checkpoints, before and after other settings."""
     path = tmp_path_factory.mktemp("fuzz") / "run"
-    config = changed(algorithms.preset("smoke", None, MACHINE, "dqn"), run={"run_dir": str(path)})
+    config = algorithms.preset("smoke", None, MACHINE, "dqn").changed(run={"run_dir": str(path)})
     rundir.create_run_dir(config)
     environment = make_environment(config.environment, num_envs=1)
     replay = Replay(**replay_size(config, environment), priority_exponent=config.replay.priority_exponent)
@@ -52,7 +51,7 @@ def run(tmp_path_factory):
             config=rundir.config_to_dict(config),
         )
         checkpoints.save(path, made, keep=3)
-        config = changed(config, optimizer={"learning_rate": 0.001 * version})
+        config = config.changed(optimizer={"learning_rate": 0.001 * version})
         rundir.update_run_dir(path, config)
     writer = MetricsWriter(path)
     for update in (3, 6, 9):

@@ -10,10 +10,9 @@ from ddrl.bench import phases, timing
 from ddrl.bench.sampling import Sampling, measure_sampling
 from ddrl.config import EnvironmentConfig
 from ddrl.errors import UsageError
-from ddrl.studies.settings import changed
 from ddrl.types import Continuous, Discrete, Machine
 
-CONFIG = changed(preset("smoke", None, Machine(2, 1 << 40), "a2c"), sampling={"simulators": 4, "groups": 2})
+CONFIG = preset("smoke", None, Machine(2, 1 << 40), "a2c").changed(sampling={"simulators": 4, "groups": 2})
 
 
 @pytest.mark.timeout(120)
@@ -48,7 +47,7 @@ def test_random_actions_are_within_the_space():
 def test_what_cannot_be_is_told():
     with pytest.raises(UsageError, match="5000 cores are asked for"):
         measure_sampling(Sampling(CONFIG, processes=5000), 0.1)
-    unknown = changed(CONFIG, environment={"game": "nosuch"})
+    unknown = CONFIG.changed(environment={"game": "nosuch"})
     assert isinstance(unknown.environment, EnvironmentConfig)
     with pytest.raises(UsageError, match="unknown game 'nosuch'"):
         measure_sampling(Sampling(unknown, inference=False), 0.1)

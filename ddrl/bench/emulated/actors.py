@@ -54,14 +54,13 @@ def config_of(
         seconds: budget of a learner that trains (0: none).
     """
     base = algorithms.preset(preset, "breakout", this_machine(), "apex-dqn")
-    return dataclasses.replace(
-        base,
-        sampling=dataclasses.replace(base.sampling, simulators=simulators),
-        replay=dataclasses.replace(base.replay, replay_capacity=capacity, replay_minimum=minimum),
-        apex=dataclasses.replace(base.apex, actors=actors, replay_shards=shards, segment_length=FORMAT.length),
-        optimizer=dataclasses.replace(base.optimizer, batch_size=batch_size or base.optimizer.batch_size),
-        evaluation=dataclasses.replace(base.evaluation, evaluator=False),
-        run=dataclasses.replace(base.run, minutes=seconds / 60.0, log_every_seconds=REPORT_SECONDS, video=False),
+    return base.changed(
+        sampling={"simulators": simulators},
+        replay={"replay_capacity": capacity, "replay_minimum": minimum},
+        apex={"actors": actors, "replay_shards": shards, "segment_length": FORMAT.length},
+        optimizer={"batch_size": batch_size or base.optimizer.batch_size},
+        evaluation={"evaluator": False},
+        run={"minutes": seconds / 60.0, "log_every_seconds": REPORT_SECONDS, "video": False},
     )
 
 
