@@ -26,6 +26,7 @@ VENV={venv} RUNS={runs} LAUNCHER_SECONDS=60
 load_modules() {{ :; }}
 {site}
 """
+LIGHT = f"export TEST_LIGHT=1 PYTHONPATH={Path(__file__).parent / 'light'}"
 
 
 @pytest.fixture(scope="session")
@@ -109,11 +110,17 @@ def submitted(
     mpi: str = "pmix",
     site: str = "",
     edits: Mapping[str, str] = MappingProxyType({}),
+    light: bool = True,
 ) -> Job:
-    """A job of a script of slurm/ with other settings, a site.conf of its own, and `edits` of the rest."""
+    """A job of a script of slurm/ with other settings, a site.conf of its own, and `edits` of the rest.
+
+    A `light` one has no TensorFlow.
+    """
     serial = len(list(directory.glob("*.conf")))
     conf, mine, runs = directory / f"{serial}.conf", directory / f"{serial}-{script}", directory / "runs"
-    conf.write_text(SITE.format(launcher=launcher, mpi=mpi, venv=VENV, runs=runs, site=site))
+    conf.write_text(
+        SITE.format(launcher=launcher, mpi=mpi, venv=VENV, runs=runs, site="\n".join([site, LIGHT if light else ""]))
+    )
     text = with_settings((ROOT / "slurm" / script).read_text(), settings)
     for old, new in edits.items():
         assert old in text

@@ -30,7 +30,7 @@ def warned(job, slurm) -> None:
 
 
 def test_srun_starts_again_after_a_death_is_warned_requeued_and_trains_to_the_end(submit, slurm):
-    job = submit("train.sbatch", SETTINGS.format(updates=600), *THREE_NODES, launcher="srun")
+    job = submit("train.sbatch", SETTINGS.format(updates=600), *THREE_NODES, launcher="srun", light=False)
     job.wait_for(lambda: update_of(job) > 20 and events(job.run, "checkpoint"), "checkpoint")
     (worker,) = slurm.processes(PMIX_RANK="2")
     kill(worker)

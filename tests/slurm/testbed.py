@@ -48,7 +48,7 @@ SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 ReturnToService=2
-SlurmdTimeout=20
+SlurmdTimeout=10
 KillWait=15
 """
 NODE = 'hostname "$1"; mount --bind "$2" /etc/hosts; mount -t tmpfs tmpfs /dev/shm; exec slurmd -D -N "$1"'
