@@ -1,4 +1,4 @@
-"""One Slurm of four nodes for all tests of this directory, and what submits the project's own scripts to it."""
+"""One Slurm of eight nodes for all tests of this directory, and what submits the project's own scripts to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.slurm.testbed import Cluster, missing
 
 ROOT = Path(__file__).parents[2]
 VENV = Path(sys.executable).parents[1]
-NODES = 4
+NODES = 8  # for two jobs of three, and others for what they lose
 JOB_SECONDS = 150.0
 SITE = """\
 LAUNCHER={launcher} SRUN_MPI={mpi}
@@ -86,12 +86,12 @@ class Job:
 
 @pytest.fixture(scope="module")
 def submit(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Job]]:
-    """submit(SCRIPT, SETTINGS, OPTION..., ...): as `submitted`; the jobs end with the tests of the module."""
+    """submit(SCRIPT, SETTINGS, OPTION..., ...): as `submitted`, but light; the jobs end with the tests of the module."""
     jobs: list[Job] = []
     directory = tmp_path_factory.mktemp("slurm")
 
     def submit(*arguments: str, **options: Any) -> Job:
-        jobs.append(submitted(slurm, directory, *arguments, **options))
+        jobs.append(submitted(slurm, directory, *arguments, **{"light": True} | options))
         return jobs[-1]
 
     yield submit
@@ -110,7 +110,7 @@ def submitted(
     mpi: str = "pmix",
     site: str = "",
     edits: Mapping[str, str] = MappingProxyType({}),
-    light: bool = True,
+    light: bool = False,
 ) -> Job:
     """A job of a script of slurm/ with other settings, a site.conf of its own, and `edits` of the rest.
 

@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.parallel.support import events, newest
-from tests.slurm.conftest import NODES, Job, submitted
+from tests.slurm.conftest import Job, submitted
 from tests.slurm.testbed import Cluster, missing
 
+NODES = 4
 SIX_RANKS = """\
 SERVERS=2 REQUEUE=yes RESTARTS=1
 OPTIONS=(--preset smoke --workers 4 --no-evaluator --minutes 0 --max-updates 3000 --checkpoint-every-updates 50)

@@ -92,19 +92,27 @@ def test_a_job_that_was_killed_without_warning_goes_on_when_it_is_put_back(submi
     assert events(job.run, "resumed")[0]["update"] >= 20
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "srun"])
-def test_a_job_whose_node_crashes_goes_on_with_another_node(launcher, submit, slurm):
+def test_jobs_whose_nodes_crash_go_on_with_others(submit, slurm):
+    """One of each launcher, at once: most of the time it is Slurm that waits."""
     settings = SETTINGS.format(updates=2000).replace("SERVERS=2; fi", "SERVERS=1; fi")
-    job = submit("train.sbatch", settings, *THREE_NODES, launcher=launcher)
-    job.wait_for(lambda: update_of(job) > 20 and events(job.run, "checkpoint"), "checkpoint")
-    last = slurm.run("scontrol", "show", "hostnames", slurm.run("squeue", "-h", "-j", job.number, "-o", "%N")).split()[
-        -1
-    ]
-    slurm.crash(last)
+    jobs = [submit("train.sbatch", settings, *THREE_NODES, launcher=launcher) for launcher in ("mpirun", "srun")]
+    for job in jobs:
+        job.wait_for(lambda: update_of(job) > 20 and events(job.run, "checkpoint"), "checkpoint")
+    crashed = [nodes_of(job, slurm)[-1] for job in jobs]
+    for node in crashed:
+        slurm.crash(node)
     try:
-        job.wait_for(lambda: job.show("Restarts") == "1", "requeue")
-        job.wait_for(lambda: events(job.run, "resumed"), "another start")
-        job.wait_for(lambda: len(events(job.run, "started")) == 2, "another update")
+        for job in jobs:
+            job.wait_for(lambda: job.show("Restarts") == "1", "requeue")
+        for job in jobs:
+            job.wait_for(lambda: events(job.run, "resumed"), "another start")
+            job.wait_for(lambda: len(events(job.run, "started")) == 2, "another update")
     finally:
-        slurm.start_node(last)
-    assert "a node does not answer" in job.output
+        for node in crashed:
+            slurm.start_node(node)
+    assert all("a node does not answer" in job.output for job in jobs)
+
+
+def nodes_of(job, slurm) -> list[str]:
+    """The nodes on which a job runs."""
+    return slurm.run("scontrol", "show", "hostnames", slurm.run("squeue", "-h", "-j", job.number, "-o", "%N")).split()
