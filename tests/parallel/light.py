@@ -17,7 +17,7 @@ GRADIENT_SECONDS = 0.01
 
 
 class Learner:
-    """Draws the parameters towards 0; see `ddrl.learner.Learner`."""
+    """Draws the parameters towards a number that depends on what was played; see `ddrl.learner.Learner`."""
 
     context = ()
 
@@ -26,18 +26,20 @@ class Learner:
 
     def gradient(self, vector, batch, context=None):
         time.sleep(GRADIENT_SECONDS)
-        gradient = np.float32(0.01) * np.asarray(vector)
+        played = batch.action.mean(dtype=np.float32) + batch.observation.mean(dtype=np.float32)
+        gradient = np.float32(0.01) * (np.asarray(vector) - played)
         return gradient, {"loss": 0.0, "gradient_norm": float(np.linalg.norm(gradient))}, None
 
 
 class Policy:
-    """All actions alike; see `ddrl.learner.Policy`."""
+    """In every state the same, by the first parameters; see `ddrl.learner.Policy`."""
 
     def __init__(self, network, observation_shape, observation_dtype, batch_sizes):
         self._size = network.action_space.head_size
 
     def __call__(self, vector, observations):
-        return np.zeros((len(observations), self._size), np.float32), np.zeros(len(observations), np.float32)
+        policy = np.tile(vector[: self._size], (len(observations), 1))
+        return policy, np.zeros(len(observations), np.float32)
 
 
 def install() -> None:

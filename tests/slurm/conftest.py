@@ -86,7 +86,7 @@ class Job:
 
 @pytest.fixture(scope="module")
 def submit(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Job]]:
-    """submit(SCRIPT, SETTINGS, OPTION..., ...): as `submitted`, but light; the jobs end with the tests of the module."""
+    """submit(SCRIPT, SETTINGS, OPTION..., ...): as `submitted`, but light. The jobs end with the module's tests."""
     jobs: list[Job] = []
     directory = tmp_path_factory.mktemp("slurm")
 
