@@ -9,30 +9,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar, Literal, NamedTuple
-
-import numpy as np
+from typing import Any, ClassVar, Literal
 
 from ddrl import checks
+from ddrl.algorithms.epsilon_greedy import EpsilonGreedyConfig, draw
 from ddrl.algorithms.parts import (
     ALONE,
     LAPTOP_NETWORK,
     PUBLISHED_NETWORK,
     SMOKE_NETWORK,
     SMOKE_RUN,
-    STOOKE_AGENT_STEPS,
     STOOKE_RUN,
     apex_actors,
     stooke_environment,
 )
-from ddrl.algorithms.record import AheadTargets, Algorithm, Exploration, Name, Preset
+from ddrl.algorithms.record import AheadTargets, Algorithm, Name, Preset
 from ddrl.config import (
-    AlgorithmConfig,
     ApexConfig,
     EnvironmentConfig,
     EvaluationConfig,
     FromReplay,
-    NetworkConfig,
     OptimizerConfig,
     ReplayConfig,
     RunConfig,
@@ -42,25 +38,23 @@ from ddrl.config import (
 from ddrl.lazy import tf
 from ddrl.networks.network import Network
 from ddrl.ops import q_learning
-from ddrl.ops.draws import Draw, epsilon_greedy
 from ddrl.types import Discrete, LossContext, LossOutput, Machine, QHead, Replayed
 
 BATCH_SIZE = 32
 STEPS_PER_UPDATE = 4
 RAINBOW_AGENT_STEPS = 50_000_000  # 200 million frames
 # Section 5: every million steps for up to 125,000, in games of at most 27,000; how many at once is ours.
-STOOKE_EVALUATION = EvaluationConfig(
-    eval_every_updates=1_000_000 // STEPS_PER_UPDATE, eval_games=30, eval_agent_steps=125_000, eval_time_share=1.0,
-    eval_epsilon=0.05, evaluation_minutes=0.0,
-)  # fmt: skip
+STOOKE_EVALUATION = {
+    "eval_every_updates": 1_000_000 // STEPS_PER_UPDATE, "eval_games": 30, "eval_agent_steps": 125_000,
+    "eval_time_share": 1.0, "evaluation_minutes": 0.0,
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
-class DQNConfig(AlgorithmConfig):
+class DQNConfig(EpsilonGreedyConfig):
     """Q-learning."""
 
     name: ClassVar[str] = "dqn"
-    takes: ClassVar[tuple[type, ...]] = (Discrete,)
 
     n_step: int = 1
     """Agent steps whose rewards a target sums before it bootstraps."""
@@ -81,27 +75,11 @@ class DQNConfig(AlgorithmConfig):
     """Agent steps of this worker from one copy of the parameters to the target network to the next (C)."""
     steps_per_update: int = 4
     """Agent steps of this worker per gradient (F)."""
-    epsilon_start: float = 1.0
-    """Probability of a random action at the start."""
-    epsilon_end: float = 0.1
-    """Probability of a random action once it has fallen."""
-    epsilon_steps: int = 1_000_000
-    """Agent steps of this worker, after --replay-minimum, over which it falls linearly (0: it starts at its end)."""
-    epsilon_ladder: float = 0.0
-    """Simulator i of the job's N ends at epsilon_end^(1 + x i / (N - 1)) (Horgan et al. 2018: 0.4 and x = 7; 0: all
-    end alike)."""
-    epsilon_values: int = 0
-    """Different values on the ladder, from its one end to the other, which neighbours share (Horgan et al. 2018,
-    appendix B: 6; 0: every simulator has its own)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.at_least(self, 1, "n_step", "target_period", "steps_per_update")
-        checks.at_least(self, 0, "atoms", "epsilon_steps", "epsilon_values")
-        checks.at_least(self, 0.0, "epsilon_ladder")
-        checks.between(self, 0.0, 1.0, "epsilon_start", "epsilon_end", why="a probability")
-        if self.epsilon_values and (self.epsilon_values == 1 or not self.epsilon_ladder):
-            checks.refuse(self, "epsilon_values", "2 or more values make a ladder, with --epsilon-ladder above 0")
+        checks.at_least(self, 0, "atoms")
         if self.atoms == 1:
             checks.refuse(self, "atoms", "one atom cannot tell returns apart; 51 is usual, 0: expected returns")
         if self.atoms:
@@ -137,19 +115,6 @@ class DQNConfig(AlgorithmConfig):
         clip = f"--reward-clip {self.reward_clip:g}, --n-step {self.n_step}"
         text = f"{support}, and the rewards of one target alone reach +-{largest:.3g} ({clip}): "
         return [text + "widen --value-min and --value-max"]
-
-    def epsilon(self, agent_steps: np.ndarray, place: np.ndarray | float = 0.0) -> np.ndarray:
-        """Probability of a random action.
-
-        Args:
-            agent_steps: <integer>[b] of this worker since the replay has its minimum; below 0 all actions are random.
-            place: <float>[b] i / (N - 1) of the simulators, for the ladder.
-        """
-        left = np.maximum(0.0, 1.0 - agent_steps / self.epsilon_steps) if self.epsilon_steps else 0.0
-        if self.epsilon_values:
-            place = np.minimum(np.floor(place * self.epsilon_values) / (self.epsilon_values - 1), 1.0)
-        end = self.epsilon_end ** (1.0 + self.epsilon_ladder * place)
-        return np.where(agent_steps < 0, 1.0, end + left * (self.epsilon_start - end))
 
 
 def targets(network: Network, target: Any, batch: Replayed, config: DQNConfig) -> Any:
@@ -227,36 +192,6 @@ def loss(network: Network, vector: Any, batch: Replayed, config: DQNConfig, cont
     return LossOutput(total, metrics, priorities)
 
 
-def draw(config: DQNConfig, exploration: Exploration) -> Draw:
-    """Epsilon-greedy by the schedule, and its mean as the gauge `epsilon`."""
-
-    def epsilon(ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        probability = config.epsilon(exploration.agent_steps(counts), exploration.places(ids))
-        exploration.gauge("epsilon", float(probability.mean()))
-        return probability
-
-    return epsilon_greedy(epsilon)
-
-
-class LaptopUpdates(NamedTuple):
-    """How the laptop preset learns.
-
-    Attributes:
-        target_period: agent steps.
-        steps_per_update: agent steps, a divisor of the period.
-        batch_size: data-points of an update.
-    """
-
-    target_period: int = 4_800
-    steps_per_update: int = 32
-    batch_size: int = 128
-
-
-CATEGORICAL_UPDATES = LaptopUpdates(960, 16, 64)
-"""A categorical target of one step narrows its distribution by the discount alone, once a period: Pong was learned with
-short periods and more, smaller updates (docs/results.md)."""
-
-
 def dqn(game: str, machine: Machine) -> TrainConfig:
     """Mnih et al. 2015 as in fast DQN, table 5, with Concurrent Training and Synchronized Execution of 8 samplers.
 
@@ -314,11 +249,17 @@ def rainbow(game: str, machine: Machine) -> TrainConfig:
     )  # fmt: skip
 
 
-def laptop(preset: Preset, updates: LaptopUpdates = LaptopUpdates()) -> Preset:  # noqa: B008
+def laptop(preset: Preset, target_period: int = 4_800, steps_per_update: int = 32, batch_size: int = 128) -> Preset:
     """The small network and a small replay: DQN and epsilon-Rainbow learn Pong within an hour on one core.
 
     Act, then learn: few simulators explore at all, a ladder as Ape-X's, and Concurrent Training, which acts with frozen
     parameters meanwhile, then learns far later.
+
+    Args:
+        preset: to change.
+        target_period: agent steps, a multiple of the next.
+        steps_per_update: agent steps.
+        batch_size: transitions of an update.
     """
 
     def settings(game: str, machine: Machine) -> TrainConfig:
@@ -326,12 +267,12 @@ def laptop(preset: Preset, updates: LaptopUpdates = LaptopUpdates()) -> Preset: 
         return config.changed(
             network=LAPTOP_NETWORK,
             algorithm={
-                "steps_per_update": updates.steps_per_update, "target_period": updates.target_period,
+                "steps_per_update": steps_per_update, "target_period": target_period,
                 "epsilon_start": 1.0, "epsilon_end": 0.4, "epsilon_steps": 0, "epsilon_ladder": 7.0,
             },
             sampling={"schedule": "standard", "simulators": 32},
             optimizer=OptimizerConfig(
-                batch_size=updates.batch_size, learning_rate=2.5e-4, adam_epsilon=1e-5,
+                batch_size=batch_size, learning_rate=2.5e-4, adam_epsilon=1e-5,
                 clip_global_norm=config.optimizer.clip_global_norm,
             ),
             replay={"replay_capacity": 200_000, "replay_minimum": 10_000},
@@ -358,50 +299,23 @@ def smoke(preset: Preset) -> Preset:
     )  # fmt: skip
 
 
-def stooke_dqn(game: str, machine: Machine) -> TrainConfig:
-    """Stooke and Abbeel 2018, section 5.4, as Mnih et al. 2015, but for Lasagne's RMSProp: not centered, decay 0.95,
-    epsilon 1e-6 inside the root.
+def stooke(preset: Preset, optimizer: dict[str, Any]) -> Preset:
+    """Stooke and Abbeel 2018, section 5.4: the settings of `preset` with their environment, sampling and evaluation.
 
-    Larger batches: learning rates 7.5e-4 for 512, 15e-4 for 1,024, and more agent steps for an update.
+    Larger batches: of DQN learning rates 7.5e-4 for 512, 15e-4 for 1,024; of Categorical DQN 4.2e-4 from 256 on, and
+    Adam's epsilon 0.01 / L; of epsilon-Rainbow Adam's epsilon 0.005 / L. All take more agent steps for an update.
+
+    Args:
+        preset: to change.
+        optimizer: its settings that are others.
     """
-    return TrainConfig(
+    return lambda game, machine: preset(game, machine).changed(
         environment=stooke_environment(game),
-        network=NetworkConfig(network="nature", compute_dtype="float32"),
-        algorithm=DQNConfig(steps_per_update=STEPS_PER_UPDATE, target_period=10_000, epsilon_steps=1_000_000),
         sampling=SamplingConfig(schedule="standard", simulators=8, groups=2),
-        optimizer=OptimizerConfig(
-            batch_size=BATCH_SIZE, optimizer="rmsprop", learning_rate=2.5e-4, rmsprop_decay=0.95, rmsprop_epsilon=1e-6,
-            rmsprop_epsilon_inside=True,
-        ),
-        replay=ReplayConfig(replay_capacity=1_000_000, replay_minimum=50_000),
-        exchange=ALONE,
+        optimizer=optimizer,
         evaluation=STOOKE_EVALUATION,
         run=STOOKE_RUN,
-    )  # fmt: skip
-
-
-def stooke_categorical_dqn(game: str, machine: Machine) -> TrainConfig:
-    """Section 5.4: Adam, epsilon 0.01 over the batch size L; learning rate 4.2e-4 from batches of 256 on."""
-    return stooke_dqn(game, machine).changed(
-        algorithm={"atoms": 51, "value_min": -10.0, "value_max": 10.0, "epsilon_end": 0.01},
-        optimizer=OptimizerConfig(batch_size=BATCH_SIZE, learning_rate=2.5e-4, adam_epsilon=0.01 / BATCH_SIZE),
-        evaluation={"eval_epsilon": 0.001},
     )
-
-
-def stooke_rainbow(game: str, machine: Machine) -> TrainConfig:
-    """Section 5.4, epsilon-Rainbow: no noisy layers; Adam's epsilon 0.005 / L, learning rate the same for all
-    batches."""
-    return stooke_categorical_dqn(game, machine).changed(
-        algorithm={"n_step": 3, "double": True, "dueling": True, "target_period": 8_000, "epsilon_steps": 62_500},
-        optimizer=OptimizerConfig(
-            batch_size=BATCH_SIZE, learning_rate=6.25e-5, adam_epsilon=0.005 / BATCH_SIZE, clip_global_norm=10.0
-        ),
-        replay=ReplayConfig(
-            replay_capacity=1_000_000, replay_minimum=20_000, priority_exponent=0.5, importance_exponent=0.4,
-            importance_exponent_end=1.0, importance_agent_steps=STOOKE_AGENT_STEPS,
-        ),
-    )  # fmt: skip
 
 
 def apex_dqn(game: str, machine: Machine) -> TrainConfig:
@@ -457,21 +371,24 @@ def smoke_apex(game: str, machine: Machine) -> TrainConfig:
     )
 
 
-def _presets(default: Preset, stooke: Preset, updates: LaptopUpdates = LaptopUpdates()) -> dict[str, Preset]:  # noqa: B008
-    return {"default": default, "laptop": laptop(default, updates), "smoke": smoke(default), "stooke": stooke}
+def _presets(default: Preset, stooke_optimizer: dict[str, Any], **updates: int) -> dict[str, Preset]:
+    small = laptop(default, **updates)
+    return {"default": default, "laptop": small, "smoke": smoke(default), "stooke": stooke(default, stooke_optimizer)}
 
 
+LASAGNE_RMSPROP = {"optimizer": "rmsprop", "rmsprop_epsilon": 1e-6}  # not centered, epsilon inside the root
+# A target of one step narrows its distribution by the discount alone, once a period: Pong was learned with short
+# periods and more, smaller updates (docs/results.md).
+CATEGORICAL_UPDATES = {"target_period": 960, "steps_per_update": 16, "batch_size": 64}
 ALGORITHM = Algorithm(
     settings=DQNConfig,
     loss=loss,
     targets=AheadTargets(targets, target_shape, lambda config: config.double),
     draw=draw,
     names={
-        "dqn": Name("DQN", _presets(dqn, stooke_dqn)),
-        "categorical-dqn": Name(
-            "Categorical DQN", _presets(categorical_dqn, stooke_categorical_dqn, CATEGORICAL_UPDATES)
-        ),
-        "rainbow": Name("epsilon-Rainbow", _presets(rainbow, stooke_rainbow)),
+        "dqn": Name("DQN", _presets(dqn, LASAGNE_RMSPROP)),
+        "categorical-dqn": Name("Categorical DQN", _presets(categorical_dqn, {}, **CATEGORICAL_UPDATES)),
+        "rainbow": Name("epsilon-Rainbow", _presets(rainbow, {"adam_epsilon": 0.005 / BATCH_SIZE})),
         "apex-dqn": Name("Ape-X DQN", {"default": apex_dqn, "laptop": laptop_apex, "smoke": smoke_apex}),
     },
 )

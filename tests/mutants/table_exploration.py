@@ -105,7 +105,7 @@ MUTANTS = (
     ),
     Mutant(
         "epsilon-falls-too-slowly",
-        "ddrl/algorithms/dqn.py",
+        "ddrl/algorithms/epsilon_greedy.py",
         "1.0 - agent_steps / self.epsilon_steps",
         "1.0 - 0.5 * agent_steps / self.epsilon_steps",
         ("tests/algorithms/test_dqn.py::test_epsilon_falls_linearly_and_stays",),
@@ -113,7 +113,7 @@ MUTANTS = (
     ),
     Mutant(
         "epsilon-is-not-1-before-the-minimum",
-        "ddrl/algorithms/dqn.py",
+        "ddrl/algorithms/epsilon_greedy.py",
         "np.where(agent_steps < 0, 1.0, end + left",
         "np.where(False, 1.0, end + left",
         (f"{_REPLAY_AGENT}::test_all_actions_are_random_until_the_replay_has_its_minimum_and_greedy_ones_come_then",),
@@ -121,7 +121,7 @@ MUTANTS = (
     ),
     Mutant(
         "epsilon-ladder-begins-at-1",
-        "ddrl/algorithms/dqn.py",
+        "ddrl/algorithms/epsilon_greedy.py",
         "self.epsilon_end ** (1.0 + self.epsilon_ladder * place)",
         "self.epsilon_end ** (self.epsilon_ladder * place)",
         ("tests/builders/test_replay.py::test_the_ladder_goes_over_the_simulators_of_all_workers",),
@@ -129,7 +129,7 @@ MUTANTS = (
     ),
     Mutant(
         "epsilon-ladder-of-few-values-is-short",
-        "ddrl/algorithms/dqn.py",
+        "ddrl/algorithms/epsilon_greedy.py",
         "/ (self.epsilon_values - 1)",
         "/ self.epsilon_values",
         ("tests/apex/test_acting.py::test_a_ladder_of_few_values_has_its_two_ends_and_neighbours_share",),
