@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import errno
 import hashlib
 import importlib.metadata
 import io
+import itertools
 import json
 import math
 import os
@@ -21,14 +21,15 @@ import platform
 import re
 import sys
 import zipfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ddrl.errors import UsageError, read_as
-from ddrl.files import read_regular
+from ddrl.files import read_regular, sync_directory
+from ddrl.npz import decode_arrays, encode_arrays
 
 FORMAT = "ddrl-checkpoint"
 FORMAT_VERSION = 1
@@ -113,55 +114,6 @@ class Checkpoint:
             )
 
 
-def encode_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Named arrays of any type and shape as the bytes of an uncompressed npz; equal input gives equal bytes.
-
-    Raises:
-        ValueError: an array holds Python objects.
-    """
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in arrays.items():
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
-    return buffer.getvalue()
-
-
-def decode_arrays(data: bytes) -> dict[str, np.ndarray]:
-    """Inverse of `encode_arrays`.
-
-    Raises:
-        ValueError: `data` is damaged, is no such npz, or holds Python objects; found out before memory is taken.
-    """
-    arrays: dict[str, np.ndarray] = {}
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            for member in archive.infolist():
-                if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
-                    raise ValueError(f"{member.filename} is compressed")
-                name = member.filename.removesuffix(".npy")
-                if name in arrays:
-                    raise ValueError(f"{name} is there twice")
-                arrays[name] = _decode_array(archive.read(member))
-    except Exception as error:  # zipfile and numpy raise a dozen kinds on damaged bytes
-        raise ValueError(f"not a sound npz: {error}") from error
-    return arrays
-
-
-def _decode_array(data: bytes) -> np.ndarray:
-    """What `write_array` wrote."""
-    file = io.BytesIO(data)
-    version = np.lib.format.read_magic(file)
-    read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-    shape, _, kind = read_header(file)
-    if kind.hasobject or any(length < 0 for length in shape):
-        raise ValueError("Object arrays and negative lengths are not read")
-    if math.prod(shape) * kind.itemsize != len(data) - file.tell() or (not kind.itemsize and math.prod(shape) > 1):
-        raise ValueError(f"{kind}{list(shape)} in {len(data)} bytes")
-    file.seek(0)
-    return np.lib.format.read_array(file, allow_pickle=False)
-
-
 def checkpoint_path(run_dir: str | Path, version: int) -> Path:
     """Where the checkpoint of a version lies."""
     return Path(run_dir) / DIRECTORY / f"update-{version:09d}.npz"
@@ -180,8 +132,8 @@ def list_checkpoints(run_dir: str | Path) -> list[Path]:
         names = []
     except OSError as error:
         raise UsageError(f"cannot read {directory}: {error.strerror}; mend its permissions") from error
-    found = [(int(match[1]), name) for name in names if (match := _NAME.fullmatch(name))]
-    return [directory / name for _, name in sorted(found)]
+    versions = [(int(match[1]), name) for name in names if (match := _NAME.fullmatch(name))]
+    return [directory / name for _, name in sorted(versions)]
 
 
 def version_of(path: Path) -> int:
@@ -260,9 +212,8 @@ def load_latest(
             print(f"ddrl: warning: {error}; trying the next older one", file=sys.stderr)
             if left_out is not None:
                 left_out.append(str(error))
-    found = f"none of the {len(paths)} checkpoints is sound" if paths else "there is no checkpoint"
-    where = Path(run_dir) / DIRECTORY
-    raise UsageError(f"{found} in {where}: give a run directory that has one, or start anew")
+    why = f"none of the {len(paths)} checkpoints is sound" if paths else "there is no checkpoint"
+    raise UsageError(f"{why} in {Path(run_dir) / DIRECTORY}: give a run directory that has one, or start anew")
 
 
 def _checked(path: Path, check: Callable[[Checkpoint], None]) -> Checkpoint:
@@ -280,14 +231,12 @@ def check_layout(checkpoint: Checkpoint, layout: Sequence[tuple[str, Sequence[in
     Raises:
         UsageError: it has not; the first tensor that differs is named.
     """
-    ours = [(name, tuple(shape)) for name, shape in layout]
-    for index in range(max(len(ours), len(checkpoint.layout))):
-        theirs = checkpoint.layout[index] if index < len(checkpoint.layout) else None
-        mine = ours[index] if index < len(ours) else None
-        if theirs != mine:
+    expected = [(name, tuple(shape)) for name, shape in layout]
+    for index, (saved, built) in enumerate(itertools.zip_longest(checkpoint.layout, expected)):
+        if saved != built:
             raise UsageError(
-                f"the checkpoint's network differs at tensor {index}: checkpoint has {_tensor(theirs)},"
-                f" this run {_tensor(mine)}; resume with the network and game of the checkpoint"
+                f"the checkpoint's network differs at tensor {index}: checkpoint has {_tensor(saved)},"
+                f" this run {_tensor(built)}; resume with the network and game of the checkpoint"
             )
 
 
@@ -383,22 +332,10 @@ def _write_atomically(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some network file systems cannot sync a directory; the rename is theirs to keep.
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def _prune(saved: Path, keep: int) -> None:

@@ -1,4 +1,4 @@
-"""Opening files that others may have put in place of ours."""
+"""Opening files that others may have put in place of ours, and syncing a directory."""
 
 from __future__ import annotations
 
@@ -33,3 +33,16 @@ def read_regular(path: Path) -> bytes:
             return file.read()
     except MemoryError as error:
         raise OSError(errno.ENOMEM, "it does not fit into memory", str(path)) from error
+
+
+def sync_directory(directory: Path) -> None:
+    """Has the names in a directory written to the disk, where its file system can."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems cannot sync a directory; the rename is theirs to keep.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)

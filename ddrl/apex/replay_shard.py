@@ -15,12 +15,12 @@ from ddrl.apex.packing import BatchFormat, unpack_priorities
 from ddrl.apex.rate_limiter import RateLimiter
 from ddrl.apex.shard_replay import ShardReplay
 from ddrl.apex.shard_setup import ShardSetup
-from ddrl.checkpoint import decode_arrays, encode_arrays
 from ddrl.errors import UsageError
 from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.transport import Blob, Channel, Event, Transport
 from ddrl.job.layout import JobContext
 from ddrl.job.role import Topic, Wait, essential_lost, first_word, json_blob
+from ddrl.npz import decode_arrays, encode_arrays
 from ddrl.placement.resources import available_memory
 from ddrl.replay import check_memory
 from ddrl.replay_files import names_on_disk, shard_directory

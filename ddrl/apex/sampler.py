@@ -14,12 +14,12 @@ from ddrl.apex.remote_replay import Drawn, RemoteReplay
 from ddrl.apex.segment import SegmentFormat
 from ddrl.apex.shard_replay import RUNS
 from ddrl.apex.shard_setup import ShardSetup
-from ddrl.checkpoint import decode_arrays, encode_arrays
 from ddrl.errors import UsageError
 from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
 from ddrl.job.layout import JobContext
 from ddrl.job.role import RoleLost, Topic, Wait, json_blob
+from ddrl.npz import decode_arrays, encode_arrays
 
 SILENT_SECONDS = 10.0  # a shard that has not spoken for so long is named, and not waited for
 SAVE_SECONDS = 240.0  # for a shard to write its part of a checkpoint

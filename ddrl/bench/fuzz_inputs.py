@@ -19,7 +19,7 @@ import numpy as np
 
 from cluster import hostlist, slurm
 from cluster.job import detect_job
-from ddrl import algorithms, options, rundir, sealed
+from ddrl import algorithms, npz, options, rundir, sealed
 from ddrl import checkpoint as checkpoints
 from ddrl.apex.child import FrameReader
 from ddrl.checkpoint import Checkpoint
@@ -151,7 +151,7 @@ def _parsers(directory: Path) -> dict[str, tuple[Any, Callable[[Any], object], t
         "line of metrics": (lines, lambda line: is_sound(sealed.read_line(line).content), ValueError),
         "manifest of a checkpoint": (_changed(manifest, json_like), lambda it: _load(directory, it), UsageError),
         "manifest of a replay": (_changed(facts, json_like), lambda it: storage.facts_in(_as_array(it)), UsageError),
-        "npz": (binary, checkpoints.decode_arrays, ValueError),
+        "npz": (binary, npz.decode_arrays, ValueError),
         "frame of an actor": (binary, _read_frames, ValueError),
         "header of a message": (binary, lambda data: HeaderFormat(3).decode(memoryview(data)), ValueError),
     }
@@ -211,7 +211,7 @@ def _as_array(content: Any) -> np.ndarray:
 def _load(directory: Path, manifest: dict[str, Any]) -> Checkpoint:
     path = directory / "crafted.npz"
     arrays = checkpoints._to_arrays(_checkpoint()) | {"manifest": _as_array(manifest)}  # noqa: SLF001 - crafts what the parser reads
-    path.write_bytes(checkpoints._seal(checkpoints.encode_arrays(arrays)))  # noqa: SLF001 - crafts what the parser reads
+    path.write_bytes(checkpoints._seal(npz.encode_arrays(arrays)))  # noqa: SLF001 - crafts what the parser reads
     return checkpoints.load(path)
 
 

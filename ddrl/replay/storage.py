@@ -7,7 +7,6 @@ long as its files are there.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ddrl.errors import UsageError, read_as
-from ddrl.files import open_regular
+from ddrl.files import open_regular, sync_directory
 from ddrl.replay.history import History
 
 SEGMENTS = 16  # files for a whole ring, at most
@@ -147,7 +146,7 @@ def finish(directory: Path, needed: set[str], named: Named) -> None:
         needed: names that stay.
         named: tells the names that checkpoints on disk name; None where it cannot know.
     """
-    _sync(directory)
+    sync_directory(directory)
     others = named()
     if others is None:
         return
@@ -253,15 +252,3 @@ def _passing(size: int) -> Iterator[memoryview]:
     memory = memoryview(bytearray(min(size, PIECE_BYTES)))
     for start in range(0, size, PIECE_BYTES):
         yield memory[: size - start]
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some network file systems cannot sync a directory; the rename is theirs to keep.
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)

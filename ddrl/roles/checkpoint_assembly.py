@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ddrl.checkpoint import Checkpoint, decode_arrays
+from ddrl.checkpoint import Checkpoint
 from ddrl.exchange.messages import Header
+from ddrl.npz import decode_arrays
 
 
 class Gathering:

@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from ddrl.checkpoint import Checkpoint, encode_arrays
+from ddrl.checkpoint import Checkpoint
 from ddrl.errors import read_as
 from ddrl.exchange.interface import Closed
 from ddrl.exchange.messages import Flag, Kind
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport
 from ddrl.job.layout import JobContext
 from ddrl.job.role import Topic, Wait, essential_lost, json_blob
+from ddrl.npz import encode_arrays
 from ddrl.replay.storage import OTHER
 from ddrl.reporting.metrics import EVALUATED, Collector, MetricsWriter, evaluation_record
 from ddrl.reporting.phases import phase_ended, take_phases

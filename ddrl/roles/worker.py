@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from ddrl.builders.agent import seed_of
-from ddrl.checkpoint import decode_arrays, encode_arrays
 from ddrl.errors import UsageError, read_as
 from ddrl.exchange.messages import Flag, Kind, Message
 from ddrl.exchange.optimizers import anneal_of
@@ -28,6 +27,7 @@ from ddrl.job.layout import JobContext
 from ddrl.job.role import Topic, Wait, end_of_job, essential_lost, failure_of, first_word, json_blob
 from ddrl.learner import Learner, as_device_vector
 from ddrl.networks.network import Network
+from ddrl.npz import decode_arrays, encode_arrays
 from ddrl.replay.storage import OTHER
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.exchanges import setup_of

@@ -17,12 +17,12 @@ from ddrl.apex.remote_replay import RemoteReplay
 from ddrl.apex.replay_shard import ReplayShardRole
 from ddrl.apex.sampler import Sampler
 from ddrl.apex.segment import SegmentFormat
-from ddrl.checkpoint import decode_arrays
 from ddrl.config import TrainConfig
 from ddrl.exchange.messages import CHANNEL, Header, Kind, Message
 from ddrl.exchange.transport import Blob, PeerLost
 from ddrl.job.layout import JobContext, JobLayout
 from ddrl.job.role import Topic
+from ddrl.npz import decode_arrays
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.types import Discrete, Machine, Snapshot
 from tests.apex.segments import noise

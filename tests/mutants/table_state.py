@@ -35,8 +35,8 @@ MUTANTS = (
     Mutant(
         "checkpoint-orders-by-text",
         "ddrl/checkpoint.py",
-        "found = [(int(match[1]), name)",
-        "found = [(name, name)",
+        "versions = [(int(match[1]), name)",
+        "versions = [(name, name)",
         ("tests/test_checkpoint.py::test_versions_are_ordered_as_numbers_and_strangers_left_alone",),
         "From a thousand million updates on, the newest checkpoint is taken for the oldest.",
     ),

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from cluster.roles import assign_roles
-from ddrl.checkpoint import Checkpoint, encode_arrays
+from ddrl.checkpoint import Checkpoint
 from ddrl.config import EvaluationConfig, RunConfig
 from ddrl.exchange.messages import Header, Kind
 from ddrl.exchange.transport import PeerLost
 from ddrl.job.layout import JobLayout
 from ddrl.job.role import RoleLost, essential_lost
+from ddrl.npz import encode_arrays
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import budget as budget_module
 from ddrl.roles.budget import Budget

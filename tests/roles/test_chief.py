@@ -12,7 +12,7 @@ import pytest
 from cluster.roles import assign_roles
 from ddrl import checkpoint as checkpoints
 from ddrl.algorithms.ba3c import BA3CConfig
-from ddrl.checkpoint import Checkpoint, decode_arrays, encode_arrays
+from ddrl.checkpoint import Checkpoint
 from ddrl.config import EvaluationConfig, ExchangeConfig, OptimizerConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.messages import Flag, Header, Kind, Message
@@ -20,6 +20,7 @@ from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, PeerLost
 from ddrl.job.layout import JobContext, JobLayout
 from ddrl.job.role import RoleLost, Topic
+from ddrl.npz import decode_arrays, encode_arrays
 from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import budget, checkpoint_saver, chief

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ddrl.algorithms.ba3c import BA3CConfig
-from ddrl.checkpoint import encode_arrays
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.npz import encode_arrays
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import worker
 from ddrl.roles.worker import Trainer, WorkerRole
