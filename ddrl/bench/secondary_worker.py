@@ -19,7 +19,8 @@ from ddrl import programs
 from ddrl.bench.children import serve
 from ddrl.config import TrainConfig
 from ddrl.placement.resources import this_machine
-from ddrl.reporting.metrics import Collector, evaluation_record
+from ddrl.reporting.collector import Collector
+from ddrl.reporting.metrics import evaluation_record
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.rundir import config_from_dict
 from ddrl.types import Replayed, Snapshot

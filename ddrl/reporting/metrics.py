@@ -1,8 +1,8 @@
-"""Metrics of a run: counted in every rank, joined by the chief, written to one JSONL and one events file.
+"""metrics.jsonl: what the chief writes of a run, beside an events file for TensorBoard, and what is read from it.
 
     rank: RankMetrics.report() --(MPI)--> chief: Collector.add, Collector.line --> MetricsWriter.write
 
-Records of `metrics.jsonl` are one JSON object a line, with a CRC-32 of the line at its end, and with a `kind`:
+Records are one JSON object a line, with a CRC-32 of the line at its end, and with a `kind`:
   train       what `Collector.line` returns
   evaluation  what `evaluation_record` returns
   event       name, text, wall_seconds and whatever belongs to it (worker_lost, checkpoint, resumed, ...)
@@ -11,7 +11,6 @@ What was not measured is absent, never 0. Nothing here imports TensorFlow.
 
 from __future__ import annotations
 
-import collections
 import math
 import os
 import sys
@@ -26,100 +25,11 @@ from ddrl.rundir import METRICS, JsonLines
 
 ONLINE_EPISODES = 100
 """Finished training episodes that the online score looks back on."""
-RATES = ("agent_steps", "frames", "datapoints", "inserts", "samples")
-"""Counters whose rate per second is reported."""
-TOTALS = (
-    "agent_steps", "gradients_dropped", "steps_refused", "evaluations_skipped", "actor_restarts", "segments_refused",
-    "segments_not_sent", "priorities_ignored", "priorities_not_sent", "transitions_left_out",
-    "scores_not_finite",
-)  # fmt: skip
-"""Counters whose total over the whole run, resumed parts included, is reported."""
 EVALUATED = (
     "mean", "maximum", "games", "unfinished", "timed_out", "not_finite", "version", "agent_steps", "wall_seconds",
     "seconds",
 )  # fmt: skip
 """What an evaluator reports that goes into the record."""
-SPREADS = ("lag", "staleness", "actor_lag")
-"""Quantities reported as NAME_mean and NAME_max, in versions."""
-
-
-class Collector:
-    """Joins the reports of all ranks into one record per interval. Used by the chief, from one thread.
-
-    Args:
-        update: updates applied when this part of the run starts.
-        wall_seconds: wall time of the run when this part starts.
-        state: what `state` returned in the part before, or None.
-
-    Raises:
-        ValueError: the state holds something else than numbers.
-    """
-
-    def __init__(self, update: int = 0, wall_seconds: float = 0.0, state: Mapping[str, Any] | None = None) -> None:
-        state = state or {}
-        self._update = update
-        self._wall_seconds = wall_seconds
-        totals, self._episodes, scores = state.get("totals", {}), state.get("episodes", 0), state.get("scores", [])
-        if not all(type(number) in (int, float) for number in [*totals.values(), self._episodes, *scores]):
-            raise ValueError(f"totals {totals!s:.80}, {self._episodes!s:.20} episodes, scores {scores!s:.80}")
-        self._totals = collections.Counter(totals)
-        scores = filter(math.isfinite, scores)  # older versions kept all
-        self._scores = collections.deque(scores, maxlen=ONLINE_EPISODES)
-        self._reports: list[Mapping[str, Any]] = []
-
-    @property
-    def agent_steps(self) -> int:
-        """Agent steps of the whole run, as far as reported."""
-        return int(self._totals["agent_steps"])
-
-    def state(self) -> dict[str, Any]:
-        """Totals and the last scores, as a JSON-able dict for a checkpoint's counters."""
-        return {"totals": dict(self._totals), "episodes": self._episodes, "scores": list(self._scores)}
-
-    def add(self, report: Mapping[str, Any]) -> None:
-        """Take in what `RankMetrics.report` returned in any rank."""
-        self._reports.append(report)
-        for name, amount in report["counters"].items():
-            self._totals[name] += amount
-        self._scores.extend(score for score, _ in report["episodes"])
-        self._episodes += len(report["episodes"])
-
-    def line(self, update: int, wall_seconds: float) -> dict[str, Any]:
-        """The `train` record of the interval since the last line.
-
-        Args:
-            update: updates applied up to now.
-            wall_seconds: wall time of the run up to now, earlier parts included.
-        """
-        seconds, updates = wall_seconds - self._wall_seconds, update - self._update
-        counters = _sum_dicts([report["counters"] for report in self._reports])
-        line: dict[str, Any] = {"kind": "train", "wall_seconds": round(wall_seconds, 3), "update": update}
-        line |= {name: int(self._totals[name]) for name in TOTALS if name in self._totals}
-        if seconds > 0:
-            rates = {name: counters[name] / seconds for name in RATES if name in counters}
-            line |= {f"{name}_per_s": round(rate, 2) for name, rate in rates.items()}
-            line["updates_per_s"] = round(updates / seconds, 3)
-        # Samples in the members' gradients, where the chief counts them; else all that were sent.
-        samples = counters.get("datapoints_applied", counters.get("datapoints"))
-        if updates > 0 and samples is not None:
-            line["effective_batch"] = round(samples / updates, 2)
-        if counters.get("agent_steps") and "datapoints" in counters:
-            line["training_intensity"] = round(counters["datapoints"] / counters["agent_steps"], 3)
-        if counters.get("inserts") and "samples" in counters:
-            line["samples_per_insert"] = round(counters["samples"] / counters["inserts"], 3)
-        line |= self._scores_now() | _averages(self._reports)
-        for report in self._reports:
-            line |= report["gauges"]
-        line |= {"time_split": _time_split(self._reports), "cpu_cores": _cpu(self._reports)}
-        line |= {"resident_mb": _memory(self._reports), "exchange_ms_by_worker": _exchange(self._reports)}
-        self._update, self._wall_seconds, self._reports = update, wall_seconds, []
-        return _without_missing(line)
-
-    def _scores_now(self) -> dict[str, Any]:
-        scores, now = self._scores, {"episodes": self._episodes}
-        if scores:
-            now |= {"online_score_mean": sum(scores) / len(scores), "online_score_max": max(scores)}
-        return now
 
 
 def evaluation_record(
@@ -184,7 +94,7 @@ class MetricsWriter:
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append one record. Numbers that are not finite are left out: JSON has none."""
-        record = _without_missing(record)
+        record = without_missing(record)
         data = sealed.line_bytes(record, default=_plain)
         try:
             size = self._path.stat().st_size
@@ -318,70 +228,12 @@ def without_undone(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
-def _sum_dicts(dicts: list[Mapping[str, float]]) -> dict[str, float]:
-    total: dict[str, float] = {}
-    for one in dicts:
-        for name, amount in one.items():
-            total[name] = total.get(name, 0) + amount
-    return total
-
-
-def _averages(reports: list[Mapping[str, Any]]) -> dict[str, float]:
-    sums: dict[str, tuple[float, float]] = {}
-    maxima: dict[str, float] = {}
-    for report in reports:
-        for name, (total, count) in report["means"].items():
-            before = sums.get(name, (0.0, 0.0))
-            sums[name] = (before[0] + total, before[1] + count)
-        for name, value in report["maxima"].items():
-            maxima[f"{name}_max"] = max(maxima.get(f"{name}_max", -math.inf), value)
-    means = {f"{name}_mean" if name in SPREADS else name: s / n for name, (s, n) in sums.items() if n > 0}
-    squared = means.pop("compute_ms_squared", None)
-    if squared is not None:
-        means["compute_ms_deviation"] = math.sqrt(max(0.0, squared - means["compute_ms"] ** 2))
-    return means | maxima
-
-
-def _time_split(reports: list[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Role -> activity -> share of the wall time of all its ranks (threads of one rank add up)."""
-    split = {}
-    for role in sorted({report["role"] for report in reports}):
-        mine = [report for report in reports if report["role"] == role]
-        wall = sum(report["interval_seconds"] for report in mine)
-        seconds = _sum_dicts([report["seconds"] for report in mine])
-        if wall > 0 and seconds:
-            split[role] = {activity: round(spent / wall, 4) for activity, spent in seconds.items()}
-    return split
-
-
-def _cpu(reports: list[Mapping[str, Any]]) -> dict[str, float]:
-    """Cores' worth of processor time that each rank took. Roles of one process share it: each tells the whole."""
-    cpu = _sum_dicts([{_name(report): report["cpu_seconds"]} for report in reports])
-    wall = _sum_dicts([{_name(report): report["interval_seconds"]} for report in reports])
-    return {name: round(cpu[name] / seconds, 4) for name, seconds in wall.items() if seconds > 0}
-
-
-def _exchange(reports: list[Mapping[str, Any]]) -> dict[str, float]:
-    """Milliseconds from a gradient that is sent to parameters that are there; the slowest worker waits least."""
-    total = _sum_dicts([{_name(r): r["means"]["exchange_ms"][0]} for r in reports if "exchange_ms" in r["means"]])
-    count = _sum_dicts([{_name(r): r["means"]["exchange_ms"][1]} for r in reports if "exchange_ms" in r["means"]])
-    return {name: round(total[name] / count[name], 3) for name in total}
-
-
-def _memory(reports: list[Mapping[str, Any]]) -> dict[str, float]:
-    return {_name(report): report["resident_mb"] for report in reports}
-
-
-def _name(report: Mapping[str, Any]) -> str:
-    return f"{report['role']}-{report['index']}"
-
-
-def _without_missing(record: Mapping[str, Any]) -> dict[str, Any]:
+def without_missing(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record without None, empty dicts and numbers that are not finite."""
     kept = {}
     for name, value in record.items():
         if isinstance(value, Mapping):
-            value = _without_missing(value) or None
+            value = without_missing(value) or None
         elif hasattr(value, "item"):
             value = value.item()
         if value is not None and not (isinstance(value, float) and not math.isfinite(value)):

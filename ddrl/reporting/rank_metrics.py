@@ -5,13 +5,15 @@ Nothing here imports TensorFlow.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
 import os
 import resource
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -25,21 +27,12 @@ def resident_mb() -> float:
         return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
 
-class _Timer:
-    """One use of `RankMetrics.timer`."""
+@dataclasses.dataclass(eq=False)
+class _Span:
+    """One use of `RankMetrics.timer`, or what is left of it since the last report."""
 
-    __slots__ = ("_owner", "activity", "start")
-
-    def __init__(self, owner: RankMetrics, activity: str) -> None:
-        self._owner = owner
-        self.activity = activity
-        self.start = 0.0
-
-    def __enter__(self) -> None:
-        self._owner.enter(self)
-
-    def __exit__(self, *_: object) -> None:
-        self._owner.exit(self)
+    activity: str
+    start: float
 
 
 class RankMetrics:
@@ -56,7 +49,7 @@ class RankMetrics:
         self.index = index
         self._clock = clock
         self._lock = threading.Lock()
-        self._open: set[_Timer] = set()
+        self._open: set[_Span] = set()
         self._told = False  # of a score that is not finite
         self._since = clock()
         self._cpu_since = time.process_time()
@@ -105,19 +98,28 @@ class RankMetrics:
         with self._lock:
             self._events.append({"name": name, "text": text})
 
-    def timer(self, activity: str) -> _Timer:
-        """Context manager that adds its wall time to an activity: acting, gradient, push, wait, pull, apply.
+    @contextlib.contextmanager
+    def timer(self, activity: str) -> Iterator[None]:
+        """Adds its wall time to an activity: acting, gradient, push, wait, pull, apply.
 
         Time in a timer that is still open counts in every report that it spans.
         """
-        return _Timer(self, activity)
+        span = _Span(activity, self._clock())
+        with self._lock:
+            self._open.add(span)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open.discard(span)
+                self._add_seconds(span, self._clock())
 
     def report(self) -> dict[str, Any]:
         """Everything since the last report, as a JSON-able dict for `Collector.add`."""
         with self._lock:
             now, cpu = self._clock(), time.process_time()
-            for timer in self._open:
-                self._add_seconds(timer, now)
+            for span in self._open:
+                self._add_seconds(span, now)
             report = {
                 "role": self.role,
                 "index": self.index,
@@ -145,18 +147,6 @@ class RankMetrics:
         self._episodes: list[list[float]] = []
         self._events: list[dict[str, str]] = []
 
-    def _add_seconds(self, timer: _Timer, now: float) -> None:
-        self._seconds[timer.activity] = self._seconds.get(timer.activity, 0.0) + now - timer.start
-        timer.start = now
-
-    def enter(self, timer: _Timer) -> None:
-        """A timer begins."""
-        with self._lock:
-            timer.start = self._clock()
-            self._open.add(timer)
-
-    def exit(self, timer: _Timer) -> None:
-        """A timer ends."""
-        with self._lock:
-            self._open.discard(timer)
-            self._add_seconds(timer, self._clock())
+    def _add_seconds(self, span: _Span, now: float) -> None:
+        self._seconds[span.activity] = self._seconds.get(span.activity, 0.0) + now - span.start
+        span.start = now

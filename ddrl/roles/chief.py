@@ -23,7 +23,8 @@ from ddrl.job.layout import JobContext
 from ddrl.job.role import Topic, Wait, essential_lost, json_blob
 from ddrl.npz import encode_arrays
 from ddrl.replay.storage import OTHER
-from ddrl.reporting.metrics import EVALUATED, Collector, MetricsWriter, evaluation_record
+from ddrl.reporting.collector import Collector
+from ddrl.reporting.metrics import EVALUATED, MetricsWriter, evaluation_record
 from ddrl.reporting.phases import phase_ended, take_phases
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.budget import Budget

@@ -15,7 +15,8 @@ import pytest
 
 from ddrl import sealed
 from ddrl.errors import UsageError
-from ddrl.reporting.metrics import Collector, MetricsWriter, evaluation_record, read_metrics, without_undone
+from ddrl.reporting.collector import Collector
+from ddrl.reporting.metrics import MetricsWriter, evaluation_record, read_metrics, without_undone
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.reporting.tensorboard import crc32c
 
