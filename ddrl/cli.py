@@ -21,8 +21,8 @@ HELP = """usage: ddrl COMMAND [OPTIONS]
 Distributed deep reinforcement learning with TensorFlow and MPI parameter servers.
 
 commands:
-  train ALGORITHM    train an agent; alone on this machine, or as one rank of a job. ba3c, a2c, a3c, ppo, appo,
-                     impala, hts-a2c, hts-ppo, dqn, categorical-dqn, rainbow, dpg, apex-dqn or apex-dpg
+  train ALGORITHM    train an agent; alone on this machine, or as one rank of a job (`ddrl train --help` names
+                     the algorithms)
   train --resume RUN go on with a run
   evaluate RUN       play games with the newest checkpoint of a run and print the scores
   play RUN           record a video of the newest checkpoint of a run

@@ -49,9 +49,14 @@ class TrainArguments:
     config: TrainConfig = dataclasses.field(kw_only=True)
 
 
-class _Peek(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """Of a few options before the others are known; a mistake is a UsageError, and help somebody else's matter."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog=prog, add_help=False, allow_abbrev=False)
+
     def error(self, message: str) -> typing.NoReturn:
-        raise UsageError(f"{message} (ddrl train --help explains the options)")
+        raise UsageError(f"{message} ({self.prog} --help explains the options)")
 
 
 def parse(argv: Sequence[str], machine: Machine) -> TrainArguments:
@@ -60,7 +65,7 @@ def parse(argv: Sequence[str], machine: Machine) -> TrainArguments:
     Raises:
         UsageError: for settings that cannot be.
     """
-    peek = _Peek(prog="ddrl train", add_help=False, allow_abbrev=False)
+    peek = Parser(prog="ddrl train")
     for name in ("--preset", "--game", "--resume", "--run-dir"):
         peek.add_argument(name)
     peek.add_argument("--resume-or-start", action="store_true")

@@ -451,3 +451,17 @@ def test_settings_of_earlier_resumes_are_never_overwritten(tmp_path):
     rundir.update_run_dir(path, config)
     kept = {name: earlier.run.seed for name, earlier in rundir.earlier_configs(path)}
     assert kept == {"config-1.json": 5, "config-2.json": 6, "config-3.json": 7}
+
+
+@pytest.mark.parametrize(
+    ("exchange", "evaluator", "ranks"),
+    [
+        (ExchangeConfig(), True, 4),
+        (ExchangeConfig(), False, 3),
+        (ExchangeConfig(workers=1, parameter_servers=0), True, 1),
+        (ExchangeConfig(workers=64, parameter_servers=4, chief="dedicated"), True, 70),
+    ],
+)
+def test_ranks_of_a_job(exchange, evaluator, ranks):
+    config = TrainConfig(algorithm=BA3CConfig(), exchange=exchange, evaluation=EvaluationConfig(evaluator=evaluator))
+    assert config.ranks == ranks

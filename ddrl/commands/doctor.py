@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import math
@@ -10,7 +9,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import typing
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,18 +67,13 @@ class DoctorArguments:
     train: options.TrainArguments
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> typing.NoReturn:
-        raise UsageError(f"{message} (ddrl doctor --help explains the options)")
-
-
 def parse(argv: Sequence[str]) -> DoctorArguments:
     """The arguments of `ddrl doctor`.
 
     Raises:
         UsageError: for what cannot be.
     """
-    parser = _Parser(prog="ddrl doctor", add_help=False, allow_abbrev=False)
+    parser = options.Parser(prog="ddrl doctor")
     parser.add_argument("--timeout", type=float, default=60.0)
     parser.add_argument("--json", default="")
     parser.add_argument("--gpus-per-node", type=int, default=0)
@@ -89,7 +82,7 @@ def parse(argv: Sequence[str]) -> DoctorArguments:
         raise UsageError(f"--timeout {own.timeout}: must be a number of seconds above 0")
     if own.gpus_per_node < 0:
         raise UsageError(f"--gpus-per-node {own.gpus_per_node}: must be 0 or more")
-    where = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    where = options.Parser(prog="ddrl doctor")
     where.add_argument("--run-dir")
     given = bool(where.parse_known_args(rest)[1])
     return DoctorArguments(own.timeout, own.json, own.gpus_per_node, given, options.parse(rest, this_machine()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
         "mean": result.mean,
         "maximum": result.maximum,
         "minimum": min(result.scores),
-        "deviation": standard_deviation(result.scores),
+        "deviation": statistics.stdev(result.scores) if len(result.scores) > 1 else 0.0,
         "unfinished": result.unfinished,
         "seconds": round(time.monotonic() - began, 3),
         "scores": list(result.scores),
@@ -99,14 +100,6 @@ def main(argv: Sequence[str]) -> int:
     finally:
         show(config.environment.game, record, plain_console())
     return 0
-
-
-def standard_deviation(scores: Sequence[float]) -> float:
-    """Of a sample; 0 for a single score."""
-    if len(scores) < 2:
-        return 0.0
-    mean = sum(scores) / len(scores)
-    return (sum((score - mean) ** 2 for score in scores) / (len(scores) - 1)) ** 0.5
 
 
 def show(game: str, record: dict, console: Console) -> None:

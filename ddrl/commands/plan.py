@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
-import typing
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +19,7 @@ from ddrl.config import TrainConfig, validation
 from ddrl.errors import UsageError
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.memory import replay_bytes
-from ddrl.placement.ranks import Threads, groups_of, place_ranks, threads_for
+from ddrl.placement.ranks import groups_of, place_ranks, threads_for
 from ddrl.placement.resources import check_machine, check_shards, rank_bytes, this_machine
 from ddrl.reporting.json_output import write_json_output
 from ddrl.types import Machine
@@ -67,42 +65,18 @@ class Nodes:
         return (self.nodes, self.cpus_per_node, self.gpus_per_node) != (None, None, None)
 
 
-@dataclasses.dataclass(frozen=True)
-class Rank:
-    """One line of a plan: what a rank is, and what it needs."""
-
-    assignment: Assignment
-    threads: Threads | None  # of those that compute
-    simulators: int
-    simulator_threads: int
-    shard_bytes: int  # of its slice of the parameters; its optimizer slots have as many each
-    memory_bytes: float
-
-    @property
-    def name(self) -> str:
-        """Its role in words."""
-        mine = self.assignment
-        number = {"parameter_server": "server", "replay_shard": "replay shard"}.get(mine.role, mine.role)
-        name = mine.role if mine.role in ("chief", "evaluator") else f"{number} {mine.index}"
-        return f"{name}, chief" if mine.is_chief and mine.role == "worker" else name
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> typing.NoReturn:
-        raise UsageError(f"{message} (ddrl plan --help explains the options)")
-
-
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Runs `ddrl plan`; returns the exit status."""
     if set(argv) & {"-h", "--help"}:
         print(HELP, end="")
         return 0
-    parser = _Parser(prog="ddrl plan", add_help=False, allow_abbrev=False)
+    parser = options.Parser(prog="ddrl plan")
     for field in dataclasses.fields(Nodes):
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=int)
     parser.add_argument("--json", default="")
     own, rest = parser.parse_known_args(list(argv))
-    nodes = Nodes(own.nodes, own.cpus_per_node, own.gpus_per_node, own.ranks_per_node)
+    json_target = vars(own).pop("json")
+    nodes = Nodes(**vars(own))
     config = options.parse(rest, _machine(nodes)).config
     try:
         seats, source = topology(config, nodes, environ)
@@ -114,10 +88,12 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
         return 0
     warnings = validation.warnings(config)
     warnings += check_machine(config, this_machine()) if source == HERE else []
-    parameters, replay, prefetch = needs_of(config)
-    ranks = plan(config, assignments, parameters, replay, prefetch)
     warnings += warnings_of(seats, assignments)
-    _emit(as_json(config, source, seats, ranks, parameters, warnings), own.json)
+    content = as_json(config, source, seats, assignments, warnings)
+    if json_target:
+        write_json_output(json_target, content)
+    else:
+        _show(content)
     return 0
 
 
@@ -181,10 +157,10 @@ def needs_of(config: TrainConfig) -> tuple[int, int, int]:
     return count, replay, prefetch
 
 
-def plan(
+def ranks_as_json(
     config: TrainConfig, assignments: Sequence[Assignment], parameters: int, replay: int, prefetch: int
-) -> list[Rank]:
-    """What every rank needs.
+) -> list[dict[str, Any]]:
+    """What every rank is and needs; sizes in bytes, of a shard without its optimizer slots.
 
     Args:
         config: settings of the run.
@@ -196,35 +172,50 @@ def plan(
 
     shards = shard_ranges(parameters, max(1, config.exchange.servers))
     ranks = []
-    for mine in assignments:
-        computes = mine.role in COMPUTES
-        threads = threads_for(config, mine.cores) if computes else None
-        simulates = mine.role == ("actor" if config.apex.actors else "worker")
-        keeps = mine.role == "replay_shard" if config.apex.actors else simulates
-        kept = (replay if keeps else 0) + (prefetch if mine.role == "worker" else 0)
-        start, stop = shards[mine.index] if mine.role == "parameter_server" else (0, 0)
+    for rank in assignments:
+        computes = rank.role in COMPUTES
+        threads = threads_for(config, rank.cores) if computes else None
+        simulates = rank.role == ("actor" if config.apex.actors else "worker")
+        keeps = rank.role == "replay_shard" if config.apex.actors else simulates
+        kept = (replay if keeps else 0) + (prefetch if rank.role == "worker" else 0)
+        start, stop = shards[rank.index] if rank.role == "parameter_server" else (0, 0)
         ranks.append(
-            Rank(
-                mine,
-                threads,
-                config.sampling.simulators if simulates else 0,
-                threads.simulator * groups_of(config) if simulates and threads else 0,
-                4 * (stop - start),
-                rank_bytes(config, computes, stop - start) + kept,
-            )
+            {
+                "rank": rank.rank,
+                "host": rank.host,
+                "role": rank.role,
+                "name": _name(rank),
+                "index": rank.index,
+                "is_chief": rank.is_chief,
+                "cores": rank.cores,
+                "gpu": rank.gpu,
+                "threads": {"intra_op": threads.intra_op, "inter_op": threads.inter_op} if threads else None,
+                "simulators": config.sampling.simulators if simulates else 0,
+                "simulator_threads": threads.simulator * groups_of(config) if simulates and threads else 0,
+                "shard_bytes": 4 * (stop - start),
+                "memory_bytes": int(rank_bytes(config, computes, stop - start) + kept),
+            }
         )
     return ranks
+
+
+def _name(rank: Assignment) -> str:
+    """Its role in words."""
+    if rank.role in ("chief", "evaluator"):
+        return rank.role
+    role = {"parameter_server": "server", "replay_shard": "replay shard"}.get(rank.role, rank.role)
+    return f"{role} {rank.index}" + (", chief" if rank.is_chief and rank.role == "worker" else "")
 
 
 def warnings_of(seats: Sequence[Seat], assignments: Sequence[Assignment]) -> list[str]:
     """What works, but should not be wanted; a line for each node at most and kind."""
     warnings = []
     for host in dict.fromkeys(seat.host for seat in seats):
-        here = [mine for mine in assignments if mine.host == host]
-        workers = sum(mine.role == "worker" for mine in here)
+        ranks = [rank for rank in assignments if rank.host == host]
+        workers = sum(rank.role == "worker" for rank in ranks)
         cores = {core for seat in seats if seat.host == host for core in seat.cores}
         shared = {gpu for seat in seats if seat.host == host and not seat.own_gpus for gpu in seat.gpus}
-        used = Counter(mine.gpu for mine in here if mine.gpu in shared)
+        used = Counter(rank.gpu for rank in ranks if rank.gpu in shared)
         if cores and workers > len(cores):
             shared_cores = _count(len(cores), "core")
             warnings.append(f"{host}: {workers} workers share {shared_cores}: expect them to take turns")
@@ -238,25 +229,37 @@ def warnings_of(seats: Sequence[Seat], assignments: Sequence[Assignment]) -> lis
 
 
 def as_json(
-    config: TrainConfig, source: str, seats: Sequence[Seat], ranks: Sequence[Rank], parameters: int, warnings: list[str]
+    config: TrainConfig, source: str, seats: Sequence[Seat], assignments: Sequence[Assignment], warnings: list[str]
 ) -> dict[str, Any]:
-    """The plan in JSON types. Sizes in bytes; `bytes_per_update` is what workers and servers send together."""
+    """The plan in JSON types. Sizes in bytes; `bytes_per_update` is what workers and servers send together.
+
+    Args:
+        config: settings of the run.
+        source: where the nodes are known from.
+        seats, assignments: one for each rank.
+        warnings: for the user.
+
+    Raises:
+        UsageError: as `needs_of`.
+    """
+    parameters, replay, prefetch = needs_of(config)
+    ranks = ranks_as_json(config, assignments, parameters, replay, prefetch)
     memory: Counter[str] = Counter()  # by host
     for rank in ranks:
-        memory[rank.assignment.host] += int(rank.memory_bytes)
+        memory[rank["host"]] += rank["memory_bytes"]
     slots = len(make_optimizer(config.optimizer, 1).slots)
     return {
         "source": source,
         "game": config.environment.game,
         "network": config.network.network,
-        "ranks": [_rank_json(rank) for rank in ranks],
+        "ranks": ranks,
         "totals": {
             "nodes": len(memory),
             "ranks": len(ranks),
             "cores": len({(seat.host, core) for seat in seats for core in seat.cores}),
             "gpus": sum(gpus_of_node([seat for seat in seats if seat.host == host]) for host in memory),
-            "gpus_used": _gpus_used(seats, ranks),
-            "simulators": sum(rank.simulators for rank in ranks),
+            "gpus_used": _gpus_used(seats, assignments),
+            "simulators": sum(rank["simulators"] for rank in ranks),
             "parameters": parameters,
             "effective_batch": config.effective_batch,
             "bytes_per_update": config.exchange.kind.bytes_per_update(config.exchange, parameters, slots),
@@ -267,36 +270,10 @@ def as_json(
     }
 
 
-def _gpus_used(seats: Sequence[Seat], ranks: Sequence[Rank]) -> int:
-    used = [(seats[r.assignment.rank], r.assignment) for r in ranks if r.assignment.gpu]
+def _gpus_used(seats: Sequence[Seat], assignments: Sequence[Assignment]) -> int:
+    used = [(seats[rank.rank], rank) for rank in assignments if rank.gpu]
     own = sum(seat.own_gpus for seat, _ in used)
-    return own + len({(mine.host, mine.gpu) for seat, mine in used if not seat.own_gpus})
-
-
-def _rank_json(rank: Rank) -> dict[str, Any]:
-    mine, threads = rank.assignment, rank.threads
-    return {
-        "rank": mine.rank,
-        "host": mine.host,
-        "role": mine.role,
-        "name": rank.name,
-        "index": mine.index,
-        "is_chief": mine.is_chief,
-        "cores": mine.cores,
-        "gpu": mine.gpu,
-        "threads": {"intra_op": threads.intra_op, "inter_op": threads.inter_op} if threads else None,
-        "simulators": rank.simulators,
-        "simulator_threads": rank.simulator_threads,
-        "shard_bytes": rank.shard_bytes,
-        "memory_bytes": int(rank.memory_bytes),
-    }
-
-
-def _emit(content: dict[str, Any], json_target: str) -> None:
-    if json_target:
-        write_json_output(json_target, content)
-    else:
-        _show(content)
+    return own + len({(rank.host, rank.gpu) for seat, rank in used if not seat.own_gpus})
 
 
 def _show(content: dict[str, Any]) -> None:

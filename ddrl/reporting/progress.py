@@ -143,7 +143,7 @@ class RunState:
 
     def waiting(self) -> str:
         """What is going on before the first record."""
-        ranks = rank_count(self.config)
+        ranks = self.config.ranks
         processes = f"{ranks} ranks" if ranks > 1 else "one process"
         return f"starting {processes}; TensorFlow loads in about {STARTUP_SECONDS} s ..."
 
@@ -205,11 +205,6 @@ def _acting(config: TrainConfig) -> str:
     if not config.apex.actors:
         return _count(config.exchange.workers, "worker")
     return f"{_count(config.apex.actors, 'actor')}, {_count(config.apex.replay_shards, 'replay shard')}"
-
-
-def rank_count(config: TrainConfig) -> int:
-    """Processes that the run starts: workers, servers, a dedicated chief, an evaluator of its own."""
-    return config.ranks
 
 
 def _count(number: int, noun: str) -> str:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ddrl import checkpoint
 from ddrl.algorithms.ba3c import BA3CConfig
-from ddrl.config import EvaluationConfig, ExchangeConfig, RunConfig, TrainConfig
+from ddrl.config import RunConfig, TrainConfig
 from ddrl.launch.local import summarise
 from ddrl.reporting.metrics import MetricsWriter, evaluation_record
 from ddrl.reporting.progress import (
@@ -22,7 +22,6 @@ from ddrl.reporting.progress import (
     evaluation_line,
     panel,
     plain_console,
-    rank_count,
     sparkline,
 )
 
@@ -237,20 +236,6 @@ def test_sparkline():
 )
 def test_duration(seconds, text):
     assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("exchange", "evaluator", "ranks"),
-    [
-        (ExchangeConfig(), True, 4),
-        (ExchangeConfig(), False, 3),
-        (ExchangeConfig(workers=1, parameter_servers=0), True, 1),
-        (ExchangeConfig(workers=64, parameter_servers=4, chief="dedicated"), True, 70),
-    ],
-)
-def test_rank_count(exchange, evaluator, ranks):
-    config = TrainConfig(algorithm=BA3CConfig(), exchange=exchange, evaluation=EvaluationConfig(evaluator=evaluator))
-    assert rank_count(config) == ranks
 
 
 def summarised(run_dir) -> str:
