@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
@@ -17,6 +18,9 @@ from ddrl.types import ActionSpace, Continuous
 Policy = Callable[[np.ndarray], np.ndarray]
 """observations [b, ...] -> the policy's outputs <float>[b, P]: logits or values of actions, or means and logarithms of
 deviations, or continuous actions; b varies, a policy with a fixed shape pads itself."""
+
+Act = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""(observations [b, ...], their rows <int>[b] among those of all environments) -> actions [b, ...]."""
 
 UNLIMITED_GAME_STEPS = 108_000
 """Agent steps after which a game without a limit of its own is cut off."""
@@ -83,7 +87,7 @@ class GreedyActions:
         return random_instead(actions, count, self._epsilon, *numbers)
 
 
-def mean_actions(policy: Policy, size: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+def mean_actions(policy: Policy, size: int) -> Act:
     """For continuous actions of `size` A: the means <float32>[b, A] of the policy's distributions, or the actions of a
     deterministic one; without noise."""
 
@@ -95,7 +99,7 @@ def mean_actions(policy: Policy, size: int) -> Callable[[np.ndarray, np.ndarray]
 
 def actions_for(
     space: ActionSpace, policy: Policy, rows: int, repeat_fire_after: int, epsilon: float = 0.0, seed: int = 0
-) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+) -> Act:
     """What turns observations of some of `rows` rows into the actions of an evaluation.
 
     Args:
@@ -117,29 +121,45 @@ def _outputs(policy: Policy, observations: np.ndarray) -> np.ndarray:
     return outputs
 
 
-class _Group:
-    """Environments stepped together until the first game of each is over."""
+class _Game(NamedTuple):
+    """A game that counts: its first row among those of all groups, and whether a limit ended it."""
 
-    def __init__(self, env: VectorEnvironment, first_game: int) -> None:
-        self.env, self.first_row = env, first_game * env.players
-        self.scores = np.zeros(env.num_envs)
-        self.steps = np.zeros(env.num_envs, np.int64)
-        self.playing = np.ones(env.num_envs, bool)
-        self.cut = np.zeros(env.num_envs, bool)
-        self._live = np.ones(env.num_envs, bool)
+    row: int
+    score: float
+    agent_steps: int
+    cut: bool
+
+
+class _Group:
+    """Environments stepped together, until the first game of each is over or, in a relay, without an end.
+
+    Attributes:
+        over: the games that are over, in the order of their ends.
+        agent_steps: of all environments.
+    """
+
+    def __init__(self, env: VectorEnvironment, first_game: int, relay: bool) -> None:
+        self.env, self._first_row, self._relay = env, first_game * env.players, relay
+        self.over: list[_Game] = []
+        self.agent_steps = 0
+        self._scores = np.zeros(env.num_envs)
+        self._steps = np.zeros(env.num_envs, np.int64)
+        self._playing = np.ones(env.num_envs, bool)
+        self._live = np.ones(env.num_envs, bool)  # of the rows that were received last
 
     def recv(self) -> tuple[np.ndarray, np.ndarray]:
         """Observations and numbers of the rows that still play."""
         step = self.env.recv()
         ids = step.env_id
-        counted = step.valid & self.playing[ids]
-        self.scores[ids] += np.where(counted, step.reward, 0.0)
-        self.steps[ids] += counted
-        limit = counted & ~step.terminated & (step.truncated | (self.steps[ids] >= UNLIMITED_GAME_STEPS))
-        self.cut[ids] |= limit
-        self.playing[ids] &= ~(counted & (step.terminated | limit))
-        self._live = self.playing[ids]
-        return step.observation[self._live], self.first_row + ids[self._live]
+        counted = step.valid & self._playing[ids]
+        self._scores[ids] += np.where(counted, step.reward, 0.0)
+        self._steps[ids] += counted
+        self.agent_steps += int(counted.sum()) // self.env.players
+        cut = counted & ~step.terminated & (step.truncated | (self._steps[ids] >= UNLIMITED_GAME_STEPS))
+        for i in np.flatnonzero(counted & (step.terminated | cut)):
+            self._end(int(ids[i]), bool(cut[i]))
+        self._live = self._playing[ids]
+        return step.observation[self._live], self._first_row + ids[self._live]
 
     def send(self, live_actions: np.ndarray) -> None:
         """Rows whose game is over get action 0; what they play is not counted."""
@@ -147,33 +167,21 @@ class _Group:
         actions[self._live] = live_actions
         self.env.send(actions)
 
+    def under_way(self) -> list[_Game]:
+        """The games that are not over."""
+        rows = range(0, self.env.num_envs, self.env.players)
+        return [self._game(row, cut=True) for row in rows if self._playing[row]]
 
-class _Relay(_Group):
-    """Environments stepped together that play one game after the other.
+    def _end(self, row: int, cut: bool) -> None:
+        if row % self.env.players == 0:  # the rows of one game tell the same
+            self.over.append(self._game(row, cut))
+        if self._relay:
+            self._scores[row], self._steps[row] = 0.0, 0
+        else:
+            self._playing[row] = False
 
-    Attributes:
-        over: score, agent steps and whether a limit ended it, of each game that is over, in the order of their ends.
-    """
-
-    def __init__(self, env: VectorEnvironment, first_game: int) -> None:
-        super().__init__(env, first_game)
-        self.over: list[tuple[float, int, bool]] = []
-        self.total = 0  # agent steps
-
-    def recv(self) -> tuple[np.ndarray, np.ndarray]:
-        """Observations and numbers of all rows."""
-        step = self.env.recv()
-        ids = step.env_id
-        self.scores[ids] += np.where(step.valid, step.reward, 0.0)
-        self.steps[ids] += step.valid
-        self.total += int(step.valid.sum()) // self.env.players
-        cut = step.valid & ~step.terminated & (step.truncated | (self.steps[ids] >= UNLIMITED_GAME_STEPS))
-        for i in np.flatnonzero(step.valid & (step.terminated | cut)):
-            row = ids[i]
-            if row % self.env.players == 0:
-                self.over.append((float(self.scores[row]), int(self.steps[row]), bool(cut[i])))
-            self.scores[row], self.steps[row] = 0.0, 0
-        return step.observation, self.first_row + ids
+    def _game(self, row: int, cut: bool) -> _Game:
+        return _Game(self._first_row + row, float(self._scores[row]), int(self._steps[row]), cut)
 
 
 def play_games(
@@ -214,40 +222,48 @@ def play_games(
     """
     if games < 1:
         raise UsageError(f"evaluation of {games} games; at least 1 is needed")
-    groups: list[_Group] = []
-    kind = _Relay if agent_steps else _Group
-    seeds = environment_seeds(seed, -(-games // group_size))
+    numbers = range(0, games, group_size)  # of each group's first game
+    seeds = environment_seeds(seed, len(numbers))
     # A game that draws pictures takes a process and 0.5 GB.
-    at_once = games if config.football_view == "map" else DRAWN_GROUPS * group_size
-    for start in range(0, games, at_once):
+    at_once = len(numbers) if config.football_view == "map" else DRAWN_GROUPS
+    groups: list[_Group] = []
+
+    def make(first_game: int) -> _Group:
+        size = min(group_size, games - first_game)
+        env = make_environment(config, size, training=False, starts=starts)
+        return _Group(env, first_game, relay=agent_steps > 0)
+
+    for start in range(0, len(numbers), at_once):
         wave: list[_Group] = []
         try:
-            for first in range(start, min(start + at_once, games), group_size):
-                size = min(group_size, games - first)
-                wave.append(kind(make_environment(config, size, training=False, starts=starts), first))
-                yield
-            yield from _reset(wave, seeds[len(groups) :])
+            yield from _begin(wave, make, numbers[start : start + at_once], seeds[start:])
             groups += wave
-            if start == 0:
-                rows, repeats = games * wave[0].env.players, wave[0].env.stamp["repeat_fire_after"]
-                act = actions_for(wave[0].env.action_space, policy, rows, repeats, epsilon, seed)
+            env = wave[0].env
+            rows, repeats = games * env.players, env.stamp["repeat_fire_after"]
+            act = actions_for(env.action_space, policy, rows, repeats, epsilon, seed)
             yield from _play(wave, act, ahead, lambda: stop() or _used_up(wave, agent_steps))
         finally:
             for group in wave:
                 group.env.close()
         if stop() or agent_steps:
             break
-    return _result(groups, {"epsilon": epsilon, "seed": seed})
+    return _result(groups, {"epsilon": epsilon, "seed": seed}, relay=agent_steps > 0)
 
 
-def _reset(groups: list[_Group], seeds: np.ndarray) -> Generator[None, None, None]:
-    for group, group_seed in zip(groups, seeds):
+def _begin(
+    wave: list[_Group], make: Callable[[int], _Group], numbers: range, seeds: np.ndarray
+) -> Generator[None, None, None]:
+    """Adds a group for each number to `wave`, then resets them; yields after each step."""
+    for first_game in numbers:
+        wave.append(make(first_game))
+        yield
+    for group, group_seed in zip(wave, seeds):
         group.env.reset(int(group_seed))
         yield
 
 
 def _used_up(groups: list[_Group], agent_steps: int) -> bool:
-    return agent_steps > 0 and sum(group.total for group in groups if isinstance(group, _Relay)) >= agent_steps
+    return agent_steps > 0 and sum(group.agent_steps for group in groups) >= agent_steps
 
 
 def evaluate(config: EnvironmentConfig, policy: Policy, games: int, seed: int, **options: Any) -> EvaluationResult:
@@ -260,9 +276,7 @@ def evaluate(config: EnvironmentConfig, policy: Policy, games: int, seed: int, *
             return end.value
 
 
-def _play(
-    groups: list[_Group], act: Callable[[np.ndarray, np.ndarray], np.ndarray], ahead: int, stop: Callable[[], bool]
-) -> Generator[None, None, None]:
+def _play(groups: list[_Group], act: Act, ahead: int, stop: Callable[[], bool]) -> Generator[None, None, None]:
     live, actions = groups, None
     while live and not stop():
         received = []
@@ -283,34 +297,22 @@ def _play(
             actions = np.split(chosen, np.cumsum(sizes)[:-1])
 
 
-def _result(groups: list[_Group], stamp: dict) -> EvaluationResult:
-    stamp = {**groups[0].env.stamp, **stamp}
-    over = [game for group in groups if isinstance(group, _Relay) for game in group.over]
-    if over:
-        scores, steps, cut = (np.array(column) for column in zip(*over, strict=True))
-        return _summary(scores, steps, stamp, int(cut.sum()))
-    players = groups[0].env.players  # of one game, whose rows tell the same
-    scores = np.concatenate([group.scores[::players] for group in groups])
-    steps = np.concatenate([group.steps[::players] for group in groups])
-    timed_out = int(sum(group.playing[::players].sum() for group in groups))
-    unfinished = timed_out + int(sum(group.cut[::players].sum() for group in groups))
-    return _summary(scores, steps, stamp, unfinished, timed_out)
-
-
-def _summary(
-    scores: np.ndarray, steps: np.ndarray, stamp: dict, unfinished: int, timed_out: int = 0
-) -> EvaluationResult:
-    finite = np.isfinite(scores)
-    if not finite.any():
-        raise UsageError(f"none of {len(scores)} games has a finite score, the first {scores[0]}: mend the environment")
-    kept = scores[finite]
+def _result(groups: list[_Group], stamp: dict, relay: bool) -> EvaluationResult:
+    games = [game for group in groups for game in group.over]
+    under_way = [] if relay and games else [game for group in groups for game in group.under_way()]
+    games = sorted(games + under_way, key=lambda game: game.row)
+    finite = [game for game in games if math.isfinite(game.score)]
+    if not finite:
+        first = games[0].score
+        raise UsageError(f"none of {len(games)} games has a finite score, the first {first}: mend the environment")
+    scores = tuple(game.score for game in finite)
     return EvaluationResult(
-        float(kept.mean()),
-        float(kept.max()),
-        tuple(kept.tolist()),
-        tuple(steps[finite].tolist()),
-        stamp | {"games": len(scores)},
-        unfinished,
-        timed_out,
-        len(scores) - len(kept),
+        mean=float(np.mean(scores)),
+        maximum=max(scores),
+        scores=scores,
+        agent_steps=tuple(game.agent_steps for game in finite),
+        stamp={**groups[0].env.stamp, **stamp, "games": len(games)},
+        unfinished=sum(game.cut for game in games),
+        timed_out=len(under_way),
+        not_finite=len(games) - len(finite),
     )

@@ -91,7 +91,7 @@ MUTANTS = (
     Mutant(
         "evaluation-counts-second-games",
         "ddrl/evaluation/games.py",
-        "counted = step.valid & self.playing[ids]",
+        "counted = step.valid & self._playing[ids]",
         "counted = step.valid",
         ("tests/evaluation/test_games.py::test_short_games_are_not_counted_twice",),
         "Scores of the next game count for the first.",
@@ -115,7 +115,7 @@ MUTANTS = (
     Mutant(
         "evaluation-adds-games-up",
         "ddrl/evaluation/games.py",
-        "self.scores[row], self.steps[row] = 0.0, 0",
+        "self._scores[row], self._steps[row] = 0.0, 0",
         "pass",
         ("tests/evaluation/test_games.py::test_by_a_budget_of_steps_all_games_count_that_are_over",),
         "A game's score has those of the games before in it.",
@@ -123,8 +123,8 @@ MUTANTS = (
     Mutant(
         "evaluation-hides-cut-games",
         "ddrl/evaluation/games.py",
-        "unfinished = timed_out + int(sum(group.cut[::players].sum() for group in groups))",
-        "unfinished = timed_out",
+        "unfinished=sum(game.cut for game in games)",
+        "unfinished=len(under_way)",
         ("tests/evaluation/test_games.py::test_endless_game_is_cut_and_counted",),
         "Nobody is told that games were cut off.",
     ),
@@ -149,8 +149,8 @@ MUTANTS = (
     Mutant(
         "evaluation-counts-players-apart",
         "ddrl/evaluation/games.py",
-        "[group.scores[::players] for group in groups]",
-        "[group.scores for group in groups]",
+        "if row % self.env.players == 0:",
+        "if True:",
         ("tests/evaluation/test_games.py::test_players_of_one_game_are_one_score",),
         "A game of several players counts several times.",
     ),
