@@ -46,15 +46,23 @@ def find_mpirun(path: str | None = None) -> str | None:
     return shutil.which("mpirun", path=path)
 
 
-def inspect_mpirun(path: str, timeout_seconds: float = 20.0) -> Launcher:
+def inspect_mpirun(path: str) -> Launcher:
     """Asks an mpirun what it is; one that does not answer counts as unknown."""
+    return parse_version(path, version_text(path))
+
+
+def version_text(path: str, timeout_seconds: float = 20.0) -> str:
+    """What `mpirun --version` prints; nothing where it does not answer in time.
+
+    Args:
+        path: of the mpirun.
+        timeout_seconds: for the answer.
+    """
     try:
-        answer = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=timeout_seconds, check=False
-        ).stdout
+        command = [path, "--version"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout_seconds, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
-        return Launcher(path, False, 0)
-    return parse_version(path, answer)
+        return ""
 
 
 def parse_version(path: str, answer: str) -> Launcher:

@@ -6,6 +6,7 @@ Gathered from the ranks of a running job, read from a Slurm allocation, or made 
 from __future__ import annotations
 
 import array
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -92,21 +93,27 @@ def _own_gpus(environ: Mapping[str, str]) -> bool:
 
 
 def gather(comm: Any, environ: Mapping[str, str] = os.environ) -> tuple[Seat, ...]:
-    """The topology of a running job, on every rank. All ranks of the mpi4py communicator `comm` call it.
+    """The topology of a running job, on every rank. All ranks of the mpi4py communicator `comm` call it."""
+    seats = gather_json(comm, this_seat(environ))
+    return tuple(Seat(host, tuple(cores), tuple(gpus), own_gpus, wish) for host, cores, gpus, own_gpus, wish in seats)
+
+
+def gather_json(comm: Any, content: Any) -> list[Any]:
+    """What every rank has to say, by rank, on every rank. All ranks of `comm` call it.
 
     Bytes of JSON in plain buffers: nothing is pickled.
+
+    Args:
+        comm: an mpi4py communicator.
+        content: of this rank, JSON types.
     """
-    mine = bytearray(json.dumps(this_seat(environ)).encode())
+    own = bytearray(json.dumps(content).encode())
     lengths = array.array("i", [0] * comm.Get_size())
-    comm.Allgather(array.array("i", [len(mine)]), lengths)
+    comm.Allgather(array.array("i", [len(own)]), lengths)
     everyone = bytearray(sum(lengths))
-    comm.Allgatherv(mine, [everyone, list(lengths)])
-    seats, start = [], 0
-    for length in lengths:
-        host, cores, gpus, own_gpus, wish = json.loads(everyone[start : start + length])
-        seats.append(Seat(host, tuple(cores), tuple(gpus), own_gpus, wish))
-        start += length
-    return tuple(seats)
+    comm.Allgatherv(own, [everyone, list(lengths)])
+    ends = list(itertools.accumulate(lengths))
+    return [json.loads(everyone[end - length : end]) for end, length in zip(ends, lengths)]
 
 
 def ranks_per_core(seats: Sequence[Seat], rank: int) -> float:

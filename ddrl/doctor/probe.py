@@ -11,15 +11,16 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ddrl.doctor.facts import Place, free_bytes
 from ddrl.rundir import read_json, write_json
 
 SEEN_SECONDS = 10.0  # network file systems show another node's file late
 LOOK_SECONDS = 0.05
+RANK_0_FILE = "token"
 JOB_VARIABLES = (("PMIX_NAMESPACE",), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("OMPI_MCA_ess_base_jobid",))
 
 
@@ -44,6 +45,11 @@ def job_name(environ: Mapping[str, str]) -> str:
     return "job"
 
 
+def rank_file(rank: int) -> str:
+    """The name of a rank's file."""
+    return f"rank-{rank}"
+
+
 class Probe:
     """This rank's files in a directory `.ddrl-doctor-JOB`, which the last one to leave removes.
 
@@ -63,7 +69,8 @@ class Probe:
         error = ""
         try:
             self._directory.mkdir(mode=0o700, exist_ok=True)
-            self._write(f"rank-{self.rank}", {"host": host, "failure": failure, "nonce": self.nonce})
+            content = {"host": host, "failure": failure, "nonce": self.nonce}
+            write_json(self._directory / rank_file(self.rank), content)
         except OSError as failed:
             error = failed.strerror or str(failed)
         return Place(str(self.base), error, free_bytes(str(self.base)))
@@ -71,53 +78,39 @@ class Probe:
     def write_token(self, token: str) -> None:
         """Rank 0's file for all; where it cannot be written no rank will see it."""
         with contextlib.suppress(OSError):
-            self._write("token", {"nonce": token})
+            write_json(self._directory / RANK_0_FILE, {"nonce": token})
 
-    def sees_token(self, token: str) -> bool:
-        """Whether rank 0's file comes in sight."""
-        return self._sees({"token": token})["token"]
+    def sees(self, nonces: Mapping[str, str]) -> set[str]:
+        """Which files come in sight here.
 
-    def sees_ranks(self, nonces: Mapping[int, str]) -> dict[int, bool]:
-        """For each rank, whether its file comes in sight here."""
-        seen = self._sees({f"rank-{rank}": nonce for rank, nonce in nonces.items()})
-        return {rank: seen[f"rank-{rank}"] for rank in nonces}
+        Args:
+            nonces: name of a file -> what stands in it.
+        """
+        seen: set[str] = set()
+        end = time.monotonic() + SEEN_SECONDS
+        while True:
+            contents = {name: read_json(self._directory / name) or {} for name in nonces.keys() - seen}
+            seen |= {name for name, content in contents.items() if content.get("nonce") == nonces[name]}
+            if len(seen) == len(nonces) or time.monotonic() > end:
+                return seen
+            time.sleep(LOOK_SECONDS)
 
     def arrivals(self) -> dict[int, Arrival]:
         """The ranks that have left a file so far."""
-        found = {}
+        arrivals = {}
         with contextlib.suppress(OSError):
             for name in os.listdir(self._directory):
                 match, content = re.fullmatch(r"rank-(\d+)", name), read_json(self._directory / name)
-                if match and isinstance(content, dict):
-                    found[int(match.group(1))] = Arrival(content["host"], content["failure"])
-        return found
+                if match and content is not None:
+                    arrivals[int(match.group(1))] = Arrival(content["host"], content["failure"])
+        return arrivals
 
     def clean(self) -> None:
         """Removes what this rank wrote, on rank 0 what any has; then the directory, if it is empty."""
+        own = rank_file(self.rank)
         with contextlib.suppress(OSError):
             for name in os.listdir(self._directory):
-                if self.rank == 0 or name.startswith(f"rank-{self.rank}.") or name == f"rank-{self.rank}":
+                if self.rank == 0 or name.startswith(f"{own}.") or name == own:
                     (self._directory / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._directory.rmdir()
-
-    def _write(self, name: str, content: Any) -> None:
-        write_json(self._directory / name, content)
-
-    def _sees(self, nonces: Mapping[str, str]) -> dict[str, bool]:
-        seen = dict.fromkeys(nonces, False)
-        _until(lambda: self._look(nonces, seen), SEEN_SECONDS)
-        return seen
-
-    def _look(self, nonces: Mapping[str, str], seen: dict[str, bool]) -> bool:
-        for name, nonce in nonces.items():
-            if not seen[name]:
-                content = read_json(self._directory / name)
-                seen[name] = isinstance(content, dict) and content.get("nonce") == nonce
-        return all(seen.values())
-
-
-def _until(condition: Callable[[], bool], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(LOOK_SECONDS)

@@ -21,7 +21,7 @@ from mpi4py import MPI
 
 from ddrl.doctor import facts as local
 from ddrl.doctor.facts import RankFacts
-from ddrl.doctor.probe import Probe
+from ddrl.doctor.probe import RANK_0_FILE, Probe, rank_file
 from ddrl.doctor.survey import Link, Survey
 
 TAG_JSON, TAG_PING = 1, 2
@@ -119,12 +119,12 @@ class Measured:
     offset: float
 
 
-def lead(talk: Talk, mine: RankFacts, probe: Probe, begin_seconds: float, began: Callable[[], None]) -> Survey:
+def lead(talk: Talk, own: RankFacts, probe: Probe, begin_seconds: float, began: Callable[[], None]) -> Survey:
     """Rank 0's part.
 
     Args:
         talk: with all ranks.
-        mine: facts of this rank.
+        own: facts of this rank.
         probe: of this rank.
         begin_seconds: time for all ranks to tell their facts.
         began: called when they have.
@@ -132,9 +132,9 @@ def lead(talk: Talk, mine: RankFacts, probe: Probe, begin_seconds: float, began:
     Raises:
         Silent: when a rank does not answer.
     """
-    others = range(1, mine.world)
+    others = range(1, own.world)
     told = talk.gather(others, "what it sees of its machine", begin_seconds)
-    ranks = (mine, *(RankFacts.from_json(told[rank]) for rank in others))
+    ranks = (own, *(RankFacts.from_json(told[rank]) for rank in others))
     began()
     leaders = [group[0].rank for group in Survey(ranks).nodes.values()]
     token = secrets.token_hex(8)
@@ -142,8 +142,9 @@ def lead(talk: Talk, mine: RankFacts, probe: Probe, begin_seconds: float, began:
     probe.write_token(token)
     for rank in others:
         talk.send(rank, plan | {"leader": rank in leaders})
-    files = probe.sees_ranks({facts.rank: facts.nonce for facts in ranks if not facts.base.error})
-    answers = {0: explore(plan | {"leader": True}, mine, probe, talk.timeout_seconds)}
+    written = {rank_file(facts.rank): facts.nonce for facts in ranks if not facts.base.error}
+    unseen = written.keys() - probe.sees(written)
+    answers = {0: explore(plan | {"leader": True}, own, probe, talk.timeout_seconds)}
     answers |= talk.gather(others, "what it finds out of the others")
     clocks = {rank: _pair(talk, 0, rank, blocks=0) for rank in leaders[1:]}
     links = _links(talk, pairs(ranks))
@@ -158,20 +159,20 @@ def lead(talk: Talk, mine: RankFacts, probe: Probe, begin_seconds: float, began:
         links=links,
         skews={ranks[rank].host: measured.offset for rank, measured in clocks.items()},
         token_unseen=tuple(rank for rank, answer in answers.items() if not answer["token_seen"]),
-        file_unseen=tuple(rank for rank, seen in files.items() if not seen),
+        file_unseen=tuple(facts.rank for facts in ranks if rank_file(facts.rank) in unseen),
     )
 
 
-def follow(talk: Talk, mine: RankFacts, probe: Probe, began: Callable[[], None]) -> None:
+def follow(talk: Talk, own: RankFacts, probe: Probe, began: Callable[[], None]) -> None:
     """The part of every other rank.
 
     Raises:
         Silent: when rank 0 does not answer.
     """
-    talk.send(0, dataclasses.asdict(mine))
+    talk.send(0, dataclasses.asdict(own))
     plan = talk.receive(0, "rank 0's plan")
     began()
-    talk.send(0, explore(plan, mine, probe, talk.timeout_seconds))
+    talk.send(0, explore(plan, own, probe, talk.timeout_seconds))
     while not (order := talk.receive(0, "rank 0's next order")).get("end"):
         if order["ping"]:
             talk.send(0, dataclasses.asdict(ping(talk, order["peer"], order["blocks"])))
@@ -180,20 +181,20 @@ def follow(talk: Talk, mine: RankFacts, probe: Probe, began: Callable[[], None])
     talk.flush()
 
 
-def explore(plan: dict[str, Any], mine: RankFacts, probe: Probe, timeout_seconds: float) -> dict[str, Any]:
+def explore(plan: dict[str, Any], own: RankFacts, probe: Probe, timeout_seconds: float) -> dict[str, Any]:
     """What a rank finds out when it knows of the others; names and TensorFlow once on each node.
 
     Args:
         plan: rank 0's message: the token of its file, names of hosts, and whether this rank speaks for its node.
-        mine: facts of this rank.
+        own: facts of this rank.
         probe: of this rank.
         timeout_seconds: of a wait; TensorFlow's look at the GPUs gets a share of it.
     """
     leader = plan["leader"]
     return {
-        "token_seen": not mine.base.error and probe.sees_token(plan["token"]),
+        "token_seen": not own.base.error and bool(probe.sees({RANK_0_FILE: plan["token"]})),
         "unresolved": local.unresolved(plan["names"], RESOLVE_SECONDS) if leader else [],
-        "gpus": local.tensorflow_gpus(GPU_SHARE * timeout_seconds) if leader and mine.seat.gpus else None,
+        "gpus": local.tensorflow_gpus(GPU_SHARE * timeout_seconds) if leader and own.seat.gpus else None,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
 from cluster.roles import Sizes
@@ -87,7 +88,12 @@ class Survey:
     @property
     def nodes(self) -> dict[str, list[RankFacts]]:
         """host -> facts of its ranks."""
-        nodes: dict[str, list[RankFacts]] = {}
-        for facts in self.ranks:
-            nodes.setdefault(facts.host, []).append(facts)
-        return nodes
+        return grouped(self.ranks, lambda facts: facts.host)
+
+
+def grouped(ranks: Iterable[RankFacts], key: Callable[[RankFacts], str]) -> dict[str, list[RankFacts]]:
+    """Key -> the ranks that have it, in their order."""
+    groups: dict[str, list[RankFacts]] = {}
+    for facts in ranks:
+        groups.setdefault(key(facts), []).append(facts)
+    return groups

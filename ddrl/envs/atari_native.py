@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 from collections.abc import Sequence
 
@@ -10,7 +11,7 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
-from ddrl.envs.base import EpisodeTracker, Step, environment_seeds
+from ddrl.envs.base import EpisodeTracker, InTurn, Step, environment_seeds
 from ddrl.envs.pinning import new_threads_pinned
 from ddrl.envs.protocols import Protocol
 from ddrl.envs.spaces import RANDOM_START, check_actions
@@ -18,7 +19,7 @@ from ddrl.errors import UsageError
 from ddrl.types import ActionSpace, Discrete, EpisodeEnd
 
 
-class NativeAtari:
+class NativeAtari(InTurn):
     """One ROM under one protocol; recv gives the `batch_size` environments that are ready first.
 
     Where `batch_size < num_envs` the order of the rows depends on thread timing, while each environment's
@@ -35,7 +36,7 @@ class NativeAtari:
         cores: the emulator threads are fixed to these cores, in turn (none: they are not fixed).
     """
 
-    can_save_state, players = False, 1
+    players = 1
 
     def __init__(
         self,
@@ -62,7 +63,6 @@ class NativeAtari:
         self._count = int(actions.n)
         self.action_space: ActionSpace = Discrete(self._count)
         self._first: tuple | None = None  # what the library's reset received, for the first recv
-        self._due = "reset"
         self.stamp = {
             **protocol.stamp(),
             "game": rom,
@@ -77,9 +77,7 @@ class NativeAtari:
         return self._open
 
     def _make(self) -> AtariVectorEnv:
-        if not self._cores:
-            return self._make_pool()
-        with new_threads_pinned(self._cores):
+        with new_threads_pinned(self._cores) if self._cores else contextlib.nullcontext():
             return self._make_pool()
 
     def _make_pool(self) -> AtariVectorEnv:
@@ -155,8 +153,7 @@ class NativeAtari:
 
     def recv(self) -> Step:
         """The `batch_size` rows that are ready first; the library gives fresh arrays every time."""
-        if self._due != "recv":
-            raise RuntimeError(f"recv called where {self._due} is due")
+        self._check_due("recv")
         rows, self._first = self._first or self._envs.recv(), None
         observation, reward, terminated, truncated, info = rows
         self._due = "send"
@@ -168,8 +165,7 @@ class NativeAtari:
 
     def send(self, actions: np.ndarray) -> None:
         """<int32>[batch_size] for the rows last received. Raises ValueError for an action out of range."""
-        if self._due != "send":
-            raise RuntimeError(f"send called where {self._due} is due")
+        self._check_due("send")
         actions = check_actions(actions, self.action_space, self.batch_size)
         self._envs.send(actions)
         self._due = "recv"
@@ -177,14 +173,6 @@ class NativeAtari:
     def pop_episodes(self) -> list[EpisodeEnd]:
         """Whole games finished since the last call."""
         return self._tracker.pop_episodes()
-
-    def get_state(self) -> dict[str, np.ndarray]:
-        """Raises UsageError: the native emulator's state cannot be saved."""
-        raise UsageError("the native Atari environment cannot save its state; reset at checkpoints instead")
-
-    def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Raises UsageError, as get_state."""
-        raise UsageError("the native Atari environment cannot restore a state; reset at checkpoints")
 
     def close(self) -> None:
         """Stop the emulator threads and free the memory."""

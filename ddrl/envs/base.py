@@ -83,6 +83,26 @@ class VectorEnvironment(Protocol):
         """Free the environments."""
 
 
+class InTurn:
+    """What environments share: the order of reset, recv, send, recv, send, ..., and that most cannot save a state."""
+
+    can_save_state = False
+    stamp: dict
+    _due = "reset"  # what may be called next; reset may be always
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Raises UsageError."""
+        raise UsageError(f"{self.stamp['game']} cannot save its state; reset it at checkpoints instead")
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Raises UsageError."""
+        raise UsageError(f"{self.stamp['game']} cannot restore a state; reset it at checkpoints instead")
+
+    def _check_due(self, due: str, call: str = "") -> None:
+        if self._due != due:
+            raise RuntimeError(f"{call or due} called where {self._due} is due")
+
+
 def environment_seeds(seed: int, num_envs: int, first: int = 0) -> np.ndarray:
     """<int64>[num_envs] seeds in [0, 2^31), one per environment, derived from (seed, i), i from `first` up.
 

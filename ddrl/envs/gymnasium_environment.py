@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 import ddrl.envs.catch  # noqa: F401  (registers ddrl/Catch-v0)
-from ddrl.envs.base import EpisodeTracker, Step, environment_seeds
+from ddrl.envs.base import EpisodeTracker, InTurn, Step, environment_seeds
 from ddrl.envs.pinning import pin_thread
 from ddrl.envs.saved_state import get_simulator_state, set_simulator_state, state_keeper
 from ddrl.envs.simulators import PausingSimulator, Simulator, SwappingSimulator, random_start
@@ -19,11 +19,10 @@ from ddrl.envs.spaces import RANDOM_START, action_space_of, check_actions, no_ac
 from ddrl.errors import UsageError
 from ddrl.types import EpisodeEnd
 
-RESETS = ("at-once", "in-pause", "swap")
 _DUE = ("reset", "recv", "send")
 
 
-class GymnasiumEnvironment:
+class GymnasiumEnvironment(InTurn):
     """Simulators stepped one after the other in the calling thread, inside recv.
 
     recv takes the rows that have waited longest since their send, `batch_size` of them, in order of their numbers.
@@ -70,7 +69,7 @@ class GymnasiumEnvironment:
         self.fps = int(env.metadata.get("render_fps") or 30)  # of pictures, one per agent step
         self.can_save_state = reset != "swap" and state_keeper(env) is not None
         self._tracker = EpisodeTracker(self.num_envs, self.players)
-        self._seed, self._due = -1, "reset"
+        self._seed = -1
         self._actions = no_actions(self.action_space, self.num_envs)
         self._begun = np.zeros(num_envs, bool)
         self._waiting = np.ones(num_envs, bool)  # for its step, and not for an action
@@ -140,7 +139,8 @@ class GymnasiumEnvironment:
         """At any time; after set_state the same one of recv or send is due, so the caller that saves
         between recv and send keeps its Step itself.
         """
-        self._check_can_save()
+        if not self.can_save_state:
+            return super().get_state()
         self._end_pause()
         state = {f"tracker/{name}": value for name, value in self._tracker.get_state().items()}
         for i, simulator in enumerate(self._simulators):
@@ -150,7 +150,8 @@ class GymnasiumEnvironment:
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Inverse of get_state. Raises UsageError when it was saved with another number of environments."""
-        self._check_can_save()
+        if not self.can_save_state:
+            super().set_state(state)
         self._end_pause()
         saved = len(state["actions"])
         if saved != self.num_envs:
@@ -221,14 +222,6 @@ class GymnasiumEnvironment:
         """The actions of a game's players as its step takes them."""
         actions = actions + self._first_action if self._first_action else actions
         return actions if self.players > 1 else actions[0]
-
-    def _check_due(self, due: str, call: str = "") -> None:
-        if self._due != due:
-            raise RuntimeError(f"{call or due} called where {self._due} is due")
-
-    def _check_can_save(self) -> None:
-        if not self.can_save_state:
-            raise UsageError(f"{self.stamp['game']} cannot save its state; reset it at checkpoints instead")
 
 
 def _reset_all(idle: list[Simulator]) -> None:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ddrl.config import EnvironmentConfig
-from ddrl.envs.base import Step, environment_seeds
+from ddrl.envs.base import InTurn, Step, environment_seeds
 from ddrl.envs.pinning import check_cores
 from ddrl.envs.spaces import check_actions
 from ddrl.errors import UsageError
@@ -164,7 +164,7 @@ class _Process:
         raise RuntimeError(f"simulator process {self._process.pid} ended with status {status}; see its messages")
 
 
-class ProcessEnvironment:
+class ProcessEnvironment(InTurn):
     """`num_envs` simulators in `processes` processes; a process steps its own one after the other.
 
     A step begins with send. recv gives the rows of the processes that are ready first, `batch_size` simulators.
@@ -175,8 +175,6 @@ class ProcessEnvironment:
         batch_size: simulators per recv (0: all), a multiple of those of a process.
         cores: processes are fixed to these in turn (none: they are not fixed).
     """
-
-    can_save_state = False
 
     def __init__(
         self,
@@ -211,7 +209,6 @@ class ProcessEnvironment:
         self._finished: list[EpisodeEnd] = []
         self._waiting: list[int] = []  # processes that step
         self._received: list[int] = []  # those whose rows were received last
-        self._due = "reset"
 
     def reset(self, seed: int) -> None:
         """New games in all processes."""
@@ -260,14 +257,6 @@ class ProcessEnvironment:
         finished, self._finished = self._finished, []
         return finished
 
-    def get_state(self) -> dict[str, np.ndarray]:
-        """Raises UsageError: the states of other processes are not saved."""
-        raise UsageError("simulators in processes cannot save their state; reset them at checkpoints instead")
-
-    def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Raises UsageError, as get_state."""
-        raise UsageError("simulators in processes cannot restore a state; reset them at checkpoints")
-
     def close(self) -> None:
         """End the processes."""
         for process in self._processes:
@@ -295,10 +284,6 @@ class ProcessEnvironment:
         for k in self._waiting:
             self._processes[k].answer()
         self._waiting = []
-
-    def _check_due(self, due: str, call: str = "") -> None:
-        if self._due != due:
-            raise RuntimeError(f"{call or due} called where {self._due} is due")
 
 
 def _environment() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Named Atari evaluation protocols: every choice that changes what a score means, set explicitly.
+"""Named Atari evaluation protocols: every choice that changes what a score means, and how each protocol differs.
 
 Nothing here imports Gymnasium or ALE.
 """
@@ -95,59 +95,28 @@ NATURE = Protocol(
 # Machado et al., Revisiting the Arcade Learning Environment, 2018: sticky actions are the only
 # randomness, all 18 actions. The cap of 30 minutes is ours, so that scores compare with the other
 # protocols, and so is showing the frames as `nature` does.
-MACHADO18 = Protocol(
-    name="machado18",
-    fire_reset=False,
-    noop_max=0,
-    max_agent_steps=27_000,
-    frame_skip=4,
-    max_pool=True,
-    crop_rows=0,
-    height=84,
-    width=84,
-    color=False,
-    stickiness=0.25,
-    full_action_space=True,
-    stack=4,
-    repeat_fire_after=0,
+MACHADO18 = dataclasses.replace(
+    NATURE, name="machado18", fire_reset=False, noop_max=0, stickiness=0.25, full_action_space=True, repeat_fire_after=0
 )
 
 # Adamski et al., Distributed Deep Reinforcement Learning: Learn how to play Atari games in 21 minutes,
 # 2018: Gym's Breakout-v0 of that time. Area averaging is ours; their code resized bilinearly.
-BA3C = Protocol(
+BA3C = dataclasses.replace(
+    NATURE,
     name="ba3c",
     fire_reset=False,
     noop_max=0,
     max_agent_steps=10_000,
     frame_skip=(2, 4),
     max_pool=False,
-    crop_rows=0,
-    height=84,
-    width=84,
     color=True,
     stickiness=0.25,
-    full_action_space=False,
-    stack=4,
-    repeat_fire_after=30,
 )
 
 # Stooke and Abbeel, Accelerated Methods for Deep Reinforcement Learning, 2018: two rows cropped, then
 # halved, so that every pixel is the mean of a 2x2 block.
-STOOKE = Protocol(
-    name="stooke",
-    fire_reset=False,
-    noop_max=30,
-    max_agent_steps=27_000,
-    frame_skip=4,
-    max_pool=True,
-    crop_rows=2,
-    height=104,
-    width=80,
-    color=False,
-    stickiness=0.0,
-    full_action_space=False,
-    stack=4,
-    repeat_fire_after=0,
+STOOKE = dataclasses.replace(
+    NATURE, name="stooke", fire_reset=False, crop_rows=2, height=104, width=80, repeat_fire_after=0
 )
 
 PROTOCOLS = {protocol.name: protocol for protocol in (NATURE, MACHADO18, BA3C, STOOKE)}

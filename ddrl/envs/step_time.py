@@ -28,24 +28,19 @@ class GammaTimes:
 
     def __init__(self, mean_seconds: float, variation: float, num_envs: int) -> None:
         self._mean, self._variation = mean_seconds, variation
-        self._seed = 0
+        self.seed = 0
         self.count = np.zeros(num_envs, np.int64)  # draws so far
         self._block = np.zeros((num_envs, _BLOCK))
         self._number = np.full(num_envs, -1, np.int64)  # of the block at hand
 
     def restart(self, seed: int) -> None:
         """All streams from their beginning."""
-        self._seed, self.count[:], self._number[:] = seed, 0, -1
+        self.seed, self.count[:], self._number[:] = seed, 0, -1
 
     def go_on(self, seed: int, count: np.ndarray) -> None:
         """All streams from draw `count` <int64>[num_envs] on."""
         self.restart(seed)
         self.count[:] = count
-
-    @property
-    def seed(self) -> int:
-        """Of the streams."""
-        return self._seed
 
     def draw(self, env_id: np.ndarray) -> np.ndarray:
         """<float64>[b] seconds, the next of each environment <int>[b]."""
@@ -59,7 +54,7 @@ class GammaTimes:
         return seconds
 
     def _fill(self, i: int, number: int) -> None:
-        key = np.random.SeedSequence([self._seed, i, 0x57E9, number])
+        key = np.random.SeedSequence([self.seed, i, 0x57E9, number])
         shape = self._variation**-2
         self._block[i] = np.random.Generator(np.random.Philox(key)).gamma(shape, self._mean / shape, _BLOCK)
         self._number[i] = number

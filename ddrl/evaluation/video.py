@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,28 +145,26 @@ def _enlarged(picture: np.ndarray) -> np.ndarray:
 def _write_mp4(path: Path, pictures: Iterator[np.ndarray], fps: int) -> None:
     import imageio_ffmpeg
 
-    writer = None
+    frames = (np.ascontiguousarray(_enlarged(picture)) for picture in pictures)
+    first = next(frames)
+    # Two threads and a fast preset: a video is made while others train on the same machine.
+    writer = imageio_ffmpeg.write_frames(
+        str(path),
+        (first.shape[1], first.shape[0]),
+        fps=fps,
+        codec="libx264",
+        macro_block_size=2,
+        pix_fmt_out="yuv420p",
+        quality=None,
+        ffmpeg_log_level="error",
+        output_params=["-preset", "veryfast", "-crf", "20", "-threads", "2"],
+    )
     try:
-        for picture in pictures:
-            frame = np.ascontiguousarray(_enlarged(picture))
-            if writer is None:
-                # Two threads and a fast preset: a video is made while others train on the same machine.
-                writer = imageio_ffmpeg.write_frames(
-                    str(path),
-                    (frame.shape[1], frame.shape[0]),
-                    fps=fps,
-                    codec="libx264",
-                    macro_block_size=2,
-                    pix_fmt_out="yuv420p",
-                    quality=None,
-                    ffmpeg_log_level="error",
-                    output_params=["-preset", "veryfast", "-crf", "20", "-threads", "2"],
-                )
-                writer.send(None)
+        writer.send(None)
+        for frame in itertools.chain([first], frames):
             writer.send(frame)
     finally:
-        if writer is not None:
-            writer.close()
+        writer.close()
 
 
 def _write_gif(path: Path, pictures: Iterator[np.ndarray], fps: int) -> None:

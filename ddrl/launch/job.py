@@ -6,9 +6,7 @@ Whatever one rank finds wrong is told to all before any of them leaves, since MP
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
-import json
 import os
 import socket
 import sys
@@ -17,9 +15,10 @@ import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cluster.job import NUMBER, Job
+from cluster.topology import gather_json
 from ddrl import programs, rundir
 from ddrl.config import RunConfig, TrainConfig, validation
 from ddrl.errors import UsageError
@@ -28,21 +27,19 @@ from ddrl.launch import outcome
 from ddrl.placement.ranks import sizes_of
 from ddrl.placement.start import bounded_start
 from ddrl.reporting.phases import phase_ended
+from ddrl.reporting.progress import Progress, plain_console
 
-MESSAGE_BYTES = 1 << 16
-REFUSAL_BYTES = 1 << 12
-REFUSAL_LETTERS = 600  # each is six bytes of JSON at most
 SHOW_SECONDS = 0.5
 SHARE_SECONDS = 60.0  # network file systems remember for so long that a directory was not there
 JOB_END = "SLURM_JOB_END_TIME"  # seconds since 1970
 ENDED_WELL = ("finished", "target")
 
 
-@dataclasses.dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What the command line of this rank asks for.
 
     Attributes:
+        config: all settings.
         resume: the run directory to go on with, or None for a new run.
     """
 
@@ -136,18 +133,14 @@ def prepare(wanted: Wanted, stack: contextlib.ExitStack) -> dict[str, Any]:
         path, config = rundir.create_run_dir(config)
     stack.enter_context(rundir.locked(path))
     rundir.update_run_dir(path, config)
-    for stale in rundir.STALE:
-        (path / stale).unlink(missing_ok=True)
-    resume = wanted.resume is not None
-    return {"run_dir": str(path), "config": rundir.config_to_dict(config), "resume": resume}
+    launch.clear(path)
+    return {"run_dir": str(path), "config": rundir.config_to_dict(config), "resume": wanted.resume is not None}
 
 
 class Reporter:
     """Rank 0's voice: plain lines about the run, from a thread, and at its end the summary and the curve."""
 
     def __init__(self, config: TrainConfig, path: Path):
-        from ddrl.reporting.progress import plain_console
-
         self._config, self._path = config, path
         self._console = plain_console(force_terminal=False)
         self._follower = rundir.JsonLines(path / rundir.METRICS, from_end=True)
@@ -172,8 +165,6 @@ class Reporter:
         launch.summarise(self._config, self._path, self._console)
 
     def _show(self) -> None:
-        from ddrl.reporting.progress import Progress
-
         for warning in validation.warnings(self._config):
             self._console.print(f"warning: {warning}")
         self._console.print(f"run directory {self._path}")
@@ -232,16 +223,16 @@ def _together(
     world: Any, mine: dict[str, str], decide: Callable[[list[dict[str, str]]], dict[str, Any]]
 ) -> dict[str, Any]:
     """What rank 0 decides for all from what each tells it."""
-    everyone = [mine] if world is None else _gather(world, mine)
+    everyone = [mine] if world is None else gather_json(world, mine)
     message: dict[str, Any] = {}
-    if everyone:
+    if world is None or world.Get_rank() == 0:
         try:
             message = decide(everyone)
         except UsageError as error:
             message = {"refused": str(error)}
         except programs.SYSTEM_ERRORS as error:  # the others wait for the word of this rank
             message = {"refused": programs.reason(error)}
-    return message if world is None else _broadcast(world, message)
+    return message if world is None else gather_json(world, message)[0]
 
 
 def _parse(parse: Callable[[], Wanted], rank: int) -> tuple[Wanted | None, dict[str, str]]:
@@ -255,9 +246,9 @@ def _parse(parse: Callable[[], Wanted], rank: int) -> tuple[Wanted | None, dict[
         try:
             return parse(), mine
         except UsageError as error:
-            return None, mine | {"refused": str(error)[:REFUSAL_LETTERS]}
+            return None, mine | {"refused": str(error)}
         except programs.SYSTEM_ERRORS as error:
-            return None, mine | {"refused": programs.reason(error)[:REFUSAL_LETTERS]}
+            return None, mine | {"refused": programs.reason(error)}
         except SystemExit:  # the parser of the command line has said why
             return None, mine | {"refused": ""}
 
@@ -274,29 +265,3 @@ def _check_all(everyone: list[dict[str, str]]) -> None:
                 f"rank {rank} on {theirs['host']} has ddrl {theirs['version']} and rank 0 on {first['host']} has "
                 f"{first['version']}: install one version where all nodes see it"
             )
-
-
-def _gather(world: Any, mine: dict[str, str]) -> list[dict[str, str]]:
-    """Every rank's message on rank 0, an empty list on the others."""
-    size = world.Get_size()
-    everyone = bytearray(REFUSAL_BYTES * size)
-    world.Gather(_padded(mine, REFUSAL_BYTES), everyone if world.Get_rank() == 0 else None, root=0)
-    if world.Get_rank() != 0:
-        return []
-    return [_decode(everyone[i * REFUSAL_BYTES : (i + 1) * REFUSAL_BYTES]) for i in range(size)]
-
-
-def _broadcast(world: Any, message: dict[str, Any]) -> dict[str, Any]:
-    """Rank 0's message on every rank."""
-    buffer = _padded(message, MESSAGE_BYTES) if world.Get_rank() == 0 else bytearray(MESSAGE_BYTES)
-    world.Bcast(buffer, root=0)
-    return _decode(buffer)
-
-
-def _padded(message: dict[str, Any], size: int) -> bytearray:
-    data = json.dumps(message).encode()
-    return bytearray(data.ljust(size, b"\0"))
-
-
-def _decode(data: bytearray) -> Any:
-    return json.loads(bytes(data).rstrip(b"\0"))

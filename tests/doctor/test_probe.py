@@ -12,7 +12,7 @@ from cluster.job import Job
 from ddrl import cli
 from ddrl.doctor import probe
 from ddrl.doctor.job import alone_in_world, late_start, mpi_library
-from ddrl.doctor.probe import Arrival, Probe, job_name, nearest_existing
+from ddrl.doctor.probe import RANK_0_FILE, Arrival, Probe, job_name, nearest_existing, rank_file
 from ddrl.doctor.watch import Died, Overdue, guarded
 
 
@@ -22,8 +22,8 @@ def test_two_ranks_see_each_other_and_leave_nothing(tmp_path):
     for rank in ranks:
         assert rank.arrive(f"n{rank.rank}").error == ""
     ranks[0].write_token("t")
-    assert ranks[1].sees_token("t")
-    assert ranks[0].sees_ranks({0: ranks[0].nonce, 1: ranks[1].nonce}) == {0: True, 1: True}
+    assert ranks[1].sees({RANK_0_FILE: "t"}) == {RANK_0_FILE}
+    assert ranks[0].sees({rank_file(n): ranks[n].nonce for n in (0, 1)}) == {"rank-0", "rank-1"}
     assert ranks[0].arrivals() == {0: Arrival("n0", ""), 1: Arrival("n1", "")}
     ranks[1].clean()
     assert list(ranks[0].arrivals()) == [0]
@@ -37,8 +37,8 @@ def test_another_directory_is_not_shared(tmp_path, monkeypatch):
     here.arrive("n0")
     there.arrive("n1")
     here.write_token("t")
-    assert not there.sees_token("t")
-    assert here.sees_ranks({1: there.nonce}) == {1: False}
+    assert not there.sees({RANK_0_FILE: "t"})
+    assert here.sees({rank_file(1): there.nonce}) == set()
 
 
 def test_a_directory_that_takes_no_file(tmp_path):

@@ -136,5 +136,5 @@ def test_what_does_not_go_together(make):
     env = make("ddrl/Catch-v0", 1, 3)
     assert not env.can_save_state and env.stamp["simulator_processes"] == 1
     for call in (env.get_state, lambda: env.set_state({})):
-        with pytest.raises(UsageError, match="reset them at checkpoints"):
+        with pytest.raises(UsageError, match="reset it at checkpoints"):
             call()
