@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 import typing
@@ -60,6 +61,14 @@ def decay(config: Any, *names: str) -> None:
     for name in names:
         if not 0.0 <= getattr(config, name) < 1.0:
             refuse(config, name, "must be at least 0 and below 1, or the moving average never sees a gradient")
+
+
+def unused(config: Any, why: str, *names: str) -> None:
+    """Fields, all if none is named, must have their defaults."""
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    for name in names or defaults:
+        if getattr(config, name) != defaults[name]:
+            refuse(config, name, why)
 
 
 def known(config: Any) -> None:

@@ -64,9 +64,8 @@ class EnvironmentConfig:
         if self.step_time_cv and not self.step_time_mean_ms:
             checks.refuse(self, "step_time_cv", "there are no step times to vary; give --step-time-mean-ms")
         if not self.game.startswith("football/"):
-            for name, default in (("football_view", "map"), ("football_players", 1), ("football_checkpoints", False)):
-                if getattr(self, name) != default:
-                    checks.refuse(self, name, f"--game {self.game} is no football; leave it out")
+            why = f"--game {self.game} is no football; leave it out"
+            checks.unused(self, why, "football_view", "football_players", "football_checkpoints")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,17 +128,11 @@ class SamplingConfig:
         group = self.simulators // self.groups
         if self.predictors:
             if self.predict_batch and self.predict_batch < group:
-                checks.refuse(
-                    self, "predict_batch", f"predictors take whole groups, here of {group}; 0: all simulators"
-                )
+                why = f"predictors take whole groups, here of {group}; 0: all simulators"
+                checks.refuse(self, "predict_batch", why)
         else:
-            checks.between(
-                self,
-                0,
-                group,
-                "predict_batch",
-                why="a group has no more simulators than that, so a larger batch would wait for ever",
-            )
+            why = "a group has no more simulators than that, so a larger batch would wait for ever"
+            checks.between(self, 0, group, "predict_batch", why=why)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from ddrl import checks
 from ddrl.config import validation_apex, validation_replay
 from ddrl.config.algorithm import FromDataPoints, FromReplay, FromRollouts, FromUnrolls
-from ddrl.replay.settings import ReplayConfig
 from ddrl.types import Discrete
 
 if TYPE_CHECKING:
@@ -55,11 +53,8 @@ def _check_layers(config: TrainConfig) -> None:
             why = f"{config.algorithm.name} has dense layers alone (--policy-layers, --critic-layers); mlp"
             checks.refuse(config.network, "network", why)
         return
-    for field in dataclasses.fields(config.network):
-        if field.name in ("policy_layers", "critic_layers") and getattr(config.network, field.name) != field.default:
-            checks.refuse(
-                config.network, field.name, f"{config.algorithm.name} has the layers of --network; leave it out"
-            )
+    why = f"{config.algorithm.name} has the layers of --network; leave it out"
+    checks.unused(config.network, why, "policy_layers", "critic_layers")
 
 
 def _check_no_replay(config: TrainConfig) -> None:
@@ -67,9 +62,7 @@ def _check_no_replay(config: TrainConfig) -> None:
     if config.sampling.schedule in validation_replay.SCHEDULES:
         why = f"{name} has no replay; leave it out, or train dqn, categorical-dqn, rainbow or dpg"
         checks.refuse(config.sampling, "schedule", why)
-    for field in dataclasses.fields(ReplayConfig):
-        if getattr(config.replay, field.name) != field.default:
-            checks.refuse(config.replay, field.name, f"{name} has no replay; leave it out")
+    checks.unused(config.replay, f"{name} has no replay; leave it out")
 
 
 def _check_data_points(config: TrainConfig, data: FromDataPoints) -> None:
@@ -77,81 +70,55 @@ def _check_data_points(config: TrainConfig, data: FromDataPoints) -> None:
     if sampling.schedule == "double-buffered":
         checks.refuse(sampling, "schedule", f"{name} has no rollouts of one length; train a2c or ppo, or synchronized")
     _no_rollouts(config)
-    if sampling.predictors:
-        checks.refuse(sampling, "predictors", f"{name} has a predictor thread for each of its --groups; leave it 0")
+    checks.unused(sampling, f"{name} has a predictor thread for each of its --groups; leave it 0", "predictors")
     if not optimizer.batch_size:
-        checks.refuse(
-            optimizer, "batch_size", f"{name} has no rollouts to take whole; give the data-points per gradient"
-        )
+        why = f"{name} has no rollouts to take whole; give the data-points per gradient"
+        checks.refuse(optimizer, "batch_size", why)
     if sampling.schedule == "asynchronous":
         return
-    if sampling.predict_batch:
-        checks.refuse(sampling, "predict_batch", "what is ready first depends on timing; --schedule asynchronous")
+    checks.unused(sampling, "what is ready first depends on timing; --schedule asynchronous", "predict_batch")
     at_once = sampling.simulators * data.unroll_length
     if optimizer.batch_size < at_once:
-        checks.refuse(
-            optimizer,
-            "batch_size",
-            f"one step of the synchronized schedule can complete {at_once} data-points (--simulators x "
-            f"--unroll-length); raise it to {at_once}, or --schedule asynchronous",
-        )
+        why = f"one step of the synchronized schedule can complete {at_once} data-points (--simulators x "
+        why += f"--unroll-length); raise it to {at_once}, or --schedule asynchronous"
+        checks.refuse(optimizer, "batch_size", why)
 
 
 def _check_unrolls(config: TrainConfig, data: FromUnrolls) -> None:
     sampling, unroll = config.sampling, data.unroll_length
     if sampling.schedule != "asynchronous":
-        checks.refuse(
-            sampling,
-            "schedule",
-            f"{config.algorithm.name} corrects for the lag of --schedule asynchronous; else train a2c",
-        )
+        why = f"{config.algorithm.name} corrects for the lag of --schedule asynchronous; else train a2c"
+        checks.refuse(sampling, "schedule", why)
     _no_rollouts(config)
     _whole_groups(config)
     step = unroll * (config.rows // sampling.groups)
     if config.batch_size % step:
-        checks.refuse(
-            config.optimizer,
-            "batch_size",
-            f"must be a multiple of {step}, which is --unroll-length {unroll} x the {step // unroll} simulators of a "
-            "group, since a batch has whole unrolls (or 0: one of each simulator)",
-        )
+        why = f"must be a multiple of {step}, which is --unroll-length {unroll} x the {step // unroll} simulators of a "
+        why += "group, since a batch has whole unrolls (or 0: one of each simulator)"
+        checks.refuse(config.optimizer, "batch_size", why)
 
 
 def _no_rollouts(config: TrainConfig) -> None:
-    if config.sampling.rollout_length:
-        checks.refuse(
-            config.sampling,
-            "rollout_length",
-            f"{config.algorithm.name} learns from unrolls of --unroll-length; leave it 0",
-        )
+    why = f"{config.algorithm.name} learns from unrolls of --unroll-length; leave it 0"
+    checks.unused(config.sampling, why, "rollout_length")
 
 
 def _check_rollouts(config: TrainConfig, data: FromRollouts) -> None:
     sampling, name, rollout = config.sampling, config.algorithm.name, config.rollout_length
     if sampling.schedule == "asynchronous":
-        checks.refuse(
-            sampling,
-            "schedule",
-            f"{name} learns from its own policy's rollouts; synchronized or double-buffered, or train impala",
-        )
+        why = f"{name} learns from its own policy's rollouts; synchronized or double-buffered, or train impala"
+        checks.refuse(sampling, "schedule", why)
     _whole_groups(config)
     if rollout % data.unroll_length:
-        checks.refuse(
-            sampling,
-            "rollout_length",
-            f"must be a multiple of --unroll-length {data.unroll_length}: advantages reach to the end of an unroll",
-        )
+        why = f"must be a multiple of --unroll-length {data.unroll_length}: advantages reach to the end of an unroll"
+        checks.refuse(sampling, "rollout_length", why)
     total = rollout * config.rows
     if total % config.batch_size:
-        checks.refuse(
-            config.optimizer,
-            "batch_size",
-            f"does not divide the rollout of {total} data-points ({rollout} steps x {config.rows} of --simulators)",
-        )
+        why = f"does not divide the rollout of {total} data-points ({rollout} steps x {config.rows} of --simulators)"
+        checks.refuse(config.optimizer, "batch_size", why)
     if not data.shuffle and config.batch_size % config.rows:
-        checks.refuse(
-            config.optimizer, "batch_size", f"{name} takes so many steps of all simulators; a multiple of {config.rows}"
-        )
+        why = f"{name} takes so many steps of all simulators; a multiple of {config.rows}"
+        checks.refuse(config.optimizer, "batch_size", why)
     if sampling.schedule == "double-buffered":
         _check_double_buffered(config)
 
@@ -161,18 +128,15 @@ def _check_double_buffered(config: TrainConfig) -> None:
     promise = "the lag of --schedule double-buffered is one rollout exactly"
     if exchange.asynchronous:
         checks.refuse(exchange, "updates", f"{promise}; --updates synchronous, or --schedule synchronized")
-    if exchange.quorum or exchange.quorum_deadline_seconds:
-        name = "quorum" if exchange.quorum else "quorum_deadline_seconds"
-        checks.refuse(exchange, name, f"{promise}, so every gradient counts; leave it 0")
+    checks.unused(exchange, f"{promise}, so every gradient counts; leave it 0", "quorum", "quorum_deadline_seconds")
 
 
 def _whole_groups(config: TrainConfig) -> None:
     if config.sampling.predict_batch and not config.sampling.predictors:
-        checks.refuse(
-            config.sampling,
-            "predict_batch",
-            f"{config.algorithm.name} steps whole groups; more --groups make smaller queries, --predictors larger ones",
+        why = (
+            f"{config.algorithm.name} steps whole groups; more --groups make smaller queries, --predictors larger ones"
         )
+        checks.refuse(config.sampling, "predict_batch", why)
 
 
 def _check_resets(config: TrainConfig) -> None:
@@ -198,13 +162,11 @@ def _check_refresh(config: TrainConfig) -> None:
     if not sampling.refresh_every_steps:
         return
     if sampling.schedule != "synchronized" or isinstance(config.algorithm.learns_from, FromDataPoints):
-        checks.refuse(
-            sampling, "refresh_every_steps", "only rollouts of the synchronized schedule can be refreshed; leave it 0"
-        )
+        why = "only rollouts of the synchronized schedule can be refreshed; leave it 0"
+        checks.refuse(sampling, "refresh_every_steps", why)
     if not exchange.asynchronous:
-        checks.refuse(
-            sampling, "refresh_every_steps", "nothing newer comes before a rollout's end; --updates asynchronous, or 0"
-        )
+        why = "nothing newer comes before a rollout's end; --updates asynchronous, or 0"
+        checks.refuse(sampling, "refresh_every_steps", why)
 
 
 def _check_deterministic(config: TrainConfig) -> None:
@@ -222,7 +184,5 @@ def _check_deterministic(config: TrainConfig) -> None:
     if exchange.updates == "asynchronous":
         why = f"{promise}, and gradients are applied in the order that they arrive; --updates synchronous"
         checks.refuse(exchange, "updates", why)
-    for name in ("quorum", "quorum_deadline_seconds"):
-        if getattr(exchange, name):
-            why = f"{promise}, and it depends on time whose gradients make a quorum; leave it 0"
-            checks.refuse(exchange, name, why)
+    why = f"{promise}, and it depends on time whose gradients make a quorum; leave it 0"
+    checks.unused(exchange, why, "quorum", "quorum_deadline_seconds")

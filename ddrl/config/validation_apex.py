@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from ddrl import checks
-from ddrl.config.apex import ApexConfig
 
 if TYPE_CHECKING:
     from ddrl.config.settings import TrainConfig
@@ -26,7 +24,8 @@ def check(config: TrainConfig) -> None:
     """
     apex = config.apex
     if not apex.actors:
-        _check_none(config)
+        why = "there are no actors that fill such a replay; train apex-dqn, with --actors of 1 or more"
+        checks.unused(apex, why)
         return
     if not config.has_replay:
         why = f"{config.algorithm.name} does not learn from a replay; leave it 0, or train apex-dqn"
@@ -37,22 +36,14 @@ def check(config: TrainConfig) -> None:
     _check_replay(config)
 
 
-def _check_none(config: TrainConfig) -> None:
-    for field in dataclasses.fields(ApexConfig):
-        if getattr(config.apex, field.name) != field.default:
-            why = "there are no actors that fill such a replay; train apex-dqn, with --actors of 1 or more"
-            checks.refuse(config.apex, field.name, why)
-
-
 def _check_sampling(config: TrainConfig) -> None:
     sampling, optimizer = config.sampling, config.optimizer
     if sampling.schedule != "asynchronous":
         checks.refuse(sampling, "schedule", "actors and learner wait for nobody: train apex-dqn, or asynchronous")
     if sampling.groups != 1:
         checks.refuse(sampling, "groups", "an actor steps its simulators together; more --actors, and 1 group")
-    for name in ("rollout_length", "predictors", "predict_batch"):
-        if getattr(sampling, name):
-            checks.refuse(sampling, name, "an actor queries the policy itself, with all its simulators; leave it 0")
+    why = "an actor queries the policy itself, with all its simulators; leave it 0"
+    checks.unused(sampling, why, "rollout_length", "predictors", "predict_batch")
     if not optimizer.batch_size:
         why = "a replay has no rollouts to take whole; give the transitions per gradient"
         checks.refuse(optimizer, "batch_size", why)
@@ -74,14 +65,11 @@ def _check_exchange(config: TrainConfig) -> None:
 def _check_unused(config: TrainConfig) -> None:
     algorithm = config.algorithm
     uncounted = "the learner does not count actors' steps"
-    if config.optimizer.learning_rate_agent_steps:
-        checks.refuse(config.optimizer, "learning_rate_agent_steps", f"{uncounted}; --learning-rate-updates")
-    if config.replay.importance_agent_steps:
-        checks.refuse(config.replay, "importance_agent_steps", f"{uncounted}; --importance-updates")
-    defaults = {field.name: field.default for field in dataclasses.fields(algorithm)}
+    checks.unused(config.optimizer, f"{uncounted}; --learning-rate-updates", "learning_rate_agent_steps")
+    checks.unused(config.replay, f"{uncounted}; --importance-updates", "importance_agent_steps")
     for name, why in UNUSED.items():
-        if name in defaults and getattr(algorithm, name) != defaults[name]:
-            checks.refuse(algorithm, name, why)
+        if hasattr(algorithm, name):
+            checks.unused(algorithm, why, name)
 
 
 def _check_replay(config: TrainConfig) -> None:

@@ -33,12 +33,10 @@ def check(config: TrainConfig, data: FromReplay) -> None:
         why = f"{algorithm.name} learns from a replay; {' or '.join(SCHEDULES)}{apart}"
         checks.refuse(sampling, "schedule", why)
     if not optimizer.batch_size:
-        checks.refuse(
-            optimizer, "batch_size", "a replay has no rollouts to take whole; give the transitions per gradient"
-        )
-    for name in ("rollout_length", "predictors", "predict_batch"):
-        if getattr(sampling, name):
-            checks.refuse(sampling, name, f"{algorithm.name} acts with whole groups until its next updates; leave it 0")
+        why = "a replay has no rollouts to take whole; give the transitions per gradient"
+        checks.refuse(optimizer, "batch_size", why)
+    why = f"{algorithm.name} acts with whole groups until its next updates; leave it 0"
+    checks.unused(sampling, why, "rollout_length", "predictors", "predict_batch")
     if data.target_average and sampling.schedule == "concurrent":
         why = f"it acts with target networks that are copied, and {algorithm.name} averages its own; standard"
         checks.refuse(sampling, "schedule", why)
@@ -54,9 +52,8 @@ def _check_periods(config: TrainConfig, data: FromReplay) -> None:
     if data.target_average or not data.target_period % max(steps, rows):
         return
     if any(field.name == "target_updates" for field in dataclasses.fields(algorithm)):
-        why = (
-            f"{rows} simulators step together: a multiple of {rows // math.gcd(rows, steps)}, so that a period is whole"
-        )
+        whole = rows // math.gcd(rows, steps)
+        why = f"{rows} simulators step together: a multiple of {whole}, so that a period is whole"
         checks.refuse(algorithm, "target_updates", why)
     why = f"must be a multiple of --steps-per-update {steps} and of the {rows} simulators: a period is whole"
     checks.refuse(algorithm, "target_period", why)
@@ -65,21 +62,15 @@ def _check_periods(config: TrainConfig, data: FromReplay) -> None:
 def _check_replay(config: TrainConfig, data: FromReplay) -> None:
     replay, rows = config.replay, config.replay.replay_capacity // config.rows
     if replay.replay_minimum > replay.replay_capacity:
-        checks.refuse(
-            replay,
-            "replay_minimum",
-            f"learning could never begin: there is room for --replay-capacity {replay.replay_capacity}; lower it",
-        )
+        why = f"learning could never begin: there is room for --replay-capacity {replay.replay_capacity}; lower it"
+        checks.refuse(replay, "replay_minimum", why)
     first = data.n_step * config.rows
     if replay.replay_minimum < first:
         why = f"a first transition takes --n-step {data.n_step} of all {config.rows} simulators"
         checks.refuse(replay, "replay_minimum", f"{why}; raise it to {first}")
     if data.n_step >= rows:
-        checks.refuse(
-            config.algorithm,
-            "n_step",
-            f"the replay holds {rows} steps of each of {config.rows} simulators; raise --replay-capacity",
-        )
+        why = f"the replay holds {rows} steps of each of {config.rows} simulators; raise --replay-capacity"
+        checks.refuse(config.algorithm, "n_step", why)
 
 
 def warnings(config: TrainConfig) -> list[str]:

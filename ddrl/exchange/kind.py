@@ -37,9 +37,9 @@ class Exchange(ABC):
         Raises:
             UsageError: one that names the setting and the remedy.
         """
-        if config.local_steps and not self.local_steps:
+        if not self.local_steps:
             why = f"--exchange {self.name} takes no steps between two synchronizations; leave it 0"
-            checks.refuse(config, "local_steps", why)
+            checks.unused(config, why, "local_steps")
 
     def servers(self, config: ExchangeConfig) -> int:
         """Ranks that do nothing but serve parameters."""
@@ -96,10 +96,8 @@ class WithoutServers(Exchange):
             checks.refuse(config, "parameter_servers", f"--exchange {self.name} has none; leave it out or 0")
         if config.chief == "dedicated":
             checks.refuse(config, "chief", f"with --exchange {self.name} the chief is worker 0; --chief trains")
-        for name in ("quorum", "quorum_deadline_seconds"):
-            if getattr(config, name):
-                why = f"--exchange {self.name} {self.members}; leave it 0, or --exchange parameter_server"
-                checks.refuse(config, name, why)
+        why = f"--exchange {self.name} {self.members}; leave it 0, or --exchange parameter_server"
+        checks.unused(config, why, "quorum", "quorum_deadline_seconds")
         if config.updates == "asynchronous" and not self.asynchronous(config):
             why = f"--exchange {self.name} {self.members}; --exchange parameter_server or central_store"
             checks.refuse(config, "updates", why)
