@@ -113,8 +113,7 @@ def mpirun_environment(environ: Mapping[str, str], as_root: bool, files: Session
         as_root: Open MPI is told that root may start it.
         files: of this session, whose variables the ranks get.
     """
-    ours = rank_environment(as_root) | files.variables
-    return local_environment(environ) | LOCAL_TRANSPORTS | ours
+    return local_environment(environ) | LOCAL_TRANSPORTS | rank_environment(as_root) | files.variables
 
 
 def start_mpirun(

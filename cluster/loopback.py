@@ -86,11 +86,11 @@ def _is_socket(path: str) -> bool:
 
 def _descriptor_of(handle: int, number: int) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
-    found = libc.syscall(PIDFD_GETFD, handle, number, 0)
-    if found < 0:
+    descriptor = libc.syscall(PIDFD_GETFD, handle, number, 0)
+    if descriptor < 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
-    return int(found)
+    return int(descriptor)
 
 
 def _move(listener: socket.socket) -> None:
@@ -110,12 +110,12 @@ def listeners() -> dict[str, list[int]]:
             for number in os.listdir(f"/proc/{entry}/fd"):
                 with contextlib.suppress(OSError):
                     owners[os.readlink(f"/proc/{entry}/fd/{number}")] = int(entry)
-    found: dict[str, list[int]] = {}
+    addresses: dict[str, list[int]] = {}
     for table in ("tcp", "tcp6"):
         for address, inode in _listening_rows(f"/proc/net/{table}"):
             if (owner := owners.get(f"socket:[{inode}]")) is not None:
-                found.setdefault(address, []).append(owner)
-    return found
+                addresses.setdefault(address, []).append(owner)
+    return addresses
 
 
 def _listening_rows(path: str) -> Iterator[tuple[str, str]]:

@@ -285,9 +285,9 @@ def share_cores(seats: Sequence[Seat], roles: Sequence[Role]) -> list[int]:
     learners = {(seat.host, core) for seat, role in zip(seats, roles) if role == "worker" for core in seat.cores}
     shares = []
     for seat, role in zip(seats, roles):
-        mine = int(role == "evaluator")
+        sleeps = int(role == "evaluator")
         mask = {(seat.host, core) for core in seat.cores}
-        share: Fraction | int = sum(Fraction(1, users[core] + mine) for core in mask) if role in COMPUTES else 1
+        share: Fraction | int = sum(Fraction(1, users[core] + sleeps) for core in mask) if role in COMPUTES else 1
         if role == "actor" and mask & learners:
             share = 1
         elif role == "worker" and "actor" in roles:

@@ -73,8 +73,8 @@ def sweep(base: str) -> None:
     """Removes what dead owners of the same user left in `base`. Of others, and of what is no directory, nothing."""
     for path in [*Path(base).glob(PREFIX + "*"), *Path(base).glob(UNOWNED + "*")]:
         with contextlib.suppress(OSError):
-            found = path.lstat()
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and _unowned(path, found.st_mtime):
+            status = path.lstat()
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and _unowned(path, status.st_mtime):
                 shutil.rmtree(path, ignore_errors=True)
 
 

@@ -92,7 +92,7 @@ def _own_gpus(environ: Mapping[str, str]) -> bool:
     return by_srun and ("SLURM_GPUS_PER_TASK" in environ or "SLURM_TRES_PER_TASK" in environ)
 
 
-def gather(comm: Any, environ: Mapping[str, str] = os.environ) -> tuple[Seat, ...]:
+def gather_seats(comm: Any, environ: Mapping[str, str] = os.environ) -> tuple[Seat, ...]:
     """The topology of a running job, on every rank. All ranks of the mpi4py communicator `comm` call it."""
     seats = gather_json(comm, this_seat(environ))
     return tuple(Seat(host, tuple(cores), tuple(gpus), own_gpus, wish) for host, cores, gpus, own_gpus, wish in seats)
@@ -118,9 +118,9 @@ def gather_json(comm: Any, content: Any) -> list[Any]:
 
 def ranks_per_core(seats: Sequence[Seat], rank: int) -> float:
     """Ranks on the host of a rank for each core that any of them may use; 0 if nobody knows the cores."""
-    mates = [seat for seat in seats if seat.host == seats[rank].host]
-    cores = {core for seat in mates for core in seat.cores}
-    return len(mates) / len(cores) if cores else 0.0
+    neighbours = [seat for seat in seats if seat.host == seats[rank].host]
+    cores = {core for seat in neighbours for core in seat.cores}
+    return len(neighbours) / len(cores) if cores else 0.0
 
 
 def made_up(

@@ -247,10 +247,10 @@ def check_slots(checkpoint: Checkpoint, slots: Collection[str]) -> None:
         UsageError: it has not.
     """
     if set(checkpoint.slots) != set(slots):
-        theirs, ours = (", ".join(sorted(names)) or "none" for names in (checkpoint.slots, slots))
+        saved, built = (", ".join(sorted(names)) or "none" for names in (checkpoint.slots, slots))
         raise UsageError(
-            f"the checkpoint of update {checkpoint.version} has the optimizer slots {theirs}, this run's optimizer "
-            f"{ours}: resume with the optimizer of the checkpoint, or use another checkpoint"
+            f"the checkpoint of update {checkpoint.version} has the optimizer slots {saved}, this run's optimizer "
+            f"{built}: resume with the optimizer of the checkpoint, or use another checkpoint"
         )
 
 

@@ -37,18 +37,18 @@ MALFORMED = (
 
 
 @contextlib.contextmanager
-def read_as(what: str, remedy: str, not_in: str = "") -> Iterator[None]:
+def read_as(content: str, remedy: str, not_in: str = "") -> Iterator[None]:
     """Around code that reads content of others: whatever is wrong with it becomes a UsageError of one line.
 
     Args:
         not_in: a function whose errors have nothing to do with the content, and stay as they are.
 
     Raises:
-        UsageError: '`what` is malformed (why): `remedy`'; one that is raised inside stays as it is.
+        UsageError: '`content` is malformed (why): `remedy`'; one that is raised inside stays as it is.
     """
     try:
         yield
     except MALFORMED as error:
         if any(frame.f_code.co_name == not_in for frame, _ in traceback.walk_tb(error.__traceback__)):
             raise
-        raise UsageError(f"{what} is malformed ({in_one_line(error):.200}): {remedy}") from error
+        raise UsageError(f"{content} is malformed ({in_one_line(error):.200}): {remedy}") from error

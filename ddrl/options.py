@@ -171,6 +171,6 @@ def check_game(config: TrainConfig, machine: Machine) -> None:
 
     environment = make_environment(config.environment, num_envs=1)
     environment.close()
-    algorithms.check_actions(config, environment.action_space)
+    algorithms.check_action_space(config, environment.action_space)
     replays = config.apex.replay_shards if config.apex.actors else config.exchange.workers
     check_replay(config, environment, replays if detect_job(os.environ) is None else 1, machine.memory_bytes)

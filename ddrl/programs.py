@@ -108,9 +108,9 @@ def reason(error: BaseException) -> str:
         return f"{_place(error)}: {type(error).__name__}{_detail(error)}"
     named = (path for path in (error.filename, error.filename2) if isinstance(path, (str, bytes)))
     paths = " and ".join(map(os.fsdecode, named))
-    what = error.strerror or str(error) or type(error).__name__
+    message = error.strerror or str(error) or type(error).__name__
     remedy = REMEDIES.get(error.errno or 0, "")
-    return f"{paths or _place(error)}: {what}{'; ' if remedy else ''}{remedy}"
+    return f"{paths or _place(error)}: {message}{'; ' if remedy else ''}{remedy}"
 
 
 @contextlib.contextmanager
@@ -137,8 +137,8 @@ def _place(error: BaseException) -> str:
     """Where it was raised, for errors that bear no path: the innermost line of this project."""
     here = os.path.dirname(__file__) + os.sep
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
-    ours = [frame for frame in frames if frame.filename.startswith(here)] or frames
-    return f"{os.path.basename(ours[-1].filename)}, line {ours[-1].lineno}" if ours else type(error).__name__
+    frames = [frame for frame in frames if frame.filename.startswith(here)] or frames
+    return f"{os.path.basename(frames[-1].filename)}, line {frames[-1].lineno}" if frames else type(error).__name__
 
 
 class _Stream(io.FileIO):
@@ -171,15 +171,15 @@ class _Stream(io.FileIO):
 def _standard_streams(needs_output: bool) -> Iterator[None]:
     """Standard output and error that fail at most once, and print whatever characters their encoding has not."""
     _open_missing()
-    ours = {}
+    replaced = {}
     if sys.stderr is sys.__stderr__:
-        ours["stderr"] = sys.stderr = _text(sys.stderr, _Stream(2, "standard error", False))
+        replaced["stderr"] = sys.stderr = _text(sys.stderr, _Stream(2, "standard error", False))
     if sys.stdout is sys.__stdout__:
-        ours["stdout"] = sys.stdout = _text(sys.stdout, _Stream(1, OUTPUT, needs_output))
+        replaced["stdout"] = sys.stdout = _text(sys.stdout, _Stream(1, OUTPUT, needs_output))
     try:
         yield
     finally:
-        for name, stream in ours.items():
+        for name, stream in replaced.items():
             with contextlib.suppress(OSError):
                 stream.flush()
             if getattr(sys, name) is stream:  # a rank of a job has put another one in its place

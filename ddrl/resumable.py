@@ -100,21 +100,21 @@ def check_settings(
             f"{where} is one of {sealed.title}, not of {config.title}: "
             f"restore {rundir.CONFIG} and checkpoints of the same run"
         )
-    found = list(_differences(sealed, config, groups))
-    if fixed := [text for group, name, text in found if (group, name) in _fixed(sealed)]:
+    changes = list(_differences(sealed, config, groups))
+    if fixed := [text for group, name, text in changes if (group, name) in _fixed(sealed)]:
         raise UsageError(
             f"{where} has {'; '.join(fixed)} here: restore {rundir.CONFIG} and checkpoints of the same run"
         )
-    if not found:
+    if not changes:
         return ""
     earlier = (each for _, each in rundir.earlier_configs(run_dir))
     if not any(_family(sealed) == _family(each) and not any(_differences(sealed, each, groups)) for each in earlier):
-        texts = "; ".join(text for *_, text in found)
+        texts = "; ".join(text for *_, text in changes)
         raise UsageError(
             f"{where} has {texts} here, and no resume recorded that change: restore {rundir.CONFIG} from a copy, or "
             f"go on with the checkpoint's settings by naming them after --resume {run_dir}"
         )
-    return "; ".join(text for *_, text in found)
+    return "; ".join(text for *_, text in changes)
 
 
 def _fixed(config: TrainConfig) -> tuple[tuple[str, str], ...]:

@@ -225,9 +225,9 @@ def read_config(path: Path) -> tuple[TrainConfig, bool]:
     try:
         data, is_sealed = sealed.read_file(read_regular(path))
     except (FileNotFoundError, NotADirectoryError) as error:
-        what = f"holds no {path.name}" if path.parent.is_dir() else "does not exist"
+        why = f"holds no {path.name}" if path.parent.is_dir() else "does not exist"
         raise UsageError(
-            f"{path.parent} {what}, so it is not a run: name the directory of an earlier `ddrl train`"
+            f"{path.parent} {why}, so it is not a run: name the directory of an earlier `ddrl train`"
         ) from error
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}; mend that, or restore it from a copy") from error

@@ -68,7 +68,7 @@ LIGHT = (
     "ddrl.placement.resources", "ddrl.launch.local", "ddrl.launch.outcome", "ddrl.launch.processes",
     "ddrl.launch.job", "ddrl.placement.ranks", "ddrl.launch.finish",
     "ddrl.reporting.progress", "ddrl.reporting.plots", "ddrl.reporting.metrics",
-    "ddrl.doctor.checks", "ddrl.doctor.facts", "ddrl.doctor.job", "ddrl.doctor.probe",
+    "ddrl.doctor.checks", "ddrl.doctor.facts", "ddrl.doctor.examination", "ddrl.doctor.probe",
     "ddrl.doctor.report", "ddrl.doctor.survey", "ddrl.doctor.watch",
     "ddrl.commands.study", "ddrl.studies.papers.apex", "ddrl.studies.papers.ba3c", "ddrl.studies.papers.fast_dqn",
     "ddrl.studies.papers.hts", "ddrl.studies.papers.stooke", "ddrl.studies.collect", "ddrl.studies.engine",

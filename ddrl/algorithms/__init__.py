@@ -19,7 +19,7 @@ __all__ = [
     "Name",
     "algorithm_named",
     "algorithm_of",
-    "check_actions",
+    "check_action_space",
     "names",
     "network_for",
     "preset",
@@ -87,7 +87,7 @@ def preset(name: str, game: str | None, machine: Machine, algorithm: str = "ba3c
     if name not in (presets := preset_names()):
         raise UsageError(f"--preset {name:.80}: there is none of that name; choose one of {', '.join(presets)}")
     if name not in known.presets:
-        having = [other for other, each in names().items() if name in each.presets]
+        having = [title for title, each in names().items() if name in each.presets]
         raise UsageError(
             f"--preset {name} is one of {', '.join(having)}, not of {algorithm}: choose {', '.join(known.presets)}"
         )
@@ -111,11 +111,11 @@ def network_for(config: TrainConfig, shape: tuple[int, ...], dtype: Any, space: 
     Raises:
         UsageError: the algorithm takes no such actions, or the network no such observations.
     """
-    check_actions(config, space)
+    check_action_space(config, space)
     return algorithm_of(config.algorithm).network(config.network, config.algorithm, shape, dtype, space)
 
 
-def check_actions(config: TrainConfig, space: ActionSpace) -> None:
+def check_action_space(config: TrainConfig, space: ActionSpace) -> None:
     """Refuses a game whose actions the algorithm does not take.
 
     Raises:

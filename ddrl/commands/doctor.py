@@ -20,7 +20,7 @@ from ddrl import options, rundir
 from ddrl.config import TrainConfig
 from ddrl.doctor import report
 from ddrl.doctor.checks import exit_status
-from ddrl.doctor.job import RankExamination, examine_here
+from ddrl.doctor.examination import RankExamination, examine_here
 from ddrl.doctor.survey import Finding, Need
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch

@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
     from ddrl.evaluation.agent import load_agent
 
     agent = load_agent(path, batch_sizes=sorted({1, min(8, arguments.games), min(64, arguments.games)}))
-    from ddrl.envs.games import atari_rom
+    from ddrl.envs.game_names import atari_rom
     from ddrl.evaluation.games import evaluate
 
     began = time.monotonic()

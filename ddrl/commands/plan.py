@@ -11,7 +11,7 @@ from typing import Any
 from cluster.job import detect_job
 from cluster.roles import COMPUTES, Assignment, gpus_of_node
 from cluster.slurm import read_allocation
-from cluster.topology import Seat, allotted, balanced, gather, made_up, this_seat, usable_cores
+from cluster.topology import Seat, allotted, balanced, gather_seats, made_up, this_seat, usable_cores
 from ddrl import options
 from ddrl.algorithms import network_for
 from ddrl.apex.memory import prefetch_bytes
@@ -129,7 +129,7 @@ def topology(config: TrainConfig, nodes: Nodes, environ: Mapping[str, str]) -> t
     if job is not None:
         from mpi4py import MPI
 
-        return gather(MPI.COMM_WORLD, environ), "this job"
+        return gather_seats(MPI.COMM_WORLD, environ), "this job"
     allocation = read_allocation(environ)
     if allocation is not None:
         per_node = [nodes.ranks_per_node] * len(allocation.nodes) if nodes.ranks_per_node else []
@@ -311,5 +311,5 @@ def _show(content: dict[str, Any]) -> None:
         print(f"warning: {warning}")
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"

@@ -1,1 +1,1 @@
-"""Would training work here? Facts of every rank (facts, probe, ranks), pure checks of them (checks), one report."""
+"""Would training work here? Facts of every rank (facts, probe, talk), pure checks of them (checks), one report."""

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 
 from cluster.roles import place
 from ddrl.doctor.facts import SOURCE, Place, RankFacts
-from ddrl.doctor.survey import LEVELS, Finding, Findings, Level, Link, Need, Survey, grouped
+from ddrl.doctor.survey import LEVELS, Finding, Findings, Level, LinkSpeed, Need, Survey, grouped
 from ddrl.placement.resources import HEAVY_RANK_BYTES, RANKS_PER_CORE, SERVER_BYTES
 
 SKEW_WARNING_SECONDS = 1.0
@@ -95,7 +95,7 @@ def check_network(survey: Survey, need: Need) -> Findings:
     return findings
 
 
-def _network(links: list[Link], hosts: dict[int, str], name: str, between: bool) -> Findings:
+def _network(links: list[LinkSpeed], hosts: dict[int, str], name: str, between: bool) -> Findings:
     middle = statistics.median(link.bandwidth for link in links)
     findings = []
     for link in links:
@@ -140,7 +140,7 @@ def check_cores(survey: Survey, need: Need) -> Findings:
         if worst is None or worst[0] <= 1:
             continue
         _, facts = worst
-        sharing = [other.rank for other in workers if set(other.seat.cores) <= set(facts.seat.cores)]
+        sharing = [worker.rank for worker in workers if set(worker.seat.cores) <= set(facts.seat.cores)]
         text = (
             f"on {host} {len(sharing)} workers (ranks {numbers(sharing)}) share "
             f"{len(facts.seat.cores)} of {facts.node_cores} cores"
@@ -154,7 +154,7 @@ def check_cores(survey: Survey, need: Need) -> Findings:
 
 def _crowd(facts: RankFacts, workers: list[RankFacts]) -> float:
     """Workers that have no core outside this rank's mask, for each core of it."""
-    return sum(set(other.seat.cores) <= set(facts.seat.cores) for other in workers) / len(facts.seat.cores)
+    return sum(set(worker.seat.cores) <= set(facts.seat.cores) for worker in workers) / len(facts.seat.cores)
 
 
 def check_memory(survey: Survey, need: Need) -> Findings:

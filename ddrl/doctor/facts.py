@@ -104,7 +104,7 @@ class RankFacts:
         return self.seat.host
 
 
-def gather(rank: int, world: int, run_dir: str, base: Place, nonce: str, mpi_library: str) -> RankFacts:
+def gather_facts(rank: int, world: int, run_dir: str, base: Place, nonce: str, mpi_library: str) -> RankFacts:
     """The facts of this process, in a second or so.
 
     Args:
@@ -121,7 +121,7 @@ def gather(rank: int, world: int, run_dir: str, base: Place, nonce: str, mpi_lib
         seat=seat,
         versions=versions() | {MPI_LIBRARY: mpi_library},
         node_cores=os.cpu_count() or 1,
-        gpus=visible_gpus(),
+        gpus=nvidia_smi_gpus(),
         gpus_asked=bool(seat.gpus) and any(name in os.environ for name in GPU_VARIABLES),
         memory_bytes=available_memory(),
         run_dir=run_dir,
@@ -164,7 +164,7 @@ def source_mark(root: Path = Path(__file__).parent.parent.parent) -> str:
     return digest.hexdigest()[:12]
 
 
-def visible_gpus() -> list[str] | None:
+def nvidia_smi_gpus() -> list[str] | None:
     """The GPUs that nvidia-smi shows, each with its UUID; none where it does not answer, None where it is absent."""
     program = shutil.which("nvidia-smi")
     if program is None:

@@ -25,7 +25,7 @@ class Finding(NamedTuple):
 Findings = list[Finding]
 
 
-class Link(NamedTuple):
+class LinkSpeed(NamedTuple):
     """What two ranks measured: half the time of a round trip, seconds, and bytes/s one way (medians)."""
 
     a: int
@@ -80,7 +80,7 @@ class Survey:
     ranks: tuple[RankFacts, ...]
     unresolved: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     tensorflow_gpus: dict[str, int] = dataclasses.field(default_factory=dict)
-    links: tuple[Link, ...] = ()
+    links: tuple[LinkSpeed, ...] = ()
     skews: dict[str, float] = dataclasses.field(default_factory=dict)
     token_unseen: tuple[int, ...] = ()
     file_unseen: tuple[int, ...] = ()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddrl.config import EnvironmentConfig
 from ddrl.envs.base import Step, VectorEnvironment, environment_seeds
-from ddrl.envs.games import FOOTBALL, atari_rom
+from ddrl.envs.game_names import FOOTBALL, atari_rom
 from ddrl.envs.pinning import process_cores
 from ddrl.envs.protocols import PROTOCOLS, Protocol, find_protocol
 from ddrl.envs.starts import Starts
@@ -102,7 +102,7 @@ def _make(
     # Only one game of a process can draw pictures.
     processes = num_envs if config.football_view == "pixels" else min(config.simulator_processes, num_envs)
     if processes:
-        from ddrl.envs.processes import ProcessEnvironment
+        from ddrl.envs.process_environment import ProcessEnvironment
 
         return ProcessEnvironment(config, num_envs, processes, batch_size=batch_size, cores=cores)
     return make_in_thread(config, num_envs, batch_size=batch_size, core=cores[0] if cores else None)
@@ -147,12 +147,12 @@ def _make_native(
 ) -> VectorEnvironment:
     from ddrl.envs.atari_native import NativeAtari
 
-    what = f"Atari under the protocol {protocol.name!r} runs in ale-py's emulator threads"
+    native = f"Atari under the protocol {protocol.name!r} runs in ale-py's emulator threads"
     if config.reset != "at-once":
-        raise UsageError(f"--reset {config.reset}: {what}, which reset games at once; leave it out")
+        raise UsageError(f"--reset {config.reset}: {native}, which reset games at once; leave it out")
     if config.simulator_processes:
         raise UsageError(
-            f"--simulator-processes {config.simulator_processes}: {what}; leave it 0 and give --simulator-threads"
+            f"--simulator-processes {config.simulator_processes}: {native}; leave it 0 and give --simulator-threads"
         )
     return NativeAtari(
         rom,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from ddrl import programs
-from ddrl.envs.games import atari_games, football_games, gymnasium_games
+from ddrl.envs.game_names import atari_games, football_games, gymnasium_games
 
 
 def main() -> None:

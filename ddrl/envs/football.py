@@ -18,7 +18,7 @@ import gymnasium
 import numpy as np
 
 from ddrl.config import EnvironmentConfig
-from ddrl.envs.games import FOOTBALL, football_games, unknown_game
+from ddrl.envs.game_names import FOOTBALL, football_games, unknown_game
 from ddrl.envs.gymnasium_environment import GymnasiumEnvironment, versions
 from ddrl.errors import UsageError
 

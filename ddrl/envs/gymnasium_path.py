@@ -11,7 +11,7 @@ import gymnasium
 
 from ddrl.envs.atari_frames import AtariFrames
 from ddrl.envs.control import DM_CONTROL, FlatObservation, register_dm_control
-from ddrl.envs.games import unknown_game
+from ddrl.envs.game_names import unknown_game
 from ddrl.envs.gymnasium_environment import GymnasiumEnvironment, versions
 from ddrl.envs.protocols import Protocol
 from ddrl.envs.starts import Starts

@@ -17,7 +17,7 @@ from ddrl.config import EnvironmentConfig
 from ddrl.envs import VectorEnvironment, make_in_thread
 from ddrl.envs.gymnasium_environment import GymnasiumEnvironment
 from ddrl.envs.pinning import pin_thread
-from ddrl.envs.processes import Shape, SharedRows, map_rows
+from ddrl.envs.process_environment import Shape, SharedRows, map_rows
 from ddrl.errors import UsageError, in_one_line
 from ddrl.types import Continuous, Discrete
 

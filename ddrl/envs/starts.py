@@ -72,6 +72,6 @@ def check_protocol(protocol: Protocol) -> None:
         )
 
 
-def _refusal(path: Path, what: str) -> UsageError:
+def _refusal(path: Path, why: str) -> UsageError:
     need = "actions <uint8>[starts, frames], lengths <int>[starts], seed <int>[]"
-    return UsageError(f"--starts {path}: {what}; it must be an .npz with {need}")
+    return UsageError(f"--starts {path}: {why}; it must be an .npz with {need}")

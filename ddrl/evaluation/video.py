@@ -11,7 +11,7 @@ import numpy as np
 
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import find_protocol, make_in_thread, plain_game
-from ddrl.envs.games import atari_rom
+from ddrl.envs.game_names import atari_rom
 from ddrl.errors import UsageError
 from ddrl.evaluation.games import Policy, actions_for
 

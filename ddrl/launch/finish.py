@@ -24,12 +24,12 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def attempt(what: str, make: Callable[[], object]) -> str:
-    """`what: path`, or a warning that says why there is none."""
+def attempt(name: str, make: Callable[[], object]) -> str:
+    """`name: path`, or a warning that says why there is none."""
     try:
-        return f"{what}: {make()}"
+        return f"{name}: {make()}"
     except Exception as error:  # noqa: BLE001 - what follows a run never makes it fail
-        return f"warning: no {what}: {in_one_line(error)}"
+        return f"warning: no {name}: {in_one_line(error)}"
 
 
 def _curve(path: Path) -> object:

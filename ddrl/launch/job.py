@@ -56,11 +56,11 @@ def train_in_job(parse: Callable[[], Wanted], job: Job, environ: Mapping[str, st
     Raises:
         UsageError: on all ranks alike, for what any of them found wrong.
     """
-    wanted, mine = _parse(parse, job.rank)
+    wanted, report = _parse(parse, job.rank)
     run_config = RunConfig() if wanted is None else wanted.config.run
     world = None if job.size == 1 else mpi_world(job, run_config.start_seconds)
     with contextlib.ExitStack() as stack:
-        agreed = _accepted(_begin(world, wanted, mine, stack, environ))
+        agreed = _accepted(_begin(world, wanted, report, stack, environ))
         path = Path(agreed["run_dir"])
         _accepted(_share(world, path))
         phase_ended("agreement")
@@ -175,7 +175,7 @@ class Reporter:
 
 
 def _begin(
-    world: Any, wanted: Wanted | None, mine: dict[str, str], stack: contextlib.ExitStack, environ: Mapping[str, str]
+    world: Any, wanted: Wanted | None, report: dict[str, str], stack: contextlib.ExitStack, environ: Mapping[str, str]
 ) -> dict[str, Any]:
     """What all ranks do: {"run_dir", "config", "resume"}, or {"refused": why} ("": said already)."""
     size = 1 if world is None else world.Get_size()
@@ -187,25 +187,25 @@ def _begin(
         check_time(wanted.config, environ, time.time())
         return prepare(wanted, stack)
 
-    return _together(world, mine, decide)
+    return _together(world, report, decide)
 
 
 def _share(world: Any, run_dir: Path) -> dict[str, Any]:
     """Whether all ranks can write in the run directory: {} or {"refused": why}."""
-    mine = {"host": socket.gethostname()}
+    report = {"host": socket.gethostname()}
     end = time.monotonic() + SHARE_SECONDS
     while not run_dir.is_dir() and time.monotonic() < end:
         time.sleep(0.1)
     try:
         quieten(run_dir)
     except OSError as error:
-        mine["refused"] = f"cannot write in {run_dir}: {error.strerror}; all nodes must share the run directory"
+        report["refused"] = f"cannot write in {run_dir}: {error.strerror}; all nodes must share the run directory"
 
     def decide(everyone: list[dict[str, str]]) -> dict[str, Any]:
         _check_all(everyone)
         return {}
 
-    return _together(world, mine, decide)
+    return _together(world, report, decide)
 
 
 def quieten(run_dir: Path) -> None:
@@ -220,10 +220,10 @@ def quieten(run_dir: Path) -> None:
 
 
 def _together(
-    world: Any, mine: dict[str, str], decide: Callable[[list[dict[str, str]]], dict[str, Any]]
+    world: Any, report: dict[str, str], decide: Callable[[list[dict[str, str]]], dict[str, Any]]
 ) -> dict[str, Any]:
     """What rank 0 decides for all from what each tells it."""
-    everyone = [mine] if world is None else gather_json(world, mine)
+    everyone = [report] if world is None else gather_json(world, report)
     message: dict[str, Any] = {}
     if world is None or world.Get_rank() == 0:
         try:
@@ -237,31 +237,31 @@ def _together(
 
 def _parse(parse: Callable[[], Wanted], rank: int) -> tuple[Wanted | None, dict[str, str]]:
     """This rank's wish, and what it tells rank 0: its host and version, and its refusal if it has one."""
-    mine = {"host": socket.gethostname(), "version": version("ddrl")}
+    report = {"host": socket.gethostname(), "version": version("ddrl")}
     nowhere = io.StringIO()
     with contextlib.ExitStack() as quiet:
         if rank > 0:
             quiet.enter_context(contextlib.redirect_stdout(nowhere))
             quiet.enter_context(contextlib.redirect_stderr(nowhere))
         try:
-            return parse(), mine
+            return parse(), report
         except UsageError as error:
-            return None, mine | {"refused": str(error)}
+            return None, report | {"refused": str(error)}
         except programs.SYSTEM_ERRORS as error:
-            return None, mine | {"refused": programs.reason(error)}
+            return None, report | {"refused": programs.reason(error)}
         except SystemExit:  # the parser of the command line has said why
-            return None, mine | {"refused": ""}
+            return None, report | {"refused": ""}
 
 
 def _check_all(everyone: list[dict[str, str]]) -> None:
     """Raises UsageError for the first rank that refuses, or has another version than rank 0."""
     first = everyone[0]
-    for rank, theirs in enumerate(everyone):
-        if "refused" in theirs:
-            where = f"rank {rank} on {theirs['host']}: " if rank and theirs["refused"] else ""
-            raise UsageError(where + theirs["refused"])
-        if theirs.get("version") != first.get("version"):
+    for rank, report in enumerate(everyone):
+        if "refused" in report:
+            where = f"rank {rank} on {report['host']}: " if rank and report["refused"] else ""
+            raise UsageError(where + report["refused"])
+        if report.get("version") != first.get("version"):
             raise UsageError(
-                f"rank {rank} on {theirs['host']} has ddrl {theirs['version']} and rank 0 on {first['host']} has "
+                f"rank {rank} on {report['host']} has ddrl {report['version']} and rank 0 on {first['host']} has "
                 f"{first['version']}: install one version where all nodes see it"
             )

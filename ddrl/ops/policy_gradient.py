@@ -66,8 +66,8 @@ def clipped_surrogate_loss(
         The scalar, and means over the rows that count: `importance_ratio_mean`, `clip_fraction` of the rows with
         |r - 1| > clip, and `approximate_kl`, the estimate r - 1 - log r of KL(mu, pi) in nats, never below 0.
     """
-    for other in (behaviour_log_probs, advantages, weights):
-        log_probs.shape.assert_is_compatible_with(other.shape)
+    for rows in (behaviour_log_probs, advantages, weights):
+        log_probs.shape.assert_is_compatible_with(rows.shape)
     log_ratios = tf.clip_by_value(log_probs - behaviour_log_probs, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     ratios, advantages = tf.exp(log_ratios), tf.stop_gradient(weights * advantages)
     clipped = tf.clip_by_value(ratios, 1.0 - clip, 1.0 + clip)

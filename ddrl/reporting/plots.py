@@ -59,7 +59,7 @@ def plot_learning_curve(run_dir: str | Path) -> Path:
 
 def title(config: TrainConfig) -> str:
     """Algorithm, game, workers, effective batch and, of Atari games, the protocol of a run, in two lines."""
-    from ddrl.envs.games import atari_rom
+    from ddrl.envs.game_names import atari_rom
 
     exchange, environment = config.exchange, config.environment
     samples = config.batch_size

@@ -26,7 +26,7 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.reporting.metrics import read_metrics, whole, without_undone
 from ddrl.reporting.plots import LEARNING_CURVE
-from ddrl.reporting.report import time_report
+from ddrl.reporting.time_report import time_report
 
 PLAIN_SECONDS = 10.0
 """Seconds between lines where there is no terminal."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.roles import Assignment
-from cluster.topology import Seat, gather, ranks_per_core, this_seat
+from cluster.topology import Seat, gather_seats, ranks_per_core, this_seat
 from ddrl.apex.actor import ActorRole
 from ddrl.apex.child import acting_process
 from ddrl.apex.replay_shard import ReplayShardRole
@@ -161,7 +161,7 @@ def _seats(comm: Any) -> tuple[Seat, ...]:
     from mpi4py import MPI
 
     try:
-        return gather(comm)
+        return gather_seats(comm)
     except (MPI.Exception, ValueError) as error:  # after a death a collective operation brings anything
         raise RoleLost("a rank died while the job began") from error
 

@@ -239,4 +239,4 @@ def test_discrete_actions_are_refused():
     with pytest.raises(
         UsageError, match="sac takes continuous actions, and CartPole-v1 has 2 discrete ones: train one of"
     ):
-        algorithms.check_actions(config, Discrete(2))
+        algorithms.check_action_space(config, Discrete(2))

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from cluster.slurm import Allocation, Node
-from cluster.topology import Seat, allotted, balanced, gather, made_up, ranks_per_core, this_seat, visible_gpus
+from cluster.topology import Seat, allotted, balanced, gather_seats, made_up, ranks_per_core, this_seat, visible_gpus
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ class FakeComm:
 
 def test_gathering_keeps_every_field():
     environ = {"DDRL_ROLE": "worker", "CUDA_VISIBLE_DEVICES": "0,1"}
-    assert gather(FakeComm(), environ) == (this_seat(environ),) * 3
+    assert gather_seats(FakeComm(), environ) == (this_seat(environ),) * 3
 
 
 def test_equal_nodes():

@@ -12,7 +12,7 @@ from cluster.topology import Seat
 from ddrl.doctor import report
 from ddrl.doctor.checks import examine, exit_status, numbers
 from ddrl.doctor.facts import Place, RankFacts
-from ddrl.doctor.survey import Finding, Link, Need, Survey
+from ddrl.doctor.survey import Finding, LinkSpeed, Need, Survey
 
 GB = 10**9
 NEED = Need(sizes=Sizes(2, 1, False, True))
@@ -47,7 +47,7 @@ def survey(*changed: RankFacts, **changes: object) -> Survey:
     whole = Survey(
         tuple(ranks.values()),
         unresolved={"n1": [], "n2": []},
-        links=(Link(0, 2, 30e-6, 1.2e9), Link(0, 1, 1e-6, 9e9), Link(2, 3, 2e-6, 8e9)),
+        links=(LinkSpeed(0, 2, 30e-6, 1.2e9), LinkSpeed(0, 1, 1e-6, 9e9), LinkSpeed(2, 3, 2e-6, 8e9)),
         skews={"n2": -0.004},
     )
     return dataclasses.replace(whole, **changes)
@@ -137,9 +137,9 @@ WARNINGS = {
         survey(*(facts(r, base=Place("/runs/a", "", GB)) for r in range(4))),
         "run directory", "/runs/a exists, and a new run needs one of its own",
     ),
-    "slow network": (survey(links=(Link(0, 2, 30e-6, 50e6),)), "network", "n1 - n2: 30 us, 50 MB/s"),
+    "slow network": (survey(links=(LinkSpeed(0, 2, 30e-6, 50e6),)), "network", "n1 - n2: 30 us, 50 MB/s"),
     "slow inside": (
-        survey(links=(Link(0, 1, 1e-6, 9e9), Link(2, 3, 1e-6, 1e9))),
+        survey(links=(LinkSpeed(0, 1, 1e-6, 9e9), LinkSpeed(2, 3, 1e-6, 1e9))),
         "within a node", "n2: 1 us, 1,000 MB/s, where the median is 5,000 MB/s",
     ),
     "no ULFM": (

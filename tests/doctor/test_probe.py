@@ -11,7 +11,7 @@ import pytest
 from cluster.job import Job
 from ddrl import cli
 from ddrl.doctor import probe
-from ddrl.doctor.job import alone_in_world, late_start, mpi_library
+from ddrl.doctor.examination import alone_in_world, late_start, mpi_library
 from ddrl.doctor.probe import RANK_0_FILE, Arrival, Probe, job_name, nearest_existing, rank_file
 from ddrl.doctor.watch import Died, Overdue, guarded
 

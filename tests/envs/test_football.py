@@ -9,7 +9,7 @@ import pytest
 
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
-from ddrl.envs.games import football_games
+from ddrl.envs.game_names import football_games
 from ddrl.errors import UsageError
 from ddrl.evaluation.games import evaluate
 from tests.envs.driving import assert_same, drive

@@ -7,7 +7,7 @@ import pytest
 import tests.envs.scripted  # noqa: F401  (registers)
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
-from ddrl.envs.games import atari_games, atari_rom, gymnasium_games
+from ddrl.envs.game_names import atari_games, atari_rom, gymnasium_games
 from ddrl.errors import UsageError
 
 

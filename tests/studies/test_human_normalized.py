@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddrl.envs.games import atari_games
+from ddrl.envs.game_names import atari_games
 from ddrl.errors import UsageError
 from ddrl.studies.human_normalized import scores_by_game, scores_of, summary
 

@@ -19,7 +19,7 @@ import numpy as np
 from mpi4py import MPI
 
 from cluster.roles import assign_roles
-from cluster.topology import gather, ranks_per_core
+from cluster.topology import gather_seats, ranks_per_core
 from ddrl.bench.emulated.workers import EmulatedJob
 from ddrl.bench.ranks import run_rank
 from ddrl.config import ExchangeConfig
@@ -71,7 +71,7 @@ def blocks(comm: MPI.Comm, options: Options) -> list[dict[str, Any]]:
     slow = workers - options["slow_workers"] <= rank < workers
     compute = Compute(rank, options["spread"], options["slow_factor"] if slow else 1.0)
     transport = MpiTransport(comm, workers)
-    job = EmulatedJob(transport, rank, exchange, options["parameters"], compute, ranks_per_core(gather(comm), rank))
+    job = EmulatedJob(transport, rank, exchange, options["parameters"], compute, ranks_per_core(gather_seats(comm), rank))
     measured = []
     for seconds, steps in options["blocks"]:
         compute.seconds = seconds

@@ -140,8 +140,8 @@ class Replica(Server):
 
     def waits(self) -> Due | None:
         """None while its own worker computes."""
-        what, peers = self.missing()
-        return Due(f"{what} step {self.step}", tuple(peers)) if peers else None
+        awaited, peers = self.missing()
+        return Due(f"{awaited} step {self.step}", tuple(peers)) if peers else None
 
     def counts(self) -> dict[str, int]:
         return {"gradients_dropped": self.dropped}

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ddrl.exchange.settings import ExchangeConfig
 
 
-class CentralStore(WithoutServers):
+class CentralStoreExchange(WithoutServers):
     """See the module."""
 
     name = "central_store"
@@ -53,4 +53,4 @@ class CentralStore(WithoutServers):
         )
 
 
-EXCHANGE = CentralStore()
+EXCHANGE = CentralStoreExchange()

@@ -138,8 +138,8 @@ class ServerShard(Server):
 
     def waits(self) -> Due | None:
         if self.asynchronous:
-            what = f"a gradient after version {self.version} ({self.dropped} dropped)"
-            return Due(what, (*self.workers.values(),), may_compile=True)
+            gradient = f"a gradient after version {self.version} ({self.dropped} dropped)"
+            return Due(gradient, (*self.workers.values(),), may_compile=True)
         absent = tuple(process for worker, process in self.workers.items() if not self.held >> worker & 1)
         if self.held.bit_count() >= max(1, self.expected) or not absent:
             return Due(f"the decision on step {self.step}", (self.chief,))

@@ -94,9 +94,9 @@ def _pace(train: Sequence[Mapping[str, Any]]) -> str:
     busy = server_busy(train)
     if busy >= SERVER_LIMIT:
         return f"the parameter servers set it: busy for {busy:.0%} of the time"
-    found = waiting_for_slowest(train)
-    if found and found[1] > STRAGGLER_SHARE * found[2]:
-        worker, milliseconds, update_ms = found
+    waiting = waiting_for_slowest(train)
+    if waiting and waiting[1] > STRAGGLER_SHARE * waiting[2]:
+        worker, milliseconds, update_ms = waiting
         name = worker.replace("-", " ")
         return f"{name} sets it: the others wait {milliseconds:.0f} ms for it in each update of {update_ms:.0f} ms"
     return f"the workers' own computing sets it; servers are busy for {busy:.0%} of the time"

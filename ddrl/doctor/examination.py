@@ -35,7 +35,7 @@ def examine_here(need: Need, run_dir: Path) -> tuple[Findings, Survey]:
     probe = Probe(run_dir, f"{socket.gethostname()}-{os.getpid()}", 0)
     try:
         base = probe.arrive(socket.gethostname())
-        own = facts.gather(0, 1, str(run_dir), base, probe.nonce, "not needed")
+        own = facts.gather_facts(0, 1, str(run_dir), base, probe.nonce, "not needed")
     finally:
         probe.clean()
     gpus = {own.host: facts.tensorflow_gpus(120.0)} if own.seat.gpus else {}
@@ -110,7 +110,7 @@ class RankExamination:
             status = self._give_up(finding)
             MPI.Finalize()
             return status
-        from ddrl.doctor.ranks import Silent
+        from ddrl.doctor.talk import Silent
 
         try:
             status = self._talk(comm, library, start, began)
@@ -124,10 +124,10 @@ class RankExamination:
         return status
 
     def _talk(self, comm: Any, library: str, start: float, began: Callable[[], None]) -> int:
-        from ddrl.doctor.ranks import Talk, follow, lead
+        from ddrl.doctor.talk import Talk, follow, lead
 
         probe, seconds = self._probe, self._timeout_seconds
-        own = facts.gather(comm.Get_rank(), comm.Get_size(), str(self._run_dir), self._base, probe.nonce, library)
+        own = facts.gather_facts(comm.Get_rank(), comm.Get_size(), str(self._run_dir), self._base, probe.nonce, library)
         if own.rank > 0:
             follow(Talk(comm, 4 * seconds), own, probe, began)
             return 0

@@ -8,7 +8,7 @@ import pytest
 
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import ExchangeConfig, TrainConfig
-from ddrl.reporting import report
+from ddrl.reporting import time_report
 
 WORKER = {"simulation": 1.1, "gradient": 0.4, "wait_parameters": 0.2}
 
@@ -26,7 +26,7 @@ def rows(records, servers=1, workers=2, parameters=1_000_000):
     config = dataclasses.replace(
         TrainConfig(algorithm=BA3CConfig()), exchange=ExchangeConfig(workers=workers, parameter_servers=servers)
     )
-    return dict(report.time_report(records, config, parameters))
+    return dict(time_report.time_report(records, config, parameters))
 
 
 def test_shares_largest_first():
@@ -55,7 +55,7 @@ def test_the_slowest_worker_is_the_one_that_waits_least():
     [(0.0, 1, 4, 1), (0.25, 1, 4, 1), (0.26, 1, 4, 2), (0.1, 4, 8, 2), (0.9, 2, 4, 4), (0.25, 4, 64, 4)],
 )
 def test_advice(busy, servers, workers, advised):
-    assert report.advised_servers(busy, servers, workers) == advised
+    assert time_report.advised_servers(busy, servers, workers) == advised
 
 
 def test_nothing_measured_nothing_said():
@@ -67,4 +67,7 @@ def test_a_single_process_has_no_servers_to_report():
     config = dataclasses.replace(
         TrainConfig(algorithm=BA3CConfig()), exchange=ExchangeConfig(workers=1, parameter_servers=0)
     )
-    assert [name for name, _ in report.time_report([record()], config, 10)] == ["time of workers", "time of servers"]
+    assert [name for name, _ in time_report.time_report([record()], config, 10)] == [
+        "time of workers",
+        "time of servers",
+    ]

@@ -12,7 +12,7 @@ import pytest
 import tests.envs.scripted  # noqa: F401 - registers its games
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
-from ddrl.envs.processes import ProcessEnvironment
+from ddrl.envs.process_environment import ProcessEnvironment
 from ddrl.errors import UsageError
 from tests.envs.driving import assert_same, by_environment, drive
 

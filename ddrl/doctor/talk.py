@@ -22,7 +22,7 @@ from mpi4py import MPI
 from ddrl.doctor import facts as local
 from ddrl.doctor.facts import RankFacts
 from ddrl.doctor.probe import RANK_0_FILE, Probe, rank_file
-from ddrl.doctor.survey import Link, Survey
+from ddrl.doctor.survey import LinkSpeed, Survey
 
 TAG_JSON, TAG_PING = 1, 2
 POLL_SECONDS = 0.001
@@ -212,13 +212,13 @@ def pairs(ranks: tuple[RankFacts, ...]) -> list[tuple[int, int]]:
     return between + within[:INNER_PAIRS]
 
 
-def _links(talk: Talk, wanted: list[tuple[int, int]]) -> tuple[Link, ...]:
+def _links(talk: Talk, wanted: list[tuple[int, int]]) -> tuple[LinkSpeed, ...]:
     """One pair after another, as many as the timeout allows."""
     links, end = [], time.monotonic() + talk.timeout_seconds
     for a, b in wanted:
         if time.monotonic() < end:
             measured = _pair(talk, a, b, BLOCKS)
-            links.append(Link(a, b, measured.latency, measured.bandwidth))
+            links.append(LinkSpeed(a, b, measured.latency, measured.bandwidth))
     return tuple(links)
 
 
