@@ -111,6 +111,11 @@ def _algorithm(words: Sequence[str]) -> str | None:
 def check_algorithm(named: str | None, config: TrainConfig, run: str) -> None:
     """A resumed run keeps its algorithm.
 
+    Args:
+        named: on the command line; None: none.
+        config: of the run.
+        run: its directory, for the error.
+
     Raises:
         UsageError: the command line names another one.
     """
@@ -148,6 +153,11 @@ def with_schedules_of(before: TrainConfig, now: TrainConfig) -> TrainConfig:
 
 def checked(argv: Sequence[str], machine: Machine, with_game: bool = True) -> tuple[TrainConfig, Path | None]:
     """The settings, and the directory to go on with; its game and its checkpoint are there.
+
+    Args:
+        argv: without the command.
+        machine: where it is read.
+        with_game: the game and its replay are looked at, too.
 
     Raises:
         UsageError: for settings that cannot be, a game or a checkpoint that is not there.

@@ -272,7 +272,7 @@ def read_json(path: Path) -> Any:
 
 
 class JsonLines:
-    """Follows a file of JSON lines that another process appends to.
+    """Follows a file of JSON lines that another process appends to; `from_end`: without those that are there.
 
     Attributes:
         damaged: lines that were left out, as they are no JSON objects or do not match their checksum.

@@ -89,7 +89,12 @@ def parse(argv: Sequence[str]) -> DoctorArguments:
 
 
 def need_of(arguments: DoctorArguments, alone: bool) -> Need:
-    """What the settings ask of the ranks."""
+    """What the settings ask of the ranks.
+
+    Args:
+        arguments: of the command line.
+        alone: the ranks were started by doctor, on this machine.
+    """
     config = arguments.train.config
     return Need(
         sizes=sizes_of(config) if arguments.given or alone else None,

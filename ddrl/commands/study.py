@@ -147,7 +147,12 @@ def parse(study: Study, argv: Sequence[str]) -> tuple[Actions, StudySettings, pl
 
 
 def directory_of(study: Study, named: str, quick: bool) -> Path:
-    """The directory of a study: as named, or by its own name."""
+    """The directory of a study: as named, or by its own name.
+
+    Args:
+        name: of the study.
+        quick: a small one, to try it.
+    """
     return Path(named or f"studies/{study.name}{'-quick' if quick else ''}")
 
 

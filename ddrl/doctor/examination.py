@@ -138,7 +138,13 @@ class RankExamination:
 
 
 def late_start(size: int | None, arrivals: Mapping[int, Arrival], seconds: float) -> Finding:
-    """Why MPI has not started: who is missing, or that all are there."""
+    """Why MPI has not started: who is missing, or that all are there.
+
+    Args:
+        size: ranks that were started; None: nobody knows.
+        arrivals: of those that came, by rank.
+        seconds: that they had.
+    """
     heard = ", ".join(f"{rank} on {arrivals[rank].host}" for rank in sorted(arrivals)[:16])
     missing = [rank for rank in range(size or 0) if rank not in arrivals]
     if missing:
@@ -175,7 +181,14 @@ def alone_in_world(job: Job, world: int, library: str) -> Finding | None:
 
 
 def silent_ranks(ranks: list[int], waiting: str, arrivals: Mapping[int, Arrival], seconds: float) -> Finding:
-    """Ranks that MPI reached, or should have, and that did not answer."""
+    """Ranks that MPI reached, or should have, and that did not answer.
+
+    Args:
+        ranks: by number.
+        waiting: what they did not tell.
+        arrivals: of all that came, by rank.
+        seconds: that they had.
+    """
     hosts = sorted({arrivals[rank].host for rank in ranks if rank in arrivals})
     on = f" on {', '.join(hosts)}" if hosts else ""
     text = f"rank{'s' * (len(ranks) != 1)} {numbers(ranks)}{on} did not answer within {seconds:g} s: {waiting}"

@@ -218,7 +218,12 @@ def free_bytes(path: str) -> int:
 
 
 def unresolved(names: Sequence[str], timeout_seconds: float) -> list[str]:
-    """Host names for which no address was found in time. (A resolver may take half a minute to give up.)"""
+    """Host names for which no address was found in time. (A resolver may take half a minute to give up.)
+
+    Args:
+        names: of hosts.
+        timeout_seconds: for all of them together.
+    """
     resolved: set[str] = set()
 
     def resolve(name: str) -> None:

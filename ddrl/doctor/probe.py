@@ -65,7 +65,12 @@ class Probe:
         self._directory = self.base / f".ddrl-doctor-{job}"
 
     def arrive(self, host: str, failure: str = "") -> Place:
-        """Says that this rank is there, or why it cannot go on."""
+        """Says that this rank is there, or why it cannot go on.
+
+        Args:
+            host: of this rank.
+            failure: why it cannot go on; empty: it can.
+        """
         error = ""
         try:
             self._directory.mkdir(mode=0o700, exist_ok=True)

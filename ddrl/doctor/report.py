@@ -18,6 +18,11 @@ LABEL, CHECK = 9, 15  # columns
 def emit(findings: Findings, survey: Survey | None, json_target: str) -> None:
     """Prints the table, or writes one JSON object to a file (-: standard output).
 
+    Args:
+        findings: problems first.
+        survey: what the ranks said; None: they could not speak.
+        json_target: the file; empty: the table.
+
     Raises:
         UsageError: when the file cannot be written.
     """

@@ -59,6 +59,11 @@ class Talk:
     def gather(self, peers: Iterable[int], waiting: str, seconds: float | None = None) -> dict[int, Any]:
         """The next message of each peer, within `seconds` (None: the timeout).
 
+        Args:
+            peers: their ranks.
+            waiting: what they are to tell, for the error.
+            seconds: for all of them (None: the timeout).
+
         Raises:
             Silent: for those that did not come in time.
         """
@@ -165,6 +170,12 @@ def lead(talk: Talk, own: RankFacts, probe: Probe, begin_seconds: float, began: 
 
 def follow(talk: Talk, own: RankFacts, probe: Probe, began: Callable[[], None]) -> None:
     """The part of every other rank.
+
+    Args:
+        talk: with rank 0.
+        own: facts of this rank.
+        probe: of this rank.
+        began: called when rank 0 has those of all.
 
     Raises:
         Silent: when rank 0 does not answer.

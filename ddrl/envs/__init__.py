@@ -121,6 +121,8 @@ def make_in_thread(config: EnvironmentConfig, num_envs: int, **options: Any) -> 
     """Simulators on the Gymnasium path, stepped in the calling thread.
 
     Args:
+        config: game and protocol.
+        num_envs: simulators.
         options: batch_size, first and core as in GymnasiumEnvironment; render_mode 'rgb_array' but for Atari.
     """
     from ddrl.envs.gymnasium_path import make_atari, make_gymnasium

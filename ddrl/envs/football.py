@@ -109,6 +109,12 @@ def make_football(
     """Games of the scenario that `config` names; see GymnasiumEnvironment for the options.
 
     Raises UsageError for an unknown scenario, a missing package, or a scenario with fewer players.
+
+    Args:
+        config: names the scenario, its players, view and rewards.
+        num_envs: games.
+        render_mode: 'rgb_array' for pictures.
+        options: of GymnasiumEnvironment.
     """
     if config.game not in football_games():
         raise unknown_game(config.game)

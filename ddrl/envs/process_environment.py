@@ -31,13 +31,22 @@ ANSWER_SECONDS = 300.0
 
 
 class Shape(NamedTuple):
-    """What a process says of its simulators, as JSON."""
+    """What a process says of its simulators, as JSON.
+
+    Attributes:
+        rows: of all its simulators together.
+        players: rows of one simulator.
+        observation_shape, observation_dtype: of one row.
+        low, high: bounds of the components of an action in a box; empty where actions are numbers.
+        count: of actions that are numbers; None in a box.
+        stamp: of the environment.
+    """
 
     rows: int
     players: int
     observation_shape: list[int]
     observation_dtype: str
-    low: Sequence[float]  # of actions in a box; empty where they are `count` numbers
+    low: Sequence[float]
     high: Sequence[float]
     count: int | None  # type: ignore[assignment] # hides tuple.count
     stamp: dict

@@ -32,7 +32,7 @@ def generator_state(generator: np.random.Generator) -> np.ndarray:
 
 
 def set_generator_state(generator: np.random.Generator, words: np.ndarray) -> None:
-    """Inverse of generator_state."""
+    """Inverse of generator_state: `words` is <uint64>[6]."""
     a, b, c, d, has_uint32, uinteger = (int(word) for word in words)
     generator.bit_generator.state = {
         "bit_generator": "PCG64",

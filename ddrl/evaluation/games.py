@@ -58,6 +58,9 @@ class GreedyActions:
     mind; after Adamski et al., 2018 (30 identical actions force action 1). n = 0 switches it off.
 
     Args:
+        policy: of discrete actions.
+        num_envs: rows of all environments together.
+        repeat_fire_after: n, identical choices in a row.
         epsilon: probability of a random action instead, whatever the policy chose.
         seed: of the random actions.
     """
@@ -267,7 +270,7 @@ def _used_up(groups: list[_Group], agent_steps: int) -> bool:
 
 
 def evaluate(config: EnvironmentConfig, policy: Policy, games: int, seed: int, **options: Any) -> EvaluationResult:
-    """play_games to its end, with its options."""
+    """`play_games` of the same arguments, to its end."""
     player = play_games(config, policy, games, seed, **options)
     while True:
         try:

@@ -43,7 +43,13 @@ class Assembler:
         return self._slice(which, shard)
 
     def add(self, key: tuple, shard: int, payload: np.ndarray) -> np.ndarray | None:
-        """Adds one slice; returns the whole vector <float32>[N], read-only, when all shards' slices have one key."""
+        """Adds one slice; returns the whole vector <float32>[N], read-only, when all shards' slices have one key.
+
+        Args:
+            key: of the version; slices of one key belong together.
+            shard: whose slice it is.
+            payload: <float32>[stop - start].
+        """
         if len(self.ranges) == 1 and not payload.flags.writeable:
             return payload  # of this process: whole, and nobody will write to it
         which = self._posted.get(shard, self._next)
@@ -106,6 +112,13 @@ class WorkerClient:
         """The messages that carry a gradient <float32>[N] for `step`, taken at parameters `version`.
 
         A gradient for a step that is closed already is dropped here, and counted.
+
+        Args:
+            gradient: <float32>[N].
+            step: that it is for.
+            version: of the parameters that it was taken at.
+            samples: data-points in it.
+            finite: whether all of it is.
         """
         if self.snapshot is None or step != self.snapshot.step:
             self.dropped += 1
@@ -116,7 +129,12 @@ class WorkerClient:
         return [Message(p, header, gradient[a:b]) for p, (a, b) in zip(self.servers, ranges, strict=True)]
 
     def handle(self, header: Header, payload: np.ndarray) -> Snapshot | None:
-        """Takes a PARAMETERS message; returns the new snapshot when a version is complete."""
+        """Takes a PARAMETERS message; returns the new snapshot when a version is complete.
+
+        Args:
+            header: of the message.
+            payload: <float32>[stop - start], its sender's slice.
+        """
         stop = header.flags & Flag.STOP  # always the last message: it may repeat the newest version
         if self.snapshot is not None and header.step <= self.snapshot.step and not stop:
             return None
@@ -146,6 +164,10 @@ class Reader:
     Shards that publish every update are asked one after the other, and their newest versions differ; where it takes
     longer to ask again than to publish two updates, that never ends. So the second time all shards are asked for one
     version that is still to come, for which each of them waits: as many updates ahead as it has taken before.
+
+    Args:
+        servers: process of each shard, by shard index.
+        ranges: [start, stop) of each shard in the flat vector.
     """
 
     def __init__(self, servers: Sequence[int], ranges: Sequence[tuple[int, int]]):
@@ -168,7 +190,12 @@ class Reader:
         return self._latest
 
     def handle(self, header: Header, payload: np.ndarray) -> tuple[list[Message], Snapshot | None]:
-        """Takes a PUBLISHED message; asks again where the shards' versions differ when all have answered."""
+        """Takes a PUBLISHED message; asks again where the shards' versions differ when all have answered.
+
+        Args:
+            header: of the message.
+            payload: <float32>[stop - start], its sender's slice.
+        """
         self._newest[header.sender] = header.version
         vector = self.assembler.add((header.version,), header.sender, payload)
         if vector is not None:

@@ -113,6 +113,11 @@ class Server(ABC):
         """Takes one message and returns the messages that answer it.
 
         A gradient's payload stays referenced until its step is over.
+
+        Args:
+            peer: the process that sent it.
+            header: of the message.
+            payload: <float32>[...], or None.
         """
 
     def worker_lost(self, worker: int) -> list[Message]:
@@ -256,7 +261,7 @@ class Coordinator(ABC):
 
     @abstractmethod
     def handle(self, header: Header, now: float) -> list[Closed]:
-        """Takes a report; returns what it closed."""
+        """Takes a report at the time `now`, in seconds; returns what it closed."""
 
     def poll(self, now: float) -> tuple[list[Message], Closed | None]:
         """Closes or opens the step if its rule allows it; returns what is to be sent for that."""
@@ -273,7 +278,13 @@ def everything(parameters: np.ndarray, optimizer: UpdateRule) -> np.ndarray:
 
 
 def load(payload: np.ndarray, header: Header, optimizer: UpdateRule) -> np.ndarray:
-    """Takes a LOAD: sets the optimizer's state, and returns the parameters in an array of their own."""
+    """Takes a LOAD: sets the optimizer's state, and returns the parameters in an array of their own.
+
+    Args:
+        payload: <float32>[(1 + slots) * size], as `everything` makes it.
+        header: whose `count` is the optimizer's.
+        optimizer: with slots of that size.
+    """
     parts = payload.reshape(1 + len(optimizer.slots), -1)
     for slot, values in zip(optimizer.slots.values(), parts[1:], strict=True):
         slot[:] = values

@@ -320,11 +320,16 @@ def leave(
 ) -> NoReturn:
     """Ends this process, and its part in the job so that mpirun ends with `status`.
 
-    `met` is called when all ranks have met here, `at_end` when the other ranks may go.
-
     After a death `MPI_Finalize` can hang on several nodes; shrink, barrier and `_exit` end the job at once. All
     ranks leave alike, whether they have seen a death or not: some may not have. Python's own end, which waits for the
     threads of every library, can hang as well, and is left out.
+
+    Args:
+        comm: of all ranks.
+        status: of this process.
+        survive: deaths of ranks are survived.
+        met: called when all ranks have met here.
+        at_end: called when the other ranks may go.
     """
 
     def end() -> NoReturn:

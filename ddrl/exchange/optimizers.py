@@ -45,6 +45,12 @@ def learning_rate(
     """Learning rate of the update that is applied to `version`.
 
     It is that of the schedule, times the growth with the effective batch (data-points per update), times the warm-up.
+
+    Args:
+        config: of the schedule.
+        version: updates behind the parameters.
+        effective_batch: data-points per update; used where the rate grows with it.
+        agent_steps_per_update: as in `anneal`.
     """
     rate = config.learning_rate
     if config.learning_rate_schedule == "linear":
@@ -61,12 +67,12 @@ def learning_rate(
 def rate_of(
     config: OptimizerConfig, effective_batch: int, agent_steps_per_update: float = 0.0
 ) -> Callable[[int], float]:
-    """`learning_rate` of a run, as a function of the version."""
+    """`learning_rate` of a run of such `effective_batch` and `agent_steps_per_update`, as a function of the version."""
     return lambda version: learning_rate(config, version, effective_batch, agent_steps_per_update)
 
 
 def anneal_of(config: OptimizerConfig, agent_steps_per_update: float = 0.0) -> Callable[[int], float]:
-    """`anneal` of a run, as a function of the version."""
+    """`anneal` of a run of such `agent_steps_per_update`, as a function of the version."""
     return lambda version: anneal(config, version, agent_steps_per_update)
 
 
@@ -148,7 +154,12 @@ class Optimizer:
     def prepare(
         self, parameters: np.ndarray, gradient: np.ndarray | Sequence[np.ndarray], learning_rate: float, scale: float
     ) -> np.ndarray:
-        """An update ahead of time: new parameters <float32>[size], in a new array. The state changes with `accept`."""
+        """An update ahead of time: new parameters <float32>[size], in a new array. The state changes with `accept`.
+
+        Args:
+            parameters: <float32>[size], not changed.
+            gradient, learning_rate, scale: as in `apply`.
+        """
         if not self._ahead:
             self._ahead = {name: np.empty_like(slot) for name, slot in self.slots.items()}
         out = empty_vector(self.size)
@@ -188,7 +199,14 @@ class Optimizer:
         return learning_rate
 
     def move(self, parameters: np.ndarray, direction: np.ndarray, step_size: float, out: np.ndarray) -> None:
-        """Takes a step against a direction <float32>[size] that is known already; the state stays as it is."""
+        """Takes a step against a direction <float32>[size] that is known already; the state stays as it is.
+
+        Args:
+            parameters: <float32>[size].
+            direction: <float32>[size].
+            step_size: of `step_size`.
+            out: <float32>[size] that takes the new parameters.
+        """
         updates.move(parameters, direction, np.float32(step_size), self._factors, out)
 
     def _update(self, step: updates.Step, old: updates.Slots, new: updates.Slots) -> None:

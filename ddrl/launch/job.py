@@ -113,7 +113,13 @@ def check_world(config: TrainConfig, size: int) -> None:
 
 
 def check_time(config: TrainConfig, environ: Mapping[str, str], now: float) -> None:
-    """Raises UsageError when the job's wall time ends before the run, and before its first checkpoint."""
+    """Raises UsageError when the job's wall time ends before the run, and before its first checkpoint.
+
+    Args:
+        config: of the run.
+        environ: variables of the job, which say when it ends.
+        now: seconds since 1970.
+    """
     end, run = environ.get(JOB_END, ""), config.run
     if not NUMBER.fullmatch(end):
         return

@@ -39,7 +39,16 @@ class Convolution:
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """What distinguishes the convolutional networks."""
+    """What distinguishes the convolutional networks.
+
+    Attributes:
+        convolutions: from the image on.
+        neurons: of the dense layer, or of each of two.
+        convolution_bias: whether convolutions have one.
+        dense_relu: whether the dense layer has an activation.
+        channel_multiple: input channels are padded with zeros to a multiple of this.
+        convolution_kernel, dense_kernel, policy_kernel, value_kernel: initializers.
+    """
 
     convolutions: tuple[Convolution, ...]
     neurons: int
@@ -81,6 +90,12 @@ def build(
     ba3c: 32 5x5, 32 5x5, 64 5x5, each with a 2x2 max-pooling, 64 3x3, dense `fc_neurons` without
     activation (Adamski et al. 2018, figure 6). No bias in its convolutions; input channels are padded with
     zeros to a multiple of 16, and the padding's weights count.
+
+    Args:
+        config: its name and its sizes.
+        observation_shape: [C, H, W].
+        observation_dtype: uint8 or float32.
+        action_space, head: which decide its heads.
 
     Raises:
         UsageError: not an image, or too small for the network.
@@ -210,6 +225,12 @@ def convolutional_tensors(
     head: QHead | None = None,
 ) -> Tensors:
     """Name, shape and initializer of each tensor, in the flat order.
+
+    Args:
+        name: for errors.
+        architecture: its layers and initializers.
+        observation_shape: [C, H, W].
+        action_space, head: which decide the heads.
 
     Raises:
         UsageError: not an image [channels, height, width], or too small for the network.

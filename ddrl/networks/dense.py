@@ -58,7 +58,7 @@ def tower_outputs(
 
 
 def flat_observations(observations: Any, scale: float) -> Any:
-    """Observations [B, ...] as <float32>[B, numbers], times `scale`."""
+    """`observations` <uint8 or float32>[B, ...] as <float32>[B, numbers], times `scale`."""
     return tf.cast(tf.reshape(observations, [tf.shape(observations)[0], -1]), tf.float32) * scale
 
 

@@ -47,12 +47,12 @@ class DeterministicNetwork(BoundedNetwork):
         return PolicyValue(self.scaled(action), self.critic(prepared, observations, action))
 
     def policy_actions(self, prepared: dict[str, Any], observations: Any) -> Any:
-        """pi(s) <float32>[B, A] in units of half the range: in [-1, 1]."""
+        """pi(s) <float32>[B, A] of `observations` [B, ...], in units of half the range: in [-1, 1]."""
         inputs = flat_observations(observations, self.observation_scale)
         return tf.tanh(tower_outputs(prepared, "policy", self._depths["policy"], inputs, tf.tanh))
 
     def critic(self, prepared: dict[str, Any], observations: Any, actions: Any) -> Any:
-        """q(s, a) <float32>[B] of actions <float32>[B, A] in units of half their range."""
+        """q(s, a) <float32>[B] of `observations` [B, ...] and actions <float32>[B, A] in units of half their range."""
         inputs = flat_observations(observations, self.observation_scale)
         values = tower_outputs(prepared, "critic", self._depths["critic"], inputs, tf.tanh, beside_first=actions)
         return tf.squeeze(values, axis=-1)

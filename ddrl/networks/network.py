@@ -103,7 +103,12 @@ class Network:
         return tf.concat([head, tf.broadcast_to(deviations, tf.shape(head))], axis=1)
 
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
-        """Name of each linear head -> <float32>[B, its width], of <observation dtype>[B, ...]."""
+        """Name of each linear head -> <float32>[B, its width], of <observation dtype>[B, ...].
+
+        Args:
+            prepared: parameters, as `prepare` makes them.
+            observations: <observation dtype>[B, ...].
+        """
         raise NotImplementedError
 
     def apply(self, prepared: dict[str, Any], observations: Any) -> PolicyValue:

@@ -58,7 +58,7 @@ class SoftActorCriticNetwork(BoundedNetwork):
         return PolicyValue(tf.concat([self.scaled(action), mean, log_deviation], axis=1), value)
 
     def gaussian(self, prepared: dict[str, Any], observations: Any) -> tuple[Any, Any]:
-        """Mean and logarithm of the deviation of u, <float32>[B, A] each."""
+        """Mean and logarithm of the deviation of u, <float32>[B, A] each, of `observations` [B, ...]."""
         inputs = flat_observations(observations, self.observation_scale)
         mean, log_deviation = tf.split(
             tower_outputs(prepared, "policy", self._policy_depth, inputs, tf.nn.relu), 2, axis=1
@@ -66,7 +66,8 @@ class SoftActorCriticNetwork(BoundedNetwork):
         return mean, tf.clip_by_value(log_deviation, SMALLEST_LOG_DEVIATION, LARGEST_LOG_DEVIATION)
 
     def sampled(self, prepared: dict[str, Any], observations: Any, normal: Any) -> tuple[Any, Any]:
-        """Actions tanh(u) <float32>[B, A] of standard normal numbers [B, A], and their log-probabilities <float32>[B].
+        """Actions tanh(u) <float32>[B, A] of `observations` [B, ...] and standard normal numbers [B, A], and their
+        log-probabilities <float32>[B].
 
         log pi(a) = log N(u) - sum log(1 - tanh(u)^2) (Haarnoja et al. 2018b, appendix C, equation 26), the latter as
         2 (log 2 - u - softplus(-2 u)), which is finite for any u.
@@ -78,7 +79,7 @@ class SoftActorCriticNetwork(BoundedNetwork):
         return tf.tanh(u), tf.reduce_sum(gaussian - squash, axis=1)
 
     def critics(self, prepared: dict[str, Any], observations: Any, actions: Any) -> tuple[Any, Any]:
-        """Both q(s, a) <float32>[B] of actions <float32>[B, A] in units of half their range."""
+        """Both q(s, a) <float32>[B] of `observations` [B, ...] and actions <float32>[B, A] in units of half their range."""
         inputs = tf.concat([flat_observations(observations, self.observation_scale), actions], axis=1)
         first, second = (
             tf.squeeze(tower_outputs(prepared, critic, self._critic_depth, inputs, tf.nn.relu), axis=-1)

@@ -30,7 +30,7 @@ def _mix(values: np.ndarray) -> np.ndarray:
 
 
 def uniforms(seed: int, environments: np.ndarray, counters: np.ndarray) -> np.ndarray:
-    """One number in [0, 1) per environment: <float64>[b], from environment ids and counters <integer>[b]."""
+    """One number in [0, 1) per environment: <float64>[b], from ids `environments` and `counters`, <integer>[b] both."""
     with np.errstate(over="ignore"):
         stream = _mix(np.uint64(seed) * _GAMMA + environments.astype(np.uint64) + np.uint64(1))
         bits = _mix(stream + counters.astype(np.uint64) * _GAMMA)
@@ -74,7 +74,14 @@ def _draw_gaussian(
 
 
 def component_uniforms(seed: int, environments: np.ndarray, counts: np.ndarray, size: int) -> np.ndarray:
-    """Two numbers in [0, 1) for each of `size` components of an action: <float64>[b, 2 size]."""
+    """Two numbers in [0, 1) for each of `size` components of an action: <float64>[b, 2 size].
+
+    Args:
+        seed: of the run.
+        environments: <integer>[b] ids.
+        counts: <integer>[b] of the actions drawn in each.
+        size: A of an action.
+    """
     counters = counts[:, None] * (2 * size) + np.arange(2 * size)
     return uniforms(seed, np.repeat(environments, 2 * size), counters.ravel()).reshape(-1, 2 * size)
 
@@ -116,7 +123,13 @@ def epsilon_greedy(epsilon: Callable[[np.ndarray, np.ndarray], np.ndarray | floa
 
 
 def exploration_numbers(seed: int, environments: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whether to explore, and with which action: two numbers <float64>[b] in [0, 1) per count of an environment."""
+    """Whether to explore, and with which action: two numbers <float64>[b] in [0, 1) per count of an environment.
+
+    Args:
+        seed: of the run.
+        environments: <integer>[b] ids.
+        counts: <integer>[b] of the actions drawn in each.
+    """
     explore, which = (uniforms(seed, environments, 2 * counts + k) for k in (0, 1))
     return explore, which
 

@@ -81,6 +81,6 @@ def clipped_surrogate_loss(
 
 
 def mean_of_counted(x: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Mean of `x` over the rows of weight 1, not those of weight 0 (no such row: 0); a scalar."""
+    """Mean of `x` <float32>[B] over the rows whose `weights` <float32>[B] are 1, not 0 (no such row: 0); a scalar."""
     x.shape.assert_is_compatible_with(weights.shape)
     return tf.reduce_sum(weights * x) / tf.maximum(tf.reduce_sum(weights), 1.0)

@@ -24,7 +24,7 @@ def dueling_values(value: tf.Tensor, advantage: tf.Tensor) -> tf.Tensor:
 
 
 def support(value_min: float, value_max: float, atoms: int) -> np.ndarray:
-    """The returns z_i <float32>[atoms] that a distribution gives probabilities to: evenly from least to largest."""
+    """The returns z_i <float32>[atoms] that a distribution is over: evenly from `value_min` to `value_max`."""
     return np.linspace(value_min, value_max, atoms).astype(np.float32)
 
 

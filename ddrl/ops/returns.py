@@ -65,7 +65,7 @@ def generalized_advantages(
 
 
 def check_unroll(reward: Any, discount: Any, continues: Any, valid: Any, value: Any) -> None:
-    """Raises ValueError unless the first four are [T, ...], all alike, and value is [T+1, ...]."""
+    """Raises ValueError unless reward, discount, continues and valid are [T, ...], all alike, and value [T+1, ...]."""
     steps, *rest = reward.shape
     alike = all(tuple(x.shape) == tuple(reward.shape) for x in (discount, continues, valid))
     if not alike or tuple(value.shape) != (steps + 1, *rest):

@@ -187,7 +187,12 @@ def whole(evaluations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def first_online(trained: Sequence[Mapping[str, Any]], score: float) -> Mapping[str, Any] | None:
-    """The first of the `train` records whose online score, of as many episodes as it looks back on, is that high."""
+    """The first `train` record whose online score, of as many episodes as it looks back on, is that high.
+
+    Args:
+        trained: `train` records, oldest first.
+        score: raw.
+    """
     for record in trained:
         enough = record.get("episodes", ONLINE_EPISODES) >= ONLINE_EPISODES
         if enough and record.get("online_score_mean", -math.inf) >= score:

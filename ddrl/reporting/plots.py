@@ -79,6 +79,7 @@ def learning_curve(online: Sequence[Mapping[str, Any]], evaluations: Sequence[Ma
     Args:
         online: train records that have an online score.
         evaluations: evaluation records.
+        heading: above both panels.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg

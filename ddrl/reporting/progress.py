@@ -170,7 +170,10 @@ def panel(state: RunState, elapsed: float, width: int = PANEL_WIDTH, unicode: bo
     """The live panel.
 
     Args:
+        state: of the run.
         elapsed: seconds since this part of the run started, starting up included.
+        width: columns.
+        unicode: the terminal has more than ASCII.
     """
     config = state.config
     exchange = config.exchange
@@ -219,7 +222,13 @@ def duration(seconds: float) -> str:
 
 
 def sparkline(values: Sequence[float], width: int, unicode: bool = True) -> str:
-    """Values as a row of at most `width` characters, each the mean of its part."""
+    """Values as a row of at most `width` characters, each the mean of its part.
+
+    Args:
+        values: in their order.
+        width: characters, at most.
+        unicode: blocks; else ASCII.
+    """
     sparks = _SPARKS if unicode else _ASCII_SPARKS
     count = min(width, len(values))
     edges = [len(values) * i // count for i in range(count + 1)] if count > 0 else []

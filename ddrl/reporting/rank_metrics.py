@@ -56,7 +56,7 @@ class RankMetrics:
         self._clear()
 
     def count(self, name: str, amount: float = 1) -> None:
-        """Add to a counter: agent_steps, frames, datapoints, gradients_dropped, ..."""
+        """Add an amount to a counter: agent_steps, frames, datapoints, gradients_dropped, ..."""
         with self._lock:
             self._counters[name] = self._counters.get(name, 0) + amount
 

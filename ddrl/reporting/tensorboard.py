@@ -46,7 +46,7 @@ def record(data: bytes) -> bytes:
 
 
 def scalar_event(wall_time: float, step: int, scalars: Mapping[str, float]) -> bytes:
-    """An Event with one simple value per tag; `wall_time` in seconds since 1970, `step` not negative."""
+    """An Event with the simple values `scalars`, by tag; `wall_time` in seconds since 1970, `step` not negative."""
     values = b""
     for tag, value in scalars.items():
         values += _field(1, _field(1, tag.encode()) + b"\x15" + struct.pack("<f", value))
@@ -64,7 +64,7 @@ class EventWriter:
         self._file.write(record(version))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Append one event. `step` is the horizontal axis in TensorBoard."""
+        """Append one event, of `scalars` by tag. `step` is the horizontal axis in TensorBoard."""
         if scalars:
             self._file.write(record(scalar_event(time.time(), step, scalars)))
 

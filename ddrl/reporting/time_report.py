@@ -103,7 +103,13 @@ def _pace(train: Sequence[Mapping[str, Any]]) -> str:
 
 
 def advised_servers(busy: float, servers: int, workers: int) -> int:
-    """Servers that would be busy for a quarter of their time; one at least, no more than there are workers."""
+    """Servers that would be busy for a quarter of their time; one at least, no more than there are workers.
+
+    Args:
+        busy: share of their time, 0 to 1.
+        servers: that there are.
+        workers: that there are.
+    """
     return max(1, min(workers, math.ceil(servers * busy / SERVER_TARGET)))
 
 

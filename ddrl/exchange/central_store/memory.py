@@ -74,7 +74,7 @@ class Chunk:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What lies where in the file."""
+    """What lies where in the file: the parameters <float32>[size], then a vector for each of `slots`, in `chunks`."""
 
     size: int
     slots: tuple[str, ...]
@@ -143,6 +143,7 @@ class CentralStore:
             version: gradients applied so far.
             count: the optimizer's count of updates.
             chunks: parts with a lock each, 1 to `size`.
+            patience_seconds: for a chunk to become free.
 
         Raises:
             UsageError: if the file cannot be had, belongs to somebody else or to a run that lives, or there is no room.
@@ -227,6 +228,10 @@ class CentralStore:
 
     def read(self, parameters: np.ndarray, slots: Mapping[str, np.ndarray] | None = None) -> np.ndarray:
         """Copies <float32>[size] vectors; each chunk is of one version, and they may differ.
+
+        Args:
+            parameters: <float32>[size] that takes them.
+            slots: name -> <float32>[size] that takes it (None: no slots are read).
 
         Returns:
             the version of each chunk as it was read, <int64>[chunks].
