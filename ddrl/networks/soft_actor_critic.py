@@ -79,7 +79,7 @@ class SoftActorCriticNetwork(BoundedNetwork):
         return tf.tanh(u), tf.reduce_sum(gaussian - squash, axis=1)
 
     def critics(self, prepared: dict[str, Any], observations: Any, actions: Any) -> tuple[Any, Any]:
-        """Both q(s, a) <float32>[B] of `observations` [B, ...] and actions <float32>[B, A] in units of half their range."""
+        """Both q(s, a) <float32>[B] of `observations` [B, ...] and actions <float32>[B, A] in half ranges."""
         inputs = tf.concat([flat_observations(observations, self.observation_scale), actions], axis=1)
         first, second = (
             tf.squeeze(tower_outputs(prepared, critic, self._critic_depth, inputs, tf.nn.relu), axis=-1)
