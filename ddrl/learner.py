@@ -163,6 +163,13 @@ class Learner:
         return gradient, tf.stack(list(metrics.values())), *priorities
 
 
+def padded(array: np.ndarray, rows: int) -> np.ndarray:
+    """`array` [b, ...] with rows of zeros up to so many."""
+    if len(array) == rows:
+        return array
+    return np.concatenate([array, np.zeros((rows - len(array), *array.shape[1:]), array.dtype)])
+
+
 class Preparation:
     """What a network prepares from a vector, compiled once; the newest vector's is kept.
 
@@ -226,7 +233,6 @@ class Policy:
             raise UsageError(f"batch sizes {batch_sizes} of a policy: give at least one size of 1 or more")
         self._network = network
         self._batch_sizes = sorted(set(batch_sizes))
-        self._dtype = np.dtype(observation_dtype)
         self._prepared = Preparation(network)
         self.trace_count = self._prepared.trace_count
         self._compiled = {}
@@ -257,11 +263,7 @@ class Policy:
     def _infer(self, prepared: Any, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         count = len(observations)
         size = next(size for size in self._batch_sizes if size >= count)
-        if count < size:
-            padded = np.zeros((size, *observations.shape[1:]), self._dtype)
-            padded[:count] = observations
-            observations = padded
-        policy, value = self._compiled[size](prepared, tf.convert_to_tensor(observations))
+        policy, value = self._compiled[size](prepared, tf.convert_to_tensor(padded(observations, size)))
         return np.asarray(policy)[:count], np.asarray(value)[:count]
 
     def _trace_apply(self, prepared: Any, observations: Any) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ from ddrl.algorithms.record import Targets
 from ddrl.config import AlgorithmConfig
 from ddrl.errors import UsageError
 from ddrl.lazy import tf
-from ddrl.learner import Preparation
+from ddrl.learner import Preparation, padded
 from ddrl.networks.network import Network
 from ddrl.types import Replayed
 
@@ -45,10 +45,8 @@ class _InChunks:
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _piece(self, arrays: list[np.ndarray], prepared: Any) -> np.ndarray:
-        count = len(arrays[0])
-        if count < self._chunk:
-            arrays = [np.concatenate([x, np.zeros((self._chunk - count, *x.shape[1:]), x.dtype)]) for x in arrays]
-        return np.asarray(self._compiled(*map(tf.convert_to_tensor, arrays), prepared))[:count]
+        tensors = [tf.convert_to_tensor(padded(array, self._chunk)) for array in arrays]
+        return np.asarray(self._compiled(*tensors, prepared))[: len(arrays[0])]
 
     def _trace(self, *tensors: Any) -> Any:
         self.trace_count += 1

@@ -98,7 +98,13 @@ def _make(
 ) -> VectorEnvironment:
     protocol, rom = _protocol(config), atari_rom(config.game)
     if rom is not None and protocol.native:
-        return _make_native(config, rom, protocol, num_envs, batch_size, threads, cores)
+        from ddrl.envs.atari_native import NativeAtari
+
+        _check_native(config, protocol)
+        starts = config.random_start_steps
+        return NativeAtari(
+            rom, protocol, num_envs, batch_size=batch_size, threads=threads, random_start_steps=starts, cores=cores
+        )
     # Only one game of a process can draw pictures.
     processes = num_envs if config.football_view == "pixels" else min(config.simulator_processes, num_envs)
     if processes:
@@ -106,6 +112,15 @@ def _make(
 
         return ProcessEnvironment(config, num_envs, processes, batch_size=batch_size, cores=cores)
     return make_in_thread(config, num_envs, batch_size=batch_size, core=cores[0] if cores else None)
+
+
+def _check_native(config: EnvironmentConfig, protocol: Protocol) -> None:
+    native = f"Atari under the protocol {protocol.name!r} runs in ale-py's emulator threads"
+    if config.reset != "at-once":
+        raise UsageError(f"--reset {config.reset}: {native}, which reset games at once; leave it out")
+    if config.simulator_processes:
+        processes = f"--simulator-processes {config.simulator_processes}"
+        raise UsageError(f"{processes}: {native}; leave it 0 and give --simulator-threads")
 
 
 def _protocol(config: EnvironmentConfig) -> Protocol:
@@ -136,32 +151,3 @@ def make_in_thread(config: EnvironmentConfig, num_envs: int, **options: Any) -> 
 
         return make_football(config, num_envs, **options)
     return make_gymnasium(config.game, num_envs, **options)
-
-
-def _make_native(
-    config: EnvironmentConfig,
-    rom: str,
-    protocol: Protocol,
-    num_envs: int,
-    batch_size: int,
-    threads: int,
-    cores: tuple[int, ...],
-) -> VectorEnvironment:
-    from ddrl.envs.atari_native import NativeAtari
-
-    native = f"Atari under the protocol {protocol.name!r} runs in ale-py's emulator threads"
-    if config.reset != "at-once":
-        raise UsageError(f"--reset {config.reset}: {native}, which reset games at once; leave it out")
-    if config.simulator_processes:
-        raise UsageError(
-            f"--simulator-processes {config.simulator_processes}: {native}; leave it 0 and give --simulator-threads"
-        )
-    return NativeAtari(
-        rom,
-        protocol,
-        num_envs,
-        batch_size=batch_size,
-        threads=threads,
-        random_start_steps=config.random_start_steps,
-        cores=cores,
-    )

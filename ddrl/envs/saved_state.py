@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -42,16 +42,6 @@ def set_generator_state(generator: np.random.Generator, words: np.ndarray) -> No
     }
 
 
-class StateKeeper(Protocol):
-    """Saves and restores the state of one environment."""
-
-    def get_state(self) -> dict[str, np.ndarray]:
-        """Everything that decides the future."""
-
-    def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Inverse of get_state."""
-
-
 class ClassicControlState:
     """get_state and set_state for a game of CLASSIC_CONTROL with its step limit; TimeLimit has no public counter."""
 
@@ -83,11 +73,31 @@ class ClassicControlState:
         set_generator_state(game.np_random, state["generator"])
 
 
+class OwnState:
+    """get_state and set_state of a game that has both."""
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        self._env = env
+        self._game: Any = env.unwrapped
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Everything that decides the future."""
+        return self._game.get_state()
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Inverse of get_state."""
+        self._env.reset()  # tells the wrappers' order check that the environment was reset
+        self._game.set_state(state)
+
+
+StateKeeper = ClassicControlState | OwnState
+
+
 def state_keeper(env: gymnasium.Env) -> StateKeeper | None:
     """Something with get_state and set_state for `env`, or None when its state cannot be saved."""
     inner = env.unwrapped
     if hasattr(inner, "get_state") and hasattr(inner, "set_state"):
-        return _Plain(env)
+        return OwnState(env)
     if type(inner) in CLASSIC_CONTROL and _find(env, TimeLimit) is not None:
         return ClassicControlState(env)
     return None
@@ -118,19 +128,6 @@ def _keeper_of(simulator: Simulator) -> StateKeeper:
     keeper = state_keeper(simulator.env)
     assert keeper is not None, "who saves asked can_save_state"
     return keeper
-
-
-class _Plain:
-    def __init__(self, env: gymnasium.Env) -> None:
-        self._env = env
-        self._inner: Any = env.unwrapped
-
-    def get_state(self) -> dict[str, np.ndarray]:
-        return self._inner.get_state()
-
-    def set_state(self, state: dict[str, np.ndarray]) -> None:
-        self._env.reset()  # tells the wrappers' order check that the environment was reset
-        self._inner.set_state(state)
 
 
 def _find(env: gymnasium.Env, kind: type) -> gymnasium.Env | None:

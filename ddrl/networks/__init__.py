@@ -31,9 +31,9 @@ def build_network(
         UsageError: the observation does not suit the network, or the actions not the head.
     """
     if config.network == "mlp":
-        from ddrl.networks import mlp
+        from ddrl.networks.mlp import MLP
 
-        return mlp.MLP(observation_shape, observation_dtype, action_space, head)
-    from ddrl.networks import convolutional
+        return MLP(observation_shape, observation_dtype, action_space, head)
+    from ddrl.networks.convolutional import ConvolutionalNetwork
 
-    return convolutional.build(config, observation_shape, observation_dtype, action_space, head)
+    return ConvolutionalNetwork(config, observation_shape, observation_dtype, action_space, head)

@@ -76,43 +76,14 @@ _BA3C = Architecture(
 )
 
 
-def build(
-    config: NetworkConfig,
-    observation_shape: tuple[int, ...],
-    observation_dtype: Any,
-    action_space: ActionSpace,
-    head: QHead | None = None,
-) -> ConvolutionalNetwork:
-    """The convolutional network that `config` names.
+class ConvolutionalNetwork(Network):
+    """Convolutions, one dense layer, and linear heads for policy and value, or for the values of actions.
 
     a3c: 16 filters 8x8 stride 4, 32 4x4 stride 2, dense 256 (Mnih et al. 2016, section 5.1).
     nature: 32 8x8 stride 4, 64 4x4 stride 2, 64 3x3, dense 512 (Mnih et al. 2015).
     ba3c: 32 5x5, 32 5x5, 64 5x5, each with a 2x2 max-pooling, 64 3x3, dense `fc_neurons` without
     activation (Adamski et al. 2018, figure 6). No bias in its convolutions; input channels are padded with
     zeros to a multiple of 16, and the padding's weights count.
-
-    Args:
-        config: its name and its sizes.
-        observation_shape: [C, H, W].
-        observation_dtype: uint8 or float32.
-        action_space, head: which decide its heads.
-
-    Raises:
-        UsageError: not an image, or too small for the network.
-    """
-    return ConvolutionalNetwork(
-        config.network,
-        architecture_of(config),
-        observation_shape,
-        observation_dtype,
-        action_space,
-        config.compute_dtype,
-        head,
-    )
-
-
-class ConvolutionalNetwork(Network):
-    """Convolutions, one dense layer, and linear heads for policy and value, or for the values of actions.
 
     Flat order: conv0/kernel [height, width, in, out], conv0/bias, conv1/kernel, ..., dense/kernel [in, out],
     dense/bias, policy/kernel, policy/bias, value/kernel, value/bias; the dense layer reads the last image in
@@ -126,27 +97,26 @@ class ConvolutionalNetwork(Network):
     1.43 (tensorpack's values of that time). Biases are zero.
 
     Args:
-        name: as in NetworkConfig.network.
-        architecture: its layers and initializers.
+        config: its name, and the type of convolutions and dense layer: float32 or bfloat16.
         observation_shape: [C, H, W].
         observation_dtype: uint8 (scaled by 1/255) or float32 (taken as it is).
         action_space: which decides the width of the heads.
-        compute_dtype: of convolutions and dense layer: float32 or bfloat16.
         head: of the Q-learning family (None: policy and value).
+
+    Raises:
+        UsageError: not an image, or too small for the network.
     """
 
     def __init__(
         self,
-        name: str,
-        architecture: Architecture,
+        config: NetworkConfig,
         observation_shape: tuple[int, ...],
         observation_dtype: Any,
         action_space: ActionSpace,
-        compute_dtype: str,
         head: QHead | None = None,
     ) -> None:
-        tensors = convolutional_tensors(name, architecture, observation_shape, action_space, head)
-        self.architecture = architecture
+        self.architecture = architecture = architecture_of(config)
+        tensors = convolutional_tensors(config.network, architecture, observation_shape, action_space, head)
         self._channels, *image = observation_shape
         self._padded_by = padding_after_first(tuple(image))
         first = architecture.convolutions[0]
@@ -154,7 +124,7 @@ class ConvolutionalNetwork(Network):
         self._block = first.stride if first.kernel % first.stride == 0 else 1
         used = [(side - first.kernel) // first.stride * first.stride + first.kernel for side in image]
         self._rows, self._columns = used
-        super().__init__(name, tensors, observation_dtype, action_space, compute_dtype, head)
+        super().__init__(config.network, tensors, observation_dtype, action_space, config.compute_dtype, head)
 
     def _padding(self, layer: int) -> int:
         return self._padded_by if layer else 0
