@@ -51,16 +51,16 @@ def configure_tensorflow(intra_op_threads: int, inter_op_threads: int = 1, gpu: 
     tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads)
 
 
-def as_device_vector(vector: np.ndarray) -> tf.Tensor:
-    """An immutable tensor <float32>[N] of `vector`, to be made once per version.
+def as_device_vector(parameters: np.ndarray) -> tf.Tensor:
+    """An immutable tensor <float32>[N] of `parameters`, to be made once per version.
 
     It is a copy, unless the vector is read-only, from `empty_vector`, and the device is this processor.
     """
-    if isinstance(vector, tf.Tensor):
-        return vector
-    memory = None if _computes_on_gpu() else lasting_memory(vector)
+    if isinstance(parameters, tf.Tensor):
+        return parameters
+    memory = None if _computes_on_gpu() else lasting_memory(parameters)
     if memory is None:
-        return tf.constant(vector, tf.float32)
+        return tf.constant(parameters, tf.float32)
     return tf.experimental.dlpack.from_dlpack(memory.__dlpack__())
 
 
@@ -114,12 +114,12 @@ class Learner:
         self._compiled = tf.function(self._trace, input_signature=specs, autograph=False).get_concrete_function()
 
     def gradient(
-        self, vector: np.ndarray | tf.Tensor, batch: Any, context: LossContext = NO_CONTEXT
+        self, parameters: np.ndarray | tf.Tensor, batch: Any, context: LossContext = NO_CONTEXT
     ) -> tuple[np.ndarray, dict[str, float], np.ndarray | None]:
         """Gradient of the mean loss times `scale`, clipped per tensor; the metrics of the loss; the rows' priorities.
 
         Args:
-            vector: <float32>[N].
+            parameters: <float32>[N].
             batch: of the template's shapes.
             context: what the loss may read: host arrays or tensors.
 
@@ -139,22 +139,22 @@ class Learner:
         anneal = tf.constant(np.array(context.anneal, np.float32))  # TensorFlow keeps Python's numbers for ever
         read_by_loss = [as_device_vector(context.target) if name == "target" else context.key for name in self.context]
         gradient, metrics, *priorities = self._compiled(
-            as_device_vector(vector), anneal, *map(tf.convert_to_tensor, [*read_by_loss, *arrays])
+            as_device_vector(parameters), anneal, *map(tf.convert_to_tensor, [*read_by_loss, *arrays])
         )
         values = dict(zip(self._metric_names, np.asarray(metrics).tolist()))
         return np.asarray(gradient), values, np.asarray(priorities[0]) if priorities else None
 
-    def _trace(self, vector: Any, anneal: Any, *tensors: Any) -> tuple[Any, ...]:
+    def _trace(self, parameters: Any, anneal: Any, *tensors: Any) -> tuple[Any, ...]:
         self.trace_count += 1
         context = LossContext(anneal, **dict(zip(self.context, tensors)))
         tensors = tensors[len(self.context) :]
         unused = dict.fromkeys(self._template._fields)
         batch = type(self._template)(**unused | dict(zip(self._fields, tensors)))
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(vector)
-            output = self._loss(self._network, vector, batch, self._settings, context)
+            tape.watch(parameters)
+            output = self._loss(self._network, parameters, batch, self._settings, context)
             loss = output.loss if self._scale == 1.0 else output.loss * self._scale
-        gradient = tape.gradient(loss, vector)
+        gradient = tape.gradient(loss, parameters)
         metrics = {**output.metrics, "gradient_norm": tf.sqrt(2.0 * tf.nn.l2_loss(gradient))}
         self._metric_names = list(metrics)
         limit = self._optimizer.clip_tensor_average_norm
@@ -190,23 +190,23 @@ class Preparation:
         self._newest: tuple[Any, Any] = (None, None)
         self._lock = threading.Lock()
 
-    def __call__(self, vector: np.ndarray | tf.Tensor) -> Any:
-        """`network.prepare(vector)`."""
-        if not isinstance(vector, tf.Tensor):
-            return self._compiled(as_device_vector(vector))
+    def __call__(self, parameters: np.ndarray | tf.Tensor) -> Any:
+        """`network.prepare(parameters)`."""
+        if not isinstance(parameters, tf.Tensor):
+            return self._compiled(as_device_vector(parameters))
         newest, prepared = self._newest
-        if newest is vector:
+        if newest is parameters:
             return prepared
         with self._lock:  # several predictor threads meet a new version at once: prepare it once
             newest, prepared = self._newest
-            if newest is not vector:
-                prepared = self._compiled(vector)
-                self._newest = (vector, prepared)
+            if newest is not parameters:
+                prepared = self._compiled(parameters)
+                self._newest = (parameters, prepared)
             return prepared
 
-    def _trace(self, vector: Any) -> Any:
+    def _trace(self, parameters: Any) -> Any:
         self.trace_count += 1
-        return self._network.prepare(vector)
+        return self._network.prepare(parameters)
 
 
 class Policy:
@@ -242,14 +242,14 @@ class Policy:
             function = tf.function(self._trace_apply, input_signature=signature, autograph=False)
             self._compiled[size] = function.get_concrete_function()
 
-    def __call__(self, vector: np.ndarray | tf.Tensor, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, parameters: np.ndarray | tf.Tensor, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Policy <float32>[b, P] and value <float32>[b].
 
         Args:
-            vector: <float32>[N]. A tensor from `as_device_vector` is prepared once.
+            parameters: <float32>[N]. A tensor from `as_device_vector` is prepared once.
             observations: <observation dtype>[b, ...].
         """
-        prepared = self._prepared(vector)
+        prepared = self._prepared(parameters)
         largest = self._batch_sizes[-1]
         pieces = [
             self._infer(prepared, observations[start : start + largest])

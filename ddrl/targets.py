@@ -36,8 +36,8 @@ class _InChunks:
         signature.append(self._prepare.specs)
         self._compiled = tf.function(self._trace, input_signature=signature, autograph=False).get_concrete_function()
 
-    def _rows(self, vector: np.ndarray | tf.Tensor, arrays: list[np.ndarray]) -> np.ndarray:
-        prepared = self._prepare(vector)
+    def _rows(self, parameters: np.ndarray | tf.Tensor, arrays: list[np.ndarray]) -> np.ndarray:
+        prepared = self._prepare(parameters)
         pieces = [
             self._piece([array[start : start + self._chunk] for array in arrays], prepared)
             for start in range(0, len(arrays[0]), self._chunk)
@@ -120,15 +120,15 @@ class CriticFunction(_InChunks):
         action = (network.action_space.action_shape, network.action_space.action_dtype)
         super().__init__(network, [(observation_shape, observation_dtype), action], chunk)
 
-    def __call__(self, vector: np.ndarray | tf.Tensor, observation: np.ndarray, action: np.ndarray) -> np.ndarray:
+    def __call__(self, parameters: np.ndarray | tf.Tensor, observation: np.ndarray, action: np.ndarray) -> np.ndarray:
         """q(s, a) <float32>[M] for M >= 1.
 
         Args:
-            vector: <float32>[N]. A tensor from `as_device_vector` is prepared once.
+            parameters: <float32>[N]. A tensor from `as_device_vector` is prepared once.
             observation: [M, ...].
             action: <float32>[M, A] as the environment takes it.
         """
-        return self._rows(vector, [observation, action])
+        return self._rows(parameters, [observation, action])
 
     def _of(self, *tensors: Any) -> Any:
         observation, action, prepared = tensors

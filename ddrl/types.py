@@ -15,15 +15,15 @@ class Snapshot(NamedTuple):
     """One immutable version of the parameters.
 
     Attributes:
-        version: number of optimizer updates behind `vector`.
+        version: number of optimizer updates behind `parameters`.
         step: the slot that the next gradient belongs to (a refused step advances `step` only).
-        vector: <float32>[N], read-only. A TensorFlow tensor may stand in its place once a process
+        parameters: <float32>[N], read-only. A TensorFlow tensor may stand in its place once a process
             has put it on its device.
     """
 
     version: int
     step: int
-    vector: Any
+    parameters: Any
 
 
 class DataPoints(NamedTuple):

@@ -42,11 +42,11 @@ def batch_of(name, size, seed=0):
 @pytest.mark.parametrize("name", SPACES)
 def test_whole_batch_equals_the_average_of_halves(name):
     network, batch = make_network(name), batch_of(name, 16)
-    vector = as_device_vector(network.initial_parameters(1))
-    whole, metrics, _ = make_learner(network, 16).gradient(vector, batch)
+    parameters = as_device_vector(network.initial_parameters(1))
+    whole, metrics, _ = make_learner(network, 16).gradient(parameters, batch)
     half = make_learner(network, 8)
     halves = [DataPoints(*(x[rows] for x in batch)) for rows in (slice(8), slice(8, 16))]
-    parts = [half.gradient(vector, points) for points in halves]
+    parts = [half.gradient(parameters, points) for points in halves]
     average = (parts[0][0] + parts[1][0]) / 2
     np.testing.assert_allclose(whole, average, rtol=1e-3, atol=1e-5 * np.abs(whole).max())
     assert metrics["loss"] == pytest.approx((parts[0][1]["loss"] + parts[1][1]["loss"]) / 2, rel=1e-4)
@@ -57,16 +57,16 @@ def test_whole_batch_equals_the_average_of_halves(name):
 def test_a_value_of_a_schedule_is_kept_nowhere():
     """TensorFlow keeps every Python number that it makes a tensor of, 750 bytes each, for as long as it runs."""
     network, value = make_network("mlp"), 1.0 / 3.0 + 1e-9
-    learner, vector = make_learner(network, 8), as_device_vector(network.initial_parameters(1))
+    learner, parameters = make_learner(network, 8), as_device_vector(network.initial_parameters(1))
     before = sys.getrefcount(value)
-    learner.gradient(vector, batch_of("mlp", 8), LossContext(value))
+    learner.gradient(parameters, batch_of("mlp", 8), LossContext(value))
     assert sys.getrefcount(value) == before
 
 
 def test_bfloat16_gradient_is_close():
-    vector, batch = make_network("a3c").initial_parameters(1), batch_of("a3c", 64)
-    exact, _, _ = make_learner(make_network("a3c"), 64).gradient(vector, batch)
-    rough, _, _ = make_learner(make_network("a3c", "bfloat16"), 64).gradient(vector, batch)
+    parameters, batch = make_network("a3c").initial_parameters(1), batch_of("a3c", 64)
+    exact, _, _ = make_learner(make_network("a3c"), 64).gradient(parameters, batch)
+    rough, _, _ = make_learner(make_network("a3c", "bfloat16"), 64).gradient(parameters, batch)
     cosine = exact @ rough / np.linalg.norm(exact) / np.linalg.norm(rough)
     assert cosine > 0.99
     assert np.linalg.norm(rough) == pytest.approx(np.linalg.norm(exact), rel=0.05)
@@ -74,9 +74,9 @@ def test_bfloat16_gradient_is_close():
 
 def test_clip_per_tensor_leaves_the_reported_norm():
     network, batch = make_network("mlp"), batch_of("mlp", 8)
-    vector, limit = network.initial_parameters(1), 1e-5
-    free, before, _ = make_learner(network, 8).gradient(vector, batch)
-    clipped, after, _ = make_learner(network, 8, limit).gradient(vector, batch)
+    parameters, limit = network.initial_parameters(1), 1e-5
+    free, before, _ = make_learner(network, 8).gradient(parameters, batch)
+    clipped, after, _ = make_learner(network, 8, limit).gradient(parameters, batch)
     assert before["gradient_norm"] == after["gradient_norm"] == pytest.approx(np.linalg.norm(free), rel=1e-5)
     start = 0
     for _, shape in network.parameter_shapes:
@@ -95,12 +95,12 @@ def test_a_batch_of_another_size_is_refused():
 @pytest.mark.parametrize("name", SPACES)
 def test_policy_pads_cuts_and_never_retraces(name):
     network, observations = make_network(name), batch_of(name, 23).observation
-    vector = network.initial_parameters(1)
+    parameters = network.initial_parameters(1)
     policy = Policy(network, SPACES[name][0], np.uint8, (8, 2, 4))
     traces = policy.trace_count
-    expected = network(tf.constant(vector), tf.constant(observations))
+    expected = network(tf.constant(parameters), tf.constant(observations))
     for count in (1, 2, 3, 8, 9, 23):
-        logits, value = policy(vector, observations[:count])
+        logits, value = policy(parameters, observations[:count])
         assert logits.shape == (count, SPACES[name][1]) and value.shape == (count,)
         np.testing.assert_allclose(logits, expected.policy[:count], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(value, expected.value[:count], rtol=1e-4, atol=1e-5)
@@ -124,7 +124,7 @@ def test_policy_serves_threads_with_different_versions():
     network, observations = make_network("mlp"), batch_of("mlp", 4).observation
     policy = Policy(network, (1, 10, 5), np.uint8, (4,))
     vectors = [as_device_vector(network.initial_parameters(seed)) for seed in range(4)]
-    expected = [policy(vector, observations)[1] for vector in vectors]
+    expected = [policy(parameters, observations)[1] for parameters in vectors]
     wrong = []
 
     def ask(first):
@@ -147,9 +147,9 @@ def test_policy_needs_a_size():
 
 
 def test_device_vector_is_a_copy():
-    vector = np.zeros(64, np.float32)
-    tensor = as_device_vector(vector)
-    vector[:] = 1.0
+    parameters = np.zeros(64, np.float32)
+    tensor = as_device_vector(parameters)
+    parameters[:] = 1.0
     assert not tensor.numpy().any()
     assert as_device_vector(tensor) is tensor
 
@@ -160,11 +160,11 @@ def test_a_row_depends_on_neither_its_companions_nor_its_place(name, size, compu
     """What predictors rely on that infer together whatever is there: to the bit, in a batch of one size."""
     network, random = make_network(name, compute), np.random.default_rng(3)
     policy = Policy(network, SPACES[name][0], np.uint8, (size,))
-    vector = as_device_vector(network.initial_parameters(1))
+    parameters = as_device_vector(network.initial_parameters(1))
     observations = batch_of(name, size).observation
-    logits, value = policy(vector, observations)
+    logits, value = policy(parameters, observations)
     for count in range(1, size + 1):
         rows = random.permutation(size)[:count]
-        few_logits, few_value = policy(vector, observations[rows])
+        few_logits, few_value = policy(parameters, observations[rows])
         np.testing.assert_array_equal(few_logits, logits[rows])
         np.testing.assert_array_equal(few_value, value[rows])

@@ -30,8 +30,8 @@ def run(tmp_path):
 
 
 def save(run_dir, version, states):
-    vector = np.full(SIZE, version, np.float32)
-    whole = Checkpoint(version, version, 0, 0.0, vector, {}, version, (("x", (SIZE,)),), worker_states=states)
+    parameters = np.full(SIZE, version, np.float32)
+    whole = Checkpoint(version, version, 0, 0.0, parameters, {}, version, (("x", (SIZE,)),), worker_states=states)
     checkpoints.save(run_dir, whole, keep=3)
 
 

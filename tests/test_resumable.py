@@ -31,9 +31,9 @@ def begun(path, algorithm: str = "ba3c", **settings) -> tuple[TrainConfig, Check
 
 
 def saved(path, config: TrainConfig, version: int = 5) -> Checkpoint:
-    vector = np.zeros(2, np.float32)
+    parameters = np.zeros(2, np.float32)
     made = Checkpoint(
-        version, version, 9, 1.0, vector, {}, version, (("w", (2,)),), config=rundir.config_to_dict(config)
+        version, version, 9, 1.0, parameters, {}, version, (("w", (2,)),), config=rundir.config_to_dict(config)
     )
     checkpoints.save(path, made, keep=3)
     return made

@@ -40,7 +40,7 @@ class A2CConfig(ActorCriticConfig):
         return FromRollouts(self.unroll_length, self.gae_lambda)
 
 
-def loss(network: Network, vector: Any, batch: Transitions, config: A2CConfig, context: LossContext) -> LossOutput:
+def loss(network: Network, parameters: Any, batch: Transitions, config: A2CConfig, context: LossContext) -> LossOutput:
     """Advantage actor-critic loss with the advantages of the policy that acted (Mnih et al. 2016, section 4.3).
 
     -mean(w A log pi(a|s)) + value_cost mean(w (R - V)^2) - entropy_cost mean(w H), means over all M rows.
@@ -49,8 +49,8 @@ def loss(network: Network, vector: Any, batch: Transitions, config: A2CConfig, c
     at the parameters that acted, and A3C's lag is left uncorrected, as in the paper.
 
     Args:
-        network: (vector, observations) -> PolicyValue, with its `action_space`.
-        vector: <float32>[N], or whatever else the network takes as its parameters.
+        network: (parameters, observations) -> PolicyValue, with its `action_space`.
+        parameters: <float32>[N], or whatever else the network takes as its parameters.
         batch: tensors with the fields of Transitions, M rows.
         config: weights of the parts.
         context: unused.
@@ -58,7 +58,7 @@ def loss(network: Network, vector: Any, batch: Transitions, config: A2CConfig, c
     Returns:
         LossOutput with the metrics of `actor_critic_loss`.
     """
-    policy, value = network(vector, batch.observation)
+    policy, value = network(parameters, batch.observation)
     log_probs = distributions.log_prob(network.action_space, policy, batch.action)
     policy_loss = policy_gradient.policy_gradient_loss(log_probs, batch.advantage, batch.weight)
     square_errors = tf.square(batch.return_ - value)

@@ -52,7 +52,7 @@ class BA3CConfig(ActorCriticConfig):
         return FromDataPoints(self.unroll_length)
 
 
-def loss(network: Network, vector: Any, batch: DataPoints, config: BA3CConfig, context: LossContext) -> LossOutput:
+def loss(network: Network, parameters: Any, batch: DataPoints, config: BA3CConfig, context: LossContext) -> LossOutput:
     """Advantage actor-critic loss, averaged over the batch, in float32.
 
     policy_loss + value_cost mean((R - V)^2) - entropy_cost mean(H)
@@ -63,8 +63,8 @@ def loss(network: Network, vector: Any, batch: DataPoints, config: BA3CConfig, c
     w = min(pi/mu, importance_clip), or 1 when that setting is 0.
 
     Args:
-        network: (vector, observations) -> PolicyValue, with its `action_space`.
-        vector: <float32>[N], or whatever else the network takes as its parameters.
+        network: (parameters, observations) -> PolicyValue, with its `action_space`.
+        parameters: <float32>[N], or whatever else the network takes as its parameters.
         batch: tensors with the fields of DataPoints.
         config: weights of the parts.
         context: unused.
@@ -72,7 +72,7 @@ def loss(network: Network, vector: Any, batch: DataPoints, config: BA3CConfig, c
     Returns:
         LossOutput with the metrics of `actor_critic_loss` and the mean importance ratio (clipped).
     """
-    policy, value = network(vector, batch.observation)
+    policy, value = network(parameters, batch.observation)
     value.shape.assert_is_compatible_with(batch.return_.shape)
     log_probs = distributions.log_prob(network.action_space, policy, batch.action)
     advantages = tf.stop_gradient(batch.return_ - value)

@@ -95,7 +95,7 @@ def targets(network: DeterministicNetwork, target: Any, batch: Replayed, config:
 
 
 def loss(
-    network: DeterministicNetwork, vector: Any, batch: Replayed, config: DPGConfig, context: LossContext
+    network: DeterministicNetwork, parameters: Any, batch: Replayed, config: DPGConfig, context: LossContext
 ) -> LossOutput:
     """Critic loss and policy loss, whose gradients are in different parts of the vector; in float32.
 
@@ -108,7 +108,7 @@ def loss(
 
     Args:
         network: with a policy and a critic.
-        vector: <float32>[N].
+        parameters: <float32>[N].
         batch: tensors with the fields of Replayed, and targets; actions <float32>[M, A] as the environment takes them.
         config: settings.
         context: unused.
@@ -118,7 +118,7 @@ def loss(
         `q_value` predicted, `q_target`, `priority`, and `policy_value` q(s, pi(s)); `slope_clipped`, the part of the
         slopes' components that are.
     """
-    prepared = network.prepare(vector)
+    prepared = network.prepare(parameters)
     value = network.critic(prepared, batch.observation, network.normalized(batch.action))
     errors = batch.target - value
     errors.shape.assert_is_compatible_with(batch.weight.shape)

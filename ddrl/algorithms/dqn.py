@@ -150,7 +150,7 @@ def _chosen_target(network: Network, prepared: Any, batch: Replayed) -> Any:
     return q_learning.of_action(batch.target, q_learning.greedy(values))
 
 
-def loss(network: Network, vector: Any, batch: Replayed, config: DQNConfig, context: LossContext) -> LossOutput:
+def loss(network: Network, parameters: Any, batch: Replayed, config: DQNConfig, context: LossContext) -> LossOutput:
     """Mean over the batch of weight times the loss of each row, in float32.
 
     Rows: Huber or half the square of target - Q(s, a) (Mnih et al. 2015); with `atoms` the cross entropy of target
@@ -159,7 +159,7 @@ def loss(network: Network, vector: Any, batch: Replayed, config: DQNConfig, cont
 
     Args:
         network: with a Q head.
-        vector: <float32>[N].
+        parameters: <float32>[N].
         batch: tensors with the fields of Replayed, and targets.
         config: settings.
         context: unused.
@@ -169,7 +169,7 @@ def loss(network: Network, vector: Any, batch: Replayed, config: DQNConfig, cont
         Metrics are means over the rows: `q_value` predicted, `q_target`, `priority`; with `atoms`, `support_end`, the
         targets' probability at the two ends of the support: near 1 the support is too narrow.
     """
-    prepared = network.prepare(vector)
+    prepared = network.prepare(parameters)
     if config.double:
         batch = batch._replace(target=_chosen_target(network, prepared, batch))
     outputs = network.action_values(prepared, batch.observation)

@@ -49,7 +49,7 @@ class ImpalaConfig(ActorCriticConfig):
         return FromUnrolls(self.unroll_length)
 
 
-def loss(network: Network, vector: Any, batch: Unroll, config: ImpalaConfig, context: LossContext) -> LossOutput:
+def loss(network: Network, parameters: Any, batch: Unroll, config: ImpalaConfig, context: LossContext) -> LossOutput:
     """Actor-critic loss with V-trace (Espeholt et al. 2018, section 4.2).
 
     -mean(valid A log pi(a|s)) + value_cost mean(valid (vs - V)^2) - entropy_cost mean(valid H), with vs and A of
@@ -57,8 +57,8 @@ def loss(network: Network, vector: Any, batch: Unroll, config: ImpalaConfig, con
     time first.
 
     Args:
-        network: (vector, observations) -> PolicyValue, with its `action_space`.
-        vector: <float32>[N], or whatever else the network takes as its parameters.
+        network: (parameters, observations) -> PolicyValue, with its `action_space`.
+        parameters: <float32>[N], or whatever else the network takes as its parameters.
         batch: tensors with the fields of Unroll; `value` and `behaviour_version` may be None.
         config: weights of the parts, clips of the ratios.
         context: unused.
@@ -69,7 +69,7 @@ def loss(network: Network, vector: Any, batch: Unroll, config: ImpalaConfig, con
     """
     steps, environments = batch.reward.shape
     rows = steps * environments
-    policy, value = network(vector, _rows(batch.observation))
+    policy, value = network(parameters, _rows(batch.observation))
     policy, value = policy[:rows], tf.reshape(value, [steps + 1, environments])
     log_probs = distributions.log_prob(network.action_space, policy, _rows(batch.action))
     log_rhos = tf.reshape(log_probs, [steps, environments]) - batch.behaviour_log_prob

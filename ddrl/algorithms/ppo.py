@@ -66,7 +66,7 @@ class PPOConfig(ActorCriticConfig):
         return FromRollouts(self.unroll_length, self.gae_lambda, self.epochs, True, self.normalize_advantages)
 
 
-def loss(network: Network, vector: Any, batch: Transitions, config: PPOConfig, context: LossContext) -> LossOutput:
+def loss(network: Network, parameters: Any, batch: Transitions, config: PPOConfig, context: LossContext) -> LossOutput:
     """Clipped objective of PPO (Schulman et al. 2017, equations 7 and 9, as a loss to minimise).
 
     clipped surrogate + value_cost mean(w (R - V)^2) - entropy_cost mean(w H), means over all M rows.
@@ -76,8 +76,8 @@ def loss(network: Network, vector: Any, batch: Transitions, config: PPOConfig, c
     taken as they are: who makes the minibatch normalizes them, since the loss may see only a part of it.
 
     Args:
-        network: (vector, observations) -> PolicyValue, with its `action_space`.
-        vector: <float32>[N], or whatever else the network takes as its parameters.
+        network: (parameters, observations) -> PolicyValue, with its `action_space`.
+        parameters: <float32>[N], or whatever else the network takes as its parameters.
         batch: tensors with the fields of Transitions, M rows.
         config: weights of the parts, ranges of the clips.
         context: `anneal` is what the clip's range may follow.
@@ -85,7 +85,7 @@ def loss(network: Network, vector: Any, batch: Transitions, config: PPOConfig, c
     Returns:
         LossOutput with the metrics of `actor_critic_loss` and of `clipped_surrogate_loss`.
     """
-    policy, value = network(vector, batch.observation)
+    policy, value = network(parameters, batch.observation)
     value.shape.assert_is_compatible_with(batch.return_.shape)
     log_probs = distributions.log_prob(network.action_space, policy, batch.action)
     clip_range = config.clip_range * context.anneal if config.clip_range_schedule == "linear" else config.clip_range

@@ -17,7 +17,7 @@ from ddrl.types import ActionSpace, LossOutput, Machine
 Preset = Callable[[str, Machine], TrainConfig]
 """(game, machine) -> settings."""
 Loss = Callable[..., LossOutput]
-"""(network, vector <float32>[N], batch, settings, LossContext) -> LossOutput."""
+"""(network, parameters <float32>[N], batch, settings, LossContext) -> LossOutput."""
 Targets = Callable[[Any, Any, Any, Any], Any]
 """(network, theta^- as `network.prepare` makes it, transitions, settings) -> targets, which theta^- alone decide."""
 

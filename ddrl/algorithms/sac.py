@@ -83,7 +83,7 @@ class SACConfig(AlgorithmConfig):
 
 
 def loss(
-    network: SoftActorCriticNetwork, vector: Any, batch: Replayed, config: SACConfig, context: LossContext
+    network: SoftActorCriticNetwork, parameters: Any, batch: Replayed, config: SACConfig, context: LossContext
 ) -> LossOutput:
     """Losses of critics, policy and temperature, whose gradients are in different parts of the vector; in float32.
 
@@ -94,7 +94,7 @@ def loss(
 
     Args:
         network: with policy, critics and temperature.
-        vector: <float32>[N].
+        parameters: <float32>[N].
         batch: tensors with the fields of Replayed; actions <float32>[M, A] as the environment takes them.
         config: settings.
         context: `target` is theta^-, `key` draws the actions.
@@ -104,7 +104,7 @@ def loss(
         the rows of `q_value` (the smaller one), `q_target`, `priority`, `policy_value` min q(s, pi(s)) and `entropy`;
         `temperature`.
     """
-    prepared, target = network.prepare(vector), network.prepare(context.target)
+    prepared, target = network.prepare(parameters), network.prepare(context.target)
     fixed = tf.nest.map_structure(tf.stop_gradient, prepared)
     actions, normal = batch.action.shape, tf.random.stateless_normal([2, *batch.action.shape], context.key)
     alpha = tf.exp(fixed[LOG_TEMPERATURE])

@@ -109,7 +109,7 @@ def act(config: TrainConfig, actor: int, run_id: int, cores: int, link: Link) ->
     maker, format = segment_maker(with_threads(config, threads), metrics, actor, run_id)
     link.send(Frame.REFRESH, -1)
     snapshot = link.first()
-    snapshot = snapshot._replace(vector=as_device_vector(snapshot.vector))
+    snapshot = snapshot._replace(parameters=as_device_vector(snapshot.parameters))
     clock = Clock(config, metrics, STEPS * maker.actor.frames_per_step)
     sender = Sender(link, format, metrics, config.rows, config.apex.duplicates)
     while True:
@@ -119,7 +119,7 @@ def act(config: TrainConfig, actor: int, run_id: int, cores: int, link: Link) ->
         newer = link.newest(snapshot.version)
         if newer is not None:
             clock.refreshed(newer.version - snapshot.version)
-            snapshot = newer._replace(vector=as_device_vector(newer.vector))
+            snapshot = newer._replace(parameters=as_device_vector(newer.parameters))
 
 
 class Sender:

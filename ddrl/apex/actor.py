@@ -166,7 +166,7 @@ class ActorRole:
         latest = self._parameters.latest()
         if self.child is not None and self._asked and latest is not None and latest.version > self._has:
             self._asked, self._has = False, latest.version
-            self.child.send(Frame.PARAMETERS, latest.version, np.ascontiguousarray(latest.vector))
+            self.child.send(Frame.PARAMETERS, latest.version, np.ascontiguousarray(latest.parameters))
 
     # Segments ------------------------------------------------------------------------------------------------
 

@@ -65,7 +65,7 @@ def priority_values(config: TrainConfig, network: Network, shape: tuple[int, ...
     """What an actor's initial priorities are made of: the values that its policy gave already, and of drawn continuous
     actions those that the critic gives."""
 
-    def of_values(vector: Any, unroll: Unroll, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def of_values(parameters: Any, unroll: Unroll, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return unroll.value, np.take_along_axis(outputs, unroll.action[..., None], axis=-1)[..., 0]
 
     of_critic = algorithm_of(config.algorithm).critic
@@ -73,9 +73,9 @@ def priority_values(config: TrainConfig, network: Network, shape: tuple[int, ...
         return of_values
     critic = CriticFunction(network, of_critic, shape, dtype, STEPS * config.rows)
 
-    def of_actions(vector: Any, unroll: Unroll, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def of_actions(parameters: Any, unroll: Unroll, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rows = (array.reshape(-1, *array.shape[2:]) for array in (unroll.observation[:-1], unroll.action))
-        return unroll.value, critic(vector, *rows).reshape(unroll.reward.shape)
+        return unroll.value, critic(parameters, *rows).reshape(unroll.reward.shape)
 
     return of_actions
 

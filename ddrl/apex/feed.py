@@ -33,7 +33,7 @@ class ReplayFeed(Feed):
     def begin(self, state: State) -> None:
         target = self.schedule.target
         if target is not None:
-            self.schedule.target = target._replace(vector=as_device_vector(target.vector))
+            self.schedule.target = target._replace(parameters=as_device_vector(target.parameters))
         with read_as("the state of the learner in the checkpoint", OTHER):
             self.sampler.begin(state)
 

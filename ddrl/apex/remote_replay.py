@@ -108,7 +108,7 @@ class RemoteReplay(Schedule):
         """The target network."""
         if self.target is None:
             return {}
-        return {"target.version": np.int64(self.target.version), "target.vector": np.asarray(self.target.vector)}
+        return {"target.version": np.int64(self.target.version), "target.vector": np.asarray(self.target.parameters)}
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
         if "target.vector" in state:

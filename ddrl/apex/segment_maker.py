@@ -59,5 +59,5 @@ class SegmentMaker:
     def act(self, snapshot: Snapshot) -> list[Segment]:
         """Acts for `STEPS` agent steps of each simulator with these parameters; the segments that became full."""
         self.actor.fill(self._unroll, lambda: snapshot)
-        largest, taken = self._values(snapshot.vector, self._unroll, self.actor.outputs)
+        largest, taken = self._values(snapshot.parameters, self._unroll, self.actor.outputs)
         return self.builder.add(self._unroll._replace(value=largest), taken)

@@ -198,10 +198,10 @@ def _places(content: Any, before: tuple[str, ...] = ()) -> Any:
 
 
 def _checkpoint() -> Checkpoint:
-    vector = np.zeros(6, np.float32)
+    parameters = np.zeros(6, np.float32)
     config = rundir.config_to_dict(algorithms.preset("default", None, MACHINE))
     states = {0: {"count": np.asarray(3)}}
-    return Checkpoint(7, 7, 9, 1.0, vector, {"m": vector}, 7, (("w", (2, 3)),), {}, states, config)
+    return Checkpoint(7, 7, 9, 1.0, parameters, {"m": parameters}, 7, (("w", (2, 3)),), {}, states, config)
 
 
 def _as_array(content: Any) -> np.ndarray:

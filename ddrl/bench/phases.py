@@ -81,7 +81,7 @@ def parts(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
     envs = make_environment(config.environment, group_size(config), batch_size=config.sampling.predict_batch, threads=1)
     shape, dtype, actions = envs.observation_shape, envs.observation_dtype, envs.action_space
     network = network_for(config, shape, dtype, actions)
-    vector = as_device_vector(network.initial_parameters(config.run.seed))
+    parameters = as_device_vector(network.initial_parameters(config.run.seed))
     random = np.random.default_rng(config.run.seed)
     envs.reset(config.run.seed)
     policy = Policy(network, shape, dtype, (inference_batch(config),))
@@ -90,16 +90,16 @@ def parts(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
     learner = make_learner(config, network, shape, dtype)
     phases: dict[str, Work] = {
         "env": lambda: _step(envs, random),
-        "inference": lambda: len(policy(vector, observations)[0]),
-        "gradient": lambda: learner.batch_size if learner.gradient(vector, batch) else 0,
+        "inference": lambda: len(policy(parameters, observations)[0]),
+        "gradient": lambda: learner.batch_size if learner.gradient(parameters, batch) else 0,
     }
     if config.has_replay:
-        phases["target"] = _targets(config, network, vector, random, shape, dtype)
+        phases["target"] = _targets(config, network, parameters, random, shape, dtype)
     return phases, network.compute_dtype
 
 
 def _targets(
-    config: TrainConfig, network: Any, vector: Any, random: np.random.Generator, shape: tuple[int, ...], dtype: Any
+    config: TrainConfig, network: Any, parameters: Any, random: np.random.Generator, shape: tuple[int, ...], dtype: Any
 ) -> Work:
     """Targets of as many transitions at once as a period computes."""
     from ddrl.builders.replay import AHEAD, target_function
@@ -110,7 +110,7 @@ def _targets(
     unused = dict.fromkeys(Replayed._fields)
     drawn = {"reward": column, "discount": column, "next_observation": _images(random, (AHEAD, *shape), dtype)}
     batch = Replayed(**unused | drawn)
-    return lambda: len(function(vector, batch))
+    return lambda: len(function(parameters, batch))
 
 
 def _step(environment: Any, random: np.random.Generator) -> int:

@@ -60,16 +60,16 @@ class Student:
         from ddrl.learner import as_device_vector
 
         version = self.snapshot.version
-        gradient, self.values, _ = self.learner.gradient(self.snapshot.vector, batch)
+        gradient, self.values, _ = self.learner.gradient(self.snapshot.parameters, batch)
         norm, limit = self.values["gradient_norm"], self.config.optimizer.clip_global_norm
-        vector = np.array(self.snapshot.vector, np.float32)
+        parameters = np.array(self.snapshot.parameters, np.float32)
         scale = limit / norm if 0.0 < limit < norm else 1.0
-        self.optimizer.apply(vector, gradient, self._rate(version), scale)
-        self.snapshot = Snapshot(version + 1, version + 1, as_device_vector(vector))
+        self.optimizer.apply(parameters, gradient, self._rate(version), scale)
+        self.snapshot = Snapshot(version + 1, version + 1, as_device_vector(parameters))
 
     def told(self) -> dict[str, float]:
         """Its newest numbers for a record."""
-        norm = float(np.linalg.norm(np.asarray(self.snapshot.vector)))
+        norm = float(np.linalg.norm(np.asarray(self.snapshot.parameters)))
         return {**self.values, "update": self.snapshot.version, "parameter_norm/all": norm}
 
 
@@ -169,7 +169,7 @@ class TwoLearners:
         config, start = self.config, time.monotonic()
         result = evaluate(
             config.environment,
-            lambda observations: policy(snapshot.vector, observations)[0],
+            lambda observations: policy(snapshot.parameters, observations)[0],
             config.evaluation.eval_games,
             config.run.seed + 7919 * (snapshot.version + 1),
             epsilon=config.evaluation.eval_epsilon,

@@ -82,5 +82,5 @@ def _policy(
     network = network_for(config, shape, dtype, actions)
     check_layout(checkpoint, network.parameter_shapes)
     policy = Policy(network, shape, dtype, tuple(batch_sizes))
-    vector = as_device_vector(checkpoint.parameters)
-    return lambda observations: policy(vector, observations)[0]
+    parameters = as_device_vector(checkpoint.parameters)
+    return lambda observations: policy(parameters, observations)[0]

@@ -59,13 +59,13 @@ class Assembler:
         if len(self._waiting) < len(self.ranges) or any(k != key for k, _ in self._waiting.values()):
             return None
         if all(where == which for _, where in self._waiting.values()):
-            vector, self._vectors[which] = self._vectors[which], self._fresh()
+            parameters, self._vectors[which] = self._vectors[which], self._fresh()
             self._next = 1 - which
         else:  # a shard skipped a version, and receives are posted in both vectors: hand out neither
-            vector = np.concatenate([self._slice(self._waiting[s][1], s) for s in range(len(self.ranges))])
+            parameters = np.concatenate([self._slice(self._waiting[s][1], s) for s in range(len(self.ranges))])
         self._waiting.clear()
-        vector.flags.writeable = False
-        return vector
+        parameters.flags.writeable = False
+        return parameters
 
     def missing(self) -> list[int]:
         """Shards whose slice of the newest version is not here yet."""
@@ -140,12 +140,12 @@ class WorkerClient:
             return None
         key = (header.step, -1 if self.asynchronous else header.version, header.members)
         self._versions[header.sender] = header.version
-        vector = self.assembler.add(key, header.sender, payload)
-        if vector is None:
+        parameters = self.assembler.add(key, header.sender, payload)
+        if parameters is None:
             return None
         self.flags = header.flags
         # Asynchronous: shards differ in version, and a gradient is as stale as its oldest slice.
-        self.snapshot = Snapshot(min(self._versions.values()), header.step, vector)
+        self.snapshot = Snapshot(min(self._versions.values()), header.step, parameters)
         return self.snapshot
 
     def _clipped(self, gradient: np.ndarray) -> np.ndarray:
@@ -197,11 +197,11 @@ class Reader:
             payload: <float32>[stop - start], its sender's slice.
         """
         self._newest[header.sender] = header.version
-        vector = self.assembler.add((header.version,), header.sender, payload)
-        if vector is not None:
+        parameters = self.assembler.add((header.version,), header.sender, payload)
+        if parameters is not None:
             self._newest.clear()
             self._ahead = max(1, self._ahead // 2)
-            self._latest = Snapshot(header.version, -1, vector)
+            self._latest = Snapshot(header.version, -1, parameters)
             return [], self._latest
         if len(self._newest) < len(self.servers):
             return [], None

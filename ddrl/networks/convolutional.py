@@ -129,9 +129,9 @@ class ConvolutionalNetwork(Network):
     def _padding(self, layer: int) -> int:
         return self._padded_by if layer else 0
 
-    def prepare(self, vector: Any) -> dict[str, Any]:
+    def prepare(self, parameters: Any) -> dict[str, Any]:
         """Hidden tensors in the compute type; the first kernel takes in the scale and the blocks."""
-        tensors = self.unflatten(vector)
+        tensors = self.unflatten(parameters)
         kernel = tensors["conv0/kernel"] * self.observation_scale
         tensors["conv0/kernel"] = _kernel_on_blocks(kernel, self._block) if self._block > 1 else kernel
         return {

@@ -69,7 +69,7 @@ class Network:
         ]
         return np.concatenate(parts)
 
-    def unflatten(self, vector: Any) -> dict[str, Any]:
+    def unflatten(self, parameters: Any) -> dict[str, Any]:
         """The named tensors of a flat tensor of length N; the gradient of this is one concatenation."""
 
         @tf.custom_gradient
@@ -78,16 +78,16 @@ class Network:
             pieces = [whole[start:stop] for start, stop in itertools.pairwise(starts)]  # no copies, unlike tf.split
             return pieces, lambda *gradients: tf.concat(gradients, axis=0)
 
-        parts = cut(vector)
+        parts = cut(parameters)
         return {name: tf.reshape(part, shape) for (name, shape), part in zip(self.parameter_shapes, parts)}
 
-    def prepare(self, vector: Any) -> dict[str, Any]:
+    def prepare(self, parameters: Any) -> dict[str, Any]:
         """What `apply` needs of a version of the parameters: the named tensors as they are, or cast and laid out for
         fast use, differentiable.
 
         Inference prepares once per version; a gradient goes through it each time.
         """
-        return self.unflatten(vector)
+        return self.unflatten(parameters)
 
     @staticmethod
     def policy(head: Any, prepared: dict[str, Any]) -> Any:
@@ -158,9 +158,9 @@ class Network:
             raise ValueError(f"network {self.name} was built without a head of the Q-learning family: no action values")
         return self.head
 
-    def __call__(self, vector: Any, observations: Any) -> PolicyValue:
-        """`apply(prepare(vector), observations)`."""
-        return self.apply(self.prepare(vector), observations)
+    def __call__(self, parameters: Any, observations: Any) -> PolicyValue:
+        """`apply(prepare(parameters), observations)`."""
+        return self.apply(self.prepare(parameters), observations)
 
 
 def _observation_scale(name: str, dtype: Any) -> float:

@@ -51,7 +51,7 @@ class EvaluatorRole:
             again, snapshot = self.reader.handle(event.header, event.payload)
             self.transport.send(again)
             if snapshot is not None:
-                self._begin(snapshot.version, snapshot.vector)
+                self._begin(snapshot.version, snapshot.parameters)
         elif isinstance(event, Blob) and event.topic == Topic.EVALUATE:
             self._request, self._games = json.loads(event.data), None
             self._started, self._fetching = time.monotonic(), True
@@ -80,11 +80,11 @@ class EvaluatorRole:
         servers = self.context.layout.servers
         return Wait(f"version {self._request['version']}", tuple(servers[i] for i in self.reader.assembler.missing()))
 
-    def _begin(self, version: int, vector: np.ndarray) -> None:
+    def _begin(self, version: int, parameters: np.ndarray) -> None:
         self._fetching = False
         if self._policy is None:
             self._policy = self._make_policy()
-        device_vector, policy = as_device_vector(vector), self._policy
+        device_vector, policy = as_device_vector(parameters), self._policy
         config = self.context.config
         deadline = time.monotonic() + self._request["limit_seconds"]
         self._games = play_games(

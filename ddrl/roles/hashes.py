@@ -21,13 +21,13 @@ class ParameterHashes:
         self._file = (run_dir / HASHES).open("a", buffering=1)
         self._last = -1
 
-    def add(self, version: int, vector: np.ndarray) -> None:
+    def add(self, version: int, parameters: np.ndarray) -> None:
         """Notes the parameters <float32>[N] of a version, once."""
         if version != self._last:
-            self._file.write(f"{version} {parameter_hash(vector)}\n")
+            self._file.write(f"{version} {parameter_hash(parameters)}\n")
             self._last = version
 
 
-def parameter_hash(vector: np.ndarray) -> str:
+def parameter_hash(parameters: np.ndarray) -> str:
     """16 hexadecimal digits of BLAKE2b over the little-endian bytes of <float32>[N]."""
-    return hashlib.blake2b(np.ascontiguousarray(vector, "<f4").data, digest_size=8).hexdigest()
+    return hashlib.blake2b(np.ascontiguousarray(parameters, "<f4").data, digest_size=8).hexdigest()

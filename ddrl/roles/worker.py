@@ -109,7 +109,7 @@ class Trainer:
     def _gradient(self, snapshot: Snapshot, batch: DataPoints) -> Gradient:
         metrics = self.metrics
         with metrics.timer("gradient"):
-            vector, values, priorities = self.learner.gradient(snapshot.vector, batch, self._context(snapshot))
+            vector, values, priorities = self.learner.gradient(snapshot.parameters, batch, self._context(snapshot))
         lag = snapshot.version - batch.behaviour_version
         metrics.mean("lag", lag.mean(), len(lag))
         metrics.maximum("lag", lag.max())
@@ -254,9 +254,9 @@ class WorkerRole:
         if self._first_step < 0:
             self._first_step = snapshot.step
         if self._hashes is not None:
-            self._hashes.add(snapshot.version, snapshot.vector)
+            self._hashes.add(snapshot.version, snapshot.parameters)
         if self._norms is not None:
-            self._norms.parameters(snapshot.version, snapshot.vector)
+            self._norms.parameters(snapshot.version, snapshot.parameters)
         if self._waiting_since is not None:
             self.metrics.mean("exchange_ms", 1000 * (time.monotonic() - self._waiting_since))
             self._waiting_since = None
@@ -269,7 +269,7 @@ class WorkerRole:
             self._report()
             return
         with self.metrics.timer("pull"):
-            snapshot = snapshot._replace(vector=as_device_vector(snapshot.vector))
+            snapshot = snapshot._replace(parameters=as_device_vector(snapshot.parameters))
         self.schedule.update(snapshot)
         self.trainer.parameters(snapshot)
 

@@ -109,7 +109,7 @@ class Actor:
     def infer(self, snapshot: Snapshot) -> None:
         """Queries the policy for the observations at hand."""
         with self.metrics.timer("inference"):
-            self._policy, self.value = self.policy(snapshot.vector, self.step.observation)
+            self._policy, self.value = self.policy(snapshot.parameters, self.step.observation)
         self.version = snapshot.version
 
     def act(self) -> None:

@@ -14,11 +14,11 @@ from ddrl.sampling.rollouts import POLL_SECONDS, Ended
 class _Query:
     """Observations of one group, and the answer to come."""
 
-    __slots__ = ("answer", "done", "observations", "vector")
+    __slots__ = ("answer", "done", "observations", "parameters")
     answer: tuple[np.ndarray, np.ndarray] | BaseException  # once `done` is set
 
-    def __init__(self, vector: object, observations: np.ndarray):
-        self.vector, self.observations = vector, observations
+    def __init__(self, parameters: object, observations: np.ndarray):
+        self.parameters, self.observations = parameters, observations
         self.done = threading.Event()
 
 
@@ -44,11 +44,11 @@ class Predictors:
         for i in range(threads):
             threading.Thread(target=self._serve, name=f"predictor-{i}", daemon=True).start()
 
-    def __call__(self, vector: object, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, parameters: object, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """As `policy`; waits for a predictor.
 
         Args:
-            vector: <float32>[N]; queries of the same object are inferred together.
+            parameters: <float32>[N]; queries of the same object are inferred together.
             observations: [b, ...].
 
         Raises:
@@ -57,7 +57,7 @@ class Predictors:
         """
         if len(observations) > self.batch_size:
             raise ValueError(f"{len(observations)} observations in one query of at most {self.batch_size}")
-        query = _Query(vector, observations)
+        query = _Query(parameters, observations)
         with self._changed:
             self._waiting.append(query)
             self._changed.notify()
@@ -84,7 +84,7 @@ class Predictors:
             while self._waiting:
                 query = self._waiting[0]
                 rows += len(query.observations)
-                if rows > self.batch_size or (queries and query.vector is not queries[0].vector):
+                if rows > self.batch_size or (queries and query.parameters is not queries[0].parameters):
                     break
                 queries.append(self._waiting.popleft())
             return queries
@@ -93,7 +93,7 @@ class Predictors:
         try:
             together = [query.observations for query in queries]
             observations = together[0] if len(together) == 1 else np.concatenate(together)
-            policy, value = self._policy(queries[0].vector, observations)
+            policy, value = self._policy(queries[0].parameters, observations)
             self.calls += 1
             start = 0
             for query in queries:

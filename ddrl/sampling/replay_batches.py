@@ -74,7 +74,7 @@ class ReplayBatches:
         """
         if self._coming is not None:
             wait([self._coming[1]])  # of a period that was broken off
-        self._period, self._target, self._drawn, self._coming = period, target.vector, None, None
+        self._period, self._target, self._drawn, self._coming = period, target.parameters, None, None
         self.taken = min(taken, self.updates)  # a resume with shorter periods has no minibatch left of a longer one
 
     def take(self) -> Replayed:

@@ -125,7 +125,7 @@ class ReplaySchedule(GroupSchedule):
         """Nothing of the time before the first period: it is short, and begins again."""
         if self.target is None:
             return {}
-        target = {"target.version": np.int64(self.target.version), "target.vector": np.asarray(self.target.vector)}
+        target = {"target.version": np.int64(self.target.version), "target.vector": np.asarray(self.target.parameters)}
         return self._acting_state() | target | self.batches.get_state() | self._saved_replay()
 
     def _tell(self, finite: Finite) -> None:
@@ -157,8 +157,8 @@ def averaged(target: Snapshot, newest: Snapshot, part: float) -> Snapshot:
     """
     if newest.version == target.version:
         return target
-    old = np.asarray(target.vector)
-    return Snapshot(newest.version, -1, old + np.float32(part) * (np.asarray(newest.vector) - old))
+    old = np.asarray(target.parameters)
+    return Snapshot(newest.version, -1, old + np.float32(part) * (np.asarray(newest.parameters) - old))
 
 
 class Standard(ReplaySchedule):

@@ -188,8 +188,8 @@ class DoubleBuffered(RolloutSchedule):
         if self._first is not None:
             point, self._first = self._first, None
         else:
-            point = snapshot.vector + self._behind
-        return snapshot._replace(vector=point), self.minibatches.take()
+            point = snapshot.parameters + self._behind
+        return snapshot._replace(parameters=point), self.minibatches.take()
 
     def _synchronize(self, snapshot: Snapshot) -> None:
         # The first storage: nothing to learn from yet, so theta_1 is theta_0.
@@ -198,7 +198,7 @@ class DoubleBuffered(RolloutSchedule):
         self.actor_threads.reset_ended()
         self.learning, self._filling = self._filling, self.learning
         self._fill(snapshot)
-        self._first, self._behind = behaviour.vector, behaviour.vector - snapshot.vector
+        self._first, self._behind = behaviour.parameters, behaviour.parameters - snapshot.parameters
         self._start()
 
     def _fill(self, snapshot: Snapshot) -> Snapshot:
@@ -212,7 +212,10 @@ class DoubleBuffered(RolloutSchedule):
         """The storage at hand, and where the filling of the other began: it is filled again after a resume."""
         if self._acting is None:
             return self.actor_threads.get_state()
-        acting = {"acting.version": np.int64(self._acting.version), "acting.vector": np.asarray(self._acting.vector)}
+        acting = {
+            "acting.version": np.int64(self._acting.version),
+            "acting.vector": np.asarray(self._acting.parameters),
+        }
         learning = self._learning_state()
         if learning:
             learning["behind"] = np.asarray(self._behind)

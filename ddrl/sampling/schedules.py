@@ -37,7 +37,7 @@ class Schedule(Protocol):
         """
         if self.target is None:
             raise RuntimeError(f"{type(self).__name__} has no parameters of target networks")
-        return self.target.vector
+        return self.target.parameters
 
     def update(self, snapshot: Snapshot) -> None:
         """Act with these parameters from now on; nothing to do where acting takes those of `next_batch`."""

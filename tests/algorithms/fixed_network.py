@@ -16,7 +16,7 @@ class FixedNetwork:
     def __init__(self, action_space, policy=None, value=None):
         self.action_space, self._output = action_space, (policy, value)
 
-    def __call__(self, vector, observations):
-        policy, value = self._output if vector is None else vector
+    def __call__(self, parameters, observations):
+        policy, value = self._output if parameters is None else parameters
         assert observations.shape[0] == policy.shape[0] == value.shape[0], "one row of observations for each output"
         return PolicyValue(tf.convert_to_tensor(policy), tf.convert_to_tensor(value))

@@ -225,10 +225,12 @@ def test_at_ratio_1_the_gradient_of_ppo_is_that_of_a2c(space):
 def test_impala_on_policy_is_a2c_with_n_step_returns(space):
     """Through a real network, so that a row in the wrong place shows."""
     network = build_network(NetworkConfig(network="mlp"), (5,), np.float32, space)
-    vector = tf.constant(network.initial_parameters(0) + 0.1 * np.random.default_rng(0).standard_normal(network.size))
-    vector = tf.cast(vector, tf.float32)
+    parameters = tf.constant(
+        network.initial_parameters(0) + 0.1 * np.random.default_rng(0).standard_normal(network.size)
+    )
+    parameters = tf.cast(parameters, tf.float32)
     unroll, rows = unroll_of(space), STEPS * ENVIRONMENTS
-    policy, value = network(vector, tf.constant(unroll.observation.reshape(-1, 5)))
+    policy, value = network(parameters, tf.constant(unroll.observation.reshape(-1, 5)))
     actions = unroll.action.reshape(rows, *unroll.action.shape[2:])
     log_probs = references.log_probs(space, policy.numpy()[:rows], actions).astype(np.float32)
     value = value.numpy().reshape(STEPS + 1, ENVIRONMENTS)
@@ -249,9 +251,9 @@ def test_impala_on_policy_is_a2c_with_n_step_returns(space):
     gradients = []
     for module, data, config in ((a2c, batch, A2C), (impala, unroll, ImpalaConfig(**WEIGHTS))):
         with tf.GradientTape() as tape:
-            tape.watch(vector)
-            output = module.loss(network, vector, tensors(data), config, LossContext())
-        gradients.append(tape.gradient(output.loss, vector).numpy())
+            tape.watch(parameters)
+            output = module.loss(network, parameters, tensors(data), config, LossContext())
+        gradients.append(tape.gradient(output.loss, parameters).numpy())
     np.testing.assert_allclose(*gradients, rtol=1e-3, atol=1e-5)
     assert np.linalg.norm(gradients[0]) > 0.1
 

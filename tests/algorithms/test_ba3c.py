@@ -75,9 +75,9 @@ def test_the_order_of_rows_does_not_matter():
         np.testing.assert_allclose(a.metrics[name], b.metrics[name], rtol=1e-5, atol=1e-6)
 
 
-def surrogate(network, vector, batch, config, advantages, ratios):
+def surrogate(network, parameters, batch, config, advantages, ratios):
     """The loss with its stopped terms held fixed, whose ordinary derivative is the gradient, in float64."""
-    output = network(tf.constant(vector, tf.float32), tf.constant(batch.observation))
+    output = network(tf.constant(parameters, tf.float32), tf.constant(batch.observation))
     logits, value = output.policy.numpy().astype(np.float64), output.value.numpy().astype(np.float64)
     probabilities = references.softmax(logits)[np.arange(len(value)), batch.action]
     policy = -np.mean(ratios * advantages * np.log(probabilities + config.log_epsilon))
@@ -92,11 +92,11 @@ def test_gradient_equals_finite_differences(importance_clip):
     random, batch = np.random.default_rng(3), random_batch()
     start = network.initial_parameters(1) + 0.05 * random.standard_normal(network.size).astype(np.float32)
     with tf.GradientTape() as tape:
-        vector = tf.constant(start)
-        tape.watch(vector)
-        output = ba3c.loss(network, vector, DataPoints(*map(tf.constant, batch)), config, LossContext())
-    gradient = tape.gradient(output.loss, vector).numpy().astype(np.float64)
-    logits, value = network(vector, tf.constant(batch.observation))
+        parameters = tf.constant(start)
+        tape.watch(parameters)
+        output = ba3c.loss(network, parameters, DataPoints(*map(tf.constant, batch)), config, LossContext())
+    gradient = tape.gradient(output.loss, parameters).numpy().astype(np.float64)
+    logits, value = network(parameters, tf.constant(batch.observation))
     probabilities = references.softmax(logits.numpy())[np.arange(16), batch.action]
     ratios = np.minimum(probabilities / np.exp(batch.behaviour_log_prob), importance_clip)
     fixed = (batch.return_ - value.numpy(), ratios if importance_clip else 1.0)

@@ -30,9 +30,9 @@ def network_and_vector(seed=0):
     return network, (network.initial_parameters(seed) + 0.7 * noise).astype(np.float32)
 
 
-def tensors_of(network, vector):
+def tensors_of(network, parameters):
     sizes = [math.prod(shape) for _, shape in network.parameter_shapes]
-    parts = np.split(np.asarray(vector, np.float64), np.cumsum(sizes)[:-1])
+    parts = np.split(np.asarray(parameters, np.float64), np.cumsum(sizes)[:-1])
     return {name: part.reshape(shape) for (name, shape), part in zip(network.parameter_shapes, parts)}
 
 
@@ -87,8 +87,8 @@ def slopes_of(tensors, observation, action):
     )
 
 
-def gradient_of(network, vector, config, batch):
-    tensor = tf.constant(vector)
+def gradient_of(network, parameters, config, batch):
+    tensor = tf.constant(parameters)
     tensors = Replayed(*(None if array is None else tf.constant(array) for array in batch))
     with tf.GradientTape() as tape:
         tape.watch(tensor)
@@ -99,10 +99,10 @@ def gradient_of(network, vector, config, batch):
 @pytest.mark.parametrize("slope_clip", [0.0, 0.05, 1.0])
 def test_loss_and_gradient_equal_the_papers_equations(slope_clip):
     """Of the policy's part: -mean over rows of clip(dq/da) dpi/dphi; of the critic's: that of its own loss alone."""
-    network, vector = network_and_vector()
+    network, parameters = network_and_vector()
     batch, config = batch_of(), DPGConfig(slope_clip=slope_clip)
-    gradient, output = gradient_of(network, vector, config, batch)
-    fixed, seen = tensors_of(network, vector), batch.observation.astype(np.float64)
+    gradient, output = gradient_of(network, parameters, config, batch)
+    fixed, seen = tensors_of(network, parameters), batch.observation.astype(np.float64)
     units = (batch.action - MIDDLE) / HALF
 
     def critic_loss(moved):
@@ -115,9 +115,9 @@ def test_loss_and_gradient_equal_the_papers_equations(slope_clip):
     def policy_loss(moved):
         return -np.mean(np.sum(clipped * policy_of(tensors_of(network, moved), seen), axis=1))
 
-    expected = numerical(critic_loss, vector) + numerical(policy_loss, vector)
+    expected = numerical(critic_loss, parameters) + numerical(policy_loss, parameters)
     np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=2e-6)
-    np.testing.assert_allclose(output.metrics["loss"], critic_loss(vector), rtol=1e-5)
+    np.testing.assert_allclose(output.metrics["loss"], critic_loss(parameters), rtol=1e-5)
     np.testing.assert_allclose(output.priorities, np.abs(batch.target - critic_of(fixed, seen, units)), rtol=1e-4)
     np.testing.assert_allclose(output.metrics["policy_value"], critic_of(fixed, seen, action).mean(), rtol=1e-4)
     part = np.mean(np.abs(slopes) > slope_clip) if slope_clip else 0.0
@@ -127,20 +127,20 @@ def test_loss_and_gradient_equal_the_papers_equations(slope_clip):
 
 def test_without_a_clip_the_policy_ascends_the_critic():
     """Through the action alone: the gradient of -mean q(s, pi(s; phi); psi) by phi."""
-    network, vector = network_and_vector(3)
+    network, parameters = network_and_vector(3)
     batch = batch_of(1)
-    gradient, _ = gradient_of(network, vector, DPGConfig(slope_clip=0.0), batch)
-    fixed, seen = tensors_of(network, vector), batch.observation.astype(np.float64)
+    gradient, _ = gradient_of(network, parameters, DPGConfig(slope_clip=0.0), batch)
+    fixed, seen = tensors_of(network, parameters), batch.observation.astype(np.float64)
     of_policy = sum(math.prod(shape) for name, shape in network.parameter_shapes if name.startswith("policy"))
 
     def value(moved):
         return -critic_of(fixed, seen, policy_of(tensors_of(network, moved), seen)).mean()
 
-    np.testing.assert_allclose(gradient[:of_policy], numerical(value, vector)[:of_policy], rtol=1e-3, atol=2e-6)
+    np.testing.assert_allclose(gradient[:of_policy], numerical(value, parameters)[:of_policy], rtol=1e-3, atol=2e-6)
 
 
 def test_targets_equal_the_papers_equation_in_chunks():
-    network, vector = network_and_vector(5)
+    network, parameters = network_and_vector(5)
     random = np.random.default_rng(2)
     unused = dict.fromkeys(Replayed._fields)
     batch = Replayed(
@@ -151,40 +151,40 @@ def test_targets_equal_the_papers_equation_in_chunks():
             "next_observation": random.standard_normal((10, INPUTS)).astype(np.float32),
         }
     )
-    fixed, after = tensors_of(network, vector), batch.next_observation.astype(np.float64)
+    fixed, after = tensors_of(network, parameters), batch.next_observation.astype(np.float64)
     expected = batch.reward + batch.discount * critic_of(fixed, after, policy_of(fixed, after))
     function = TargetFunction(network, dpg.targets, DPGConfig(), (INPUTS,), np.float32, 4)
-    np.testing.assert_allclose(function(vector, batch), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(function(parameters, batch), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_values_of_any_actions():
-    network, vector = network_and_vector(6)
+    network, parameters = network_and_vector(6)
     random = np.random.default_rng(2)
     seen = random.standard_normal((5, INPUTS)).astype(np.float32)
     action = (MIDDLE + HALF * random.uniform(-1, 1, (5, 2))).astype(np.float32)
     function = CriticFunction(network, dpg.critic, (INPUTS,), np.float32, 2)
-    expected = critic_of(tensors_of(network, vector), seen.astype(np.float64), (action - MIDDLE) / HALF)
-    np.testing.assert_allclose(function(vector, seen, action), expected, rtol=1e-4, atol=1e-5)
-    chosen, value = network(tf.constant(vector), tf.constant(seen))
-    np.testing.assert_allclose(function(vector, seen, chosen.numpy()), value, rtol=1e-4, atol=1e-5)
+    expected = critic_of(tensors_of(network, parameters), seen.astype(np.float64), (action - MIDDLE) / HALF)
+    np.testing.assert_allclose(function(parameters, seen, action), expected, rtol=1e-4, atol=1e-5)
+    chosen, value = network(tf.constant(parameters), tf.constant(seen))
+    np.testing.assert_allclose(function(parameters, seen, chosen.numpy()), value, rtol=1e-4, atol=1e-5)
 
 
 def test_the_learner_gives_priorities():
-    network, vector = network_and_vector()
+    network, parameters = network_and_vector()
     batch = batch_of()
     learner = Learner(network, dpg.loss, DPGConfig(), OptimizerConfig(batch_size=ROWS), batch)
-    gradient, metrics, priorities = learner.gradient(vector, batch)
-    expected, output = gradient_of(network, vector, DPGConfig(), batch)
+    gradient, metrics, priorities = learner.gradient(parameters, batch)
+    expected, output = gradient_of(network, parameters, DPGConfig(), batch)
     np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(priorities, output.priorities, rtol=1e-5)
     assert learner.batch_size == ROWS and metrics["priority"] == pytest.approx(priorities.mean(), rel=1e-5)
 
 
 def test_a_batch_of_another_form_is_refused():
-    network, vector = network_and_vector()
+    network, parameters = network_and_vector()
     column = batch_of()._replace(weight=np.ones((ROWS, 1), np.float32))
     with pytest.raises(ValueError):
-        gradient_of(network, vector, DPGConfig(), column)
+        gradient_of(network, parameters, DPGConfig(), column)
 
 
 def test_the_target_period_is_that_of_the_updates():

@@ -28,7 +28,7 @@ CONFIGS = {
 class FixedValues:
     """A stand-in for a network: its parameters are the values, or logits, that it gives."""
 
-    prepare = staticmethod(lambda vector: vector)
+    prepare = staticmethod(lambda parameters: parameters)
     action_values = staticmethod(lambda prepared, observation: prepared)
 
 
@@ -80,11 +80,11 @@ def test_loss_and_priorities_equal_the_reference(config):
 
 def test_gradient_equals_the_numerical_one(config):
     values, batch = outputs(config), batch_of(config)
-    vector = tf.constant(values)
+    parameters = tf.constant(values)
     with tf.GradientTape() as tape:
-        tape.watch(vector)
-        loss = dqn.loss(FixedValues, vector, tensors(batch), config, LossContext()).loss
-    gradient, expected, step = tape.gradient(loss, vector), np.zeros(values.shape), 1e-6
+        tape.watch(parameters)
+        loss = dqn.loss(FixedValues, parameters, tensors(batch), config, LossContext()).loss
+    gradient, expected, step = tape.gradient(loss, parameters), np.zeros(values.shape), 1e-6
     for at in np.ndindex(values.shape):
         ends = []
         for sign in (1.0, -1.0):
@@ -98,12 +98,12 @@ def test_gradient_equals_the_numerical_one(config):
 def test_with_double_the_newest_parameters_choose_and_get_no_gradient_by_it(config):
     double = dataclasses.replace(config, double=True)
     network = build_network(NetworkConfig(network="mlp"), (5,), np.float32, Discrete(ACTIONS), config.head)
-    vector, random = network.initial_parameters(1), np.random.default_rng(7)
+    parameters, random = network.initial_parameters(1), np.random.default_rng(7)
     each = random.standard_normal((ROWS, ACTIONS, config.atoms) if config.atoms else (ROWS, ACTIONS)).astype(np.float32)
     each = references.softmax(each).astype(np.float32) if config.atoms else each
     batch = batch_of(config)._replace(next_observation=random.standard_normal((ROWS, 5)).astype(np.float32))
     values = network.expected(
-        network.action_values(network.prepare(tf.constant(vector)), batch.next_observation)
+        network.action_values(network.prepare(tf.constant(parameters)), batch.next_observation)
     ).numpy()
     chosen = values.argmax(axis=1)
     assert len(set(chosen)) > 1
@@ -111,7 +111,7 @@ def test_with_double_the_newest_parameters_choose_and_get_no_gradient_by_it(conf
     for settings, target in ((config, each[np.arange(ROWS), chosen]), (double, each)):
         given = batch._replace(target=target)
         learner = Learner(network, dqn.loss, settings, OptimizerConfig(batch_size=ROWS), given)
-        results.append(learner.gradient(vector, given))
+        results.append(learner.gradient(parameters, given))
     (gradient, metrics, priorities), (with_double, *others) = results
     np.testing.assert_allclose(with_double, gradient, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(others[1], priorities, rtol=1e-5, atol=1e-6)
@@ -129,14 +129,14 @@ def test_a_batch_of_another_form_is_refused():
 
 def test_the_learner_gives_priorities(config):
     network = build_network(NetworkConfig(network="mlp"), (5,), np.float32, Discrete(ACTIONS), config.head)
-    batch, vector = batch_of(config), network.initial_parameters(1)
+    batch, parameters = batch_of(config), network.initial_parameters(1)
     learner = Learner(network, dqn.loss, config, OptimizerConfig(batch_size=ROWS), batch)
-    gradient, metrics, priorities = learner.gradient(vector, batch)
-    values = network.action_values(network.prepare(tf.constant(vector)), tf.constant(batch.observation)).numpy()
+    gradient, metrics, priorities = learner.gradient(parameters, batch)
+    values = network.action_values(network.prepare(tf.constant(parameters)), tf.constant(batch.observation)).numpy()
     loss, expected = q_references.loss(values, batch, config)
     np.testing.assert_allclose(priorities, expected, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-4)
-    again = learner.gradient(vector, batch._replace(key=batch.key + 7))
+    again = learner.gradient(parameters, batch._replace(key=batch.key + 7))
     np.testing.assert_array_equal(again[0], gradient)
 
 

@@ -32,15 +32,15 @@ def network_and_vectors(seed=0):
     network = SoftActorCriticNetwork(LAYERS, (INPUTS,), np.float32, SPACE)
     random = np.random.default_rng(seed)
     vectors = [network.initial_parameters(i) + 0.3 * random.standard_normal(network.size) for i in (1, 2)]
-    return network, *(vector.astype(np.float32) for vector in vectors)
+    return network, *(parameters.astype(np.float32) for parameters in vectors)
 
 
-def tensors_of(network, vector):
+def tensors_of(network, parameters):
     """The named tensors of a vector, in float64."""
     parts, start = {}, 0
     for name, shape in network.parameter_shapes:
         size = math.prod(shape)
-        parts[name] = np.asarray(vector[start : start + size], np.float64).reshape(shape)
+        parts[name] = np.asarray(parameters[start : start + size], np.float64).reshape(shape)
         start += size
     return parts
 
@@ -87,20 +87,20 @@ def normals():
     return tf.random.stateless_normal([2, ROWS, ACTIONS], KEY).numpy().astype(np.float64)
 
 
-def numerical(function, vector, step=1e-6):
-    gradient = np.zeros(len(vector))
-    for i in range(len(vector)):
+def numerical(function, parameters, step=1e-6):
+    gradient = np.zeros(len(parameters))
+    for i in range(len(parameters)):
         ends = []
         for sign in (1, -1):
-            moved = vector.astype(np.float64)
+            moved = parameters.astype(np.float64)
             moved[i] += sign * step
             ends.append(function(moved))
         gradient[i] = (ends[0] - ends[1]) / (2 * step)
     return gradient
 
 
-def found_and_output(network, vector, target, config, batch):
-    theta = tf.constant(vector)
+def found_and_output(network, parameters, target, config, batch):
+    theta = tf.constant(parameters)
     tensors = Replayed(*(None if array is None else tf.constant(array) for array in batch))
     with tf.GradientTape() as tape:
         tape.watch(theta)
@@ -111,10 +111,10 @@ def found_and_output(network, vector, target, config, batch):
 @pytest.mark.parametrize("target_entropy", [None, 0.7])
 def test_loss_and_gradient_equal_the_papers_equations(target_entropy):
     """The critics', policy's and temperature's gradients are each of its own loss, by its own parameters alone."""
-    network, vector, target = network_and_vectors()
+    network, parameters, target = network_and_vectors()
     batch, config = batch_of(), SACConfig(target_entropy=target_entropy)
-    gradient, output = found_and_output(network, vector, target, config, batch)
-    fixed, old, (of_next, of_now) = tensors_of(network, vector), tensors_of(network, target), normals()
+    gradient, output = found_and_output(network, parameters, target, config, batch)
+    fixed, old, (of_next, of_now) = tensors_of(network, parameters), tensors_of(network, target), normals()
     seen, after = batch.observation.astype(np.float64), batch.next_observation.astype(np.float64)
     alpha = np.exp(fixed["temperature/log"])
 
@@ -137,14 +137,14 @@ def test_loss_and_gradient_equal_the_papers_equations(target_entropy):
         entropy = -ACTIONS if target_entropy is None else target_entropy
         return np.mean(-np.exp(tensors_of(network, moved)["temperature/log"]) * (log_prob + entropy))
 
-    parts = {name: numerical(part, vector) for name, part in
+    parts = {name: numerical(part, parameters) for name, part in
              (("critic", critic_loss), ("policy", policy_loss), ("temperature", temperature_loss))}  # fmt: skip
     assert all(np.abs(part).max() > 1e-3 for part in parts.values())
     np.testing.assert_allclose(gradient, sum(parts.values()), rtol=2e-3, atol=2e-5)
-    total = critic_loss(vector) + policy_loss(vector) + temperature_loss(vector)
+    total = critic_loss(parameters) + policy_loss(parameters) + temperature_loss(parameters)
     assert float(output.loss) == pytest.approx(total, rel=1e-4)
     expected = {
-        "loss": critic_loss(vector), "q_target": y.mean(), "entropy": -log_prob.mean(), "temperature": alpha,
+        "loss": critic_loss(parameters), "q_target": y.mean(), "entropy": -log_prob.mean(), "temperature": alpha,
         "policy_value": smaller_q(fixed, seen, action).mean(),
     }  # fmt: skip
     assert {name: float(output.metrics[name]) for name in expected} == pytest.approx(expected, rel=1e-4)
@@ -153,8 +153,8 @@ def test_loss_and_gradient_equal_the_papers_equations(target_entropy):
 
 
 def test_the_probability_of_an_action_far_out_is_finite():
-    network, vector, _ = network_and_vectors()
-    prepared = network.prepare(tf.constant(vector))
+    network, parameters, _ = network_and_vectors()
+    prepared = network.prepare(tf.constant(parameters))
     action, log_prob = network.sampled(
         prepared, np.ones((1, INPUTS), np.float32), np.full((1, ACTIONS), 60.0, np.float32)
     )
@@ -162,17 +162,17 @@ def test_the_probability_of_an_action_far_out_is_finite():
 
 
 def test_the_learner_reads_target_and_key():
-    network, vector, target = network_and_vectors()
+    network, parameters, target = network_and_vectors()
     config, batch = SACConfig(), batch_of()
     template = replay_template(config, SPACE, ROWS, (INPUTS,), np.float32)
     known = algorithms.algorithm_of(config)
     learner = Learner(network, known.loss, config, OptimizerConfig(batch_size=ROWS), template, context=known.context)
-    gradient, metrics, priorities = learner.gradient(vector, batch, LossContext(1.0, target, KEY))
-    expected, output = found_and_output(network, vector, target, config, batch)
+    gradient, metrics, priorities = learner.gradient(parameters, batch, LossContext(1.0, target, KEY))
+    expected, output = found_and_output(network, parameters, target, config, batch)
     np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(priorities, output.priorities, rtol=1e-5)
-    other, _, _ = learner.gradient(vector, batch, LossContext(1.0, target, KEY + 1))
-    moved, _, _ = learner.gradient(vector, batch, LossContext(1.0, vector, KEY))
+    other, _, _ = learner.gradient(parameters, batch, LossContext(1.0, target, KEY + 1))
+    moved, _, _ = learner.gradient(parameters, batch, LossContext(1.0, parameters, KEY))
     assert np.abs(other - gradient).max() > 1e-3 and np.abs(moved - gradient).max() > 1e-3
     assert learner.trace_count == 1 and metrics["temperature"] > 0.0
 
@@ -194,10 +194,10 @@ def test_actions_are_drawn_from_the_policy_and_uniformly_before():
 
 
 def test_evaluation_acts_with_the_mean():
-    network, vector, _ = network_and_vectors()
+    network, parameters, _ = network_and_vectors()
     seen = batch_of().observation
-    policy, value = network(tf.constant(vector), tf.constant(seen))
-    tensors = tensors_of(network, vector)
+    policy, value = network(tf.constant(parameters), tf.constant(seen))
+    tensors = tensors_of(network, parameters)
     mean = np.tanh(np.split(tower(tensors, "policy", seen.astype(np.float64)), 2, axis=1)[0])
     np.testing.assert_allclose(policy[:, :ACTIONS], MIDDLE + HALF * mean, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(value, smaller_q(tensors, seen, mean), rtol=1e-4, atol=1e-5)
@@ -212,7 +212,7 @@ def test_targets_are_averaged_once_for_each_version():
     expected = 0.0
     for value in (1.0, 2.0, 3.0):
         expected += 0.25 * (value - expected)
-    np.testing.assert_allclose(target.vector, expected, rtol=1e-6)
+    np.testing.assert_allclose(target.parameters, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

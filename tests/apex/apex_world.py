@@ -267,7 +267,7 @@ class World:
 
         return start
 
-    def _targets(self, vector, batch):
+    def _targets(self, parameters, batch):
         return np.zeros(len(batch.reward), np.float32)
 
 

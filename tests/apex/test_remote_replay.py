@@ -29,7 +29,7 @@ def batch(number, rows=3):
 def schedule_of(every=2):
     woken = []
     schedule = RemoteReplay(
-        lambda vector, replayed: 100.0 * vector + replayed.reward,
+        lambda parameters, replayed: 100.0 * parameters + replayed.reward,
         every,
         RankMetrics("learner", 0),
         lambda: woken.append(1),
@@ -67,7 +67,7 @@ def test_a_refused_step_does_not_copy_the_parameters_early():
 def test_targets_wait_for_the_newest_parameters_only_where_a_copy_is_due():
     schedule, _ = schedule_of(every=2)
     order = []
-    schedule._targets = lambda vector, replayed: order.append("targets") or replayed.reward
+    schedule._targets = lambda parameters, replayed: order.append("targets") or replayed.reward
     put(schedule, *range(4))
     for version in range(4):
         schedule.next_batch(lambda: order.append("parameters") or Snapshot(version, version, 0.0))

@@ -34,7 +34,7 @@ def run(tmp_path_factory):
     shape, dtype = environment.observation_shape, environment.observation_dtype
     unroll = empty_unroll(8, config.rows, shape, dtype, environment.action_space)
     environment.close()
-    vector = np.linspace(0, 1, 50, dtype=np.float32)
+    parameters = np.linspace(0, 1, 50, dtype=np.float32)
     for version in (5, 9):
         replay.add(unroll._replace(valid=np.ones_like(unroll.valid)))
         states = {0: replay.save(worker_directory(path, 0)) | {"version": np.int64(version)}}
@@ -43,8 +43,8 @@ def run(tmp_path_factory):
             version,
             90,
             1.0 + version,
-            vector * version,
-            {"m": vector},
+            parameters * version,
+            {"m": parameters},
             version,
             (("w", (50,)),),
             worker_states=states,

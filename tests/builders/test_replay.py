@@ -40,7 +40,7 @@ class Worker:
         self.learner = make_learner(self.config, self.network, first.observation_shape, first.observation_dtype)
         self.schedule = make_schedule(self.config, self.environments, self.network, RankMetrics("worker", 0), 0)
         self.optimizer = make_optimizer(config.optimizer, self.network.size)
-        self.vector = np.asarray(self.network.initial_parameters(1), np.float32).copy()
+        self.parameters = np.asarray(self.network.initial_parameters(1), np.float32).copy()
         self.version = 0
 
     def __enter__(self):
@@ -53,14 +53,14 @@ class Worker:
             environment.close()
 
     def snapshot(self):
-        return Snapshot(self.version, self.version, as_device_vector(self.vector))
+        return Snapshot(self.version, self.version, as_device_vector(self.parameters))
 
     def train(self, updates):
         for _ in range(updates):
             snapshot, batch = self.schedule.next_batch(self.snapshot)
-            gradient, _, priorities = self.learner.gradient(snapshot.vector, batch)
+            gradient, _, priorities = self.learner.gradient(snapshot.parameters, batch)
             self.schedule.learned(batch, priorities)
-            self.optimizer.apply(self.vector, gradient, learning_rate(self.config.optimizer, self.version))
+            self.optimizer.apply(self.parameters, gradient, learning_rate(self.config.optimizer, self.version))
             self.version += 1
         return self
 
@@ -68,7 +68,7 @@ class Worker:
         """Mean of greedy games."""
         first = self.environments[0]
         policy = Policy(self.network, first.observation_shape, first.observation_dtype, (games,))
-        return evaluate(self.config.environment, lambda seen: policy(self.vector, seen)[0], games, seed=5).mean
+        return evaluate(self.config.environment, lambda seen: policy(self.parameters, seen)[0], games, seed=5).mean
 
 
 QUICK = {"learning_rate": 3e-3, "learning_rate_schedule": "linear", "learning_rate_updates": 3_200, "target_period": 80}
@@ -134,15 +134,15 @@ def assert_repeats_and_resumes(config, tmp_path):
     vectors = []
     for _ in range(2):
         with Worker(config) as worker:
-            vectors.append(worker.train(50).vector)
+            vectors.append(worker.train(50).parameters)
     np.testing.assert_array_equal(*vectors)
     with Worker(config, tmp_path) as first:
         first.train(27)
         state = first.schedule.get_state()
     with Worker(config, tmp_path) as second:
         second.schedule.set_state(state, 1)
-        second.vector, second.optimizer, second.version = first.vector, first.optimizer, 27
-        np.testing.assert_array_equal(second.train(23).vector, vectors[0])
+        second.parameters, second.optimizer, second.version = first.parameters, first.optimizer, 27
+        np.testing.assert_array_equal(second.train(23).parameters, vectors[0])
 
 
 def test_two_runs_are_equal_to_the_bit_and_a_resumed_one_too(tmp_path):

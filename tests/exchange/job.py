@@ -49,7 +49,7 @@ class Job:
         while self.queue or self._poll():
             sender, message = self.queue.popleft()
             self._deliver(sender, message)
-        return self.clients[0].snapshot.vector
+        return self.clients[0].snapshot.parameters
 
     def stop(self):
         """Ends the run; returns the whole state <float32>[1 + slots, N] of its checkpoint."""
@@ -62,7 +62,7 @@ class Job:
     @property
     def rows(self):
         """Vectors in a checkpoint."""
-        return sum(payload.size for payload in self.snapshots.values()) // self.clients[0].snapshot.vector.size
+        return sum(payload.size for payload in self.snapshots.values()) // self.clients[0].snapshot.parameters.size
 
     def close(self):
         """Frees what the servers have of this host."""
@@ -93,5 +93,5 @@ class Job:
     def _submit(self, worker):
         snapshot, client = self.clients[worker].snapshot, self.clients[worker]
         if snapshot is not None and snapshot.step < self.last and not client.flags & Flag.STOP:
-            vector = self.gradient(worker, snapshot.step, snapshot.vector)
-            self._send(worker, client.submit(vector, snapshot.step, snapshot.version, 1, True))
+            parameters = self.gradient(worker, snapshot.step, snapshot.parameters)
+            self._send(worker, client.submit(parameters, snapshot.step, snapshot.version, 1, True))

@@ -21,9 +21,9 @@ class Landing:
         self.posted[shard][:] = value
 
     def tell(self, shard, version):
-        vector = self.assembler.add((version,), shard, self.posted[shard])
+        parameters = self.assembler.add((version,), shard, self.posted[shard])
         self.posted[shard] = self.assembler.destination(shard)
-        return vector
+        return parameters
 
 
 def test_versions_in_step_are_not_copied():
@@ -32,10 +32,10 @@ def test_versions_in_step_are_not_copied():
         posted = list(receive.posted)
         for shard in (version % 2, 1 - version % 2):
             receive.land(shard, version)
-            vector = receive.tell(shard, version)
-        np.testing.assert_array_equal(vector, [version] * 4)
-        assert all(np.shares_memory(vector, view) for view in posted)
-        assert not any(np.shares_memory(vector, view) for view in receive.posted)
+            parameters = receive.tell(shard, version)
+        np.testing.assert_array_equal(parameters, [version] * 4)
+        assert all(np.shares_memory(parameters, view) for view in posted)
+        assert not any(np.shares_memory(parameters, view) for view in receive.posted)
 
 
 def test_slice_that_has_landed_early_is_not_overwritten_when_a_shard_skips_versions():
@@ -55,10 +55,10 @@ def test_slice_that_has_landed_early_is_not_overwritten_when_a_shard_skips_versi
 
 
 def test_what_a_server_of_this_process_sends_is_not_copied():
-    vector = np.arange(4, dtype=np.float32)
-    assert Assembler([(0, 4)]).add((1,), 0, vector) is not vector
-    vector.flags.writeable = False
-    assert Assembler([(0, 4)]).add((1,), 0, vector) is vector
+    parameters = np.arange(4, dtype=np.float32)
+    assert Assembler([(0, 4)]).add((1,), 0, parameters) is not parameters
+    parameters.flags.writeable = False
+    assert Assembler([(0, 4)]).add((1,), 0, parameters) is parameters
 
 
 @pytest.mark.parametrize("updates_per_way", [0, 1, 3, 20])
@@ -83,7 +83,7 @@ def test_a_reader_gets_whole_versions_however_fast_they_change(updates_per_way):
             message = answers.pop(0)[1]
             again, snapshot = reader.handle(message.header, message.payload.copy())
             if snapshot is not None:
-                assert (snapshot.vector == snapshot.version).all(), "two versions were mixed"
+                assert (snapshot.parameters == snapshot.version).all(), "two versions were mixed"
                 versions.append(snapshot.version)
                 again = reader.fetch(snapshot.version + 1)
             ask(again, now)
@@ -97,7 +97,7 @@ def test_an_asynchronous_version_is_that_of_the_oldest_slice():
         header = Header(Kind.PARAMETERS, sender=shard, step=3, version=version)
         snapshot = client.handle(header, np.full(2, version, np.float32))
     assert (snapshot.version, snapshot.step) == (5, 3)
-    np.testing.assert_array_equal(snapshot.vector, [7, 7, 5, 5])
+    np.testing.assert_array_equal(snapshot.parameters, [7, 7, 5, 5])
 
 
 def test_a_gradient_for_a_step_that_is_closed_is_dropped_and_counted():

@@ -34,9 +34,9 @@ def trained(run_dir, name, options, rule, rate, groups):
     config = ExchangeConfig(exchange=name, workers=2, **options)
     theta = np.linspace(-1.0, 1.0, SIZE, dtype=np.float32)
     job = Job(config, OptimizerConfig(optimizer=rule), theta, run_dir, gradient, rate=rate, groups=groups)
-    vector = job.run(6)
+    parameters = job.run(6)
     job.close()
-    return vector
+    return parameters
 
 
 @pytest.mark.parametrize("rule", RULES)

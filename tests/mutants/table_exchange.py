@@ -213,8 +213,8 @@ MUTANTS = (
     Mutant(
         "asynchronous-version-is-the-newest",
         "ddrl/exchange/client.py",
-        "Snapshot(min(self._versions.values()), header.step, vector)",
-        "Snapshot(max(self._versions.values()), header.step, vector)",
+        "Snapshot(min(self._versions.values()), header.step, parameters)",
+        "Snapshot(max(self._versions.values()), header.step, parameters)",
         ("tests/exchange/test_client.py::test_an_asynchronous_version_is_that_of_the_oldest_slice",),
         "A gradient looks fresher than its oldest slice.",
     ),

@@ -147,7 +147,7 @@ MUTANTS = (
     Mutant(
         "multistep-loses-local-steps-with-a-pull",
         "ddrl/exchange/central_store/learner.py",
-        "adam.ahead_of(vector[chunk.part], out=vector[chunk.part])",
+        "adam.ahead_of(parameters[chunk.part], out=parameters[chunk.part])",
         "pass",
         ("tests/exchange/central_store/test_learner.py::test_a_pull_keeps_the_local_steps_and_adds_what_others_did",),
         "Acting with newer parameters undoes the local steps.",
@@ -179,8 +179,8 @@ MUTANTS = (
     Mutant(
         "store-staleness-counts-itself",
         "ddrl/exchange/central_store/learner.py",
-        "return self._renew(vector, before + 1)",
-        "return self._renew(vector, before)",
+        "return self._renew(parameters, before + 1)",
+        "return self._renew(parameters, before)",
         (f"{_CENTRAL_LEARNER}::test_one_learner_with_shared_statistics_is_the_optimizer_to_the_bit",),
         "A learner takes its own update for another's.",
     ),

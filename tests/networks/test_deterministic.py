@@ -62,9 +62,9 @@ def test_images_are_flattened_and_scaled():
     network = network_of((2, 3), np.uint8, policy_layers=(4,), critic_layers=(4,))
     image = np.random.default_rng(0).integers(0, 256, (3, 2, 3)).astype(np.uint8)
     plain = network_of((6,), np.float32, policy_layers=(4,), critic_layers=(4,))
-    vector = tf.constant(network.initial_parameters(1))
-    expected = plain(vector, tf.constant((image.reshape(3, 6) / 255.0).astype(np.float32)))
-    for output, other in zip(network(vector, tf.constant(image)), expected):
+    parameters = tf.constant(network.initial_parameters(1))
+    expected = plain(parameters, tf.constant((image.reshape(3, 6) / 255.0).astype(np.float32)))
+    for output, other in zip(network(parameters, tf.constant(image)), expected):
         np.testing.assert_allclose(output, other, rtol=1e-4, atol=1e-6)
 
 

@@ -37,9 +37,9 @@ def noisy_parameters(network):
     return (network.initial_parameters(1) + 0.01 * noise).astype(np.float32)
 
 
-def named(network, vector):
+def named(network, parameters):
     sizes = [math.prod(shape) for _, shape in network.parameter_shapes]
-    parts = np.split(vector.astype(np.float64), np.cumsum(sizes)[:-1])
+    parts = np.split(parameters.astype(np.float64), np.cumsum(sizes)[:-1])
     return {name: part.reshape(shape) for (name, shape), part in zip(network.parameter_shapes, parts)}
 
 
@@ -70,12 +70,12 @@ def test_image_sizes(name, shape, features):
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_equals_the_reference(name, shape, dtype):
     network = network_of(name, shape, dtype=dtype, fc_neurons=16)
-    vector = noisy_parameters(network)
+    parameters = noisy_parameters(network)
     observations = images(2, shape)
     observations[0, 0, :2] = np.resize(np.array([1, 0, 128, 127], np.uint8), (2, shape[2]))  # a NaN's bytes
     given = observations if dtype == np.uint8 else (observations / 255.0).astype(np.float32)
-    output = network(tf.constant(vector), tf.constant(given))
-    tensors = named(network, vector)
+    output = network(tf.constant(parameters), tf.constant(given))
+    tensors = named(network, parameters)
     for b in range(2):
         logits, value = references.convolutional_network(
             tensors, LAYERS[name], observations[b] / 255.0, dense_relu=name != "ba3c"
@@ -86,21 +86,21 @@ def test_equals_the_reference(name, shape, dtype):
 
 def test_stooke_images_are_padded():
     network = network_of("a3c", (4, 104, 80))
-    vector, observations = noisy_parameters(network), images(1, (4, 104, 80))
+    parameters, observations = noisy_parameters(network), images(1, (4, 104, 80))
     logits, _ = references.convolutional_network(
-        named(network, vector), [(4, 0, 1), (2, 1, 1)], observations[0] / 255.0
+        named(network, parameters), [(4, 0, 1), (2, 1, 1)], observations[0] / 255.0
     )
-    output = network(tf.constant(vector), tf.constant(observations))
+    output = network(tf.constant(parameters), tf.constant(observations))
     np.testing.assert_allclose(output.policy[0], logits, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape, dtype", [((1, 10, 5), np.uint8), ((4,), np.float32)])
 def test_mlp(shape, dtype):
     network = network_of("mlp", shape, actions=3, dtype=dtype)
-    vector = noisy_parameters(network)
+    parameters = noisy_parameters(network)
     observations = images(3, shape).astype(dtype)
     x = observations.reshape(3, -1) / (255.0 if dtype == np.uint8 else 1.0)
-    tensors = named(network, vector)
+    tensors = named(network, parameters)
     expected = {}
     for tower in ("policy", "value"):
         hidden = x
@@ -108,7 +108,7 @@ def test_mlp(shape, dtype):
             hidden = hidden @ tensors[f"{tower}{layer}/kernel"] + tensors[f"{tower}{layer}/bias"]
             hidden = np.tanh(hidden) if layer < 2 else hidden
         expected[tower] = hidden
-    output = network(tf.constant(vector), tf.constant(observations))
+    output = network(tf.constant(parameters), tf.constant(observations))
     np.testing.assert_allclose(output.policy, expected["policy"], rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(output.value, expected["value"][:, 0], rtol=1e-4, atol=1e-4)
 
@@ -116,8 +116,8 @@ def test_mlp(shape, dtype):
 @pytest.mark.parametrize("name, shape", [("a3c", (4, 36, 36)), ("ba3c", (12, 52, 52))])
 def test_bfloat16_is_close_and_its_outputs_are_float32(name, shape):
     exact, rough = network_of(name, shape), network_of(name, shape, compute="bfloat16")
-    vector, observations = tf.constant(noisy_parameters(exact)), tf.constant(images(16, shape))
-    a, b = exact(vector, observations), rough(vector, observations)
+    parameters, observations = tf.constant(noisy_parameters(exact)), tf.constant(images(16, shape))
+    a, b = exact(parameters, observations), rough(parameters, observations)
     assert b.policy.dtype == b.value.dtype == tf.float32
     scale = np.abs(a.value.numpy()).max()
     assert 0.0 < np.abs(a.value - b.value).max() < 0.05 * scale
@@ -125,11 +125,11 @@ def test_bfloat16_is_close_and_its_outputs_are_float32(name, shape):
 
 def test_initial_parameters():
     network = network_of("nature", (4, 36, 36))
-    vector = network.initial_parameters(3)
-    assert vector.dtype == np.float32 and vector.shape == (network.size,)
-    np.testing.assert_array_equal(vector, network.initial_parameters(3))
-    assert (vector != network.initial_parameters(4)).mean() > 0.9
-    tensors = named(network, vector)
+    parameters = network.initial_parameters(3)
+    assert parameters.dtype == np.float32 and parameters.shape == (network.size,)
+    np.testing.assert_array_equal(parameters, network.initial_parameters(3))
+    assert (parameters != network.initial_parameters(4)).mean() > 0.9
+    tensors = named(network, parameters)
     assert not any(tensors[name].any() for name in tensors if name.endswith("/bias"))
     for name, gain in [("conv1/kernel", 2**0.5), ("policy/kernel", 0.01), ("value/kernel", 1.0)]:
         matrix = tensors[name].reshape(-1, tensors[name].shape[-1])
@@ -173,10 +173,10 @@ def test_a_gaussian_policy_is_means_and_deviations_that_no_state_changes(name, s
     space = Continuous((-1.0, -2.0), (1.0, 2.0))
     network = build_network(NetworkConfig(network=name, compute_dtype="float32"), shape, dtype, space)
     assert network.parameter_shapes[-1] == ("policy/log_deviation", (2,))
-    vector = network.initial_parameters(1)
-    vector[-2:] = [0.5, -0.25]
+    parameters = network.initial_parameters(1)
+    parameters[-2:] = [0.5, -0.25]
     observations = np.random.default_rng(0).integers(0, 5, (4, *shape)).astype(dtype)
-    policy = network(tf.constant(vector), tf.constant(observations)).policy.numpy()
+    policy = network(tf.constant(parameters), tf.constant(observations)).policy.numpy()
     assert policy.shape == (4, space.policy_size)
     np.testing.assert_array_equal(policy[:, 2:], np.tile(np.float32([0.5, -0.25]), (4, 1)))
     assert len(np.unique(policy[:, 0])) == 4
@@ -225,14 +225,14 @@ def reference_values(network, head, tensors, observation):
 @pytest.mark.parametrize("name, shape, dtype", Q_SHAPES)
 def test_action_values_equal_the_reference(name, shape, dtype, head):
     network = q_network_of(name, head, shape, dtype)
-    vector, observations = noisy_parameters(network), images(2, shape).astype(dtype)
-    prepared = network.prepare(tf.constant(vector))
+    parameters, observations = noisy_parameters(network), images(2, shape).astype(dtype)
+    prepared = network.prepare(tf.constant(parameters))
     values = network.action_values(prepared, tf.constant(observations)).numpy()
     q, value = network.apply(prepared, tf.constant(observations))
     assert values.shape == ((2, 6, head.atoms) if head.atoms else (2, 6))
     for b in range(2):
         scaled = observations[b] / (255.0 if dtype == np.uint8 else 1.0)
-        expected = reference_values(network, head, named(network, vector), scaled)
+        expected = reference_values(network, head, named(network, parameters), scaled)
         np.testing.assert_allclose(values[b], expected, rtol=1e-3, atol=2e-4)
         np.testing.assert_allclose(q[b], q_references.expected(values[b], head), rtol=1e-3, atol=1e-4)
     np.testing.assert_array_equal(value, q.numpy().max(axis=1))
@@ -240,13 +240,13 @@ def test_action_values_equal_the_reference(name, shape, dtype, head):
 
 def test_the_gradient_of_what_dueling_streams_share_is_divided_by_the_root_of_2(monkeypatch):
     network = q_network_of("a3c", QHead(dueling=True), (4, 36, 36), np.uint8)
-    vector, observations = tf.constant(noisy_parameters(network)), tf.constant(images(3, (4, 36, 36)))
+    parameters, observations = tf.constant(noisy_parameters(network)), tf.constant(images(3, (4, 36, 36)))
 
     def gradient():
         with tf.GradientTape() as tape:
-            tape.watch(vector)
-            total = tf.reduce_sum(network.action_values(network.prepare(vector), observations)[:, 2])
-        return named(network, tape.gradient(total, vector).numpy())
+            tape.watch(parameters)
+            total = tf.reduce_sum(network.action_values(network.prepare(parameters), observations)[:, 2])
+        return named(network, tape.gradient(total, parameters).numpy())
 
     divided = gradient()
     monkeypatch.setattr(convolutional, "_half_variance", lambda x: x)
@@ -262,8 +262,8 @@ def test_the_gradient_of_what_dueling_streams_share_is_divided_by_the_root_of_2(
 def test_q_networks_in_bfloat16_and_their_first_values(head):
     exact = q_network_of("a3c", head, (4, 36, 36), np.uint8)
     rough = q_network_of("a3c", head, (4, 36, 36), np.uint8, "bfloat16")
-    vector, observations = tf.constant(exact.initial_parameters(1)), tf.constant(images(8, (4, 36, 36)))
-    q, rough_q = exact(vector, observations).policy, rough(vector, observations).policy
+    parameters, observations = tf.constant(exact.initial_parameters(1)), tf.constant(images(8, (4, 36, 36)))
+    q, rough_q = exact(parameters, observations).policy, rough(parameters, observations).policy
     middle = (head.value_min + head.value_max) / 2 if head.atoms else 0.0
     assert q.dtype == rough_q.dtype == tf.float32 and np.abs(q - middle).max() < 0.1
     assert 0.0 < np.abs(q - rough_q).max() < 0.01

@@ -24,10 +24,10 @@ class Learner:
     def __init__(self, network, loss, settings, optimizer, template, scale=1.0, context=()):
         self.batch_size = template.action.size // math.prod(network.action_space.action_shape)
 
-    def gradient(self, vector, batch, context=None):
+    def gradient(self, parameters, batch, context=None):
         time.sleep(GRADIENT_SECONDS)
         played = batch.action.mean(dtype=np.float32) + batch.observation.mean(dtype=np.float32)
-        gradient = np.float32(0.01) * (np.asarray(vector) - played)
+        gradient = np.float32(0.01) * (np.asarray(parameters) - played)
         return gradient, {"loss": 0.0, "gradient_norm": float(np.linalg.norm(gradient))}, None
 
 
@@ -37,8 +37,8 @@ class Policy:
     def __init__(self, network, observation_shape, observation_dtype, batch_sizes):
         self._size = network.action_space.head_size
 
-    def __call__(self, vector, observations):
-        policy = np.tile(vector[: self._size], (len(observations), 1))
+    def __call__(self, parameters, observations):
+        policy = np.tile(parameters[: self._size], (len(observations), 1))
         return policy, np.zeros(len(observations), np.float32)
 
 

@@ -59,13 +59,13 @@ class Worker:
             self._due_at = time.monotonic() + slow + self._random.uniform(0.0, self.scenario["jitter"])
         if self._due_at is not None and time.monotonic() >= self._due_at:
             self._due_at, snapshot = None, self._snapshot
-            vector = gradient(snapshot.vector, self.worker, self.scenario["workers"])
+            parameters = gradient(snapshot.parameters, self.worker, self.scenario["workers"])
             self.calls += 1
             dies = self.scenario["dies"] or {}
             dying = dies.get("worker") == self.worker and dies["step"] == snapshot.step
             if dying and not dies["sends"]:
                 os.kill(os.getpid(), signal.SIGKILL)
-            self.transport.send(self.client.submit(vector, snapshot.step, snapshot.version, 1, True))
+            self.transport.send(self.client.submit(parameters, snapshot.step, snapshot.version, 1, True))
             if dying:  # the others get its gradient, or a part of it
                 Waiter(sleep=lambda seconds: os.kill(os.getpid(), signal.SIGKILL)).wait(False, False)
 
@@ -73,7 +73,7 @@ class Worker:
         return False
 
     def seen(self) -> dict:
-        return {"calls": self.calls, "dropped": self.client.dropped, "theta": self.client.snapshot.vector}
+        return {"calls": self.calls, "dropped": self.client.dropped, "theta": self.client.snapshot.parameters}
 
 
 class Chief:

@@ -102,10 +102,10 @@ def silent_evaluator() -> None:
     chief.LAST_RESULT_SECONDS = watchdog.LEAVE_SECONDS = SHORT_SECONDS
     begin = evaluator.EvaluatorRole._begin
 
-    def silent(role, version, vector):
+    def silent(role, version, parameters):
         if version == role.context.config.run.max_updates:
             os.kill(os.getpid(), signal.SIGSTOP)
-        begin(role, version, vector)
+        begin(role, version, parameters)
 
     evaluator.EvaluatorRole._begin = silent
 

@@ -44,9 +44,9 @@ def slices(transport: MpiTransport) -> bool:
     rank = transport.rank
     if rank == 0:
         for number in range(GRADIENTS):
-            vector, header = gradient(number), Header(Kind.GRADIENT, sender=0, step=number)
+            parameters, header = gradient(number), Header(Kind.GRADIENT, sender=0, step=number)
             cuts = enumerate(itertools.pairwise(CUTS))
-            transport.send(Message(1 + shard, header, vector[a:b]) for shard, (a, b) in cuts)
+            transport.send(Message(1 + shard, header, parameters[a:b]) for shard, (a, b) in cuts)
         return transport.flush(PATIENCE_SECONDS)
     a, b = CUTS[rank - 1], CUTS[rank]
     events = collect(transport, lambda events: len(events) == GRADIENTS)

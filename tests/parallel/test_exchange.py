@@ -68,7 +68,7 @@ def theta(seen, name):
     """Final parameters, which all workers agree on."""
     workers = (model.DEFAULTS | SCENARIOS[name])["workers"]
     vectors = [rank["theta"] for rank in seen[name][:workers]]
-    assert all(vector.tobytes() == vectors[0].tobytes() for vector in vectors)
+    assert all(parameters.tobytes() == vectors[0].tobytes() for parameters in vectors)
     return vectors[0]
 
 

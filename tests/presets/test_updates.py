@@ -51,11 +51,11 @@ def unroll_of(config, seed=0):
     return unroll._replace(reward=20.0 * unroll.reward)
 
 
-def summed_gradient(network, vector, unroll):
+def summed_gradient(network, parameters, unroll):
     """Espeholt et al. 2018: the losses summed over time and batch, 0.5 of half the squares, 0.01 of the entropy."""
     steps, environments = unroll.reward.shape
     flat = lambda x: x.reshape(-1, *x.shape[2:])
-    theta = tf.constant(vector)
+    theta = tf.constant(parameters)
     with tf.GradientTape() as tape:
         tape.watch(theta)
         policy, value = network(theta, tf.constant(flat(unroll.observation)))
@@ -253,7 +253,7 @@ def test_the_trainer_of_a_worker_follows_alpha(tmp_path):
     network = SimpleNamespace(size=7, parameter_shapes=())
     schedule = SimpleNamespace(update=lambda snapshot: None, stop=lambda: None)
 
-    def gradient(vector, batch, context):
+    def gradient(parameters, batch, context):
         seen.append(context.anneal)
         return np.zeros(7, np.float32), {"gradient_norm": 0.0}, None
 

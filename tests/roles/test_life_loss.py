@@ -104,8 +104,8 @@ def test_segments(life_loss_terminal):
     """Of an actor of Ape-X."""
     config = scripted("apex-dqn", life_loss_terminal, n_step=1, segment_length=20)
     maker, _ = segment_maker(config, RankMetrics("actor", 0), 0, 1)
-    vector = network_for(config, maker.actor.environment).initial_parameters(1)
-    segments = [segment for _ in range(5) for segment in maker.act(Snapshot(0, -1, vector))]
+    parameters = network_for(config, maker.actor.environment).initial_parameters(1)
+    segments = [segment for _ in range(5) for segment in maker.act(Snapshot(0, -1, parameters))]
     maker.actor.environment.close()
     observation = np.concatenate([segment.frames[segment.row] for segment in segments])
     assert_discounts(observation, np.concatenate([segment.discount for segment in segments]), life_loss_terminal)

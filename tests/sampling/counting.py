@@ -59,8 +59,8 @@ class Counting:
         self.tracker.set_state({k[8:]: v for k, v in state.items() if k.startswith("tracker.")})
 
 
-def policy(vector, observations):
+def policy(parameters, observations):
     """Both the policy and the value depend on the parameters <float32>[2] and the observation."""
     scaled = observations * np.array([0.01, 0.02, 0.03], np.float32)
-    value = scaled[:, 0] + scaled[:, 1] + scaled[:, 2] + vector[0]  # a product of matrices may depend on other rows
-    return np.stack([np.sin(value), vector[1] * np.cos(value)], axis=1).astype(np.float32), value
+    value = scaled[:, 0] + scaled[:, 1] + scaled[:, 2] + parameters[0]  # a product of matrices may depend on other rows
+    return np.stack([np.sin(value), parameters[1] * np.cos(value)], axis=1).astype(np.float32), value

@@ -90,9 +90,9 @@ class Training:
         thetas: theta^- at each update.
     """
 
-    def __init__(self, schedule, vector=(0.5, 1.5), version=0):
-        self.schedule, self.version, self.vector = schedule, version, np.float32(vector)
-        self.history, self.batches, self.contents, self.thetas, self.added = [self.vector], [], [], [], []
+    def __init__(self, schedule, parameters=(0.5, 1.5), version=0):
+        self.schedule, self.version, self.parameters = schedule, version, np.float32(parameters)
+        self.history, self.batches, self.contents, self.thetas, self.added = [self.parameters], [], [], [], []
         add = schedule.replay.add
 
         def recorded(unroll, **options):
@@ -102,7 +102,7 @@ class Training:
         schedule.replay.add = recorded
 
     def snapshot(self):
-        return Snapshot(self.version, self.version, self.vector)
+        return Snapshot(self.version, self.version, self.parameters)
 
     def update(self):
         snapshot, batch = self.schedule.next_batch(self.snapshot)
@@ -110,12 +110,12 @@ class Training:
         self.batches.append(type(batch)(*(array.copy() for array in batch)))
         self.contents.append(content(self.schedule.replay))
         self.thetas.append(self.schedule.target)
-        error = batch.target - batch.observation @ self.vector[[0, 1, 1]] * np.float32(0.01)
+        error = batch.target - batch.observation @ self.parameters[[0, 1, 1]] * np.float32(0.01)
         self.schedule.learned(batch, np.abs(error))
         data = float((batch.weight * error).sum() + batch.action.sum())
-        self.vector = self.vector - STEP_SIZE * np.float32([data, -data])
+        self.parameters = self.parameters - STEP_SIZE * np.float32([data, -data])
         self.version += 1
-        self.history.append(self.vector)
+        self.history.append(self.parameters)
 
     def run(self, updates):
         for _ in range(updates):

@@ -10,22 +10,22 @@ from ddrl.sampling.predictors import Predictors
 from ddrl.sampling.rollouts import Ended
 
 
-def doubled(vector, observations):
-    return observations * vector, observations[:, 0]
+def doubled(parameters, observations):
+    return observations * parameters, observations[:, 0]
 
 
-def ask(predictors, vector, numbers, answers):
+def ask(predictors, parameters, numbers, answers):
     observations = np.array(numbers, np.float32)[:, None]
-    answers[numbers[0]] = predictors(vector, observations)
+    answers[numbers[0]] = predictors(parameters, observations)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_query_gets_its_own_answer(threads):
     ended, asked = threading.Event(), threading.Event()
 
-    def policy(vector, observations):
+    def policy(parameters, observations):
         asked.wait(10.0)  # so that queries gather, however slowly the machine starts their threads
-        return doubled(vector, observations)
+        return doubled(parameters, observations)
 
     predictors, answers = Predictors(policy, threads, 8, ended), {}
     queries = [list(range(start, start + 2)) for start in range(0, 60, 2)]
@@ -46,7 +46,7 @@ def test_every_query_gets_its_own_answer(threads):
 
 def test_what_the_policy_raises_reaches_whoever_asked():
     ended = threading.Event()
-    predictors = Predictors(lambda vector, observations: 1 / 0, 1, 4, ended)
+    predictors = Predictors(lambda parameters, observations: 1 / 0, 1, 4, ended)
     with pytest.raises(ZeroDivisionError):
         predictors(1.0, np.ones((2, 1)))
     with pytest.raises(ValueError, match="5 observations in one query of at most 4"):
@@ -56,7 +56,7 @@ def test_what_the_policy_raises_reaches_whoever_asked():
 
 def test_whoever_waits_ends_with_the_schedule():
     ended, hold = threading.Event(), threading.Event()
-    predictors = Predictors(lambda vector, observations: hold.wait(5.0), 1, 4, ended)
+    predictors = Predictors(lambda parameters, observations: hold.wait(5.0), 1, 4, ended)
     threading.Timer(0.2, ended.set).start()
     with pytest.raises(Ended):
         predictors(1.0, np.ones((2, 1)))

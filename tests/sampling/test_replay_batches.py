@@ -68,7 +68,7 @@ def test_a_minibatch_is_what_the_replay_gave_with_its_targets():
     batches.start(4, TARGET)
     batch = batches.take()
     drawn = replay.sample(np.random.default_rng([3, 0, 4]), BATCH, 0.4)
-    np.testing.assert_array_equal(batch.target, targets(TARGET.vector, drawn))
+    np.testing.assert_array_equal(batch.target, targets(TARGET.parameters, drawn))
     for name in ("observation", "action", "weight", "behaviour_version", "key"):
         np.testing.assert_array_equal(getattr(batch, name), getattr(drawn, name), name)
 
@@ -136,7 +136,7 @@ def test_targets_are_computed_together_where_they_are_known_ahead():
     batches.start(1, TARGET)
     learn(batches)
     assert [rows for _, rows in recorded.calls] == [8 * BATCH, 2 * BATCH]
-    assert all((target == TARGET.vector).all() for target, _ in recorded.calls)
+    assert all((target == TARGET.parameters).all() for target, _ in recorded.calls)
 
 
 @pytest.mark.parametrize("taken", range(UPDATES + 1))

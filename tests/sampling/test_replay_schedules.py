@@ -79,7 +79,7 @@ def test_standard_copies_to_the_target_network_every_so_many_agent_steps():
     every = PERIODS * UPDATES[Standard]
     for update, target in enumerate(training.thetas):
         assert target.version == update // every * every
-        np.testing.assert_array_equal(target.vector, training.history[target.version])
+        np.testing.assert_array_equal(target.parameters, training.history[target.version])
 
 
 def test_standard_updates_as_often_as_it_acts():
@@ -108,12 +108,12 @@ def test_concurrent_changes_target_and_replay_at_the_end_of_a_period_only(pause)
     every = UPDATES[Concurrent]
     for update, (target, held) in enumerate(zip(training.thetas, training.contents, strict=True)):
         assert target.version == update // every * every
-        np.testing.assert_array_equal(target.vector, training.history[target.version])
+        np.testing.assert_array_equal(target.parameters, training.history[target.version])
         if update:
             assert (held == training.contents[update - 1]) == (update % every > 0)
     calls = training.schedule.batches._targets.calls
-    for i, (vector, _) in enumerate(calls):
-        np.testing.assert_array_equal(vector, training.history[i // 3 * every])  # 4 + 4 + 2 minibatches a period
+    for i, (parameters, _) in enumerate(calls):
+        np.testing.assert_array_equal(parameters, training.history[i // 3 * every])  # 4 + 4 + 2 minibatches a period
 
 
 def replays_of_periods(history, periods):
@@ -195,7 +195,7 @@ def test_resume_equals_uninterrupted(kind, at, options, tmp_path):
     first = Training(make_schedule(kind, tmp_path, **options)).run(at)
     state = {name: array.copy() for name, array in first.schedule.get_state().items()}
     first.schedule.stop()
-    resumed = Training(make_schedule(kind, tmp_path, **options), first.vector, at)
+    resumed = Training(make_schedule(kind, tmp_path, **options), first.parameters, at)
     resumed.schedule.set_state(state, reset_seed=1)
     if at:
         assert content(resumed.schedule.replay) == content(first.schedule.replay)
@@ -205,20 +205,20 @@ def test_resume_equals_uninterrupted(kind, at, options, tmp_path):
     assert_equal(resumed.batches, whole.batches[at:])
     assert resumed.contents == whole.contents[at:]
     for target, expected in zip(resumed.thetas, whole.thetas[at:], strict=True):
-        assert target.version == expected.version and (target.vector == expected.vector).all()
+        assert target.version == expected.version and (target.parameters == expected.parameters).all()
 
 
 @KINDS
 def test_a_run_may_be_resumed_again_and_again(kind, tmp_path):
     whole = trained(kind, 30)
-    vector, version, state = (0.5, 1.5), 0, {}
+    parameters, version, state = (0.5, 1.5), 0, {}
     for updates in (4, 9, 1, 7, 9):
-        part = Training(make_schedule(kind, tmp_path), vector, version)
+        part = Training(make_schedule(kind, tmp_path), parameters, version)
         part.schedule.set_state(state, reset_seed=1)
         part.run(updates)
-        vector, version, state = part.vector, part.version, part.schedule.get_state()
+        parameters, version, state = part.parameters, part.version, part.schedule.get_state()
         part.schedule.stop()
-    np.testing.assert_array_equal(vector, whole.history[-1])
+    np.testing.assert_array_equal(parameters, whole.history[-1])
 
 
 @KINDS
@@ -229,7 +229,7 @@ def test_environments_that_cannot_be_saved_are_reset_and_the_replay_is_kept(kind
     np.testing.assert_array_equal(first.history, whole.history[: at + 1])
     state = first.schedule.get_state()
     first.schedule.stop()
-    resumed = Training(make_schedule(kind, tmp_path, saves=False), first.vector, at)
+    resumed = Training(make_schedule(kind, tmp_path, saves=False), first.parameters, at)
     resumed.schedule.set_state(state, reset_seed=99)
     assert content(resumed.schedule.replay) == content(first.schedule.replay)
     left = -at % UPDATES[kind]  # minibatches of the period under way
@@ -239,7 +239,7 @@ def test_environments_that_cannot_be_saved_are_reset_and_the_replay_is_kept(kind
     new = resumed.added[0][1]
     assert resumed.added[0][0] == at + left and (new.observation[0, :, :2] == 0).all(), "no reset was seen"
     target = resumed.thetas[-1]
-    np.testing.assert_array_equal(target.vector, (first.history[:-1] + resumed.history)[target.version])
+    np.testing.assert_array_equal(target.parameters, (first.history[:-1] + resumed.history)[target.version])
     resumed.schedule.replay.check()
 
 
@@ -249,7 +249,7 @@ def test_another_schedule_goes_on_with_the_replay(kind, tmp_path):
     first = Training(make_schedule(kind, tmp_path)).run(8)
     state = first.schedule.get_state()
     first.schedule.stop()
-    resumed = Training(make_schedule(other, tmp_path), first.vector, 8)
+    resumed = Training(make_schedule(other, tmp_path), first.parameters, 8)
     resumed.schedule.set_state(state, reset_seed=1)
     assert content(resumed.schedule.replay) == content(first.schedule.replay)
     resumed.run(25)

@@ -37,23 +37,23 @@ def gradient(point, batch):
 class Training:
     """Plain gradient descent on what a schedule gives: the exchange of a test."""
 
-    def __init__(self, schedule, vector=(0.5, 1.5), version=0):
+    def __init__(self, schedule, parameters=(0.5, 1.5), version=0):
         self.schedule, self.version = schedule, version
-        self.vector = np.array(vector, np.float32)
-        self.history = [self.vector]
+        self.parameters = np.array(parameters, np.float32)
+        self.history = [self.parameters]
         self.batches = []
 
     def snapshot(self):
-        return Snapshot(self.version, self.version, self.vector)
+        return Snapshot(self.version, self.version, self.parameters)
 
     def update(self):
         self.schedule.update(self.snapshot())
         snapshot, batch = self.schedule.next_batch(self.snapshot)
         assert snapshot.version == snapshot.step == self.version
-        self.batches.append((np.array(snapshot.vector), type(batch)(*(array.copy() for array in batch))))
-        self.vector = self.vector - STEP_SIZE * gradient(snapshot.vector, batch)
+        self.batches.append((np.array(snapshot.parameters), type(batch)(*(array.copy() for array in batch))))
+        self.parameters = self.parameters - STEP_SIZE * gradient(snapshot.parameters, batch)
         self.version += 1
-        self.history.append(self.vector)
+        self.history.append(self.parameters)
 
     def run(self, updates):
         for _ in range(updates):
@@ -75,7 +75,7 @@ def test_synchronized_takes_newer_parameters_in_the_middle_where_it_may():
 
     def receive_and_update(snapshot):
         receive(snapshot)
-        schedule.update(Snapshot(snapshot.version + 10, 0, snapshot.vector))
+        schedule.update(Snapshot(snapshot.version + 10, 0, snapshot.parameters))
 
     schedule.actor_threads.actors[0].receive = receive_and_update
     _, batch = schedule.next_batch(lambda: Snapshot(0, 0, np.ones(2, np.float32)))
@@ -151,7 +151,7 @@ def test_resume_equals_uninterrupted(kind, at):
     first = Training(make_schedule(kind, **settings)).run(at)
     state = first.schedule.get_state()
     first.schedule.stop()
-    resumed = Training(make_schedule(kind, **settings), first.vector, at)
+    resumed = Training(make_schedule(kind, **settings), first.parameters, at)
     resumed.schedule.set_state(state, reset_seed=1)
     resumed.run(16 - at)
     np.testing.assert_array_equal(resumed.history, whole.history[at:])

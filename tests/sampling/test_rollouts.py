@@ -51,7 +51,7 @@ def test_a_rollout_is_what_its_environments_and_its_policy_say():
     env.reset(1)
     step = env.recv()
     for t in range(STEPS):
-        logits, value = policy(snapshot(3).vector, step.observation)
+        logits, value = policy(snapshot(3).parameters, step.observation)
         action, log_prob = draw_actions(logits, uniforms(7, np.arange(SIZE), draws))
         draws += 1
         env.send(action)
@@ -70,7 +70,7 @@ def test_a_rollout_is_what_its_environments_and_its_policy_say():
             np.testing.assert_array_equal(getattr(out, name)[t], expected.astype(getattr(out, name).dtype), name)
         step = after
     np.testing.assert_array_equal(out.observation[STEPS], step.observation)
-    np.testing.assert_array_equal(out.value[STEPS], policy(snapshot(3).vector, step.observation)[1])
+    np.testing.assert_array_equal(out.value[STEPS], policy(snapshot(3).parameters, step.observation)[1])
     assert (out.valid == 0).any() and ((out.discount > 0) & (out.continues == 0)).any(), "no truncation was met"
 
 

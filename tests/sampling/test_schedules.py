@@ -61,10 +61,10 @@ class Counting:
         self.tracker.set_state({k[8:]: v for k, v in state.items() if k.startswith("tracker.")})
 
 
-def policy(vector, observations):
+def policy(parameters, observations):
     """The action depends on the parameters and the observation."""
-    assert vector is not None
-    value = observations.sum(axis=1) * 0.01 + float(vector[0])
+    assert parameters is not None
+    value = observations.sum(axis=1) * 0.01 + float(parameters[0])
     return np.stack([np.sin(value), np.cos(value)], axis=1).astype(np.float32), value.astype(np.float32)
 
 

@@ -59,11 +59,11 @@ def stand_alone(role: WorkerRole, parameters: np.ndarray, seconds: float) -> dic
     def update() -> None:
         schedule.put(drawn)
         _, batch = schedule.next_batch(lambda: snapshot)
-        learner.gradient(snapshot.vector, batch)
+        learner.gradient(snapshot.parameters, batch)
 
     schedule.put(drawn)
     _, batch = schedule.next_batch(lambda: snapshot)
-    rates = _rates([update, lambda: learner.gradient(snapshot.vector, batch)], seconds)
+    rates = _rates([update, lambda: learner.gradient(snapshot.parameters, batch)], seconds)
     schedule.put(drawn)
     schedule.next_batch(lambda: None)  # gives the last one back
     schedule.used()

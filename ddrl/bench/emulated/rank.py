@@ -71,7 +71,9 @@ def blocks(comm: MPI.Comm, options: Options) -> list[dict[str, Any]]:
     slow = workers - options["slow_workers"] <= rank < workers
     compute = Compute(rank, options["spread"], options["slow_factor"] if slow else 1.0)
     transport = MpiTransport(comm, workers)
-    job = EmulatedJob(transport, rank, exchange, options["parameters"], compute, ranks_per_core(gather_seats(comm), rank))
+    job = EmulatedJob(
+        transport, rank, exchange, options["parameters"], compute, ranks_per_core(gather_seats(comm), rank)
+    )
     measured = []
     for seconds, steps in options["blocks"]:
         compute.seconds = seconds

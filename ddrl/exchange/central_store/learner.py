@@ -51,18 +51,18 @@ class CentralLearner(ABC):
     """One process' learner.
 
     Attributes:
-        vector: its newest parameters <float32>[N], read-only; each call that changes them gives a new array.
-        versions: of the store's chunks behind `vector`, own steps that are not yet synchronized left out.
+        parameters: its newest parameters <float32>[N], read-only; each call that changes them gives a new array.
+        versions: of the store's chunks behind `parameters`, own steps that are not yet synchronized left out.
         staleness: gradients that others applied between this learner's last read and its last update, in the chunk
             with the most of them.
-        local_steps: own steps in `vector` that are not yet in the store.
+        local_steps: own steps in `parameters` that are not yet in the store.
     """
 
     def __init__(self, store: CentralStore):
         self.store = store
         self.staleness = 0
         self.versions = store.versions
-        self.vector = np.empty(0, np.float32)
+        self.parameters = np.empty(0, np.float32)
 
     @property
     @abstractmethod
@@ -70,7 +70,7 @@ class CentralLearner(ABC):
 
     @property
     def version(self) -> int:
-        """Gradients behind every part of `vector`."""
+        """Gradients behind every part of `parameters`."""
         return int(self.versions.min()) + self.local_steps
 
     @property
@@ -80,7 +80,7 @@ class CentralLearner(ABC):
 
     @abstractmethod
     def submit(self, gradient: np.ndarray, learning_rate: float) -> np.ndarray:
-        """Applies a gradient <float32>[N], finite; returns `vector`.
+        """Applies a gradient <float32>[N], finite; returns `parameters`.
 
         Raises:
             TimeoutError: if a chunk of the store does not become free.
@@ -88,7 +88,7 @@ class CentralLearner(ABC):
 
     @abstractmethod
     def pull(self) -> np.ndarray:
-        """Reads the central parameters, so that acting goes on with the newest ones; returns `vector`.
+        """Reads the central parameters, so that acting goes on with the newest ones; returns `parameters`.
 
         Raises:
             TimeoutError: if a chunk of the store does not become free.
@@ -96,16 +96,16 @@ class CentralLearner(ABC):
 
     @abstractmethod
     def synchronize(self) -> np.ndarray:
-        """Brings the local steps into the store, and reads it; returns `vector`.
+        """Brings the local steps into the store, and reads it; returns `parameters`.
 
         Raises:
             TimeoutError: if a chunk of the store does not become free.
         """
 
-    def _renew(self, vector: np.ndarray, versions: np.ndarray) -> np.ndarray:
-        vector.flags.writeable = False
-        self.vector, self.versions = vector, versions
-        return vector
+    def _renew(self, parameters: np.ndarray, versions: np.ndarray) -> np.ndarray:
+        parameters.flags.writeable = False
+        self.parameters, self.versions = parameters, versions
+        return parameters
 
 
 class SharedStatistics(CentralLearner):
@@ -124,21 +124,21 @@ class SharedStatistics(CentralLearner):
         self.pull()
 
     def submit(self, gradient: np.ndarray, learning_rate: float) -> np.ndarray:
-        vector, before = np.empty(self.store.size, np.float32), np.empty_like(self.versions)
+        parameters, before = np.empty(self.store.size, np.float32), np.empty_like(self.versions)
 
         def apply(chunk: Chunk) -> None:
             optimizer = self._optimizers[chunk.index]
             optimizer.count, before[chunk.index] = chunk.count, chunk.version
             optimizer.apply(chunk.parameters, gradient[chunk.part], learning_rate)
-            vector[chunk.part] = chunk.parameters
+            parameters[chunk.part] = chunk.parameters
 
         self.store.update(apply)
         self.staleness = int((before - self.versions).max())
-        return self._renew(vector, before + 1)
+        return self._renew(parameters, before + 1)
 
     def pull(self) -> np.ndarray:
-        vector = np.empty(self.store.size, np.float32)
-        return self._renew(vector, self.store.read(vector))
+        parameters = np.empty(self.store.size, np.float32)
+        return self._renew(parameters, self.store.read(parameters))
 
     def synchronize(self) -> np.ndarray:
         return self.pull()
@@ -165,29 +165,29 @@ class LocalSteps(CentralLearner):
         return self._adams[0].local_steps
 
     def submit(self, gradient: np.ndarray, learning_rate: float) -> np.ndarray:
-        vector = np.empty(self.store.size, np.float32)
+        parameters = np.empty(self.store.size, np.float32)
         for adam, chunk in zip(self._adams, self.store.chunks, strict=True):
             part = chunk.part
-            adam.apply(self.vector[part], gradient[part], learning_rate, out=vector[part])
-        self._renew(vector, self.versions)
-        return self.synchronize() if self.local_steps >= self.every else vector
+            adam.apply(self.parameters[part], gradient[part], learning_rate, out=parameters[part])
+        self._renew(parameters, self.versions)
+        return self.synchronize() if self.local_steps >= self.every else parameters
 
     def pull(self) -> np.ndarray:
-        vector = np.empty(self.store.size, np.float32)
-        versions = self.store.read(vector)
+        parameters = np.empty(self.store.size, np.float32)
+        versions = self.store.read(parameters)
         for adam, chunk in zip(self._adams, self.store.chunks, strict=True):
-            adam.ahead_of(vector[chunk.part], out=vector[chunk.part])
-        return self._renew(vector, versions)
+            adam.ahead_of(parameters[chunk.part], out=parameters[chunk.part])
+        return self._renew(parameters, versions)
 
     def synchronize(self) -> np.ndarray:
-        vector, before = np.empty(self.store.size, np.float32), np.empty_like(self.versions)
+        parameters, before = np.empty(self.store.size, np.float32), np.empty_like(self.versions)
         steps = self.local_steps
 
         def exchange(chunk: Chunk) -> None:
             before[chunk.index] = chunk.version
             adam = self._adams[chunk.index]
-            adam.synchronize(chunk.parameters, chunk.slots, chunk.count, out=vector[chunk.part])
+            adam.synchronize(chunk.parameters, chunk.slots, chunk.count, out=parameters[chunk.part])
 
         self.store.update(exchange, steps)
         self.staleness = int((before - self.versions).max())
-        return self._renew(vector, before + steps)
+        return self._renew(parameters, before + steps)

@@ -203,8 +203,8 @@ class StoreServer(Server):
     def _to_worker(self, flags: Flag) -> Message:
         """The parameters as this learner has them; before a LOAD zeros, with the word that the run has ended."""
         if not self.loaded:
-            vector, version = np.zeros(self.size, np.float32), 0
+            parameters, version = np.zeros(self.size, np.float32), 0
         else:
-            vector, version = self.learner.vector, self.learner.version
+            parameters, version = self.learner.parameters, self.learner.version
         header = Header(Kind.PARAMETERS, step=self.step, version=version, flags=flags & (TO_WORKER | Flag.REFRESH))
-        return Message(self.process, header, vector, newest_only=True)
+        return Message(self.process, header, parameters, newest_only=True)

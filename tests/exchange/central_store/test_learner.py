@@ -26,7 +26,7 @@ def test_one_learner_with_shared_statistics_is_the_optimizer_to_the_bit(tmp_path
     theta, gradients = problem(70_001, 4)
     store = store_with(tmp_path, theta, config)
     learner = make_learner(store, config)
-    np.testing.assert_array_equal(learner.vector, theta)
+    np.testing.assert_array_equal(learner.parameters, theta)
     expected, optimizer = theta.copy(), make_optimizer(config, theta.size)
     for gradient in gradients:
         optimizer.apply(expected, gradient, RATE)
@@ -50,7 +50,7 @@ def test_a_resumed_store_goes_on_where_the_optimizer_was(tmp_path):
         learner = make_learner(store, ADAM, every)
         for gradient in gradients[3:]:
             learner.submit(gradient, RATE)
-        np.testing.assert_array_equal(learner.vector, expected)
+        np.testing.assert_array_equal(learner.parameters, expected)
         assert learner.version == 16 and store.count == 6
 
 
@@ -61,7 +61,7 @@ def test_two_learners_share_the_statistics(tmp_path):
     for i, gradient in enumerate(gradients):
         learners[i % 2].submit(gradient, RATE)
     expected, _ = adam_of(ADAM, theta, gradients)
-    np.testing.assert_array_equal(learners[1].vector, expected)
+    np.testing.assert_array_equal(learners[1].parameters, expected)
     assert [learner.staleness for learner in learners] == [1, 1]
     assert learners[0].version == 5 and learners[0].newest_version == 6
     np.testing.assert_array_equal(learners[0].pull(), expected)
@@ -88,7 +88,7 @@ def test_two_learners_with_local_steps_equal_the_reference(tmp_path, order):
     for name, slot in slots.items():
         np.testing.assert_allclose(slot, central[name], rtol=1e-5, atol=1e-6)
     for name, learner in learners.items():
-        np.testing.assert_allclose(learner.vector, own[name], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(learner.parameters, own[name], rtol=1e-5, atol=1e-6)
         assert learner.local_steps == steps[name] % every
     assert store.count == central["t"]
 
@@ -104,7 +104,7 @@ def test_a_pull_keeps_the_local_steps_and_adds_what_others_did(tmp_path):
     others = other.submit(gradients[2], RATE)
     np.testing.assert_allclose(learner.pull() - theta, (own - theta) + (others - theta), rtol=1e-4, atol=1e-6)
     assert learner.version == 3 and learner.local_steps == 1 and store.version == 2
-    before = learner.vector
+    before = learner.parameters
     np.testing.assert_array_equal(learner.synchronize(), before)
     assert learner.version == store.version == 3 and learner.local_steps == 0
 
@@ -129,13 +129,13 @@ def test_staleness_counts_what_others_applied_since_the_last_read(tmp_path):
 def test_vectors_are_new_and_read_only(tmp_path, every):
     theta, gradients = problem(50, 4)
     learner = make_learner(store_with(tmp_path, theta), ADAM, every)
-    vectors = [learner.vector, *(learner.submit(g, RATE) for g in gradients), learner.pull()]
-    copies = [vector.copy() for vector in vectors]
+    vectors = [learner.parameters, *(learner.submit(g, RATE) for g in gradients), learner.pull()]
+    copies = [parameters.copy() for parameters in vectors]
     learner.submit(gradients[0], RATE)
     learner.synchronize()
-    for vector, copy in zip(vectors, copies):
-        np.testing.assert_array_equal(vector, copy)
-        assert not vector.flags.writeable
+    for parameters, copy in zip(vectors, copies):
+        np.testing.assert_array_equal(parameters, copy)
+        assert not parameters.flags.writeable
 
 
 def test_what_does_not_go_together_is_refused(tmp_path):

@@ -99,8 +99,8 @@ def test_two_learners_equal_the_reference():
     np.testing.assert_allclose(central.slots["m"], expected["m"], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(central.slots["v"], expected["v"], rtol=1e-5, atol=1e-7)
     assert central.count == expected["t"]
-    for name, vector in learners.items():
-        np.testing.assert_allclose(own[name], vector, rtol=1e-5, atol=1e-6)
+    for name, parameters in learners.items():
+        np.testing.assert_allclose(own[name], parameters, rtol=1e-5, atol=1e-6)
 
 
 def test_the_weights_of_all_gradients_sum_to_what_the_step_size_divides_by():

@@ -72,7 +72,7 @@ def test_gradients_of_all_workers_meet_in_the_store(tmp_path):
     for i, gradient in enumerate(gradients):
         world.submit(i % 2, gradient)
     expected, _ = adam_of(ADAM, theta, gradients)
-    np.testing.assert_array_equal(world.clients[1].snapshot.vector, expected)
+    np.testing.assert_array_equal(world.clients[1].snapshot.parameters, expected)
     assert [client.snapshot.version for client in world.clients] == [12, 13]
     assert [client.snapshot.step for client in world.clients] == [6, 6]
     assert world.coordinator.version == 13
@@ -86,7 +86,7 @@ def test_the_main_door_answers_for_the_store_and_stop_reaches_all(tmp_path):
     world = World(tmp_path, theta)
     world.submit(0, gradients[0])
     world.command(Flag.PUBLISH)
-    published = world.clients[0].snapshot.vector
+    published = world.clients[0].snapshot.parameters
     world.submit(1, gradients[1])
     world.command(Flag.CHECKPOINT)
     expected, optimizer = adam_of(ADAM, theta, gradients)
@@ -95,7 +95,7 @@ def test_the_main_door_answers_for_the_store_and_stop_reaches_all(tmp_path):
     np.testing.assert_array_equal(state, np.concatenate([expected, *optimizer.slots.values()]))
     for message in world.reader.fetch(8):
         world.deliver(0, world.doors[0].handle(5, message.header, None))
-    np.testing.assert_array_equal(world.published[0].vector, published)
+    np.testing.assert_array_equal(world.published[0].parameters, published)
     world.command(Flag.STOP | Flag.CHECKPOINT | Flag.PUBLISH)
     assert all(client.flags & Flag.STOP and client.flags & Flag.CHECKPOINT for client in world.clients)
     assert len(world.snapshots) == 2
@@ -118,7 +118,7 @@ def test_local_steps_reach_the_store_at_every_nth_and_at_the_end(tmp_path):
         world.submit(0, gradient)
     expected, _ = adam_of(ADAM, theta, gradients)
     snapshot = world.clients[0].snapshot
-    np.testing.assert_allclose(snapshot.vector, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(snapshot.parameters, expected, rtol=1e-5, atol=1e-6)
     assert snapshot.version == world.coordinator.version == 11
     assert [header.value for header, _ in world.closed] == [0, 0, 0, 0]
     world.command(Flag.CHECKPOINT)
@@ -141,7 +141,7 @@ def test_gradients_that_are_old_or_not_finite_are_dropped_and_answered_with_the_
     assert closed.members == () and world.coordinator.version == 9
     assert header.value == 2 and header.flags & Flag.SKIP
     assert [door.dropped for door in world.doors] == [1, 1]
-    np.testing.assert_array_equal(world.clients[1].snapshot.vector, world.clients[0].snapshot.vector)
+    np.testing.assert_array_equal(world.clients[1].snapshot.parameters, world.clients[0].snapshot.parameters)
     world.submit(1, gradients[3])
     assert world.closed[-1][1].members == (1,) and world.coordinator.version == 10
 
@@ -152,7 +152,7 @@ def test_a_pull_brings_newer_parameters_under_the_same_step(tmp_path):
     world.submit(0, gradients[0])
     (message,) = world.doors[1].pull()
     assert (message.peer, message.header.step, message.header.version) == (1, 3, 8)
-    np.testing.assert_array_equal(message.payload, world.clients[0].snapshot.vector)
+    np.testing.assert_array_equal(message.payload, world.clients[0].snapshot.parameters)
     world.command(Flag.STOP)
     assert world.doors[1].pull() == []
 

@@ -21,7 +21,7 @@ def check(world):
     for client in world.clients.values():
         if client.snapshot is not None and client.snapshot.step > 0:
             expected = np.concatenate([h[client.snapshot.step - 1][3] for h in world.history])
-            np.testing.assert_array_equal(client.snapshot.vector, expected, "slices of different versions")
+            np.testing.assert_array_equal(client.snapshot.parameters, expected, "slices of different versions")
 
 
 def check_end(world):
