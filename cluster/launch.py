@@ -48,19 +48,21 @@ def find_mpirun(path: str | None = None) -> str | None:
 
 def inspect_mpirun(path: str) -> Launcher:
     """Asks an mpirun what it is; one that does not answer counts as unknown."""
-    return parse_version(path, version_text(path))
+    return parse_version(path, output_of([path, "--version"]))
 
 
-def version_text(path: str, timeout_seconds: float = 20.0) -> str:
-    """What `mpirun --version` prints; nothing where it does not answer in time.
+def output_of(command: Sequence[str], timeout_seconds: float = 20.0, env: Mapping[str, str] | None = None) -> str:
+    """What a command prints; nothing where it does not start, or does not end in time.
 
     Args:
-        path: of the mpirun.
-        timeout_seconds: for the answer.
+        command: program and arguments.
+        timeout_seconds: for its end.
+        env: its variables (None: those of this process).
     """
     try:
-        command = [path, "--version"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=timeout_seconds, check=False).stdout
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout_seconds, check=False, env=env
+        ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
 

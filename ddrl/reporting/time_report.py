@@ -21,17 +21,11 @@ ROLES = {
     "replay_shard": "replay",
     "parameter_server": "servers",
 }
-WORDS = {
+WORDS = {  # for names of activities that are no words
     "simulation": "simulate",
     "inference": "infer",
-    "gradient": "gradient",
-    "push": "push",
-    "pull": "pull",
     "wait_data": "wait for data",
     "wait_parameters": "wait for parameters",
-    "apply": "apply",
-    "receive": "receive",
-    "send": "send",
     "wait_replay": "wait for the replay",
 }
 
