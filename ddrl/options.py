@@ -82,7 +82,7 @@ def parse(argv: Sequence[str], machine: Machine) -> TrainArguments:
                 "somebody else wrote it",
                 file=sys.stderr,
             )
-        start = _in_run_dir(loaded, resume)
+        start = loaded.changed(run={"run_dir": resume})
         check_algorithm(algorithm, start, resume)
         algorithm = algorithm or start.title
     else:
@@ -133,10 +133,6 @@ def _begun(run_dir: str | None, resume: str | None) -> str | None:
     return None if rundir.read_json(path / rundir.CONFIG) is None and rundir.untrained(path) else run_dir
 
 
-def _in_run_dir(config: TrainConfig, path: str) -> TrainConfig:
-    return dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=path))
-
-
 def with_schedules_of(before: TrainConfig, now: TrainConfig) -> TrainConfig:
     """`now` with schedules over agent steps that go on where they are: updates so far stood for other agent steps where
     batch, epochs or workers are new, so what is left is stretched with these."""
@@ -147,8 +143,8 @@ def with_schedules_of(before: TrainConfig, now: TrainConfig) -> TrainConfig:
     for group, name in (("optimizer", "learning_rate_agent_steps"), ("replay", "importance_agent_steps")):
         steps = getattr(getattr(now, group), name)
         if steps and steps == getattr(getattr(before, group), name):
-            stretched[group] = dataclasses.replace(getattr(now, group), **{name: max(1, round(steps * new / old))})
-    return dataclasses.replace(now, **stretched)
+            stretched[group] = {name: max(1, round(steps * new / old))}
+    return now.changed(**stretched)
 
 
 def checked(argv: Sequence[str], machine: Machine, with_game: bool = True) -> tuple[TrainConfig, Path | None]:

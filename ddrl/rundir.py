@@ -132,7 +132,7 @@ def create_run_dir(config: TrainConfig) -> tuple[Path, TrainConfig]:
         UsageError: when it holds more, is being trained, or cannot be made.
     """
     path = Path(config.run.run_dir or default_run_dir(config))
-    config = dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=str(path)))
+    config = config.changed(run={"run_dir": str(path)})
     _check_name(str(path))
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,6 @@ checkpoint and end. Everything that was started is in that session, and is ended
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import subprocess
 from collections.abc import Sequence
@@ -89,8 +88,7 @@ def _without_ulfm(config: TrainConfig, launcher: Launcher | None, console: Conso
     if launcher is None or launcher.ulfm or config.exchange.on_worker_loss == "restart":
         return config
     console.print(f"{launcher.path} has no ULFM: the loss of a worker ends the job (--on-worker-loss restart)")
-    exchange = dataclasses.replace(config.exchange, on_worker_loss="restart")
-    return dataclasses.replace(config, exchange=exchange)
+    return config.changed(exchange={"on_worker_loss": "restart"})
 
 
 def _run(
