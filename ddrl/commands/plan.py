@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections import Counter
@@ -146,13 +147,10 @@ def needs_of(config: TrainConfig) -> tuple[int, int, int]:
     """
     from ddrl.envs import make_environment
 
-    environment = make_environment(config.environment, num_envs=1)
-    try:
+    with contextlib.closing(make_environment(config.environment, num_envs=1)) as environment:
         shape, dtype = environment.observation_shape, environment.observation_dtype
         count = network_for(config, shape, dtype, environment.action_space).size
         replay, prefetch = replay_bytes(config, environment), prefetch_bytes(config, environment)
-    finally:
-        environment.close()
     check_shards(count, config.exchange.servers)
     return count, replay, prefetch
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ddrl.config import EnvironmentConfig
 from ddrl.envs.game_names import FOOTBALL, football_games, unknown_game
-from ddrl.envs.gymnasium_environment import GymnasiumEnvironment, versions
+from ddrl.envs.gymnasium_environment import GymnasiumEnvironment, stamp_of
 from ddrl.errors import UsageError
 
 HEIGHT, WIDTH, STACK = 72, 96, 4
@@ -121,17 +121,8 @@ def make_football(
     scenario = config.game.removeprefix(FOOTBALL)
     players, view, checkpoints = config.football_players, config.football_view, config.football_checkpoints
     _package()
-    stamp = {
-        "protocol": "football",
-        "game": config.game,
-        "max_agent_steps": _scenario(scenario).game_duration,
-        "players": players,
-        "view": view,
-        "checkpoints": checkpoints,
-        "repeat_fire_after": 0,
-        "backend": "gymnasium",
-        **versions("gfootball"),
-    }
+    settings = {"players": players, "view": view, "checkpoints": checkpoints}
+    stamp = stamp_of("football", config.game, _scenario(scenario).game_duration, "gfootball", **settings)
     return GymnasiumEnvironment(
         lambda: FootballGame(scenario, players, view, checkpoints, render_mode), num_envs, stamp, **options
     )

@@ -239,6 +239,12 @@ def _under(prefix: str, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name[len(prefix) :]: value for name, value in state.items() if name.startswith(prefix)}
 
 
+def stamp_of(protocol: str, game: str, max_agent_steps: int, *packages: str, **settings: Any) -> dict[str, Any]:
+    """The stamp of a game that is no Atari game; `settings` are its own, and `packages` those that it needs."""
+    rules = {"protocol": protocol, "game": game, "max_agent_steps": max_agent_steps, **settings}
+    return {**rules, "repeat_fire_after": 0, "backend": "gymnasium", **versions(*packages)}
+
+
 def versions(*packages: str) -> dict[str, str]:
     """Of Gymnasium and of these, for the stamp."""
     return {name.replace("-", "_"): importlib.metadata.version(name) for name in ("gymnasium", *packages)}

@@ -12,7 +12,7 @@ import gymnasium
 from ddrl.envs.atari_frames import AtariFrames
 from ddrl.envs.control import DM_CONTROL, FlatObservation, register_dm_control
 from ddrl.envs.game_names import unknown_game
-from ddrl.envs.gymnasium_environment import GymnasiumEnvironment, versions
+from ddrl.envs.gymnasium_environment import GymnasiumEnvironment, stamp_of, versions
 from ddrl.envs.protocols import Protocol
 from ddrl.envs.starts import Starts
 from ddrl.errors import UsageError
@@ -64,14 +64,7 @@ def make_gymnasium(game: str, num_envs: int, render_mode: str | None = None, **o
         spec = gymnasium.spec(game)
     if str(spec.entry_point).startswith("gymnasium.envs.mujoco") and importlib.util.find_spec("mujoco"):
         packages = ("mujoco",)
-    stamp = {
-        "protocol": "gymnasium",
-        "game": game,
-        "max_agent_steps": spec.max_episode_steps or 0,
-        "repeat_fire_after": 0,
-        "backend": "gymnasium",
-        **versions(*packages),
-    }
+    stamp = stamp_of("gymnasium", game, spec.max_episode_steps or 0, *packages)
     return GymnasiumEnvironment(make, num_envs, stamp, **options)
 
 

@@ -74,11 +74,8 @@ def _policy(
     from ddrl.envs import make_environment
     from ddrl.learner import Policy, as_device_vector
 
-    env = make_environment(config.environment, num_envs=1, training=False)
-    try:
+    with contextlib.closing(make_environment(config.environment, num_envs=1, training=False)) as env:
         shape, dtype, actions = env.observation_shape, env.observation_dtype, env.action_space
-    finally:
-        env.close()
     network = network_for(config, shape, dtype, actions)
     check_layout(checkpoint, network.parameter_shapes)
     policy = Policy(network, shape, dtype, tuple(batch_sizes))
