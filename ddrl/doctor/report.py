@@ -56,5 +56,5 @@ def _lines(finding: Finding, width: int) -> list[str]:
     indent = " " * len(first)
     wrap = functools.partial(textwrap.wrap, width=width, break_long_words=False)
     lines = wrap(finding.found, initial_indent=first, subsequent_indent=indent)
-    remedy = {"initial_indent": f"{indent}-> ", "subsequent_indent": f"{indent}   ", "break_on_hyphens": False}
-    return lines + wrap(finding.remedy, **remedy)
+    first, indent = f"{indent}-> ", f"{indent}   "
+    return lines + wrap(finding.remedy, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
