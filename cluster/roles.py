@@ -38,79 +38,16 @@ class Assignment(NamedTuple):
     gpu: str = ""
 
 
-def assign_roles(
-    workers: int,
-    parameter_servers: int,
-    dedicated_chief: bool = False,
-    evaluator: bool = False,
-    actors: int = 0,
-    replay_shards: int = 0,
-) -> tuple[Assignment, ...]:
-    """The roles on one machine: the chief is rank 0, then the other workers or actors, the servers, the replay shards,
-    the evaluator.
-
-    Args:
-        workers, parameter_servers: how many.
-        dedicated_chief: one rank more, which only coordinates.
-        evaluator: one rank more, which plays games with published versions.
-        actors, replay_shards: how many of Ape-X.
-
-    Raises:
-        ValueError: for sizes that make no job.
-    """
-    sizes = Sizes(workers, parameter_servers, dedicated_chief, evaluator, actors, replay_shards)
-    return place((Seat(),) * sizes.ranks, **dataclasses.asdict(sizes))
-
-
-def place(
-    seats: Sequence[Seat],
-    workers: int,
-    parameter_servers: int,
-    dedicated_chief: bool = False,
-    evaluator: bool = False,
-    actors: int = 0,
-    replay_shards: int = 0,
-) -> tuple[Assignment, ...]:
-    """One Assignment per rank.
-
-    The chief is rank 0. A rank with a wish (DDRL_ROLE) has it. The servers are spread: no node has two while
-    another has a rank to spare and none; where there are GPUs, a rank to spare is one more than they are. So are
-    the replay shards. The evaluator goes to the node with most processors for each rank, but not the chief's if there
-    is another. Within a node the workers come first, then the servers, the replay shards, the evaluator; where there
-    are actors, they are what other ranks are not, as workers are elsewhere. Indices follow the ranks.
-
-    One worker without servers is a single process, which evaluates in line: no rank of its own for that. Several
-    workers without servers exchange among themselves.
-
-    Args:
-        seats: of the ranks, by rank.
-        workers: number of workers, at least 1.
-        parameter_servers: number of servers.
-        dedicated_chief: one more rank that only coordinates.
-        evaluator: one more rank that plays.
-        actors: of Ape-X, which has one worker, the learner.
-        replay_shards: of Ape-X.
-
-    Raises:
-        ValueError: for sizes that make no job, another number of ranks, wishes that contradict them.
-    """
-    sizes = Sizes(workers, parameter_servers, dedicated_chief, evaluator, actors, replay_shards)
-    sizes.check_world(len(seats))
-    _check_wishes(seats, sizes)
-    roles = _cast(seats, sizes)
-    cores, gpus = share_cores(seats, roles), share_gpus(seats, roles)
-    seen: Counter[str] = Counter()
-    assignments = []
-    for rank, role in enumerate(roles):
-        index = seen[role]
-        seen[role] += 1
-        assignments.append(Assignment(rank, role, index, rank == 0, seats[rank].host, cores[rank], gpus[rank]))
-    return tuple(assignments)
-
-
 @dataclasses.dataclass(frozen=True)
 class Sizes:
     """How many ranks of each role a job has.
+
+    Attributes:
+        workers: at least 1.
+        parameter_servers: 0: a single process, or workers that exchange among themselves.
+        dedicated_chief: one rank more, which only coordinates.
+        evaluator: one rank more, which plays games with published versions.
+        actors, replay_shards: of Ape-X, which has one worker, the learner.
 
     Raises:
         ValueError: when they make no job.
@@ -166,6 +103,44 @@ class Sizes:
             f"{self.workers} workers + {self.parameter_servers} parameter servers + {apex}"
             f"{self.count('chief')} dedicated chief + {self.count('evaluator')} evaluator"
         )
+
+
+def assign_roles(sizes: Sizes) -> tuple[Assignment, ...]:
+    """The roles on one machine: the chief is rank 0, then the other workers or actors, the servers, the replay shards,
+    the evaluator."""
+    return place((Seat(),) * sizes.ranks, sizes)
+
+
+def place(seats: Sequence[Seat], sizes: Sizes) -> tuple[Assignment, ...]:
+    """One Assignment per rank.
+
+    The chief is rank 0. A rank with a wish (DDRL_ROLE) has it. The servers are spread: no node has two while
+    another has a rank to spare and none; where there are GPUs, a rank to spare is one more than they are. So are
+    the replay shards. The evaluator goes to the node with most processors for each rank, but not the chief's if there
+    is another. Within a node the workers come first, then the servers, the replay shards, the evaluator; where there
+    are actors, they are what other ranks are not, as workers are elsewhere. Indices follow the ranks.
+
+    One worker without servers is a single process, which evaluates in line: no rank of its own for that. Several
+    workers without servers exchange among themselves.
+
+    Args:
+        seats: of the ranks, by rank.
+        sizes: of the job.
+
+    Raises:
+        ValueError: for another number of ranks, wishes that contradict them.
+    """
+    sizes.check_world(len(seats))
+    _check_wishes(seats, sizes)
+    roles = _cast(seats, sizes)
+    cores, gpus = share_cores(seats, roles), share_gpus(seats, roles)
+    seen: Counter[str] = Counter()
+    assignments = []
+    for rank, role in enumerate(roles):
+        index = seen[role]
+        seen[role] += 1
+        assignments.append(Assignment(rank, role, index, rank == 0, seats[rank].host, cores[rank], gpus[rank]))
+    return tuple(assignments)
 
 
 def _check_wishes(seats: Sequence[Seat], sizes: Sizes) -> None:

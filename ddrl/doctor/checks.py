@@ -49,7 +49,7 @@ def cast(survey: Survey, need: Need) -> tuple[Need, Findings]:
         return need, [*findings, Finding("fine", "ranks", text + note)]
     try:
         seats = [facts.seat for facts in survey.ranks]
-        assignments = place(seats, **dataclasses.asdict(need.sizes))
+        assignments = place(seats, need.sizes)
     except ValueError as error:
         why, _, remedy = str(error).partition("; ")
         return need, [*findings, Finding("problem", "ranks", f"{why}; {text}", remedy or "see ddrl plan")]

@@ -52,7 +52,7 @@ def place_ranks(config: TrainConfig, seats: Sequence[Seat]) -> tuple[Assignment,
     """
     exchange = config.exchange
     try:
-        assignments = place(seats, **dataclasses.asdict(sizes_of(config)))
+        assignments = place(seats, sizes_of(config))
     except ValueError as error:
         raise UsageError(str(error)) from error
     hosts = sorted({assignment.host for assignment in assignments if assignment.role == "worker"})

@@ -72,7 +72,7 @@ def test_only_systems_to_which_a_kind_can_happen_are_drawn():
 def test_a_system_says_which_roles_its_ranks_have(name):
     system = SYSTEMS[name]
     config = parse(system.arguments, Machine(2, 16 << 30)).config
-    roles = {"chief" if a.is_chief else ROLES.get(a.role, a.role) for a in assign_roles(**vars(sizes_of(config)))}
+    roles = {"chief" if a.is_chief else ROLES.get(a.role, a.role) for a in assign_roles(sizes_of(config))}
     assert roles == set(system.roles) and system.single == config.single_process
     assert bool(system.replays) == config.has_replay
 

@@ -6,12 +6,12 @@ import string
 
 import pytest
 
-from cluster.roles import Assignment, assign_roles, place
+from cluster.roles import Assignment, Sizes, assign_roles, place
 from cluster.topology import Seat, balanced, made_up
 
 
 def test_the_laptop():
-    assert assign_roles(workers=2, parameter_servers=1, evaluator=True) == (
+    assert assign_roles(Sizes(workers=2, parameter_servers=1, evaluator=True)) == (
         Assignment(0, "worker", 0, is_chief=True),
         Assignment(1, "worker", 1),
         Assignment(2, "parameter_server", 0),
@@ -20,7 +20,7 @@ def test_the_laptop():
 
 
 def test_a_dedicated_chief_comes_first_and_has_no_worker_id():
-    assert assign_roles(workers=2, parameter_servers=2, dedicated_chief=True) == (
+    assert assign_roles(Sizes(workers=2, parameter_servers=2, dedicated_chief=True)) == (
         Assignment(0, "chief", 0, is_chief=True),
         Assignment(1, "worker", 0),
         Assignment(2, "worker", 1),
@@ -30,7 +30,7 @@ def test_a_dedicated_chief_comes_first_and_has_no_worker_id():
 
 
 def test_the_paper_has_70_ranks_and_one_chief():
-    roles = assign_roles(workers=64, parameter_servers=4, dedicated_chief=True, evaluator=True)
+    roles = assign_roles(Sizes(workers=64, parameter_servers=4, dedicated_chief=True, evaluator=True))
     assert len(roles) == 70
     assert [assignment.rank for assignment in roles] == list(range(70))
     assert [assignment.rank for assignment in roles if assignment.is_chief] == [0]
@@ -38,17 +38,17 @@ def test_the_paper_has_70_ranks_and_one_chief():
 
 @pytest.mark.parametrize("evaluator", [False, True])
 def test_a_single_process_evaluates_in_line(evaluator):
-    assert assign_roles(1, 0, evaluator=evaluator) == (Assignment(0, "worker", 0, is_chief=True),)
+    assert assign_roles(Sizes(1, 0, evaluator=evaluator)) == (Assignment(0, "worker", 0, is_chief=True),)
 
 
 @pytest.mark.parametrize("sizes", [(0, 1), (0, 0), (1, -1)])
 def test_sizes_that_make_no_job(sizes):
     with pytest.raises(ValueError):
-        assign_roles(*sizes)
+        assign_roles(Sizes(*sizes))
 
 
 def test_workers_without_servers_have_an_evaluator():
-    assert assign_roles(2, 0, evaluator=True) == (
+    assert assign_roles(Sizes(2, 0, evaluator=True)) == (
         Assignment(0, "worker", 0, is_chief=True),
         Assignment(1, "worker", 1),
         Assignment(2, "evaluator", 0),
@@ -57,7 +57,7 @@ def test_workers_without_servers_have_an_evaluator():
 
 def test_no_server_and_a_dedicated_chief_make_no_job():
     with pytest.raises(ValueError):
-        assign_roles(1, 0, dedicated_chief=True)
+        assign_roles(Sizes(1, 0, dedicated_chief=True))
 
 
 def seats(*ranks_per_node, cores=4, gpus=0):
@@ -74,7 +74,7 @@ def words(assignments):
 
 
 def test_whole_assignments_on_nodes_of_different_sizes():
-    assert place(seats(2, 2, 1, 1), 3, 2, evaluator=True) == (
+    assert place(seats(2, 2, 1, 1), Sizes(3, 2, evaluator=True)) == (
         Assignment(0, "worker", 0, True, "a", 4),
         Assignment(1, "parameter_server", 0, False, "a", 1),
         Assignment(2, "worker", 1, False, "b", 4),
@@ -101,16 +101,16 @@ def test_whole_assignments_on_nodes_of_different_sizes():
     ],
 )
 def test_servers_are_spread_and_the_evaluator_is_kept_from_the_chief(ranks_per_node, sizes, roles):
-    assert words(place(seats(*ranks_per_node), **sizes)) == roles
+    assert words(place(seats(*ranks_per_node), Sizes(**sizes))) == roles
 
 
 def test_ranks_dealt_out_in_turn():
     dealt = seats(1, 1) * 3
-    assert words(place(dealt, workers=3, parameter_servers=2, evaluator=True)) == "w0 w1 w2 s0 s1 e"
+    assert words(place(dealt, Sizes(workers=3, parameter_servers=2, evaluator=True))) == "w0 w1 w2 s0 s1 e"
 
 
 def test_the_paper_on_16_nodes():
-    assignments = place(made_up(balanced(70, 16), 32), 64, 4, dedicated_chief=True, evaluator=True)
+    assignments = place(made_up(balanced(70, 16), 32), Sizes(64, 4, dedicated_chief=True, evaluator=True))
     servers = [a.host for a in assignments if a.role == "parameter_server"]
     assert servers == ["node2", "node3", "node4", "node5"]  # of the fuller ones, which gain most
     assert [a.host for a in assignments if a.role == "evaluator"] == ["node7"]
@@ -124,7 +124,7 @@ def wishing(topology, *wishes):
 
 def test_a_component_of_servers():
     apart = seats(3) + tuple(seat._replace(host="server-node", wish="parameter_server") for seat in seats(2))
-    assert place(apart, 2, 2, evaluator=True) == (
+    assert place(apart, Sizes(2, 2, evaluator=True)) == (
         Assignment(0, "worker", 0, True, "a", 2),
         Assignment(1, "worker", 1, False, "a", 2),
         Assignment(2, "evaluator", 0, False, "a", 1),
@@ -144,7 +144,7 @@ def test_a_component_of_servers():
     ],
 )
 def test_wishes_are_had(wishes, sizes, roles):
-    assert words(place(wishing(seats(2, 2), *wishes), **sizes)) == roles
+    assert words(place(wishing(seats(2, 2), *wishes), Sizes(**sizes))) == roles
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_wishes_are_had(wishes, sizes, roles):
 )
 def test_wishes_that_contradict_the_sizes(wishes, sizes, why):
     with pytest.raises(ValueError, match=re.escape(why)) as caught:
-        place(wishing(seats(2, 2), *wishes), *sizes)
+        place(wishing(seats(2, 2), *wishes), Sizes(*sizes))
     assert "\n" not in str(caught.value)
 
 
@@ -171,7 +171,7 @@ def test_wishes_that_contradict_the_sizes(wishes, sizes, why):
 def test_another_number_of_ranks(ranks):
     why = f"this job has {ranks} ranks and the settings need 4: 2 workers + 1 parameter servers + 0 dedicated chief"
     with pytest.raises(ValueError, match=re.escape(why)):
-        place(seats(ranks), 2, 1, evaluator=True)
+        place(seats(ranks), Sizes(2, 1, evaluator=True))
 
 
 def cores_of(assignments):
@@ -191,7 +191,7 @@ def cores_of(assignments):
     ],
 )
 def test_cores(masks, sizes, cores):
-    assert cores_of(place([Seat("a", tuple(mask)) for mask in masks], **sizes)) == cores
+    assert cores_of(place([Seat("a", tuple(mask)) for mask in masks], Sizes(**sizes))) == cores
 
 
 def gpus_of(assignments):
@@ -215,12 +215,12 @@ def gpus_of(assignments):
     ],
 )
 def test_gpus(topology, sizes, gpus):
-    assert gpus_of(place(topology, **sizes)) == gpus
+    assert gpus_of(place(topology, Sizes(**sizes))) == gpus
 
 
 def test_servers_take_the_ranks_that_have_no_gpu():
     topology = seats(2, 2, gpus=2) + tuple(seat._replace(host="c") for seat in seats(3))
-    assert words(place(topology, 4, 2, evaluator=True)) == "w0 w1 w2 w3 s0 s1 e"
+    assert words(place(topology, Sizes(4, 2, evaluator=True))) == "w0 w1 w2 w3 s0 s1 e"
 
 
 def random_topology(draw):
@@ -247,7 +247,7 @@ def test_what_holds_for_every_topology(seed):
         workers = len(topology) - servers - dedicated - evaluator
         if workers < 1:
             continue
-        check(topology, place(topology, workers, servers, dedicated, evaluator), workers, servers)
+        check(topology, place(topology, Sizes(workers, servers, dedicated, evaluator)), workers, servers)
 
 
 def check(topology, assignments, workers, servers):
@@ -284,7 +284,7 @@ def check_spread(topology, assignments):
 
 
 def test_apex_on_one_machine():
-    roles = assign_roles(1, 0, evaluator=True, actors=2, replay_shards=1)
+    roles = assign_roles(Sizes(1, 0, evaluator=True, actors=2, replay_shards=1))
     assert [(a.role, a.index) for a in roles] == [
         ("worker", 0),
         ("actor", 0),
@@ -297,7 +297,7 @@ def test_apex_on_one_machine():
 
 def test_apex_on_nodes_spreads_shards_and_gives_the_learner_what_actors_leave():
     nodes = seats(3, 3, 2, cores=4)
-    roles = place(nodes, 1, 1, evaluator=True, actors=3, replay_shards=2)
+    roles = place(nodes, Sizes(1, 1, evaluator=True, actors=3, replay_shards=2))
     by_host = {host: [a.role for a in roles if a.host == host] for host in "abc"}
     assert sorted(host for host in by_host for role in by_host[host] if role == "replay_shard") == ["b", "c"]
     assert by_host["a"][0] == "worker" and sum(map(len, by_host.values())) == 8
@@ -312,7 +312,7 @@ def test_apex_on_nodes_spreads_shards_and_gives_the_learner_what_actors_leave():
 def test_an_actors_wish_is_had():
     wishes = ["worker", "replay_shard", "actor", "actor", "evaluator"]
     nodes = [seat._replace(wish=wish) for seat, wish in zip(seats(5), wishes)]
-    assert [a.role for a in place(nodes, 1, 0, evaluator=True, actors=2, replay_shards=1)] == wishes
+    assert [a.role for a in place(nodes, Sizes(1, 0, evaluator=True, actors=2, replay_shards=1))] == wishes
 
 
 @pytest.mark.parametrize(
@@ -326,4 +326,4 @@ def test_an_actors_wish_is_had():
 )
 def test_sizes_that_make_no_apex(sizes):
     with pytest.raises(ValueError):
-        assign_roles(**{"workers": 1, "parameter_servers": 0} | sizes)
+        assign_roles(Sizes(**{"workers": 1, "parameter_servers": 0} | sizes))

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from cluster.roles import assign_roles
+from cluster.roles import Sizes, assign_roles
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import EvaluationConfig, ExchangeConfig, RunConfig, TrainConfig
 from ddrl.exchange.client import WorkerClient
@@ -120,7 +120,7 @@ def play(comm: MPI.Comm, scenario: dict) -> dict:
     """One scenario; what this rank saw."""
     workers, servers = scenario["workers"], scenario["servers"]
     rank = comm.Get_rank()
-    assignments = assign_roles(workers, servers)
+    assignments = assign_roles(Sizes(workers, servers))
     layout = JobLayout.from_assignments(assignments)
     layout = layout if servers else layout.with_hosted_servers(rank)
     config = TrainConfig(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cluster.roles import assign_roles
+from cluster.roles import Sizes, assign_roles
 from ddrl import algorithms
 from ddrl.builders.agent import make_learner
 from ddrl.config import NetworkConfig, OptimizerConfig, TrainConfig
@@ -229,7 +229,8 @@ HALFWAY = 58_594  # updates of table 5's PPO in 5 of its 10 million agent steps
 
 
 def context_of(config, run_dir):
-    layout = JobLayout.from_assignments(assign_roles(config.exchange.workers, config.exchange.servers, evaluator=False))
+    sizes = Sizes(config.exchange.workers, config.exchange.servers)
+    layout = JobLayout.from_assignments(assign_roles(sizes))
     return JobContext(
         config, run_dir, layout if config.exchange.servers else layout.with_hosted_servers(layout.workers[0])
     )

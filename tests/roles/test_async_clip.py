@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cluster.roles import assign_roles
+from cluster.roles import Sizes, assign_roles
 from ddrl.exchange.messages import Header, Kind, Message
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.job.layout import JobContext, JobLayout
@@ -35,7 +35,7 @@ SYNCHRONOUS = {
 def cast_of(config):
     """Two workers, and their servers: in ranks of their own, or in the workers' processes."""
     exchange = config.exchange
-    layout = JobLayout.from_assignments(assign_roles(exchange.workers, exchange.servers, evaluator=False))
+    layout = JobLayout.from_assignments(assign_roles(Sizes(exchange.workers, exchange.servers, evaluator=False)))
     return layout if exchange.servers else layout.with_hosted_servers(layout.workers[1])
 
 

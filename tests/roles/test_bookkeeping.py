@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cluster.roles import assign_roles
+from cluster.roles import Sizes, assign_roles
 from ddrl.checkpoint import Checkpoint
 from ddrl.config import EvaluationConfig, RunConfig
 from ddrl.exchange.messages import Header, Kind
@@ -117,7 +117,7 @@ def test_a_lost_evaluator_plays_no_more():
 
 
 def layout(**options):
-    return JobLayout.from_assignments(assign_roles(2, 2, **options))
+    return JobLayout.from_assignments(assign_roles(Sizes(2, 2, **options)))
 
 
 def test_names():
@@ -190,11 +190,11 @@ def test_a_checkpoint_whose_slice_does_not_come_is_given_up():
 
 
 def test_where_workers_host_servers_each_process_turns_to_its_own_and_others_to_the_chiefs():
-    layout = JobLayout.from_assignments(assign_roles(3, 0, evaluator=True))
+    layout = JobLayout.from_assignments(assign_roles(Sizes(3, 0, evaluator=True)))
     assert [layout.with_hosted_servers(process).servers for process in range(4)] == [(0,), (1,), (2,), (0,)]
     here = layout.with_hosted_servers(1)
     assert here.hosts_servers and here.name(1) == "worker 1 (rank 1)" and here.name(0) == "worker 0, the chief (rank 0)"
-    assert not JobLayout.from_assignments(assign_roles(2, 1)).hosts_servers
+    assert not JobLayout.from_assignments(assign_roles(Sizes(2, 1))).hosts_servers
     with pytest.raises(RoleLost, match="worker 0, the chief"):
         essential_lost(PeerLost(0), here)
     essential_lost(PeerLost(2), here)

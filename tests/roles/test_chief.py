@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pytest
 
-from cluster.roles import assign_roles
+from cluster.roles import Sizes, assign_roles
 from ddrl import checkpoint as checkpoints
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.checkpoint import Checkpoint
@@ -78,7 +78,7 @@ class Play:
             optimizer=OptimizerConfig(learning_rate=0.5),
         )
         self.run_dir, self.sent = run_dir, Sent()
-        layout = JobLayout.from_assignments(assign_roles(2, 2, evaluator=True))
+        layout = JobLayout.from_assignments(assign_roles(Sizes(2, 2, evaluator=True)))
         slots = {name: np.full(SIZE, i + 1, np.float32) for i, name in enumerate("mv")}
         start = Checkpoint(
             version,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from cluster.roles import assign_roles
+from cluster.roles import assign_roles, Sizes
 from cluster.topology import gather_seats, ranks_per_core
 from ddrl.bench.emulated.workers import EmulatedJob
 from ddrl.bench.ranks import run_rank
@@ -198,7 +198,7 @@ def _apex(comm: MPI.Comm, options: Options) -> dict[str, Any] | None:
     from ddrl.bench.emulated.actors import EmulatedChild, EmulatedLearner, read_segments
 
     config = config_from_dict(options["config"])
-    assignments = assign_roles(1, 0, actors=config.apex.actors, replay_shards=config.apex.replay_shards)
+    assignments = assign_roles(Sizes(1, 0, actors=config.apex.actors, replay_shards=config.apex.replay_shards))
     ours = assignments[comm.Get_rank()]
     layout = JobLayout.from_assignments(assignments).with_hosted_servers(ours.rank)
     context, transport = JobContext(config, Path(options["run_dir"]), layout), MpiTransport(comm, 1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cluster.roles import assign_roles
+from cluster.roles import assign_roles, Sizes
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import EvaluationConfig, ExchangeConfig, RunConfig, TrainConfig
 from ddrl.exchange.client import WorkerClient
@@ -153,7 +153,7 @@ class EmulatedJob:
         ranks_per_core: float = 0.0,
     ):
         self.transport, self._ranks_per_core = transport, ranks_per_core
-        layout = JobLayout.from_assignments(assign_roles(exchange.workers, exchange.servers))
+        layout = JobLayout.from_assignments(assign_roles(Sizes(exchange.workers, exchange.servers)))
         self.layout = layout if exchange.servers else layout.with_hosted_servers(rank)
         config = TrainConfig(
             algorithm=BA3CConfig(),

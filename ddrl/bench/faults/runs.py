@@ -131,7 +131,7 @@ class Run:
             sizes = sizes_of(rundir.load_config(self.path))
             if self.system.single:
                 return "chief"
-            assignments = assign_roles(**vars(sizes))
+            assignments = assign_roles(sizes)
             self._roles = {a.rank: "chief" if a.is_chief else ROLES.get(a.role, a.role) for a in assignments}
         return self._roles.get(rank, "")
 
