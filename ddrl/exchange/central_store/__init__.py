@@ -30,19 +30,7 @@ class CentralStoreExchange(WithoutServers):
         from ddrl.exchange.central_store.file import store_path
         from ddrl.exchange.central_store.server import StoreServer
 
-        return StoreServer(
-            index,
-            setup.workers,
-            setup.chief,
-            size,
-            setup.optimizer,
-            store_path(setup.run_dir),
-            synchronize_every=setup.config.local_steps,
-            chunks=setup.config.store_chunks,
-            max_staleness=setup.config.max_staleness,
-            pulls=setup.refreshes,
-            groups=setup.groups,
-        )
+        return StoreServer(setup, index, size, store_path(setup.run_dir))
 
     def coordinator(self, setup: Setup, step: int, version: int) -> Coordinator:
         from ddrl.exchange.asynchronous import AsynchronousCoordinator

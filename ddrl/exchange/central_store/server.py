@@ -7,7 +7,7 @@ chief's process, creates the store and answers for it: SNAPSHOT and PUBLISHED co
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +16,10 @@ from ddrl.errors import UsageError
 from ddrl.exchange.asynchronous import refuses, report
 from ddrl.exchange.central_store.learner import CentralLearner, make_learner
 from ddrl.exchange.central_store.memory import CentralStore
-from ddrl.exchange.interface import Server, everything, load
+from ddrl.exchange.interface import Server, Setup, everything, load
 from ddrl.exchange.messages import TO_WORKER, Flag, Header, Kind, Message, Payload
 from ddrl.exchange.optimizers import make_optimizer
-from ddrl.exchange.parameter_groups import ParameterGroup
 from ddrl.exchange.published import Published
-from ddrl.exchange.settings import OptimizerConfig
 from ddrl.exchange.transport import Channel
 
 PULL_SECONDS = 0.05  # between two looks at the central parameters while acting wants newer ones
@@ -34,18 +32,11 @@ class StoreServer(Server):
     whichever way the job ends. None of them may come later.
 
     Args:
-        worker: id of the worker that this is for.
-        workers: process of each worker, by worker id.
-        chief: process of the chief; the door there is the main one.
+        setup: of the job.
+        worker: id of the worker that this is for; the door in the chief's process is the main one.
         size: float32 values of the parameters.
-        config: of the update rule.
         path: of the store's file.
-        synchronize_every: local Adam steps per synchronization (0: each gradient is applied to the store).
-        chunks: of the store, each with its own lock.
-        max_staleness: drop gradients more than this many versions old (0: unbounded).
         patience_seconds: for a lock and for the store's creation.
-        pulls: look for newer parameters between two gradients.
-        groups: ranges of the parameters whose learning rate has a factor.
 
     Attributes:
         dropped: gradients that were too old, or not finite.
@@ -54,32 +45,16 @@ class StoreServer(Server):
     role = "central_store"
     activities = {Kind.GRADIENT: "receive", Kind.COMMIT: "apply", Kind.FETCH: "receive", Kind.LOAD: "receive"}
 
-    def __init__(
-        self,
-        worker: int,
-        workers: Mapping[int, int],
-        chief: int,
-        size: int,
-        config: OptimizerConfig,
-        path: Path,
-        *,
-        synchronize_every: int = 0,
-        chunks: int = 3,
-        max_staleness: int = 0,
-        patience_seconds: float = 60.0,
-        pulls: bool = False,
-        groups: Sequence[ParameterGroup] = (),
-    ):
-        self.process, self.chief, self.main = workers[worker], chief, workers[worker] == chief
-        self.others = tuple(process for process in workers.values() if process != chief)
-        self.size, self.config, self.path, self.groups = size, config, path, groups
-        self.synchronize_every, self.chunks = synchronize_every, min(chunks, size)
-        self.max_staleness, self.patience_seconds = max_staleness, patience_seconds
+    def __init__(self, setup: Setup, worker: int, size: int, path: Path, patience_seconds: float = 60.0):
+        self._setup, self.size, self.path, self.patience_seconds = setup, size, path, patience_seconds
+        self.process, self.chief = setup.workers[worker], setup.chief
+        self.main = self.process == self.chief
+        self.others = tuple(process for process in setup.workers.values() if process != self.chief)
         self.dropped = 0
         self.learning_rate = float("nan")
         self.learner: CentralLearner  # from the LOAD on
         self._named = False  # whether the store's name is still to be removed
-        self._pulls, self._next_pull = pulls, 0.0
+        self._next_pull = 0.0
         self._published = Published(0)
 
     @property
@@ -102,7 +77,7 @@ class StoreServer(Server):
         return self._on_command(header) if header.kind == Kind.COMMIT else self._on_load(header, payload)
 
     def advance(self, now: float) -> list[Message]:
-        if not self._pulls or now < self._next_pull:
+        if not self._setup.refreshes or now < self._next_pull:
             return []
         self._next_pull = now + PULL_SECONDS
         return self.pull()
@@ -130,7 +105,8 @@ class StoreServer(Server):
     def _on_load(self, header: Header, payload: Payload) -> list[Message]:
         """The main one creates the store, and then has the others open it."""
         store = self._open() if payload is None else self._create(header, payload)
-        self.learner = make_learner(store, self.config, self.synchronize_every, self.groups)
+        setup = self._setup
+        self.learner = make_learner(store, setup.optimizer, setup.config.local_steps, setup.groups)
         self.step, self.learning_rate, self.loaded = header.step, header.value, True
         self._named = self.main
         self._remove_name()
@@ -138,14 +114,14 @@ class StoreServer(Server):
         return [self._to_worker(Flag.NONE), *others]
 
     def _create(self, header: Header, payload: np.ndarray) -> CentralStore:
-        optimizer = make_optimizer(self.config, self.size)
+        optimizer = make_optimizer(self._setup.optimizer, self.size)
         return CentralStore.create(
             self.path,
             load(payload, header, optimizer),
             optimizer.slots,
             version=header.version,
             count=header.count,
-            chunks=self.chunks,
+            chunks=min(self._setup.config.store_chunks, self.size),
             patience_seconds=self.patience_seconds,
         )
 
@@ -161,7 +137,7 @@ class StoreServer(Server):
     def _on_gradient(self, header: Header, gradient: np.ndarray) -> list[Message]:
         self.step = header.step + 1
         staleness, flags = self.learner.newest_version - header.version, Flag.NONE
-        if refuses(header, self.learner.newest_version, self.max_staleness):
+        if refuses(header, self.learner.newest_version, self._setup.config.max_staleness):
             self.learner.pull()  # or the next gradient would be as old
             self.dropped += 1
             flags = Flag.SKIP
@@ -190,7 +166,7 @@ class StoreServer(Server):
 
     def _tell(self, header: Header) -> list[Message]:
         """What the main one says of the whole store, at the chief's command."""
-        optimizer, parameters = make_optimizer(self.config, self.size), np.empty(self.size, np.float32)
+        optimizer, parameters = make_optimizer(self._setup.optimizer, self.size), np.empty(self.size, np.float32)
         store, messages = self.learner.store, []
         version = int(store.read(parameters, optimizer.slots).min())
         if header.flags & Flag.CHECKPOINT:

@@ -11,26 +11,32 @@ from ddrl.errors import UsageError
 from ddrl.exchange.asynchronous import AsynchronousCoordinator
 from ddrl.exchange.central_store.server import StoreServer
 from ddrl.exchange.client import Reader, WorkerClient
+from ddrl.exchange.interface import Setup
 from ddrl.exchange.messages import Flag, Header, Kind, Message
+from ddrl.exchange.settings import ExchangeConfig
 from tests.exchange.central_store.test_multistep_adam import ADAM, RATE, adam_of, problem
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the store's locks are Linux's")
 CHIEF, SIZE = 0, 50  # worker w and its door live in process w; worker 0 and the chief share one
 
 
+def make_door(path, worker, workers=2, size=SIZE, patience_seconds=60.0, **settings):
+    """The door of a worker, in a process of the same number."""
+    config = ExchangeConfig(exchange="central_store", workers=workers, **settings)
+    processes = {w: w for w in range(workers)}
+    setup = Setup(config, ADAM, lambda version: RATE, path, CHIEF, processes, servers=(worker,))
+    return StoreServer(setup, worker, size, path / "store", patience_seconds)
+
+
 class World:
     """A chief, some workers with a door each, and messages that arrive at once."""
 
-    def __init__(self, path, theta, workers=2, **arguments):
-        processes = {w: w for w in range(workers)}
-        self.doors = [
-            StoreServer(w, processes, CHIEF, theta.size, ADAM, path / "store", patience_seconds=5.0, **arguments)
-            for w in processes
-        ]
+    def __init__(self, path, theta, workers=2, **settings):
+        self.doors = [make_door(path, w, workers, theta.size, 5.0, **settings) for w in range(workers)]
         self.clients = [WorkerClient(w, [w], [(0, theta.size)], asynchronous=True) for w in range(workers)]
         self.reader = Reader([0], [(0, theta.size)])
         self.coordinator = AsynchronousCoordinator(
-            range(workers), processes, lambda version: RATE, holders=[CHIEF], step=3, version=7
+            range(workers), range(workers), lambda version: RATE, holders=[CHIEF], step=3, version=7
         )
         self.closed, self.snapshots, self.published = [], [], []
         self.to_doors(self.coordinator.begin(theta, [np.zeros_like(theta)] * 2, 0))
@@ -113,7 +119,7 @@ def test_a_reader_waits_for_a_publication(tmp_path):
 
 def test_local_steps_reach_the_store_at_every_nth_and_at_the_end(tmp_path):
     theta, gradients = problem(SIZE, 4)
-    world = World(tmp_path, theta, workers=1, synchronize_every=3)
+    world = World(tmp_path, theta, workers=1, local_steps=3)
     for gradient in gradients:
         world.submit(0, gradient)
     expected, _ = adam_of(ADAM, theta, gradients)
@@ -167,7 +173,7 @@ def test_the_name_is_gone_once_all_have_opened_the_store(tmp_path, workers):
 
 def test_closing_removes_the_name_if_not_all_came(tmp_path):
     theta, _ = problem(SIZE, 1)
-    door = StoreServer(0, {0: 0, 1: 1}, CHIEF, SIZE, ADAM, tmp_path / "store")
+    door = make_door(tmp_path, 0)
     door.handle(CHIEF, Header(Kind.LOAD, value=RATE), np.concatenate([theta, theta, theta]))
     assert (tmp_path / "store").exists()
     door.close()
@@ -175,7 +181,7 @@ def test_closing_removes_the_name_if_not_all_came(tmp_path):
 
 
 def test_stop_may_come_before_the_parameters(tmp_path):
-    door = StoreServer(1, {0: 0, 1: 1}, CHIEF, SIZE, ADAM, tmp_path / "store")
+    door = make_door(tmp_path, 1)
     (answer,) = door.handle(CHIEF, Header(Kind.COMMIT, flags=Flag.STOP | Flag.COMMAND), None)
     assert isinstance(answer, Message) and answer.peer == 1 and answer.header.flags & Flag.STOP
     assert door.handle(CHIEF, Header(Kind.LOAD, value=RATE), None) == []
@@ -184,9 +190,7 @@ def test_stop_may_come_before_the_parameters(tmp_path):
 
 def test_networks_of_two_sizes_are_refused(tmp_path):
     theta, _ = problem(SIZE, 1)
-    doors = [
-        StoreServer(w, {0: 0, 1: 1}, CHIEF, size, ADAM, tmp_path / "store") for w, size in enumerate((SIZE, SIZE + 1))
-    ]
+    doors = [make_door(tmp_path, w, size=size) for w, size in enumerate((SIZE, SIZE + 1))]
     doors[0].handle(CHIEF, Header(Kind.LOAD, value=RATE), np.concatenate([theta, theta, theta]))
     with pytest.raises(UsageError, match="holds 50 parameters, this worker's network has 51"):
         doors[1].handle(CHIEF, Header(Kind.LOAD, value=RATE), None)
