@@ -17,7 +17,6 @@ from cluster.job import detect_job, number
 from cluster.slurm import Allocation
 
 ROLE_VARIABLE = "DDRL_ROLE"  # set for the ranks of one component of a heterogeneous job
-LOCAL_HOST = "localhost"
 
 
 class Seat(NamedTuple):

@@ -30,10 +30,10 @@ def process_cores() -> set[int]:
     return os.sched_getaffinity(os.getpid())
 
 
-def pin_thread(core: int, thread: int = 0) -> None:
-    """Fix a thread (0: the calling one) to one core. Raises UsageError when the kernel does not do it."""
+def pin_thread(core: int) -> None:
+    """Fix the calling thread to one core. Raises UsageError when the kernel does not do it."""
     check_cores([core])
-    _set(thread, {core})
+    _set(0, {core})
 
 
 @contextmanager

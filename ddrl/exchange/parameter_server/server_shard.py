@@ -38,7 +38,6 @@ class ServerShard(Server):
         asynchronous: apply each gradient on arrival.
         needs_norm: send the squared norm with every READY, because the chief clips by it.
         max_staleness: asynchronous: drop gradients more than this many versions old (0: unbounded).
-        delay: versions by which a gradient may trail the step's version, as the schedule declares.
 
     Attributes:
         dropped: gradients that came too late, were too old, or not finite.
@@ -66,12 +65,11 @@ class ServerShard(Server):
         asynchronous: bool = False,
         needs_norm: bool = False,
         max_staleness: int = 0,
-        delay: int = 0,
     ):
         self.index, self.optimizer, self.chief = index, optimizer, chief
         self.workers = dict(workers)
         self.asynchronous, self.needs_norm = asynchronous, needs_norm
-        self.max_staleness, self.delay = max_staleness, delay
+        self.max_staleness = max_staleness
         self.parameters = np.zeros(size, np.float32)
         self.learning_rate = float("nan")
         self.expected = len(self.workers)
@@ -160,7 +158,7 @@ class ServerShard(Server):
     def _on_gradient(self, header: Header, payload: np.ndarray) -> list[Message]:
         if self.asynchronous:
             return self._apply_on_arrival(header, payload)
-        late = header.step != self.step or header.version != max(0, self.version - self.delay)
+        late = header.step != self.step or header.version != self.version
         if late or self.stopped:
             self.dropped += 1
             return []
