@@ -16,6 +16,7 @@ import io
 import itertools
 import json
 import math
+import operator
 import os
 import platform
 import re
@@ -258,7 +259,7 @@ def _to_arrays(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     manifest = {name: getattr(checkpoint, name) for name in _SCALARS}
     manifest |= {"format": FORMAT, "format_version": FORMAT_VERSION, "layout": checkpoint.layout}
     manifest["worker_ids"] = sorted(checkpoint.worker_states)
-    text = json.dumps(manifest, default=_plain).encode()
+    text = json.dumps(manifest, default=operator.methodcaller("item")).encode()
     arrays = {"manifest": np.frombuffer(text, np.uint8), "parameters": checkpoint.parameters}
     arrays |= {f"slots/{name}": slot for name, slot in checkpoint.slots.items()}
     for worker_id, state in sorted(checkpoint.worker_states.items()):
@@ -356,10 +357,6 @@ def _is_sound(path: Path) -> bool:
         return not _trouble(read_regular(path))
     except OSError:
         return False
-
-
-def _plain(number: np.generic) -> Any:
-    return number.item()
 
 
 def _tensor(entry: tuple[str, tuple[int, ...]] | None) -> str:

@@ -57,7 +57,7 @@ class FootballGame(gymnasium.Env):
         render_mode: str | None = None,
     ) -> None:
         football = _package()
-        limit = _players_of(scenario)
+        limit = sum(player.controllable for player in _scenario(scenario).left_team)
         if players > limit:
             raise UsageError(f"--football-players {players}: the left team of {scenario} has {limit}")
         self.players, self.render_mode = players, render_mode
@@ -126,10 +126,6 @@ def make_football(
     return GymnasiumEnvironment(
         lambda: FootballGame(scenario, players, view, checkpoints, render_mode), num_envs, stamp, **options
     )
-
-
-def _players_of(scenario: str) -> int:
-    return sum(player.controllable for player in _scenario(scenario).left_team)
 
 
 def _scenario(name: str) -> Any:

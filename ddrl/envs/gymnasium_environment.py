@@ -102,7 +102,10 @@ class GymnasiumEnvironment(InTurn):
         lives = np.zeros(len(env_id), np.int64)
         for k, i in enumerate(simulators.tolist()):
             rows = slice(k * self.players, (k + 1) * self.players)
-            row = self._next(i) if self._begun[i] else self._begin(i)
+            if self._begun[i]:
+                row = self._simulators[i].next(self._taken(self._actions[i * self.players : (i + 1) * self.players]))
+            else:
+                row = self._begin(i)
             observation[rows] = self._observation(row[0])
             reward[rows], terminated[rows], truncated[rows], info = row[1:]
             points[rows], lives[rows] = info.get("score_reward", row[1]), info.get("lives", 0)
@@ -203,9 +206,6 @@ class GymnasiumEnvironment(InTurn):
         generator = np.random.default_rng([self._seed, number, RANDOM_START])
         for _ in range(generator.integers(self._random_start_steps + 1)):
             yield self._taken(np.array([random_action(self.action_space, generator) for _ in range(self.players)]))
-
-    def _next(self, i: int) -> tuple[Any, Any, bool, bool, dict]:
-        return self._simulators[i].next(self._taken(self._actions[i * self.players : (i + 1) * self.players]))
 
     def _observation(self, observation: Any) -> np.ndarray:
         """Of all rows of a game. Raises UsageError for another shape than that of the space, which may broadcast."""

@@ -49,7 +49,8 @@ class Restarts:
         lost, limit = self._lost(minutes, trouble), self._config.run.max_restarts
         if not lost or self._config.exchange.on_server_loss == "stop":
             return None
-        newest, trained = self._version(), self._trained()
+        newest = self._version()
+        trained = max((line.get("update", 0) for line in read_metrics(self._path)), default=0)
         self._in_vain = 1 if newest != self._newest else self._in_vain + 1
         self._newest = newest
         if newest is None and trained:
@@ -84,9 +85,6 @@ class Restarts:
         """Of the newest checkpoint."""
         paths = list_checkpoints(self._path)
         return version_of(paths[-1]) if paths else None
-
-    def _trained(self) -> int:
-        return max((line.get("update", 0) for line in read_metrics(self._path)), default=0)
 
     def _minutes_left(self) -> float:
         budget = self._config.run.minutes

@@ -126,9 +126,6 @@ class ConvolutionalNetwork(Network):
         self._rows, self._columns = used
         super().__init__(config.network, tensors, observation_dtype, action_space, config.compute_dtype, head)
 
-    def _padding(self, layer: int) -> int:
-        return self._padded_by if layer else 0
-
     def prepare(self, parameters: Any) -> dict[str, Any]:
         """Hidden tensors in the compute type; the first kernel takes in the scale and the blocks."""
         tensors = self.unflatten(parameters)
@@ -167,7 +164,7 @@ class ConvolutionalNetwork(Network):
         return _transposed()(observations, padding, self.compute_dtype)
 
     def _convolve(self, prepared: dict[str, Any], layer: int, stride: int, pool: int, x: Any) -> Any:
-        pad = self._padding(layer)  # apart: oneDNN has no gradient for a convolution with explicit padding
+        pad = self._padded_by if layer else 0  # apart: oneDNN has no gradient for a convolution with explicit padding
         x = tf.pad(x, [[0, 0], [pad, pad], [pad, pad], [0, 0]]) if pad else x
         x = tf.nn.conv2d(x, prepared[f"conv{layer}/kernel"], stride, "VALID")
         if self.architecture.convolution_bias:

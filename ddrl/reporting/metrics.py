@@ -12,6 +12,7 @@ What was not measured is absent, never 0. Nothing here imports TensorFlow.
 from __future__ import annotations
 
 import math
+import operator
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -95,7 +96,7 @@ class MetricsWriter:
     def write(self, record: Mapping[str, Any]) -> None:
         """Append one record. Numbers that are not finite are left out: JSON has none."""
         record = without_missing(record)
-        data = sealed.line_bytes(record, default=_plain)
+        data = sealed.line_bytes(record, default=operator.methodcaller("item"))
         try:
             size = self._path.stat().st_size
             if self._file.write(data) != len(data):
@@ -264,7 +265,3 @@ def _cut_half_line(path: Path) -> None:
     data = path.read_bytes()
     if data and not data.endswith(b"\n"):
         os.truncate(path, data.rfind(b"\n") + 1)
-
-
-def _plain(number: Any) -> Any:
-    return number.item()
