@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from cluster.roles import assign_roles, Sizes
+from cluster.roles import Sizes, assign_roles
 from cluster.topology import gather_seats, ranks_per_core
 from ddrl.bench.emulated.workers import EmulatedJob
 from ddrl.bench.ranks import run_rank

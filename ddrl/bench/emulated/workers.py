@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cluster.roles import assign_roles, Sizes
+from cluster.roles import Sizes, assign_roles
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import EvaluationConfig, ExchangeConfig, RunConfig, TrainConfig
 from ddrl.exchange.client import WorkerClient
