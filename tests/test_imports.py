@@ -70,8 +70,11 @@ LIGHT = (
     "ddrl.reporting.progress", "ddrl.reporting.plots", "ddrl.reporting.metrics",
     "ddrl.doctor.checks", "ddrl.doctor.facts", "ddrl.doctor.examination", "ddrl.doctor.probe",
     "ddrl.doctor.report", "ddrl.doctor.survey", "ddrl.doctor.watch",
-    "ddrl.commands.study", "ddrl.studies.papers.apex", "ddrl.studies.papers.ba3c", "ddrl.studies.papers.fast_dqn",
-    "ddrl.studies.papers.hts", "ddrl.studies.papers.stooke", "ddrl.studies.collect", "ddrl.studies.engine",
+    "ddrl.commands.study", "ddrl.studies.papers.apex", "ddrl.studies.papers.ba3c.collapse",
+    "ddrl.studies.papers.ba3c.communication", "ddrl.studies.papers.ba3c.epsilon", "ddrl.studies.papers.ba3c.games",
+    "ddrl.studies.papers.ba3c.scaling", "ddrl.studies.papers.fast_dqn", "ddrl.studies.papers.hts",
+    "ddrl.studies.papers.stooke.q_learning", "ddrl.studies.papers.stooke.sampling",
+    "ddrl.studies.papers.stooke.simulators", "ddrl.studies.simulate", "ddrl.studies.collect", "ddrl.studies.engine",
     "ddrl.studies.figures", "ddrl.studies.slurm", "ddrl.studies.training",
 )  # fmt: skip
 

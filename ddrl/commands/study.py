@@ -1,4 +1,4 @@
-"""`ddrl study NAME`: each study is a module of ddrl.studies with a STUDY."""
+"""`ddrl study NAME`: the studies, their options, and what can be done with them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,21 @@ if typing.TYPE_CHECKING:
     from ddrl.studies.study import Study
 
 PAPERS = {
-    "ba3c": ("scaling", "epsilon", "communication", "synchronous-vs-asynchronous", "learning-rate", "games"),
-    "stooke": ("sampling", "simulators", "speed", "batch-size", "secondary-learner", "norms"),
+    "ba3c.scaling": ("scaling",),
+    "ba3c.epsilon": ("epsilon",),
+    "ba3c.communication": ("communication",),
+    "ba3c.collapse": ("synchronous-vs-asynchronous", "learning-rate"),
+    "ba3c.games": ("games",),
+    "stooke.sampling": ("sampling",),
+    "stooke.simulators": ("simulators", "speed"),
+    "stooke.q_learning": ("batch-size", "secondary-learner", "norms"),
     "fast_dqn": ("suite", "ablation"),
     "hts": ("hts",),
     "apex": ("actors", "replay"),
 }
 """Module of ddrl.studies.papers -> its studies."""
-SIMULATE = "simulate"
 STUDIES = {name: f"ddrl.studies.papers.{paper}" for paper, names in PAPERS.items() for name in names}
-STUDIES[SIMULATE] = "ddrl.studies.simulate"
+STUDIES["simulate"] = "ddrl.studies.simulate"
 HELP = """usage: ddrl study NAME [--dir DIR] [OPTIONS]
 
 An experiment of a paper as one command: many runs, one after the other or as a Slurm array, and a report
@@ -79,15 +84,13 @@ class Actions:
 def main(argv: Sequence[str]) -> int:
     """Runs one study; returns the exit status."""
     if argv and argv[0] in ("-h", "--help"):
-        lines = [f"  {name:<28} {about(name)}" for name in STUDIES]
+        lines = [f"  {name:<28} {study_of(name).about}" for name in STUDIES]
         print(HELP.format(studies="\n".join(lines)), end="")
         return 0
     if not argv:
         raise UsageError(f"study: name one of {', '.join(STUDIES)}")
     if argv[0] not in STUDIES:
         raise UsageError(f"study {argv[0]}: there is none of that name; use one of {', '.join(STUDIES)}")
-    if argv[0] == SIMULATE:
-        return importlib.import_module(STUDIES[argv[0]]).main(list(argv[1:]))
     study = study_of(argv[0])
     actions, settings, plan = parse(study, argv[1:])
     if plan is None:
@@ -108,13 +111,6 @@ def study_of(name: str) -> Study:
 
     declared = [value for value in vars(importlib.import_module(STUDIES[name])).values() if isinstance(value, Study)]
     return next(study for study in declared if study.name == name)
-
-
-def about(name: str) -> str:
-    """What a study is, in one line."""
-    if name == SIMULATE:
-        return "the exchange with up to 4,096 workers, simulated, and what limits it; it has no points"
-    return study_of(name).about
 
 
 def parse(study: Study, argv: Sequence[str]) -> tuple[Actions, StudySettings, plans.Plan | None]:

@@ -17,39 +17,31 @@ DRAWN_AT_ONCE = 4096
 
 
 def simulate_asynchronous(system: System, gradients: int, seed: int) -> Prediction:
-    """Until so many gradients have come to the servers, dropped ones included; a function of the seed."""
-    server = _Server(system)
-    hosts = _Hosts(system)
-    times = _times(system, seed)
+    """Until so many gradients have come to the servers; a function of the seed."""
+    server, hosts, times = _Server(system), _Hosts(system), _times(system, seed)
     # (when, which: whatever comes first stays first, worker, at the server rather than ready to send)
     factors = system.factors().tolist()
     events = [(next(times) * factor, worker, worker, False) for worker, factor in enumerate(factors)]
     heapq.heapify(events)
     taken = [0] * system.workers
     number, warm_up = system.workers, int(WARM_UP_SHARE * gradients)
-    began = [0.0, 0, 0, 0, 0.0]  # the server's counts when the warm-up ended
-    while server.seen < gradients:
+    began = server.counts()
+    while server.version < gradients:
         now, _, worker, arrives = heapq.heappop(events)
         number += 1
         if not arrives:
             heapq.heappush(events, (hosts.send(worker, now), number, worker, True))
             continue
-        if server.seen == warm_up:
+        if server.version == warm_up:
             began = server.counts()
-        sent, taken[worker] = server.handle(now, taken[worker])
+        sent = server.handle(now, taken[worker])
+        taken[worker] = server.version
         ready = hosts.receive(worker, sent)
         heapq.heappush(events, (ready + factors[worker] * next(times), number, worker, False))
-    elapsed, applied, dropped, staleness, waited = (a - b for a, b in zip(server.counts(), began))
-    rate = applied * system.batch / elapsed
-    return Prediction(
-        system.workers,
-        applied / elapsed,
-        rate,
-        rate / system.ideal_datapoints_per_s(),
-        staleness / max(1, applied),
-        dropped / (applied + dropped),
-        waited / (applied + dropped),
-    )
+    elapsed, applied, staleness, waited = server.counts() - began
+    rate = applied / elapsed
+    efficiency = rate * system.batch / system.ideal_datapoints_per_s()
+    return Prediction(system.workers, rate, rate * system.batch, efficiency, staleness / applied, 0.0, waited / applied)
 
 
 def _times(system: System, seed: int) -> Iterator[float]:
@@ -71,9 +63,8 @@ class _Hosts:
     def send(self, worker: int, now: float) -> float:
         """When the first byte of the last slice comes to its server."""
         host = worker // self._per_host
-        start = max(now, self._sends[host])
-        self._sends[host] = start + self._all
-        return start + self._all - self._slice + self._latency
+        self._sends[host] = max(now, self._sends[host]) + self._all
+        return self._sends[host] - self._slice + self._latency
 
     def receive(self, worker: int, sent: float) -> float:
         """When all slices are there whose first bytes were sent at that time."""
@@ -86,33 +77,24 @@ class _Server:
     """One shard: receiving card, processor, sending card."""
 
     def __init__(self, system: System):
-        self.seen = 0
+        self.version = 0
         self._slice, self._worker_slice = system.server_slice_seconds, system.worker_slice_seconds
-        self._message = system.message_seconds
-        self._apply, self._reply = system.update_seconds(1), system.decision_seconds
-        self._limit = system.max_staleness
-        self._receives = self._works = self._sends = 0.0
-        self._version = self._dropped = self._staleness = 0
-        self._waited = 0.0
+        self._work, self._reply = system.message_seconds + system.update_seconds(1), system.decision_seconds
+        self._receives = self._works = self._sends = self._waited = 0.0
+        self._staleness = 0
 
-    def handle(self, now: float, taken: int) -> tuple[float, int]:
-        """A gradient whose first byte comes now: when its answer begins to be sent, and the answer's version."""
+    def handle(self, now: float, taken: int) -> float:
+        """A gradient of version `taken` whose first byte comes now: when its answer begins to be sent."""
         self._receives = max(max(now, self._receives) + self._slice, now + self._worker_slice)
         start = max(self._receives, self._works)
         self._waited += start - self._receives
-        self.seen += 1
-        stale = self._version - taken
-        if self._limit and stale > self._limit:
-            self._dropped += 1
-            self._works = start + self._message
-        else:
-            self._staleness += stale
-            self._version += 1
-            self._works = start + self._message + self._apply
+        self._staleness += self.version - taken
+        self.version += 1
+        self._works = start + self._work
         begins = max(self._works, self._sends)
         self._sends = begins + self._slice
-        return begins + self._slice - self._worker_slice + self._reply, self._version
+        return begins + self._slice - self._worker_slice + self._reply
 
-    def counts(self) -> list[float]:
-        """Seconds, applied, dropped, sum of staleness, sum of waits, so far."""
-        return [self._works, self._version, self._dropped, self._staleness, self._waited]
+    def counts(self) -> np.ndarray:
+        """Seconds, applied, sum of staleness, sum of waits, so far."""
+        return np.array([self._works, self.version, self._staleness, self._waited])

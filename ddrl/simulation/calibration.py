@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from ddrl.errors import UsageError
 from ddrl.simulation.predict import simulate
-from ddrl.simulation.system import FLOAT_BYTES, System
-from ddrl.simulation.times import gamma_or_constant
+from ddrl.simulation.system import FLOAT_BYTES, System, Times
 
 FEWEST_RECORDS = 3
 STALLED = 0.5  # of the usual rate: intervals with less do not count
@@ -78,7 +77,7 @@ def calibrate(
         handled = max(0.0, handled - FLOAT_BYTES * parameters / servers * (server.average + server.apply))
     system = System(
         workers=workers,
-        compute=gamma_or_constant(mean / 1000, deviation / 1000),
+        compute=Times(mean / 1000, deviation / 1000),
         parameters=parameters,
         batch=batch,
         servers=servers,
@@ -106,9 +105,3 @@ def _typical(train: Sequence[Mapping[str, Any]], name: str) -> float:
     """Mean of the intervals without those that stalled, which tell nothing of the others."""
     usual = statistics.median(record["updates_per_s"] for record in train)
     return statistics.mean(record[name] for record in train if record["updates_per_s"] >= STALLED * usual)
-
-
-def at_size(system: System, workers: int, **changes: Any) -> System:
-    """The system with so many workers and other changes; a quorum stays the same share of the workers."""
-    quorum = round(system.quorum * workers / system.workers) if system.quorum else 0
-    return dataclasses.replace(system, workers=workers, **({"quorum": quorum} | changes))

@@ -9,15 +9,14 @@ from typing import NamedTuple
 
 from ddrl.simulation.asynchronous import simulate_asynchronous
 from ddrl.simulation.synchronous import simulate_synchronous
-from ddrl.simulation.system import Prediction, System
-from ddrl.simulation.times import Constant
+from ddrl.simulation.system import Prediction, System, Times
 
 UPDATES = 100
 TRIED = 30  # updates of each system without a part
 EFFICIENT = 0.8  # of what the workers could compute: as long as they get that done, their own time sets the pace
 COMPUTE, STRAGGLERS = "compute", "stragglers"
 WITHOUT: Mapping[str, Callable[[System], System]] = {
-    STRAGGLERS: lambda s: dataclasses.replace(s, compute=Constant(s.compute.mean), slow_workers=0),
+    STRAGGLERS: lambda s: dataclasses.replace(s, compute=Times(s.compute.mean), slow_workers=0),
     "server card": lambda s: dataclasses.replace(s, server_bandwidth=math.inf),
     "server work": lambda s: dataclasses.replace(
         s, average_seconds_per_byte=0.0, apply_seconds_per_byte=0.0, message_seconds=0.0

@@ -9,9 +9,26 @@ from typing import NamedTuple
 import numpy as np
 
 from ddrl.errors import UsageError
-from ddrl.simulation.times import Constant, Times
 
 FLOAT_BYTES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Times:
+    """How long a worker takes from having parameters to having a gradient: gamma distributed, in seconds.
+
+    With deviation = mean it is the exponential distribution; without a deviation, always the mean.
+    """
+
+    mean: float
+    deviation: float = 0.0
+
+    def draw(self, generator: np.random.Generator, count: int) -> np.ndarray:
+        """Independent times <float64>[count]."""
+        if self.deviation <= 1e-6 * self.mean:
+            return np.full(count, self.mean)
+        shape = (self.mean / self.deviation) ** 2
+        return generator.gamma(shape, self.mean / shape, count)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +41,7 @@ class System:
 
     Attributes:
         workers: number of them.
-        compute: from having parameters to having a gradient, in seconds, of one worker.
+        compute: time of a gradient, of one worker.
         parameters: float32 values.
         batch: data-points in a gradient.
         servers: shards of equal size.
@@ -40,11 +57,10 @@ class System:
         quorum: gradients that close a synchronous step (0: all).
         deadline_seconds: close with what is there this long after the first gradient (0: never).
         asynchronous: every gradient is applied as it comes.
-        max_staleness: asynchronous: older gradients are dropped (0: none).
     """
 
     workers: int
-    compute: Times = Constant(0.1)
+    compute: Times = Times(0.1)
     parameters: int = 332_295
     batch: int = 32
     servers: int = 1
@@ -62,13 +78,11 @@ class System:
     quorum: int = 0
     deadline_seconds: float = 0.0
     asynchronous: bool = False
-    max_staleness: int = 0
 
     def __post_init__(self) -> None:
-        positive = {"workers": 1, "servers": 1, "parameters": 1, "batch": 1}
-        for name, least in positive.items():
-            if getattr(self, name) < least:
-                raise UsageError(f"simulation: {name} {getattr(self, name)}: must be at least {least}")
+        for name in ("workers", "servers", "parameters", "batch"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"simulation: {name} {getattr(self, name)}: must be at least 1")
         if not 0 <= self.quorum <= self.workers:
             raise UsageError(f"simulation: quorum {self.quorum}: must be 0 (all) to {self.workers}, the workers")
         if self.asynchronous and (self.quorum or self.deadline_seconds):

@@ -1,4 +1,4 @@
-"""What a study has found so far: report.html, table.md, results.json, curves.csv, figure.png, figure.pdf."""
+"""What a study has found so far: report.html, table.md, results.json, CSV files of curves and runs, and a figure."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import csv
 import io
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from ddrl import rundir
 from ddrl.checks import flag
 from ddrl.errors import UsageError
-from ddrl.studies import comparable, figures, provenance
+from ddrl.studies import comparable, figures, measures, provenance
 from ddrl.studies.engine import MACHINE
 from ddrl.studies.html import HtmlFigure, HtmlReport, render
 from ddrl.studies.plan import Plan
-from ddrl.studies.points import Outcome, outcome_of
+from ddrl.studies.points import Outcome, Point, State, outcome_of
 from ddrl.studies.provenance import machine_of, packages, value_text
-from ddrl.studies.settings import from_json
+from ddrl.studies.settings import StudySettings, from_json
 from ddrl.studies.study import Report, Study
+from ddrl.studies.tables import Table, table
 
 NO_COMMAND = "(not kept: the study was begun by an earlier version of ddrl; its settings are below)"
 PAGE, RESULTS, TABLE, CURVES, RUNS = "report.html", "results.json", "table.md", "curves.csv", "runs.csv"
@@ -38,40 +38,28 @@ def collect(plan: Plan, study: Study) -> None:
     missing = _missing(states)
     if not outcomes:
         raise UsageError(f"{plan.directory}: no point has finished ({'; '.join(missing)})")
-    report = study.report(from_json(type(study.defaults), plan.settings), outcomes)
-    careful = comparable.warnings(outcomes)
-    said = [*report.notes, _measured_on(plan, outcomes)]
-    notes = [*careful, *missing, *said]
-    text = "\n".join([*(table.markdown() for table in report.tables), *(f"- {note}" for note in notes)]) + "\n"
+    settings = from_json(type(study.defaults), plan.settings)
+    report, runs = study.report(settings, outcomes), runs_table(settings, outcomes)
+    careful = [*comparable.warnings(outcomes), *missing]
+    notes = [*report.notes, _measured_on(plan, outcomes)]
+    said = "".join(f"- {note}\n" for note in [*careful, *notes])
+    text = "\n".join([*(part.markdown() for part in report.tables), said])
     print(text)
-    figure = figures.draw(report.panels, report.heading, report.caption, report.columns)
-    paths = figures.save(figure, plan.directory)
-    files = [RESULTS, CURVES, *([RUNS] if report.runs else []), TABLE, *(path.name for path in paths)]
-    page = html_report(plan, report, outcomes, [*careful, *missing], said, paths[0].read_bytes(), files)
-    tables = {CURVES: _curves_csv(report.panels)} | ({RUNS: report.runs.csv()} if report.runs else {})
-    publish(plan.directory, page, f"{report.caption}\n\n{text}", _results(plan, report, states, notes), tables)
-
-
-def publish(
-    directory: Path, page: HtmlReport, text: str, results: Mapping[str, Any], more: Mapping[str, str] | None = None
-) -> None:
-    """Writes report.html, table.md, results.json and more files, and says where they are.
-
-    Args:
-        text: Markdown of the tables and notes.
-        results: JSON types.
-        more: name -> text of other files.
-
-    Raises:
-        UsageError: they cannot be written.
-    """
+    paths = figures.save(figures.draw(report.panels, report.heading, report.caption, report.columns), plan.directory)
+    files = {
+        CURVES: _curves_csv(report.panels), RUNS: runs.csv(),
+        TABLE: f"# {report.heading}\n\n{report.caption}\n\n{text}",
+    }  # fmt: skip
+    names = [RESULTS, *files, *(path.name for path in paths)]
+    files[PAGE] = render(html_report(plan, report, outcomes, careful, notes, paths[0].read_bytes(), names))
+    results = _results(plan, report, states) | {"notes": [*careful, *notes], "runs": runs.as_json()}
     try:
-        rundir.write_json(directory / RESULTS, dict(results))
-        for name, content in {TABLE: f"# {page.title}\n\n{text}", **(more or {}), PAGE: render(page)}.items():
-            (directory / name).write_text(content)
+        rundir.write_json(plan.directory / RESULTS, results)
+        for name, content in files.items():
+            (plan.directory / name).write_text(content)
     except OSError as error:
-        raise UsageError(f"--dir {directory}: {error.strerror}; free space or mend permissions") from error
-    print(f"report: {directory / PAGE}\nbeside it: {', '.join(page.files)}")
+        raise UsageError(f"--dir {plan.directory}: {error.strerror}; free space or mend permissions") from error
+    print(f"report: {plan.directory / PAGE}\nbeside it: {', '.join(names)}")
 
 
 def html_report(
@@ -87,17 +75,18 @@ def html_report(
 
     Args:
         careful: what must be read before the figure.
-        png: the figure.
+        png: the figure, whose panels are told in words, too.
         files: raw data beside the page.
     """
     machines = [machine_of(outcome.path) for outcome in outcomes]
     again = f"ddrl study {plan.study} --dir {plan.directory} --collect  # this page, of the points that have finished"
+    described = "; ".join(f"{panel.title}: {panel.y_label} against {panel.x_label}" for panel in report.panels)
     settings = {flag(name): value_text(value) for name, value in plan.settings.items()}
     return HtmlReport(
         title=report.heading,
         summary=[f"{report.caption}.", f"{len(outcomes)} of {len(plan.points)} points have finished.", *careful],
         command=f"{plan.command or NO_COMMAND}\n{again}",
-        figures=[figure_of(png, report.heading, report.caption, report.panels)],
+        figures=[HtmlFigure(png, f"{report.heading}. {described}", f"{report.heading}. {report.caption}.")],
         tables=report.tables,
         protocol=provenance.protocols(outcomes) | settings,
         hardware=provenance.hardware(machines),
@@ -108,21 +97,35 @@ def html_report(
     )
 
 
-def figure_of(png: bytes, heading: str, caption: str, panels: Sequence[figures.Panel]) -> HtmlFigure:
-    """A figure of panels, which are told in words, too."""
-    described = "; ".join(f"{panel.title}: {panel.y_label} against {panel.x_label}" for panel in panels)
-    return HtmlFigure(png, f"{heading}. {described}", f"{heading}. {caption}.")
+def runs_table(settings: StudySettings, outcomes: Sequence[Outcome]) -> Table:
+    """Every finished run by itself; labels that are no single value are left out."""
+    values = [item for run in outcomes for item in run.point.labels.items()]
+    labels = dict.fromkeys(name for name, value in values if not isinstance(value, dict))
+    score = getattr(settings, "score_name", measures.EVALUATION)
+    target, waited = getattr(settings, "target_score", None), getattr(settings, "warm_up_seconds", None)
+
+    def rate(name: str) -> measures.Measure:
+        return lambda run: measures.rate(name, waited and measures.warm_up(run, waited))(run)
+
+    return table("Runs", outcomes, {
+        "point": lambda run: run.point.name,
+        **{name: lambda run, name=name: run.point.labels.get(name) for name in labels},
+        "seed": lambda run: run.point.config.run.seed,
+        "data-points/s": rate("datapoints_per_s"), "agent steps/s": rate("agent_steps_per_s"),
+        "agent steps": measures.newest("agent_steps"),
+        "final score": lambda run: measures.last_score(run, score),
+        "seconds to score": lambda run: None if target is None else measures.reached_after(run, score, target),
+        "seconds given": measures.given_seconds,
+        "stopped early": lambda run: bool(run.result.get("stopped_early")),
+    })  # fmt: skip
 
 
-def _missing(states: Sequence[Any]) -> list[str]:
+def _missing(states: Sequence[tuple[Point, State]]) -> list[str]:
     """One line for all that wait or run, and one for each failure and each damaged result."""
     counts = Counter(state.status for _, state in states if state.status not in ("finished", "failed"))
     lines = [f"not finished: {', '.join(f'{count} {status}' for status, count in counts.items())}"] if counts else []
-    return lines + [f"{state.status}: {point.name}: {state.why}" for point, state in states if _told(state)]
-
-
-def _told(state: Any) -> bool:
-    return state.status == "failed" or (state.status == "interrupted" and bool(state.why))
+    told = [(p, s) for p, s in states if s.status == "failed" or (s.status == "interrupted" and s.why)]
+    return lines + [f"{state.status}: {point.name}: {state.why}" for point, state in told]
 
 
 def _measured_on(plan: Plan, outcomes: Sequence[Outcome]) -> str:
@@ -132,30 +135,19 @@ def _measured_on(plan: Plan, outcomes: Sequence[Outcome]) -> str:
     return f"{len(outcomes)} of {len(plan.points)} points, measured on {'; '.join(kinds)}; ddrl {', '.join(versions)}"
 
 
-def _results(plan: Plan, report: Report, states: Sequence[Any], notes: Sequence[str]) -> dict[str, Any]:
+def _results(plan: Plan, report: Report, states: Sequence[tuple[Point, State]]) -> dict[str, Any]:
     points = [
         {
-            "name": point.name,
-            "labels": dict(point.labels),
-            "seed": point.config.run.seed,
-            **state._asdict(),
+            "name": point.name, "labels": dict(point.labels), "seed": point.config.run.seed, **state._asdict(),
             "machine": rundir.read_json(plan.path(point) / MACHINE),
         }
         for point, state in states
-    ]
+    ]  # fmt: skip
     return {
-        "study": plan.study,
-        "command": plan.command,
-        "settings": dict(plan.settings),
-        "ddrl": version("ddrl"),
-        "heading": report.heading,
-        "caption": report.caption,
-        "tables": [table.as_json() for table in report.tables],
-        "notes": list(notes),
-        "curves": [_curves(panel) for panel in report.panels],
-        "points": points,
-        "runs": report.runs.as_json() if report.runs else None,
-    }
+        "study": plan.study, "command": plan.command, "settings": dict(plan.settings), "ddrl": version("ddrl"),
+        "heading": report.heading, "caption": report.caption, "points": points,
+        "tables": [part.as_json() for part in report.tables], "curves": [_curves(panel) for panel in report.panels],
+    }  # fmt: skip
 
 
 def _curves(panel: figures.Panel) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ddrl.reporting.metrics import first_online, whole
 from ddrl.studies.points import Group, Outcome
-from ddrl.studies.statistics import Interval, TimeToScore, bootstrap, interquartile_mean
+from ddrl.studies.statistics import Interval, TimeToScore, bootstrap, bootstrap_ratio, interquartile_mean
 
 POLICIES = 10  # of 10 evaluation episodes each: the paper's 100
 WARM_UP_SECONDS = 10.0  # that do not count in rates; a third of shorter runs
@@ -176,9 +176,9 @@ def count(group: Group) -> int:
     return len(group.runs)
 
 
-def most(name: str) -> Callable[[Group], Any]:
-    """The largest number of this name that any record of any run has, 0 where none has."""
-    return lambda group: max((record.get(name, 0) for run in group.runs for record in run.records), default=0)
+def most(name: str, none: Any = 0) -> Callable[[Group], Any]:
+    """The largest number of this name that any record of any run has, `none` where none has."""
+    return lambda group: max((r[name] for run in group.runs for r in run.records if name in r), default=none)
 
 
 def values(measure: Measure, runs: Sequence[Outcome]) -> list[float | None]:
@@ -189,6 +189,11 @@ def values(measure: Measure, runs: Sequence[Outcome]) -> list[float | None]:
 def mean(measure: Measure) -> Callable[[Group], Interval | None]:
     """The mean of a measure over the runs of a group, with its interval."""
     return lambda group: bootstrap(values(measure, group.runs))
+
+
+def ratio(measure: Measure, runs: Sequence[Outcome], reference: Sequence[Outcome]) -> Interval | None:
+    """The mean of a measure over that of the runs that others are compared with; None of these themselves."""
+    return None if runs == reference else bootstrap_ratio(values(measure, runs), values(measure, reference))
 
 
 def middle(measure: Measure) -> Callable[[Group], Interval | None]:

@@ -53,7 +53,7 @@ def mpi(machine: Mapping[str, Any]) -> Any:
 def protocols(outcomes: Iterable[Outcome]) -> dict[str, str]:
     """Game -> the rules of its evaluation games, as stamped into the results; where there were none, their name."""
     by_game: dict[str, dict[str, None]] = {}
-    for outcome in outcomes:
+    for outcome in (outcome for outcome in outcomes if outcome.records):  # the others trained nothing
         config = outcome.point.config
         rules = [rules_text(stamp) for stamp in stamps(outcome)] or [
             f"{config.environment.protocol}, by the settings: there were no evaluation games"

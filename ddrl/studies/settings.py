@@ -25,24 +25,24 @@ Preset = Literal["default", "laptop", "smoke", "stooke"]
 class StudySettings:
     """What every study's points depend on."""
 
-    preset: Preset = "laptop"
-    """Preset of `ddrl train` that every point begins with."""
-    games: tuple[str, ...] = ("breakout",)
-    """Games, as for `ddrl train --game`."""
     repeats: int = 1
     """Runs of every point, each with a seed of its own."""
     seed: int = 1
     """The first seed; the repeats take the next ones."""
-    train_options: str = ""
-    """More options of `ddrl train` for every point, in one word: --train-options="--network nature"."""
     quick: bool = False
     """Tiny sizes, minutes in all: does the whole study work here? Says nothing about the question."""
 
     def __post_init__(self) -> None:
+        """Lists have something in them, unless their default has nothing; whole numbers in them are at least 1."""
         checks.known(self)
         checks.at_least(self, 1, "repeats")
         checks.at_least(self, 0, "seed")
-        not_empty(self, "games")
+        for field in dataclasses.fields(self):
+            values = getattr(self, field.name)
+            if isinstance(values, tuple) and (values or field.default):
+                not_empty(self, field.name)
+                if checks.hints(type(self))[field.name] == tuple[int, ...] and min(values) < 1:
+                    raise UsageError(f"{checks.flag(field.name)} {' '.join(map(str, values))}: at least 1 each")
 
     @property
     def seeds(self) -> range:
@@ -51,7 +51,19 @@ class StudySettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class BudgetSettings(StudySettings):
+class TrainingSettings(StudySettings):
+    """What points depend on that are made of the settings of `ddrl train`."""
+
+    preset: Preset = "laptop"
+    """Preset of `ddrl train` that every point begins with."""
+    games: tuple[str, ...] = ("breakout",)
+    """Games, as for `ddrl train --game`."""
+    train_options: str = ""
+    """More options of `ddrl train` for every point, in one word: --train-options="--network nature"."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BudgetSettings(TrainingSettings):
     """What points that learn depend on: how long they go on."""
 
     minutes: float = 0.0
@@ -82,6 +94,22 @@ class ScoredSettings(BudgetSettings):
     def score_name(self) -> str:
         """As in the records of a run."""
         return ONLINE if self.score == "online" else EVALUATION
+
+
+@dataclasses.dataclass(frozen=True)
+class TargetSettings(BudgetSettings):
+    """What points depend on whose time to a score is measured."""
+
+    target_score: float | None = None
+    """Score whose time is measured (None: none)."""
+    eval_games: int = 50
+    """Games of an evaluation."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.at_least(self, 1, "eval_games")
+        if self.target_score is not None:
+            checks.finite(self, "target_score")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +159,7 @@ class EvaluatedSettings(ScoredSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class TimedSettings(StudySettings):
+class TimedSettings(TrainingSettings):
     """What points depend on whose speed is measured."""
 
     seconds: float = 60.0
@@ -143,6 +171,11 @@ class TimedSettings(StudySettings):
         super().__post_init__()
         check_warm_up(self)
 
+    @property
+    def run(self) -> dict[str, Any]:
+        """The changes of the group `run` for the time; there are reports to tell a rate by."""
+        return budget(self.seconds / 60.0) | {"log_every_seconds": 1.0}
+
 
 def check_warm_up(settings: Any) -> None:
     """Refuses runs that end with their warm-up."""
@@ -151,26 +184,17 @@ def check_warm_up(settings: Any) -> None:
         checks.refuse(settings, "seconds", f"at least 3 more than --warm-up-seconds {settings.warm_up_seconds:g}")
 
 
-def not_empty(settings: Any, *names: str) -> None:
-    """Fields must be lists with something in them, and nothing twice."""
-    for name in names:
-        values = getattr(settings, name)
-        if not values or len(set(values)) != len(values):
-            given = " ".join(map(str, values)) or "(nothing)"
-            raise UsageError(f"{checks.flag(name)} {given}: give one or more, each once")
-
-
-def positive(settings: Any, *names: str) -> None:
-    """Fields must be lists of numbers of at least 1, each once."""
-    not_empty(settings, *names)
-    for name in names:
-        if min(getattr(settings, name)) < 1:
-            raise UsageError(f"{checks.flag(name)} {' '.join(map(str, getattr(settings, name)))}: at least 1 each")
+def not_empty(settings: Any, name: str) -> None:
+    """A field must be a list with something in it, and nothing twice."""
+    values = getattr(settings, name)
+    if not values or len(set(values)) != len(values):
+        raise UsageError(
+            f"{checks.flag(name)} {' '.join(map(str, values)) or '(nothing)'}: give one or more, each once"
+        )
 
 
 def one_of(settings: Any, name: str, choices: Mapping[str, Any] | tuple[str, ...]) -> None:
     """A field must be a list of some of these."""
-    not_empty(settings, name)
     for value in getattr(settings, name):
         if value not in choices:
             raise UsageError(f"{checks.flag(name)} {value}: choose from {', '.join(choices)}")
@@ -196,7 +220,7 @@ def from_json(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
 
 
 @functools.lru_cache
-def base_config(settings: StudySettings, algorithm: str, game: str, machine: Machine) -> TrainConfig:
+def base_config(settings: TrainingSettings, algorithm: str, game: str, machine: Machine) -> TrainConfig:
     """The settings of `ddrl train ALGORITHM` for a game, without evaluator and video.
 
     Raises:

@@ -4,28 +4,42 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import shlex
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-import tyro
+import numpy as np
 
 from ddrl import checks, rundir
+from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.config import OptimizerConfig, TrainConfig
 from ddrl.errors import UsageError
-from ddrl.simulation.calibration import UNMEASURED, Calibration, ServerTimes, at_size, calibrate
-from ddrl.simulation.predict import UPDATES, Limits, limits, simulate
-from ddrl.simulation.system import Prediction, System
-from ddrl.simulation.times import gamma_or_constant
-from ddrl.studies.settings import not_empty
+from ddrl.exchange.optimizers import make_optimizer
+from ddrl.simulation.calibration import Calibration, ServerTimes, calibrate
+from ddrl.simulation.predict import UPDATES, limits, simulate
+from ddrl.simulation.system import System, Times
+from ddrl.studies.points import Point
+from ddrl.studies.settings import StudySettings, changed
+from ddrl.studies.simulate_report import report
+from ddrl.studies.study import Labels, Study, product
+from ddrl.studies.training import measuring, train_point
+from ddrl.types import Machine
 
-Policy = Literal["all", "quorum", "deadline", "asynchronous"]
-DEFAULT_DIR = "studies/simulate"
 FEWEST_SERVERS = 4
+EMULATED_WORKERS, EMULATED_MS = (1, 16, 32, 64), (500.0, 200.0, 100.0, 50.0)
+REAL_WORKERS, REAL_UPDATES = (1, 2, 4, 8), 200
+REAL = (
+    "ba3c", "--preset", "smoke", "--game", "CartPole-v1", "--schedule", "synchronized", "--groups", "1", "--simulators",
+    "8", "--unroll-length", "5", "--batch-size", "40", "--step-time-mean-ms", "20", "--step-time-cv", "0.3",
+    "--parameter-servers", "1", "--max-updates", str(REAL_UPDATES), "--minutes", "0",
+)  # fmt: skip
+"""Simulators that sleep for most of a step, so that eight workers do not wait for two cores, of which the model knows
+nothing. CartPole's episodes end at random, so that workers are as independent as the model takes them to be."""
 
 
 @dataclasses.dataclass(frozen=True)
-class SimulateSettings:
+class SimulateSettings(StudySettings):
     """Predict updates/s, data-points/s and efficiency of the exchange between workers and parameter servers for sizes
     that are not at hand, by a discrete-event model of what ddrl does, and say what limits it. Each worker's batch stays
     the same (weak scaling). With it, claims 1 and 2 of HTS-RL (Liu et al. 2020): formula and simulation."""
@@ -34,7 +48,7 @@ class SimulateSettings:
     """Run directory whose metrics give the times of gradients, messages and decisions (nothing: the options)."""
     workers: tuple[int, ...] = (64, 128, 256, 512, 1024, 2048, 4096)
     """Numbers of workers."""
-    policies: tuple[Policy, ...] = ("all", "quorum", "asynchronous")
+    policies: tuple[Literal["all", "quorum", "deadline", "asynchronous"], ...] = ("all", "quorum", "asynchronous")
     """What closes a step: all gradients, --quorum-share of them, a deadline; or asynchronous updates."""
     parameter_servers: int = 0
     """Parameter servers (0: one for every 64 workers, at least 4)."""
@@ -64,72 +78,34 @@ class SimulateSettings:
     """Without --calibrate: data-points in a gradient."""
     updates: int = UPDATES
     """Updates of each simulation (asynchronous: gradients of each worker)."""
-    seed: int = 0
-    """Of the simulation."""
     validate: bool = False
     """Measure here, too: runs with 1 to 8 workers, and emulated workers; and compare. Six minutes, all cores."""
-    dir: str = DEFAULT_DIR
-    """Where table, figures and report.html go."""
 
     def __post_init__(self) -> None:
-        not_empty(self, "workers", "policies")
-        if min(self.workers) < 1:
-            raise UsageError(f"--workers {min(self.workers)}: must be at least 1")
+        super().__post_init__()
         checks.at_least(self, 1, "workers_per_host", "servers_per_host", "parameters", "batch_size", "slow_factor")
         checks.at_least(self, 10, "updates", why="the first ones fill the queues")
-        checks.at_least(self, 0, "parameter_servers", "latency_us", "deviation_ms", "slow_workers", "seed")
+        checks.at_least(self, 0, "parameter_servers", "latency_us", "deviation_ms", "slow_workers")
         checks.above(self, 0, "bandwidth_gbit", "compute_ms", "deadline_ms")
         checks.between(self, 0.01, 1.0, "quorum_share")
 
 
-class Predicted(NamedTuple):
-    """One size with one policy."""
-
-    policy: str
-    system: System
-    prediction: Prediction
-    limits: Limits
-
-    @property
-    def workers(self) -> int:
-        """How many."""
-        return self.prediction.workers
+# systems --------------------------------------------------------------------------------------------------------------
 
 
-def main(argv: Sequence[str]) -> int:
-    """Simulates, reports; returns the exit status."""
-    from ddrl.studies import simulate_report, simulate_validation
-
-    settings = tyro.cli(SimulateSettings, args=list(argv), prog="ddrl study simulate")
-    directory = Path(settings.dir)
-    base, notes, calibration = base_system(settings)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--dir {directory}: {error.strerror}; choose one that can be written") from error
-    validation = simulate_validation.validate(directory) if settings.validate else None
-    predicted = predict(settings, base)
-    command = shlex.join(["ddrl", "study", "simulate", *argv])
-    simulate_report.write(directory, settings, predicted, notes, calibration, validation, command)
-    return 0
-
-
-def base_system(settings: SimulateSettings) -> tuple[System, list[str], Calibration | None]:
-    """The system that all sizes begin with, what is to be said of it, and the calibration."""
+def base_system(settings: SimulateSettings) -> System:
+    """The system that all sizes begin with: that of a run, or that of the options."""
     if settings.calibrate:
-        calibration = calibrated(Path(settings.calibrate))
-        return calibration.system, list(UNMEASURED), calibration
+        return calibrated(Path(settings.calibrate)).system
     server = time_server(settings.parameters)
-    system = System(
+    return System(
         workers=1,
-        compute=gamma_or_constant(settings.compute_ms / 1000, settings.deviation_ms / 1000),
+        compute=Times(settings.compute_ms / 1000, settings.deviation_ms / 1000),
         parameters=settings.parameters,
         batch=settings.batch_size,
         average_seconds_per_byte=server.average,
         apply_seconds_per_byte=server.apply,
     )
-    note = "not calibrated: compute times are those of the options, messages and decisions cost nothing"
-    return system, [note], None
 
 
 def calibrated(run: Path) -> Calibration:
@@ -140,21 +116,19 @@ def calibrated(run: Path) -> Calibration:
     """
     from ddrl.reporting.metrics import read_metrics, without_undone
 
-    config = rundir.load_config(run)
-    exchange = config.exchange
+    exchange = rundir.load_config(run).exchange
     if not exchange.servers:
         raise UsageError(f"--calibrate {run}: the run had no parameter servers; name one that had")
     records = without_undone(read_metrics(run))
     parameters = parameters_of(run)
-    per_gradient = [r["effective_batch"] for r in records if r.get("effective_batch")]
+    batches = [record["effective_batch"] for record in records if record.get("effective_batch")]
     members = 1 if exchange.asynchronous else exchange.quorum or exchange.workers
-    batch = max(1, round(per_gradient[-1] / members)) if per_gradient else 1
     return calibrate(
         records,
         workers=exchange.workers,
         servers=exchange.servers,
         parameters=parameters,
-        batch=batch,
+        batch=max(1, round(batches[-1] / members)) if batches else 1,
         server=time_server(parameters, exchange.servers),
         asynchronous=exchange.asynchronous,
         quorum=exchange.quorum,
@@ -170,13 +144,6 @@ def parameters_of(run: Path) -> int:
 
 def time_server(parameters: int, servers: int = 1, repeats: int = 5) -> ServerTimes:
     """Seconds per byte of averaging a gradient and of Adam, on this machine, for one slice; the best of repeats."""
-    import time
-
-    import numpy as np
-
-    from ddrl.config import OptimizerConfig
-    from ddrl.exchange.optimizers import make_optimizer
-
     size = max(1, parameters // servers)
     optimizer = make_optimizer(OptimizerConfig(), size)
     vector, gradients = np.zeros(size, np.float32), [np.full(size, 1e-3, np.float32) for _ in range(9)]
@@ -195,36 +162,13 @@ def time_server(parameters: int, servers: int = 1, repeats: int = 5) -> ServerTi
     return ServerTimes(average / (4 * size), max(0.0, of_one - average) / (4 * size))
 
 
-def predict(settings: SimulateSettings, base: System) -> list[Predicted]:
-    """Every policy at every size, one line for each."""
-    predicted = []
-    for policy in settings.policies:
-        for workers in settings.workers:
-            system = at_workers(settings, base, policy, workers)
-            prediction = simulate(system, settings.updates, settings.seed)
-            limit = limits(system, seed=settings.seed)
-            predicted.append(Predicted(policy, system, prediction, limit))
-            print(
-                f"{policy:12s} {workers:5d} workers, {system.servers} servers: {prediction.updates_per_s:,.4g} "
-                f"updates/s, efficiency {prediction.efficiency:.2f}, limit: {limit.name}",
-                flush=True,
-            )
-    return predicted
-
-
 def at_workers(settings: SimulateSettings, base: System, policy: str, workers: int) -> System:
     """The system of one size and policy, on the network of the options."""
     bandwidth = settings.bandwidth_gbit * 1e9 / 8
-    servers = settings.parameter_servers or max(FEWEST_SERVERS, workers // 64)
-    changes: dict[str, Any] = {
-        "quorum": max(1, math.ceil(settings.quorum_share * workers)) if policy == "quorum" else 0,
-        "deadline_seconds": settings.deadline_ms / 1000 if policy == "deadline" else 0.0,
-        "asynchronous": policy == "asynchronous", "max_staleness": 0,
-    }  # fmt: skip
-    return at_size(
+    return dataclasses.replace(
         base,
-        workers,
-        servers=servers,
+        workers=workers,
+        servers=settings.parameter_servers or max(FEWEST_SERVERS, workers // 64),
         worker_bandwidth=bandwidth,
         server_bandwidth=bandwidth,
         latency=settings.latency_us / 1e6,
@@ -232,5 +176,67 @@ def at_workers(settings: SimulateSettings, base: System, policy: str, workers: i
         servers_per_host=settings.servers_per_host,
         slow_workers=min(settings.slow_workers, workers),
         slow_factor=settings.slow_factor,
-        **changes,
+        quorum=max(1, math.ceil(settings.quorum_share * workers)) if policy == "quorum" else 0,
+        deadline_seconds=settings.deadline_ms / 1000 if policy == "deadline" else 0.0,
+        asynchronous=policy == "asynchronous",
     )
+
+
+# points ---------------------------------------------------------------------------------------------------------------
+
+
+def _axes(settings: SimulateSettings, machine: Machine) -> Iterator[Labels]:
+    """Predictions, whose labels hold what is simulated; then what they are compared with."""
+    base = base_system(settings)
+    for labels in product(policy=settings.policies, workers=settings.workers, seed=settings.seeds):
+        system = at_workers(settings, base, labels["policy"], labels["workers"])
+        yield {"part": "predicted", **labels, "system": dataclasses.asdict(system)}
+    if settings.validate:
+        yield from product(part=["emulated"], workers=EMULATED_WORKERS, seed=[settings.seed])
+        yield from product(part=["real"], workers=REAL_WORKERS, seed=[settings.seed])
+
+
+def _config(settings: SimulateSettings, machine: Machine, labels: Labels) -> TrainConfig:
+    from ddrl.options import parse
+
+    if labels["part"] != "real":
+        return changed(TrainConfig(algorithm=BA3CConfig()), run={"max_updates": settings.updates})
+    config = parse([*REAL, "--workers", str(labels["workers"])], machine).config
+    return changed(config, evaluation={"evaluator": False}, run={"video": False})
+
+
+def predicted(point: Point) -> dict[str, Any]:
+    """A prediction, and what limits it."""
+    values = dict(point.labels["system"])
+    system, seed = System(**values | {"compute": Times(**values["compute"])}), point.config.run.seed
+    limit = limits(system, seed=seed)
+    prediction = simulate(system, point.config.run.max_updates, seed)
+    return {**prediction._asdict(), "limit": limit.name, "cost": dict(limit.cost)}
+
+
+def emulated(point: Point) -> dict[str, Any]:
+    """Updates/s of the emulated workers of `ddrl bench scaling`, by milliseconds of a gradient."""
+    from ddrl.bench.emulated.commands import ScalingArguments, measure_scaling
+
+    workers = point.labels["workers"]
+    values = measure_scaling(ScalingArguments(workers=(workers,), step_ms=EMULATED_MS, seconds=1.0))
+    return {"rates": {f"{ms:g}": values[f"updates_per_s_at_{ms:g}_ms"][str(workers)] for ms in EMULATED_MS}}
+
+
+RUNS = {"predicted": measuring(predicted), "emulated": measuring(emulated), "real": train_point}
+
+SIMULATE = Study(
+    name="simulate",
+    about="the exchange with up to 4,096 workers, simulated, and what limits it",
+    defaults=SimulateSettings(),
+    quick_changes={"workers": (4, 16), "updates": 10},
+    axes=_axes,
+    point_name=lambda settings, labels: "-".join(
+        [labels["part"], *([labels["policy"]] if "policy" in labels else []), f"{labels['workers']}workers"]
+        + [f"seed{labels['seed']}"]
+    ),
+    config=_config,
+    report=lambda settings, outcomes: report(settings, outcomes, calibrated),
+    cores=lambda settings, labels: int(labels["part"] == "predicted"),
+    run=lambda point, path: RUNS[point.labels["part"]](point, path),
+)

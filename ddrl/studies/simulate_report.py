@@ -1,196 +1,248 @@
-"""What `ddrl study simulate` shows: table.md, results.json, figures and report.html."""
+"""What `ddrl study simulate` shows: predictions, how they compare with measurements, and the claims of HTS-RL."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddrl.reporting import machine
 from ddrl.simulation import hts
-from ddrl.simulation.calibration import Calibration
-from ddrl.simulation.predict import COMPUTE, EFFICIENT
-from ddrl.simulation.system import Prediction
-from ddrl.simulation.times import Gamma
-from ddrl.studies import figures, provenance
-from ddrl.studies.collect import RESULTS, TABLE, figure_of, publish
-from ddrl.studies.figures import Curve, Panel
-from ddrl.studies.html import HtmlFigure, HtmlReport
-from ddrl.studies.simulate import Predicted, SimulateSettings
-from ddrl.studies.simulate_validation import WITHIN, Compared, Validation
+from ddrl.simulation.calibration import UNMEASURED, Calibration
+from ddrl.simulation.predict import COMPUTE, EFFICIENT, simulate
+from ddrl.simulation.system import System, Times
+from ddrl.studies.curves import over, spread_text
+from ddrl.studies.figures import Curve, Panel, through
+from ddrl.studies.measures import Measure, mean
+from ddrl.studies.points import Group, Outcome, grouped, having
+from ddrl.studies.study import Report
 from ddrl.studies.tables import Table, table
 
 NAMES = {"all": "waiting for all", "quorum": "quorum", "deadline": "deadline", "asynchronous": "asynchronous"}
+WITHIN = 0.1
+STEPS = 5000  # of a simulated run that is compared, so that drawing its times adds no error of its own
+VALIDATION_NOTES = (
+    "real runs: calibrated on the one with one worker; their simulators sleep, so that a core is free for each",
+    (
+        "emulated workers: fitted to the fewest and the most workers at the shortest step (bandwidth of this machine's "
+        "memory; what a step costs beside); the other sizes and steps are predicted"
+    ),
+)
 ENVIRONMENTS, STATES = 16, 4096  # of claim 1, which does not tell them
 ACTOR_RATE, LEARNER_RATE = 100.0, 4000.0  # frames/s, claim 2
+HTS_NOTE = (
+    f"claims: Liu et al. 2020, figure 3. Claim 1: {STATES:,} states of {ENVIRONMENTS} environments, exponential step "
+    f"times; claim 2: {ACTOR_RATE:g} frames/s of an actor, {LEARNER_RATE:,.0f} of the learner. One seed"
+)
 
 
-class Picture(NamedTuple):
-    """One figure.
+def report(settings: Any, outcomes: Sequence[Outcome], calibrated: Callable[[Path], Calibration]) -> Report:
+    """Rates, efficiency, what is lost to what, and dropped gradients, over workers; beside what was measured.
 
-    Attributes:
-        place: of its files in the directory of the study.
+    Args:
+        calibrated: run directory -> the system that it was.
     """
-
-    place: str
-    heading: str
-    caption: str
-    panels: Sequence[Panel]
-
-
-def write(
-    directory: Path,
-    settings: SimulateSettings,
-    predicted: Sequence[Predicted],
-    notes: Sequence[str],
-    calibration: Calibration | None,
-    validation: Validation | None,
-    command: str,
-) -> None:
-    """Writes everything into the directory and prints the tables.
-
-    Raises:
-        UsageError: a file cannot be written.
-    """
-    tables, pictures = [prediction_table(predicted)], [prediction_picture(settings, predicted)]
-    notes = [*bend_notes(predicted), *notes]
-    if validation:
-        tables.append(validation_table(validation))
-        notes = [agreement(validation.compared), *notes, *validation.notes]
-    if validation and validation.compared:
-        pictures.append(validation_picture(validation.compared))
-    markdown = "\n".join([*(of_one.markdown() for of_one in tables), *(f"- {note}" for note in notes)]) + "\n"
-    print(markdown)
-    here = machine.describe()
-    page = HtmlReport(
-        title="The exchange beyond this machine",
-        summary=[_summary(settings, calibration)],
-        command=command,
-        figures=[_drawn(directory, picture) for picture in [*pictures, *claims()]],
-        tables=tables,
-        protocol=protocol(settings, predicted, calibration),
-        hardware=provenance.hardware([here]),
-        versions=provenance.versions([here]),
-        notes=notes,
-        files=[RESULTS, TABLE],
-        date=provenance.date(),
+    sizes = grouped(having(outcomes, part="predicted"), "policy", "workers")
+    measured = compared(outcomes, calibrated)
+    agreed = [agreement(measured), *VALIDATION_NOTES] if settings.validate else []
+    source = "calibrated on a run's own metrics" if settings.calibrate else "compute times are those of the options"
+    return Report(
+        heading="The exchange beyond this machine",
+        caption=f"simulated, not measured, {settings.updates} updates; {source}; cards of {settings.bandwidth_gbit:g} "
+        f"Gbit/s, latency {settings.latency_us:g} us, batch per worker constant; {spread_text(outcomes)}",
+        tables=[prediction_table(sizes), *([validation_table(measured)] if measured else [])],
+        panels=[*prediction_panels(sizes), *(validation_panels(measured) if measured else []), *hts_panels()],
+        columns=3,
+        notes=[*agreed, *bend_notes(sizes), *system_notes(settings, sizes), HTS_NOTE],
     )
-    results = {
-        "study": "simulate", "command": command, "ddrl": version("ddrl"), "settings": dataclasses.asdict(settings),
-        "tables": [of_one.as_json() for of_one in tables], "notes": notes, "machine": here,
-        "predictions": [
-            {"policy": size.policy, **size.prediction._asdict(), "limits": dict(size.limits.cost)} for size in predicted
-        ],
-    }  # fmt: skip
-    publish(directory, page, markdown, results)
-
-
-def _drawn(directory: Path, picture: Picture) -> HtmlFigure:
-    place, heading, caption, panels = picture
-    (directory / place).mkdir(parents=True, exist_ok=True)
-    drawn = figures.draw(panels, heading, caption, 3 if len(panels) == 3 else 2)
-    png, _ = figures.save(drawn, directory / place)
-    return figure_of(png.read_bytes(), heading, caption, panels)
 
 
 # predictions ----------------------------------------------------------------------------------------------------------
 
 
-def prediction_table(predicted: Sequence[Predicted]) -> Table:
+def told(name: str) -> Measure:
+    """The measure of what a prediction says under this name."""
+    return lambda run: run.result[name]
+
+
+def prediction_table(sizes: Sequence[Group]) -> Table:
     """Every policy and size."""
-
-    def dearest(size: Predicted) -> str:
-        share, part = max((cost, name) for name, cost in size.limits.cost.items())
-        return f"{part} ({share:.0%})"
-
-    return table("Predictions", predicted, {
-        "policy": lambda size: NAMES[size.policy],
-        "workers": lambda size: size.workers,
-        "servers": lambda size: size.system.servers,
-        "updates/s": lambda size: size.prediction.updates_per_s,
-        "data-points/s": lambda size: size.prediction.datapoints_per_s,
-        "efficiency": lambda size: size.prediction.efficiency,
-        "staleness": lambda size: size.prediction.staleness_mean,
-        "dropped": lambda size: size.prediction.dropped_share,
-        "limit": lambda size: size.limits.name,
-        "costs most beside it (share lost)": dearest,
+    columns = {"updates/s": "updates_per_s", "data-points/s": "datapoints_per_s", "efficiency": "efficiency"}
+    columns |= {"staleness": "staleness_mean", "dropped": "dropped_share"}
+    return table("Predictions", sizes, {
+        "policy": lambda size: NAMES[size["policy"]], "workers": "workers",
+        "servers": lambda size: system(size).servers,
+        **{heading: mean(told(name)) for heading, name in columns.items()},
+        "limit": lambda size: size.runs[0].result["limit"],
+        "costs most beside it (share lost)": lambda size: "{1} ({0:.0%})".format(*dearest(size)),
     })  # fmt: skip
 
 
-def bend_notes(predicted: Sequence[Predicted]) -> Iterator[str]:
+def system(size: Group) -> System:
+    """What was simulated."""
+    values = size.runs[0].point.labels["system"]
+    return System(**values | {"compute": Times(**values["compute"])})
+
+
+def dearest(size: Group) -> tuple[float, str]:
+    """The part that costs most, after the share of the data-points/s that is lost to it."""
+    return max((share, part) for part, share in size.runs[0].result["cost"].items())
+
+
+def bend_notes(sizes: Sequence[Group]) -> Iterator[str]:
     """Where each policy bends, and why."""
-    by_size = sorted(predicted, key=lambda size: size.workers)
-    for policy in dict.fromkeys(size.policy for size in predicted):
-        bent = next((size for size in by_size if size.policy == policy and size.limits.name != COMPUTE), None)
+    for policy in dict.fromkeys(size["policy"] for size in sizes):
+        ascending = sorted((size for size in sizes if size["policy"] == policy), key=lambda size: size["workers"])
+        bent = next((size for size in ascending if size.runs[0].result["limit"] != COMPUTE), None)
         if bent is None:
             yield f"{NAMES[policy]}: the workers' own time limits; efficiency {EFFICIENT:g} or more throughout"
-            continue
-        faster = 1 / max(1e-9, 1 - bent.limits.cost[bent.limits.name])
+        else:
+            result, share = bent.runs[0].result, dearest(bent)[0]
+            yield (
+                f"{NAMES[policy]}: the first size here below efficiency {EFFICIENT:g} is {bent['workers']:,} workers "
+                f"({result['efficiency']:.2f}); {result['limit']} costs most: without it, "
+                f"{1 / max(1e-9, 1 - share):.3g} times the data-points/s"
+            )
+        if policy == "asynchronous":
+            staleness = ascending[-1].runs[0].result["staleness_mean"]
+            most = f"{staleness:,.0f} versions in the mean with {ascending[-1]['workers']:,} workers"
+            yield f"asynchronous updates are many, and old: {most}"
+
+
+def system_notes(settings: Any, sizes: Sequence[Group]) -> Iterator[str]:
+    """What was simulated, and what of it is not known."""
+    for one in map(system, sizes[:1]):
         yield (
-            f"{NAMES[policy]}: the first size here below efficiency {EFFICIENT:g} is {bent.workers:,} workers "
-            f"({bent.prediction.efficiency:.2f}); {bent.limits.name} costs most: without it, {faster:.3g} times the "
-            "data-points/s"
+            f"a gradient takes {1000 * one.compute.mean:.4g} ms (deviation {1000 * one.compute.deviation:.3g} ms) and "
+            f"{4e-6 * one.parameters:.3g} MB each way; {1e6 * one.message_seconds:.3g} us of processor time for a "
+            f"message, {1e9 * one.average_seconds_per_byte:.3g} s/GB to average and "
+            f"{1e9 * one.apply_seconds_per_byte:.3g} s/GB to apply it, {1000 * one.decision_seconds:.3g} ms for the "
+            "decision and what else a step takes"
         )
-    if late := [size for size in by_size if size.policy == "asynchronous"]:
-        yield (
-            f"asynchronous updates are many, and old: {late[-1].prediction.staleness_mean:,.0f} versions in the mean "
-            f"with {late[-1].workers:,} workers"
-        )
+    if settings.calibrate:
+        yield f"calibrated on {settings.calibrate}"
+        yield from UNMEASURED
+    else:
+        yield "not calibrated: compute times are those of the options, messages and decisions cost nothing"
 
 
-def prediction_picture(settings: SimulateSettings, predicted: Sequence[Predicted]) -> Picture:
-    """Rates, efficiency, what is lost to what, staleness and dropped gradients, over workers."""
-    by_policy = {policy: [size for size in predicted if size.policy == policy] for policy in settings.policies}
+def prediction_panels(sizes: Sequence[Group]) -> Iterator[Panel]:
+    """Speed, efficiency, what each part costs with the first policy, dropped gradients."""
+    policies = {policy: [size for size in sizes if size["policy"] == policy] for policy in NAMES}
 
-    def curves(value: Callable[[Prediction], float]) -> list[Curve]:
-        return [
-            Curve(NAMES[policy], [size.workers for size in sizes], [value(size.prediction) for size in sizes])
-            for policy, sizes in by_policy.items()
-        ]
+    def curves(name: str, unit: float = 1.0) -> list[Curve]:
+        measure = mean(lambda run: unit * run.result[name])
+        return [over(of_one, "workers", measure, NAMES[policy]) for policy, of_one in policies.items() if of_one]
 
-    first = by_policy[settings.policies[0]]
-    workers = [size.workers for size in first]
-    linear = [size.system.ideal_datapoints_per_s() for size in first]
-    ideal = Curve("nobody ever waits", workers, linear, reference=True)
-    lost = [Curve(name, workers, [100 * size.limits.cost[name] for size in first]) for name in first[0].limits.cost]
-    speed, share = curves(lambda p: p.datapoints_per_s), curves(lambda p: p.efficiency)
-    dropped = curves(lambda p: 100 * p.dropped_share)
-    parts = f"What each part costs, {NAMES[settings.policies[0]]}"
-    panels = [
-        Panel("Speed", "workers", "data-points/s", [ideal, *speed], log_x=True, log_y=True),
-        Panel("Efficiency", "workers", "share of what workers could do", share, True, zero=True),
-        Panel(parts, "workers", "data-points/s lost to it (%)", lost, True, zero=_any(lost)),
-        Panel("Gradients that are dropped", "workers", "share (%)", dropped, True, zero=_any(dropped)),
+    first = [size for size in sizes if size["policy"] == sizes[0]["policy"]]
+    ideal = [(size["workers"], system(size).ideal_datapoints_per_s()) for size in first]
+    linear = through(ideal, "nobody ever waits", reference=True)
+    lost = [
+        over(first, "workers", mean(lambda run: 100 * run.result["cost"][part]), part)
+        for part in (first[0].runs[0].result["cost"] if first else ())
     ]
-    caption = (
-        f"Simulated, one seed, {settings.updates} updates; cards of {settings.bandwidth_gbit:g} Gbit/s, latency "
-        f"{settings.latency_us:g} us, batch per worker constant"
-    )
-    return Picture(".", "Predicted exchange with parameter servers", caption, panels)
-
-
-def _any(curves: Sequence[Curve]) -> bool:
-    return any(y > 0 and math.isfinite(y) for curve in curves for y in curve.y)
+    cost = "data-points/s lost to it (%)"
+    yield Panel("Speed", "workers", "data-points/s", [linear, *curves("datapoints_per_s")], log_x=True, log_y=True)
+    yield Panel("Efficiency", "workers", "share of what workers could do", curves("efficiency"), log_x=True, zero=True)
+    if first:
+        yield Panel(f"What each part costs, {NAMES[first[0]['policy']]}", "workers", cost, lost, log_x=True, zero=True)
+    yield Panel("Gradients that are dropped", "workers", "share (%)", curves("dropped_share", 100), True, zero=True)
 
 
 # validation -----------------------------------------------------------------------------------------------------------
 
 
-def validation_table(validation: Validation) -> Table:
+class Compared(NamedTuple):
+    """One size, measured and predicted.
+
+    Attributes:
+        kind: of the measurement.
+        fitted: the system was fitted to it, so that it tests nothing.
+    """
+
+    kind: str
+    workers: int
+    measured: float
+    predicted: float
+    fitted: bool
+
+    @property
+    def error(self) -> float:
+        """Of the prediction, as a share of what was measured."""
+        return self.predicted / self.measured - 1.0
+
+
+def compared(outcomes: Sequence[Outcome], calibrated: Callable[[Path], Calibration]) -> list[Compared]:
+    """Predicted beside measured, of the emulated workers and of the real ones."""
+    rates = {
+        (run.point.labels["workers"], float(ms)): rate
+        for run in having(outcomes, part="emulated")
+        for ms, rate in run.result["rates"].items()
+    }
+    pairs = compare_emulated(rates) if len({workers for workers, _ in rates}) > 1 else []
+    runs = {run.point.labels["workers"]: calibrated(run.path) for run in having(outcomes, part="real")}
+    for workers, calibration in runs.items() if 1 in runs else ():
+        alike = dataclasses.replace(runs[1].system, workers=workers)
+        rate = calibration.measured_updates_per_s
+        pairs.append(Compared("CartPole", workers, rate, simulate(alike, STEPS).updates_per_s, workers == 1))
+    return pairs
+
+
+def compare_emulated(rates: Mapping[tuple[int, float], float], servers: int = 4) -> list[Compared]:
+    """Fits bandwidth and decision to two of the measurements, and predicts them all.
+
+    Args:
+        rates: (workers, milliseconds of a gradient) -> measured updates/s, of two numbers of workers or more.
+    """
+    shortest = min(ms for _, ms in rates)
+    ends = {min(workers for workers, _ in rates), max(workers for workers, _ in rates)}
+    base = System(workers=1, servers=servers, workers_per_host=0, servers_per_host=0)
+    fitted = fit(base, shortest / 1000, {w: 1.0 / rates[w, shortest] for w in ends})
+    return [
+        Compared(f"{ms:g} ms", n, rate, emulated_rate(fitted, n, ms / 1000), n in ends and ms == shortest)
+        for (n, ms), rate in sorted(rates.items(), key=lambda item: (-item[0][1], item[0][0]))
+    ]
+
+
+def emulated_rate(one: System, workers: int, step_seconds: float) -> float:
+    """Predicted updates/s of workers whose gradients all take as long."""
+    return simulate(dataclasses.replace(one, workers=workers, compute=Times(step_seconds)), 20).updates_per_s
+
+
+def fit(base: System, step_seconds: float, measured: Mapping[int, float]) -> System:
+    """The bandwidth of the one host, and what a step costs beside, so that both measured sizes come out.
+
+    Args:
+        measured: workers -> seconds of an update, of two sizes.
+    """
+    few, many = sorted(measured)
+
+    def with_bandwidth(bandwidth: float) -> System:
+        one = dataclasses.replace(base, worker_bandwidth=bandwidth, server_bandwidth=bandwidth)
+        rest = measured[few] - 1.0 / emulated_rate(one, few, step_seconds)
+        return dataclasses.replace(one, decision_seconds=max(0.0, rest))
+
+    low, high = 1e6, 1e13
+    for _ in range(50):
+        middle = math.sqrt(low * high)
+        slower = 1.0 / emulated_rate(with_bandwidth(middle), many, step_seconds) > measured[many]
+        low, high = (middle, high) if slower else (low, middle)
+    return with_bandwidth(high)
+
+
+def validation_table(measured: Sequence[Compared]) -> Table:
     """Measured beside predicted."""
-    return table("Validation", validation.compared, {
+    return table("Validation", measured, {
         "gradient": lambda size: size.kind, "workers": lambda size: size.workers,
         "measured, updates/s": lambda size: size.measured, "predicted": lambda size: size.predicted,
         "error": lambda size: f"{size.error:+.1%}", "": lambda size: "fitted to" if size.fitted else "predicted",
     })  # fmt: skip
 
 
-def agreement(compared: Sequence[Compared]) -> str:
+def agreement(measured: Sequence[Compared]) -> str:
     """How many predictions are within 10%."""
-    tested = [size for size in compared if not size.fitted]
+    tested = [size for size in measured if not size.fitted]
     if not tested:
         return "validation: nothing was measured"
     good = sum(abs(size.error) <= WITHIN for size in tested)
@@ -201,112 +253,50 @@ def agreement(compared: Sequence[Compared]) -> str:
     )
 
 
-def validation_picture(compared: Sequence[Compared]) -> Picture:
+def validation_panels(measured: Sequence[Compared]) -> Iterator[Panel]:
     """Updates/s measured and predicted, and the error."""
     rates, errors = [], []
-    for style, kind in enumerate(dict.fromkeys(size.kind for size in compared)):
-        sizes = sorted((size for size in compared if size.kind == kind), key=lambda size: size.workers)
-        x, tested = [size.workers for size in sizes], [size for size in sizes if not size.fitted]
-        rates.append(Curve(kind, x, [size.predicted for size in sizes], style=style))
-        rates.append(Curve("", x, [size.measured for size in sizes], style=style, reference=True))
-        percents = [100 * size.error for size in tested]
-        errors.append(Curve(kind, [size.workers for size in tested], percents, style=style))
-    workers = [size.workers for size in compared]
-    lines = ((-WITHIN, ""), (WITHIN, "10%"))
-    ends = [min(workers), max(workers)]
-    bounds = [Curve(label, ends, [100 * share] * 2, reference=True) for share, label in lines]
-    label = "predicted / measured - 1 (%)"
-    panels = [
-        Panel("Lines: predicted, hollow: measured", "workers", "updates/s", rates, log_x=True, log_y=True),
-        Panel("Error of predictions", "workers", label, [*errors, *bounds], log_x=True),
-    ]
-    caption = "one measurement of each, so the spread is unknown"
-    return Picture("validation", "Predicted and measured on this machine", caption, panels)
+    for style, kind in enumerate(dict.fromkeys(size.kind for size in measured)):
+        sizes = [size for size in measured if size.kind == kind]
+        rates.append(through([(size.workers, size.predicted) for size in sizes], kind, style=style))
+        rates.append(through([(size.workers, size.measured) for size in sizes], "", style=style, reference=True))
+        tested = [(size.workers, 100 * size.error) for size in sizes if not size.fitted]
+        errors.append(through(tested, kind, style=style))
+    ends = [min(size.workers for size in measured), max(size.workers for size in measured)]
+    bounds = [Curve(label, ends, [100 * at] * 2, reference=True) for at, label in ((-WITHIN, ""), (WITHIN, "10%"))]
+    yield Panel("Lines: predicted, hollow: measured", "workers", "updates/s", rates, log_x=True, log_y=True)
+    yield Panel("Error of predictions", "workers", "predicted / measured - 1 (%)", [*errors, *bounds], log_x=True)
 
 
 # HTS-RL ---------------------------------------------------------------------------------------------------------------
 
 
-def claims() -> list[Picture]:
-    """Figures of what papers claim."""
-    return [hts_picture()]
+def hts_panels() -> list[Panel]:
+    """Claims 1 and 2 of Liu et al. 2020 (their figure 3): formula and simulation."""
 
+    def pair(x: Sequence[float], formula: Callable[[Any], float], simulated: Callable[[Any], float]) -> list[Curve]:
+        points = [(at, simulated(at)) for at in x]
+        return [Curve("formula", x, [*map(formula, x)]), through(points, "simulation", style=1, reference=True)]
 
-def hts_picture() -> Picture:
-    """Claims 1 and 2 of Liu et al. 2020 (their figure 3)."""
-
-    def pair(x: Sequence[float], formula: Callable[[float], float], simulated: Callable[[float], float]) -> list[Curve]:
-        return [
-            Curve("formula", x, [formula(at) for at in x]),
-            Curve("simulation", x, [simulated(at) for at in x], style=1, reference=True),
-        ]
-
-    def expected(alpha: float, rate: float) -> float:
+    def expected(alpha: int, rate: float) -> float:
         return hts.expected_run_time(STATES, ENVIRONMENTS, alpha, rate)
 
     def simulated(alpha: int, rate: float) -> float:
         return hts.simulated_run_time(50 * STATES, ENVIRONMENTS, alpha, rate) / 50
 
     variances = pair(
-        [0.0625, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0],
-        lambda variance: expected(4, variance**-0.5),
-        lambda variance: simulated(4, variance**-0.5),
+        [0.0625, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0], lambda v: expected(4, v**-0.5), lambda v: simulated(4, v**-0.5)
     )
-    alphas = pair(
-        [1, 2, 4, 8, 16, 32, 64, 128], lambda alpha: expected(alpha, 2.0), lambda alpha: simulated(int(alpha), 2.0)
-    )
+    alphas = pair([1, 2, 4, 8, 16, 32, 64, 128], lambda alpha: expected(alpha, 2.0), lambda a: simulated(a, 2.0))
     latencies = pair(
         [4, 8, 12, 16, 20, 24, 28, 32, 36],
         lambda actors: hts.expected_latency(actors, ACTOR_RATE, LEARNER_RATE),
-        lambda actors: hts.simulated_latency(int(actors), ACTOR_RATE, LEARNER_RATE),
+        lambda actors: hts.simulated_latency(actors, ACTOR_RATE, LEARNER_RATE),
     )
-    always_1 = Curve("HTS-RL: always 1", [4, 36], [1, 1], reference=True)
-    x_labels = "variance of a step's time (s^2), alpha = 4", "alpha (steps between synchronizations), beta = 2/s"
-    panels = [
-        Panel("Claim 1: step times that vary", x_labels[0], "run time (s)", variances, zero=True),
-        Panel("Claim 1: rarer synchronization", x_labels[1], "run time (s)", alphas, log_x=True, zero=True),
-        Panel("Claim 2: asynchronous systems", "actors", "latency (updates)", [*latencies, always_1], zero=True),
+    latencies.append(Curve("HTS-RL: always 1", [4, 36], [1, 1], reference=True))
+    vary, interval = "variance of a step's time (s²), alpha = 4", "steps between synchronizations (alpha), beta = 2/s"
+    return [
+        Panel("Claim 1: step times that vary", vary, "run time (s)", variances, zero=True),
+        Panel("Claim 1: rarer synchronization", interval, "run time (s)", alphas, log_x=True, zero=True),
+        Panel("Claim 2: asynchronous systems", "actors", "latency (updates)", latencies, zero=True),
     ]
-    caption = (
-        f"Liu et al. 2020, figure 3. Claim 1: {STATES:,} states of {ENVIRONMENTS} environments, exponential step times;"
-        f" claim 2: {ACTOR_RATE:g} frames/s of an actor, {LEARNER_RATE:,.0f} of the learner. One seed of the simulation"
-    )
-    return Picture("hts", "HTS-RL: formula and simulation", caption, panels)
-
-
-# words ----------------------------------------------------------------------------------------------------------------
-
-
-def protocol(
-    settings: SimulateSettings, predicted: Sequence[Predicted], calibration: Calibration | None
-) -> Mapping[str, str]:
-    """What was simulated."""
-    system = predicted[0].system
-    deviation = f" (deviation {1000 * system.compute.deviation:.3g} ms)" if isinstance(system.compute, Gamma) else ""
-    values: dict[str, Any] = {
-        "time of a gradient": f"{1000 * system.compute.mean:.4g} ms{deviation}",
-        "message": f"{4e-6 * system.parameters:.3g} MB over all servers, each way",
-        "network card": f"{settings.bandwidth_gbit:g} Gbit/s each way, for {settings.workers_per_host} worker(s) or "
-        f"{settings.servers_per_host} server(s)",
-        "latency": f"{settings.latency_us:g} us",
-        "processor time of a message": f"{1e6 * system.message_seconds:.3g} us",
-        "server": f"{1e9 * system.average_seconds_per_byte:.3g} s/GB to average a gradient, "
-        f"{1e9 * system.apply_seconds_per_byte:.3g} s/GB to apply",
-        "decision and what else a step takes": f"{1000 * system.decision_seconds:.3g} ms",
-        "quorum": f"{settings.quorum_share:.0%} of the workers",
-        "batch of a worker": str(system.batch),
-    }
-    if calibration:
-        values["calibrated on"] = (
-            f"a run with {calibration.system.workers} workers and {calibration.system.servers} servers, "
-            f"{calibration.measured_updates_per_s:.4g} updates/s"
-        )
-    return values
-
-
-def _summary(settings: SimulateSettings, calibration: Calibration | None) -> str:
-    source = "calibrated on a run's own metrics" if calibration else "with compute times that were given, not measured"
-    return (
-        f"A discrete-event model of the synchronous and asynchronous exchange with parameter servers, {source}, for "
-        f"{min(settings.workers):,} to {max(settings.workers):,} workers. These are predictions, not measurements."
-    )

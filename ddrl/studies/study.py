@@ -11,13 +11,13 @@ from typing import Any
 from ddrl.config import TrainConfig
 from ddrl.studies.figures import Panel
 from ddrl.studies.points import Outcome, Point
-from ddrl.studies.settings import StudySettings, changed, game_name
+from ddrl.studies.settings import StudySettings, TrainingSettings, changed, game_name
 from ddrl.studies.tables import Table
 from ddrl.studies.training import train_point
 from ddrl.types import Machine
 
-QUICK = {"quick": True, "preset": "smoke", "games": ("ddrl/Catch-v0",)}
-"""Settings with --quick, where a study says nothing else."""
+QUICK = {"preset": "smoke", "games": ("ddrl/Catch-v0",)}
+"""Settings of points that train with --quick, where a study says nothing else."""
 
 Labels = Mapping[str, Any]
 
@@ -31,7 +31,6 @@ class Report:
         caption: what its scores are, how many seeds, what the spread is.
         columns: panels of the figure in a row.
         notes: lines below the tables.
-        runs: a row for each finished run, for runs.csv and results.json alone.
     """
 
     heading: str
@@ -40,7 +39,6 @@ class Report:
     panels: Sequence[Panel]
     columns: int = 2
     notes: Sequence[str] = ()
-    runs: Table | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +71,8 @@ class Study:
     @property
     def quick(self) -> Any:
         """Its settings with --quick."""
-        changes: dict[str, Any] = QUICK | dict(self.quick_changes)
-        return dataclasses.replace(self.defaults, **changes)
+        small: dict[str, Any] = QUICK if isinstance(self.defaults, TrainingSettings) else {}
+        return dataclasses.replace(self.defaults, quick=True, **small | dict(self.quick_changes))
 
     def points(self, settings: Any, machine: Machine) -> list[Point]:
         """All points.
@@ -87,7 +85,7 @@ class Study:
     def _point(self, settings: Any, machine: Machine, axes: Labels) -> Point:
         labels = {name: value for name, value in axes.items() if name != "seed"}
         config = changed(self.config(settings, machine, labels), run={"seed": axes["seed"]})
-        texts = {**axes, "game": game_name(axes["game"])}
+        texts = {**axes, "game": game_name(axes.get("game", ""))}
         name = self.point_name.format(**texts) if isinstance(self.point_name, str) else self.point_name(settings, texts)
         return Point(name, config, labels, self.cores(settings, labels) if self.cores else 0)
 

@@ -1,9 +1,11 @@
-"""A point that is a run of `ddrl train`."""
+"""A point that is a run of `ddrl train`, or one that is measured in another way."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -32,6 +34,17 @@ def train_point(point: Point, path: Path) -> None:
     if status == 1:
         lines = [line for line in said.getvalue().splitlines() if line.startswith("ddrl:")]
         raise RuntimeError(lines[-1].removeprefix("ddrl: ") if lines else "the run failed")
+
+
+def measuring(measure: Callable[[Point], Mapping[str, Any]]) -> Callable[[Point, Path], None]:
+    """A way to run points that train nothing: what is measured goes into their result.json."""
+
+    def run(point: Point, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        with rundir.locked(path):
+            rundir.write_json(path / rundir.RESULT, {"status": "finished", **measure(point)})
+
+    return run
 
 
 def settings_in(config: TrainConfig, path: Path) -> tuple[TrainConfig, bool]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from ddrl.errors import UsageError
-from ddrl.simulation.calibration import ServerTimes, at_size, calibrate
+from ddrl.simulation.calibration import ServerTimes, calibrate
 from ddrl.simulation.predict import simulate
-from ddrl.simulation.system import System
-from ddrl.simulation.times import Constant, Gamma
+from ddrl.simulation.system import Times
 
 SERVER = ServerTimes(1e-9, 2e-9)
 
@@ -38,8 +35,8 @@ def of(lines, **changes):
 
 def test_gradients_take_what_the_run_measured():
     compute = of(records(0.1, 5.0, deviation=0.02)).system.compute
-    assert compute == Gamma(pytest.approx(0.1), pytest.approx(0.02))
-    assert of(records(0.1, 5.0)).system.compute == Constant(pytest.approx(0.1))
+    assert compute == Times(pytest.approx(0.1), pytest.approx(0.02))
+    assert of(records(0.1, 5.0)).system.compute == Times(pytest.approx(0.1))
 
 
 def test_what_is_missing_to_the_runs_own_rate_is_the_decision():
@@ -67,11 +64,6 @@ def test_runs_that_are_too_short_are_refused():
         of(records(0.1, 5.0, count=4))
     with pytest.raises(UsageError, match="--calibrate: 0 intervals"):
         of([])
-
-
-def test_a_quorum_keeps_its_share():
-    assert at_size(System(workers=8, quorum=6), 64).quorum == 48
-    assert at_size(dataclasses.replace(System(workers=8), servers=2), 64, latency=1e-3).quorum == 0
 
 
 def test_runs_that_stalled_are_refused():

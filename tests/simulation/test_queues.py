@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddrl.simulation.queues import by_host, starts
+from ddrl.simulation.synchronous import by_host, starts
 
 
 def one_by_one(arrival, seconds, free):

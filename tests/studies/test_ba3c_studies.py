@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ddrl.errors import UsageError
-from ddrl.studies.collapse import Level, collapsed, columns, learned, levels
 from ddrl.studies.measures import rate_per_second
-from ddrl.studies.papers import ba3c
+from ddrl.studies.papers.ba3c import collapse, communication, games
+from ddrl.studies.papers.ba3c.collapse import Level, collapsed, columns, learned, levels
 from ddrl.studies.points import Group, Outcome
 from ddrl.studies.statistics import Interval
 from ddrl.types import Machine
@@ -30,7 +30,7 @@ def finished(study, settings, records_of):
 
 def counts(runs, found):
     """How many learned, and how many of these collapsed."""
-    return tuple(cell(Group({}, runs)) for cell in columns(found).values())
+    return tuple(columns(found)[name](Group({}, runs)) for name in ("learned", "then collapsed"))
 
 
 def online(*scores, **more):
@@ -75,24 +75,24 @@ def test_nothing_is_learned_where_no_score_rose_or_there_is_none():
 
 
 def test_neurons_and_servers_vary_one_at_a_time():
-    points = ba3c.COMMUNICATION.points(ba3c.COMMUNICATION.defaults, FOUR)
+    points = communication.COMMUNICATION.points(communication.COMMUNICATION.defaults, FOUR)
     pairs = [(p.config.network.fc_neurons, p.config.exchange.parameter_servers) for p in points]
     assert pairs == [(256, 1), (128, 1), (64, 1), (32, 1), (16, 1), (256, 2), (256, 4)]
     assert {(p.config.network.network, p.config.batch_size) for p in points} == {("ba3c", 32)}
     assert {p.config.exchange.workers for p in points} == {4}
-    alone = ba3c.COMMUNICATION.points(ba3c.COMMUNICATION.defaults, Machine(1, 1 << 40))
+    alone = communication.COMMUNICATION.points(communication.COMMUNICATION.defaults, Machine(1, 1 << 40))
     assert {p.config.exchange.workers for p in alone} == {2}
 
 
 def test_speed_by_size_beside_the_papers_weights():
-    settings = chosen(ba3c.COMMUNICATION, neurons=(128, 16), parameter_servers=(1, 2), repeats=2)
+    settings = chosen(communication.COMMUNICATION, neurons=(128, 16), parameter_servers=(1, 2), repeats=2)
 
     def records_of(point):
         rate = 100.0 * (2 if point.labels["neurons"] == 16 else 1) + 10.0 * (point.config.run.seed - 1)
         waits = {"exchange_ms_by_worker": {"worker-0": 3.0, "worker-1": 9.0}}
         return [{"kind": "train", "wall_seconds": float(s), "datapoints_per_s": rate} | waits for s in range(60)]
 
-    report = ba3c.COMMUNICATION.report(settings, finished(ba3c.COMMUNICATION, settings, records_of))
+    report = communication.COMMUNICATION.report(settings, finished(communication.COMMUNICATION, settings, records_of))
     first, small, servers = report.tables[0].rows
     assert first[:4] == ["breakout", 128, 1, 2] and first[6] == 332_295 and first[9] is None
     assert first[4] == pytest.approx(332_295, rel=0.01)  # with the same number of actions it would be equal
@@ -113,11 +113,11 @@ def test_speed_by_size_beside_the_papers_weights():
 
 
 def test_both_modes_have_the_same_workers_and_budget():
-    one, two = ba3c.STALENESS.points(ba3c.STALENESS.defaults, FOUR)
-    assert (one.config.exchange.updates, two.config.exchange.updates) == ba3c.UPDATES
+    one, two = collapse.STALENESS.points(collapse.STALENESS.defaults, FOUR)
+    assert (one.config.exchange.updates, two.config.exchange.updates) == collapse.UPDATES
     assert one.config == dataclasses.replace(two.config, exchange=one.config.exchange)
     assert one.config.exchange.workers == 4 and one.config.exchange.servers == 1
-    alone = ba3c.STALENESS.points(ba3c.STALENESS.defaults, Machine(1, 1 << 40))
+    alone = collapse.STALENESS.points(collapse.STALENESS.defaults, Machine(1, 1 << 40))
     assert {p.config.exchange.workers for p in alone} == {4} and {p.config.exchange.servers for p in alone} == {1}
 
 
@@ -127,8 +127,8 @@ def test_staleness_and_collapse_stand_in_the_table():
             return online(0, 50, 100, 100, loss=0.1, updates_per_s=10.0)
         return online(0, 100, 100, 0, loss=0.5, updates_per_s=40.0, staleness_mean=2.5, staleness_max=7)
 
-    settings = chosen(ba3c.STALENESS, repeats=2)
-    report = ba3c.STALENESS.report(settings, finished(ba3c.STALENESS, settings, records_of))
+    settings = chosen(collapse.STALENESS, repeats=2)
+    report = collapse.STALENESS.report(settings, finished(collapse.STALENESS, settings, records_of))
     calm, wild = report.tables[0].rows
     assert calm[1:5] == ["synchronous", 2, 4, 4000] and calm[7:9] == [0, 0] and calm[-2:] == ["2 of 2", "0 of 2"]
     assert wild[7].mean == 2.5 and wild[8] == 7 and wild[-2:] == ["2 of 2", "2 of 2"]
@@ -145,7 +145,7 @@ def test_staleness_and_collapse_stand_in_the_table():
 
 
 def test_the_linear_rule_multiplies_the_rate_with_the_batch():
-    points = ba3c.LEARNING_RATE.points(ba3c.LEARNING_RATE.defaults, FOUR)
+    points = collapse.LEARNING_RATE.points(collapse.LEARNING_RATE.defaults, FOUR)
     found = [(p.labels["rule"], p.config.effective_batch, p.config.optimizer.learning_rate) for p in points]
     assert found == [
         ("constant", 128, 1e-3),
@@ -155,15 +155,15 @@ def test_the_linear_rule_multiplies_the_rate_with_the_batch():
         ("linear", 2048, 16e-3),
     ]
     with pytest.raises(UsageError, match="--batch-size 130: an update has 4 gradients"):
-        ba3c.LEARNING_RATE.points(chosen(ba3c.LEARNING_RATE, batch_size=(130,)), FOUR)
+        collapse.LEARNING_RATE.points(chosen(collapse.LEARNING_RATE, batch_size=(130,)), FOUR)
 
 
 def test_rules_are_compared_at_each_batch():
     def records_of(point):
         return online(0, 100, 1 if point.labels["rule"] == "linear" else 90)
 
-    settings = chosen(ba3c.LEARNING_RATE, batch_size=(128, 512))
-    report = ba3c.LEARNING_RATE.report(settings, finished(ba3c.LEARNING_RATE, settings, records_of))
+    settings = chosen(collapse.LEARNING_RATE, batch_size=(128, 512))
+    report = collapse.LEARNING_RATE.report(settings, finished(collapse.LEARNING_RATE, settings, records_of))
     rows = {(row[1], row[2]): row for row in report.tables[0].rows}
     assert list(rows) == [(128, "both"), (512, "constant"), (512, "linear")]
     assert rows[512, "linear"][3] == "0.004" and rows[512, "linear"][-2:] == ["1 of 1", "1 of 1"]
@@ -178,7 +178,7 @@ def test_rules_are_compared_at_each_batch():
 
 
 def test_six_games_are_evaluated_as_in_the_paper():
-    points = ba3c.GAMES.points(ba3c.GAMES.defaults, FOUR)
+    points = games.GAMES.points(games.GAMES.defaults, FOUR)
     assert [p.labels["game"] for p in points] == [
         "beam_rider",
         "breakout",
@@ -212,8 +212,8 @@ def test_scores_stand_beside_the_published_ones():
             for i, mean in enumerate(means, 1)
         ]
 
-    settings = chosen(ba3c.GAMES, games=("ALE/Breakout-v5", "boxing", "ddrl/Catch-v0"))
-    report = ba3c.GAMES.report(settings, finished(ba3c.GAMES, settings, records_of))
+    settings = chosen(games.GAMES, games=("ALE/Breakout-v5", "boxing", "ddrl/Catch-v0"))
+    report = games.GAMES.report(settings, finished(games.GAMES, settings, records_of))
     breakout, boxing, catch = report.tables[0].rows
     assert breakout[4:9] == [3, Interval(20.0), Interval(30.0), Interval(2.0), 35.0]  # without the one that was cut off
     assert breakout[9:] == ["350 (0.5h)", "350 (21h)", "400 (15h)", "500 (11h)"]
@@ -225,18 +225,18 @@ def test_scores_stand_beside_the_published_ones():
 @pytest.mark.parametrize(
     "study, changes, message",
     [
-        (ba3c.COMMUNICATION, {"neurons": ()}, "--neurons"),
-        (ba3c.COMMUNICATION, {"parameter_servers": (0,)}, "--parameter-servers 0: at least 1"),
-        (ba3c.COMMUNICATION, {"workers": 1}, "--workers 1: one alone exchanges nothing"),
-        (ba3c.COMMUNICATION, {"seconds": 16.0}, "--seconds 16.0: at least 3 more"),
-        (ba3c.STALENESS, {"modes": ("both",)}, "--modes both: choose from"),
-        (ba3c.STALENESS, {"workers": 1}, "--workers 1"),
-        (ba3c.STALENESS, {"agent_steps": 0}, "a point would never end"),
-        (ba3c.LEARNING_RATE, {"rules": ("sqrt",)}, "--rules sqrt: choose from"),
-        (ba3c.LEARNING_RATE, {"batch_size": (0,)}, "--batch-size 0"),
-        (ba3c.LEARNING_RATE, {"learning_rate": 0.0}, "--learning-rate 0.0"),
-        (ba3c.GAMES, {"eval_games": 0}, "--eval-games 0"),
-        (ba3c.GAMES, {"minutes": 0.0}, "a point would never end"),
+        (communication.COMMUNICATION, {"neurons": ()}, "--neurons"),
+        (communication.COMMUNICATION, {"parameter_servers": (0,)}, "--parameter-servers 0: at least 1"),
+        (communication.COMMUNICATION, {"workers": 1}, "--workers 1: one alone exchanges nothing"),
+        (communication.COMMUNICATION, {"seconds": 16.0}, "--seconds 16.0: at least 3 more"),
+        (collapse.STALENESS, {"modes": ("both",)}, "--modes both: choose from"),
+        (collapse.STALENESS, {"workers": 1}, "--workers 1"),
+        (collapse.STALENESS, {"agent_steps": 0}, "a point would never end"),
+        (collapse.LEARNING_RATE, {"rules": ("sqrt",)}, "--rules sqrt: choose from"),
+        (collapse.LEARNING_RATE, {"batch_size": (0,)}, "--batch-size 0"),
+        (collapse.LEARNING_RATE, {"learning_rate": 0.0}, "--learning-rate 0.0"),
+        (games.GAMES, {"eval_games": 0}, "--eval-games 0"),
+        (games.GAMES, {"minutes": 0.0}, "a point would never end"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(study, changes, message):

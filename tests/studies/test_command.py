@@ -149,7 +149,6 @@ def test_help_explains_and_imports_nothing_heavy(name):
     )
     assert done.returncode == 0, done.stderr
     words = ("--submit", "--collect", "--point", "--list", "--quick")
-    words = ("--calibrate", "--validate", "--policies") if name == "simulate" else words  # which has no points
     assert all(word in done.stdout for word in words)
     if name is None:
         assert all(f"  {study} " in done.stdout for study in command.STUDIES)

@@ -12,11 +12,12 @@ from ddrl.errors import UsageError
 from ddrl.reporting.metrics import rate_between
 from ddrl.studies.figures import Curve
 from ddrl.studies.human_normalized import scores_of
-from ddrl.studies.papers import fast_dqn, stooke
-from ddrl.studies.papers.secondary_learner import LEARNERS, of_learner
-from ddrl.studies.papers.stooke import rate_factor, with_batch
+from ddrl.studies.papers import fast_dqn
+from ddrl.studies.papers.stooke import q_learning
+from ddrl.studies.papers.stooke.q_learning import rate_factor, with_batch
+from ddrl.studies.papers.stooke.secondary import LEARNERS, of_learner
 from ddrl.studies.points import Outcome, outcome_of, state_of
-from ddrl.studies.settings import StudySettings, base_config, changed
+from ddrl.studies.settings import TrainingSettings, base_config, changed
 from ddrl.types import Machine
 from tests.studies.support import outcome
 
@@ -24,7 +25,7 @@ FOUR = Machine(4, 1 << 40)
 
 
 def default(algorithm, preset="default"):
-    return base_config(StudySettings(preset=preset), algorithm, "pong", FOUR)
+    return base_config(TrainingSettings(preset=preset), algorithm, "pong", FOUR)
 
 
 def evaluation(steps, mean):
@@ -79,14 +80,14 @@ def test_a_size_without_whole_updates_is_refused():
 
 
 def test_batch_sizes_are_the_papers_and_evaluate_as_often():
-    points = stooke.BATCH_SIZE.points(stooke.BATCH_SIZE.defaults, FOUR)
+    points = q_learning.BATCH_SIZE.points(q_learning.BATCH_SIZE.defaults, FOUR)
     sizes = {}
     for point in points:
         sizes.setdefault(point.labels["algorithm"], []).append(point.labels["size"])
         evaluation, algorithm = point.config.evaluation, point.config.algorithm
         steps = evaluation.eval_every_updates * algorithm.steps_per_update
         assert steps == pytest.approx(250_000, rel=1e-3) and evaluation.eval_epsilon == 0.05 and evaluation.evaluator
-    assert {name: tuple(found) for name, found in sizes.items()} == stooke.BATCH_SIZES
+    assert {name: tuple(found) for name, found in sizes.items()} == q_learning.BATCH_SIZES
 
 
 # ablation -------------------------------------------------------------------------------------------------------------
@@ -208,7 +209,7 @@ def test_the_median_over_games_is_that_of_their_percents():
 
 
 def test_setups_are_the_papers():
-    points = stooke.NORMS.points(stooke.NORMS.defaults, FOUR)
+    points = q_learning.NORMS.points(q_learning.NORMS.defaults, FOUR)
     assert len(points) == 8 * 2
     by_name = {point.name: point.config for point in points}
     adam, slow = by_name["qbert-adam-1024-0.00042-seed1"], by_name["qbert-rmsprop-64-0.0001-seed2"]
@@ -221,15 +222,17 @@ def test_setups_are_the_papers():
 @pytest.mark.parametrize("words", ["adam", "sgd:32:1e-3", "adam:32", "adam:x:1e-3", "adam:32:2", "adam:32:0"])
 def test_setups_that_say_nothing_are_refused(words):
     with pytest.raises(UsageError, match="--setups"):
-        dataclasses.replace(stooke.NORMS.defaults, setups=(words,))
+        dataclasses.replace(q_learning.NORMS.defaults, setups=(words,))
 
 
 def test_norms_have_a_panel_for_each_quantity_layer_and_optimizer():
-    values = {f"{q}/{layer}": 3.0 for q in stooke.QUANTITIES for layer in (*stooke.NORMS.defaults.layers, "all")}
+    values = {
+        f"{q}/{layer}": 3.0 for q in q_learning.QUANTITIES for layer in (*q_learning.NORMS.defaults.layers, "all")
+    }
     records = [train(1, 1.0, agent_steps=10, **values)]
     labels = {"game": "qbert", "setup": "64, 0.1"}
-    outcomes = [outcome(labels | {"optimizer": optimizer}, records) for optimizer in stooke.OPTIMIZERS]
-    report = stooke.NORMS.report(stooke.NORMS.defaults, outcomes)
+    outcomes = [outcome(labels | {"optimizer": optimizer}, records) for optimizer in q_learning.OPTIMIZERS]
+    report = q_learning.NORMS.report(q_learning.NORMS.defaults, outcomes)
     assert (len(report.panels), report.columns) == (16, 4)
     assert [panel.curves[0].y for panel in report.panels[2:]] == [[3.0]] * 14
     assert report.tables[0].rows[0][5].mean == 3.0 and report.tables[0].rows[0][4] is None
@@ -239,8 +242,8 @@ def test_norms_have_a_panel_for_each_quantity_layer_and_optimizer():
 
 
 def test_both_learners_use_transitions_as_often_in_periods_of_one_length():
-    for point in stooke.SECONDARY_LEARNER.points(stooke.SECONDARY_LEARNER.defaults, FOUR):
-        configs = point.config, stooke.secondary_config(point)
+    for point in q_learning.SECONDARY_LEARNER.points(q_learning.SECONDARY_LEARNER.defaults, FOUR):
+        configs = point.config, q_learning.secondary_config(point)
         assert [c.batch_size for c in configs] == [point.labels["sampler"], point.labels["secondary"]]
         assert {c.batch_size // c.algorithm.steps_per_update for c in configs} == {8}
         assert len({c.algorithm.target_period for c in configs}) == len({c.run.seed for c in configs}) == 1
@@ -256,31 +259,31 @@ def test_both_learners_use_transitions_as_often_in_periods_of_one_length():
 )
 def test_pairs_that_cannot_be_are_refused(changes, message):
     with pytest.raises(UsageError, match=message):
-        dataclasses.replace(stooke.SECONDARY_LEARNER.defaults, **changes)
+        dataclasses.replace(q_learning.SECONDARY_LEARNER.defaults, **changes)
 
 
 def test_two_learners_really_train(tmp_path):
     settings = dataclasses.replace(
-        stooke.SECONDARY_LEARNER.quick, pairs=("64:32",), agent_steps=2500, eval_every_steps=1000, eval_games=2
+        q_learning.SECONDARY_LEARNER.quick, pairs=("64:32",), agent_steps=2500, eval_every_steps=1000, eval_games=2
     )
-    (point,) = stooke.SECONDARY_LEARNER.points(settings, FOUR)
+    (point,) = q_learning.SECONDARY_LEARNER.points(settings, FOUR)
     point = point._replace(config=changed(point.config, replay={"replay_minimum": 200}))
-    stooke.SECONDARY_LEARNER.run(point, tmp_path / "p")
+    q_learning.SECONDARY_LEARNER.run(point, tmp_path / "p")
     assert state_of(tmp_path / "p").status == "finished"
     run = outcome_of(point, tmp_path / "p")
     sampler, secondary = (of_learner(run, learner) for learner in LEARNERS)
     assert 2 * sampler.records[-2]["update"] == secondary.records[-2]["update"] > 400
     assert sampler.records[-1]["kind"] == secondary.records[-1]["kind"] == "evaluation"
-    assert sampler.records[0][stooke.NORM] != secondary.records[0][stooke.NORM]
+    assert sampler.records[0][q_learning.NORM] != secondary.records[0][q_learning.NORM]
     assert "online_score_mean" in sampler.records[-2] and "online_score_mean" not in secondary.records[-2]
-    report = stooke.SECONDARY_LEARNER.report(settings, [run])
+    report = q_learning.SECONDARY_LEARNER.report(settings, [run])
     assert [row[2] for row in report.tables[0].rows] == [64, 32] and len(report.panels) == 2
     assert rundir.load_config(tmp_path / "p") == point.config
 
 
 def test_a_learner_that_cannot_be_says_why(tmp_path):
-    (point, *_) = stooke.SECONDARY_LEARNER.points(stooke.SECONDARY_LEARNER.quick, FOUR)
+    (point, *_) = q_learning.SECONDARY_LEARNER.points(q_learning.SECONDARY_LEARNER.quick, FOUR)
     point = point._replace(config=changed(point.config, environment={"game": "no_such_game"}))
     with pytest.raises(UsageError, match="no_such_game"):
-        stooke.SECONDARY_LEARNER.run(point, tmp_path / "p")
+        q_learning.SECONDARY_LEARNER.run(point, tmp_path / "p")
     assert state_of(tmp_path / "p").status == "interrupted"

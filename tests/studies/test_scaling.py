@@ -13,9 +13,9 @@ from ddrl import rundir
 from ddrl.errors import UsageError
 from ddrl.studies import engine
 from ddrl.studies import plan as plans
-from ddrl.studies.collect import collect
+from ddrl.studies.collect import collect, runs_table
 from ddrl.studies.figures import Curve, Mark, Panel, draw
-from ddrl.studies.papers import ba3c
+from ddrl.studies.papers.ba3c import scaling
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import to_json
 from ddrl.studies.slurm import cores_of
@@ -27,14 +27,14 @@ CATCH = ("ddrl/Catch-v0",)
 
 
 def settings(**changes):
-    return dataclasses.replace(ba3c.SCALING.defaults, preset="smoke", games=CATCH, **changes)
+    return dataclasses.replace(scaling.SCALING.defaults, preset="smoke", games=CATCH, **changes)
 
 
 def by_workers(**changes):
     """The first seed's points."""
     return {
         point.labels["workers"]: point
-        for point in ba3c.SCALING.points(settings(**changes), FOUR)
+        for point in scaling.SCALING.points(settings(**changes), FOUR)
         if point.config.run.seed == 1
     }
 
@@ -50,7 +50,7 @@ def records(rate, seconds=60, score=1.0, until=60.0):
 
 
 def finished(chosen, rate, seconds=lambda point: 60, until=lambda point: 60.0, path="nowhere"):
-    made = ba3c.SCALING.points(chosen, FOUR)
+    made = scaling.SCALING.points(chosen, FOUR)
     return [Outcome(p, {"status": "finished"}, records(rate(p), seconds(p), 1.0, until(p)), Path(path)) for p in made]
 
 
@@ -69,7 +69,7 @@ def test_weak_scaling_has_one_batch_for_each_worker():
 
 
 def test_both_modes_and_all_seeds_have_names_of_their_own():
-    points = ba3c.SCALING.points(settings(mode="both", workers=(1, 2), repeats=2), FOUR)
+    points = scaling.SCALING.points(settings(mode="both", workers=(1, 2), repeats=2), FOUR)
     assert len({point.name for point in points}) == len(points) == 8
     assert {point.config.run.seed for point in points} == {1, 2}
     assert all(json.loads(json.dumps(point.labels)) == point.labels for point in points)
@@ -115,7 +115,7 @@ def test_a_batch_that_is_not_divided_may_be_anything():
 
 def test_speed_up_and_efficiency_of_known_rates():
     chosen = settings(workers=(1, 2, 4), warm_up_seconds=5.0, effective_batch=64)
-    found = ba3c.SCALING.report(chosen, finished(chosen, lambda p: 100.0 * p.labels["workers"] ** 0.5))
+    found = scaling.SCALING.report(chosen, finished(chosen, lambda p: 100.0 * p.labels["workers"] ** 0.5))
     (table,) = found.tables
     column = {name: [row[i] for row in table.rows] for i, name in enumerate(table.columns)}
     assert [rate.mean for rate in column["data-points/s"]] == pytest.approx([100.0, 141.42, 200.0], rel=1e-3)
@@ -137,7 +137,8 @@ def test_a_target_that_some_never_reach_is_never_dropped():
     def until(point):
         return 10.0 if (point.labels["workers"], point.config.run.seed) == (4, 2) else late[point.labels["workers"]]
 
-    found = ba3c.SCALING.report(chosen, finished(chosen, lambda p: 100.0, until=until))
+    outcomes = finished(chosen, lambda p: 100.0, until=until)
+    found = scaling.SCALING.report(chosen, outcomes)
     rows = {row[2]: dict(zip(found.tables[1].columns, row)) for row in found.tables[1].rows}
     assert rows[1]["time to score"] == "0.667 min [0.667, 0.667]"
     assert rows[2]["speed-up"].mean == pytest.approx(2.0) and rows[2]["efficiency"].mean == pytest.approx(1.0)
@@ -145,19 +146,20 @@ def test_a_target_that_some_never_reach_is_never_dropped():
     assert rows[4]["speed-up"] is None and rows[4]["interquartile mean, min"] is None
     least = next(curve for curve in found.panels[2].curves if curve.points)
     assert least.x == [4] and least.y == pytest.approx([(10.0 + 90.0) / 2]) and "not all reached it" in least.label
-    assert [row[-2] for row in found.runs.rows] == [40.0, 40.0, 20.0, 20.0, None, 10.0]
+    runs = runs_table(chosen, outcomes)
+    assert [row[runs.columns.index("seconds to score")] for row in runs.rows] == [40.0, 40.0, 20.0, 20.0, None, 10.0]
 
 
 def test_without_minutes_a_miss_is_as_long_as_the_run_was():
     chosen = settings(workers=(1,), target_score=1.0, repeats=1, minutes=0.0, agent_steps=1000)
-    found = ba3c.SCALING.report(chosen, finished(chosen, lambda p: 100.0, lambda p: 30, lambda p: 99.0))
+    found = scaling.SCALING.report(chosen, finished(chosen, lambda p: 100.0, lambda p: 30, lambda p: 99.0))
     assert found.tables[1].rows[0][5] == "not reached in 0.5 min"
 
 
 def test_more_workers_than_cores_are_called_oversubscribed(tmp_path):
     rundir.write_json(tmp_path / engine.MACHINE, {"cores": 2})
     chosen = settings(workers=(1, 2, 4), repeats=1)
-    found = ba3c.SCALING.report(chosen, finished(chosen, lambda p: 100.0, path=tmp_path))
+    found = scaling.SCALING.report(chosen, finished(chosen, lambda p: 100.0, path=tmp_path))
     assert [row[5] for row in found.tables[0].rows] == [1, 2, "2 (oversubscribed)"]
     assert any(note.startswith("oversubscribed: 4 workers (5 ranks on 2 cores)") for note in found.notes)
     assert any(note.startswith("more ranks than cores: 2 workers (3 ranks on 2 cores)") for note in found.notes)
@@ -167,14 +169,14 @@ def test_more_workers_than_cores_are_called_oversubscribed(tmp_path):
 
 def test_what_is_relative_to_more_than_one_worker_says_so():
     chosen = settings(workers=(2, 4))
-    found = ba3c.SCALING.report(chosen, finished(chosen, lambda p: 100.0))
+    found = scaling.SCALING.report(chosen, finished(chosen, lambda p: 100.0))
     assert any("relative to 2 workers" in note for note in found.notes)
 
 
 def test_a_run_that_was_too_short_for_a_rate_is_named():
     chosen = settings(workers=(1, 2), repeats=1)
     seconds = {1: 60, 2: 2}
-    found = ba3c.SCALING.report(chosen, finished(chosen, lambda p: 100.0, lambda p: seconds[p.labels["workers"]]))
+    found = scaling.SCALING.report(chosen, finished(chosen, lambda p: 100.0, lambda p: seconds[p.labels["workers"]]))
     assert found.tables[0].rows[1][-2:] == [None, None]
     assert "no rate, as too little was reported after the warm-up: strong-catch-v0-2workers-seed1" in found.notes
 
@@ -190,27 +192,30 @@ def test_marks_and_short_logarithmic_axes_can_be_read():
 
 def test_a_run_uses_the_cores_of_its_workers(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(ba3c, "train_point", lambda point, path: seen.append(len(os.sched_getaffinity(0))))
+    monkeypatch.setattr(scaling, "train_point", lambda point, path: seen.append(len(os.sched_getaffinity(0))))
     before = os.sched_getaffinity(0)
     for cores in (1, 0, 10_000):
-        ba3c.run_scaled(Point("p", None, {"cores": cores}), tmp_path)
+        scaling.run_scaled(Point("p", None, {"cores": cores}), tmp_path)
     assert seen == [1, len(before), len(before)] and os.sched_getaffinity(0) == before
 
 
 def test_finished_failed_and_running_points_are_collected(tmp_path, capsys):
     chosen = settings(workers=(1, 2), repeats=3)
-    plan = plans.Plan(tmp_path, "scaling", to_json(chosen), tuple(ba3c.SCALING.points(chosen, FOUR)))
+    plan = plans.Plan(tmp_path, "scaling", to_json(chosen), tuple(scaling.SCALING.points(chosen, FOUR)))
     plans.write(plan)
     with pytest.raises(UsageError, match="no point has finished"):
-        collect(plan, ba3c.SCALING)
+        collect(plan, scaling.SCALING)
     for point, result in zip(plan.points, ('{"status": "finished"}', '{"status": "failed", "message": "broke"}', "{")):
         plan.path(point).mkdir(parents=True)
         (plan.path(point) / rundir.RESULT).write_text(result)
         (plan.path(point) / rundir.METRICS).write_text("\n".join(map(json.dumps, records(50.0))))
-    collect(plan, ba3c.SCALING)
+    collect(plan, scaling.SCALING)
     said = capsys.readouterr().out
     assert "failed: strong-catch-v0-1workers-seed2: broke" in said and "3 waiting" in said
     assert "strong-catch-v0-1workers-seed3: its result.json is half-written" in said
     lines = (tmp_path / "runs.csv").read_text().splitlines()
-    assert len(lines) == 2 and lines[1].startswith("strong-catch-v0-1workers-seed1,strong,ddrl/Catch-v0,1,1,50.0,50.0")
-    assert json.loads((tmp_path / "results.json").read_text())["runs"]["rows"][0][5] == 50.0
+    first = dict(zip(lines[0].split(","), lines[1].split(",")))
+    assert len(lines) == 2 and first["point"] == "strong-catch-v0-1workers-seed1"
+    assert (first["mode"], first["workers"], first["seed"]) == ("strong", "1", "1")
+    assert (first["data-points/s"], first["agent steps/s"]) == ("50.0", "50.0")
+    assert json.loads((tmp_path / "results.json").read_text())["runs"]["rows"][0][0] == first["point"]

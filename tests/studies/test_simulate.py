@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
 from ddrl import rundir
 from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.commands import study as command
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.simulation.times import Constant
-from ddrl.studies import simulate, simulate_report, simulate_validation
+from ddrl.simulation.calibration import Calibration
+from ddrl.simulation.predict import simulate as run_of
+from ddrl.simulation.system import System, Times
+from ddrl.studies import simulate
+from ddrl.studies.points import Outcome
 from ddrl.studies.settings import changed
-from ddrl.studies.simulate_report import agreement
-from ddrl.studies.simulate_validation import Compared, compare_emulated, emulated_rate, fit
+from ddrl.studies.simulate import SIMULATE
+from ddrl.studies.simulate_report import NAMES, WITHIN, agreement, compare_emulated, emulated_rate, fit
 from ddrl.types import Machine
 from tests.studies.test_html import Page
 
 QUICK = ["--workers", "4", "16", "--updates", "10"]
+TWO = Machine(2, 8 << 30)
+
+
+def settings(**changes):
+    return dataclasses.replace(SIMULATE.defaults, **changes)
 
 
 @pytest.fixture
@@ -27,30 +37,30 @@ def known_times(monkeypatch):
     monkeypatch.setattr(simulate, "time_server", lambda *_: simulate.ServerTimes(1e-10, 1e-9))
 
 
-@pytest.fixture
-def one_figure(monkeypatch):
-    """Without the figure of HTS-RL, which is the same whatever is asked, and takes a second."""
-    monkeypatch.setattr(simulate_report, "claims", list)
-
-
 def test_it_writes_table_figures_and_report(tmp_path, known_times, capsys):
     policies = ["all", "quorum", "deadline", "asynchronous"]
-    assert simulate.main([*QUICK, "--dir", str(tmp_path), "--policies", *policies]) == 0
+    assert command.main(["simulate", *QUICK, "--dir", str(tmp_path), "--policies", *policies]) == 0
     results = json.loads((tmp_path / "results.json").read_text())
-    found = {(p["policy"], p["workers"]) for p in results["predictions"]}
-    assert found == {(policy, workers) for policy in policies for workers in (4, 16)}
-    assert all(0 < p["efficiency"] <= 1.001 for p in results["predictions"])
+    (table,) = results["tables"]
+    assert [row[:2] for row in table["rows"]] == [
+        [NAMES[policy], workers] for policy in policies for workers in (4, 16)
+    ]
+    assert all(0 < row[table["columns"].index("efficiency")]["mean"] <= 1.001 for row in table["rows"])
     page = Page((tmp_path / "report.html").read_text())
-    assert page.open == [] and len(page.having("img")) == 2
+    assert page.open == [] and len(page.having("img")) == 1
     assert f"ddrl study simulate --workers 4 16 --updates 10 --dir {tmp_path}" in " ".join(page.text)
+    assert "by the settings" not in " ".join(page.text)  # no game was played
     assert "**Predictions**" in capsys.readouterr().out
-    assert (tmp_path / "figure.pdf").exists() and (tmp_path / "hts" / "figure.png").exists()
+    titles = {curve["title"] for curve in results["curves"]}
+    assert {"Speed", "Efficiency", "Gradients that are dropped", "Claim 2: asynchronous systems"} <= titles
 
 
-def test_two_calls_predict_the_same(known_times):
-    settings = simulate.SimulateSettings(workers=(4, 16), updates=10)
-    base, _, _ = simulate.base_system(settings)
-    assert simulate.predict(settings, base) == simulate.predict(settings, base)
+def test_two_calls_predict_the_same_and_seeds_differ(known_times):
+    points = SIMULATE.points(settings(workers=(4, 16), updates=10, repeats=2), TWO)
+    assert [simulate.predicted(point) for point in points] == [simulate.predicted(point) for point in points]
+    assert len({point.name for point in points}) == 3 * 2 * 2 == len(points)
+    assert simulate.predicted(points[0]) != simulate.predicted(points[1])
+    assert all(json.loads(json.dumps(point.labels)) == point.labels for point in points)
 
 
 @pytest.mark.parametrize(
@@ -67,18 +77,18 @@ def test_two_calls_predict_the_same(known_times):
 )
 def test_bad_settings_are_refused_in_one_line(wrong, tmp_path):
     with pytest.raises((UsageError, SystemExit)) as error:
-        simulate.main([*wrong, "--dir", str(tmp_path)])
+        command.main(["simulate", *wrong, "--dir", str(tmp_path)])
     assert "\n" not in str(error.value)
 
 
 def test_sizes_have_the_network_of_the_options():
-    settings = simulate.SimulateSettings(bandwidth_gbit=8.0, latency_us=20.0, quorum_share=0.9)
-    base = simulate.System(workers=1, compute=Constant(0.1), workers_per_host=0)
-    one = simulate.at_workers(settings, base, "quorum", 1000)
+    chosen = settings(bandwidth_gbit=8.0, latency_us=20.0, quorum_share=0.9)
+    base = System(workers=1, compute=Times(0.1), workers_per_host=0)
+    one = simulate.at_workers(chosen, base, "quorum", 1000)
     assert (one.servers, one.quorum, one.workers_per_host) == (15, 900, 1)
     assert (one.worker_bandwidth, one.latency) == (1e9, pytest.approx(2e-5))
-    assert simulate.at_workers(settings, base, "all", 64).servers == simulate.FEWEST_SERVERS
-    assert simulate.at_workers(settings, base, "asynchronous", 64).asynchronous
+    assert simulate.at_workers(chosen, base, "all", 64).servers == simulate.FEWEST_SERVERS
+    assert simulate.at_workers(chosen, base, "asynchronous", 64).asynchronous
 
 
 def test_a_servers_times_are_measured():
@@ -102,14 +112,14 @@ def a_run(path, servers=1):
     (path / rundir.METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def test_a_run_directory_is_calibrated_on(tmp_path, monkeypatch, known_times, one_figure):
+def test_a_run_directory_is_calibrated_on(tmp_path, monkeypatch, known_times):
     a_run(tmp_path / "run")
     monkeypatch.setattr(simulate, "parameters_of", lambda run: 1000)
     found = simulate.calibrated(tmp_path / "run")
     assert found.system.compute.mean == pytest.approx(0.04)
     assert (found.system.batch, found.system.workers, found.system.parameters) == (32, 2, 1000)
-    assert simulate.simulate(found.system).updates_per_s == pytest.approx(20.0, rel=0.01)
-    simulate.main([*QUICK, "--calibrate", str(tmp_path / "run"), "--dir", str(tmp_path / "out")])
+    assert run_of(found.system).updates_per_s == pytest.approx(20.0, rel=0.01)
+    command.main(["simulate", *QUICK, "--calibrate", str(tmp_path / "run"), "--dir", str(tmp_path / "out")])
     assert "calibrated on" in (tmp_path / "out" / "report.html").read_text()
 
 
@@ -120,7 +130,7 @@ def test_a_run_without_servers_is_refused(tmp_path):
 
 
 def test_the_fit_brings_out_what_it_was_fitted_to():
-    base = simulate.System(workers=1, servers=4, workers_per_host=0, servers_per_host=0)
+    base = System(workers=1, servers=4, workers_per_host=0, servers_per_host=0)
     fitted = fit(base, 0.05, {1: 0.058, 64: 0.102})
     assert 1 / emulated_rate(fitted, 1, 0.05) == pytest.approx(0.058, rel=1e-3)
     assert 1 / emulated_rate(fitted, 64, 0.05) == pytest.approx(0.102, rel=1e-3)
@@ -136,37 +146,47 @@ def test_predictions_of_what_was_measured_on_a_quiet_machine():
         for step, (first, *shares) in efficiency.items()
         for workers, share in zip((1, 16, 64), (1.0, *shares))
     }
-    compared = compare_emulated(rates, 332_295, 4)
+    compared = compare_emulated(rates)
     assert len(compared) == 12 and sum(one.fitted for one in compared) == 2
-    assert max(abs(one.error) for one in compared) <= simulate_validation.WITHIN
+    assert max(abs(one.error) for one in compared) <= WITHIN
     assert agreement(compared).startswith("validation: 10 of 10 predictions within 10%")
 
 
-def test_a_validation_is_in_the_report_and_a_failed_one_is_said(tmp_path, monkeypatch, known_times, one_figure):
-    compared = [Compared("50 ms", 1, 17.2, 17.2, True), Compared("50 ms", 16, 16.0, 12.8, False)]
-    monkeypatch.setattr(simulate_validation, "emulated", lambda arguments: compared)
+def measured(point):
+    """What a point would leave: workers of which 16 are slower than predicted."""
+    if point.labels["part"] == "emulated":
+        slow = 0.5 if point.labels["workers"] == 16 else 1.0
+        return {"rates": {f"{ms:g}": slow * 1000 / (ms + 10) for ms in simulate.EMULATED_MS}}
+    return simulate.predicted(point) if point.labels["part"] == "predicted" else {}
 
-    def fails(directory):
-        raise UsageError("no MPI here")
 
-    monkeypatch.setattr(simulate_validation, "real", fails)
-    simulate.main([*QUICK, "--validate", "--dir", str(tmp_path)])
-    page = Page((tmp_path / "report.html").read_text())
-    text = " ".join(page.text)
-    assert "0 of 1 predictions within 10%" in text and "16 workers, -20.0%" in text
-    assert "real runs failed: no MPI here" in text
-    assert len(page.having("img")) == 2
+def test_what_is_measured_stands_beside_its_prediction(known_times):
+    chosen = settings(workers=(4,), updates=10, validate=True)
+    points = SIMULATE.points(chosen, TWO)
+    outcomes = [Outcome(point, measured(point), [], point.labels["workers"]) for point in points]
+    calibrated = lambda workers: Calibration(System(workers=workers, compute=Times(0.1)), 10.0 if workers < 8 else 20.0)
+    report = simulate.report(chosen, outcomes, calibrated)
+    _, table = report.tables
+    rows = {(row[0], row[1]): row for row in table.rows}
+    assert len(rows) == 4 * 4 + 4 and [row[5] for row in rows.values()].count("fitted to") == 3
+    assert (
+        rows["500 ms", 16][4] == "+100.0%"
+        and rows["CartPole", 2][4][1:] == "0.0%"
+        and rows["CartPole", 8][4] == "-50.0%"
+    )
+    assert report.notes[0].startswith("validation: 12 of 17 predictions within 10%")
+    assert [panel.title for panel in report.panels][4] == "Lines: predicted, hollow: measured"
+    alone = simulate.report(chosen, [run for run in outcomes if run.point.labels["workers"] != 1], calibrated)
+    assert not [row for row in alone.tables[-1].rows if row[0] == "CartPole"]  # calibrated on one worker alone
 
 
 def test_nothing_measured_is_said():
     assert agreement([]) == "validation: nothing was measured"
 
 
-def test_the_real_runs_have_simulators_that_sleep(tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr("ddrl.studies.training.train_point", lambda point, path: asked.append(point.config))
-    simulate_validation.train(tmp_path / "workers8", 8, Machine(2, 8 << 30))
-    (config,) = asked
+def test_the_real_runs_have_simulators_that_sleep(known_times):
+    points = SIMULATE.points(settings(workers=(4,), validate=True), TWO)
+    config = {point.labels["part"]: point.config for point in points}["real"]
     assert (config.exchange.workers, config.exchange.parameter_servers) == (8, 1)
-    assert config.environment.step_time_mean_ms == 20.0 and config.run.max_updates == simulate_validation.REAL_UPDATES
+    assert config.environment.step_time_mean_ms == 20.0 and config.run.max_updates == simulate.REAL_UPDATES
     assert not config.evaluation.evaluator

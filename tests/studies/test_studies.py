@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.commands import study as command
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.studies.papers import apex, ba3c, fast_dqn, hts, stooke
+from ddrl.studies.papers import hts
+from ddrl.studies.papers.stooke import sampling, simulators
 from ddrl.studies.points import Outcome
 from ddrl.studies.settings import changed
 from ddrl.studies.statistics import Interval
-from ddrl.studies.study import Study
 from ddrl.types import Machine
 from tests.studies.support import outcome
 
-PAPERS = (ba3c, stooke, fast_dqn, hts, apex)
-STUDIES = [value for paper in PAPERS for value in vars(paper).values() if isinstance(value, Study)]
+STUDIES = [command.study_of(name) for name in command.STUDIES if name != "simulate"]  # which trains nothing
 FOUR = Machine(4, 1 << 40)
 
 
@@ -61,7 +61,7 @@ def test_points_have_names_that_are_directories_and_an_end(study, which):
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
 def test_reports_of_a_single_point_and_of_all(study):
-    outcomes = finished(study, study.quick, lambda point: (lines(), {stooke.RATE: 100.0}))
+    outcomes = finished(study, study.quick, lambda point: (lines(), {sampling.RATE: 100.0}))
     for some in (outcomes[:1], outcomes):
         report = study.report(study.quick, some)
         assert report.panels and all(len(table.columns) == len(row) for table in report.tables for row in table.rows)
@@ -69,7 +69,7 @@ def test_reports_of_a_single_point_and_of_all(study):
 
 
 def test_repeats_have_seeds_of_their_own():
-    points = stooke.SIMULATORS.points(settings(stooke.SIMULATORS, repeats=3, seed=5, algorithms=("a2c",)), FOUR)
+    points = simulators.SIMULATORS.points(settings(simulators.SIMULATORS, repeats=3, seed=5, algorithms=("a2c",)), FOUR)
     assert {point.config.run.seed for point in points} == {5, 6, 7}
 
 
@@ -77,8 +77,8 @@ def test_repeats_have_seeds_of_their_own():
 
 
 def by_size(algorithm, **more):
-    chosen = settings(stooke.SIMULATORS, algorithms=(algorithm,), **more)
-    return {point.labels["size"]: point.config for point in stooke.SIMULATORS.points(chosen, FOUR)}
+    chosen = settings(simulators.SIMULATORS, algorithms=(algorithm,), **more)
+    return {point.labels["size"]: point.config for point in simulators.SIMULATORS.points(chosen, FOUR)}
 
 
 def test_the_a2c_batch_grows_with_the_simulators_and_the_rate_with_its_root():
@@ -119,19 +119,19 @@ def test_appo_gets_local_steps_and_learners():
 @pytest.mark.parametrize("words", ["a2c", "a2c=", "a2c=0", "dqn=1", "a2c=1;2"])
 def test_sizes_that_say_nothing_are_refused(words):
     with pytest.raises(UsageError, match="--sizes"):
-        settings(stooke.SIMULATORS, sizes=(words,))
+        settings(simulators.SIMULATORS, sizes=(words,))
 
 
 def test_simulators_reports_the_score_that_was_asked_for():
-    chosen = settings(stooke.SIMULATORS, algorithms=("a2c",), sizes=("a2c=16",), repeats=2)
-    outcomes = finished(stooke.SIMULATORS, chosen, lambda p: (lines(score=float(p.config.run.seed)), {}))
-    report = stooke.SIMULATORS.report(chosen, outcomes)
+    chosen = settings(simulators.SIMULATORS, algorithms=("a2c",), sizes=("a2c=16",), repeats=2)
+    outcomes = finished(simulators.SIMULATORS, chosen, lambda p: (lines(score=float(p.config.run.seed)), {}))
+    report = simulators.SIMULATORS.report(chosen, outcomes)
     (row,) = report.tables[0].rows
     assert row[:5] == ["a2c", "breakout", 16, "simulators", 2]
     assert row[6] == Interval(60.0, 40.0, 80.0, 2) and row[7].mean == pytest.approx(100.0)
     assert report.caption.startswith("online score")
     evaluated = dataclasses.replace(chosen, score="evaluation")
-    report = stooke.SIMULATORS.report(evaluated, outcomes)
+    report = simulators.SIMULATORS.report(evaluated, outcomes)
     assert report.tables[0].rows[0][6].mean == pytest.approx(1.5)
     assert report.caption.startswith("evaluation score")
 
@@ -140,43 +140,43 @@ def test_simulators_reports_the_score_that_was_asked_for():
 
 
 def test_workers_have_their_cores_and_their_exchange():
-    points = {point.name: point for point in stooke.SPEED.points(stooke.SPEED.defaults, FOUR)}
+    points = {point.name: point for point in simulators.SPEED.points(simulators.SPEED.defaults, FOUR)}
     assert points["a2c-breakout-1workers-seed1"].config.single_process
     assert points["a2c-breakout-4workers-seed1"].config.exchange.exchange == "allreduce"
     assert points["appo-breakout-2workers-seed1"].config.exchange.exchange == "central_store"
     assert points["a2c-breakout-4workers-seed1"].cores == 4 and "a3c-breakout-1workers-seed1" not in points
     with pytest.raises(UsageError, match="--workers 8 x --cores-per-worker 1: this machine has 4 cores"):
-        stooke.SPEED.points(settings(stooke.SPEED, workers=(8,)), FOUR)
+        simulators.SPEED.points(settings(simulators.SPEED, workers=(8,)), FOUR)
 
 
 def test_hours_are_those_of_the_rate_and_stand_beside_the_papers():
-    chosen = settings(stooke.SPEED, algorithms=("a2c",), workers=(1, 2))
-    outcomes = finished(stooke.SPEED, chosen, lambda p: (lines(rate=1000.0 * p.labels["workers"] ** 0.5), {}))
-    rows = stooke.SPEED.report(chosen, outcomes).tables[0].rows
+    chosen = settings(simulators.SPEED, algorithms=("a2c",), workers=(1, 2))
+    outcomes = finished(simulators.SPEED, chosen, lambda p: (lines(rate=1000.0 * p.labels["workers"] ** 0.5), {}))
+    rows = simulators.SPEED.report(chosen, outcomes).tables[0].rows
     assert rows[0][5].mean == pytest.approx(1000.0) and rows[0][6].mean == pytest.approx(50e6 / 1000 / 3600)
     assert rows[0][7] is None and rows[1][7].mean == pytest.approx(2**0.5, rel=1e-3)
     assert [row[8] for row in rows] == [3.8, 2.2]
 
 
 def test_bounds_of_hours_change_places():
-    assert stooke.hours(Interval(100.0, 50.0, 200.0, 3)) == Interval(*(50e6 / r / 3600 for r in (100, 200, 50)), 3)
-    assert stooke.hours(None) is None
+    assert simulators.hours(Interval(100.0, 50.0, 200.0, 3)) == Interval(*(50e6 / r / 3600 for r in (100, 200, 50)), 3)
+    assert simulators.hours(None) is None
 
 
 # sampling -------------------------------------------------------------------------------------------------------------
 
 
 def test_sampling_compares_with_the_fastest_inference_free_rate_of_as_many_cores():
-    chosen = settings(stooke.SAMPLING, simulators_per_core=(1, 8), cores=(1, 2), repeats=1)
+    chosen = settings(sampling.SAMPLING, simulators_per_core=(1, 8), cores=(1, 2), repeats=1)
     rates = {("random", 1): 50.0, ("random", 8): 200.0, ("one", 1): 40.0, ("one", 8): 100.0, ("alternating", 8): 160.0,
              ("alternating", 1): 10.0, ("in-turn", 1): 10.0, ("in-turn", 8): 170.0,
              ("barrier", 1): 30.0, ("free", 1): 60.0, ("barrier", 8): 1.0, ("free", 8): 1.0}  # fmt: skip
     outcomes = finished(
-        stooke.SAMPLING,
+        sampling.SAMPLING,
         chosen,
-        lambda p: ([], {stooke.RATE: p.labels["cores"] * rates[p.labels["kind"], p.labels["per_core"]]}),
+        lambda p: ([], {sampling.RATE: p.labels["cores"] * rates[p.labels["kind"], p.labels["per_core"]]}),
     )
-    report = stooke.SAMPLING.report(chosen, outcomes)
+    report = sampling.SAMPLING.report(chosen, outcomes)
     groups = {(row[0], row[1], row[2]): row[5] for row in report.tables[0].rows}
     assert groups[1, 8, "two alternating groups"].mean == pytest.approx(0.8)
     assert groups[2, 8, "one group"].mean == pytest.approx(0.5)
@@ -188,8 +188,8 @@ def test_sampling_compares_with_the_fastest_inference_free_rate_of_as_many_cores
 
 
 def test_with_one_predictor_a_query_holds_one_group_and_no_padding():
-    chosen = settings(stooke.SAMPLING, parts=("groups",), simulators_per_core=(1, 8), cores=(1, 2))
-    points = stooke.SAMPLING.points(chosen, FOUR)
+    chosen = settings(sampling.SAMPLING, parts=("groups",), simulators_per_core=(1, 8), cores=(1, 2))
+    points = sampling.SAMPLING.points(chosen, FOUR)
     found = {p.config.sampling for p in points if p.labels["kind"] == "in-turn"}
     assert {(s.simulators, s.groups, s.predictors, s.predict_batch) for s in found} == {
         (2, 2, 1, 1),
@@ -297,11 +297,11 @@ def test_scores_use_the_time_of_the_method_that_ends_first():
         (hts.HTS, {"step_time_ms": 0.0}, "--step-time-ms 0.0: there are no step times to vary"),
         (hts.HTS, {"agent_steps": 0}, "a point would never end"),
         (hts.HTS, {"alphas": (0,)}, "--alphas 0: at least 1"),
-        (stooke.SIMULATORS, {"algorithms": ("dqn",)}, "--algorithms dqn: choose from"),
-        (stooke.SIMULATORS, {"score": "best"}, "--score best"),
-        (stooke.SPEED, {"workers": (0,)}, "--workers"),
-        (stooke.SAMPLING, {"simulators_per_core": (0,)}, "--simulators-per-core"),
-        (stooke.SAMPLING, {"seconds": 0.0}, "--seconds 0.0"),
+        (simulators.SIMULATORS, {"algorithms": ("dqn",)}, "--algorithms dqn: choose from"),
+        (simulators.SIMULATORS, {"score": "best"}, "--score best"),
+        (simulators.SPEED, {"workers": (0,)}, "--workers"),
+        (sampling.SAMPLING, {"simulators_per_core": (0,)}, "--simulators-per-core"),
+        (sampling.SAMPLING, {"seconds": 0.0}, "--seconds 0.0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(study, changes, message):

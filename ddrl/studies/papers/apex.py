@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from ddrl import checks
 from ddrl.config import TrainConfig
@@ -14,15 +14,20 @@ from ddrl.studies.curves import SECONDS, STEPS, learning_panel, over, spread_tex
 from ddrl.studies.figures import Panel
 from ddrl.studies.measures import count, final, mean, most, rate, scores_caption, times_to
 from ddrl.studies.points import Group, Outcome, grouped, having
-from ddrl.studies.settings import ScoredSettings, base_config, changed, not_empty, one_of, positive
-from ddrl.studies.statistics import Interval, bootstrap
-from ddrl.studies.study import Labels, Report, Study
+from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, changed, one_of
+from ddrl.studies.statistics import Interval, TimeToScore, bootstrap
+from ddrl.studies.study import Labels, Report, Study, product
 from ddrl.studies.tables import Columns, table
 from ddrl.types import Machine
 
+STOPPED = (
+    "runs end with the first evaluation that reaches the target, by luck where evaluations vary much; in the curves "
+    "they keep their last score"
+)
+
 
 @dataclasses.dataclass(frozen=True)
-class ApexSettings(ScoredSettings):
+class ApexSettings(TargetSettings, ScoredSettings):
     """What all points of a study of Ape-X have."""
 
     simulators: int = 0
@@ -30,29 +35,18 @@ class ApexSettings(ScoredSettings):
     step_time_ms: float = 0.0
     """Time that a step of a simulator takes at least, in milliseconds: actors with slow simulators need little of a
     small machine's cores, so that their number counts (0: off)."""
-    score: Literal["evaluation", "online"] = "evaluation"
-    """evaluation: of an evaluator that inserts nothing, with --eval-epsilon; online: of training games, most of which
-    explore."""
     eval_every_updates: int = 1000
-    """Updates between evaluations."""
-    eval_games: int = 30
-    """Games of an evaluation."""
+    """Updates between evaluations, by an evaluator that inserts nothing."""
     eval_epsilon: float = 0.00164
     """Probability of a random action in evaluations (Horgan et al. 2018: that of the greediest actor)."""
-    target_score: float | None = None
-    """Score whose time is measured (None: final scores alone)."""
     stop_at_target: bool = False
     """End a run when an evaluation reaches --target-score."""
-    minutes: float = 10.0
-    """Wall time of a point, in minutes (0: as many as --agent-steps take)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.at_least(self, 0, "simulators", "step_time_ms")
-        checks.at_least(self, 1, "eval_every_updates", "eval_games")
+        checks.at_least(self, 1, "eval_every_updates")
         checks.between(self, 0.0, 1.0, "eval_epsilon", why="a probability")
-        if self.target_score is not None:
-            checks.finite(self, "target_score")
         if self.stop_at_target and (self.target_score is None or self.score != "evaluation"):
             checks.refuse(self, "stop_at_target", "there is no target of evaluations; give --target-score")
 
@@ -66,45 +60,48 @@ class ApexSettings(ScoredSettings):
         if not config.apex.actors:
             raise UsageError("--train-options: a study of Ape-X needs actors; leave --actors to the study")
         names = ("eval_games", "eval_every_updates", "eval_epsilon")
+        evaluation: dict[str, Any] = {name: getattr(self, name) for name in names}
+        evaluation["evaluator"] = self.score == "evaluation"
+        evaluation["eval_time_share"] = 1.0  # it plays beside the learner
+        evaluation["target_score"] = self.target_score if self.stop_at_target else None
         return changed(
             config,
             sampling={"simulators": self.simulators or config.sampling.simulators},
             environment={"step_time_mean_ms": self.step_time_ms} if self.step_time_ms else {},
             run=self.run | {"log_every_seconds": 1.0},
-            evaluation={name: getattr(self, name) for name in names}
-            | {
-                "evaluator": self.score == "evaluation",
-                "eval_time_share": 1.0,  # it plays beside the learner
-                "target_score": self.target_score if self.stop_at_target else None,
-            },
+            evaluation=evaluation,
         )
 
-    def caption(self, outcomes: Sequence[Outcome]) -> str:
-        """What the scores are, what actors are slowed to, and what the spread is."""
-        slowed = f"; simulators take {self.step_time_ms:g} ms a step" if self.step_time_ms else ""
-        return f"{scores_caption(self.score_name, self.eval_epsilon)}{slowed}; {spread_text(outcomes)}"
+    def report(
+        self, heading: str, outcomes: Sequence[Outcome], tables: Mapping[str, tuple[Sequence[Group], Columns]],
+        panels: Sequence[Panel], columns: int, notes: Sequence[str],
+    ) -> Report:  # fmt: skip
+        """A report whose tables say what repeats of a point came to.
 
-    def columns(self) -> Columns:
-        """What repeats of one point came to. Runs that end with the target have no final score."""
+        Args:
+            tables: title -> its groups, and what tells them apart.
+        """
+        slowed = f"; simulators take {self.step_time_ms:g} ms a step" if self.step_time_ms else ""
+        return Report(
+            heading=heading,
+            caption=f"{scores_caption(self.score_name, self.eval_epsilon)}{slowed}; {spread_text(outcomes)}",
+            tables=[table(title, groups, {**labels, **self._columns()}) for title, (groups, labels) in tables.items()],
+            panels=panels,
+            columns=columns,
+            notes=[*notes, *([STOPPED] if self.stop_at_target else [])],
+        )
+
+    def _columns(self) -> Columns:
+        """Runs that end with the target have no final score."""
         last: Columns = {} if self.stop_at_target else {"final score": final(self.score_name)}
-        target, timed = self.target_score, {}
-        if target is not None:
-            timed = {
-                f"time to {target:g}": lambda group: times_to(group.runs, self.score_name, target, self.minutes).text()
-            }
+        timed: Columns = {}
+        if self.target_score is not None:
+            timed = {f"time to {self.target_score:g}": lambda group: self._times(group).text()}
         return {
             "seeds": count, "agent steps": most("agent_steps"), "updates": most("update"), **last, **timed,
             "agent steps/s": mean(rate()), "inserts/s": mean(rate("inserts_per_s")),
             "updates/s": mean(rate("updates_per_s")),
         }  # fmt: skip
-
-    def stop_notes(self) -> list[str]:
-        """What to know of runs that ended with the target."""
-        note = (
-            "runs end with the first evaluation that reaches the target, by luck where evaluations vary much; in the "
-            "curves they keep their last score"
-        )
-        return [note] * self.stop_at_target
 
     def curves(
         self, title: str, groups: Sequence[Group], label: Callable[[Group], str], against: str = SECONDS
@@ -127,16 +124,19 @@ class ApexSettings(ScoredSettings):
         if not self.stop_at_target:
             scores = [over(groups, x, final(self.score_name), label) for label, groups in lines.items()]
             yield Panel(f"{game}: at the end", what, f"{self.score} score", scores, log_x=log_x)
-        times = [over(groups, x, self._minutes, label) for label, groups in lines.items()]
-        if any(curve.x for curve in times):
-            label = f"minutes to {self.target_score:g}"
-            yield Panel(f"{game}: time to the score", what, label, times, log_x=log_x, zero=True)
+        if self.target_score is not None:
+            times = [over(groups, x, self._minutes, label) for label, groups in lines.items()]
+            if any(curve.x for curve in times):
+                label = f"minutes to {self.target_score:g}"
+                yield Panel(f"{game}: time to the score", what, label, times, log_x=log_x, zero=True)
+
+    def _times(self, group: Group) -> TimeToScore:
+        assert self.target_score is not None
+        return times_to(group.runs, self.score_name, self.target_score, self.minutes)
 
     def _minutes(self, group: Group) -> Interval | None:
-        """To the target; None where a run missed it, or where there is none."""
-        if self.target_score is None:
-            return None
-        times = times_to(group.runs, self.score_name, self.target_score, self.minutes)
+        """To the target; None where a run missed it."""
+        times = self._times(group)
         return None if times.missed else bootstrap([seconds / 60.0 for seconds in times.reached])
 
 
@@ -150,6 +150,10 @@ ACTORS_NOTES = {
     "recency": "Horgan et al. 2018, figure 6: 32 actors that insert everything 8 times do not reach what 256 actors do",
     "diversity": "Horgan et al. 2018, figure 7: the full range of epsilons is slightly better than 6 of them",
 }
+HELD = (
+    "samples for each insert are held, so the learner makes more updates when more is inserted, by more actors or by "
+    "duplicates; in the paper its rate was the same"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +178,6 @@ class ActorsSettings(ApexSettings):
         super().__post_init__()
         one_of(self, "parts", ACTORS_NOTES)
         one_of(self, "replays", REPLAYS)
-        positive(self, "actors")
         checks.at_least(self, 0.0, "uniform_learning_rate")
         checks.at_least(self, 2, "epsilons")
         few, many = min(self.actors), max(self.actors)
@@ -198,9 +201,8 @@ def _actors_axes(settings: ActorsSettings, machine: Machine) -> Iterator[Labels]
     variants: list[Labels] = []
     for part in settings.parts:
         variants += [variant for variant in settings.variants(part) if variant not in variants]
-    for game in settings.games:
-        for seed in settings.seeds:
-            yield from ({"game": game, **variant, "seed": seed} for variant in variants)
+    for game, seed, variant in itertools.product(settings.games, settings.seeds, variants):
+        yield {"game": game, **variant, "seed": seed}
 
 
 def _actors_name(settings: ActorsSettings, labels: Labels) -> str:
@@ -224,23 +226,13 @@ def _actors_config(settings: ActorsSettings, machine: Machine, labels: Labels) -
 def _actors_report(settings: ActorsSettings, outcomes: Sequence[Outcome]) -> Report:
     """A table of all, and panels for each part and game."""
     labels = {name: name for name in ("game", *LABELS)}
-    title = "Ape-X by number of actors"
+    heading = "Ape-X by number of actors"
     panels = [panel for game in settings.games for panel in _actors_panels(settings, having(outcomes, game=game), game)]
     notes = [ACTORS_NOTES[part] for part in settings.parts]
     notes.append("duplicates: times that each transition was inserted; epsilons: 0 is one for each simulator")
-    if any(outcome.point.config.apex.samples_per_insert for outcome in outcomes):
-        notes.append(
-            "samples for each insert are held, so the learner makes more updates when more is inserted, by more actors "
-            "or by duplicates; in the paper its rate was the same"
-        )
-    return Report(
-        heading=title,
-        caption=settings.caption(outcomes),
-        tables=[table(title, grouped(outcomes, *labels), {**labels, **settings.columns()})],
-        panels=panels,
-        columns=min(3, len(panels)),
-        notes=notes + settings.stop_notes(),
-    )
+    notes += [HELD] * any(outcome.point.config.apex.samples_per_insert for outcome in outcomes)
+    tables = {heading: (grouped(outcomes, *labels), labels)}
+    return settings.report(heading, outcomes, tables, panels, min(3, len(panels)), notes)
 
 
 def _actors_panels(settings: ActorsSettings, outcomes: Sequence[Outcome], game: str) -> Iterator[Panel]:
@@ -249,8 +241,9 @@ def _actors_panels(settings: ActorsSettings, outcomes: Sequence[Outcome], game: 
             variants = [variant for variant in settings.variants(part) if variant["replay"] == replay]
             groups = [Group(variant, runs) for variant in variants if (runs := having(outcomes, **variant))]
             title = f"{game}: {replay if part == 'number' else part}"
+            label = _range_of_epsilons if part == "diversity" else _number_of_actors
             for against in ((SECONDS, STEPS) if part == "number" else (SECONDS,)) if groups else ():
-                yield settings.curves(title, groups, functools.partial(_actors_label, part), against)
+                yield settings.curves(title, groups, label, against)
     if "number" in settings.parts:
         plain = having(outcomes, duplicates=1, epsilons=0)
         lines = {
@@ -260,9 +253,11 @@ def _actors_panels(settings: ActorsSettings, outcomes: Sequence[Outcome], game: 
         yield from settings.end_panels(game, "actors", lines, "actors", log_x=True)
 
 
-def _actors_label(part: str, variant: Group) -> str:
-    if part == "diversity":
-        return f"{variant['epsilons']} epsilons" if variant["epsilons"] else "the whole ladder"
+def _range_of_epsilons(variant: Group) -> str:
+    return f"{variant['epsilons']} epsilons" if variant["epsilons"] else "the whole ladder"
+
+
+def _number_of_actors(variant: Group) -> str:
     times = f", each {variant['duplicates']} times" if variant["duplicates"] > 1 else ""
     return f"{variant['actors']} actors{times}"
 
@@ -270,7 +265,7 @@ def _actors_label(part: str, variant: Group) -> str:
 ACTORS = Study(
     name="actors",
     about="Ape-X by number of actors; recency and diversity of their data (Ape-X, figures 4, 6, 7, 12)",
-    defaults=ActorsSettings(),
+    defaults=ActorsSettings(minutes=10.0, eval_games=30),
     quick_changes={
         "actors": (1, 2), "simulators": 2, "step_time_ms": 5.0, "minutes": 0.6, "eval_every_updates": 200,
         "eval_games": 10, "target_score": 0.0, "train_options": "--replay-minimum 200",
@@ -314,8 +309,6 @@ class ReplaySettings(ApexSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of(self, "parts", PARTS)
-        positive(self, "capacities", "batch_sizes")
-        not_empty(self, "priority_exponents")
         checks.at_least(self, 0, "actors")
         if min(self.priority_exponents) < 0 or max(self.priority_exponents) > 1:
             raise UsageError("--priority-exponents are in 0 to 1")
@@ -324,18 +317,15 @@ class ReplaySettings(ApexSettings):
 def _replay_axes(settings: ReplaySettings, machine: Machine) -> Iterator[Labels]:
     """Part by part."""
     for part in settings.parts:
-        for game in settings.games:
-            for seed in settings.seeds:
-                for value in sorted(getattr(settings, PARTS[part])):
-                    yield {"part": part, "game": game, "value": value, "seed": seed}
+        values = sorted(getattr(settings, PARTS[part]))
+        yield from product(part=[part], game=settings.games, seed=settings.seeds, value=values)
 
 
 def _replay_config(settings: ReplaySettings, machine: Machine, labels: Labels) -> TrainConfig:
     config, part, value = settings.config(labels["game"], machine), labels["part"], labels["value"]
+    minimum = min(config.replay.replay_minimum, value // 2)
     changes: dict[str, dict[str, Any]] = {
-        "capacity": {
-            "replay": {"replay_capacity": value, "replay_minimum": min(config.replay.replay_minimum, value // 2)}
-        },
+        "capacity": {"replay": {"replay_capacity": value, "replay_minimum": minimum}},
         "batch-size": {"optimizer": {"batch_size": value}},
         "exponent": {"replay": {"priority_exponent": value}},
     }[part]
@@ -344,33 +334,25 @@ def _replay_config(settings: ReplaySettings, machine: Machine, labels: Labels) -
 
 def _replay_report(settings: ReplaySettings, outcomes: Sequence[Outcome]) -> Report:
     """A table and two panels for each part and game: curves, and the score at the end over the values."""
-    tables, panels = [], []
+    tables: dict[str, tuple[Sequence[Group], Columns]] = {}
+    panels: list[Panel] = []
     for part in settings.parts:
-        groups, what = grouped(having(outcomes, part=part), "game", "value"), TITLES[part]
-        if groups:
-            tables.append(table(what.capitalize(), groups, {"game": "game", what: "value", **settings.columns()}))
-        for game in dict.fromkeys(group["game"] for group in groups):
-            here = sorted((group for group in groups if group["game"] == game), key=lambda group: group["value"])
-            panels.append(settings.curves(f"{game}: {what}", here, _value_text))
-            panels += settings.end_panels(game, what, {"": here}, "value", log_x=part != "exponent")
-    return Report(
-        heading="Ape-X by its replay",
-        caption=settings.caption(outcomes),
-        tables=tables,
-        panels=panels,
-        columns=3 if settings.target_score is not None and not settings.stop_at_target else 2,
-        notes=[REPLAY_NOTES[part] for part in settings.parts] + settings.stop_notes(),
-    )
-
-
-def _value_text(group: Group) -> str:
-    return f"{group['value']:,g}" if group["value"] > 1 else f"{group['value']:g}"
+        of_part, what = having(outcomes, part=part), TITLES[part]
+        if of_part:
+            tables[what.capitalize()] = grouped(of_part, "game", "value"), {"game": "game", what: "value"}
+        for game in grouped(of_part, "game"):
+            here = sorted(grouped(game.runs, "value"), key=lambda group: group["value"])
+            panels.append(settings.curves(f"{game['game']}: {what}", here, lambda group: f"{group['value']:,g}"))
+            panels += settings.end_panels(game["game"], what, {"": here}, "value", log_x=part != "exponent")
+    columns = 3 if settings.target_score is not None and not settings.stop_at_target else 2
+    notes = [REPLAY_NOTES[part] for part in settings.parts]
+    return settings.report("Ape-X by its replay", outcomes, tables, panels, columns, notes)
 
 
 REPLAY = Study(
     name="replay",
     about="Ape-X by capacity, batch size and priority exponent (Ape-X, figure 5, appendix E)",
-    defaults=ReplaySettings(),
+    defaults=ReplaySettings(minutes=10.0, eval_games=30),
     quick_changes={
         "capacities": (500, 5000), "batch_sizes": (32, 128), "priority_exponents": (0.0, 1.0), "minutes": 0.6,
         "eval_every_updates": 200, "eval_games": 10, "simulators": 2, "step_time_ms": 5.0,

@@ -17,22 +17,11 @@ from ddrl.studies.figures import Curve, Panel, through
 from ddrl.studies.human_normalized import HUMAN_LEVEL, scores_by_game, scores_of, summary
 from ddrl.studies.measures import EVALUATION, Measure, count, last_score, mean, most, values
 from ddrl.studies.points import Group, Outcome, grouped
-from ddrl.studies.settings import (
-    EvaluatedSettings,
-    Preset,
-    StudySettings,
-    base_config,
-    budget,
-    changed,
-    one_of,
-    positive,
-)
+from ddrl.studies.settings import EvaluatedSettings, TrainingSettings, base_config, budget, changed, one_of
 from ddrl.studies.statistics import Interval, bootstrap
 from ddrl.studies.study import Labels, Report, Study, product
 from ddrl.studies.tables import Table, table
 from ddrl.types import Machine
-
-AGENT_STEPS = 50e6
 
 # suite: section 5.2, table 4 ------------------------------------------------------------------------------------------
 
@@ -48,19 +37,13 @@ SUITE_PAPER = (
 
 @dataclasses.dataclass(frozen=True)
 class SuiteSettings(EvaluatedSettings):
-    """Scores on Atari games beside those of people, random play, DQN and fast DQN: best and last evaluation, also in
-    percent between random play and people, their median, and how many games are at human level or above DQN (fast DQN,
-    section 5.2 and table 4). Evaluations are as there: a copy of the environment, 30 games with up to 30 no-ops,
-    epsilon 0.05, every 250,000 agent steps."""
+    """Scores on the 49 Atari games, or --games of them, beside those of people, random play, DQN and fast DQN: best and
+    last evaluation, also in percent between random play and people, their median, and how many games are at human level
+    or above DQN (fast DQN, section 5.2 and table 4). Evaluations are as there: a copy of the environment, 30 games with
+    up to 30 no-ops, epsilon 0.05, every 250,000 agent steps."""
 
-    preset: Preset = "default"
-    """Preset of `ddrl train` that every point begins with."""
-    games: tuple[str, ...] = (ALL,)
-    """Games of the 49, or all."""
     algorithms: tuple[str, ...] = ("dqn",)
     """Which of dqn, categorical-dqn and rainbow."""
-    agent_steps: int = 50_000_000
-    """Agent steps of a point (0: as many as --minutes allow)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,6 +55,10 @@ class SuiteSettings(EvaluatedSettings):
     def played(self) -> tuple[str, ...]:
         """The games by name."""
         return tuple(scores_by_game()) if self.games == (ALL,) else self.games
+
+
+Scores = Mapping[str, float]
+"""Raw scores by game."""
 
 
 def best_score(run: Outcome, score: str) -> float | None:
@@ -89,7 +76,7 @@ def _suite_report(settings: SuiteSettings, outcomes: Sequence[Outcome]) -> Repor
         best = _means(group.runs, lambda run: best_score(run, settings.score_name))
         last = _means(group.runs, lambda run: last_score(run, settings.score_name))
         tables += [_games_table(group, best, last), _summary_table(group["algorithm"], best, last)]
-        panels += _suite_panels(settings, group, best)
+        panels += _suite_panels(settings, group, _raw(best))
     return Report(
         heading="Atari games beside people",
         caption=f"{settings.caption}; {spread_text(outcomes)}",
@@ -105,38 +92,38 @@ def _means(outcomes: Sequence[Outcome], measure: Measure) -> dict[str, Interval]
     return {game["game"]: score for game in grouped(outcomes, "game") if (score := mean(measure)(game))}
 
 
+def _raw(means: Mapping[str, Interval]) -> Scores:
+    return {game: score.mean for game, score in means.items()}
+
+
+def _published(games: Iterable[str]) -> dict[str, Scores]:
+    """Scores of the published agents."""
+    known = {game: scores_of(game) for game in games}
+    return {name: {game: getattr(of, column) for game, of in known.items()} for name, column in PUBLISHED.items()}
+
+
 def _games_table(algorithm: Group, best: Mapping[str, Interval], last: Mapping[str, Interval]) -> Table:
-    agents: dict[str, Callable[[Group], float | None]] = {
-        "DQN (2015)": lambda game: scores_of(game["game"]).dqn,
-        "fast DQN (2022)": lambda game: scores_of(game["game"]).fast_dqn,
-        "best": lambda game: best[game["game"]].mean if game["game"] in best else None,
-        "last": lambda game: last[game["game"]].mean if game["game"] in last else None,
-    }
+    games = grouped(algorithm.runs, "game")
+    published = _published(game["game"] for game in games)
 
-    def percent(agent: str) -> Callable[[Group], str | None]:
-        def of_game(game: Group) -> str | None:
-            raw = agents[agent](game)
-            return None if raw is None else f"{scores_of(game['game']).normalized(raw):.1f}%"
+    def percent(raw: Scores) -> Callable[[Group], str | None]:
+        return lambda game: f"{scores_of(name).normalized(raw[name]):.1f}%" if (name := game["game"]) in raw else None
 
-        return of_game
-
-    title = f"{algorithm['algorithm']}: scores, and in percent between random play and people"
-    return table(title, grouped(algorithm.runs, "game"), {
+    return table(f"{algorithm['algorithm']}: scores, and in percent between random play and people", games, {
         "game": lambda game: scores_of(game["game"]).name, "seeds": count, "agent steps": most("agent_steps"),
         "random": lambda game: scores_of(game["game"]).random, "human": lambda game: scores_of(game["game"]).human,
-        **agents,
+        **{name: lambda game, raw=raw: raw[game["game"]] for name, raw in published.items()},
         "best": lambda game: best.get(game["game"]), "last": lambda game: last.get(game["game"]),
-        **{f"{name}, normalized": percent(name) for name in agents},
+        **{f"{name}, normalized": percent(raw) for name, raw in published.items()},
+        "best, normalized": percent(_raw(best)), "last, normalized": percent(_raw(last)),
     })  # fmt: skip
 
 
 def _summary_table(algorithm: str, best: Mapping[str, Interval], last: Mapping[str, Interval]) -> Table:
     """Published agents on the same games and on all 49, and ours."""
-    agents: dict[str, dict[str, float]] = {}
-    for games, what in ((best, ""), (scores_by_game(), ", all 49 games")):
-        agents |= {name + what: raw for name, raw in _published(games).items()}
-    agents |= {f"{algorithm}, {what}": {game: score.mean for game, score in means.items()}
-               for means, what in ((best, "best"), (last, "last"))}  # fmt: skip
+    agents = _published(best)
+    agents |= {f"{name}, all 49 games": raw for name, raw in _published(scores_by_game()).items()}
+    agents |= {f"{algorithm}, best": _raw(best), f"{algorithm}, last": _raw(last)}
     rows = {name: summary(raw) for name, raw in agents.items() if raw}
     return table(f"{algorithm}: all games together", rows.items(), {
         "agent": lambda row: row[0], "games": lambda row: row[1].games,
@@ -145,67 +132,60 @@ def _summary_table(algorithm: str, best: Mapping[str, Interval], last: Mapping[s
     })  # fmt: skip
 
 
-def _published(games: Iterable[str]) -> dict[str, dict[str, float]]:
-    """Raw scores of the published agents by game."""
-    games = list(games)
-    return {name: {game: getattr(scores_of(game), column) for game in games} for name, column in PUBLISHED.items()}
-
-
-def _suite_panels(settings: SuiteSettings, algorithm: Group, best: Mapping[str, Interval]) -> Iterator[Panel]:
+def _suite_panels(settings: SuiteSettings, algorithm: Group, best: Scores) -> Iterator[Panel]:
     """All games in the order of their percents, their median while learning, then every game by itself."""
     unit, x_label = unit_of(algorithm.runs, STEPS)
     title = printed_name(algorithm["algorithm"])
-    ours = f"{title}, ours"
-    curves = list(_sorted(ours, best))
-    yield Panel(f"{title}: best", "games, the worst first", "human-normalized (%)", curves, wide_y=True)
+    ours, percent = f"{title}, ours", "human-normalized (%)"
+    ordered = [
+        Curve(name, list(range(1, len(raw) + 1)), _percents(raw), style=style, reference=name != ours)
+        for style, (name, raw) in enumerate(({ours: best} | _published(best)).items())
+    ]
+    yield Panel(f"{title}: best", "games, the worst first", percent, ordered, wide_y=True)
     by_game = {
         game["game"]: score_curve(game.runs, settings.score_name, STEPS, unit)
         for game in grouped(algorithm.runs, "game")
     }
     published = _published(by_game)
-    levels = [(summary(raw).median, name) for name, raw in published.items()] + [(HUMAN_LEVEL, "human level")]
-    median = _with_levels(median_curve(by_game)._replace(label=ours), levels)
-    yield Panel(f"{title}: median", x_label, "human-normalized (%)", median)
+    levels = {name: summary(raw).median for name, raw in published.items()} | {"human level": HUMAN_LEVEL}
+    yield Panel(f"{title}: median", x_label, percent, _with_levels(median_curve(by_game), ours, levels))
     for game, curve in by_game.items():
-        scores = scores_of(game)
-        levels = [(raw[game], name) for name, raw in published.items()]
-        levels += [(scores.human, "people"), (scores.random, "random")]
-        yield Panel(scores.name, x_label, "raw score", _with_levels(curve._replace(label=ours), levels))
+        levels = {name: raw[game] for name, raw in published.items()}
+        levels |= {"people": scores_of(game).human, "random": scores_of(game).random}
+        yield Panel(scores_of(game).name, x_label, "raw score", _with_levels(curve, ours, levels))
 
 
-def _sorted(ours: str, best: Mapping[str, Interval]) -> Iterator[Curve]:
-    """Human-normalized scores of the same games, the published ones as references."""
-    agents = {ours: {game: interval.mean for game, interval in best.items()}}
-    for style, (name, raw) in enumerate((agents | _published(best)).items()):
-        percents = sorted(scores_of(game).normalized(score) for game, score in raw.items())
-        yield Curve(name, list(range(1, len(percents) + 1)), percents, style=style, reference=name != ours)
+def _percents(raw: Scores) -> list[float]:
+    """Human-normalized, ascending."""
+    return sorted(scores_of(game).normalized(score) for game, score in raw.items())
 
 
 def median_curve(curves: Mapping[str, Curve]) -> Curve:
     """Median over games of human-normalized scores, where all games have some."""
     if not curves or not all(curve.x for curve in curves.values()):
         return Curve("", [], [])
-    first, last = (of(curve.x[end] for curve in curves.values()) for of, end in ((max, 0), (min, -1)))
+    first, last = max(curve.x[0] for curve in curves.values()), min(curve.x[-1] for curve in curves.values())
     if first > last:
         return Curve("", [], [])
     grid = np.linspace(first, last, GRID)
-    scores = [
-        list(map(scores_of(game).normalized, np.interp(grid, curve.x, curve.y))) for game, curve in curves.items()
-    ]
+    raw = {game: np.interp(grid, curve.x, curve.y) for game, curve in curves.items()}
+    scores = [list(map(scores_of(game).normalized, of_game)) for game, of_game in raw.items()]
     return Curve("", grid.tolist(), np.median(scores, axis=0).tolist())
 
 
-def _with_levels(curve: Curve, levels: Sequence[tuple[float, str]]) -> list[Curve]:
+def _with_levels(curve: Curve, label: str, levels: Scores) -> list[Curve]:
     """A curve and what it is compared with, as horizontal lines."""
     ends = [curve.x[0], curve.x[-1]] if curve.x else []
-    lines = [Curve(name, ends, [y] * len(ends), style=i, reference=True) for i, (y, name) in enumerate(levels, 1)]
-    return [curve, *lines]
+    lines = [
+        Curve(name, ends, [y] * len(ends), style=i, reference=True) for i, (name, y) in enumerate(levels.items(), 1)
+    ]
+    return [curve._replace(label=label), *lines]
 
 
 SUITE = Study(
     name="suite",
     about="Q-learning on many Atari games beside people and published scores (fast DQN, table 4)",
-    defaults=SuiteSettings(),
+    defaults=SuiteSettings(preset="default", games=(ALL,), agent_steps=50_000_000),
     quick_changes={
         "preset": "laptop", "games": ("pong", "breakout"), "agent_steps": 4000, "eval_every_steps": 1000,
         "eval_games": 2, "train_options": "--replay-capacity 10000 --replay-minimum 1000 --target-period 960",
@@ -221,6 +201,7 @@ SUITE = Study(
 
 # ablation: section 5.1, tables 1 to 3 ---------------------------------------------------------------------------------
 
+AGENT_STEPS = 50e6
 VARIANTS = {
     "standard": ("standard", False),
     "concurrent": ("concurrent", False),
@@ -228,7 +209,6 @@ VARIANTS = {
     "both": ("concurrent", True),
 }
 """Name -> schedule, and whether all samplers query the policy together."""
-BASELINE = ("standard", 1)
 PAPER_HOURS = {
     "standard": {1: (25.08, 0.52), 2: (19.10, 0.07), 4: (16.84, 0.09), 8: (16.92, 0.23)},
     "concurrent": {1: (20.64, 0.29), 2: (14.00, 0.00), 4: (12.14, 0.05), 8: (11.68, 0.04)},
@@ -237,21 +217,19 @@ PAPER_HOURS = {
 }
 """Hours for 50 million agent steps by samplers, mean and deviation: table 1."""
 HARDWARE = "4 cores (8 threads) at 4.2 GHz and a GTX 1080"
+Cell = tuple[str, int]
+"""Variant and samplers."""
+BASELINE: Cell = ("standard", 1)
+THEIRS = {(variant, n): mean for variant, cells in PAPER_HOURS.items() for n, (mean, _) in cells.items()}
 
 
 @dataclasses.dataclass(frozen=True)
-class AblationSettings(StudySettings):
+class AblationSettings(TrainingSettings):
     """Hours for 50 million agent steps of DQN with and without Concurrent Training and Synchronized Execution, by
     samplers (fast DQN, tables 1 to 3). All 14 variants are one program: standard acts, then learns, and every sampler
     queries the policy alone in a thread of its own; concurrent acts with the target parameters meanwhile; synchronized
     has one query for all samplers; both has both. They are measured over whole target periods."""
 
-    preset: Preset = "default"
-    """Preset of `ddrl train` that every point begins with."""
-    games: tuple[str, ...] = ("pong",)
-    """Games, as for `ddrl train --game`."""
-    repeats: int = 5
-    """Trials of every variant, each with a seed of its own."""
     variants: tuple[str, ...] = tuple(VARIANTS)
     """standard, concurrent, synchronized, both."""
     samplers: tuple[int, ...] = (1, 2, 4, 8)
@@ -268,7 +246,6 @@ class AblationSettings(StudySettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of(self, "variants", VARIANTS)
-        positive(self, "samplers")
         checks.at_least(self, 1, "target_period", "periods")
         checks.between(self, 0.0, 1.0, "epsilon")
         if self.replay_capacity < self.target_period:
@@ -315,22 +292,14 @@ def _ablation_config(settings: AblationSettings, machine: Machine, labels: Label
     )
 
 
-Cell = tuple[str, int]
-"""Variant and samplers."""
-
-
 def _ablation_report(settings: AblationSettings, outcomes: Sequence[Outcome]) -> Report:
     """Tables 1 to 3 of the paper, ours beside its own, and what they were made of."""
     tables: list[Table] = []
     panels: list[Panel] = []
     for game in grouped(outcomes, "game"):
         groups = grouped(game.runs, "variant", "samplers")
-        hours = {
-            (group["variant"], group["samplers"]): [
-                AGENT_STEPS / 3600.0 / rate for rate in values(settings.rate, group.runs) if rate
-            ]
-            for group in groups
-        }
+        rates = {(group["variant"], group["samplers"]): values(settings.rate, group.runs) for group in groups}
+        hours = {cell: [AGENT_STEPS / 3600.0 / rate for rate in trials if rate] for cell, trials in rates.items()}
         tables += _hours_tables(game["game"], settings, hours)
         tables.append(table(f"{game['game']}: measured", groups, {
             "variant": "variant", "samplers": "samplers", "trials": count, "agent steps/s": mean(settings.rate),
@@ -346,49 +315,38 @@ def _ablation_report(settings: AblationSettings, outcomes: Sequence[Outcome]) ->
     )
 
 
-def mean_and_deviation(values: Sequence[float]) -> str | None:
+def mean_and_deviation(trials: Sequence[float]) -> str | None:
     """Such as 25.08 ± 0.52, the deviation of a sample; None of no values."""
-    if len(values) < 2:
-        return f"{values[0]:.2f}" if values else None
-    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
+    if len(trials) < 2:
+        return f"{trials[0]:.2f}" if trials else None
+    return f"{statistics.mean(trials):.2f} ± {statistics.stdev(trials):.2f}"
 
 
 def _hours_tables(game: str, settings: AblationSettings, hours: Mapping[Cell, list[float]]) -> Iterator[Table]:
     """Each with a row for each number of samplers, a column for each variant, ours and the paper's."""
-    paper = {(variant, n): cell for variant, cells in PAPER_HOURS.items() for n, cell in cells.items()}
     ours = {cell: statistics.mean(trials) for cell, trials in hours.items() if trials}
-    theirs = {cell: mean for cell, (mean, _) in paper.items()}
+    counts = {len(trials) for trials in hours.values()}
+    trials = "one trial" if counts == {1} else f"mean and deviation of {count_text(counts)} trials"
+
+    def paper(cell: Cell) -> str | None:
+        return "{:.2f} ± {:.2f}".format(*PAPER_HOURS[cell[0]][cell[1]]) if cell in THEIRS else None
 
     def of_both(title: str, our: Callable[[Cell], str | None], their: Callable[[Cell], str | None]) -> Table:
         columns = ("samplers", *settings.variants, *(f"{variant}, paper" for variant in settings.variants))
         rows = [[n, *(of((v, n)) for of in (our, their) for v in settings.variants)] for n in settings.samplers]
         return Table(f"{game}: {title}", columns, rows)
 
-    def relative(means: Mapping[Cell, float], text: Callable[[float, float], str]) -> Callable[[Cell], str | None]:
-        return lambda cell: text(means[cell], means[BASELINE]) if {cell, BASELINE} <= means.keys() else None
+    def relative(means: Mapping[Cell, float], text: Callable[[float], str]) -> Callable[[Cell], str | None]:
+        return lambda cell: text(means[cell] / means[BASELINE]) if {cell, BASELINE} <= means.keys() else None
 
-    counts = {len(trials) for trials in hours.values()}
-    trials = "one trial" if counts == {1} else f"mean and deviation of {count_text(counts)} trials"
-    yield of_both(
-        f"hours for {AGENT_STEPS / 1e6:.0f} million agent steps, {trials}",
-        lambda cell: mean_and_deviation(hours.get(cell, [])),
-        lambda cell: "{:.2f} ± {:.2f}".format(*paper[cell]) if cell in paper else None,
-    )
-    for title, text in (
-        ("percent of one standard sampler's hours", percent_of),
-        ("speed-up over one standard sampler", times_faster),
-    ):
-        yield of_both(title, relative(ours, text), relative(theirs, text))
-
-
-def percent_of(hours: float, baseline: float) -> str:
-    """Table 2."""
-    return f"{100.0 * hours / baseline:.1f}%"
-
-
-def times_faster(hours: float, baseline: float) -> str:
-    """Table 3."""
-    return f"{baseline / hours:.2f}x"
+    title = f"hours for {AGENT_STEPS / 1e6:.0f} million agent steps, {trials}"
+    yield of_both(title, lambda cell: mean_and_deviation(hours.get(cell, [])), paper)
+    texts: dict[str, Callable[[float], str]] = {
+        "percent of one standard sampler's hours": lambda share: f"{100.0 * share:.1f}%",
+        "speed-up over one standard sampler": lambda share: f"{1 / share:.2f}x",
+    }
+    for title, text in texts.items():
+        yield of_both(title, relative(ours, text), relative(THEIRS, text))
 
 
 def _ablation_panels(game: str, settings: AblationSettings, hours: Mapping[Cell, list[float]]) -> Iterator[Panel]:
@@ -400,7 +358,7 @@ def _ablation_panels(game: str, settings: AblationSettings, hours: Mapping[Cell,
         measured.append(curve)
         if baseline:
             faster.append(Curve(variant, curve.x, [baseline / mean for mean in curve.y], style=style))
-        paper = [(n, PAPER_HOURS[BASELINE[0]][1][0] / mean) for n, (mean, _) in PAPER_HOURS[variant].items()]
+        paper = [(n, THEIRS[BASELINE] / THEIRS[variant, n]) for n in PAPER_HOURS[variant]]
         faster.append(through(paper, f"{variant}, the paper's", style=style, reference=True))
     yield Panel(game, "samplers", "hours for 50 million agent steps", measured, log_x=True, zero=True)
     yield Panel(f"{game}, speed-up", "samplers", "times one standard sampler", faster, log_x=True, zero=True)
@@ -409,7 +367,7 @@ def _ablation_panels(game: str, settings: AblationSettings, hours: Mapping[Cell,
 ABLATION = Study(
     name="ablation",
     about="Concurrent Training and Synchronized Execution of DQN, by samplers (fast DQN, tables 1 to 3)",
-    defaults=AblationSettings(),
+    defaults=AblationSettings(preset="default", games=("pong",), repeats=5),
     quick_changes={"repeats": 1, "samplers": (1, 2, 4), "target_period": 1000, "periods": 3, "replay_capacity": 10_000},
     axes=_ablation_axes,
     point_name="{game}-{variant}-{samplers}samplers-seed{seed}",

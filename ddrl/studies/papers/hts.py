@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,23 +24,15 @@ from ddrl.studies.measures import (
     given_seconds,
     mean,
     rate,
+    ratio,
     required_time,
     values,
 )
 from ddrl.studies.points import Group, Outcome, grouped, having
-from ddrl.studies.settings import (
-    BudgetSettings,
-    base_config,
-    budget,
-    changed,
-    check_warm_up,
-    not_empty,
-    one_of,
-    positive,
-)
-from ddrl.studies.statistics import Interval, bootstrap, bootstrap_ratio
+from ddrl.studies.settings import BudgetSettings, base_config, budget, changed, check_warm_up, one_of
+from ddrl.studies.statistics import Interval, bootstrap
 from ddrl.studies.study import Labels, Report, Study, product
-from ddrl.studies.tables import Table, table
+from ddrl.studies.tables import Columns, Table, table
 from ddrl.types import Machine
 
 ALGORITHMS = ("a2c", "ppo")
@@ -95,9 +88,7 @@ class HtsSettings(BudgetSettings):
     seconds: float = 60.0
     """Time of each run that is about speed, the warm-up included."""
     warm_up_seconds: float = 15.0
-    """Time at their beginning that does not count."""
-    agent_steps: int = 2_000_000
-    """Agent steps of each run that is about scores (0: as many as --minutes allow)."""
+    """Time at their beginning that does not count. Runs about scores take --agent-steps or --minutes."""
     eval_every_updates: int = 1000
     """Updates between evaluations of 10 games; the metrics look back on ten of them."""
     time_limit_minutes: float = 0.0
@@ -109,8 +100,6 @@ class HtsSettings(BudgetSettings):
         super().__post_init__()
         one_of(self, "parts", PARTS)
         one_of(self, "algorithms", ALGORITHMS)
-        positive(self, "alphas", "predictor_counts")
-        not_empty(self, "variations", "required_scores")
         checks.at_least(self, 1, "simulators", "least_alpha", "eval_every_updates")
         checks.at_least(self, 0, "groups", "predictors", "predict_batch", "step_time_ms", "time_limit_minutes")
         if min(self.variations) < 0:
@@ -232,65 +221,63 @@ PartReport = tuple[Table, Sequence[Panel]]
 def _speed_up(settings: HtsSettings, outcomes: Sequence[Outcome]) -> PartReport:
     """Figure 4, left: the x axis is the variance of a step's time."""
 
-    def rates(group: Group, method: str) -> list[float | None]:
-        return values(settings.speed, having(group.runs, method=method))
+    def of_method(method: str) -> Callable[[Group], Interval | None]:
+        return lambda group: bootstrap(values(settings.speed, having(group.runs, method=method)))
 
     def variance(group: Group) -> float:
         return (group["variation"] * settings.step_time_ms) ** 2
 
-    def ratio(group: Group) -> Interval | None:
-        return bootstrap_ratio(rates(group, "hts"), rates(group, "synchronous"))
+    def speed_up(group: Group) -> Interval | None:
+        return ratio(settings.speed, *(having(group.runs, method=method) for method in ("hts", "synchronous")))
 
-    by_algorithm = [(line["algorithm"], grouped(line.runs, "algorithm", "variation"))
-                    for line in grouped(outcomes, "algorithm")]  # fmt: skip
+    lines = _lines(outcomes, "variation")
     steps = f"steps of {settings.step_time_ms:g} ms on average"
     steps = steps if settings.step_time_ms else "steps as long as the environment takes"
-    groups = [group for _, line in by_algorithm for group in line]
-    speeds = table(f"Speed-up over the synchronous algorithm, {steps}", groups, {
+    speeds = table(f"Speed-up over the synchronous algorithm, {steps}", itertools.chain(*lines.values()), {
         "algorithm": "algorithm", "deviation / mean": "variation", "variance, ms^2": variance,
-        "synchronous, agent steps/s": lambda group: bootstrap(rates(group, "synchronous")),
-        "HTS, agent steps/s": lambda group: bootstrap(rates(group, "hts")),
-        "speed-up": ratio,
+        "synchronous, agent steps/s": of_method("synchronous"), "HTS, agent steps/s": of_method("hts"),
+        "speed-up": speed_up,
     })  # fmt: skip
     curves = [
-        interval_curve([(variance(group), ratio(group)) for group in line], f"HTS-{name.upper()} / {name.upper()}")
-        for name, line in by_algorithm
+        interval_curve([(variance(group), speed_up(group)) for group in line], f"HTS-{name} / {name}")
+        for name, line in lines.items()
     ]
     return speeds, [Panel("Speed-up", "variance of the step time (ms²)", "HTS-RL / synchronous", curves, zero=True)]
 
 
-def _over(settings: HtsSettings, outcomes: Sequence[Outcome], label: str) -> list[tuple[str, list[Group]]]:
-    return [(line["algorithm"], grouped(line.runs, "algorithm", label)) for line in grouped(outcomes, "algorithm")]
+def _lines(outcomes: Sequence[Outcome], label: str) -> dict[str, list[Group]]:
+    """Name of an algorithm -> its groups by a label."""
+    lines = grouped(outcomes, "algorithm")
+    return {line["algorithm"].upper(): grouped(line.runs, "algorithm", label) for line in lines}
 
 
-def _rates_panel(
-    settings: HtsSettings, lines: Sequence[tuple[str, list[Group]]], label: str, title: str, x_label: str
-) -> list[Panel]:
-    curves = [over(groups, label, mean(settings.speed), f"HTS-{name.upper()}") for name, groups in lines]
-    return [Panel(title, x_label, "agent steps/s", curves, log_x=True, zero=True)]
+def _rates(
+    settings: HtsSettings, outcomes: Sequence[Outcome], label: str, title: str, x_label: str, columns: Columns
+) -> PartReport:
+    """Agent steps/s over a label, and more columns of the table."""
+    lines, speed = _lines(outcomes, label), mean(settings.speed)
+    rates = table(title, itertools.chain(*lines.values()), {
+        "algorithm": "algorithm", label: label, "agent steps/s": speed, **columns
+    })  # fmt: skip
+    curves = [over(groups, label, speed, f"HTS-{name}") for name, groups in lines.items()]
+    return rates, [Panel(title, x_label, "agent steps/s", curves, log_x=True, zero=True)]
 
 
 def _alpha(settings: HtsSettings, outcomes: Sequence[Outcome]) -> PartReport:
     """Table 5."""
-    lines, title = _over(settings, outcomes, "alpha"), "Synchronization interval"
-    rates = table(title, [group for _, groups in lines for group in groups], {
-        "algorithm": "algorithm", "alpha": "alpha",
-        "unroll": lambda group: group.config.algorithm.learns_from.unroll_length,
-        "agent steps/s": mean(settings.speed),
-    })  # fmt: skip
-    return rates, _rates_panel(settings, lines, "alpha", title, "steps between synchronizations (alpha)")
+    unroll: Columns = {"unroll": lambda group: group.config.algorithm.learns_from.unroll_length}
+    interval = "steps between synchronizations (alpha)"
+    return _rates(settings, outcomes, "alpha", "Synchronization interval", interval, unroll)
 
 
 def _predictors(settings: HtsSettings, outcomes: Sequence[Outcome]) -> PartReport:
     """Table 4, and whether runs of one seed had equal parameters in every version that both of them have."""
-    lines = _over(settings, outcomes, "predictors")
     common = {group["algorithm"]: compared(group.runs) for group in grouped(outcomes, "algorithm")}
-    rates = table("Number of predictor threads", [group for _, groups in lines for group in groups], {
-        "algorithm": "algorithm", "predictors": "predictors", "agent steps/s": mean(settings.speed),
+    columns: Columns = {
         "versions compared": lambda group: common[group["algorithm"]][0],
         "parameters": lambda group: common[group["algorithm"]][1],
-    })  # fmt: skip
-    return rates, _rates_panel(settings, lines, "predictors", "Predictor threads", "predictor threads")
+    }
+    return _rates(settings, outcomes, "predictors", "Predictor threads", "predictor threads", columns)
 
 
 def compared(outcomes: Sequence[Outcome]) -> tuple[int, str]:
@@ -361,7 +348,7 @@ PART_REPORTS = {"speed-up": _speed_up, "alpha": _alpha, "predictors": _predictor
 HTS = Study(
     name="hts",
     about="HTS-RL beside its own synchronous A2C and PPO (Liu et al. 2020, figure 4, tables 1, 2, 4, 5)",
-    defaults=HtsSettings(),
+    defaults=HtsSettings(agent_steps=2_000_000),
     quick_changes={
         "algorithms": ("a2c",), "simulators": 8, "predictors": 2, "step_time_ms": 2.0, "variations": (0.0, 1.0),
         "alphas": (8, 32), "predictor_counts": (1, 4), "least_alpha": 20, "seconds": 6.0, "warm_up_seconds": 2.0,

@@ -1,0 +1,308 @@
+"""Whether runs learned, and whether they then forgot it: 'learning how to play well only to later abruptly forget'
+(sections 2.3 and 2.4.2, figures 3 and 4). Judged by online scores."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ddrl import checks
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.reporting.metrics import ONLINE_EPISODES
+from ddrl.studies.curves import SECONDS, STEPS, learning_panel, score_curve, spread_text, unit_of
+from ddrl.studies.figures import Curve, Panel
+from ddrl.studies.measures import CAPTIONS, ONLINE, count, final, mean, most, rate
+from ddrl.studies.points import Group, Outcome, grouped
+from ddrl.studies.settings import BudgetSettings, base_config, changed, one_of
+from ddrl.studies.study import Labels, Report, Study, product
+from ddrl.studies.tables import Columns, table
+from ddrl.types import Machine
+
+KEPT = 0.25  # share of its own gain that a run must still have at its end
+LEAST_STALE_WORKERS = 4  # fewer make hardly any gradient stale
+UPDATES = ("synchronous", "asynchronous")
+RULES = ("constant", "linear")
+UPDATES_PAPER = (
+    "Adamski et al. 2018, figure 3: with asynchronous updates the online score rose, and after 50 minutes dropped to 0 "
+    "while the loss had a spike; with synchronous ones they never saw that"
+)
+RULES_PAPER = (
+    "Adamski et al. 2018, section 2.4.2 and figure 4: with Adam the linear scaling rule made training unstable; models "
+    "learned to play well and then scored 0 until the end; 1e-3, as on one node, was the largest stable rate"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class CollapseSettings(BudgetSettings):
+    """What points depend on that may learn and then collapse."""
+
+    learned_score: float | None = None
+    """Online score from which on a run has learned (None: halfway from the first to the best of all runs)."""
+
+
+class Level(NamedTuple):
+    """Scores of one game.
+
+    Attributes:
+        start: mean of the first scores of all runs.
+        learned: from which on a run has learned; infinite where no run gained anything.
+        best: of all runs.
+    """
+
+    start: float
+    learned: float
+    best: float
+
+
+def levels(outcomes: Sequence[Outcome], learned_score: float | None = None) -> dict[str, Level]:
+    """Game -> its level, for games with scores.
+
+    Args:
+        learned_score: from which on a run has learned (None: halfway from the start to the best of all runs).
+    """
+    by_game = {}
+    for group in grouped(outcomes, "game"):
+        if scores := [of_run for run in group.runs if (of_run := scores_of(run))]:
+            start, best = float(np.mean([of_run[0] for of_run in scores])), max(map(max, scores))
+            half = (start + best) / 2 if best > start else float("inf")
+            by_game[group["game"]] = Level(start, half if learned_score is None else learned_score, best)
+    return by_game
+
+
+def scores_of(run: Outcome) -> list[float]:
+    """Online scores, oldest first, from the first one on that is the mean of as many games as all others."""
+    records = [record for record in run.records if record["kind"] == "train" and ONLINE in record]
+    return [record[ONLINE] for record in records if record.get("episodes", ONLINE_EPISODES) >= ONLINE_EPISODES]
+
+
+def learned(run: Outcome, level: Level) -> bool:
+    """Whether its score ever reached the level."""
+    return max(scores_of(run), default=-float("inf")) >= level.learned
+
+
+def collapsed(run: Outcome, level: Level) -> bool:
+    """Whether it learned, and lost three quarters of its gain until its end."""
+    scores = scores_of(run)
+    return learned(run, level) and scores[-1] < level.start + KEPT * (max(scores) - level.start)
+
+
+def columns(by_game: Mapping[str, Level]) -> Columns:
+    """Of a table of groups of one game: best and last score, how many learned, and how many of these collapsed."""
+
+    def good(group: Group) -> list[bool]:
+        """Of each run that learned, whether it then collapsed."""
+        level = by_game[group.runs[0].point.labels["game"]]
+        return [collapsed(run, level) for run in group.runs if learned(run, level)]
+
+    def counted(text: Callable[[Group], str]) -> Callable[[Group], str]:
+        return lambda group: text(group) if group.runs[0].point.labels["game"] in by_game else "-"
+
+    return {
+        "best online score": mean(lambda run: max(scores_of(run), default=None)), "last online score": final(ONLINE),
+        "learned": counted(lambda group: f"{len(good(group))} of {len(group.runs)}"),
+        "then collapsed": counted(lambda group: f"{sum(good(group))} of {len(good(group))}"),
+    }  # fmt: skip
+
+
+def rule_text(by_game: Mapping[str, Level]) -> str:
+    """What was counted."""
+    if not by_game:
+        return f"no run played {ONLINE_EPISODES} games, so whether one learned cannot be told"
+    each = "; ".join(
+        f"{game}: {level.learned:.3g}, between {level.start:.3g} at the start and {level.best:.3g} at best"
+        for game, level in by_game.items()
+    )
+    return (
+        f"learned: an online score that reached a level ({each}; --learned-score sets it); collapsed: at its end the "
+        f"run had less than {KEPT:.0%} of what it had gained since the start"
+    )
+
+
+# synchronous-vs-asynchronous: figure 3 --------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class StalenessSettings(CollapseSettings):
+    """BA3C with synchronous and with asynchronous updates, the same workers and the same budget: online score, loss and
+    staleness over time (Adamski et al. 2018, figure 3). Synchronous updates average a gradient of every worker;
+    asynchronous ones take each as it comes, so that there are more of them, and older."""
+
+    modes: tuple[str, ...] = UPDATES
+    """synchronous, asynchronous."""
+    workers: int = 0
+    """Workers of every run (0: one for each core, 4 at least)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(self, "modes", UPDATES)
+        checks.at_least(self, 0, "workers")
+        if self.workers == 1:
+            checks.refuse(self, "workers", "one alone has nothing to wait for; give 2 or more")
+
+
+def _staleness_config(settings: StalenessSettings, machine: Machine, labels: Labels) -> TrainConfig:
+    config = base_config(settings, "ba3c", labels["game"], machine)
+    workers = settings.workers or max(LEAST_STALE_WORKERS, machine.cores)
+    servers = {} if config.exchange.servers else {"parameter_servers": None}  # not that of one worker
+    return changed(config, exchange={"workers": workers, "updates": labels["mode"], **servers}, run=settings.run)
+
+
+def _staleness_report(settings: StalenessSettings, outcomes: Sequence[Outcome]) -> Report:
+    """Score, loss and staleness over time."""
+    found = levels(outcomes, settings.learned_score)
+
+    def stale(measure: Callable[[Group], Any]) -> Callable[[Group], Any]:
+        """Synchronous gradients never are, and so it is not measured."""
+        return lambda group: measure(group) if group["mode"] == "asynchronous" else 0
+
+    return Report(
+        heading="Synchronous and asynchronous updates",
+        caption=f"{CAPTIONS[ONLINE]}; loss of training batches; {spread_text(outcomes)}",
+        tables=[
+            table("The whole budget", grouped(outcomes, "game", "mode"), {
+                "game": "game", "updates": "mode", "runs": count,
+                "workers": lambda group: group.config.exchange.workers, "agent steps": most("agent_steps"),
+                "minutes": mean(_trained_minutes), "updates/s": mean(rate("updates_per_s")),
+                "staleness (versions)": stale(mean(rate("staleness_mean"))),
+                "largest": stale(most("staleness_max", None)),
+                **columns(found),
+            })
+        ],
+        panels=[panel for game in grouped(outcomes, "game") for panel in _staleness_panels(game)],
+        notes=[rule_text(found), UPDATES_PAPER],
+    )  # fmt: skip
+
+
+def _trained_minutes(run: Outcome) -> float | None:
+    trained = [record for record in run.records if record["kind"] == "train"]
+    return trained[-1]["wall_seconds"] / 60.0 if trained else None
+
+
+def _staleness_panels(game: Group) -> Iterator[Panel]:
+    modes = grouped(game.runs, "mode")
+    for what, y_label, name, against in (
+        ("online score", "raw score", ONLINE, SECONDS),
+        ("online score", "raw score", ONLINE, STEPS),
+        ("loss", "training loss", "loss", SECONDS),
+        ("stale gradients", "mean staleness (versions)", "staleness_mean", SECONDS),
+    ):
+        panel = learning_panel(
+            f"{game['game']}: {what}", y_label, modes, name, lambda mode: mode["mode"], against,
+            style=lambda mode: UPDATES.index(mode["mode"]),
+        )  # fmt: skip
+        if name == "staleness_mean":
+            panel = panel._replace(curves=[_never_stale(mode, curve) for mode, curve in zip(modes, panel.curves)])
+        yield panel
+
+
+def _never_stale(mode: Group, curve: Curve) -> Curve:
+    """That of synchronous gradients, which is not measured."""
+    if mode["mode"] != "synchronous":
+        return curve
+    x = score_curve(mode.runs, ONLINE, SECONDS, unit_of(mode.runs, SECONDS)[0]).x
+    return curve._replace(x=x, y=[0.0] * len(x), low=(), high=())
+
+
+STALENESS = Study(
+    name="synchronous-vs-asynchronous",
+    about="score, loss and staleness with either kind of updates (BA3C, figure 3)",
+    defaults=StalenessSettings(agent_steps=2_000_000),
+    quick_changes={"minutes": 0.2, "agent_steps": 0, "workers": 2, "repeats": 2},
+    axes=lambda settings, machine: product(game=settings.games, seed=settings.seeds, mode=settings.modes),
+    point_name="{game}-{mode}-seed{seed}",
+    config=_staleness_config,
+    report=_staleness_report,
+)
+
+
+# learning-rate: figure 4 ----------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class LearningRateSettings(CollapseSettings):
+    """BA3C at growing effective batches, with one learning rate for all of them and with one that grows in proportion,
+    the linear scaling rule (Adamski et al. 2018, section 2.4.2, figure 4): which runs learned, and which of these then
+    collapsed?"""
+
+    rules: tuple[str, ...] = RULES
+    """constant: --learning-rate whatever the batch; linear: times effective batch / --base-batch."""
+    batch_size: tuple[int, ...] = (128, 512, 2048)
+    """Effective batches, multiples of the number of workers."""
+    learning_rate: float = 1e-3
+    """Learning rate at --base-batch."""
+    base_batch: int = 128
+    """Effective batch at which both rules are the same; there, its runs stand for both."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(self, "rules", RULES)
+        checks.above(self, 0.0, "learning_rate")
+        checks.at_least(self, 1, "base_batch")
+
+    def rule_of(self, group: Group) -> str:
+        """The rule's name; at the base batch that of both."""
+        return "both" if group["batch"] == self.base_batch else group["rule"]
+
+
+def _learning_rate_axes(settings: LearningRateSettings, machine: Machine) -> Iterator[Labels]:
+    """From the smallest batch on; at the base batch one rule's alone, since they are the same."""
+    for game, batch in itertools.product(settings.games, settings.batch_size):
+        rules = settings.rules if batch != settings.base_batch else settings.rules[:1]
+        yield from product(game=[game], batch=[batch], rule=rules, seed=settings.seeds)
+
+
+def _learning_rate_config(settings: LearningRateSettings, machine: Machine, labels: Labels) -> TrainConfig:
+    config, batch = base_config(settings, "ba3c", labels["game"], machine), labels["batch"]
+    gradients = config.effective_batch // config.batch_size
+    if batch % gradients:
+        raise UsageError(f"--batch-size {batch}: an update has {gradients} gradients, and they do not divide it evenly")
+    times = batch / settings.base_batch if labels["rule"] == "linear" else 1.0
+    optimizer = {"batch_size": batch // gradients, "learning_rate": settings.learning_rate * times}
+    return changed(config, optimizer=optimizer, run=settings.run)
+
+
+def _learning_rate_report(settings: LearningRateSettings, outcomes: Sequence[Outcome]) -> Report:
+    """A panel for each batch: the online score with either rule."""
+    found, several = levels(outcomes, settings.learned_score), len(settings.games) > 1
+
+    def rate_of(group: Group) -> str:
+        return f"{group.config.optimizer.learning_rate:.3g}"
+
+    return Report(
+        heading="Learning rate and effective batch",
+        caption=f"{CAPTIONS[ONLINE]}; {spread_text(outcomes)}",
+        tables=[
+            table("The whole budget", grouped(outcomes, "game", "batch", "rule"), {
+                "game": "game", "effective batch": "batch", "rule": settings.rule_of, "learning rate": rate_of,
+                "runs": count, "agent steps": most("agent_steps"), **columns(found),
+            })
+        ],
+        panels=[
+            learning_panel(
+                f"{batch['game']}, " * several + f"effective batch {batch['batch']:,}", "raw online score",
+                grouped(batch.runs, "batch", "rule"), ONLINE,
+                lambda group: f"{settings.rule_of(group).replace('both', 'both rules')}, {rate_of(group)}",
+                style=lambda group: RULES.index(group["rule"]),
+            )
+            for batch in grouped(outcomes, "game", "batch")
+        ],
+        columns=min(3, len(settings.batch_size)),
+        notes=[rule_text(found), RULES_PAPER],
+    )  # fmt: skip
+
+
+LEARNING_RATE = Study(
+    name="learning-rate",
+    about="the linear scaling rule with Adam: learned, then collapsed? (BA3C, figure 4)",
+    defaults=LearningRateSettings(agent_steps=2_000_000),
+    quick_changes={"minutes": 0.15, "agent_steps": 0, "batch_size": (64, 512), "base_batch": 64, "repeats": 2},
+    axes=_learning_rate_axes,
+    point_name="{game}-{batch}-{rule}-seed{seed}",
+    config=_learning_rate_config,
+    report=_learning_rate_report,
+)

@@ -1,0 +1,371 @@
+"""Adam's epsilon by effective batch: section 2.4.3, figure 5."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ddrl import checks
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.studies import plan as plans
+from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
+from ddrl.studies.figures import COLOURS, Panel
+from ddrl.studies.heat import HeatMap
+from ddrl.studies.measures import CAPTIONS, count, final, last_score, middle, times_to
+from ddrl.studies.papers.ba3c.median_rule import Rule, train_unless_hopeless
+from ddrl.studies.papers.ba3c.scaling import evaluations, with_workers
+from ddrl.studies.points import Group, Outcome, Point, grouped
+from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, changed, from_json
+from ddrl.studies.statistics import Interval, TimeToScore
+from ddrl.studies.study import Labels, Report, Study
+from ddrl.studies.tables import Columns, number, table, text
+from ddrl.studies.training import train_point
+from ddrl.types import Machine
+
+RATES = {"epsilon": "adam_epsilon", "beta1": "beta1", "beta2": "beta2", "learning_rate": "learning_rate"}
+"""Setting, and label that tells the cells of one game and batch apart -> field of the optimizer's settings."""
+SYMBOLS = {"epsilon": "ε", "beta1": "β1", "beta2": "β2", "learning_rate": "rate"}
+CURVES = len(COLOURS)  # in a panel at most: more would look alike
+PAPER = (
+    "Adamski et al. 2018, section 2.4.3: a smaller epsilon helped at effective batches of 512 and more only, and made "
+    "Pong slower"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class EpsilonSettings(TargetSettings, ScoredSettings):
+    """BA3C with every pair of Adam's epsilon and effective batch, and other rates of Adam where they are given. Adamski
+    et al. 2018: an epsilon of 1e-8 instead of 1e-3 helped from an effective batch of 512 on, and not in every game.
+    Reports score against time, time to a score after which runs go on, and the best epsilon of each batch, as options
+    of `ddrl train`. The paper's figure 5 has online scores; evaluations take up to a tenth of the time."""
+
+    epsilon: tuple[float, ...] = (1e-3, 1e-5, 1e-8)
+    """Adam's epsilons."""
+    batch_size: tuple[int, ...] = (128, 512, 2048)
+    """Effective batches: data-points in one update, of all workers together."""
+    beta1: tuple[float, ...] = ()
+    """Adam's decays of the mean of gradients (none given: the preset's; the paper: 0.8)."""
+    beta2: tuple[float, ...] = ()
+    """Adam's decays of the mean of squared gradients (none given: the preset's; the paper: 0.75)."""
+    learning_rate: tuple[float, ...] = ()
+    """Learning rates (none given: the preset's)."""
+    workers: int = 0
+    """Workers of every run (0: the preset's)."""
+    eval_every_steps: int = 50_000
+    """Agent steps between evaluations."""
+    stop_hopeless: bool = False
+    """End a run early when its best score is below the median of what runs of other cells with the same game and batch
+    had on average until that time. It is marked, and stays in the report. One after the other, only later runs can
+    be ended."""
+    stop_after: float = 0.3
+    """Share of its budget that every run has, hopeless or not."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.at_least(self, 0, "workers")
+        checks.at_least(self, 1, "eval_every_steps")
+        checks.between(self, 0.0, 1.0, "stop_after", why="a share of the budget")
+
+    @property
+    def rule(self) -> Rule:
+        """When a run is hopeless."""
+        if self.minutes:
+            return Rule(self.score_name, SECONDS, 60.0 * self.minutes * self.stop_after)
+        return Rule(self.score_name, STEPS, self.agent_steps * self.stop_after)
+
+    @property
+    def given(self) -> dict[str, tuple[float, ...]]:
+        """The rates of Adam that are given."""
+        return {name: chosen for name in RATES if (chosen := getattr(self, name))}
+
+
+def _axes(settings: EpsilonSettings, machine: Machine) -> Iterator[Labels]:
+    """Runs of one seed follow each other, so that half a study compares something."""
+    for game in settings.games:
+        preset = base_config(settings, "ba3c", game, machine).optimizer
+        rates = {name: settings.given.get(name, (getattr(preset, field),)) for name, field in RATES.items()}
+        for seed, batch, *chosen in itertools.product(settings.seeds, settings.batch_size, *rates.values()):
+            yield {"game": game, "batch": batch, **dict(zip(rates, chosen)), "seed": seed}
+
+
+def _point_name(settings: EpsilonSettings, labels: Labels) -> str:
+    rates = [f"{name.replace('_', '')}{labels[name]:g}" for name in settings.given]
+    return f"{labels['game']}-batch{labels['batch']}-{'-'.join(rates)}-seed{labels['seed']}"
+
+
+def _config(settings: EpsilonSettings, machine: Machine, labels: Labels) -> TrainConfig:
+    config, batch = base_config(settings, "ba3c", labels["game"], machine), labels["batch"]
+    if config.optimizer.optimizer != "adam":
+        raise UsageError("--train-options: the study is of Adam's epsilon; leave --optimizer out")
+    workers = settings.workers or config.exchange.workers
+    if batch < workers or batch % workers:
+        why = f"{workers} workers cannot divide it; give a multiple, or other --workers"
+        raise UsageError(f"--batch-size {batch}: {why}")
+    if workers == config.exchange.workers:
+        config = changed(config, optimizer={"batch_size": batch // workers})
+    else:
+        config = with_workers(config, workers, 8, batch // workers)
+    evaluation = {"evaluator": settings.score == "evaluation", "target_score": None} | evaluations(settings, config)
+    rates = {field: labels[name] for name, field in RATES.items()}
+    return changed(config, optimizer=rates, run=settings.run, evaluation=evaluation)
+
+
+def run_cell(point: Point, path: Path) -> None:
+    """Trains, until it is hopeless where that is asked for.
+
+    Raises:
+        UsageError, RuntimeError: see train_point.
+    """
+    plan = plans.load(path.parent.parent, EPSILON.name)
+    settings = None if plan is None else from_json(EpsilonSettings, plan.settings)
+    if plan is None or settings is None or not settings.stop_hopeless:
+        train_point(point, path)
+        return
+    others = [plan.path(other) for other in plan.points if _compared(other, point)]
+    train_unless_hopeless(lambda: train_point(point, path), path, others, settings.rule)
+
+
+def _compared(other: Point, point: Point) -> bool:
+    """Whether a point is of another cell with the same game and batch."""
+    differing = {name for name, value in point.labels.items() if other.labels[name] != value}
+    return bool(differing) and differing <= RATES.keys()
+
+
+# report ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell(Group):
+    """The repeats of one combination.
+
+    Attributes:
+        name: its values of what was varied.
+        others: cells of the same game and batch, beside the best one of them.
+    """
+
+    settings: EpsilonSettings
+    name: str
+    others: Sequence[Cell] = ()
+
+    @property
+    def score(self) -> Interval | None:
+        """At the end of its runs, or when they were ended early."""
+        return final(self.settings.score_name)(self)
+
+    @property
+    def times(self) -> TimeToScore | None:
+        """To the target score, where there is one; what was ended early had less than the budget."""
+        if (target := self.settings.target_score) is None:
+            return None
+        return times_to(self.runs, self.settings.score_name, target, 0.0 if self.early else self.settings.minutes)
+
+    @property
+    def early(self) -> int:
+        """Repeats that were ended early."""
+        return sum(bool(run.result.get("stopped_early")) for run in self.runs)
+
+    @property
+    def time_text(self) -> str | None:
+        """Time to the target; how many were ended early is said."""
+        if (times := self.times) is None:
+            return None
+        return times.text() + (f" ({self.early} stopped early)" if self.early and times.missed else "")
+
+    @property
+    def rank(self) -> tuple[float, float, float]:
+        """The smaller, the better: few that missed the target, little time, a high final score."""
+        score, times = self.score, self.times
+        height = -score.mean if score else math.inf
+        if times is None or not times.reached:
+            return (1.0, 0.0, height)
+        return (times.missed / times.count, sum(times.reached) / len(times.reached), height)
+
+    def is_apart_from(self, other: Cell) -> bool:
+        """Whether it is told apart from a worse one: in times where it has some, else in final scores."""
+        ours, theirs = self.times, other.times
+        if len(other.runs) < 2:
+            return False
+        if ours is None or theirs is None or not ours.reached:
+            return _disjoint(self.score, other.score)
+        return (not ours.missed and not theirs.reached) or _disjoint(ours.mean(), theirs.mean())
+
+
+def _disjoint(one: Interval | None, other: Interval | None) -> bool:
+    if one is None or other is None or None in (*one, *other):
+        return False
+    return one[2] < other[1] or other[2] < one[1]  # type: ignore[operator]  # high < low; none of them is None
+
+
+def _report(settings: EpsilonSettings, outcomes: Sequence[Outcome]) -> Report:
+    """For each game a panel of curves for each batch, and heat maps of all cells."""
+    groups = grouped(outcomes, "game", "batch", *RATES)
+    varied = [name for name in RATES if name == "epsilon" or len({group[name] for group in groups}) > 1]
+    groups.sort(key=lambda group: (settings.games.index(group["game"]), group["batch"], *(-group[n] for n in varied)))
+    names = [", ".join(f"{SYMBOLS[name]} {group[name]:g}" for name in varied) for group in groups]
+    cells = [Cell(group.labels, group.runs, settings, name) for group, name in zip(groups, names)]
+    best = [_best(alike) for alike in _by_batch(cells)]
+    columns = _columns(varied, settings.target_score)
+    panels = list(_panels(settings, outcomes, cells, varied))
+    return Report(
+        heading="Adam's epsilon by effective batch",
+        caption=f"{CAPTIONS[settings.score_name]}; {spread_text(outcomes)}",
+        tables=[
+            table(f"{settings.score.capitalize()} score by effective batch and epsilon", cells, columns),
+            table("Best epsilon of each effective batch", best, {**columns, "not told apart from": _alike}),
+        ],
+        panels=panels,
+        columns=min(3, len(panels)),
+        notes=list(_notes(settings, cells, best)),
+    )
+
+
+def _by_batch(cells: Sequence[Cell]) -> list[list[Cell]]:
+    groups: dict[tuple[str, int], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell["game"], cell["batch"]), []).append(cell)
+    return list(groups.values())
+
+
+def _best(cells: Sequence[Cell]) -> Cell:
+    best = min(cells, key=lambda cell: cell.rank)
+    return dataclasses.replace(best, others=[cell for cell in cells if cell is not best])
+
+
+def _alike(best: Cell) -> str:
+    """Those whose intervals overlap with the best one's; without repeats nothing can be told apart."""
+    if not best.others:
+        return "no other cell has finished"
+    if len(best.runs) < 2:
+        return "any (one run)"
+    return "; ".join(cell.name for cell in best.others if not best.is_apart_from(cell)) or "none"
+
+
+def _columns(varied: Sequence[str], target: float | None) -> Columns:
+    timed: Columns = {} if target is None else {f"time to {target:g}": lambda cell: cell.time_text}
+    return {
+        "game": "game", "effective batch": "batch",
+        **{name.replace("_", " "): lambda cell, name=name: f"{cell[name]:g}" for name in varied},
+        "runs": count, "stopped early": lambda cell: cell.early, **timed,
+        "final score": lambda cell: cell.score,
+        "interquartile mean": lambda cell: middle(lambda run: last_score(run, cell.settings.score_name))(cell),
+    }  # fmt: skip
+
+
+def _panels(
+    settings: EpsilonSettings, outcomes: Sequence[Outcome], cells: Sequence[Cell], varied: Sequence[str]
+) -> Iterator[Panel]:
+    names = list(dict.fromkeys(cell.name for cell in cells))
+    for alike in _by_batch(cells):
+        few = len(names) <= CURVES
+        shown = alike if few else sorted(alike, key=lambda cell: cell.rank)[:CURVES]
+        styles = names if few else [cell.name for cell in shown]
+        title = f"{alike[0]['game']}, effective batch {alike[0]['batch']:,}"
+        title += f", best {len(shown)} of {len(alike)}" if len(shown) < len(alike) else ""
+        yield learning_panel(
+            title, f"{settings.score} score", shown, settings.score_name, lambda cell: cell.name, SECONDS,
+            style=lambda cell, styles=styles: styles.index(cell.name), among=outcomes,
+        )  # fmt: skip
+    for game in dict.fromkeys(cell["game"] for cell in cells):
+        for title, heat in _heat_maps(settings, [cell for cell in cells if cell["game"] == game], names):
+            rows = "ε" if len(varied) == 1 else "hyperparameters of Adam"
+            yield Panel(f"{game}: {title}", "effective batch", rows, (), heat=heat)
+
+
+def _heat_maps(settings: EpsilonSettings, cells: Sequence[Cell], names: Sequence[str]) -> Iterator[tuple[str, HeatMap]]:
+    """Of the time to the target where any run reached it, and of the final score where not all cells did."""
+    reached, target = [cell for cell in cells if cell.times is not None and cell.times.reached], settings.target_score
+    if reached:
+        label = f"time to {settings.score} score {target:g} (min)"
+        yield f"time to score {target:g}", _heat(cells, names, label, _time_of, low_is_good=True)
+    if len(reached) < len(cells):
+        yield "final score", _heat(cells, names, f"final {settings.score} score", _score_of)
+
+
+Shown = tuple[float | None, str]
+"""The value of a cell and its text."""
+
+
+def _heat(
+    cells: Sequence[Cell], names: Sequence[str], label: str, shown: Callable[[Cell], Shown], low_is_good: bool = False
+) -> HeatMap:
+    batches = sorted({cell["batch"] for cell in cells})
+    known = {(cell.name, cell["batch"]): shown(cell) for cell in cells}
+    rows = [[known.get((name, batch), (None, "nothing\nfinished")) for batch in batches] for name in names]
+    return HeatMap(
+        [f"{batch:,}" for batch in batches],
+        [name.removeprefix("ε ") if "," not in name else name.replace(", ", "\n") for name in names],
+        [[value for value, _ in row] for row in rows],
+        [[words for _, words in row] for row in rows],
+        label,
+        low_is_good,
+    )
+
+
+def _time_of(cell: Cell) -> Shown:
+    """Minutes; where some missed, the mean with their limit, which the true one is above."""
+    times, early = cell.times, f"\n{cell.early} stopped early" if cell.early else ""
+    if times is None or not times.reached:
+        return None, f"not reached\nin {times.limit / 60:.3g} min{early}" if times else ""
+    if (mean := times.mean()) is None:
+        least = times.least_mean() / 60
+        return least, f"≥ {number(least)}\n{times.missed} of {times.count} missed{early}"
+    return _shown(mean.map(lambda seconds: seconds / 60))
+
+
+def _score_of(cell: Cell) -> Shown:
+    value, words = _shown(score) if (score := cell.score) else (None, "no score")
+    return value, words + (f"\n{cell.early} stopped early" if cell.early else "")
+
+
+def _shown(interval: Interval) -> Shown:
+    words = text(interval).replace(" [", "\n[")
+    return interval.mean, words if interval.low is not None else f"{words}\none run"
+
+
+def _notes(settings: EpsilonSettings, cells: Sequence[Cell], best: Sequence[Cell]) -> Iterator[str]:
+    yield PAPER
+    for cell in best:
+        yield f"best at {cell['batch']:,} on {cell['game']}: {options_of(settings, cell.config)}"
+    best_is = "most repeats that reached the target, then the least time, then the final score"
+    if settings.target_score is None:
+        best_is = "the highest mean final score"
+    yield f"best: {best_is}; few repeats tell little apart"
+    if early := sum(cell.early for cell in cells):
+        yield (
+            f"stopped early by the median rule: {early} of {sum(len(cell.runs) for cell in cells)} runs, after "
+            f"{settings.stop_after:.0%} of the budget or later; their final score is the last one they had, and the "
+            "curve of their cell ends there"
+        )
+
+
+def options_of(settings: EpsilonSettings, config: TrainConfig) -> str:
+    """The command that trains with the settings of a point, for as long as the preset says."""
+    optimizer, exchange = config.optimizer, config.exchange
+    options: dict[str, Any] = {
+        "preset": settings.preset, "game": config.environment.game, "workers": exchange.workers,
+        "parameter-servers": exchange.servers, "batch-size": optimizer.batch_size,
+    }  # fmt: skip
+    options |= {field.replace("_", "-"): getattr(optimizer, field) for field in RATES.values()}
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    return shlex.join(["ddrl", "train", "ba3c", *shlex.split(settings.train_options), *words])
+
+
+EPSILON = Study(
+    name="epsilon",
+    about="Adam's epsilon (and betas, learning rate) by effective batch (Adamski et al. 2018, section 2.4.3)",
+    defaults=EpsilonSettings(minutes=10.0, repeats=3, score="online"),
+    quick_changes={
+        "epsilon": (1e-3, 1e-8), "batch_size": (64, 256), "minutes": 0.15, "repeats": 2, "target_score": 0.0
+    },
+    axes=_axes,
+    point_name=_point_name,
+    config=_config,
+    report=_report,
+    run=run_cell,
+)  # fmt: skip

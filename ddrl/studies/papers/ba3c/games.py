@@ -1,0 +1,130 @@
+"""Scores of six games against time: section 3.2, table 3."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ddrl import checks
+from ddrl.algorithms.parts import rom_name
+from ddrl.config import TrainConfig
+from ddrl.reporting.metrics import whole
+from ddrl.studies.curves import SECONDS, score_curve, spread_text, unit_of
+from ddrl.studies.figures import Panel
+from ddrl.studies.measures import EVALUATION, MAXIMUM, Measure, count, evaluations, final, given_seconds, mean, most
+from ddrl.studies.points import Group, Outcome, grouped
+from ddrl.studies.settings import BudgetSettings, base_config, changed
+from ddrl.studies.study import Labels, Report, Study, product
+from ddrl.studies.tables import table
+from ddrl.types import Machine
+
+SYSTEMS = ("DDRL A3C, 64 nodes", "GA3C", "BA3C", "A3C")
+PUBLISHED = {
+    "beam_rider": ("14900 (2.7h)", "3000 (24h)", None, "15000 (15h)"),
+    "breakout": ("350 (0.5h)", "350 (21h)", "400 (15h)", "500 (11h)"),
+    "boxing": ("98 (0.5h)", "92 (2h)", None, None),
+    "pong": ("20 (4h)", "18 (1h)", "17 (24h)", "20 (8h)"),
+    "seaquest": ("1832 (0.5h)", "1706 (24h)", "1840 (24h)", "2300 (24h)"),
+    "space_invaders": ("650 (0.5h)", "600 (24h)", "700 (24h)", "1400 (15h)"),
+}
+"""Game -> scores of the SYSTEMS, with the hours that they took: Adamski et al. 2018, table 3."""
+NOTES = (
+    "best mean: of the best evaluation of each run, which is chosen by its own score and so flatters; after hours: "
+    "when its parameters were taken; maximum: of all games of all evaluations and runs. The published columns: Adamski "
+    "et al. 2018, table 3; DDRL A3C on 64 nodes of 12 cores, GA3C with a GPU, BA3C and A3C on one node; they warn that "
+    "scores of different implementations are not directly comparable"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class GamesSettings(BudgetSettings):
+    """BA3C on the six games of Adamski et al. 2018 (section 3.2, table 3): mean and maximum of 50 evaluation games with
+    frozen parameters, against wall time, beside what they and others published."""
+
+    eval_games: int = 50
+    """Games of an evaluation."""
+    eval_every_updates: int = 1000
+    """Updates between evaluations."""
+    eval_time_share: float = 0.1
+    """Largest share of a run's time that evaluations may take."""
+    evaluation_minutes: float = 3.0
+    """Longest time of one evaluation, in minutes; one that is cut off does not count."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.at_least(self, 1, "eval_games", "eval_every_updates")
+        checks.between(self, 0.0, 1.0, "eval_time_share")
+        checks.above(self, 0.0, "evaluation_minutes")
+
+
+def _config(settings: GamesSettings, machine: Machine, labels: Labels) -> TrainConfig:
+    names = ("eval_games", "eval_every_updates", "eval_time_share", "evaluation_minutes")
+    evaluation = {name: getattr(settings, name) for name in names} | {"evaluator": True, "target_score": None}
+    return changed(base_config(settings, "ba3c", labels["game"], machine), run=settings.run, evaluation=evaluation)
+
+
+def _report(settings: GamesSettings, outcomes: Sequence[Outcome]) -> Report:
+    """A panel for each game: mean and maximum of its evaluation games against time."""
+    games = grouped(outcomes, "game")
+    published = {
+        system: lambda game, place=place: PUBLISHED.get(rom_name(game["game"]), (None,) * len(SYSTEMS))[place]
+        for place, system in enumerate(SYSTEMS)
+    }
+    caption = f"evaluation score: mean and maximum of {settings.eval_games} greedy games with frozen parameters"
+    return Report(
+        heading="Scores by game against time",
+        caption=f"{caption}; {spread_text(outcomes)}",
+        tables=[
+            table(f"Evaluations of {settings.eval_games} games", games, {
+                "game": "game", "runs": count,
+                "hours": mean(lambda run: given_seconds(run) / 3600.0),
+                "agent steps": most("agent_steps"),
+                "evaluations": lambda game: sum(len(played(run)) for run in game.runs),
+                "last mean": final(EVALUATION),
+                "best mean": mean(of_best("mean")),
+                "after hours": mean(of_best("wall_seconds", 3600.0)),
+                "maximum": lambda game: max(
+                    (float(r["maximum"]) for run in game.runs for r in played(run) if "maximum" in r), default=None
+                ),
+                **published,
+            })
+        ],
+        panels=[_panel(game) for game in games],
+        columns=3 if len(games) > 2 else 2,
+        notes=[NOTES],
+    )  # fmt: skip
+
+
+def played(run: Outcome) -> list[Mapping[str, Any]]:
+    """Its evaluations whose games were all played to their end."""
+    return list(whole(evaluations(run)))
+
+
+def of_best(name: str, unit: float = 1.0) -> Measure:
+    """The measure of a number in the evaluation with the highest mean, None where there is none."""
+
+    def measure(run: Outcome) -> float | None:
+        best = max(played(run), key=lambda record: record["mean"], default=None)
+        return None if best is None else best[name] / unit
+
+    return measure
+
+
+def _panel(game: Group) -> Panel:
+    unit, x_label = unit_of(game.runs, SECONDS)
+    scores = {EVALUATION: "mean", MAXIMUM: "maximum"}
+    curves = [score_curve(game.runs, score, SECONDS, unit, label) for score, label in scores.items()]
+    return Panel(game["game"], x_label, "raw evaluation score", curves)
+
+
+GAMES = Study(
+    name="games",
+    about="mean and maximum of 50 games against time, on six games (BA3C, table 3)",
+    defaults=GamesSettings(minutes=30.0, games=tuple(PUBLISHED)),
+    quick_changes={"minutes": 0.25, "eval_every_updates": 100, "eval_time_share": 0.5, "repeats": 2},
+    axes=lambda settings, machine: product(game=settings.games, seed=settings.seeds),
+    point_name="{game}-seed{seed}",
+    config=_config,
+    report=_report,
+)

@@ -1,0 +1,348 @@
+"""Speed and time to a score by number of workers: section 3.1, figure 8."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from ddrl import checks
+from ddrl.config import TrainConfig
+from ddrl.placement.resources import this_machine
+from ddrl.studies.curves import SECONDS, interval_curve, linear, over, spread_text, unit_of
+from ddrl.studies.engine import limited_to
+from ddrl.studies.figures import Curve, Mark, Panel, through
+from ddrl.studies.measures import CAPTIONS, EVALUATION, count, middle, rate, ratio, times_to, values, warm_up
+from ddrl.studies.measures import mean as mean_of
+from ddrl.studies.points import Group, Outcome, Point, grouped
+from ddrl.studies.provenance import machine_of
+from ddrl.studies.settings import TargetSettings, base_config, changed, refusals_of
+from ddrl.studies.statistics import Interval, TimeToScore, bootstrap_ratio, efficiency, interquartile_mean
+from ddrl.studies.study import Labels, Report, Study, product
+from ddrl.studies.tables import Columns, Table, table
+from ddrl.studies.training import train_point
+from ddrl.types import Machine
+
+STRONG, WEAK = "strong", "weak"
+MODES = {"both": (STRONG, WEAK), STRONG: (STRONG,), WEAK: (WEAK,)}
+NAMES = {STRONG: "strong (constant effective batch)", WEAK: "weak (constant batch per worker)"}
+
+
+@dataclasses.dataclass(frozen=True)
+class ScalingSettings(TargetSettings):
+    """BA3C with more and more workers (Adamski et al. 2018, figure 8): data-points/s and agent steps/s after a warm-up,
+    their ratio to those of the fewest workers, parallel efficiency, and the time to a score. strong: one effective
+    batch for all, divided among the workers; weak: one batch for each worker. One worker is one process without
+    servers; more have a server for every --workers-per-server. With --target-score a run ends when an evaluation
+    reaches it; without, there are no evaluations."""
+
+    workers: tuple[int, ...] = (1, 2, 4, 8)
+    """Numbers of workers; the others are compared with the fewest."""
+    mode: Literal["strong", "weak", "both"] = "strong"
+    """strong: constant effective batch; weak: constant batch per worker; or both."""
+    effective_batch: int = 512
+    """Strong: data-points in one update, of all workers together (the paper's single node: 512)."""
+    min_batch_per_worker: int = 32
+    """Strong: data-points of each worker's gradient at least; with more workers the effective batch grows."""
+    batch_per_worker: int = 128
+    """Weak: data-points of each worker's gradient."""
+    workers_per_server: int = 8
+    """There is a parameter server for every so many workers, rounded up."""
+    cores_per_worker: int = 1
+    """A run uses so many cores for each worker, its servers and evaluator among them, or all that there are where they
+    are fewer (0: all always)."""
+    eval_every_steps: int = 50_000
+    """Agent steps between evaluations. They take a tenth of the time at most."""
+    warm_up_seconds: float = 30.0
+    """Time at the beginning of a run that does not count in rates; a third of shorter runs."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        batches = ("effective_batch", "min_batch_per_worker", "batch_per_worker")
+        checks.at_least(self, 1, *batches, "workers_per_server", "eval_every_steps")
+        checks.at_least(self, 0, "cores_per_worker", "warm_up_seconds")
+        for number in self.workers:
+            share = self.effective_batch / number
+            if STRONG in MODES[self.mode] and share > self.min_batch_per_worker and self.effective_batch % number:
+                checks.refuse(self, "effective_batch", f"{number} workers cannot divide it; give a multiple")
+
+    def batch(self, mode: str, workers: int) -> int:
+        """Data-points of each worker's gradient."""
+        if mode == WEAK:
+            return self.batch_per_worker
+        return max(self.min_batch_per_worker, self.effective_batch // workers)
+
+    def rate(self, run: Outcome, name: str = "datapoints_per_s") -> float | None:
+        """A rate of a run after its warm-up; None where it was too short to have one."""
+        return rate(name, warm_up(run, self.warm_up_seconds))(run)
+
+    def times(self, group: Group) -> TimeToScore | None:
+        """To the target, where there is one."""
+        if self.target_score is None:
+            return None
+        return times_to(group.runs, EVALUATION, self.target_score, self.minutes)
+
+
+def _axes(settings: ScalingSettings, machine: Machine) -> Iterator[Labels]:
+    workers = sorted(settings.workers)
+    for labels in product(mode=MODES[settings.mode], game=settings.games, workers=workers, seed=settings.seeds):
+        smallest = settings.effective_batch / labels["workers"] < settings.min_batch_per_worker
+        cores = labels["workers"] * settings.cores_per_worker
+        yield labels | {"cores": cores, "at_least": labels["mode"] == STRONG and smallest}
+
+
+def _config(settings: ScalingSettings, machine: Machine, labels: Labels) -> TrainConfig:
+    workers, target = labels["workers"], settings.target_score
+    config = base_config(settings, "ba3c", labels["game"], machine)
+    with refusals_of(f"{workers} workers"):
+        config = with_workers(config, workers, settings.workers_per_server, settings.batch(labels["mode"], workers))
+    evaluation: dict[str, Any] = {"evaluator": target is not None, "target_score": target}
+    if target is not None:
+        evaluation |= evaluations(settings, config)
+    report_often = {"log_every_seconds": 1.0} if settings.quick else {}
+    return changed(config, run=settings.run | report_often, evaluation=evaluation)
+
+
+def with_workers(config: TrainConfig, workers: int, workers_per_server: int, batch: int) -> TrainConfig:
+    """The settings with so many workers, each with such a batch. One worker is a single process."""
+    exchange: dict[str, object] = {"workers": workers}
+    if workers == 1:
+        exchange |= {"exchange": "parameter_server", "parameter_servers": 0}
+    elif config.exchange.kind.has_servers:
+        exchange |= {"parameter_servers": -(-workers // workers_per_server)}
+    return changed(config, exchange=exchange, optimizer={"batch_size": batch})
+
+
+def evaluations(settings: Any, config: TrainConfig) -> dict[str, int]:
+    """The changes of the group `evaluation` for evaluations every so many agent steps."""
+    every = max(1, settings.eval_every_steps // config.effective_batch)
+    return {"eval_games": settings.eval_games, "eval_every_updates": every}
+
+
+def run_scaled(point: Point, path: Path) -> None:
+    """Trains with the cores of its workers, as far as there are so many.
+
+    Raises:
+        UsageError, RuntimeError: see train_point.
+    """
+    wanted, here = point.labels["cores"], this_machine().cores
+    with limited_to(wanted) if 0 < wanted < here else contextlib.nullcontext():
+        train_point(point, path)
+
+
+# report ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled(Group):
+    """The repeats of one number of workers, beside those of the fewest, with which they are compared."""
+
+    settings: ScalingSettings
+    first: Group
+
+    @property
+    def workers(self) -> int:
+        """How many."""
+        return self["workers"]
+
+    @property
+    def times(self) -> TimeToScore | None:
+        """To the target, where there is one."""
+        return self.settings.times(self)
+
+    @property
+    def cores(self) -> int | None:
+        """That the ranks had, where it is known; servers and evaluator share them with the workers."""
+        here = [cores for run in self.runs if isinstance(cores := machine_of(run.path).get("cores"), int)]
+        return min([*here, *([self["cores"]] if self["cores"] else [])]) if here else None
+
+    @property
+    def oversubscribed(self) -> bool:
+        """Whether there were more workers than cores."""
+        return self.cores is not None and self.workers > self.cores
+
+    @property
+    def speed_up(self) -> Interval | None:
+        """Ratio of data-points/s to those of the fewest workers; None of these."""
+        return ratio(self.settings.rate, self.runs, self.first.runs)
+
+    @property
+    def time_ratio(self) -> Interval | None:
+        """How many times sooner than the fewest; None unless all repeats of both reached the score."""
+        ours, first = self.times, self.settings.times(self.first)
+        if ours is None or first is None or ours.missed or first.missed or self.runs is self.first.runs:
+            return None
+        return bootstrap_ratio(first.reached, ours.reached)
+
+    def for_each(self, gain: Interval | None) -> Interval | None:
+        """Parallel efficiency: what is gained for each worker."""
+        return efficiency(gain, self.workers, self.first["workers"])
+
+
+Line = Sequence[Scaled]
+"""All numbers of workers, ascending, of one way of scaling and one game."""
+
+
+def _report(settings: ScalingSettings, outcomes: Sequence[Outcome]) -> Report:
+    """Tables, and for each game a panel for each of rate, efficiency and time to the score."""
+    lines = [_line(settings, group.runs) for group in grouped(outcomes, "mode", "game")]
+    sizes, target = [size for line in lines for size in line], settings.target_score
+    caption = f"rates after {settings.warm_up_seconds:g} s of each run; {spread_text(outcomes)}"
+    if target is not None:
+        caption += f"; time to a mean {CAPTIONS[EVALUATION].replace(':', f' of {target:g},')}"
+    return Report(
+        heading="Scaling with the number of workers",
+        caption=caption,
+        tables=list(_tables(settings, sizes)),
+        panels=[panel for game in grouped(outcomes, "game") for panel in _panels(settings, game, lines)],
+        columns=2 if target is None else 3,
+        notes=list(_notes(settings, lines)),
+    )
+
+
+def _line(settings: ScalingSettings, outcomes: Sequence[Outcome]) -> Line:
+    sizes = grouped(outcomes, "mode", "game", "workers", "cores", "at_least")
+    sizes.sort(key=lambda size: size["workers"])
+    return [Scaled(size.labels, size.runs, settings, sizes[0]) for size in sizes]
+
+
+def _tables(settings: ScalingSettings, sizes: Sequence[Scaled]) -> Iterator[Table]:
+    setup: Columns = {"scaling": "mode", "game": "game", "workers": "workers"}
+    batch: Columns = {"effective batch": lambda size: size.config.effective_batch}
+    yield table("Speed by number of workers", sizes, {
+        **setup,
+        "servers": lambda size: size.config.exchange.servers,
+        "ranks": lambda size: size.config.ranks,
+        "cores": lambda size: f"{size.cores} (oversubscribed)" if size.oversubscribed else size.cores,
+        "batch per worker": lambda size: size.config.batch_size, **batch, "batch rule": _rule,
+        "runs": count,
+        "data-points/s": mean_of(settings.rate),
+        "interquartile mean": middle(settings.rate),
+        "agent steps/s": mean_of(lambda run: settings.rate(run, "agent_steps_per_s")),
+        "speed-up": lambda size: size.speed_up,
+        "efficiency": lambda size: size.for_each(size.speed_up),
+    })  # fmt: skip
+    if settings.target_score is not None:
+        yield table(f"Time to an evaluation of mean score {settings.target_score:g}", sizes, {
+            **setup, **batch,
+            "runs": count,
+            "time to score": lambda size: size.times.text(),
+            "median, min": lambda size: None if size.times.median is None else size.times.median / 60,
+            "interquartile mean, min": lambda size: (
+                None if size.times.missed else interquartile_mean([seconds / 60 for seconds in size.times.reached])
+            ),
+            "mean with the limit for those that missed, min": lambda size: size.times.least_mean() / 60,
+            "speed-up": lambda size: size.time_ratio,
+            "efficiency": lambda size: size.for_each(size.time_ratio),
+        })  # fmt: skip
+
+
+def _rule(size: Scaled) -> str:
+    if size["mode"] == WEAK:
+        return "constant per worker"
+    return f"at least {size.config.batch_size} per worker" if size["at_least"] else "constant in all"
+
+
+def _panels(settings: ScalingSettings, game: Group, lines: Sequence[Line]) -> Iterator[Panel]:
+    """Data-points/s, efficiency, and the time to the score where there is one."""
+    here, target = [line for line in lines if line[0]["game"] == game["game"]], settings.target_score
+    names, axes = [NAMES[line[0]["mode"]] for line in here], {"log_x": True, "marks": _marks(here)}
+    rates = [over(line, "workers", mean_of(settings.rate), name) for name, line in zip(names, here)]
+    curves = [*rates, *linear(rates)]
+    yield Panel(f"{game['game']}: speed", "workers", "data-points/s", curves, log_y=True, **axes)
+    shares = [interval_curve(_shares(line), name) for name, line in zip(names, here)]
+    numbers = sorted({x for curve in shares for x in curve.x})
+    ideal = [Curve("linear", numbers, [1.0] * len(numbers), reference=True)] if len(numbers) > 1 else []
+    label = "parallel efficiency (1: linear)"
+    yield Panel(f"{game['game']}: efficiency", "workers", label, [*shares, *ideal], zero=True, **axes)
+    if target is not None:
+        unit, text = unit_of(game.runs, SECONDS)
+        label = text.replace("wall time", f"time to score {target:g}")
+        curves = list(_time_curves(here, unit))
+        yield Panel(f"{game['game']}: time to score", "workers", label, curves, log_y=True, **axes)
+
+
+def _shares(line: Line) -> list[tuple[int, Interval | None]]:
+    """Parallel efficiencies; that of the fewest workers is 1 by definition."""
+    first = Interval(1.0, 1.0, 1.0) if any(values(line[0].settings.rate, line[0].runs)) else None
+    return [(line[0].workers, first), *((size.workers, size.for_each(size.speed_up)) for size in line[1:])]
+
+
+def _time_curves(lines: Sequence[Line], unit: float) -> Iterator[Curve]:
+    """Means where all repeats reached the score, hollow bounds where not all did, and linear gains."""
+    means: list[Curve] = []
+    for style, line in enumerate(lines):
+        timed = [(size.workers, size.times) for size in line if size.times is not None]
+        reached = [(n, mean.map(lambda seconds: seconds / unit)) for n, times in timed if (mean := times.mean())]
+        means.append(interval_curve(reached, NAMES[line[0]["mode"]], style))
+        if missed := [(n, times.least_mean() / unit) for n, times in timed if times.missed]:
+            label = f"{line[0]['mode']}: at least so long (not all reached it)"
+            yield through(missed, label, style=style, points=True)
+    yield from means
+    yield from linear(means, falling=True)
+
+
+def _marks(lines: Sequence[Line]) -> list[Mark]:
+    """Where the batch rule changes, and from where on there were more workers than cores."""
+    every = [size for line in lines for size in line]
+    strong = [size for size in every if size["mode"] == STRONG]
+    smallest = next((size.config.batch_size for size in strong if size["at_least"]), 0)
+    changes = {
+        f"strong: {smallest} per worker to the right": _between(strong, lambda size: size["at_least"]),
+        "more workers than cores to the right": _between(every, lambda size: size.oversubscribed),
+    }
+    return [Mark(x, label) for label, x in changes.items() if x is not None]
+
+
+def _between(sizes: Sequence[Scaled], differs: Callable[[Scaled], bool]) -> float | None:
+    """The middle, in logarithms, of the last number of workers before a change and the first after it."""
+    before = [size.workers for size in sizes if not differs(size)]
+    after = [size.workers for size in sizes if differs(size)]
+    return (max(before) * min(after)) ** 0.5 if before and after and max(before) < min(after) else None
+
+
+def _notes(settings: ScalingSettings, lines: Sequence[Line]) -> Iterator[str]:
+    sizes = [size for line in lines for size in line]
+    if grown := [size.workers for size in sizes if size["at_least"]]:
+        yield (
+            f"batch rule: {_listed(grown)} workers have {settings.min_batch_per_worker} data-points each, so the "
+            f"effective batch is above {settings.effective_batch} there"
+        )
+    crowds = [size for size in sizes if size.cores is not None and size.config.ranks > size.cores]
+    for some, what, why in (
+        (True, "oversubscribed", "workers take turns there, which says nothing of how they scale"),
+        (False, "more ranks than cores", "servers and evaluator share the cores of the workers"),
+    ):
+        if named := [size for size in crowds if size.oversubscribed == some]:
+            texts = [f"{size.workers} workers ({size.config.ranks} ranks on {size.cores} cores)" for size in named]
+            yield f"{what}: {_listed(texts)}: {why}"
+    if short := [run.point.name for size in sizes for run in size.runs if settings.rate(run) is None]:
+        yield f"no rate, as too little was reported after the warm-up: {', '.join(short)}"
+    fewest = sorted({line[0].workers for line in lines})
+    if several := [workers for workers in fewest if workers > 1]:
+        yield f"speed-up and efficiency are relative to {_listed(several)} workers: no smaller number has finished"
+    if settings.target_score is not None and 1 in fewest:
+        yield "one worker plays its evaluations itself, in a tenth of its time at most; more have a rank that does"
+
+
+def _listed(items: Sequence[Any]) -> str:
+    """Each once."""
+    return ", ".join(dict.fromkeys(map(str, items)))
+
+
+SCALING = Study(
+    name="scaling",
+    about="speed and time to a score by number of workers, strong and weak (Adamski et al. 2018, figure 8)",
+    defaults=ScalingSettings(minutes=5.0, repeats=3),
+    quick_changes={
+        "workers": (1, 2, 4), "minutes": 0.13, "warm_up_seconds": 3.0, "effective_batch": 128, "batch_per_worker": 64,
+        "repeats": 2,
+    },
+    axes=_axes,
+    point_name="{mode}-{game}-{workers}workers-seed{seed}",
+    config=_config,
+    report=_report,
+    run=run_scaled,
+)  # fmt: skip

@@ -1,0 +1,316 @@
+"""Learning with many simulators or workers: sections 5.3 and 5.5, figure 3, tables 2 and 3."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from ddrl import checks
+from ddrl.algorithms import printed_name
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.studies.curves import learning_panel, linear, over, plural, spread_text
+from ddrl.studies.figures import Panel, through
+from ddrl.studies.measures import count, final, mean, most, rate, ratio, scores_caption
+from ddrl.studies.points import Group, Outcome, grouped, having
+from ddrl.studies.settings import (
+    ScoredSettings,
+    TimedSettings,
+    TrainingSettings,
+    base_config,
+    changed,
+    one_of,
+    refusals_of,
+)
+from ddrl.studies.statistics import Interval
+from ddrl.studies.study import Labels, Report, Study, product
+from ddrl.studies.tables import table
+from ddrl.types import Machine
+
+# score by size: section 5.3, figure 3 ---------------------------------------------------------------------------------
+
+Sizes = Mapping[str, tuple[int, ...]]
+"""Algorithm -> its sizes: simulators, learners, batch size, ..."""
+
+
+def chosen_sizes(defaults: Sizes, words: Collection[str]) -> dict[str, tuple[int, ...]]:
+    """The default sizes, but where words such as a2c=16,64 give others.
+
+    Raises:
+        UsageError: words that say nothing.
+    """
+    chosen = dict(defaults)
+    for word in words:
+        name, _, numbers = word.partition("=")
+        if name not in chosen or not all(n.isdecimal() and int(n) > 0 for n in numbers.split(",")):
+            raise UsageError(f"--sizes {word}: write one of {', '.join(chosen)}, = and numbers, as in a2c=16,64")
+        chosen[name] = tuple(dict.fromkeys(int(n) for n in numbers.split(",")))
+    return chosen
+
+
+def size_axes(sizes: Sizes, settings: TrainingSettings) -> Iterator[Labels]:
+    """Each algorithm with each of its sizes."""
+    for algorithm, of_algorithm in sizes.items():
+        yield from product(algorithm=[algorithm], game=settings.games, size=of_algorithm, seed=settings.seeds)
+
+
+def sizes_report(
+    settings: ScoredSettings, outcomes: Sequence[Outcome], heading: str, caption: str, what: Mapping[str, str]
+) -> Report:
+    """A panel for each algorithm and game, a curve for each size; `what` says by algorithm what its sizes are of."""
+    panels = [
+        learning_panel(
+            f"{printed_name(group['algorithm'])} on {group['game']}", "raw score", grouped(group.runs, "size"),
+            settings.score_name, lambda size, group=group: plural(size["size"], what[group["algorithm"]]),
+        )
+        for group in grouped(outcomes, "algorithm", "game")
+    ]  # fmt: skip
+    return Report(
+        heading=heading,
+        caption=f"{caption}; {spread_text(outcomes)}",
+        tables=[
+            table(f"{settings.score} score at the end of the budget", grouped(outcomes, "algorithm", "game", "size"), {
+                "algorithm": "algorithm", "game": "game", "size": "size",
+                "": lambda group: what[group["algorithm"]],
+                "seeds": count, "agent steps": most("agent_steps"), "score": final(settings.score_name),
+                "agent steps/s": mean(rate()),
+            })
+        ],
+        panels=panels,
+        columns=min(3, len(settings.games) if len(settings.games) > 1 else len(panels)),
+    )  # fmt: skip
+
+
+SIZES = {
+    "a2c": (16, 32, 64, 128, 256, 512),  # simulators
+    "a3c": (1, 2, 4, 8, 16, 32),  # learners of 16 simulators
+    "ppo": (8, 16, 32, 64, 128, 256, 512),  # simulators, at 2,048 data-points a rollout
+    "appo": (1, 2, 4),  # local steps between two synchronizations
+}
+"""Of the paper, by algorithm."""
+SIZE_NAMES = {"a2c": "simulators", "a3c": "learners", "ppo": "simulators", "appo": "local steps"}
+SIMULATORS_PER_CORE = 64  # by default; more fit, but rollouts then take long
+PPO_ROLLOUT = 2048  # 8 simulators x 256 steps
+A2C_BATCH = 80  # 16 simulators x 5 steps, at which the paper's learning rate holds
+
+
+@dataclasses.dataclass(frozen=True)
+class SimulatorsSettings(ScoredSettings):
+    """Score against agent steps with more and more simulators (Stooke and Abbeel 2018, figure 3): A2C whose batch grows
+    with them and whose rate grows with its square root, A3C with more learners, PPO with shorter rollouts at a
+    constant batch, APPO with more local steps between two synchronizations."""
+
+    algorithms: tuple[str, ...] = tuple(SIZES)
+    """Which of a2c, a3c, ppo and appo."""
+    sizes: tuple[str, ...] = ()
+    """Sizes instead of those that fit this machine: a2c=16,64,256 (simulators) a3c=1,2,4 (learners) ppo=8,64
+    (simulators) appo=1,4 (local steps)."""
+    learners: int = 0
+    """Workers of APPO (0: one per core, 2 to 8)."""
+    random_start_steps: int = 1000
+    """Random actions of every simulator before training, up to this, so that they are not all in the same state."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(self, "algorithms", SIZES)
+        self.sizes_on(Machine(1, 1 << 40))
+
+    def sizes_on(self, machine: Machine) -> dict[str, tuple[int, ...]]:
+        """Sizes by algorithm: those asked for, else the paper's as far as they fit the machine.
+
+        Raises:
+            UsageError: --sizes that say nothing.
+        """
+        limits = {"simulators": SIMULATORS_PER_CORE * machine.cores, "learners": max(2, machine.cores)}
+        sizes = {}
+        for name in self.algorithms:
+            limit = limits.get(SIZE_NAMES[name], max(SIZES[name]))
+            sizes[name] = tuple(size for size in SIZES[name] if size <= limit)
+        return chosen_sizes(sizes, self.sizes)
+
+
+def _config(settings: SimulatorsSettings, machine: Machine, labels: Labels) -> TrainConfig:
+    algorithm, size = labels["algorithm"], labels["size"]
+    with refusals_of(f"{algorithm} with {size} {SIZE_NAMES[algorithm]}"):
+        name = "a2c" if (algorithm, size) == ("a3c", 1) else algorithm  # one learner is A2C
+        config = base_config(settings, name, labels["game"], machine)
+        return changed(
+            config,
+            **OF_SIZE[algorithm](settings, machine, config, size),
+            run=settings.run,
+            environment={"random_start_steps": settings.random_start_steps},
+            evaluation={"evaluator": settings.score == "evaluation"},
+        )
+
+
+Changes = dict[str, dict[str, Any]]
+"""Group of the settings -> what changes in it."""
+
+
+def _a2c(settings: SimulatorsSettings, machine: Machine, config: TrainConfig, size: int) -> Changes:
+    """The batch grows with the simulators, and the rate with the batch's square root."""
+    scaling = {"learning_rate_scaling": "sqrt", "learning_rate_batch": A2C_BATCH}
+    return {"sampling": {"simulators": size}, "optimizer": scaling}
+
+
+def _a3c(settings: SimulatorsSettings, machine: Machine, config: TrainConfig, size: int) -> Changes:
+    return {"exchange": {"workers": size}} if size > 1 else {}
+
+
+def _ppo(settings: SimulatorsSettings, machine: Machine, config: TrainConfig, size: int) -> Changes:
+    """Shorter rollouts of more simulators, and the same data-points in each, in 4 minibatches an epoch."""
+    total, groups = 256 if settings.preset == "smoke" else PPO_ROLLOUT, config.sampling.groups
+    if total % size:
+        raise UsageError(f"they do not divide the rollout of {total} data-points")
+    return {
+        "algorithm": {"unroll_length": total // size},
+        "sampling": {"simulators": size, "groups": groups if size % groups == 0 else 1},
+        "optimizer": {"batch_size": total // 4},
+    }
+
+
+def _appo(settings: SimulatorsSettings, machine: Machine, config: TrainConfig, size: int) -> Changes:
+    return {"exchange": {"workers": settings.learners or max(2, min(machine.cores, 8)), "local_steps": size}}
+
+
+OF_SIZE: Mapping[str, Callable[..., Changes]] = {"a2c": _a2c, "a3c": _a3c, "ppo": _ppo, "appo": _appo}
+
+SIMULATORS = Study(
+    name="simulators",
+    about="score against agent steps, by number of simulators or learners (Stooke and Abbeel 2018, figure 3)",
+    defaults=SimulatorsSettings(agent_steps=2_000_000, score="online"),
+    quick_changes={
+        "minutes": 0.12, "agent_steps": 0, "random_start_steps": 10,
+        "sizes": ("a2c=8,16", "a3c=2", "ppo=8,16", "appo=1,2"),
+    },
+    axes=lambda settings, machine: size_axes(settings.sizes_on(machine), settings),
+    point_name="{algorithm}-{game}-{size}-seed{seed}",
+    config=_config,
+    report=lambda settings, outcomes: sizes_report(
+        settings, outcomes, "Learning with many simulators", scores_caption(settings.score_name), SIZE_NAMES
+    ),
+)  # fmt: skip
+
+
+# speed: section 5.5, tables 2 and 3 -----------------------------------------------------------------------------------
+
+AGENT_STEPS = 50e6
+SIMULATORS_PER_WORKER = {"a2c": 16, "a3c": 16, "ppo": 8, "appo": 8}
+"""As in the paper."""
+OF_SEVERAL_WORKERS = ("a3c", "appo")
+PAPER_HOURS = {
+    "a2c": {1: 3.8, 2: 2.2, 4: 1.2, 8: 0.59},
+    "a3c": {2: 2.4, 4: 1.3, 8: 0.65},
+    "ppo": {1: 4.4, 2: 2.6, 4: 1.5, 8: 1.1},
+    "appo": {2: 2.8, 4: 1.5, 8: 0.71},
+}
+"""By number of GPUs: table 2."""
+HARDWARE = "DGX-1: a P100 GPU and 5 cores for each worker"
+
+
+@dataclasses.dataclass(frozen=True)
+class SpeedSettings(TimedSettings):
+    """Agent steps/s while learning, after a warm-up, by number of workers, and the hours that 50 million agent steps
+    would take, beside those of Stooke and Abbeel 2018 (table 2). A2C and PPO average over all workers (allreduce), A3C
+    and APPO update a central store. Every worker has its own cores and simulators, 16 for A2C and A3C, 8 for PPO and
+    APPO."""
+
+    algorithms: tuple[str, ...] = tuple(SIMULATORS_PER_WORKER)
+    """Which of a2c, a3c, ppo and appo."""
+    workers: tuple[int, ...] = ()
+    """Numbers of workers (none given: 1, 2, 4, ... as many as there are cores for). A3C and APPO begin with 2."""
+    cores_per_worker: int = 1
+    """Cores of each worker; a run uses no more than those of its workers."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(self, "algorithms", SIMULATORS_PER_WORKER)
+        checks.at_least(self, 1, "cores_per_worker")
+
+
+def _speed_axes(settings: SpeedSettings, machine: Machine) -> Iterator[Labels]:
+    room = machine.cores // settings.cores_per_worker
+    workers = settings.workers or tuple(2**k for k in range(room.bit_length()))
+    if not workers or max(workers) > room:
+        raise UsageError(
+            f"--workers {max(workers, default=1)} x --cores-per-worker {settings.cores_per_worker}: this machine has "
+            f"{machine.cores} cores"
+        )
+    for labels in product(algorithm=settings.algorithms, game=settings.games, workers=workers, seed=settings.seeds):
+        if labels["workers"] > 1 or labels["algorithm"] not in OF_SEVERAL_WORKERS:
+            yield labels
+
+
+def _speed_config(settings: SpeedSettings, machine: Machine, labels: Labels) -> TrainConfig:
+    algorithm, workers = labels["algorithm"], labels["workers"]
+    exchange: dict[str, Any] = {"workers": workers}
+    if algorithm not in OF_SEVERAL_WORKERS:
+        exchange = exchange | {"exchange": "allreduce", "parameter_servers": None} if workers > 1 else {}
+    config = base_config(settings, algorithm, labels["game"], machine)
+    sampling = {"simulators": SIMULATORS_PER_WORKER[algorithm]}
+    return changed(config, sampling=sampling, exchange=exchange, run=settings.run)
+
+
+def hours(speed: Interval | None) -> Interval | None:
+    """Hours for 50 million agent steps at a rate per second; the bounds change places."""
+    return speed.map(lambda steps: AGENT_STEPS / steps / 3600.0) if speed and speed.mean and speed.low != 0.0 else None
+
+
+def _speed_report(settings: SpeedSettings, outcomes: Sequence[Outcome]) -> Report:
+    """Rates, hours and speed-ups by workers, with the paper's."""
+    measure = rate(warm_up_seconds=settings.warm_up_seconds)
+    lines = grouped(outcomes, "algorithm", "game")
+
+    def speed_up(group: Group) -> Interval | None:
+        """Over the fewest workers of the same algorithm and game."""
+        alike = having(outcomes, algorithm=group["algorithm"], game=group["game"])
+        fewest = min(run.point.labels["workers"] for run in alike)
+        return ratio(measure, group.runs, having(alike, workers=fewest))
+
+    return Report(
+        heading="Learning speed by number of workers",
+        caption=f"agent steps/s while learning, after {settings.warm_up_seconds:g} s; {spread_text(outcomes)}",
+        tables=[
+            table(
+                f"Hours for {AGENT_STEPS / 1e6:.0f} million agent steps",
+                [group for line in lines for group in grouped(line.runs, "algorithm", "game", "workers")],
+                {
+                    "algorithm": "algorithm", "game": "game", "workers": "workers",
+                    "cores": lambda group: group.runs[0].point.cores,
+                    "runs": count, "agent steps/s": mean(measure), "hours": lambda group: hours(mean(measure)(group)),
+                    "speed-up": speed_up,
+                    "paper's hours": lambda group: PAPER_HOURS[group["algorithm"]].get(group["workers"]),
+                },
+            )
+        ],
+        panels=[panel for game in grouped(outcomes, "game") for panel in _speed_panels(game, mean(measure))],
+        notes=[f"the paper's hours: Stooke and Abbeel 2018, table 2, {HARDWARE}"],
+    )  # fmt: skip
+
+
+def _speed_panels(game: Group, speed: Callable[[Group], Interval | None]) -> Iterator[Panel]:
+    """Rates beside lines that grow with the workers, and hours beside the paper's."""
+    rates, times = [], []
+    for style, line in enumerate(grouped(game.runs, "algorithm")):
+        groups, name = grouped(line.runs, "workers"), printed_name(line["algorithm"])
+        rates.append(over(groups, "workers", speed, name, style))
+        times.append(over(groups, "workers", lambda group: hours(speed(group)), name, style))
+        paper = sorted(PAPER_HOURS[line["algorithm"]].items())
+        times.append(through(paper, f"{name}, the paper's", style=style, reference=True))
+    yield Panel(game["game"], "workers", "agent steps/s", [*rates, *linear(rates)], log_x=True, zero=True)
+    title = f"{game['game']}, {AGENT_STEPS / 1e6:.0f} million agent steps"
+    yield Panel(title, "workers (ours: cores; the paper's: GPUs)", "hours", times, log_x=True, log_y=True)
+
+
+SPEED = Study(
+    name="speed",
+    about="hours for 50 million agent steps, by number of workers (Stooke and Abbeel 2018, table 2)",
+    defaults=SpeedSettings(),
+    quick_changes={"seconds": 7.0, "warm_up_seconds": 2.0, "algorithms": ("a2c", "a3c", "ppo")},
+    axes=_speed_axes,
+    point_name="{algorithm}-{game}-{workers}workers-seed{seed}",
+    config=_speed_config,
+    report=_speed_report,
+    cores=lambda settings, labels: labels["workers"] * settings.cores_per_worker,
+)
