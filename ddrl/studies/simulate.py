@@ -42,7 +42,7 @@ nothing. CartPole's episodes end at random, so that workers are as independent a
 class SimulateSettings(StudySettings):
     """Predict updates/s, data-points/s and efficiency of the exchange between workers and parameter servers for sizes
     that are not at hand, by a discrete-event model of what ddrl does, and say what limits it. Each worker's batch stays
-    the same (weak scaling). With it, claims 1 and 2 of HTS-RL (Liu et al. 2020): formula and simulation."""
+    the same (weak scaling). With it, claims 1 and 2 of HTS-RL (Liu et al. 2020)."""
 
     calibrate: str = ""
     """Run directory whose metrics give the times of gradients, messages and decisions (nothing: the options)."""

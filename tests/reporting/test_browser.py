@@ -54,13 +54,13 @@ def test_the_report_of_a_simulation(tmp_path):
 
 def test_a_figure_that_is_none_is_seen(tmp_path):
     page = tmp_path / "page.html"
-    page.write_text(render(REPORT))
+    page.write_text(render(**REPORT))
     opened = open_page(PROGRAM, page, tmp_path / "profile")
     assert [width for _, width, _ in opened.images] == [0, 0]
 
 
 def test_what_the_page_asks_for_is_refused_and_seen(tmp_path):
     page = tmp_path / "page.html"
-    page.write_text(render(REPORT).replace("</body>", "<script>undefined_function()</script></body>"))
+    page.write_text(render(**REPORT).replace("</body>", "<script>undefined_function()</script></body>"))
     opened = open_page(PROGRAM, page, tmp_path / "profile")
     assert any("Content Security Policy" in text for text in opened.complaints)

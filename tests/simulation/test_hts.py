@@ -4,9 +4,33 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
-from ddrl.simulation.hts import expected_latency, expected_run_time, simulated_latency, simulated_run_time
+from ddrl.simulation.hts import expected_latency, expected_run_time
+
+
+def simulated_run_time(
+    states: int, environments: int, alpha: int, rate: float, actor_seconds: float = 0.0, seed: int = 0
+) -> float:
+    """Seconds to collect K states in rounds of alpha steps that end with the slowest of n environments."""
+    generator = np.random.default_rng(seed)
+    rounds = max(1, round(states / (environments * alpha)))
+    slowest = generator.gamma(alpha, 1.0 / rate, (rounds, environments)).max(axis=1)
+    return float(slowest.sum() + rounds * alpha * actor_seconds) * states / (rounds * environments * alpha)
+
+
+def simulated_latency(
+    actors: int, actor_rate: float, learner_rate: float, arrivals: int = 200_000, seed: int = 0
+) -> float:
+    """Mean number in the queue and in service, over time: by Little's law, arrival rate times time in the system."""
+    generator = np.random.default_rng(seed)
+    came = np.cumsum(generator.exponential(1.0 / (actors * actor_rate), arrivals))
+    work = generator.exponential(1.0 / learner_rate, arrivals)
+    before = np.cumsum(work) - work
+    left = np.maximum.accumulate(came - before) + before + work
+    half = arrivals // 2  # the first half fills the queue
+    return float((left - came)[half:].mean() * (arrivals - half) / (came[-1] - came[half - 1]))
 
 
 def test_with_one_step_between_synchronizations_the_time_is_that_of_exponential_ones():

@@ -17,6 +17,7 @@ from ddrl import rundir
 from ddrl.reporting.metrics import without_undone
 from ddrl.rundir import JsonLines
 from ddrl.studies.measures import EVALUATION
+from ddrl.studies.points import state_of
 
 MARK = "stopped_early.json"
 FEWEST_OTHERS = 2
@@ -87,12 +88,14 @@ def train_unless_hopeless(train: Train, path: Path, others: Sequence[Path], rule
     """
     if _close(path):
         return  # what ended it came before the mark was made
-    watch = _Watch(path, others, rule)
+    ended = threading.Event()
+    watch = threading.Thread(target=_watch, args=(path, others, rule, ended), name="median rule", daemon=True)
     watch.start()
     try:
         train()
     finally:
-        watch.end()
+        ended.set()
+        watch.join()
     _close(path)
 
 
@@ -107,41 +110,19 @@ def _close(path: Path) -> bool:
     return False
 
 
-class _Watch:
-    """Looks at the metrics of a run and of the others until one of both ends."""
-
-    def __init__(self, path: Path, others: Sequence[Path], rule: Rule):
-        self._path, self._rule = path, rule
-        self._lines: dict[Path, tuple[JsonLines, list[dict[str, Any]]]] = {
-            each: (JsonLines(each / rundir.METRICS), []) for each in (path, *others)
-        }
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="median rule", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def end(self) -> None:
-        """Returns when it no longer looks."""
-        self._ended.set()
-        self._thread.join()
-
-    def _serve(self) -> None:
-        while not self._ended.wait(LOOK_SECONDS):
-            if (self._path / rundir.RESULT).exists():
-                continue  # of an earlier start, or it ends
-            why = verdict(self._rule, self._read(self._path), [self._other(each) for each in list(self._lines)[1:]])
-            if why is not None:
-                rundir.write_json(self._path / MARK, why)
-                (self._path / rundir.STOP).touch()
-                return
-
-    def _read(self, path: Path) -> Records:
-        follower, records = self._lines[path]
-        records += follower.read()
-        return records
-
-    def _other(self, path: Path) -> Other:
-        result = rundir.read_json(path / rundir.RESULT)
-        ended = isinstance(result, dict) and result.get("status") == "finished"
-        return Other(self._read(path), ended)
+def _watch(path: Path, others: Sequence[Path], rule: Rule, ended: threading.Event) -> None:
+    """Looks at the metrics of a run and of the others until it ends or is hopeless."""
+    followed = {each: JsonLines(each / rundir.METRICS) for each in (path, *others)}
+    records: dict[Path, list[dict[str, Any]]] = {each: [] for each in followed}
+    while not ended.wait(LOOK_SECONDS):
+        if (path / rundir.RESULT).exists():
+            continue  # of an earlier start, or it ends
+        for each, lines in followed.items():
+            records[each] += lines.read()
+        why = verdict(
+            rule, records[path], [Other(records[each], state_of(each).status == "finished") for each in others]
+        )
+        if why is not None:
+            rundir.write_json(path / MARK, why)
+            (path / rundir.STOP).touch()
+            return
