@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,10 +19,10 @@ from ddrl.exchange.optimizers import make_optimizer
 from ddrl.simulation.calibration import Calibration, ServerTimes, calibrate
 from ddrl.simulation.predict import UPDATES, limits, simulate
 from ddrl.simulation.system import System, Times
-from ddrl.studies.points import Point
+from ddrl.studies import simulate_report
+from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import StudySettings, changed
-from ddrl.studies.simulate_report import report
-from ddrl.studies.study import Labels, Study, product
+from ddrl.studies.study import Labels, Report, Study, product
 from ddrl.studies.training import measuring, train_point
 from ddrl.types import Machine
 
@@ -89,23 +89,62 @@ class SimulateSettings(StudySettings):
         checks.above(self, 0, "bandwidth_gbit", "compute_ms", "deadline_ms")
         checks.between(self, 0.01, 1.0, "quorum_share")
 
+    def base_system(self) -> System:
+        """The system that all sizes begin with: that of a run, or that of the options."""
+        if self.calibrate:
+            return calibrated(Path(self.calibrate)).system
+        server = time_server(self.parameters)
+        return System(
+            workers=1,
+            compute=Times(self.compute_ms / 1000, self.deviation_ms / 1000),
+            parameters=self.parameters,
+            batch=self.batch_size,
+            average_seconds_per_byte=server.average,
+            apply_seconds_per_byte=server.apply,
+        )
+
+    def at_workers(self, base: System, policy: str, workers: int) -> System:
+        """The system of one size and policy, on the network of the options."""
+        bandwidth = self.bandwidth_gbit * 1e9 / 8
+        return dataclasses.replace(
+            base,
+            workers=workers,
+            servers=self.parameter_servers or max(FEWEST_SERVERS, workers // 64),
+            worker_bandwidth=bandwidth,
+            server_bandwidth=bandwidth,
+            latency=self.latency_us / 1e6,
+            workers_per_host=self.workers_per_host,
+            servers_per_host=self.servers_per_host,
+            slow_workers=min(self.slow_workers, workers),
+            slow_factor=self.slow_factor,
+            quorum=max(1, math.ceil(self.quorum_share * workers)) if policy == "quorum" else 0,
+            deadline_seconds=self.deadline_ms / 1000 if policy == "deadline" else 0.0,
+            asynchronous=policy == "asynchronous",
+        )
+
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        """Predictions, whose labels hold what is simulated; then what they are compared with."""
+        base = self.base_system()
+        for labels in product(policy=self.policies, workers=self.workers, seed=self.seeds):
+            system = self.at_workers(base, labels["policy"], labels["workers"])
+            yield {"part": "predicted", **labels, "system": dataclasses.asdict(system)}
+        if self.validate:
+            yield from product(part=["emulated"], workers=EMULATED_WORKERS, seed=[self.seed])
+            yield from product(part=["real"], workers=REAL_WORKERS, seed=[self.seed])
+
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        from ddrl.options import parse
+
+        if labels["part"] != "real":
+            return changed(TrainConfig(algorithm=BA3CConfig()), run={"max_updates": self.updates})
+        config = parse([*REAL, "--workers", str(labels["workers"])], machine).config
+        return changed(config, evaluation={"evaluator": False}, run={"video": False})
+
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        return simulate_report.report(self, outcomes, calibrated)
+
 
 # systems --------------------------------------------------------------------------------------------------------------
-
-
-def base_system(settings: SimulateSettings) -> System:
-    """The system that all sizes begin with: that of a run, or that of the options."""
-    if settings.calibrate:
-        return calibrated(Path(settings.calibrate)).system
-    server = time_server(settings.parameters)
-    return System(
-        workers=1,
-        compute=Times(settings.compute_ms / 1000, settings.deviation_ms / 1000),
-        parameters=settings.parameters,
-        batch=settings.batch_size,
-        average_seconds_per_byte=server.average,
-        apply_seconds_per_byte=server.apply,
-    )
 
 
 def calibrated(run: Path) -> Calibration:
@@ -162,47 +201,7 @@ def time_server(parameters: int, servers: int = 1, repeats: int = 5) -> ServerTi
     return ServerTimes(average / (4 * size), max(0.0, of_one - average) / (4 * size))
 
 
-def at_workers(settings: SimulateSettings, base: System, policy: str, workers: int) -> System:
-    """The system of one size and policy, on the network of the options."""
-    bandwidth = settings.bandwidth_gbit * 1e9 / 8
-    return dataclasses.replace(
-        base,
-        workers=workers,
-        servers=settings.parameter_servers or max(FEWEST_SERVERS, workers // 64),
-        worker_bandwidth=bandwidth,
-        server_bandwidth=bandwidth,
-        latency=settings.latency_us / 1e6,
-        workers_per_host=settings.workers_per_host,
-        servers_per_host=settings.servers_per_host,
-        slow_workers=min(settings.slow_workers, workers),
-        slow_factor=settings.slow_factor,
-        quorum=max(1, math.ceil(settings.quorum_share * workers)) if policy == "quorum" else 0,
-        deadline_seconds=settings.deadline_ms / 1000 if policy == "deadline" else 0.0,
-        asynchronous=policy == "asynchronous",
-    )
-
-
 # points ---------------------------------------------------------------------------------------------------------------
-
-
-def _axes(settings: SimulateSettings, machine: Machine) -> Iterator[Labels]:
-    """Predictions, whose labels hold what is simulated; then what they are compared with."""
-    base = base_system(settings)
-    for labels in product(policy=settings.policies, workers=settings.workers, seed=settings.seeds):
-        system = at_workers(settings, base, labels["policy"], labels["workers"])
-        yield {"part": "predicted", **labels, "system": dataclasses.asdict(system)}
-    if settings.validate:
-        yield from product(part=["emulated"], workers=EMULATED_WORKERS, seed=[settings.seed])
-        yield from product(part=["real"], workers=REAL_WORKERS, seed=[settings.seed])
-
-
-def _config(settings: SimulateSettings, machine: Machine, labels: Labels) -> TrainConfig:
-    from ddrl.options import parse
-
-    if labels["part"] != "real":
-        return changed(TrainConfig(algorithm=BA3CConfig()), run={"max_updates": settings.updates})
-    config = parse([*REAL, "--workers", str(labels["workers"])], machine).config
-    return changed(config, evaluation={"evaluator": False}, run={"video": False})
 
 
 def predicted(point: Point) -> dict[str, Any]:
@@ -230,13 +229,10 @@ SIMULATE = Study(
     about="the exchange with up to 4,096 workers, simulated, and what limits it",
     defaults=SimulateSettings(),
     quick_changes={"workers": (4, 16), "updates": 10},
-    axes=_axes,
     point_name=lambda settings, labels: "-".join(
         [labels["part"], *([labels["policy"]] if "policy" in labels else []), f"{labels['workers']}workers"]
         + [f"seed{labels['seed']}"]
     ),
-    config=_config,
-    report=lambda settings, outcomes: report(settings, outcomes, calibrated),
     cores=lambda settings, labels: int(labels["part"] == "predicted"),
     run=lambda point, path: RUNS[point.labels["part"]](point, path),
 )

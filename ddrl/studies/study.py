@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddrl.config import TrainConfig
 from ddrl.studies.figures import Panel
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import StudySettings, TrainingSettings, changed, game_name
@@ -47,11 +46,10 @@ class Study:
 
     Attributes:
         about: one line for `ddrl study --help`.
-        defaults: its settings; their class explains the study and its options.
-        axes: (settings, machine) -> the labels of each point in order, JSON types, its `seed` among them.
+        defaults: its settings; their class explains the study and its options, and has axes(machine) -> the labels of
+            each point in order, JSON types, its `seed` among them; config(machine, labels without the seed) -> settings
+            of the point; report(finished points, at least one) -> Report.
         point_name: of a point by its labels, {game} without its namespace; or a function of settings and labels.
-        config: (settings, machine, labels without the seed) -> settings of the point.
-        report: (settings, finished points, at least one) -> report.
         quick_changes: of the defaults with --quick, beside QUICK.
         cores: (settings, labels) -> cores that a point may use (None: all).
         run: (point, its directory) -> nothing; leaves a result.json. Raises UsageError, RuntimeError or OSError.
@@ -60,10 +58,7 @@ class Study:
     name: str
     about: str
     defaults: StudySettings
-    axes: Callable[[Any, Machine], Iterable[Labels]]
     point_name: str | Callable[[Any, Labels], str]
-    config: Callable[..., TrainConfig]
-    report: Callable[[Any, Sequence[Outcome]], Report]
     quick_changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     cores: Callable[[Any, Labels], int] | None = None
     run: Callable[[Point, Path], None] = train_point
@@ -74,17 +69,22 @@ class Study:
         small: dict[str, Any] = QUICK if isinstance(self.defaults, TrainingSettings) else {}
         return dataclasses.replace(self.defaults, quick=True, **small | dict(self.quick_changes))
 
+    def report(self, settings: Any, outcomes: Sequence[Outcome]) -> Report:
+        """What finished points say, at least one."""
+        report: Report = settings.report(outcomes)
+        return report
+
     def points(self, settings: Any, machine: Machine) -> list[Point]:
         """All points.
 
         Raises:
             UsageError: settings that cannot be.
         """
-        return [self._point(settings, machine, labels) for labels in self.axes(settings, machine)]
+        return [self._point(settings, machine, labels) for labels in settings.axes(machine)]
 
     def _point(self, settings: Any, machine: Machine, axes: Labels) -> Point:
         labels = {name: value for name, value in axes.items() if name != "seed"}
-        config = changed(self.config(settings, machine, labels), run={"seed": axes["seed"]})
+        config = changed(settings.config(machine, labels), run={"seed": axes["seed"]})
         texts = {**axes, "game": game_name(axes.get("game", ""))}
         name = self.point_name.format(**texts) if isinstance(self.point_name, str) else self.point_name(settings, texts)
         return Point(name, config, labels, self.cores(settings, labels) if self.cores else 0)

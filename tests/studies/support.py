@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from ddrl import rundir
@@ -32,12 +33,17 @@ class FakeSettings(BudgetSettings):
     minutes: float = 1.0
     """Of each point."""
 
+    def axes(self, machine: Machine) -> Iterator[dict]:
+        return product(game=self.games, size=self.sizes, seed=self.seeds)
 
-def report(settings: FakeSettings, outcomes: list[Outcome]) -> Report:
-    groups = grouped(outcomes, "size")
-    scores = table("scores", groups, {"size": "size", "score": mean(lambda run: last_of(run, ONLINE))})
-    panel = learning_panel("fake", "score", groups, ONLINE, lambda group: str(group["size"]), STEPS)
-    return Report("A fake", spread_text(outcomes), [scores], [panel], notes=["made up"])
+    def config(self, machine: Machine, labels: dict) -> TrainConfig:
+        return changed(TrainConfig(algorithm=BA3CConfig()), run={"minutes": self.minutes})
+
+    def report(self, outcomes: list[Outcome]) -> Report:
+        groups = grouped(outcomes, "size")
+        scores = table("scores", groups, {"size": "size", "score": mean(lambda run: last_of(run, ONLINE))})
+        panel = learning_panel("fake", "score", groups, ONLINE, lambda group: str(group["size"]), STEPS)
+        return Report("A fake", spread_text(outcomes), [scores], [panel], notes=["made up"])
 
 
 def points(settings: FakeSettings, machine: Machine) -> list[Point]:
@@ -87,12 +93,7 @@ def study(runner: Runner) -> Study:
         about="nothing is learned",
         defaults=FakeSettings(),
         quick_changes={"sizes": (1,)},
-        axes=lambda settings, machine: product(game=settings.games, size=settings.sizes, seed=settings.seeds),
         point_name="size{size}-seed{seed}",
-        config=lambda settings, machine, labels: changed(
-            TrainConfig(algorithm=BA3CConfig()), run={"minutes": settings.minutes}
-        ),
-        report=report,
         run=runner,
     )
 

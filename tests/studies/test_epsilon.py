@@ -160,7 +160,7 @@ def test_what_was_stopped_early_is_marked():
 def test_the_options_of_the_best_cell_make_its_settings():
     chosen = settings(train_options="--network mlp --clip-global-norm 0.25", beta1=(0.8,), learning_rate=(3e-4,))
     for point in epsilon.EPSILON.points(chosen, TWO):
-        words = shlex.split(epsilon.options_of(chosen, point.config))
+        words = shlex.split(chosen.options_of(point.config))
         assert words[:2] == ["ddrl", "train"]
         made = parse(words[2:], TWO).config
         for group in ("environment", "network", "algorithm", "sampling", "optimizer"):

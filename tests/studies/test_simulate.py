@@ -15,7 +15,7 @@ from ddrl.errors import UsageError
 from ddrl.simulation.calibration import Calibration
 from ddrl.simulation.predict import simulate as run_of
 from ddrl.simulation.system import System, Times
-from ddrl.studies import simulate
+from ddrl.studies import simulate, simulate_report
 from ddrl.studies.points import Outcome
 from ddrl.studies.settings import changed
 from ddrl.studies.simulate import SIMULATE
@@ -84,11 +84,11 @@ def test_bad_settings_are_refused_in_one_line(wrong, tmp_path):
 def test_sizes_have_the_network_of_the_options():
     chosen = settings(bandwidth_gbit=8.0, latency_us=20.0, quorum_share=0.9)
     base = System(workers=1, compute=Times(0.1), workers_per_host=0)
-    one = simulate.at_workers(chosen, base, "quorum", 1000)
+    one = chosen.at_workers(base, "quorum", 1000)
     assert (one.servers, one.quorum, one.workers_per_host) == (15, 900, 1)
     assert (one.worker_bandwidth, one.latency) == (1e9, pytest.approx(2e-5))
-    assert simulate.at_workers(chosen, base, "all", 64).servers == simulate.FEWEST_SERVERS
-    assert simulate.at_workers(chosen, base, "asynchronous", 64).asynchronous
+    assert chosen.at_workers(base, "all", 64).servers == simulate.FEWEST_SERVERS
+    assert chosen.at_workers(base, "asynchronous", 64).asynchronous
 
 
 def test_a_servers_times_are_measured():
@@ -165,7 +165,7 @@ def test_what_is_measured_stands_beside_its_prediction(known_times):
     points = SIMULATE.points(chosen, TWO)
     outcomes = [Outcome(point, measured(point), [], point.labels["workers"]) for point in points]
     calibrated = lambda workers: Calibration(System(workers=workers, compute=Times(0.1)), 10.0 if workers < 8 else 20.0)
-    report = simulate.report(chosen, outcomes, calibrated)
+    report = simulate_report.report(chosen, outcomes, calibrated)
     _, table = report.tables
     rows = {(row[0], row[1]): row for row in table.rows}
     assert len(rows) == 4 * 4 + 4 and [row[5] for row in rows.values()].count("fitted to") == 3
@@ -176,7 +176,7 @@ def test_what_is_measured_stands_beside_its_prediction(known_times):
     )
     assert report.notes[0].startswith("validation: 12 of 17 predictions within 10%")
     assert [panel.title for panel in report.panels][4] == "Lines: predicted, hollow: measured"
-    alone = simulate.report(chosen, [run for run in outcomes if run.point.labels["workers"] != 1], calibrated)
+    alone = simulate_report.report(chosen, [run for run in outcomes if run.point.labels["workers"] != 1], calibrated)
     assert not [row for row in alone.tables[-1].rows if row[0] == "CartPole"]  # calibrated on one worker alone
 
 

@@ -50,7 +50,7 @@ class ApexSettings(TargetSettings, ScoredSettings):
         if self.stop_at_target and (self.target_score is None or self.score != "evaluation"):
             checks.refuse(self, "stop_at_target", "there is no target of evaluations; give --target-score")
 
-    def config(self, game: str, machine: Machine) -> TrainConfig:
+    def base(self, game: str, machine: Machine) -> TrainConfig:
         """`ddrl train apex-dqn` with the study's budget and evaluations.
 
         Raises:
@@ -72,7 +72,7 @@ class ApexSettings(TargetSettings, ScoredSettings):
             evaluation=evaluation,
         )
 
-    def report(
+    def reported(
         self, heading: str, outcomes: Sequence[Outcome], tables: Mapping[str, tuple[Sequence[Group], Columns]],
         panels: Sequence[Panel], columns: int, notes: Sequence[str],
     ) -> Report:  # fmt: skip
@@ -195,62 +195,57 @@ class ActorsSettings(ApexSettings):
         }
         return [dict(zip(LABELS, variant)) for variant in chosen[part]]
 
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        """Runs of one seed follow each other, so that half a study compares something."""
+        variants: list[Labels] = []
+        for part in self.parts:
+            variants += [variant for variant in self.variants(part) if variant not in variants]
+        for game, seed, variant in itertools.product(self.games, self.seeds, variants):
+            yield {"game": game, **variant, "seed": seed}
 
-def _actors_axes(settings: ActorsSettings, machine: Machine) -> Iterator[Labels]:
-    """Runs of one seed follow each other, so that half a study compares something."""
-    variants: list[Labels] = []
-    for part in settings.parts:
-        variants += [variant for variant in settings.variants(part) if variant not in variants]
-    for game, seed, variant in itertools.product(settings.games, settings.seeds, variants):
-        yield {"game": game, **variant, "seed": seed}
+    def point_name(self, labels: Labels) -> str:
+        more = f"-x{labels['duplicates']}" * (labels["duplicates"] > 1)
+        more += f"-{labels['epsilons']}epsilons" * bool(labels["epsilons"])
+        return f"{labels['game']}-{labels['replay']}-{labels['actors']}actors{more}-seed{labels['seed']}"
 
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        config = changed(
+            self.base(labels["game"], machine),
+            apex={name: labels[name] for name in ("actors", "duplicates")},
+            algorithm={"epsilon_values": labels["epsilons"]},
+        )
+        if labels["replay"] == "prioritized":
+            return config
+        rate = self.uniform_learning_rate or config.optimizer.learning_rate
+        return changed(config, replay={"priority_exponent": 0.0}, optimizer={"learning_rate": rate})
 
-def _actors_name(settings: ActorsSettings, labels: Labels) -> str:
-    more = f"-x{labels['duplicates']}" * (labels["duplicates"] > 1)
-    more += f"-{labels['epsilons']}epsilons" * bool(labels["epsilons"])
-    return f"{labels['game']}-{labels['replay']}-{labels['actors']}actors{more}-seed{labels['seed']}"
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        """A table of all, and panels for each part and game."""
+        labels = {name: name for name in ("game", *LABELS)}
+        heading = "Ape-X by number of actors"
+        panels = [panel for game in self.games for panel in self._panels(having(outcomes, game=game), game)]
+        notes = [ACTORS_NOTES[part] for part in self.parts]
+        notes.append("duplicates: times that each transition was inserted; epsilons: 0 is one for each simulator")
+        notes += [HELD] * any(outcome.point.config.apex.samples_per_insert for outcome in outcomes)
+        tables = {heading: (grouped(outcomes, *labels), labels)}
+        return self.reported(heading, outcomes, tables, panels, min(3, len(panels)), notes)
 
-
-def _actors_config(settings: ActorsSettings, machine: Machine, labels: Labels) -> TrainConfig:
-    config = changed(
-        settings.config(labels["game"], machine),
-        apex={name: labels[name] for name in ("actors", "duplicates")},
-        algorithm={"epsilon_values": labels["epsilons"]},
-    )
-    if labels["replay"] == "prioritized":
-        return config
-    rate = settings.uniform_learning_rate or config.optimizer.learning_rate
-    return changed(config, replay={"priority_exponent": 0.0}, optimizer={"learning_rate": rate})
-
-
-def _actors_report(settings: ActorsSettings, outcomes: Sequence[Outcome]) -> Report:
-    """A table of all, and panels for each part and game."""
-    labels = {name: name for name in ("game", *LABELS)}
-    heading = "Ape-X by number of actors"
-    panels = [panel for game in settings.games for panel in _actors_panels(settings, having(outcomes, game=game), game)]
-    notes = [ACTORS_NOTES[part] for part in settings.parts]
-    notes.append("duplicates: times that each transition was inserted; epsilons: 0 is one for each simulator")
-    notes += [HELD] * any(outcome.point.config.apex.samples_per_insert for outcome in outcomes)
-    tables = {heading: (grouped(outcomes, *labels), labels)}
-    return settings.report(heading, outcomes, tables, panels, min(3, len(panels)), notes)
-
-
-def _actors_panels(settings: ActorsSettings, outcomes: Sequence[Outcome], game: str) -> Iterator[Panel]:
-    for part in settings.parts:
-        for replay in settings.replays if part == "number" else settings.replays[:1]:
-            variants = [variant for variant in settings.variants(part) if variant["replay"] == replay]
-            groups = [Group(variant, runs) for variant in variants if (runs := having(outcomes, **variant))]
-            title = f"{game}: {replay if part == 'number' else part}"
-            label = _range_of_epsilons if part == "diversity" else _number_of_actors
-            for against in ((SECONDS, STEPS) if part == "number" else (SECONDS,)) if groups else ():
-                yield settings.curves(title, groups, label, against)
-    if "number" in settings.parts:
-        plain = having(outcomes, duplicates=1, epsilons=0)
-        lines = {
-            replay: sorted(grouped(having(plain, replay=replay), "actors"), key=lambda group: group["actors"])
-            for replay in settings.replays
-        }
-        yield from settings.end_panels(game, "actors", lines, "actors", log_x=True)
+    def _panels(self, outcomes: Sequence[Outcome], game: str) -> Iterator[Panel]:
+        for part in self.parts:
+            for replay in self.replays if part == "number" else self.replays[:1]:
+                variants = [variant for variant in self.variants(part) if variant["replay"] == replay]
+                groups = [Group(variant, runs) for variant in variants if (runs := having(outcomes, **variant))]
+                title = f"{game}: {replay if part == 'number' else part}"
+                label = _range_of_epsilons if part == "diversity" else _number_of_actors
+                for against in ((SECONDS, STEPS) if part == "number" else (SECONDS,)) if groups else ():
+                    yield self.curves(title, groups, label, against)
+        if "number" in self.parts:
+            plain = having(outcomes, duplicates=1, epsilons=0)
+            lines = {
+                replay: sorted(grouped(having(plain, replay=replay), "actors"), key=lambda group: group["actors"])
+                for replay in self.replays
+            }
+            yield from self.end_panels(game, "actors", lines, "actors", log_x=True)
 
 
 def _range_of_epsilons(variant: Group) -> str:
@@ -270,10 +265,7 @@ ACTORS = Study(
         "actors": (1, 2), "simulators": 2, "step_time_ms": 5.0, "minutes": 0.6, "eval_every_updates": 200,
         "eval_games": 10, "target_score": 0.0, "train_options": "--replay-minimum 200",
     },
-    axes=_actors_axes,
-    point_name=_actors_name,
-    config=_actors_config,
-    report=_actors_report,
+    point_name=ActorsSettings.point_name,
 )  # fmt: skip
 
 
@@ -313,40 +305,37 @@ class ReplaySettings(ApexSettings):
         if min(self.priority_exponents) < 0 or max(self.priority_exponents) > 1:
             raise UsageError("--priority-exponents are in 0 to 1")
 
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        """Part by part."""
+        for part in self.parts:
+            values = sorted(getattr(self, PARTS[part]))
+            yield from product(part=[part], game=self.games, seed=self.seeds, value=values)
 
-def _replay_axes(settings: ReplaySettings, machine: Machine) -> Iterator[Labels]:
-    """Part by part."""
-    for part in settings.parts:
-        values = sorted(getattr(settings, PARTS[part]))
-        yield from product(part=[part], game=settings.games, seed=settings.seeds, value=values)
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        config, part, value = self.base(labels["game"], machine), labels["part"], labels["value"]
+        minimum = min(config.replay.replay_minimum, value // 2)
+        changes: dict[str, dict[str, Any]] = {
+            "capacity": {"replay": {"replay_capacity": value, "replay_minimum": minimum}},
+            "batch-size": {"optimizer": {"batch_size": value}},
+            "exponent": {"replay": {"priority_exponent": value}},
+        }[part]
+        return changed(config, apex={"actors": self.actors or config.apex.actors}, **changes)
 
-
-def _replay_config(settings: ReplaySettings, machine: Machine, labels: Labels) -> TrainConfig:
-    config, part, value = settings.config(labels["game"], machine), labels["part"], labels["value"]
-    minimum = min(config.replay.replay_minimum, value // 2)
-    changes: dict[str, dict[str, Any]] = {
-        "capacity": {"replay": {"replay_capacity": value, "replay_minimum": minimum}},
-        "batch-size": {"optimizer": {"batch_size": value}},
-        "exponent": {"replay": {"priority_exponent": value}},
-    }[part]
-    return changed(config, apex={"actors": settings.actors or config.apex.actors}, **changes)
-
-
-def _replay_report(settings: ReplaySettings, outcomes: Sequence[Outcome]) -> Report:
-    """A table and two panels for each part and game: curves, and the score at the end over the values."""
-    tables: dict[str, tuple[Sequence[Group], Columns]] = {}
-    panels: list[Panel] = []
-    for part in settings.parts:
-        of_part, what = having(outcomes, part=part), TITLES[part]
-        if of_part:
-            tables[what.capitalize()] = grouped(of_part, "game", "value"), {"game": "game", what: "value"}
-        for game in grouped(of_part, "game"):
-            here = sorted(grouped(game.runs, "value"), key=lambda group: group["value"])
-            panels.append(settings.curves(f"{game['game']}: {what}", here, lambda group: f"{group['value']:,g}"))
-            panels += settings.end_panels(game["game"], what, {"": here}, "value", log_x=part != "exponent")
-    columns = 3 if settings.target_score is not None and not settings.stop_at_target else 2
-    notes = [REPLAY_NOTES[part] for part in settings.parts]
-    return settings.report("Ape-X by its replay", outcomes, tables, panels, columns, notes)
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        """A table and two panels for each part and game: curves, and the score at the end over the values."""
+        tables: dict[str, tuple[Sequence[Group], Columns]] = {}
+        panels: list[Panel] = []
+        for part in self.parts:
+            of_part, what = having(outcomes, part=part), TITLES[part]
+            if of_part:
+                tables[what.capitalize()] = grouped(of_part, "game", "value"), {"game": "game", what: "value"}
+            for game in grouped(of_part, "game"):
+                here = sorted(grouped(game.runs, "value"), key=lambda group: group["value"])
+                panels.append(self.curves(f"{game['game']}: {what}", here, lambda group: f"{group['value']:,g}"))
+                panels += self.end_panels(game["game"], what, {"": here}, "value", log_x=part != "exponent")
+        columns = 3 if self.target_score is not None and not self.stop_at_target else 2
+        notes = [REPLAY_NOTES[part] for part in self.parts]
+        return self.reported("Ape-X by its replay", outcomes, tables, panels, columns, notes)
 
 
 REPLAY = Study(
@@ -358,8 +347,5 @@ REPLAY = Study(
         "eval_every_updates": 200, "eval_games": 10, "simulators": 2, "step_time_ms": 5.0,
         "train_options": "--replay-minimum 200",
     },
-    axes=_replay_axes,
     point_name="{part}-{game}-{value:g}-seed{seed}",
-    config=_replay_config,
-    report=_replay_report,
 )  # fmt: skip

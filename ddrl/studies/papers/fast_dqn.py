@@ -56,6 +56,52 @@ class SuiteSettings(EvaluatedSettings):
         """The games by name."""
         return tuple(scores_by_game()) if self.games == (ALL,) else self.games
 
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        """For each algorithm a row for each game, what they come to, and curves."""
+        tables: list[Table] = []
+        panels: list[Panel] = []
+        for group in grouped(outcomes, "algorithm"):
+            best = _means(group.runs, lambda run: best_score(run, self.score_name))
+            last = _means(group.runs, lambda run: last_score(run, self.score_name))
+            tables += [_games_table(group, best, last), _summary_table(group["algorithm"], best, last)]
+            panels += self._suite_panels(group, _raw(best))
+        return Report(
+            heading="Atari games beside people",
+            caption=f"{self.caption}; {spread_text(outcomes)}",
+            tables=tables,
+            panels=panels,
+            columns=min(7, max(2, round(len(panels) ** 0.5))),
+            notes=[SUITE_PAPER],
+        )
+
+    def _suite_panels(self, algorithm: Group, best: Scores) -> Iterator[Panel]:
+        """All games in the order of their percents, their median while learning, then every game by itself."""
+        unit, x_label = unit_of(algorithm.runs, STEPS)
+        title = printed_name(algorithm["algorithm"])
+        ours, percent = f"{title}, ours", "human-normalized (%)"
+        ordered = [
+            Curve(name, list(range(1, len(raw) + 1)), _percents(raw), style=style, reference=name != ours)
+            for style, (name, raw) in enumerate(({ours: best} | _published(best)).items())
+        ]
+        yield Panel(f"{title}: best", "games, the worst first", percent, ordered, wide_y=True)
+        by_game = {
+            game["game"]: score_curve(game.runs, self.score_name, STEPS, unit)
+            for game in grouped(algorithm.runs, "game")
+        }
+        published = _published(by_game)
+        levels = {name: summary(raw).median for name, raw in published.items()} | {"human level": HUMAN_LEVEL}
+        yield Panel(f"{title}: median", x_label, percent, _with_levels(median_curve(by_game), ours, levels))
+        for game, curve in by_game.items():
+            levels = {name: raw[game] for name, raw in published.items()}
+            levels |= {"people": scores_of(game).human, "random": scores_of(game).random}
+            yield Panel(scores_of(game).name, x_label, "raw score", _with_levels(curve, ours, levels))
+
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        return product(algorithm=self.algorithms, game=self.played, seed=self.seeds)
+
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        return self.scored(base_config(self, labels["algorithm"], labels["game"], machine))
+
 
 Scores = Mapping[str, float]
 """Raw scores by game."""
@@ -66,25 +112,6 @@ def best_score(run: Outcome, score: str) -> float | None:
     kind = "evaluation" if score == EVALUATION else "train"
     scores = [record[score] for record in whole(list(run.records)) if record["kind"] == kind and score in record]
     return max(scores, default=None)
-
-
-def _suite_report(settings: SuiteSettings, outcomes: Sequence[Outcome]) -> Report:
-    """For each algorithm a row for each game, what they come to, and curves."""
-    tables: list[Table] = []
-    panels: list[Panel] = []
-    for group in grouped(outcomes, "algorithm"):
-        best = _means(group.runs, lambda run: best_score(run, settings.score_name))
-        last = _means(group.runs, lambda run: last_score(run, settings.score_name))
-        tables += [_games_table(group, best, last), _summary_table(group["algorithm"], best, last)]
-        panels += _suite_panels(settings, group, _raw(best))
-    return Report(
-        heading="Atari games beside people",
-        caption=f"{settings.caption}; {spread_text(outcomes)}",
-        tables=tables,
-        panels=panels,
-        columns=min(7, max(2, round(len(panels) ** 0.5))),
-        notes=[SUITE_PAPER],
-    )
 
 
 def _means(outcomes: Sequence[Outcome], measure: Measure) -> dict[str, Interval]:
@@ -132,29 +159,6 @@ def _summary_table(algorithm: str, best: Mapping[str, Interval], last: Mapping[s
     })  # fmt: skip
 
 
-def _suite_panels(settings: SuiteSettings, algorithm: Group, best: Scores) -> Iterator[Panel]:
-    """All games in the order of their percents, their median while learning, then every game by itself."""
-    unit, x_label = unit_of(algorithm.runs, STEPS)
-    title = printed_name(algorithm["algorithm"])
-    ours, percent = f"{title}, ours", "human-normalized (%)"
-    ordered = [
-        Curve(name, list(range(1, len(raw) + 1)), _percents(raw), style=style, reference=name != ours)
-        for style, (name, raw) in enumerate(({ours: best} | _published(best)).items())
-    ]
-    yield Panel(f"{title}: best", "games, the worst first", percent, ordered, wide_y=True)
-    by_game = {
-        game["game"]: score_curve(game.runs, settings.score_name, STEPS, unit)
-        for game in grouped(algorithm.runs, "game")
-    }
-    published = _published(by_game)
-    levels = {name: summary(raw).median for name, raw in published.items()} | {"human level": HUMAN_LEVEL}
-    yield Panel(f"{title}: median", x_label, percent, _with_levels(median_curve(by_game), ours, levels))
-    for game, curve in by_game.items():
-        levels = {name: raw[game] for name, raw in published.items()}
-        levels |= {"people": scores_of(game).human, "random": scores_of(game).random}
-        yield Panel(scores_of(game).name, x_label, "raw score", _with_levels(curve, ours, levels))
-
-
 def _percents(raw: Scores) -> list[float]:
     """Human-normalized, ascending."""
     return sorted(scores_of(game).normalized(score) for game, score in raw.items())
@@ -190,12 +194,7 @@ SUITE = Study(
         "preset": "laptop", "games": ("pong", "breakout"), "agent_steps": 4000, "eval_every_steps": 1000,
         "eval_games": 2, "train_options": "--replay-capacity 10000 --replay-minimum 1000 --target-period 960",
     },
-    axes=lambda settings, machine: product(algorithm=settings.algorithms, game=settings.played, seed=settings.seeds),
     point_name="{algorithm}-{game}-seed{seed}",
-    config=lambda settings, machine, labels: settings.scored(
-        base_config(settings, labels["algorithm"], labels["game"], machine)
-    ),
-    report=_suite_report,
 )  # fmt: skip
 
 
@@ -266,53 +265,48 @@ class AblationSettings(TrainingSettings):
         rate = self.updates_per(run, "agent_steps")
         return rate and rate * run.point.config.optimizer.batch_size
 
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        """All variants of one trial, then those of the next: a machine that slows down does so for all of them."""
+        for labels in product(game=self.games, seed=self.seeds, variant=self.variants, samplers=self.samplers):
+            if labels["samplers"] > 1 or not VARIANTS[labels["variant"]][1]:
+                yield labels
 
-def _ablation_axes(settings: AblationSettings, machine: Machine) -> Iterator[Labels]:
-    """All variants of one trial, then those of the next: a machine that slows down does so for all of them."""
-    for labels in product(
-        game=settings.games, seed=settings.seeds, variant=settings.variants, samplers=settings.samplers
-    ):
-        if labels["samplers"] > 1 or not VARIANTS[labels["variant"]][1]:
-            yield labels
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        (schedule, together), samplers = VARIANTS[labels["variant"]], labels["samplers"]
+        config = base_config(self, "dqn", labels["game"], machine)
+        period = self.target_period // config.replay_data.steps_per_update  # in updates
+        # The last period counts when the next one has begun.
+        updates = (1 + self.periods) * period + period // 4
+        epsilon = {"epsilon_start": self.epsilon, "epsilon_end": self.epsilon, "epsilon_steps": 0}
+        return changed(
+            config,
+            algorithm={"target_period": self.target_period, **epsilon},
+            sampling={"schedule": schedule, "simulators": samplers, "groups": 1 if together else samplers},
+            replay={"replay_capacity": self.replay_capacity, "replay_minimum": self.target_period},
+            run=budget(0.0) | {"log_every_seconds": 0.5, "max_updates": updates},
+        )
 
-
-def _ablation_config(settings: AblationSettings, machine: Machine, labels: Labels) -> TrainConfig:
-    (schedule, together), samplers = VARIANTS[labels["variant"]], labels["samplers"]
-    config = base_config(settings, "dqn", labels["game"], machine)
-    period = settings.target_period // config.replay_data.steps_per_update  # in updates
-    # The last period counts when the next one has begun.
-    updates = (1 + settings.periods) * period + period // 4
-    epsilon = {"epsilon_start": settings.epsilon, "epsilon_end": settings.epsilon, "epsilon_steps": 0}
-    return changed(
-        config,
-        algorithm={"target_period": settings.target_period, **epsilon},
-        sampling={"schedule": schedule, "simulators": samplers, "groups": 1 if together else samplers},
-        replay={"replay_capacity": settings.replay_capacity, "replay_minimum": settings.target_period},
-        run=budget(0.0) | {"log_every_seconds": 0.5, "max_updates": updates},
-    )
-
-
-def _ablation_report(settings: AblationSettings, outcomes: Sequence[Outcome]) -> Report:
-    """Tables 1 to 3 of the paper, ours beside its own, and what they were made of."""
-    tables: list[Table] = []
-    panels: list[Panel] = []
-    for game in grouped(outcomes, "game"):
-        groups = grouped(game.runs, "variant", "samplers")
-        rates = {(group["variant"], group["samplers"]): values(settings.rate, group.runs) for group in groups}
-        hours = {cell: [AGENT_STEPS / 3600.0 / rate for rate in trials if rate] for cell, trials in rates.items()}
-        tables += _hours_tables(game["game"], settings, hours)
-        tables.append(table(f"{game['game']}: measured", groups, {
-            "variant": "variant", "samplers": "samplers", "trials": count, "agent steps/s": mean(settings.rate),
-            "training intensity": mean(settings.intensity),
-        }))  # fmt: skip
-        panels += _ablation_panels(game["game"], settings, hours)
-    return Report(
-        heading="DQN with Concurrent Training and Synchronized Execution",
-        caption=f"over {settings.periods} periods of {settings.target_period:,} agent steps; {spread_text(outcomes)}",
-        tables=tables,
-        panels=panels,
-        notes=[f"the paper: Human-level control without server-grade hardware, 2022, tables 1 to 3, {HARDWARE}"],
-    )
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        """Tables 1 to 3 of the paper, ours beside its own, and what they were made of."""
+        tables: list[Table] = []
+        panels: list[Panel] = []
+        for game in grouped(outcomes, "game"):
+            groups = grouped(game.runs, "variant", "samplers")
+            rates = {(group["variant"], group["samplers"]): values(self.rate, group.runs) for group in groups}
+            hours = {cell: [AGENT_STEPS / 3600.0 / rate for rate in trials if rate] for cell, trials in rates.items()}
+            tables += _hours_tables(game["game"], self, hours)
+            tables.append(table(f"{game['game']}: measured", groups, {
+                "variant": "variant", "samplers": "samplers", "trials": count, "agent steps/s": mean(self.rate),
+                "training intensity": mean(self.intensity),
+            }))  # fmt: skip
+            panels += _ablation_panels(game["game"], self, hours)
+        return Report(
+            heading="DQN with Concurrent Training and Synchronized Execution",
+            caption=f"over {self.periods} periods of {self.target_period:,} agent steps; {spread_text(outcomes)}",
+            tables=tables,
+            panels=panels,
+            notes=[f"the paper: Human-level control without server-grade hardware, 2022, tables 1 to 3, {HARDWARE}"],
+        )
 
 
 def mean_and_deviation(trials: Sequence[float]) -> str | None:
@@ -369,8 +363,5 @@ ABLATION = Study(
     about="Concurrent Training and Synchronized Execution of DQN, by samplers (fast DQN, tables 1 to 3)",
     defaults=AblationSettings(preset="default", games=("pong",), repeats=5),
     quick_changes={"repeats": 1, "samplers": (1, 2, 4), "target_period": 1000, "periods": 3, "replay_capacity": 10_000},
-    axes=_ablation_axes,
     point_name="{game}-{variant}-{samplers}samplers-seed{seed}",
-    config=_ablation_config,
-    report=_ablation_report,
 )

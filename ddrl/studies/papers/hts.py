@@ -124,160 +124,172 @@ class HtsSettings(BudgetSettings):
         """Agent steps/s after the warm-up."""
         return rate(warm_up_seconds=self.warm_up_seconds)
 
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        """All of them, part by part. The parts about speed play the first game alone."""
+        varied: dict[str, dict[str, Sequence[Any]]] = {
+            "speed-up": {"variation": self.variations, "method": ("synchronous", "hts")},
+            "alpha": {"alpha": self.alphas},
+            "predictors": {"predictors": self.predictor_counts},
+        }
+        for part in self.parts:
+            if part == "scores":
+                yield from product(part=[part], game=self.games, method=self.methods, seed=self.seeds)
+                continue
+            game = self.games[:1]
+            yield from product(part=[part], algorithm=self.algorithms, game=game, seed=self.seeds, **varied[part])
 
-def _axes(settings: HtsSettings, machine: Machine) -> Iterator[Labels]:
-    """All of them, part by part. The parts about speed play the first game alone."""
-    varied: dict[str, dict[str, Sequence[Any]]] = {
-        "speed-up": {"variation": settings.variations, "method": ("synchronous", "hts")},
-        "alpha": {"alpha": settings.alphas},
-        "predictors": {"predictors": settings.predictor_counts},
-    }
-    for part in settings.parts:
+    def point_name(self, labels: Labels) -> str:
+        if labels["part"] == "scores":
+            return f"scores-{labels['game']}-{labels['method']}-seed{labels['seed']}"
+        texts = [str(value) for name, value in labels.items() if name not in ("game", "seed")]
+        return f"{'-'.join(texts)}-seed{labels['seed']}"
+
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        part, method = labels["part"], labels.get("method", "hts")
         if part == "scores":
-            yield from product(part=[part], game=settings.games, method=settings.methods, seed=settings.seeds)
-            continue
-        game = settings.games[:1]
-        yield from product(part=[part], algorithm=settings.algorithms, game=game, seed=settings.seeds, **varied[part])
+            evaluation = {"eval_games": EVALUATION_GAMES, "eval_every_updates": self.eval_every_updates}
+            config = base_config(self, method, labels["game"], machine)
+            return changed(config, evaluation={"evaluator": True} | evaluation, run=self.run)
+        # The synchronous algorithm has one group of all simulators, as its usual implementations have.
+        config = changed(
+            base_config(self, labels["algorithm"], labels["game"], machine),
+            sampling={"simulators": self.simulators, "groups": 1},
+            environment={
+                "step_time_mean_ms": self.step_time_ms, "step_time_cv": labels.get("variation", self.variation)
+            },
+            run=budget(self.seconds / 60.0) | {"log_every_seconds": 1.0},
+        )  # fmt: skip
+        if method == "hts":
+            config = self.double_buffered(config, labels.get("alpha", 0))
+        if part == "predictors":
+            config = changed(config, sampling={"predictors": labels["predictors"]}, run={"deterministic": True})
+        return config
 
+    def double_buffered(self, config: TrainConfig, alpha: int = 0) -> TrainConfig:
+        """HTS-RL of a synchronous algorithm: groups, predictors, and as much data in each update.
 
-def _point_name(settings: HtsSettings, labels: Labels) -> str:
-    if labels["part"] == "scores":
-        return f"scores-{labels['game']}-{labels['method']}-seed{labels['seed']}"
-    texts = [str(value) for name, value in labels.items() if name not in ("game", "seed")]
-    return f"{'-'.join(texts)}-seed{labels['seed']}"
+        Args:
+            alpha: steps between two synchronizations (0: --least-alpha, in whole unrolls of the algorithm).
+        """
+        learns_from: Any = config.algorithm.learns_from
+        unroll, simulators = learns_from.unroll_length, config.sampling.simulators
+        if alpha:
+            unroll = max(length for length in range(1, min(unroll, alpha) + 1) if alpha % length == 0)
+        alpha = alpha or unroll * math.ceil(self.least_alpha / unroll)
+        batch = config.optimizer.batch_size or unroll * simulators
+        groups = self.groups or simulators
+        # Whatever the part predictors has: padded to another size, parameters could differ in bits.
+        together = max(simulators // groups, simulators // self.predictors) if self.predictors else 0
+        return changed(
+            config,
+            algorithm={"unroll_length": unroll},
+            optimizer={"batch_size": math.gcd(batch, alpha * simulators)},
+            sampling={
+                "schedule": "double-buffered",
+                "rollout_length": alpha,
+                "groups": groups,
+                "predictors": self.predictors,
+                "predict_batch": self.predict_batch or together,
+            },
+        )
 
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        """A table and a panel or more for each part that has finished points."""
+        measured = [part for part in self.parts if having(outcomes, part=part)]
+        report_of = dict(zip(PARTS, (self._speed_up, self._alpha, self._predictors, self._scores)))
+        parts = [report_of[part](having(outcomes, part=part)) for part in measured]
+        scores = f"{CAPTIONS[EVALUATION]}; " if having(outcomes, part="scores") else ""
+        return Report(
+            heading="HTS-RL and its synchronous algorithms",
+            caption=f"{scores}speed: agent steps/s after {self.warm_up_seconds:g} s; {spread_text(outcomes)}",
+            tables=[of_part for of_part, _ in parts],
+            panels=[panel for _, panels in parts for panel in panels],
+            notes=[NOTES[part] for part in measured],
+        )
 
-def _config(settings: HtsSettings, machine: Machine, labels: Labels) -> TrainConfig:
-    part, method = labels["part"], labels.get("method", "hts")
-    if part == "scores":
-        evaluation = {"eval_games": EVALUATION_GAMES, "eval_every_updates": settings.eval_every_updates}
-        config = base_config(settings, method, labels["game"], machine)
-        return changed(config, evaluation={"evaluator": True} | evaluation, run=settings.run)
-    # The synchronous algorithm has one group of all simulators, as its usual implementations have.
-    config = changed(
-        base_config(settings, labels["algorithm"], labels["game"], machine),
-        sampling={"simulators": settings.simulators, "groups": 1},
-        environment={
-            "step_time_mean_ms": settings.step_time_ms, "step_time_cv": labels.get("variation", settings.variation)
-        },
-        run=budget(settings.seconds / 60.0) | {"log_every_seconds": 1.0},
-    )  # fmt: skip
-    if method == "hts":
-        config = double_buffered(settings, config, labels.get("alpha", 0))
-    if part == "predictors":
-        config = changed(config, sampling={"predictors": labels["predictors"]}, run={"deterministic": True})
-    return config
+    def _speed_up(self, outcomes: Sequence[Outcome]) -> PartReport:
+        """Figure 4, left: the x axis is the variance of a step's time."""
 
+        def of_method(method: str) -> Callable[[Group], Interval | None]:
+            return lambda group: bootstrap(values(self.speed, having(group.runs, method=method)))
 
-def double_buffered(settings: HtsSettings, config: TrainConfig, alpha: int = 0) -> TrainConfig:
-    """HTS-RL of a synchronous algorithm: groups, predictors, and as much data in each update.
+        def variance(group: Group) -> float:
+            return (group["variation"] * self.step_time_ms) ** 2
 
-    Args:
-        alpha: steps between two synchronizations (0: --least-alpha, in whole unrolls of the algorithm's own length).
-    """
-    learns_from: Any = config.algorithm.learns_from
-    unroll, simulators = learns_from.unroll_length, config.sampling.simulators
-    if alpha:
-        unroll = max(length for length in range(1, min(unroll, alpha) + 1) if alpha % length == 0)
-    alpha = alpha or unroll * math.ceil(settings.least_alpha / unroll)
-    batch = config.optimizer.batch_size or unroll * simulators
-    groups = settings.groups or simulators
-    # Of the settings alone, whatever the part predictors has: padded to another size, parameters could differ in bits.
-    together = max(simulators // groups, simulators // settings.predictors) if settings.predictors else 0
-    return changed(
-        config,
-        algorithm={"unroll_length": unroll},
-        optimizer={"batch_size": math.gcd(batch, alpha * simulators)},
-        sampling={
-            "schedule": "double-buffered",
-            "rollout_length": alpha,
-            "groups": groups,
-            "predictors": settings.predictors,
-            "predict_batch": settings.predict_batch or together,
-        },
-    )
+        def speed_up(group: Group) -> Interval | None:
+            return ratio(self.speed, *(having(group.runs, method=method) for method in ("hts", "synchronous")))
 
+        lines = _lines(outcomes, "variation")
+        steps = f"steps of {self.step_time_ms:g} ms on average"
+        steps = steps if self.step_time_ms else "steps as long as the environment takes"
+        speeds = table(f"Speed-up over the synchronous algorithm, {steps}", itertools.chain(*lines.values()), {
+            "algorithm": "algorithm", "deviation / mean": "variation", "variance, ms^2": variance,
+            "synchronous, agent steps/s": of_method("synchronous"), "HTS, agent steps/s": of_method("hts"),
+            "speed-up": speed_up,
+        })  # fmt: skip
+        curves = [
+            interval_curve([(variance(group), speed_up(group)) for group in line], f"HTS-{name} / {name}")
+            for name, line in lines.items()
+        ]
+        return speeds, [Panel("Speed-up", "variance of the step time (ms²)", "HTS-RL / synchronous", curves, zero=True)]
 
-# report ---------------------------------------------------------------------------------------------------------------
+    def _rates(self, outcomes: Sequence[Outcome], label: str, title: str, x_label: str, columns: Columns) -> PartReport:
+        """Agent steps/s over a label, and more columns of the table."""
+        lines, speed = _lines(outcomes, label), mean(self.speed)
+        rates = table(title, itertools.chain(*lines.values()), {
+            "algorithm": "algorithm", label: label, "agent steps/s": speed, **columns
+        })  # fmt: skip
+        curves = [over(groups, label, speed, f"HTS-{name}") for name, groups in lines.items()]
+        return rates, [Panel(title, x_label, "agent steps/s", curves, log_x=True, zero=True)]
 
+    def _alpha(self, outcomes: Sequence[Outcome]) -> PartReport:
+        """Table 5."""
+        unroll: Columns = {"unroll": lambda group: group.config.algorithm.learns_from.unroll_length}
+        interval = "steps between synchronizations (alpha)"
+        return self._rates(outcomes, "alpha", "Synchronization interval", interval, unroll)
 
-def _report(settings: HtsSettings, outcomes: Sequence[Outcome]) -> Report:
-    """A table and a panel or more for each part that has finished points."""
-    measured = [part for part in settings.parts if having(outcomes, part=part)]
-    parts = [PART_REPORTS[part](settings, having(outcomes, part=part)) for part in measured]
-    scores = f"{CAPTIONS[EVALUATION]}; " if having(outcomes, part="scores") else ""
-    return Report(
-        heading="HTS-RL and its synchronous algorithms",
-        caption=f"{scores}speed: agent steps/s after {settings.warm_up_seconds:g} s; {spread_text(outcomes)}",
-        tables=[of_part for of_part, _ in parts],
-        panels=[panel for _, panels in parts for panel in panels],
-        notes=[NOTES[part] for part in measured],
-    )
+    def _predictors(self, outcomes: Sequence[Outcome]) -> PartReport:
+        """Table 4, and whether runs of one seed had equal parameters in every version that both of them have."""
+        common = {group["algorithm"]: compared(group.runs) for group in grouped(outcomes, "algorithm")}
+        columns: Columns = {
+            "versions compared": lambda group: common[group["algorithm"]][0],
+            "parameters": lambda group: common[group["algorithm"]][1],
+        }
+        return self._rates(outcomes, "predictors", "Predictor threads", "predictor threads", columns)
+
+    def _scores(self, outcomes: Sequence[Outcome]) -> PartReport:
+        """Tables 1 and 2, and figure 5."""
+        games = grouped(outcomes, "game")
+        limits = {game["game"]: 60.0 * self.time_limit_minutes or fastest_end(game.runs) for game in games}
+        groups = [group for game in games for group in grouped(game.runs, "game", "method")]
+        scores = table("Evaluation scores", groups, {
+            "game": "game", "method": "method", "seeds": count,
+            "policies": lambda group: min(len(evaluations(run)) for run in group.runs),
+            "final metric": mean(lambda run: final_metric(evaluations(run))),
+            "limit, minutes": lambda group: limits[group["game"]] / 60.0,
+            "final time metric": lambda group: mean(
+                lambda run: final_time_metric(evaluations(run), limits[group["game"]])
+            )(group),
+            **{f"minutes to {score:g}": _minutes_to(score) for score in self.required_scores},
+        })  # fmt: skip
+        panels = [
+            learning_panel(
+                game["game"], "evaluation score", grouped(game.runs, "method"), EVALUATION,
+                lambda method: method["method"].upper(), against,
+            )
+            for game in games
+            for against in (STEPS, SECONDS)
+        ]  # fmt: skip
+        return scores, panels
 
 
 PartReport = tuple[Table, Sequence[Panel]]
-
-
-def _speed_up(settings: HtsSettings, outcomes: Sequence[Outcome]) -> PartReport:
-    """Figure 4, left: the x axis is the variance of a step's time."""
-
-    def of_method(method: str) -> Callable[[Group], Interval | None]:
-        return lambda group: bootstrap(values(settings.speed, having(group.runs, method=method)))
-
-    def variance(group: Group) -> float:
-        return (group["variation"] * settings.step_time_ms) ** 2
-
-    def speed_up(group: Group) -> Interval | None:
-        return ratio(settings.speed, *(having(group.runs, method=method) for method in ("hts", "synchronous")))
-
-    lines = _lines(outcomes, "variation")
-    steps = f"steps of {settings.step_time_ms:g} ms on average"
-    steps = steps if settings.step_time_ms else "steps as long as the environment takes"
-    speeds = table(f"Speed-up over the synchronous algorithm, {steps}", itertools.chain(*lines.values()), {
-        "algorithm": "algorithm", "deviation / mean": "variation", "variance, ms^2": variance,
-        "synchronous, agent steps/s": of_method("synchronous"), "HTS, agent steps/s": of_method("hts"),
-        "speed-up": speed_up,
-    })  # fmt: skip
-    curves = [
-        interval_curve([(variance(group), speed_up(group)) for group in line], f"HTS-{name} / {name}")
-        for name, line in lines.items()
-    ]
-    return speeds, [Panel("Speed-up", "variance of the step time (ms²)", "HTS-RL / synchronous", curves, zero=True)]
 
 
 def _lines(outcomes: Sequence[Outcome], label: str) -> dict[str, list[Group]]:
     """Name of an algorithm -> its groups by a label."""
     lines = grouped(outcomes, "algorithm")
     return {line["algorithm"].upper(): grouped(line.runs, "algorithm", label) for line in lines}
-
-
-def _rates(
-    settings: HtsSettings, outcomes: Sequence[Outcome], label: str, title: str, x_label: str, columns: Columns
-) -> PartReport:
-    """Agent steps/s over a label, and more columns of the table."""
-    lines, speed = _lines(outcomes, label), mean(settings.speed)
-    rates = table(title, itertools.chain(*lines.values()), {
-        "algorithm": "algorithm", label: label, "agent steps/s": speed, **columns
-    })  # fmt: skip
-    curves = [over(groups, label, speed, f"HTS-{name}") for name, groups in lines.items()]
-    return rates, [Panel(title, x_label, "agent steps/s", curves, log_x=True, zero=True)]
-
-
-def _alpha(settings: HtsSettings, outcomes: Sequence[Outcome]) -> PartReport:
-    """Table 5."""
-    unroll: Columns = {"unroll": lambda group: group.config.algorithm.learns_from.unroll_length}
-    interval = "steps between synchronizations (alpha)"
-    return _rates(settings, outcomes, "alpha", "Synchronization interval", interval, unroll)
-
-
-def _predictors(settings: HtsSettings, outcomes: Sequence[Outcome]) -> PartReport:
-    """Table 4, and whether runs of one seed had equal parameters in every version that both of them have."""
-    common = {group["algorithm"]: compared(group.runs) for group in grouped(outcomes, "algorithm")}
-    columns: Columns = {
-        "versions compared": lambda group: common[group["algorithm"]][0],
-        "parameters": lambda group: common[group["algorithm"]][1],
-    }
-    return _rates(settings, outcomes, "predictors", "Predictor threads", "predictor threads", columns)
 
 
 def compared(outcomes: Sequence[Outcome]) -> tuple[int, str]:
@@ -302,32 +314,6 @@ def _hashes(outcome: Outcome) -> dict[int, str]:
     return {int(pair[0]): pair[1] for pair in pairs if len(pair) == 2}
 
 
-def _scores(settings: HtsSettings, outcomes: Sequence[Outcome]) -> PartReport:
-    """Tables 1 and 2, and figure 5."""
-    games = grouped(outcomes, "game")
-    limits = {game["game"]: 60.0 * settings.time_limit_minutes or fastest_end(game.runs) for game in games}
-    groups = [group for game in games for group in grouped(game.runs, "game", "method")]
-    scores = table("Evaluation scores", groups, {
-        "game": "game", "method": "method", "seeds": count,
-        "policies": lambda group: min(len(evaluations(run)) for run in group.runs),
-        "final metric": mean(lambda run: final_metric(evaluations(run))),
-        "limit, minutes": lambda group: limits[group["game"]] / 60.0,
-        "final time metric": lambda group: mean(
-            lambda run: final_time_metric(evaluations(run), limits[group["game"]])
-        )(group),
-        **{f"minutes to {score:g}": _minutes_to(score) for score in settings.required_scores},
-    })  # fmt: skip
-    panels = [
-        learning_panel(
-            game["game"], "evaluation score", grouped(game.runs, "method"), EVALUATION,
-            lambda method: method["method"].upper(), against,
-        )
-        for game in games
-        for against in (STEPS, SECONDS)
-    ]  # fmt: skip
-    return scores, panels
-
-
 def _minutes_to(score: float) -> Callable[[Group], Interval | None]:
     """Mean of the required times; None where some seed never reached the score."""
 
@@ -343,8 +329,6 @@ def fastest_end(outcomes: Sequence[Outcome]) -> float:
     return min(max(map(given_seconds, group.runs)) for group in grouped(outcomes, "method"))
 
 
-PART_REPORTS = {"speed-up": _speed_up, "alpha": _alpha, "predictors": _predictors, "scores": _scores}
-
 HTS = Study(
     name="hts",
     about="HTS-RL beside its own synchronous A2C and PPO (Liu et al. 2020, figure 4, tables 1, 2, 4, 5)",
@@ -354,8 +338,5 @@ HTS = Study(
         "alphas": (8, 32), "predictor_counts": (1, 4), "least_alpha": 20, "seconds": 6.0, "warm_up_seconds": 2.0,
         "minutes": 0.15, "agent_steps": 0, "eval_every_updates": 30,
     },
-    axes=_axes,
-    point_name=_point_name,
-    config=_config,
-    report=_report,
+    point_name=HtsSettings.point_name,
 )  # fmt: skip

@@ -144,38 +144,39 @@ class StalenessSettings(CollapseSettings):
         if self.workers == 1:
             checks.refuse(self, "workers", "one alone has nothing to wait for; give 2 or more")
 
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        config = base_config(self, "ba3c", labels["game"], machine)
+        workers = self.workers or max(LEAST_STALE_WORKERS, machine.cores)
+        servers = {} if config.exchange.servers else {"parameter_servers": None}  # not that of one worker
+        return changed(config, exchange={"workers": workers, "updates": labels["mode"], **servers}, run=self.run)
 
-def _staleness_config(settings: StalenessSettings, machine: Machine, labels: Labels) -> TrainConfig:
-    config = base_config(settings, "ba3c", labels["game"], machine)
-    workers = settings.workers or max(LEAST_STALE_WORKERS, machine.cores)
-    servers = {} if config.exchange.servers else {"parameter_servers": None}  # not that of one worker
-    return changed(config, exchange={"workers": workers, "updates": labels["mode"], **servers}, run=settings.run)
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        """Score, loss and staleness over time."""
+        found = levels(outcomes, self.learned_score)
 
+        def stale(measure: Callable[[Group], Any]) -> Callable[[Group], Any]:
+            """Synchronous gradients never are, and so it is not measured."""
+            return lambda group: measure(group) if group["mode"] == "asynchronous" else 0
 
-def _staleness_report(settings: StalenessSettings, outcomes: Sequence[Outcome]) -> Report:
-    """Score, loss and staleness over time."""
-    found = levels(outcomes, settings.learned_score)
+        return Report(
+            heading="Synchronous and asynchronous updates",
+            caption=f"{CAPTIONS[ONLINE]}; loss of training batches; {spread_text(outcomes)}",
+            tables=[
+                table("The whole budget", grouped(outcomes, "game", "mode"), {
+                    "game": "game", "updates": "mode", "runs": count,
+                    "workers": lambda group: group.config.exchange.workers, "agent steps": most("agent_steps"),
+                    "minutes": mean(_trained_minutes), "updates/s": mean(rate("updates_per_s")),
+                    "staleness (versions)": stale(mean(rate("staleness_mean"))),
+                    "largest": stale(most("staleness_max", None)),
+                    **columns(found),
+                })
+            ],
+            panels=[panel for game in grouped(outcomes, "game") for panel in _staleness_panels(game)],
+            notes=[rule_text(found), UPDATES_PAPER],
+        )  # fmt: skip
 
-    def stale(measure: Callable[[Group], Any]) -> Callable[[Group], Any]:
-        """Synchronous gradients never are, and so it is not measured."""
-        return lambda group: measure(group) if group["mode"] == "asynchronous" else 0
-
-    return Report(
-        heading="Synchronous and asynchronous updates",
-        caption=f"{CAPTIONS[ONLINE]}; loss of training batches; {spread_text(outcomes)}",
-        tables=[
-            table("The whole budget", grouped(outcomes, "game", "mode"), {
-                "game": "game", "updates": "mode", "runs": count,
-                "workers": lambda group: group.config.exchange.workers, "agent steps": most("agent_steps"),
-                "minutes": mean(_trained_minutes), "updates/s": mean(rate("updates_per_s")),
-                "staleness (versions)": stale(mean(rate("staleness_mean"))),
-                "largest": stale(most("staleness_max", None)),
-                **columns(found),
-            })
-        ],
-        panels=[panel for game in grouped(outcomes, "game") for panel in _staleness_panels(game)],
-        notes=[rule_text(found), UPDATES_PAPER],
-    )  # fmt: skip
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        return product(game=self.games, seed=self.seeds, mode=self.modes)
 
 
 def _trained_minutes(run: Outcome) -> float | None:
@@ -213,10 +214,7 @@ STALENESS = Study(
     about="score, loss and staleness with either kind of updates (BA3C, figure 3)",
     defaults=StalenessSettings(agent_steps=2_000_000),
     quick_changes={"minutes": 0.2, "agent_steps": 0, "workers": 2, "repeats": 2},
-    axes=lambda settings, machine: product(game=settings.games, seed=settings.seeds, mode=settings.modes),
     point_name="{game}-{mode}-seed{seed}",
-    config=_staleness_config,
-    report=_staleness_report,
 )
 
 
@@ -248,52 +246,51 @@ class LearningRateSettings(CollapseSettings):
         """The rule's name; at the base batch that of both."""
         return "both" if group["batch"] == self.base_batch else group["rule"]
 
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        """From the smallest batch on; at the base batch one rule's alone, since they are the same."""
+        for game, batch in itertools.product(self.games, self.batch_size):
+            rules = self.rules if batch != self.base_batch else self.rules[:1]
+            yield from product(game=[game], batch=[batch], rule=rules, seed=self.seeds)
 
-def _learning_rate_axes(settings: LearningRateSettings, machine: Machine) -> Iterator[Labels]:
-    """From the smallest batch on; at the base batch one rule's alone, since they are the same."""
-    for game, batch in itertools.product(settings.games, settings.batch_size):
-        rules = settings.rules if batch != settings.base_batch else settings.rules[:1]
-        yield from product(game=[game], batch=[batch], rule=rules, seed=settings.seeds)
-
-
-def _learning_rate_config(settings: LearningRateSettings, machine: Machine, labels: Labels) -> TrainConfig:
-    config, batch = base_config(settings, "ba3c", labels["game"], machine), labels["batch"]
-    gradients = config.effective_batch // config.batch_size
-    if batch % gradients:
-        raise UsageError(f"--batch-size {batch}: an update has {gradients} gradients, and they do not divide it evenly")
-    times = batch / settings.base_batch if labels["rule"] == "linear" else 1.0
-    optimizer = {"batch_size": batch // gradients, "learning_rate": settings.learning_rate * times}
-    return changed(config, optimizer=optimizer, run=settings.run)
-
-
-def _learning_rate_report(settings: LearningRateSettings, outcomes: Sequence[Outcome]) -> Report:
-    """A panel for each batch: the online score with either rule."""
-    found, several = levels(outcomes, settings.learned_score), len(settings.games) > 1
-
-    def rate_of(group: Group) -> str:
-        return f"{group.config.optimizer.learning_rate:.3g}"
-
-    return Report(
-        heading="Learning rate and effective batch",
-        caption=f"{CAPTIONS[ONLINE]}; {spread_text(outcomes)}",
-        tables=[
-            table("The whole budget", grouped(outcomes, "game", "batch", "rule"), {
-                "game": "game", "effective batch": "batch", "rule": settings.rule_of, "learning rate": rate_of,
-                "runs": count, "agent steps": most("agent_steps"), **columns(found),
-            })
-        ],
-        panels=[
-            learning_panel(
-                f"{batch['game']}, " * several + f"effective batch {batch['batch']:,}", "raw online score",
-                grouped(batch.runs, "batch", "rule"), ONLINE,
-                lambda group: f"{settings.rule_of(group).replace('both', 'both rules')}, {rate_of(group)}",
-                style=lambda group: RULES.index(group["rule"]),
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        config, batch = base_config(self, "ba3c", labels["game"], machine), labels["batch"]
+        gradients = config.effective_batch // config.batch_size
+        if batch % gradients:
+            raise UsageError(
+                f"--batch-size {batch}: an update has {gradients} gradients, and they do not divide it evenly"
             )
-            for batch in grouped(outcomes, "game", "batch")
-        ],
-        columns=min(3, len(settings.batch_size)),
-        notes=[rule_text(found), RULES_PAPER],
-    )  # fmt: skip
+        times = batch / self.base_batch if labels["rule"] == "linear" else 1.0
+        optimizer = {"batch_size": batch // gradients, "learning_rate": self.learning_rate * times}
+        return changed(config, optimizer=optimizer, run=self.run)
+
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        """A panel for each batch: the online score with either rule."""
+        found, several = levels(outcomes, self.learned_score), len(self.games) > 1
+
+        def rate_of(group: Group) -> str:
+            return f"{group.config.optimizer.learning_rate:.3g}"
+
+        return Report(
+            heading="Learning rate and effective batch",
+            caption=f"{CAPTIONS[ONLINE]}; {spread_text(outcomes)}",
+            tables=[
+                table("The whole budget", grouped(outcomes, "game", "batch", "rule"), {
+                    "game": "game", "effective batch": "batch", "rule": self.rule_of, "learning rate": rate_of,
+                    "runs": count, "agent steps": most("agent_steps"), **columns(found),
+                })
+            ],
+            panels=[
+                learning_panel(
+                    f"{batch['game']}, " * several + f"effective batch {batch['batch']:,}", "raw online score",
+                    grouped(batch.runs, "batch", "rule"), ONLINE,
+                    lambda group: f"{self.rule_of(group).replace('both', 'both rules')}, {rate_of(group)}",
+                    style=lambda group: RULES.index(group["rule"]),
+                )
+                for batch in grouped(outcomes, "game", "batch")
+            ],
+            columns=min(3, len(self.batch_size)),
+            notes=[rule_text(found), RULES_PAPER],
+        )  # fmt: skip
 
 
 LEARNING_RATE = Study(
@@ -301,8 +298,5 @@ LEARNING_RATE = Study(
     about="the linear scaling rule with Adam: learned, then collapsed? (BA3C, figure 4)",
     defaults=LearningRateSettings(agent_steps=2_000_000),
     quick_changes={"minutes": 0.15, "agent_steps": 0, "batch_size": (64, 512), "base_batch": 64, "repeats": 2},
-    axes=_learning_rate_axes,
     point_name="{game}-{batch}-{rule}-seed{seed}",
-    config=_learning_rate_config,
-    report=_learning_rate_report,
 )

@@ -67,66 +67,64 @@ class CommunicationSettings(TimedSettings):
 
         return of_run
 
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        """A size that both parts have is there once."""
+        neurons, servers = self.neurons, self.parameter_servers
+        pairs = [(n, servers[0]) for n in neurons] + [(neurons[0], s) for s in servers[1:]]
+        for game, (n, s), seed in itertools.product(self.games, pairs, self.seeds):
+            yield {"game": game, "neurons": n, "servers": s, "seed": seed}
 
-def _axes(settings: CommunicationSettings, machine: Machine) -> Iterator[Labels]:
-    """A size that both parts have is there once."""
-    neurons, servers = settings.neurons, settings.parameter_servers
-    pairs = [(n, servers[0]) for n in neurons] + [(neurons[0], s) for s in servers[1:]]
-    for game, (n, s), seed in itertools.product(settings.games, pairs, settings.seeds):
-        yield {"game": game, "neurons": n, "servers": s, "seed": seed}
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        workers = self.workers or max(LEAST_WORKERS, machine.cores)
+        return changed(
+            base_config(self, "ba3c", labels["game"], machine),
+            network={"network": "ba3c", "fc_neurons": labels["neurons"]},
+            optimizer={"batch_size": self.batch_size},
+            exchange={"workers": workers, "parameter_servers": labels["servers"]},
+            run=self.run,
+        )
 
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        """Figures 6 and 7: data-points/s by neurons, and by servers; below, what an exchange takes."""
+        workers = dict.fromkeys(str(outcome.point.config.exchange.workers) for outcome in outcomes)
+        speed, exchange = map(self.measure, SHOWN)
+        short = [outcome.point.name for outcome in outcomes if speed(outcome) is None]
+        why = f"no update for long enough between {self.warm_up_seconds:g} s and the end; give more --seconds"
+        first = {"neurons": self.neurons[0], "servers": self.parameter_servers[0]}
+        groups = grouped(outcomes, "game", "neurons", "servers")
+        most = max(map(weights, groups), default=0)
+        return Report(
+            heading="Model size, parameter servers and speed",
+            caption=f"data-points/s of {', '.join(workers)} workers of {self.batch_size} data-points a gradient, after "
+            f"{self.warm_up_seconds:g} s; scores are not looked at; {spread_text(outcomes)}",
+            tables=[
+                table("Speed", groups, {
+                    "game": "game", "neurons": "neurons", "servers": "servers", "runs": count,
+                    "weights": lambda group: weights(group) or None,
+                    "of most": lambda group: f"{weights(group) / most:.0%}" if weights(group) else None,
+                    "the paper's weights": lambda group: PAPER_WEIGHTS.get(group["neurons"]),
+                    # Each worker sends a gradient and gets parameters, of 4 bytes each.
+                    "MB an update": lambda group: 8e-6 * weights(group) * group.config.exchange.workers or None,
+                    "data-points/s": mean(speed),
+                    "over the first": lambda group: ratio(
+                        speed, group.runs, having(outcomes, game=group["game"], **first)
+                    ),
+                    "exchange (ms)": mean(exchange),
+                })
+            ],
+            panels=[panel for game in grouped(outcomes, "game") for panel in self._panels(game, outcomes)],
+            notes=[*([f"nothing measured: {', '.join(short)}: {why}"] if short else []), NOTES],
+        )  # fmt: skip
 
-def _config(settings: CommunicationSettings, machine: Machine, labels: Labels) -> TrainConfig:
-    workers = settings.workers or max(LEAST_WORKERS, machine.cores)
-    return changed(
-        base_config(settings, "ba3c", labels["game"], machine),
-        network={"network": "ba3c", "fc_neurons": labels["neurons"]},
-        optimizer={"batch_size": settings.batch_size},
-        exchange={"workers": workers, "parameter_servers": labels["servers"]},
-        run=settings.run,
-    )
-
-
-def _report(settings: CommunicationSettings, outcomes: Sequence[Outcome]) -> Report:
-    """Figures 6 and 7: data-points/s by neurons, and by servers; below, what an exchange takes."""
-    workers = dict.fromkeys(str(outcome.point.config.exchange.workers) for outcome in outcomes)
-    speed, exchange = map(settings.measure, SHOWN)
-    short = [outcome.point.name for outcome in outcomes if speed(outcome) is None]
-    why = f"no update for long enough between {settings.warm_up_seconds:g} s and the end; give more --seconds"
-    first = {"neurons": settings.neurons[0], "servers": settings.parameter_servers[0]}
-    groups = grouped(outcomes, "game", "neurons", "servers")
-    most = max(map(weights, groups), default=0)
-    return Report(
-        heading="Model size, parameter servers and speed",
-        caption=f"data-points/s of {', '.join(workers)} workers of {settings.batch_size} data-points a gradient, after "
-        f"{settings.warm_up_seconds:g} s; scores are not looked at; {spread_text(outcomes)}",
-        tables=[
-            table("Speed", groups, {
-                "game": "game", "neurons": "neurons", "servers": "servers", "runs": count,
-                "weights": lambda group: weights(group) or None,
-                "of most": lambda group: f"{weights(group) / most:.0%}" if weights(group) else None,
-                "the paper's weights": lambda group: PAPER_WEIGHTS.get(group["neurons"]),
-                # Each worker sends a gradient and gets parameters, of 4 bytes each.
-                "MB an update": lambda group: 8e-6 * weights(group) * group.config.exchange.workers or None,
-                "data-points/s": mean(speed),
-                "over the first": lambda group: ratio(speed, group.runs, having(outcomes, game=group["game"], **first)),
-                "exchange (ms)": mean(exchange),
-            })
-        ],
-        panels=[panel for game in grouped(outcomes, "game") for panel in _panels(settings, game, outcomes)],
-        notes=[*([f"nothing measured: {', '.join(short)}: {why}"] if short else []), NOTES],
-    )  # fmt: skip
-
-
-def _panels(settings: CommunicationSettings, game: Group, outcomes: Sequence[Outcome]) -> Iterator[Panel]:
-    prefix = "" if len(game.runs) == len(outcomes) else f"{game['game']}, "
-    axes = (("neurons", "neurons of the fully connected layer", "servers", settings.parameter_servers[0]),
-            ("servers", "parameter servers", "neurons", settings.neurons[0]))  # fmt: skip
-    for style, (name, y_label) in enumerate(SHOWN.items()):
-        for axis, x_label, other, value in axes:
-            same = sorted(grouped(having(game.runs, **{other: value}), axis), key=lambda group: group[axis])
-            curve = over(same, axis, mean(settings.measure(name)), style=style)
-            yield Panel(prefix + plural(value, other), x_label, y_label, [curve], log_x=True, zero=True)
+    def _panels(self, game: Group, outcomes: Sequence[Outcome]) -> Iterator[Panel]:
+        prefix = "" if len(game.runs) == len(outcomes) else f"{game['game']}, "
+        axes = (("neurons", "neurons of the fully connected layer", "servers", self.parameter_servers[0]),
+                ("servers", "parameter servers", "neurons", self.neurons[0]))  # fmt: skip
+        for style, (name, y_label) in enumerate(SHOWN.items()):
+            for axis, x_label, other, value in axes:
+                same = sorted(grouped(having(game.runs, **{other: value}), axis), key=lambda group: group[axis])
+                curve = over(same, axis, mean(self.measure(name)), style=style)
+                yield Panel(prefix + plural(value, other), x_label, y_label, [curve], log_x=True, zero=True)
 
 
 def weights(group: Group) -> int:
@@ -154,8 +152,5 @@ COMMUNICATION = Study(
         "preset": "laptop", "games": ("breakout",), "neurons": (64, 16), "parameter_servers": (1, 2), "batch_size": 8,
         "seconds": 24.0, "warm_up_seconds": 8.0, "train_options": "--simulators 4",
     },
-    axes=_axes,
     point_name="{game}-{neurons}neurons-{servers}servers-seed{seed}",
-    config=_config,
-    report=_report,
 )  # fmt: skip

@@ -84,36 +84,107 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         """The rates of Adam that are given."""
         return {name: chosen for name in RATES if (chosen := getattr(self, name))}
 
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        """Runs of one seed follow each other, so that half a study compares something."""
+        for game in self.games:
+            preset = base_config(self, "ba3c", game, machine).optimizer
+            rates = {name: self.given.get(name, (getattr(preset, field),)) for name, field in RATES.items()}
+            for seed, batch, *chosen in itertools.product(self.seeds, self.batch_size, *rates.values()):
+                yield {"game": game, "batch": batch, **dict(zip(rates, chosen)), "seed": seed}
 
-def _axes(settings: EpsilonSettings, machine: Machine) -> Iterator[Labels]:
-    """Runs of one seed follow each other, so that half a study compares something."""
-    for game in settings.games:
-        preset = base_config(settings, "ba3c", game, machine).optimizer
-        rates = {name: settings.given.get(name, (getattr(preset, field),)) for name, field in RATES.items()}
-        for seed, batch, *chosen in itertools.product(settings.seeds, settings.batch_size, *rates.values()):
-            yield {"game": game, "batch": batch, **dict(zip(rates, chosen)), "seed": seed}
+    def point_name(self, labels: Labels) -> str:
+        rates = [f"{name.replace('_', '')}{labels[name]:g}" for name in self.given]
+        return f"{labels['game']}-batch{labels['batch']}-{'-'.join(rates)}-seed{labels['seed']}"
 
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        config, batch = base_config(self, "ba3c", labels["game"], machine), labels["batch"]
+        if config.optimizer.optimizer != "adam":
+            raise UsageError("--train-options: the study is of Adam's epsilon; leave --optimizer out")
+        workers = self.workers or config.exchange.workers
+        if batch < workers or batch % workers:
+            why = f"{workers} workers cannot divide it; give a multiple, or other --workers"
+            raise UsageError(f"--batch-size {batch}: {why}")
+        if workers == config.exchange.workers:
+            config = changed(config, optimizer={"batch_size": batch // workers})
+        else:
+            config = with_workers(config, workers, 8, batch // workers)
+        evaluation = {"evaluator": self.score == "evaluation", "target_score": None} | evaluations(self, config)
+        rates = {field: labels[name] for name, field in RATES.items()}
+        return changed(config, optimizer=rates, run=self.run, evaluation=evaluation)
 
-def _point_name(settings: EpsilonSettings, labels: Labels) -> str:
-    rates = [f"{name.replace('_', '')}{labels[name]:g}" for name in settings.given]
-    return f"{labels['game']}-batch{labels['batch']}-{'-'.join(rates)}-seed{labels['seed']}"
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        """For each game a panel of curves for each batch, and heat maps of all cells."""
+        groups = grouped(outcomes, "game", "batch", *RATES)
+        varied = [name for name in RATES if name == "epsilon" or len({group[name] for group in groups}) > 1]
+        groups.sort(key=lambda group: (self.games.index(group["game"]), group["batch"], *(-group[n] for n in varied)))
+        names = [", ".join(f"{SYMBOLS[name]} {group[name]:g}" for name in varied) for group in groups]
+        cells = [Cell(group.labels, group.runs, self, name) for group, name in zip(groups, names)]
+        best = [_best(alike) for alike in _by_batch(cells)]
+        columns = _columns(varied, self.target_score)
+        panels = list(self._panels(outcomes, cells, varied))
+        return Report(
+            heading="Adam's epsilon by effective batch",
+            caption=f"{CAPTIONS[self.score_name]}; {spread_text(outcomes)}",
+            tables=[
+                table(f"{self.score.capitalize()} score by effective batch and epsilon", cells, columns),
+                table("Best epsilon of each effective batch", best, {**columns, "not told apart from": _alike}),
+            ],
+            panels=panels,
+            columns=min(3, len(panels)),
+            notes=list(self._notes(cells, best)),
+        )
 
+    def _panels(self, outcomes: Sequence[Outcome], cells: Sequence[Cell], varied: Sequence[str]) -> Iterator[Panel]:
+        names = list(dict.fromkeys(cell.name for cell in cells))
+        for alike in _by_batch(cells):
+            few = len(names) <= CURVES
+            shown = alike if few else sorted(alike, key=lambda cell: cell.rank)[:CURVES]
+            styles = names if few else [cell.name for cell in shown]
+            title = f"{alike[0]['game']}, effective batch {alike[0]['batch']:,}"
+            title += f", best {len(shown)} of {len(alike)}" if len(shown) < len(alike) else ""
+            yield learning_panel(
+                title, f"{self.score} score", shown, self.score_name, lambda cell: cell.name, SECONDS,
+                style=lambda cell, styles=styles: styles.index(cell.name), among=outcomes,
+            )  # fmt: skip
+        for game in dict.fromkeys(cell["game"] for cell in cells):
+            for title, heat in self._heat_maps([cell for cell in cells if cell["game"] == game], names):
+                rows = "ε" if len(varied) == 1 else "hyperparameters of Adam"
+                yield Panel(f"{game}: {title}", "effective batch", rows, (), heat=heat)
 
-def _config(settings: EpsilonSettings, machine: Machine, labels: Labels) -> TrainConfig:
-    config, batch = base_config(settings, "ba3c", labels["game"], machine), labels["batch"]
-    if config.optimizer.optimizer != "adam":
-        raise UsageError("--train-options: the study is of Adam's epsilon; leave --optimizer out")
-    workers = settings.workers or config.exchange.workers
-    if batch < workers or batch % workers:
-        why = f"{workers} workers cannot divide it; give a multiple, or other --workers"
-        raise UsageError(f"--batch-size {batch}: {why}")
-    if workers == config.exchange.workers:
-        config = changed(config, optimizer={"batch_size": batch // workers})
-    else:
-        config = with_workers(config, workers, 8, batch // workers)
-    evaluation = {"evaluator": settings.score == "evaluation", "target_score": None} | evaluations(settings, config)
-    rates = {field: labels[name] for name, field in RATES.items()}
-    return changed(config, optimizer=rates, run=settings.run, evaluation=evaluation)
+    def _heat_maps(self, cells: Sequence[Cell], names: Sequence[str]) -> Iterator[tuple[str, HeatMap]]:
+        """Of the time to the target where any run reached it, and of the final score where not all cells did."""
+        reached, target = [cell for cell in cells if cell.times is not None and cell.times.reached], self.target_score
+        if reached:
+            label = f"time to {self.score} score {target:g} (min)"
+            yield f"time to score {target:g}", _heat(cells, names, label, _time_of, low_is_good=True)
+        if len(reached) < len(cells):
+            yield "final score", _heat(cells, names, f"final {self.score} score", _score_of)
+
+    def _notes(self, cells: Sequence[Cell], best: Sequence[Cell]) -> Iterator[str]:
+        yield PAPER
+        for cell in best:
+            yield f"best at {cell['batch']:,} on {cell['game']}: {self.options_of(cell.config)}"
+        best_is = "most repeats that reached the target, then the least time, then the final score"
+        if self.target_score is None:
+            best_is = "the highest mean final score"
+        yield f"best: {best_is}; few repeats tell little apart"
+        if early := sum(cell.early for cell in cells):
+            yield (
+                f"stopped early by the median rule: {early} of {sum(len(cell.runs) for cell in cells)} runs, after "
+                f"{self.stop_after:.0%} of the budget or later; their final score is the last one they had, and the "
+                "curve of their cell ends there"
+            )
+
+    def options_of(self, config: TrainConfig) -> str:
+        """The command that trains with the settings of a point, for as long as the preset says."""
+        optimizer, exchange = config.optimizer, config.exchange
+        options: dict[str, Any] = {
+            "preset": self.preset, "game": config.environment.game, "workers": exchange.workers,
+            "parameter-servers": exchange.servers, "batch-size": optimizer.batch_size,
+        }  # fmt: skip
+        options |= {field.replace("_", "-"): getattr(optimizer, field) for field in RATES.values()}
+        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        return shlex.join(["ddrl", "train", "ba3c", *shlex.split(self.train_options), *words])
 
 
 def run_cell(point: Point, path: Path) -> None:
@@ -135,9 +206,6 @@ def _compared(other: Point, point: Point) -> bool:
     """Whether a point is of another cell with the same game and batch."""
     differing = {name for name, value in point.labels.items() if other.labels[name] != value}
     return bool(differing) and differing <= RATES.keys()
-
-
-# report ---------------------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,29 +270,6 @@ def _disjoint(one: Interval | None, other: Interval | None) -> bool:
     return one[2] < other[1] or other[2] < one[1]  # type: ignore[operator]  # high < low; none of them is None
 
 
-def _report(settings: EpsilonSettings, outcomes: Sequence[Outcome]) -> Report:
-    """For each game a panel of curves for each batch, and heat maps of all cells."""
-    groups = grouped(outcomes, "game", "batch", *RATES)
-    varied = [name for name in RATES if name == "epsilon" or len({group[name] for group in groups}) > 1]
-    groups.sort(key=lambda group: (settings.games.index(group["game"]), group["batch"], *(-group[n] for n in varied)))
-    names = [", ".join(f"{SYMBOLS[name]} {group[name]:g}" for name in varied) for group in groups]
-    cells = [Cell(group.labels, group.runs, settings, name) for group, name in zip(groups, names)]
-    best = [_best(alike) for alike in _by_batch(cells)]
-    columns = _columns(varied, settings.target_score)
-    panels = list(_panels(settings, outcomes, cells, varied))
-    return Report(
-        heading="Adam's epsilon by effective batch",
-        caption=f"{CAPTIONS[settings.score_name]}; {spread_text(outcomes)}",
-        tables=[
-            table(f"{settings.score.capitalize()} score by effective batch and epsilon", cells, columns),
-            table("Best epsilon of each effective batch", best, {**columns, "not told apart from": _alike}),
-        ],
-        panels=panels,
-        columns=min(3, len(panels)),
-        notes=list(_notes(settings, cells, best)),
-    )
-
-
 def _by_batch(cells: Sequence[Cell]) -> list[list[Cell]]:
     groups: dict[tuple[str, int], list[Cell]] = {}
     for cell in cells:
@@ -255,36 +300,6 @@ def _columns(varied: Sequence[str], target: float | None) -> Columns:
         "final score": lambda cell: cell.score,
         "interquartile mean": lambda cell: middle(lambda run: last_score(run, cell.settings.score_name))(cell),
     }  # fmt: skip
-
-
-def _panels(
-    settings: EpsilonSettings, outcomes: Sequence[Outcome], cells: Sequence[Cell], varied: Sequence[str]
-) -> Iterator[Panel]:
-    names = list(dict.fromkeys(cell.name for cell in cells))
-    for alike in _by_batch(cells):
-        few = len(names) <= CURVES
-        shown = alike if few else sorted(alike, key=lambda cell: cell.rank)[:CURVES]
-        styles = names if few else [cell.name for cell in shown]
-        title = f"{alike[0]['game']}, effective batch {alike[0]['batch']:,}"
-        title += f", best {len(shown)} of {len(alike)}" if len(shown) < len(alike) else ""
-        yield learning_panel(
-            title, f"{settings.score} score", shown, settings.score_name, lambda cell: cell.name, SECONDS,
-            style=lambda cell, styles=styles: styles.index(cell.name), among=outcomes,
-        )  # fmt: skip
-    for game in dict.fromkeys(cell["game"] for cell in cells):
-        for title, heat in _heat_maps(settings, [cell for cell in cells if cell["game"] == game], names):
-            rows = "ε" if len(varied) == 1 else "hyperparameters of Adam"
-            yield Panel(f"{game}: {title}", "effective batch", rows, (), heat=heat)
-
-
-def _heat_maps(settings: EpsilonSettings, cells: Sequence[Cell], names: Sequence[str]) -> Iterator[tuple[str, HeatMap]]:
-    """Of the time to the target where any run reached it, and of the final score where not all cells did."""
-    reached, target = [cell for cell in cells if cell.times is not None and cell.times.reached], settings.target_score
-    if reached:
-        label = f"time to {settings.score} score {target:g} (min)"
-        yield f"time to score {target:g}", _heat(cells, names, label, _time_of, low_is_good=True)
-    if len(reached) < len(cells):
-        yield "final score", _heat(cells, names, f"final {settings.score} score", _score_of)
 
 
 Shown = tuple[float | None, str]
@@ -328,34 +343,6 @@ def _shown(interval: Interval) -> Shown:
     return interval.mean, words if interval.low is not None else f"{words}\none run"
 
 
-def _notes(settings: EpsilonSettings, cells: Sequence[Cell], best: Sequence[Cell]) -> Iterator[str]:
-    yield PAPER
-    for cell in best:
-        yield f"best at {cell['batch']:,} on {cell['game']}: {options_of(settings, cell.config)}"
-    best_is = "most repeats that reached the target, then the least time, then the final score"
-    if settings.target_score is None:
-        best_is = "the highest mean final score"
-    yield f"best: {best_is}; few repeats tell little apart"
-    if early := sum(cell.early for cell in cells):
-        yield (
-            f"stopped early by the median rule: {early} of {sum(len(cell.runs) for cell in cells)} runs, after "
-            f"{settings.stop_after:.0%} of the budget or later; their final score is the last one they had, and the "
-            "curve of their cell ends there"
-        )
-
-
-def options_of(settings: EpsilonSettings, config: TrainConfig) -> str:
-    """The command that trains with the settings of a point, for as long as the preset says."""
-    optimizer, exchange = config.optimizer, config.exchange
-    options: dict[str, Any] = {
-        "preset": settings.preset, "game": config.environment.game, "workers": exchange.workers,
-        "parameter-servers": exchange.servers, "batch-size": optimizer.batch_size,
-    }  # fmt: skip
-    options |= {field.replace("_", "-"): getattr(optimizer, field) for field in RATES.values()}
-    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    return shlex.join(["ddrl", "train", "ba3c", *shlex.split(settings.train_options), *words])
-
-
 EPSILON = Study(
     name="epsilon",
     about="Adam's epsilon (and betas, learning rate) by effective batch (Adamski et al. 2018, section 2.4.3)",
@@ -363,9 +350,6 @@ EPSILON = Study(
     quick_changes={
         "epsilon": (1e-3, 1e-8), "batch_size": (64, 256), "minutes": 0.15, "repeats": 2, "target_score": 0.0
     },
-    axes=_axes,
-    point_name=_point_name,
-    config=_config,
-    report=_report,
+    point_name=EpsilonSettings.point_name,
     run=run_cell,
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ddrl import checks
@@ -57,43 +57,44 @@ class GamesSettings(BudgetSettings):
         checks.between(self, 0.0, 1.0, "eval_time_share")
         checks.above(self, 0.0, "evaluation_minutes")
 
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        names = ("eval_games", "eval_every_updates", "eval_time_share", "evaluation_minutes")
+        evaluation = {name: getattr(self, name) for name in names} | {"evaluator": True, "target_score": None}
+        return changed(base_config(self, "ba3c", labels["game"], machine), run=self.run, evaluation=evaluation)
 
-def _config(settings: GamesSettings, machine: Machine, labels: Labels) -> TrainConfig:
-    names = ("eval_games", "eval_every_updates", "eval_time_share", "evaluation_minutes")
-    evaluation = {name: getattr(settings, name) for name in names} | {"evaluator": True, "target_score": None}
-    return changed(base_config(settings, "ba3c", labels["game"], machine), run=settings.run, evaluation=evaluation)
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        """A panel for each game: mean and maximum of its evaluation games against time."""
+        games = grouped(outcomes, "game")
+        published = {
+            system: lambda game, place=place: PUBLISHED.get(rom_name(game["game"]), (None,) * len(SYSTEMS))[place]
+            for place, system in enumerate(SYSTEMS)
+        }
+        caption = f"evaluation score: mean and maximum of {self.eval_games} greedy games with frozen parameters"
+        return Report(
+            heading="Scores by game against time",
+            caption=f"{caption}; {spread_text(outcomes)}",
+            tables=[
+                table(f"Evaluations of {self.eval_games} games", games, {
+                    "game": "game", "runs": count,
+                    "hours": mean(lambda run: given_seconds(run) / 3600.0),
+                    "agent steps": most("agent_steps"),
+                    "evaluations": lambda game: sum(len(played(run)) for run in game.runs),
+                    "last mean": final(EVALUATION),
+                    "best mean": mean(of_best("mean")),
+                    "after hours": mean(of_best("wall_seconds", 3600.0)),
+                    "maximum": lambda game: max(
+                        (float(r["maximum"]) for run in game.runs for r in played(run) if "maximum" in r), default=None
+                    ),
+                    **published,
+                })
+            ],
+            panels=[_panel(game) for game in games],
+            columns=3 if len(games) > 2 else 2,
+            notes=[NOTES],
+        )  # fmt: skip
 
-
-def _report(settings: GamesSettings, outcomes: Sequence[Outcome]) -> Report:
-    """A panel for each game: mean and maximum of its evaluation games against time."""
-    games = grouped(outcomes, "game")
-    published = {
-        system: lambda game, place=place: PUBLISHED.get(rom_name(game["game"]), (None,) * len(SYSTEMS))[place]
-        for place, system in enumerate(SYSTEMS)
-    }
-    caption = f"evaluation score: mean and maximum of {settings.eval_games} greedy games with frozen parameters"
-    return Report(
-        heading="Scores by game against time",
-        caption=f"{caption}; {spread_text(outcomes)}",
-        tables=[
-            table(f"Evaluations of {settings.eval_games} games", games, {
-                "game": "game", "runs": count,
-                "hours": mean(lambda run: given_seconds(run) / 3600.0),
-                "agent steps": most("agent_steps"),
-                "evaluations": lambda game: sum(len(played(run)) for run in game.runs),
-                "last mean": final(EVALUATION),
-                "best mean": mean(of_best("mean")),
-                "after hours": mean(of_best("wall_seconds", 3600.0)),
-                "maximum": lambda game: max(
-                    (float(r["maximum"]) for run in game.runs for r in played(run) if "maximum" in r), default=None
-                ),
-                **published,
-            })
-        ],
-        panels=[_panel(game) for game in games],
-        columns=3 if len(games) > 2 else 2,
-        notes=[NOTES],
-    )  # fmt: skip
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        return product(game=self.games, seed=self.seeds)
 
 
 def played(run: Outcome) -> list[Mapping[str, Any]]:
@@ -123,8 +124,5 @@ GAMES = Study(
     about="mean and maximum of 50 games against time, on six games (BA3C, table 3)",
     defaults=GamesSettings(minutes=30.0, games=tuple(PUBLISHED)),
     quick_changes={"minutes": 0.25, "eval_every_updates": 100, "eval_time_share": 0.5, "repeats": 2},
-    axes=lambda settings, machine: product(game=settings.games, seed=settings.seeds),
     point_name="{game}-seed{seed}",
-    config=_config,
-    report=_report,
 )

@@ -84,25 +84,115 @@ class ScalingSettings(TargetSettings):
             return None
         return times_to(group.runs, EVALUATION, self.target_score, self.minutes)
 
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        workers = sorted(self.workers)
+        for labels in product(mode=MODES[self.mode], game=self.games, workers=workers, seed=self.seeds):
+            smallest = self.effective_batch / labels["workers"] < self.min_batch_per_worker
+            cores = labels["workers"] * self.cores_per_worker
+            yield labels | {"cores": cores, "at_least": labels["mode"] == STRONG and smallest}
 
-def _axes(settings: ScalingSettings, machine: Machine) -> Iterator[Labels]:
-    workers = sorted(settings.workers)
-    for labels in product(mode=MODES[settings.mode], game=settings.games, workers=workers, seed=settings.seeds):
-        smallest = settings.effective_batch / labels["workers"] < settings.min_batch_per_worker
-        cores = labels["workers"] * settings.cores_per_worker
-        yield labels | {"cores": cores, "at_least": labels["mode"] == STRONG and smallest}
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        workers, target = labels["workers"], self.target_score
+        config = base_config(self, "ba3c", labels["game"], machine)
+        with refusals_of(f"{workers} workers"):
+            config = with_workers(config, workers, self.workers_per_server, self.batch(labels["mode"], workers))
+        evaluation: dict[str, Any] = {"evaluator": target is not None, "target_score": target}
+        if target is not None:
+            evaluation |= evaluations(self, config)
+        report_often = {"log_every_seconds": 1.0} if self.quick else {}
+        return changed(config, run=self.run | report_often, evaluation=evaluation)
 
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        """Tables, and for each game a panel for each of rate, efficiency and time to the score."""
+        lines = [self._line(group.runs) for group in grouped(outcomes, "mode", "game")]
+        sizes, target = [size for line in lines for size in line], self.target_score
+        caption = f"rates after {self.warm_up_seconds:g} s of each run; {spread_text(outcomes)}"
+        if target is not None:
+            caption += f"; time to a mean {CAPTIONS[EVALUATION].replace(':', f' of {target:g},')}"
+        return Report(
+            heading="Scaling with the number of workers",
+            caption=caption,
+            tables=list(self._tables(sizes)),
+            panels=[panel for game in grouped(outcomes, "game") for panel in self._panels(game, lines)],
+            columns=2 if target is None else 3,
+            notes=list(self._notes(lines)),
+        )
 
-def _config(settings: ScalingSettings, machine: Machine, labels: Labels) -> TrainConfig:
-    workers, target = labels["workers"], settings.target_score
-    config = base_config(settings, "ba3c", labels["game"], machine)
-    with refusals_of(f"{workers} workers"):
-        config = with_workers(config, workers, settings.workers_per_server, settings.batch(labels["mode"], workers))
-    evaluation: dict[str, Any] = {"evaluator": target is not None, "target_score": target}
-    if target is not None:
-        evaluation |= evaluations(settings, config)
-    report_often = {"log_every_seconds": 1.0} if settings.quick else {}
-    return changed(config, run=settings.run | report_often, evaluation=evaluation)
+    def _line(self, outcomes: Sequence[Outcome]) -> Line:
+        sizes = grouped(outcomes, "mode", "game", "workers", "cores", "at_least")
+        sizes.sort(key=lambda size: size["workers"])
+        return [Scaled(size.labels, size.runs, self, sizes[0]) for size in sizes]
+
+    def _tables(self, sizes: Sequence[Scaled]) -> Iterator[Table]:
+        setup: Columns = {"scaling": "mode", "game": "game", "workers": "workers"}
+        batch: Columns = {"effective batch": lambda size: size.config.effective_batch}
+        yield table("Speed by number of workers", sizes, {
+            **setup,
+            "servers": lambda size: size.config.exchange.servers,
+            "ranks": lambda size: size.config.ranks,
+            "cores": lambda size: f"{size.cores} (oversubscribed)" if size.oversubscribed else size.cores,
+            "batch per worker": lambda size: size.config.batch_size, **batch, "batch rule": _rule,
+            "runs": count,
+            "data-points/s": mean_of(self.rate),
+            "interquartile mean": middle(self.rate),
+            "agent steps/s": mean_of(lambda run: self.rate(run, "agent_steps_per_s")),
+            "speed-up": lambda size: size.speed_up,
+            "efficiency": lambda size: size.for_each(size.speed_up),
+        })  # fmt: skip
+        if self.target_score is not None:
+            yield table(f"Time to an evaluation of mean score {self.target_score:g}", sizes, {
+                **setup, **batch,
+                "runs": count,
+                "time to score": lambda size: size.times.text(),
+                "median, min": lambda size: None if size.times.median is None else size.times.median / 60,
+                "interquartile mean, min": lambda size: (
+                    None if size.times.missed else interquartile_mean([seconds / 60 for seconds in size.times.reached])
+                ),
+                "mean with the limit for those that missed, min": lambda size: size.times.least_mean() / 60,
+                "speed-up": lambda size: size.time_ratio,
+                "efficiency": lambda size: size.for_each(size.time_ratio),
+            })  # fmt: skip
+
+    def _panels(self, game: Group, lines: Sequence[Line]) -> Iterator[Panel]:
+        """Data-points/s, efficiency, and the time to the score where there is one."""
+        here, target = [line for line in lines if line[0]["game"] == game["game"]], self.target_score
+        names, axes = [NAMES[line[0]["mode"]] for line in here], {"log_x": True, "marks": _marks(here)}
+        rates = [over(line, "workers", mean_of(self.rate), name) for name, line in zip(names, here)]
+        curves = [*rates, *linear(rates)]
+        yield Panel(f"{game['game']}: speed", "workers", "data-points/s", curves, log_y=True, **axes)
+        shares = [interval_curve(_shares(line), name) for name, line in zip(names, here)]
+        numbers = sorted({x for curve in shares for x in curve.x})
+        ideal = [Curve("linear", numbers, [1.0] * len(numbers), reference=True)] if len(numbers) > 1 else []
+        label = "parallel efficiency (1: linear)"
+        yield Panel(f"{game['game']}: efficiency", "workers", label, [*shares, *ideal], zero=True, **axes)
+        if target is not None:
+            unit, text = unit_of(game.runs, SECONDS)
+            label = text.replace("wall time", f"time to score {target:g}")
+            curves = list(_time_curves(here, unit))
+            yield Panel(f"{game['game']}: time to score", "workers", label, curves, log_y=True, **axes)
+
+    def _notes(self, lines: Sequence[Line]) -> Iterator[str]:
+        sizes = [size for line in lines for size in line]
+        if grown := [size.workers for size in sizes if size["at_least"]]:
+            yield (
+                f"batch rule: {_listed(grown)} workers have {self.min_batch_per_worker} data-points each, so the "
+                f"effective batch is above {self.effective_batch} there"
+            )
+        crowds = [size for size in sizes if size.cores is not None and size.config.ranks > size.cores]
+        for some, what, why in (
+            (True, "oversubscribed", "workers take turns there, which says nothing of how they scale"),
+            (False, "more ranks than cores", "servers and evaluator share the cores of the workers"),
+        ):
+            if named := [size for size in crowds if size.oversubscribed == some]:
+                texts = [f"{size.workers} workers ({size.config.ranks} ranks on {size.cores} cores)" for size in named]
+                yield f"{what}: {_listed(texts)}: {why}"
+        if short := [run.point.name for size in sizes for run in size.runs if self.rate(run) is None]:
+            yield f"no rate, as too little was reported after the warm-up: {', '.join(short)}"
+        fewest = sorted({line[0].workers for line in lines})
+        if several := [workers for workers in fewest if workers > 1]:
+            yield f"speed-up and efficiency are relative to {_listed(several)} workers: no smaller number has finished"
+        if self.target_score is not None and 1 in fewest:
+            yield "one worker plays its evaluations itself, in a tenth of its time at most; more have a rank that does"
 
 
 def with_workers(config: TrainConfig, workers: int, workers_per_server: int, batch: int) -> TrainConfig:
@@ -185,83 +275,10 @@ Line = Sequence[Scaled]
 """All numbers of workers, ascending, of one way of scaling and one game."""
 
 
-def _report(settings: ScalingSettings, outcomes: Sequence[Outcome]) -> Report:
-    """Tables, and for each game a panel for each of rate, efficiency and time to the score."""
-    lines = [_line(settings, group.runs) for group in grouped(outcomes, "mode", "game")]
-    sizes, target = [size for line in lines for size in line], settings.target_score
-    caption = f"rates after {settings.warm_up_seconds:g} s of each run; {spread_text(outcomes)}"
-    if target is not None:
-        caption += f"; time to a mean {CAPTIONS[EVALUATION].replace(':', f' of {target:g},')}"
-    return Report(
-        heading="Scaling with the number of workers",
-        caption=caption,
-        tables=list(_tables(settings, sizes)),
-        panels=[panel for game in grouped(outcomes, "game") for panel in _panels(settings, game, lines)],
-        columns=2 if target is None else 3,
-        notes=list(_notes(settings, lines)),
-    )
-
-
-def _line(settings: ScalingSettings, outcomes: Sequence[Outcome]) -> Line:
-    sizes = grouped(outcomes, "mode", "game", "workers", "cores", "at_least")
-    sizes.sort(key=lambda size: size["workers"])
-    return [Scaled(size.labels, size.runs, settings, sizes[0]) for size in sizes]
-
-
-def _tables(settings: ScalingSettings, sizes: Sequence[Scaled]) -> Iterator[Table]:
-    setup: Columns = {"scaling": "mode", "game": "game", "workers": "workers"}
-    batch: Columns = {"effective batch": lambda size: size.config.effective_batch}
-    yield table("Speed by number of workers", sizes, {
-        **setup,
-        "servers": lambda size: size.config.exchange.servers,
-        "ranks": lambda size: size.config.ranks,
-        "cores": lambda size: f"{size.cores} (oversubscribed)" if size.oversubscribed else size.cores,
-        "batch per worker": lambda size: size.config.batch_size, **batch, "batch rule": _rule,
-        "runs": count,
-        "data-points/s": mean_of(settings.rate),
-        "interquartile mean": middle(settings.rate),
-        "agent steps/s": mean_of(lambda run: settings.rate(run, "agent_steps_per_s")),
-        "speed-up": lambda size: size.speed_up,
-        "efficiency": lambda size: size.for_each(size.speed_up),
-    })  # fmt: skip
-    if settings.target_score is not None:
-        yield table(f"Time to an evaluation of mean score {settings.target_score:g}", sizes, {
-            **setup, **batch,
-            "runs": count,
-            "time to score": lambda size: size.times.text(),
-            "median, min": lambda size: None if size.times.median is None else size.times.median / 60,
-            "interquartile mean, min": lambda size: (
-                None if size.times.missed else interquartile_mean([seconds / 60 for seconds in size.times.reached])
-            ),
-            "mean with the limit for those that missed, min": lambda size: size.times.least_mean() / 60,
-            "speed-up": lambda size: size.time_ratio,
-            "efficiency": lambda size: size.for_each(size.time_ratio),
-        })  # fmt: skip
-
-
 def _rule(size: Scaled) -> str:
     if size["mode"] == WEAK:
         return "constant per worker"
     return f"at least {size.config.batch_size} per worker" if size["at_least"] else "constant in all"
-
-
-def _panels(settings: ScalingSettings, game: Group, lines: Sequence[Line]) -> Iterator[Panel]:
-    """Data-points/s, efficiency, and the time to the score where there is one."""
-    here, target = [line for line in lines if line[0]["game"] == game["game"]], settings.target_score
-    names, axes = [NAMES[line[0]["mode"]] for line in here], {"log_x": True, "marks": _marks(here)}
-    rates = [over(line, "workers", mean_of(settings.rate), name) for name, line in zip(names, here)]
-    curves = [*rates, *linear(rates)]
-    yield Panel(f"{game['game']}: speed", "workers", "data-points/s", curves, log_y=True, **axes)
-    shares = [interval_curve(_shares(line), name) for name, line in zip(names, here)]
-    numbers = sorted({x for curve in shares for x in curve.x})
-    ideal = [Curve("linear", numbers, [1.0] * len(numbers), reference=True)] if len(numbers) > 1 else []
-    label = "parallel efficiency (1: linear)"
-    yield Panel(f"{game['game']}: efficiency", "workers", label, [*shares, *ideal], zero=True, **axes)
-    if target is not None:
-        unit, text = unit_of(game.runs, SECONDS)
-        label = text.replace("wall time", f"time to score {target:g}")
-        curves = list(_time_curves(here, unit))
-        yield Panel(f"{game['game']}: time to score", "workers", label, curves, log_y=True, **axes)
 
 
 def _shares(line: Line) -> list[tuple[int, Interval | None]]:
@@ -303,30 +320,6 @@ def _between(sizes: Sequence[Scaled], differs: Callable[[Scaled], bool]) -> floa
     return (max(before) * min(after)) ** 0.5 if before and after and max(before) < min(after) else None
 
 
-def _notes(settings: ScalingSettings, lines: Sequence[Line]) -> Iterator[str]:
-    sizes = [size for line in lines for size in line]
-    if grown := [size.workers for size in sizes if size["at_least"]]:
-        yield (
-            f"batch rule: {_listed(grown)} workers have {settings.min_batch_per_worker} data-points each, so the "
-            f"effective batch is above {settings.effective_batch} there"
-        )
-    crowds = [size for size in sizes if size.cores is not None and size.config.ranks > size.cores]
-    for some, what, why in (
-        (True, "oversubscribed", "workers take turns there, which says nothing of how they scale"),
-        (False, "more ranks than cores", "servers and evaluator share the cores of the workers"),
-    ):
-        if named := [size for size in crowds if size.oversubscribed == some]:
-            texts = [f"{size.workers} workers ({size.config.ranks} ranks on {size.cores} cores)" for size in named]
-            yield f"{what}: {_listed(texts)}: {why}"
-    if short := [run.point.name for size in sizes for run in size.runs if settings.rate(run) is None]:
-        yield f"no rate, as too little was reported after the warm-up: {', '.join(short)}"
-    fewest = sorted({line[0].workers for line in lines})
-    if several := [workers for workers in fewest if workers > 1]:
-        yield f"speed-up and efficiency are relative to {_listed(several)} workers: no smaller number has finished"
-    if settings.target_score is not None and 1 in fewest:
-        yield "one worker plays its evaluations itself, in a tenth of its time at most; more have a rank that does"
-
-
 def _listed(items: Sequence[Any]) -> str:
     """Each once."""
     return ", ".join(dict.fromkeys(map(str, items)))
@@ -340,9 +333,6 @@ SCALING = Study(
         "workers": (1, 2, 4), "minutes": 0.13, "warm_up_seconds": 3.0, "effective_batch": 128, "batch_per_worker": 64,
         "repeats": 2,
     },
-    axes=_axes,
     point_name="{mode}-{game}-{workers}workers-seed{seed}",
-    config=_config,
-    report=_report,
     run=run_scaled,
 )  # fmt: skip

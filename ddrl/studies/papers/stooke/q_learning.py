@@ -97,17 +97,18 @@ class BatchSizeSettings(EvaluatedSettings):
         """Algorithm -> its batch sizes."""
         return chosen_sizes({name: BATCH_SIZES[name] for name in self.algorithms}, self.sizes)
 
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        algorithm = labels["algorithm"]
+        config = base_config(self, algorithm, labels["game"], machine)
+        return self.scored(with_batch(config, algorithm, labels["size"]))
 
-def _batches_config(settings: BatchSizeSettings, machine: Machine, labels: Labels) -> TrainConfig:
-    algorithm = labels["algorithm"]
-    config = base_config(settings, algorithm, labels["game"], machine)
-    return settings.scored(with_batch(config, algorithm, labels["size"]))
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        what = dict.fromkeys(BATCH_SIZES, "per batch")
+        report = sizes_report(self, outcomes, "Q-learning by batch size", self.caption, what)
+        return dataclasses.replace(report, notes=[BATCHES_PAPER])
 
-
-def _batches_report(settings: BatchSizeSettings, outcomes: Sequence[Outcome]) -> Report:
-    what = dict.fromkeys(BATCH_SIZES, "per batch")
-    report = sizes_report(settings, outcomes, "Q-learning by batch size", settings.caption, what)
-    return dataclasses.replace(report, notes=[BATCHES_PAPER])
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        return size_axes(self.chosen(), self)
 
 
 BATCH_SIZE = Study(
@@ -118,10 +119,7 @@ BATCH_SIZE = Study(
         "agent_steps": 16_000, "eval_every_steps": 2000, "eval_games": 20,
         "sizes": ("dqn=32,128", "categorical-dqn=32,128", "rainbow=32"),
     },
-    axes=lambda settings, machine: size_axes(settings.chosen(), settings),
     point_name="{algorithm}-{game}-{size}-seed{seed}",
-    config=_batches_config,
-    report=_batches_report,
 )  # fmt: skip
 
 
@@ -164,51 +162,52 @@ class SecondarySettings(EvaluatedSettings):
             pairs.append(dict(zip(LEARNERS, map(int, sizes))))
         return pairs
 
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        for game, pair, seed in itertools.product(self.games, self.parsed(), self.seeds):
+            yield {"game": game, **pair, "seed": seed}
 
-def _secondary_axes(settings: SecondarySettings, machine: Machine) -> Iterator[Labels]:
-    for game, pair, seed in itertools.product(settings.games, settings.parsed(), settings.seeds):
-        yield {"game": game, **pair, "seed": seed}
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        """The sampler's."""
+        config = changed(base_config(self, "dqn", labels["game"], machine), sampling={"schedule": "concurrent"})
+        if not config.single_process:
+            raise UsageError(
+                "secondary-learner: its two learners share one process; leave workers out of --train-options"
+            )
+        config = with_batch(
+            config, "dqn", max(labels[learner] for learner in LEARNERS)
+        )  # a target period that suits both
+        return self.scored(with_batch(config, "dqn", labels["sampler"]))
 
-
-def _secondary_config(settings: SecondarySettings, machine: Machine, labels: Labels) -> TrainConfig:
-    """The sampler's."""
-    config = changed(base_config(settings, "dqn", labels["game"], machine), sampling={"schedule": "concurrent"})
-    if not config.single_process:
-        raise UsageError("secondary-learner: its two learners share one process; leave workers out of --train-options")
-    config = with_batch(config, "dqn", max(labels[learner] for learner in LEARNERS))  # a target period that suits both
-    return settings.scored(with_batch(config, "dqn", labels["sampler"]))
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        """Scores of both learners, and the norms of their parameters; a column for each pair."""
+        pairs = grouped(outcomes, "game", *LEARNERS)
+        shown = ((self.score_name, "raw score"), (NORM, "norm of the parameters"))
+        return Report(
+            heading="A secondary DQN learner beside the one that acts",
+            caption=f"{self.caption}; {spread_text(outcomes)}",
+            tables=[
+                table("At the end of the budget", [learner for pair in pairs for learner in _learners(pair)], {
+                    "game": "game", "learner": "learner", "batch size": "size", "beside": "beside",
+                    "seeds": count, "updates": most("update"), "score": final(self.score_name),
+                    "norm of parameters": mean(newest(NORM)),
+                })
+            ],
+            panels=[
+                learning_panel(
+                    f"{pair['game']}: sampler {pair['sampler']:,}, secondary {pair['secondary']:,}", y_label,
+                    _learners(pair), name, lambda group: f"{group['learner']}, {group['size']:,}", among=pair.runs,
+                )
+                for name, y_label in shown
+                for pair in pairs
+            ],
+            columns=len(pairs),
+            notes=[SECONDARY_PAPER],
+        )  # fmt: skip
 
 
 def secondary_config(point: Point) -> TrainConfig:
     """Settings of the secondary learner."""
     return with_batch(point.config, "dqn", point.labels["secondary"])
-
-
-def _secondary_report(settings: SecondarySettings, outcomes: Sequence[Outcome]) -> Report:
-    """Scores of both learners, and the norms of their parameters; a column for each pair."""
-    pairs = grouped(outcomes, "game", *LEARNERS)
-    shown = ((settings.score_name, "raw score"), (NORM, "norm of the parameters"))
-    return Report(
-        heading="A secondary DQN learner beside the one that acts",
-        caption=f"{settings.caption}; {spread_text(outcomes)}",
-        tables=[
-            table("At the end of the budget", [learner for pair in pairs for learner in _learners(pair)], {
-                "game": "game", "learner": "learner", "batch size": "size", "beside": "beside",
-                "seeds": count, "updates": most("update"), "score": final(settings.score_name),
-                "norm of parameters": mean(newest(NORM)),
-            })
-        ],
-        panels=[
-            learning_panel(
-                f"{pair['game']}: sampler {pair['sampler']:,}, secondary {pair['secondary']:,}", y_label,
-                _learners(pair), name, lambda group: f"{group['learner']}, {group['size']:,}", among=pair.runs,
-            )
-            for name, y_label in shown
-            for pair in pairs
-        ],
-        columns=len(pairs),
-        notes=[SECONDARY_PAPER],
-    )  # fmt: skip
 
 
 def _learners(pair: Group) -> Iterator[Group]:
@@ -225,10 +224,7 @@ SECONDARY_LEARNER = Study(
     quick_changes={
         "repeats": 1, "agent_steps": 24_000, "eval_every_steps": 3000, "eval_games": 20, "pairs": ("256:32", "32:256")
     },
-    axes=_secondary_axes,
     point_name="{game}-{sampler}-secondary-{secondary}-seed{seed}",
-    config=_secondary_config,
-    report=_secondary_report,
     run=lambda point, path: run_point(point, secondary_config(point), path),
 )  # fmt: skip
 
@@ -278,6 +274,44 @@ class NormsSettings(EvaluatedSettings):
         """
         return [_parsed(words) for words in self.setups]
 
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        for game, setup, seed in itertools.product(self.games, self.parsed(), self.seeds):
+            yield {"game": game, **setup, "seed": seed}
+
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        size, rate = labels["setup"].split(", ")
+        config = with_batch(base_config(self, ALGORITHM, labels["game"], machine), ALGORITHM, int(size), float(rate))
+        config = self.scored(changed(config, optimizer={"optimizer": labels["optimizer"], **RMSPROP}))
+        return changed(config, run={"norms_every_updates": max(1, self.norms_every_steps * INTENSITY // int(size))})
+
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        """Scores and norms; the last values as a table."""
+        names = [f"{quantity}/{layer}" for layer in self.layers for quantity in QUANTITIES]
+        return Report(
+            heading="Norms by batch size and optimizer, Categorical DQN",
+            caption=f"curves: batch size, learning rate; {self.caption}; {spread_text(outcomes)}",
+            tables=[
+                table("At the end of the budget", grouped(outcomes, "game", "optimizer", "setup"), {
+                    "game": "game", "optimizer": "optimizer", "batch, rate": "setup", "seeds": count,
+                    "score": final(self.score_name),
+                    **{name: mean(newest(name)) for name in names},
+                })
+            ],
+            panels=[panel for game in grouped(outcomes, "game") for panel in self._norms_panels(game)],
+            columns=len(grouped(outcomes, "optimizer")) * (2 if len(self.layers) == 2 else 1),
+            notes=[NORMS_PAPER],
+        )  # fmt: skip
+
+    def _norms_panels(self, game: Group) -> Iterator[Panel]:
+        """Optimizers side by side: scores, norms of all parameters, then each quantity of each layer."""
+        shown = [(self.score_name, f" on {game['game']}", "raw score"), (NORM, ", all layers", PARAMETERS)]
+        for quantity, text in QUANTITIES.items():
+            shown += [(f"{quantity}/{layer}", f", {layer}", text) for layer in self.layers]
+        for name, what, y_label in shown:
+            for group in grouped(game.runs, "optimizer"):
+                title, setups = f"{OPTIMIZERS[group['optimizer']]}{what}", grouped(group.runs, "setup")
+                yield learning_panel(title, y_label, setups, name, lambda setup: setup["setup"], among=game.runs)
+
 
 def _parsed(words: str) -> dict[str, str]:
     try:
@@ -289,48 +323,6 @@ def _parsed(words: str) -> dict[str, str]:
     raise UsageError(f"--setups {words}: write optimizer, batch size and learning rate, as in adam:64:4.2e-4")
 
 
-def _norms_axes(settings: NormsSettings, machine: Machine) -> Iterator[Labels]:
-    for game, setup, seed in itertools.product(settings.games, settings.parsed(), settings.seeds):
-        yield {"game": game, **setup, "seed": seed}
-
-
-def _norms_config(settings: NormsSettings, machine: Machine, labels: Labels) -> TrainConfig:
-    size, rate = labels["setup"].split(", ")
-    config = with_batch(base_config(settings, ALGORITHM, labels["game"], machine), ALGORITHM, int(size), float(rate))
-    config = settings.scored(changed(config, optimizer={"optimizer": labels["optimizer"], **RMSPROP}))
-    return changed(config, run={"norms_every_updates": max(1, settings.norms_every_steps * INTENSITY // int(size))})
-
-
-def _norms_report(settings: NormsSettings, outcomes: Sequence[Outcome]) -> Report:
-    """Scores and norms; the last values as a table."""
-    names = [f"{quantity}/{layer}" for layer in settings.layers for quantity in QUANTITIES]
-    return Report(
-        heading="Norms by batch size and optimizer, Categorical DQN",
-        caption=f"curves: batch size, learning rate; {settings.caption}; {spread_text(outcomes)}",
-        tables=[
-            table("At the end of the budget", grouped(outcomes, "game", "optimizer", "setup"), {
-                "game": "game", "optimizer": "optimizer", "batch, rate": "setup", "seeds": count,
-                "score": final(settings.score_name),
-                **{name: mean(newest(name)) for name in names},
-            })
-        ],
-        panels=[panel for game in grouped(outcomes, "game") for panel in _norms_panels(settings, game)],
-        columns=len(grouped(outcomes, "optimizer")) * (2 if len(settings.layers) == 2 else 1),
-        notes=[NORMS_PAPER],
-    )  # fmt: skip
-
-
-def _norms_panels(settings: NormsSettings, game: Group) -> Iterator[Panel]:
-    """Optimizers side by side: scores, norms of all parameters, then each quantity of each layer."""
-    shown = [(settings.score_name, f" on {game['game']}", "raw score"), (NORM, ", all layers", PARAMETERS)]
-    for quantity, text in QUANTITIES.items():
-        shown += [(f"{quantity}/{layer}", f", {layer}", text) for layer in settings.layers]
-    for name, what, y_label in shown:
-        for group in grouped(game.runs, "optimizer"):
-            title, setups = f"{OPTIMIZERS[group['optimizer']]}{what}", grouped(group.runs, "setup")
-            yield learning_panel(title, y_label, setups, name, lambda setup: setup["setup"], among=game.runs)
-
-
 NORMS = Study(
     name="norms",
     about="norms of layers by batch size, Adam and RMSProp (Stooke and Abbeel 2018, appendix C)",
@@ -339,10 +331,7 @@ NORMS = Study(
         "repeats": 1, "agent_steps": 16_000, "eval_every_steps": 2000, "eval_games": 20, "norms_every_steps": 500,
         "layers": ("q0", "q1"), "setups": ("adam:32:1e-3", "adam:128:1e-3", "rmsprop:32:1e-3", "rmsprop:128:2e-3"),
     },
-    axes=_norms_axes,
     point_name=lambda settings, labels: (
         f"{labels['game']}-{labels['optimizer']}-{labels['setup'].replace(', ', '-')}-seed{labels['seed']}"
     ),
-    config=_norms_config,
-    report=_norms_report,
 )  # fmt: skip

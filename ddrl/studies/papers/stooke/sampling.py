@@ -58,27 +58,39 @@ class SamplingSettings(TrainingSettings):
         one_of(self, "parts", PARTS)
         checks.above(self, 0.0, "seconds")
 
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        """Two groups need two simulators."""
+        cores = self.cores or tuple(2**k for k in range(machine.cores.bit_length()))
+        for game, seed, per_core in itertools.product(self.games, self.seeds, self.simulators_per_core):
+            for part, kinds in PARTS.items():
+                for c, kind in itertools.product(cores if part == "groups" else [max(cores)], kinds):
+                    if part in self.parts and (kind not in ALTERNATING or per_core * c % 2 == 0):
+                        yield {"part": part, "game": game, "cores": c, "per_core": per_core, "kind": kind, "seed": seed}
 
-def _axes(settings: SamplingSettings, machine: Machine) -> Iterator[Labels]:
-    """Two groups need two simulators."""
-    cores = settings.cores or tuple(2**k for k in range(machine.cores.bit_length()))
-    for game, seed, per_core in itertools.product(settings.games, settings.seeds, settings.simulators_per_core):
-        for part, kinds in PARTS.items():
-            for c, kind in itertools.product(cores if part == "groups" else [max(cores)], kinds):
-                if part in settings.parts and (kind not in ALTERNATING or per_core * c % 2 == 0):
-                    yield {"part": part, "game": game, "cores": c, "per_core": per_core, "kind": kind, "seed": seed}
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        cores, per_core, kind = labels["cores"], labels["per_core"], labels["kind"]
+        if labels["part"] == "barrier":  # of each process
+            sampling = {"simulators": per_core, "groups": 2 if per_core % 2 == 0 else 1}
+        else:
+            sampling = {"simulators": cores * per_core, "groups": 2 if kind in ALTERNATING else 1}
+        if kind == "in-turn":
+            sampling |= {"predictors": 1, "predict_batch": cores * per_core // 2}
+        config = base_config(self, "a2c", labels["game"], machine)
+        return changed(config, sampling=sampling, run={"minutes": self.seconds / 60.0})
 
-
-def _config(settings: SamplingSettings, machine: Machine, labels: Labels) -> TrainConfig:
-    cores, per_core, kind = labels["cores"], labels["per_core"], labels["kind"]
-    if labels["part"] == "barrier":  # of each process
-        sampling = {"simulators": per_core, "groups": 2 if per_core % 2 == 0 else 1}
-    else:
-        sampling = {"simulators": cores * per_core, "groups": 2 if kind in ALTERNATING else 1}
-    if kind == "in-turn":
-        sampling |= {"predictors": 1, "predict_batch": cores * per_core // 2}
-    config = base_config(settings, "a2c", labels["game"], machine)
-    return changed(config, sampling=sampling, run={"minutes": settings.seconds / 60.0})
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        """Rates and their ratios to the inference-free rate of as many cores."""
+        tables: list[Table] = []
+        panels: list[Panel] = []
+        for game in grouped(outcomes, "game"):
+            if in_groups := having(game.runs, part="groups"):
+                tables.append(_groups_table(game["game"], in_groups))
+                panels += [_groups_panel(game["game"], group) for group in grouped(in_groups, "cores")]
+            if in_processes := having(game.runs, part="barrier"):
+                tables.append(_barrier_table(game["game"], in_processes))
+                panels.append(_panel(f"{game['game']}, a process for each core", in_processes, BARRIERS))
+        caption = f"no learner, initial parameters; {spread_text(outcomes)}"
+        return Report("Acting without learning", caption, tables, panels, min(3, len(panels)), [PAPER])
 
 
 def measure(point: Point) -> dict[str, Any]:
@@ -95,21 +107,6 @@ def measure(point: Point) -> dict[str, Any]:
 
 def _measured(run: Outcome) -> float:
     return run.result[RATE]
-
-
-def _report(settings: SamplingSettings, outcomes: Sequence[Outcome]) -> Report:
-    """Rates and their ratios to the inference-free rate of as many cores."""
-    tables: list[Table] = []
-    panels: list[Panel] = []
-    for game in grouped(outcomes, "game"):
-        if in_groups := having(game.runs, part="groups"):
-            tables.append(_groups_table(game["game"], in_groups))
-            panels += [_groups_panel(game["game"], group) for group in grouped(in_groups, "cores")]
-        if in_processes := having(game.runs, part="barrier"):
-            tables.append(_barrier_table(game["game"], in_processes))
-            panels.append(_panel(f"{game['game']}, a process for each core", in_processes, BARRIERS))
-    caption = f"no learner, initial parameters; {spread_text(outcomes)}"
-    return Report("Acting without learning", caption, tables, panels, min(3, len(panels)), [PAPER])
 
 
 def inference_free(outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
@@ -164,9 +161,6 @@ SAMPLING = Study(
     about="agent steps/s without learning, by simulators and groups (Stooke and Abbeel 2018, figure 2)",
     defaults=SamplingSettings(repeats=3),
     quick_changes={"simulators_per_core": (2, 8), "cores": (1,), "seconds": 1.0, "repeats": 1},
-    axes=_axes,
     point_name="{part}-{game}-{cores}x{per_core}-{kind}-seed{seed}",
-    config=_config,
-    report=_report,
     run=measuring(measure),
 )

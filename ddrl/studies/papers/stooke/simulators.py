@@ -129,52 +129,54 @@ class SimulatorsSettings(ScoredSettings):
             sizes[name] = tuple(size for size in SIZES[name] if size <= limit)
         return chosen_sizes(sizes, self.sizes)
 
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        algorithm, size = labels["algorithm"], labels["size"]
+        change = {"a2c": self._a2c, "a3c": self._a3c, "ppo": self._ppo, "appo": self._appo}[algorithm]
+        with refusals_of(f"{algorithm} with {size} {SIZE_NAMES[algorithm]}"):
+            name = "a2c" if (algorithm, size) == ("a3c", 1) else algorithm  # one learner is A2C
+            config = base_config(self, name, labels["game"], machine)
+            return changed(
+                config,
+                **change(machine, config, size),
+                run=self.run,
+                environment={"random_start_steps": self.random_start_steps},
+                evaluation={"evaluator": self.score == "evaluation"},
+            )
 
-def _config(settings: SimulatorsSettings, machine: Machine, labels: Labels) -> TrainConfig:
-    algorithm, size = labels["algorithm"], labels["size"]
-    with refusals_of(f"{algorithm} with {size} {SIZE_NAMES[algorithm]}"):
-        name = "a2c" if (algorithm, size) == ("a3c", 1) else algorithm  # one learner is A2C
-        config = base_config(settings, name, labels["game"], machine)
-        return changed(
-            config,
-            **OF_SIZE[algorithm](settings, machine, config, size),
-            run=settings.run,
-            environment={"random_start_steps": settings.random_start_steps},
-            evaluation={"evaluator": settings.score == "evaluation"},
+    def _a2c(self, machine: Machine, config: TrainConfig, size: int) -> Changes:
+        """The batch grows with the simulators, and the rate with the batch's square root."""
+        scaling = {"learning_rate_scaling": "sqrt", "learning_rate_batch": A2C_BATCH}
+        return {"sampling": {"simulators": size}, "optimizer": scaling}
+
+    def _a3c(self, machine: Machine, config: TrainConfig, size: int) -> Changes:
+        return {"exchange": {"workers": size}} if size > 1 else {}
+
+    def _ppo(self, machine: Machine, config: TrainConfig, size: int) -> Changes:
+        """Shorter rollouts of more simulators, and the same data-points in each, in 4 minibatches an epoch."""
+        total, groups = 256 if self.preset == "smoke" else PPO_ROLLOUT, config.sampling.groups
+        if total % size:
+            raise UsageError(f"they do not divide the rollout of {total} data-points")
+        return {
+            "algorithm": {"unroll_length": total // size},
+            "sampling": {"simulators": size, "groups": groups if size % groups == 0 else 1},
+            "optimizer": {"batch_size": total // 4},
+        }
+
+    def _appo(self, machine: Machine, config: TrainConfig, size: int) -> Changes:
+        return {"exchange": {"workers": self.learners or max(2, min(machine.cores, 8)), "local_steps": size}}
+
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        return size_axes(self.sizes_on(machine), self)
+
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        return sizes_report(
+            self, outcomes, "Learning with many simulators", scores_caption(self.score_name), SIZE_NAMES
         )
 
 
 Changes = dict[str, dict[str, Any]]
 """Group of the settings -> what changes in it."""
 
-
-def _a2c(settings: SimulatorsSettings, machine: Machine, config: TrainConfig, size: int) -> Changes:
-    """The batch grows with the simulators, and the rate with the batch's square root."""
-    scaling = {"learning_rate_scaling": "sqrt", "learning_rate_batch": A2C_BATCH}
-    return {"sampling": {"simulators": size}, "optimizer": scaling}
-
-
-def _a3c(settings: SimulatorsSettings, machine: Machine, config: TrainConfig, size: int) -> Changes:
-    return {"exchange": {"workers": size}} if size > 1 else {}
-
-
-def _ppo(settings: SimulatorsSettings, machine: Machine, config: TrainConfig, size: int) -> Changes:
-    """Shorter rollouts of more simulators, and the same data-points in each, in 4 minibatches an epoch."""
-    total, groups = 256 if settings.preset == "smoke" else PPO_ROLLOUT, config.sampling.groups
-    if total % size:
-        raise UsageError(f"they do not divide the rollout of {total} data-points")
-    return {
-        "algorithm": {"unroll_length": total // size},
-        "sampling": {"simulators": size, "groups": groups if size % groups == 0 else 1},
-        "optimizer": {"batch_size": total // 4},
-    }
-
-
-def _appo(settings: SimulatorsSettings, machine: Machine, config: TrainConfig, size: int) -> Changes:
-    return {"exchange": {"workers": settings.learners or max(2, min(machine.cores, 8)), "local_steps": size}}
-
-
-OF_SIZE: Mapping[str, Callable[..., Changes]] = {"a2c": _a2c, "a3c": _a3c, "ppo": _ppo, "appo": _appo}
 
 SIMULATORS = Study(
     name="simulators",
@@ -184,12 +186,7 @@ SIMULATORS = Study(
         "minutes": 0.12, "agent_steps": 0, "random_start_steps": 10,
         "sizes": ("a2c=8,16", "a3c=2", "ppo=8,16", "appo=1,2"),
     },
-    axes=lambda settings, machine: size_axes(settings.sizes_on(machine), settings),
     point_name="{algorithm}-{game}-{size}-seed{seed}",
-    config=_config,
-    report=lambda settings, outcomes: sizes_report(
-        settings, outcomes, "Learning with many simulators", scores_caption(settings.score_name), SIZE_NAMES
-    ),
 )  # fmt: skip
 
 
@@ -228,65 +225,63 @@ class SpeedSettings(TimedSettings):
         one_of(self, "algorithms", SIMULATORS_PER_WORKER)
         checks.at_least(self, 1, "cores_per_worker")
 
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        room = machine.cores // self.cores_per_worker
+        workers = self.workers or tuple(2**k for k in range(room.bit_length()))
+        if not workers or max(workers) > room:
+            raise UsageError(
+                f"--workers {max(workers, default=1)} x --cores-per-worker {self.cores_per_worker}: this machine has "
+                f"{machine.cores} cores"
+            )
+        for labels in product(algorithm=self.algorithms, game=self.games, workers=workers, seed=self.seeds):
+            if labels["workers"] > 1 or labels["algorithm"] not in OF_SEVERAL_WORKERS:
+                yield labels
 
-def _speed_axes(settings: SpeedSettings, machine: Machine) -> Iterator[Labels]:
-    room = machine.cores // settings.cores_per_worker
-    workers = settings.workers or tuple(2**k for k in range(room.bit_length()))
-    if not workers or max(workers) > room:
-        raise UsageError(
-            f"--workers {max(workers, default=1)} x --cores-per-worker {settings.cores_per_worker}: this machine has "
-            f"{machine.cores} cores"
-        )
-    for labels in product(algorithm=settings.algorithms, game=settings.games, workers=workers, seed=settings.seeds):
-        if labels["workers"] > 1 or labels["algorithm"] not in OF_SEVERAL_WORKERS:
-            yield labels
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        algorithm, workers = labels["algorithm"], labels["workers"]
+        exchange: dict[str, Any] = {"workers": workers}
+        if algorithm not in OF_SEVERAL_WORKERS:
+            exchange = exchange | {"exchange": "allreduce", "parameter_servers": None} if workers > 1 else {}
+        config = base_config(self, algorithm, labels["game"], machine)
+        sampling = {"simulators": SIMULATORS_PER_WORKER[algorithm]}
+        return changed(config, sampling=sampling, exchange=exchange, run=self.run)
 
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        """Rates, hours and speed-ups by workers, with the paper's."""
+        measure = rate(warm_up_seconds=self.warm_up_seconds)
+        lines = grouped(outcomes, "algorithm", "game")
 
-def _speed_config(settings: SpeedSettings, machine: Machine, labels: Labels) -> TrainConfig:
-    algorithm, workers = labels["algorithm"], labels["workers"]
-    exchange: dict[str, Any] = {"workers": workers}
-    if algorithm not in OF_SEVERAL_WORKERS:
-        exchange = exchange | {"exchange": "allreduce", "parameter_servers": None} if workers > 1 else {}
-    config = base_config(settings, algorithm, labels["game"], machine)
-    sampling = {"simulators": SIMULATORS_PER_WORKER[algorithm]}
-    return changed(config, sampling=sampling, exchange=exchange, run=settings.run)
+        def speed_up(group: Group) -> Interval | None:
+            """Over the fewest workers of the same algorithm and game."""
+            alike = having(outcomes, algorithm=group["algorithm"], game=group["game"])
+            fewest = min(run.point.labels["workers"] for run in alike)
+            return ratio(measure, group.runs, having(alike, workers=fewest))
+
+        return Report(
+            heading="Learning speed by number of workers",
+            caption=f"agent steps/s while learning, after {self.warm_up_seconds:g} s; {spread_text(outcomes)}",
+            tables=[
+                table(
+                    f"Hours for {AGENT_STEPS / 1e6:.0f} million agent steps",
+                    [group for line in lines for group in grouped(line.runs, "algorithm", "game", "workers")],
+                    {
+                        "algorithm": "algorithm", "game": "game", "workers": "workers",
+                        "cores": lambda group: group.runs[0].point.cores,
+                        "runs": count, "agent steps/s": mean(measure),
+                        "hours": lambda group: hours(mean(measure)(group)),
+                        "speed-up": speed_up,
+                        "paper's hours": lambda group: PAPER_HOURS[group["algorithm"]].get(group["workers"]),
+                    },
+                )
+            ],
+            panels=[panel for game in grouped(outcomes, "game") for panel in _speed_panels(game, mean(measure))],
+            notes=[f"the paper's hours: Stooke and Abbeel 2018, table 2, {HARDWARE}"],
+        )  # fmt: skip
 
 
 def hours(speed: Interval | None) -> Interval | None:
     """Hours for 50 million agent steps at a rate per second; the bounds change places."""
     return speed.map(lambda steps: AGENT_STEPS / steps / 3600.0) if speed and speed.mean and speed.low != 0.0 else None
-
-
-def _speed_report(settings: SpeedSettings, outcomes: Sequence[Outcome]) -> Report:
-    """Rates, hours and speed-ups by workers, with the paper's."""
-    measure = rate(warm_up_seconds=settings.warm_up_seconds)
-    lines = grouped(outcomes, "algorithm", "game")
-
-    def speed_up(group: Group) -> Interval | None:
-        """Over the fewest workers of the same algorithm and game."""
-        alike = having(outcomes, algorithm=group["algorithm"], game=group["game"])
-        fewest = min(run.point.labels["workers"] for run in alike)
-        return ratio(measure, group.runs, having(alike, workers=fewest))
-
-    return Report(
-        heading="Learning speed by number of workers",
-        caption=f"agent steps/s while learning, after {settings.warm_up_seconds:g} s; {spread_text(outcomes)}",
-        tables=[
-            table(
-                f"Hours for {AGENT_STEPS / 1e6:.0f} million agent steps",
-                [group for line in lines for group in grouped(line.runs, "algorithm", "game", "workers")],
-                {
-                    "algorithm": "algorithm", "game": "game", "workers": "workers",
-                    "cores": lambda group: group.runs[0].point.cores,
-                    "runs": count, "agent steps/s": mean(measure), "hours": lambda group: hours(mean(measure)(group)),
-                    "speed-up": speed_up,
-                    "paper's hours": lambda group: PAPER_HOURS[group["algorithm"]].get(group["workers"]),
-                },
-            )
-        ],
-        panels=[panel for game in grouped(outcomes, "game") for panel in _speed_panels(game, mean(measure))],
-        notes=[f"the paper's hours: Stooke and Abbeel 2018, table 2, {HARDWARE}"],
-    )  # fmt: skip
 
 
 def _speed_panels(game: Group, speed: Callable[[Group], Interval | None]) -> Iterator[Panel]:
@@ -308,9 +303,6 @@ SPEED = Study(
     about="hours for 50 million agent steps, by number of workers (Stooke and Abbeel 2018, table 2)",
     defaults=SpeedSettings(),
     quick_changes={"seconds": 7.0, "warm_up_seconds": 2.0, "algorithms": ("a2c", "a3c", "ppo")},
-    axes=_speed_axes,
     point_name="{algorithm}-{game}-{workers}workers-seed{seed}",
-    config=_speed_config,
-    report=_speed_report,
     cores=lambda settings, labels: labels["workers"] * settings.cores_per_worker,
 )
