@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ddrl.errors import UsageError
 from ddrl.simulation.predict import simulate
-from ddrl.simulation.system import FLOAT_BYTES, System, Times
+from ddrl.simulation.system import System, Times
 
 FEWEST_RECORDS = 3
 STALLED = 0.5  # of the usual rate: intervals with less do not count
@@ -24,13 +24,6 @@ UNMEASURED = (
 )
 
 
-class ServerTimes(NamedTuple):
-    """Seconds per byte of a server: of each gradient that is averaged, and of the optimizer."""
-
-    average: float
-    apply: float
-
-
 class Calibration(NamedTuple):
     """A system as one run was, and how it was found.
 
@@ -42,21 +35,15 @@ class Calibration(NamedTuple):
     measured_updates_per_s: float
 
 
-def calibrate(
-    records: Sequence[Mapping[str, Any]],
-    *,
-    workers: int,
-    servers: int,
-    parameters: int,
-    batch: int,
-    server: ServerTimes,
-    asynchronous: bool = False,
-    quorum: int = 0,
-) -> Calibration:
-    """The system that a run with parameter servers was, on the hosts where it ran.
+def calibrate(records: Sequence[Mapping[str, Any]], system: System) -> Calibration:
+    """A run with parameter servers on the hosts where it was.
 
-    Gradients take what `compute_ms` and `compute_ms_deviation` say, messages what the servers measured; `server` gives
-    what the metrics do not tell. What is missing to the run's own rate is the chief's decision.
+    Gradients take what `compute_ms` and `compute_ms_deviation` say, messages what the servers measured. What is missing
+    to the run's own rate is the chief's decision.
+
+    Args:
+        records: of its metrics.
+        system: what the metrics do not tell: sizes, times of a server, how steps close.
 
     Raises:
         UsageError: too few intervals, no gradients in them, or no updates between them.
@@ -73,23 +60,16 @@ def calibrate(
     rate, mean, deviation = (_typical(train, name) for name in ("updates_per_s", "compute_ms", "compute_ms_deviation"))
     split = [r.get("time_split", {}).get("parameter_server", {}) for r in train]
     handled = statistics.mean(s.get("receive", 0.0) + s.get("send", 0.0) for s in split) / rate
-    if asynchronous:  # a gradient is applied where it is received
-        handled = max(0.0, handled - FLOAT_BYTES * parameters / servers * (server.average + server.apply))
-    system = System(
-        workers=workers,
+    if system.asynchronous:  # a gradient is applied where it is received
+        handled = max(0.0, handled - system.update_seconds(1))
+    system = dataclasses.replace(
+        system,
         compute=Times(mean / 1000, deviation / 1000),
-        parameters=parameters,
-        batch=batch,
-        servers=servers,
         workers_per_host=0,
         servers_per_host=0,
-        message_seconds=handled / (2 if asynchronous else 2 * workers),
-        average_seconds_per_byte=server.average,
-        apply_seconds_per_byte=server.apply,
-        asynchronous=asynchronous,
-        quorum=quorum,
+        message_seconds=handled / (2 if system.asynchronous else 2 * system.workers),
     )
-    return Calibration(_with_decision(system, (workers if asynchronous else 1) / rate), rate)
+    return Calibration(_with_decision(system, (system.workers if system.asynchronous else 1) / rate), rate)
 
 
 def _with_decision(system: System, cycle: float) -> System:

@@ -13,7 +13,9 @@ from typing import Any, Literal, TypeVar
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.studies.measures import EVALUATION, ONLINE, scores_caption
+from ddrl.studies.measures import EVALUATION, ONLINE, scores_caption, times_to
+from ddrl.studies.points import Group
+from ddrl.studies.statistics import TimeToScore
 from ddrl.types import Machine
 
 Settings = TypeVar("Settings", bound="StudySettings")
@@ -33,16 +35,20 @@ class StudySettings:
     """Tiny sizes, minutes in all: does the whole study work here? Says nothing about the question."""
 
     def __post_init__(self) -> None:
-        """Lists have something in them, unless their default has nothing; whole numbers in them are at least 1."""
+        """Numbers are not negative. Lists have something in them, unless their default has nothing, and nothing twice;
+        whole numbers in them are at least 1."""
         checks.known(self)
         checks.at_least(self, 1, "repeats")
-        checks.at_least(self, 0, "seed")
+        hints = checks.hints(type(self))
         for field in dataclasses.fields(self):
-            values = getattr(self, field.name)
-            if isinstance(values, tuple) and (values or field.default):
-                not_empty(self, field.name)
-                if checks.hints(type(self))[field.name] == tuple[int, ...] and min(values) < 1:
-                    raise UsageError(f"{checks.flag(field.name)} {' '.join(map(str, values))}: at least 1 each")
+            values, given = getattr(self, field.name), f"{checks.flag(field.name)} {_words(getattr(self, field.name))}"
+            if hints[field.name] in (int, float):
+                checks.at_least(self, 0, field.name)
+            elif isinstance(values, tuple) and (values or field.default):
+                if not values or len(set(values)) != len(values):
+                    raise UsageError(f"{given}: give one or more, each once")
+                if hints[field.name] == tuple[int, ...] and min(values) < 1:
+                    raise UsageError(f"{given}: at least 1 each")
 
     @property
     def seeds(self) -> range:
@@ -73,9 +79,13 @@ class BudgetSettings(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.at_least(self, 0, "minutes", "agent_steps")
         if not self.minutes and not self.agent_steps:
             checks.refuse(self, "minutes", "a point would never end; give --minutes or --agent-steps")
+
+    @property
+    def score_name(self) -> str:
+        """As in the records of a run."""
+        return EVALUATION
 
     @property
     def run(self) -> dict[str, Any]:
@@ -110,6 +120,13 @@ class TargetSettings(BudgetSettings):
         checks.at_least(self, 1, "eval_games")
         if self.target_score is not None:
             checks.finite(self, "target_score")
+
+    def times(self, group: Group) -> TimeToScore | None:
+        """Of repeats to the target, where there is one. Runs that were ended early had less than the budget."""
+        if self.target_score is None:
+            return None
+        early = any(run.result.get("stopped_early") for run in group.runs)
+        return times_to(group.runs, self.score_name, self.target_score, 0.0 if early else self.minutes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,13 +201,8 @@ def check_warm_up(settings: Any) -> None:
         checks.refuse(settings, "seconds", f"at least 3 more than --warm-up-seconds {settings.warm_up_seconds:g}")
 
 
-def not_empty(settings: Any, name: str) -> None:
-    """A field must be a list with something in it, and nothing twice."""
-    values = getattr(settings, name)
-    if not values or len(set(values)) != len(values):
-        raise UsageError(
-            f"{checks.flag(name)} {' '.join(map(str, values)) or '(nothing)'}: give one or more, each once"
-        )
+def _words(value: Any) -> str:
+    return " ".join(map(str, value)) or "(nothing)" if isinstance(value, tuple) else str(value)
 
 
 def one_of(settings: Any, name: str, choices: Mapping[str, Any] | tuple[str, ...]) -> None:

@@ -16,7 +16,7 @@ from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import OptimizerConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.optimizers import make_optimizer
-from ddrl.simulation.calibration import Calibration, ServerTimes, calibrate
+from ddrl.simulation.calibration import Calibration, calibrate
 from ddrl.simulation.predict import UPDATES, limits, simulate
 from ddrl.simulation.system import System, Times
 from ddrl.studies import simulate_report
@@ -85,7 +85,6 @@ class SimulateSettings(StudySettings):
         super().__post_init__()
         checks.at_least(self, 1, "workers_per_host", "servers_per_host", "parameters", "batch_size", "slow_factor")
         checks.at_least(self, 10, "updates", why="the first ones fill the queues")
-        checks.at_least(self, 0, "parameter_servers", "latency_us", "deviation_ms", "slow_workers")
         checks.above(self, 0, "bandwidth_gbit", "compute_ms", "deadline_ms")
         checks.between(self, 0.01, 1.0, "quorum_share")
 
@@ -93,15 +92,9 @@ class SimulateSettings(StudySettings):
         """The system that all sizes begin with: that of a run, or that of the options."""
         if self.calibrate:
             return calibrated(Path(self.calibrate)).system
+        compute = Times(self.compute_ms / 1000, self.deviation_ms / 1000)
         server = time_server(self.parameters)
-        return System(
-            workers=1,
-            compute=Times(self.compute_ms / 1000, self.deviation_ms / 1000),
-            parameters=self.parameters,
-            batch=self.batch_size,
-            average_seconds_per_byte=server.average,
-            apply_seconds_per_byte=server.apply,
-        )
+        return System(workers=1, compute=compute, parameters=self.parameters, batch=self.batch_size, **server)
 
     def at_workers(self, base: System, policy: str, workers: int) -> System:
         """The system of one size and policy, on the network of the options."""
@@ -162,16 +155,16 @@ def calibrated(run: Path) -> Calibration:
     parameters = parameters_of(run)
     batches = [record["effective_batch"] for record in records if record.get("effective_batch")]
     members = 1 if exchange.asynchronous else exchange.quorum or exchange.workers
-    return calibrate(
-        records,
+    system = System(
         workers=exchange.workers,
         servers=exchange.servers,
         parameters=parameters,
         batch=max(1, round(batches[-1] / members)) if batches else 1,
-        server=time_server(parameters, exchange.servers),
         asynchronous=exchange.asynchronous,
         quorum=exchange.quorum,
+        **time_server(parameters, exchange.servers),
     )
+    return calibrate(records, system)
 
 
 def parameters_of(run: Path) -> int:
@@ -181,7 +174,7 @@ def parameters_of(run: Path) -> int:
     return int(load_latest(run).parameters.size)
 
 
-def time_server(parameters: int, servers: int = 1, repeats: int = 5) -> ServerTimes:
+def time_server(parameters: int, servers: int = 1, repeats: int = 5) -> dict[str, float]:
     """Seconds per byte of averaging a gradient and of Adam, on this machine, for one slice; the best of repeats."""
     size = max(1, parameters // servers)
     optimizer = make_optimizer(OptimizerConfig(), size)
@@ -198,7 +191,8 @@ def time_server(parameters: int, servers: int = 1, repeats: int = 5) -> ServerTi
     best(9)  # which touches the memory
     of_one, of_nine = best(1), best(9)
     average = max(0.0, (of_nine - of_one) / 8)
-    return ServerTimes(average / (4 * size), max(0.0, of_one - average) / (4 * size))
+    apply = max(0.0, of_one - average)
+    return {"average_seconds_per_byte": average / (4 * size), "apply_seconds_per_byte": apply / (4 * size)}
 
 
 # points ---------------------------------------------------------------------------------------------------------------

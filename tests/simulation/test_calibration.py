@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ddrl.errors import UsageError
-from ddrl.simulation.calibration import ServerTimes, calibrate
+from ddrl.simulation.calibration import calibrate
 from ddrl.simulation.predict import simulate
-from ddrl.simulation.system import Times
+from ddrl.simulation.system import System, Times
 
-SERVER = ServerTimes(1e-9, 2e-9)
+RUN = {"workers": 2, "servers": 1, "parameters": 250_000, "batch": 32}
+SERVER = {"average_seconds_per_byte": 1e-9, "apply_seconds_per_byte": 2e-9}
 
 
 def records(compute, rate, count=12, gradients=50, deviation=0.0):
@@ -29,8 +30,7 @@ def records(compute, rate, count=12, gradients=50, deviation=0.0):
 
 
 def of(lines, **changes):
-    settings = {"workers": 2, "servers": 1, "parameters": 250_000, "batch": 32, "server": SERVER} | changes
-    return calibrate(lines, **settings)
+    return calibrate(lines, System(**RUN | SERVER | changes))
 
 
 def test_gradients_take_what_the_run_measured():

@@ -12,10 +12,10 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, over, spread_text
 from ddrl.studies.figures import Panel
-from ddrl.studies.measures import count, final, mean, most, rate, scores_caption, times_to
+from ddrl.studies.measures import count, final, mean, most, rate, scores_caption
 from ddrl.studies.points import Group, Outcome, grouped, having
 from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, changed, one_of
-from ddrl.studies.statistics import Interval, TimeToScore, bootstrap
+from ddrl.studies.statistics import Interval
 from ddrl.studies.study import Labels, Report, Study, product
 from ddrl.studies.tables import Columns, table
 from ddrl.types import Machine
@@ -44,7 +44,6 @@ class ApexSettings(TargetSettings, ScoredSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.at_least(self, 0, "simulators", "step_time_ms")
         checks.at_least(self, 1, "eval_every_updates")
         checks.between(self, 0.0, 1.0, "eval_epsilon", why="a probability")
         if self.stop_at_target and (self.target_score is None or self.score != "evaluation"):
@@ -96,7 +95,7 @@ class ApexSettings(TargetSettings, ScoredSettings):
         last: Columns = {} if self.stop_at_target else {"final score": final(self.score_name)}
         timed: Columns = {}
         if self.target_score is not None:
-            timed = {f"time to {self.target_score:g}": lambda group: self._times(group).text()}
+            timed = {f"time to {self.target_score:g}": lambda group: self.times(group).text()}
         return {
             "seeds": count, "agent steps": most("agent_steps"), "updates": most("update"), **last, **timed,
             "agent steps/s": mean(rate()), "inserts/s": mean(rate("inserts_per_s")),
@@ -124,20 +123,16 @@ class ApexSettings(TargetSettings, ScoredSettings):
         if not self.stop_at_target:
             scores = [over(groups, x, final(self.score_name), label) for label, groups in lines.items()]
             yield Panel(f"{game}: at the end", what, f"{self.score} score", scores, log_x=log_x)
-        if self.target_score is not None:
-            times = [over(groups, x, self._minutes, label) for label, groups in lines.items()]
-            if any(curve.x for curve in times):
-                label = f"minutes to {self.target_score:g}"
-                yield Panel(f"{game}: time to the score", what, label, times, log_x=log_x, zero=True)
-
-    def _times(self, group: Group) -> TimeToScore:
-        assert self.target_score is not None
-        return times_to(group.runs, self.score_name, self.target_score, self.minutes)
+        times = [over(groups, x, self._minutes, label) for label, groups in lines.items()]
+        if any(curve.x for curve in times):
+            label = f"minutes to {self.target_score:g}"
+            yield Panel(f"{game}: time to the score", what, label, times, log_x=log_x, zero=True)
 
     def _minutes(self, group: Group) -> Interval | None:
-        """To the target; None where a run missed it."""
-        times = self._times(group)
-        return None if times.missed else bootstrap([seconds / 60.0 for seconds in times.reached])
+        """To the target; None where a run missed it, or where there is none."""
+        times = self.times(group)
+        mean = times and times.mean()
+        return mean and mean.map(lambda seconds: seconds / 60.0)
 
 
 # actors: figures 4, 6, 7 and 12 ---------------------------------------------------------------------------------------
@@ -178,7 +173,6 @@ class ActorsSettings(ApexSettings):
         super().__post_init__()
         one_of(self, "parts", ACTORS_NOTES)
         one_of(self, "replays", REPLAYS)
-        checks.at_least(self, 0.0, "uniform_learning_rate")
         checks.at_least(self, 2, "epsilons")
         few, many = min(self.actors), max(self.actors)
         if "recency" in self.parts and (few == many or many % few):
@@ -301,7 +295,6 @@ class ReplaySettings(ApexSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of(self, "parts", PARTS)
-        checks.at_least(self, 0, "actors")
         if min(self.priority_exponents) < 0 or max(self.priority_exponents) > 1:
             raise UsageError("--priority-exponents are in 0 to 1")
 

@@ -101,7 +101,6 @@ class HtsSettings(BudgetSettings):
         one_of(self, "parts", PARTS)
         one_of(self, "algorithms", ALGORITHMS)
         checks.at_least(self, 1, "simulators", "least_alpha", "eval_every_updates")
-        checks.at_least(self, 0, "groups", "predictors", "predict_batch", "step_time_ms", "time_limit_minutes")
         if min(self.variations) < 0:
             raise UsageError("--variations are at least 0")
         if not self.step_time_ms and any(self.variations):

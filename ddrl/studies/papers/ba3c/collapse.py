@@ -140,7 +140,6 @@ class StalenessSettings(CollapseSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of(self, "modes", UPDATES)
-        checks.at_least(self, 0, "workers")
         if self.workers == 1:
             checks.refuse(self, "workers", "one alone has nothing to wait for; give 2 or more")
 

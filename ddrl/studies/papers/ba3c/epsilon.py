@@ -17,7 +17,7 @@ from ddrl.studies import plan as plans
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
 from ddrl.studies.figures import COLOURS, Panel
 from ddrl.studies.heat import HeatMap
-from ddrl.studies.measures import CAPTIONS, count, final, last_score, middle, times_to
+from ddrl.studies.measures import CAPTIONS, count, final, last_score, middle
 from ddrl.studies.papers.ba3c.median_rule import Rule, train_unless_hopeless
 from ddrl.studies.papers.ba3c.scaling import evaluations, with_workers
 from ddrl.studies.points import Group, Outcome, Point, grouped
@@ -68,7 +68,6 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.at_least(self, 0, "workers")
         checks.at_least(self, 1, "eval_every_steps")
         checks.between(self, 0.0, 1.0, "stop_after", why="a share of the budget")
 
@@ -228,10 +227,8 @@ class Cell(Group):
 
     @property
     def times(self) -> TimeToScore | None:
-        """To the target score, where there is one; what was ended early had less than the budget."""
-        if (target := self.settings.target_score) is None:
-            return None
-        return times_to(self.runs, self.settings.score_name, target, 0.0 if self.early else self.settings.minutes)
+        """To the target score, where there is one."""
+        return self.settings.times(self)
 
     @property
     def early(self) -> int:

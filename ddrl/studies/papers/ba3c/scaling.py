@@ -14,7 +14,7 @@ from ddrl.placement.resources import this_machine
 from ddrl.studies.curves import SECONDS, interval_curve, linear, over, spread_text, unit_of
 from ddrl.studies.engine import limited_to
 from ddrl.studies.figures import Curve, Mark, Panel, through
-from ddrl.studies.measures import CAPTIONS, EVALUATION, count, middle, rate, ratio, times_to, values, warm_up
+from ddrl.studies.measures import CAPTIONS, EVALUATION, count, middle, rate, ratio, values, warm_up
 from ddrl.studies.measures import mean as mean_of
 from ddrl.studies.points import Group, Outcome, Point, grouped
 from ddrl.studies.provenance import machine_of
@@ -62,7 +62,6 @@ class ScalingSettings(TargetSettings):
         super().__post_init__()
         batches = ("effective_batch", "min_batch_per_worker", "batch_per_worker")
         checks.at_least(self, 1, *batches, "workers_per_server", "eval_every_steps")
-        checks.at_least(self, 0, "cores_per_worker", "warm_up_seconds")
         for number in self.workers:
             share = self.effective_batch / number
             if STRONG in MODES[self.mode] and share > self.min_batch_per_worker and self.effective_batch % number:
@@ -77,12 +76,6 @@ class ScalingSettings(TargetSettings):
     def rate(self, run: Outcome, name: str = "datapoints_per_s") -> float | None:
         """A rate of a run after its warm-up; None where it was too short to have one."""
         return rate(name, warm_up(run, self.warm_up_seconds))(run)
-
-    def times(self, group: Group) -> TimeToScore | None:
-        """To the target, where there is one."""
-        if self.target_score is None:
-            return None
-        return times_to(group.runs, EVALUATION, self.target_score, self.minutes)
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
         workers = sorted(self.workers)
