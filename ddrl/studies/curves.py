@@ -68,7 +68,7 @@ def interval_curve(points: Sequence[tuple[float, Interval | None]], label: str =
     """A curve through (x, interval) pairs, without those that have none; a band where every interval has a spread."""
     known = [(x, interval) for x, interval in points if interval is not None]
     curve = Curve(label, [x for x, _ in known], [interval.mean for _, interval in known], style=style)
-    bounds = [(i.low, i.high) for _, i in known if i.low is not None and i.high is not None]
+    bounds = [interval.bounds for _, interval in known if interval.bounds]
     if not known or len(bounds) < len(known):
         return curve
     return curve._replace(low=[low for low, _ in bounds], high=[high for _, high in bounds])

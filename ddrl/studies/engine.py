@@ -48,7 +48,7 @@ def _run_points(plan: Plan, run: Run, wanted: Sequence[Point], interrupts: Inter
             print(f"{number}: {'another process runs it' if before == 'running' else 'finished meanwhile'}", flush=True)
             continue
         began = time.monotonic()
-        with _Progress(f"{number} {VERBS[before]}", lambda: time_left(times, left[place:], time.monotonic() - began)):
+        with _progress(f"{number} {VERBS[before]}", lambda: time_left(times, left[place:], time.monotonic() - began)):
             why = run_one(plan, run, point)
         times.append(time.monotonic() - began)
         status = plan.state(point).status
@@ -117,29 +117,26 @@ def limited_to(cores: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-class _Progress:
+@contextlib.contextmanager
+def _progress(text: str, left: Callable[[], float | None]) -> Iterator[None]:
     """Says what runs and how much time is left: on a terminal in one line that changes, else once a minute."""
+    ended, terminal = threading.Event(), sys.stdout.isatty()
 
-    def __init__(self, text: str, left: Callable[[], float | None]):
-        self._text, self._left = text, left
-        self._ended = threading.Event()
-        self._terminal = sys.stdout.isatty()
-        self._thread = threading.Thread(target=self._serve, name="progress", daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *error: object) -> None:
-        self._ended.set()
-        self._thread.join()
-        if self._terminal:
-            print("\r\033[K", end="", flush=True)
-
-    def _serve(self) -> None:
+    def serve() -> None:
         while True:
-            left = self._left()
-            line = f"{self._text}; time left for all: {'unknown' if left is None else 'about ' + duration(left)}"
+            seconds = left()
+            line = f"{text}; time left for all: {'unknown' if seconds is None else 'about ' + duration(seconds)}"
             with contextlib.suppress(OSError):  # a closed terminal must not end the run
-                print(f"\r\033[K{line}" if self._terminal else line, end="" if self._terminal else "\n", flush=True)
-            if self._ended.wait(1.0 if self._terminal else LINE_SECONDS):
+                print(f"\r\033[K{line}" if terminal else line, end="" if terminal else "\n", flush=True)
+            if ended.wait(1.0 if terminal else LINE_SECONDS):
                 return
+
+    thread = threading.Thread(target=serve, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        if terminal:
+            print("\r\033[K", end="", flush=True)

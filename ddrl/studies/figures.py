@@ -172,25 +172,14 @@ def _draw_curve(axes: Any, curve: Curve, style: int) -> None:
     every = max(1, len(curve.x) // 8) if len(curve.x) > MARKED else 1
     line = "none" if curve.points else LINES[style % len(LINES)]
     axes.plot(
-        curve.x,
-        curve.y,
-        color=colour,
-        linewidth=1.5,
-        linestyle=line,
-        marker=marker,
-        markersize=4.5,
-        markevery=(style % every, every),
-        markerfacecolor="white" if curve.points else colour,
-        label=curve.label,
-    )
-    if not curve.low:
-        return
-    if len(curve.x) > MARKED:
+        curve.x, curve.y, color=colour, linewidth=1.5, linestyle=line, marker=marker, markersize=4.5,
+        markevery=(style % every, every), markerfacecolor="white" if curve.points else colour, label=curve.label,
+    )  # fmt: skip
+    if curve.low and len(curve.x) > MARKED:
         axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
-    else:
-        below = [y - low for y, low in zip(curve.y, curve.low)]
-        above = [high - y for y, high in zip(curve.y, curve.high)]
-        axes.errorbar(curve.x, curve.y, [below, above], color=colour, fmt="none", capsize=3, linewidth=1.0)
+    elif curve.low:
+        around = [[y - low, high - y] for y, low, high in zip(curve.y, curve.low, curve.high)]
+        axes.errorbar(curve.x, curve.y, list(zip(*around)), color=colour, fmt="none", capsize=3, linewidth=1.0)
 
 
 def _octaves(panel: Panel) -> float:

@@ -222,7 +222,7 @@ SIMULATE = Study(
     name="simulate",
     about="the exchange with up to 4,096 workers, simulated, and what limits it",
     defaults=SimulateSettings(),
-    quick_changes={"workers": (4, 16), "updates": 10},
+    quick_changes={"workers": (4, 64), "updates": 10},
     point_name=lambda settings, labels: "-".join(
         [labels["part"], *([labels["policy"]] if "policy" in labels else []), f"{labels['workers']}workers"]
         + [f"seed{labels['seed']}"]

@@ -25,11 +25,14 @@ class Interval(NamedTuple):
     high: float | None = None
     count: int = 1  # type: ignore[assignment]  # hides the method of tuples, which nobody needs
 
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Low and high, where there is a spread."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
     def map(self, function: Callable[[float], float]) -> Interval:
         """The interval in another unit; a falling function lets the bounds change places."""
-        if self.low is None or self.high is None:
-            return Interval(function(self.mean), count=self.count)
-        low, high = sorted((function(self.low), function(self.high)))
+        low, high = sorted(map(function, self.bounds)) if self.bounds else (None, None)
         return Interval(function(self.mean), low, high, self.count)
 
 
@@ -73,9 +76,7 @@ class TimeToScore(NamedTuple):
         if (mean := self.mean()) is None:
             known = sum(self.reached) / len(self.reached)
             return f"{len(self.reached)} of {self.count} in {known / 60:.3g} min, {self.missed} {limit}"
-        spread = (
-            f" [{mean.low / 60:.3g}, {mean.high / 60:.3g}]" if mean.low is not None and mean.high is not None else ""
-        )
+        spread = " [{:.3g}, {:.3g}]".format(*(bound / 60 for bound in mean.bounds)) if mean.bounds else ""
         return f"{mean.mean / 60:.3g} min{spread}"
 
 

@@ -60,8 +60,7 @@ def text(cell: Any) -> str:
     if cell is None:
         return MISSING
     if isinstance(cell, Interval):
-        spread = f" [{number(cell.low)}, {number(cell.high)}]" if cell.low is not None and cell.high is not None else ""
-        return number(cell.mean) + spread
+        return number(cell.mean) + (" [{}, {}]".format(*map(number, cell.bounds)) if cell.bounds else "")
     return number(cell) if isinstance(cell, float) else f"{cell:,}" if type(cell) is int else str(cell)
 
 

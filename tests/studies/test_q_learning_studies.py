@@ -14,8 +14,7 @@ from ddrl.studies.figures import Curve
 from ddrl.studies.human_normalized import scores_of
 from ddrl.studies.papers import fast_dqn
 from ddrl.studies.papers.stooke import q_learning
-from ddrl.studies.papers.stooke.q_learning import rate_factor, with_batch
-from ddrl.studies.papers.stooke.secondary import LEARNERS, of_learner
+from ddrl.studies.papers.stooke.q_learning import LEARNERS, of_learner, rate_factor, with_batch
 from ddrl.studies.points import Outcome, outcome_of, state_of
 from ddrl.studies.settings import TrainingSettings, base_config, changed
 from ddrl.types import Machine

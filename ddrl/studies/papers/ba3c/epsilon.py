@@ -262,9 +262,8 @@ class Cell(Group):
 
 
 def _disjoint(one: Interval | None, other: Interval | None) -> bool:
-    if one is None or other is None or None in (*one, *other):
-        return False
-    return one[2] < other[1] or other[2] < one[1]  # type: ignore[operator]  # high < low; none of them is None
+    ours, theirs = one and one.bounds, other and other.bounds
+    return bool(ours and theirs and (ours[1] < theirs[0] or theirs[1] < ours[0]))
 
 
 def _by_batch(cells: Sequence[Cell]) -> list[list[Cell]]:

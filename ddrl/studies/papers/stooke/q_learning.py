@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
-from ddrl import checks
+from ddrl import checks, rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies.curves import learning_panel, spread_text
 from ddrl.studies.figures import Panel
 from ddrl.studies.measures import count, final, mean, most, newest
-from ddrl.studies.papers.stooke.secondary import LEARNERS, of_learner, run_point
 from ddrl.studies.papers.stooke.simulators import chosen_sizes, size_axes, sizes_report
 from ddrl.studies.points import Group, Outcome, Point, grouped
 from ddrl.studies.settings import EvaluatedSettings, base_config, changed, one_of
@@ -126,6 +127,8 @@ BATCH_SIZE = Study(
 # secondary-learner: appendix B, figures 6 to 8 ------------------------------------------------------------------------
 
 NORM = "parameter_norm/all"
+LEARNERS = ("sampler", "secondary")
+WORKER = "ddrl.bench.secondary_worker"
 SECONDARY_PAPER = (
     "Stooke and Abbeel 2018, appendix B, Breakout: a secondary learner of batch 64 kept up with its sampler of 2,048; "
     "one of 2,048 learned nothing beside a sampler of 64; two of 256 scored alike"
@@ -170,12 +173,9 @@ class SecondarySettings(EvaluatedSettings):
         """The sampler's."""
         config = changed(base_config(self, "dqn", labels["game"], machine), sampling={"schedule": "concurrent"})
         if not config.single_process:
-            raise UsageError(
-                "secondary-learner: its two learners share one process; leave workers out of --train-options"
-            )
-        config = with_batch(
-            config, "dqn", max(labels[learner] for learner in LEARNERS)
-        )  # a target period that suits both
+            raise UsageError("secondary-learner: both learners share a process; leave workers out of --train-options")
+        larger = max(labels[learner] for learner in LEARNERS)
+        config = with_batch(config, "dqn", larger)  # a target period that suits both
         return self.scored(with_batch(config, "dqn", labels["sampler"]))
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
@@ -210,11 +210,43 @@ def secondary_config(point: Point) -> TrainConfig:
     return with_batch(point.config, "dqn", point.labels["secondary"])
 
 
-def _learners(pair: Group) -> Iterator[Group]:
+def _learners(pair: Group) -> list[Group]:
     """The runs of a pair by learner."""
+    groups = []
     for learner, other in (LEARNERS, LEARNERS[::-1]):
         labels = {"learner": learner, "size": pair[learner], "beside": f"{other} of {pair[other]:,}"}
-        yield Group({**pair.labels, **labels}, [of_learner(run, learner) for run in pair.runs])
+        groups.append(Group({**pair.labels, **labels}, [of_learner(run, learner) for run in pair.runs]))
+    return groups
+
+
+def of_learner(run: Outcome, learner: str) -> Outcome:
+    """A run with the records of one of the two alone."""
+    return run._replace(records=[record for record in run.records if record.get("learner") == learner])
+
+
+def run_both(point: Point, path: Path) -> None:
+    """Trains both learners in a process of their own, which says what it measures.
+
+    Raises:
+        UsageError, RuntimeError: it cannot be, or that process died or said nothing for too long.
+    """
+    from ddrl.bench.children import Children
+    from ddrl.launch.processes import Interrupts
+    from ddrl.reporting.metrics import MetricsWriter
+
+    path.mkdir(parents=True, exist_ok=True)
+    config, configs = point.config, (point.config, secondary_config(point))
+    first = {name: rundir.config_to_dict(settings) for name, settings in zip(LEARNERS, configs)}
+    patience = 2 * config.evaluation.longest_seconds + config.run.start_seconds + config.run.stall_seconds
+    with rundir.locked(path), Interrupts() as interrupts:
+        for name in (rundir.METRICS, rundir.RESULT):
+            (path / name).unlink(missing_ok=True)
+        rundir.write_json(path / rundir.CONFIG, first["sampler"])
+        writer = MetricsWriter(path)
+        with contextlib.closing(writer), Children(WORKER, [first], patience) as children:
+            while not interrupts.stop and not (record := children.hear()[0]).get("end"):
+                writer.write(record)
+        rundir.write_json(path / rundir.RESULT, {"status": "stopped" if interrupts.stop else "finished"})
 
 
 SECONDARY_LEARNER = Study(
@@ -225,7 +257,7 @@ SECONDARY_LEARNER = Study(
         "repeats": 1, "agent_steps": 24_000, "eval_every_steps": 3000, "eval_games": 20, "pairs": ("256:32", "32:256")
     },
     point_name="{game}-{sampler}-secondary-{secondary}-seed{seed}",
-    run=lambda point, path: run_point(point, secondary_config(point), path),
+    run=run_both,
 )  # fmt: skip
 
 
