@@ -6,7 +6,7 @@ import csv
 import io
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -107,9 +107,12 @@ def runs_table(settings: StudySettings, outcomes: Sequence[Outcome]) -> Table:
     def rate(name: str) -> measures.Measure:
         return lambda run: measures.rate(name, waited and measures.warm_up(run, waited))(run)
 
+    def label_of(name: str) -> Callable[[Outcome], Any]:
+        return lambda run: run.point.labels.get(name)
+
     return table("Runs", outcomes, {
         "point": lambda run: run.point.name,
-        **{name: lambda run, name=name: run.point.labels.get(name) for name in labels},
+        **{name: label_of(name) for name in labels},
         "seed": lambda run: run.point.config.run.seed,
         "data-points/s": rate("datapoints_per_s"), "agent steps/s": rate("agent_steps_per_s"),
         "agent steps": measures.newest("agent_steps"),

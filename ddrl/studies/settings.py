@@ -35,19 +35,18 @@ class StudySettings:
     """Tiny sizes, minutes in all: does the whole study work here? Says nothing about the question."""
 
     def __post_init__(self) -> None:
-        """Numbers are not negative. Lists have something in them, unless their default has nothing, and nothing twice;
-        whole numbers in them are at least 1."""
+        """Numbers are not negative; lists have something in them, unless their default has nothing, and nothing twice."""
         checks.known(self)
         checks.at_least(self, 1, "repeats")
-        hints = checks.hints(type(self))
-        for field in dataclasses.fields(self):
-            values, given = getattr(self, field.name), f"{checks.flag(field.name)} {_words(getattr(self, field.name))}"
-            if hints[field.name] in (int, float):
-                checks.at_least(self, 0, field.name)
-            elif isinstance(values, tuple) and (values or field.default):
-                if not values or len(set(values)) != len(values):
+        for name, hint in typing.get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            if hint in (int, float):
+                checks.at_least(self, 0, name)
+            elif isinstance(value, tuple) and (value or getattr(type(self), name)):
+                given = f"{checks.flag(name)} {' '.join(map(str, value)) or '(nothing)'}"
+                if not value or len(set(value)) != len(value):
                     raise UsageError(f"{given}: give one or more, each once")
-                if hints[field.name] == tuple[int, ...] and min(values) < 1:
+                if hint == tuple[int, ...] and min(value) < 1:
                     raise UsageError(f"{given}: at least 1 each")
 
     @property
@@ -196,13 +195,8 @@ class TimedSettings(TrainingSettings):
 
 def check_warm_up(settings: Any) -> None:
     """Refuses runs that end with their warm-up."""
-    checks.at_least(settings, 0.0, "warm_up_seconds")
     if settings.seconds < settings.warm_up_seconds + 3.0:
         checks.refuse(settings, "seconds", f"at least 3 more than --warm-up-seconds {settings.warm_up_seconds:g}")
-
-
-def _words(value: Any) -> str:
-    return " ".join(map(str, value)) or "(nothing)" if isinstance(value, tuple) else str(value)
 
 
 def one_of(settings: Any, name: str, choices: Mapping[str, Any] | tuple[str, ...]) -> None:

@@ -174,7 +174,7 @@ def parameters_of(run: Path) -> int:
     return int(load_latest(run).parameters.size)
 
 
-def time_server(parameters: int, servers: int = 1, repeats: int = 5) -> dict[str, float]:
+def time_server(parameters: int, servers: int = 1, repeats: int = 5) -> dict[str, Any]:
     """Seconds per byte of averaging a gradient and of Adam, on this machine, for one slice; the best of repeats."""
     size = max(1, parameters // servers)
     optimizer = make_optimizer(OptimizerConfig(), size)

@@ -95,7 +95,7 @@ class ApexSettings(TargetSettings, ScoredSettings):
         last: Columns = {} if self.stop_at_target else {"final score": final(self.score_name)}
         timed: Columns = {}
         if self.target_score is not None:
-            timed = {f"time to {self.target_score:g}": lambda group: self.times(group).text()}
+            timed = {f"time to {self.target_score:g}": lambda group: (times := self.times(group)) and times.text()}
         return {
             "seeds": count, "agent steps": most("agent_steps"), "updates": most("update"), **last, **timed,
             "agent steps/s": mean(rate()), "inserts/s": mean(rate("inserts_per_s")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -133,14 +134,16 @@ def _games_table(algorithm: Group, best: Mapping[str, Interval], last: Mapping[s
     games = grouped(algorithm.runs, "game")
     published = _published(game["game"] for game in games)
 
+    def of_game(scores: Mapping[str, Any]) -> Callable[[Group], Any]:
+        return lambda game: scores.get(game["game"])
+
     def percent(raw: Scores) -> Callable[[Group], str | None]:
         return lambda game: f"{scores_of(name).normalized(raw[name]):.1f}%" if (name := game["game"]) in raw else None
 
     return table(f"{algorithm['algorithm']}: scores, and in percent between random play and people", games, {
         "game": lambda game: scores_of(game["game"]).name, "seeds": count, "agent steps": most("agent_steps"),
         "random": lambda game: scores_of(game["game"]).random, "human": lambda game: scores_of(game["game"]).human,
-        **{name: lambda game, raw=raw: raw[game["game"]] for name, raw in published.items()},
-        "best": lambda game: best.get(game["game"]), "last": lambda game: last.get(game["game"]),
+        **{name: of_game(raw) for name, raw in published.items()}, "best": of_game(best), "last": of_game(last),
         **{f"{name}, normalized": percent(raw) for name, raw in published.items()},
         "best, normalized": percent(_raw(best)), "last, normalized": percent(_raw(last)),
     })  # fmt: skip

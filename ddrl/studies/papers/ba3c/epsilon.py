@@ -143,7 +143,7 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
             title += f", best {len(shown)} of {len(alike)}" if len(shown) < len(alike) else ""
             yield learning_panel(
                 title, f"{self.score} score", shown, self.score_name, lambda cell: cell.name, SECONDS,
-                style=lambda cell, styles=styles: styles.index(cell.name), among=outcomes,
+                style=lambda cell: styles.index(cell.name), among=outcomes,
             )  # fmt: skip
         for game in dict.fromkeys(cell["game"] for cell in cells):
             for title, heat in self._heat_maps([cell for cell in cells if cell["game"] == game], names):

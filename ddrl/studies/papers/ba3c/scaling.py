@@ -149,7 +149,8 @@ class ScalingSettings(TargetSettings):
     def _panels(self, game: Group, lines: Sequence[Line]) -> Iterator[Panel]:
         """Data-points/s, efficiency, and the time to the score where there is one."""
         here, target = [line for line in lines if line[0]["game"] == game["game"]], self.target_score
-        names, axes = [NAMES[line[0]["mode"]] for line in here], {"log_x": True, "marks": _marks(here)}
+        names = [NAMES[line[0]["mode"]] for line in here]
+        axes: dict[str, Any] = {"log_x": True, "marks": _marks(here)}
         rates = [over(line, "workers", mean_of(self.rate), name) for name, line in zip(names, here)]
         curves = [*rates, *linear(rates)]
         yield Panel(f"{game['game']}: speed", "workers", "data-points/s", curves, log_y=True, **axes)

@@ -62,7 +62,7 @@ def sizes_report(
     panels = [
         learning_panel(
             f"{printed_name(group['algorithm'])} on {group['game']}", "raw score", grouped(group.runs, "size"),
-            settings.score_name, lambda size, group=group: plural(size["size"], what[group["algorithm"]]),
+            settings.score_name, _size_label(what[group["algorithm"]]),
         )
         for group in grouped(outcomes, "algorithm", "game")
     ]  # fmt: skip
@@ -80,6 +80,10 @@ def sizes_report(
         panels=panels,
         columns=min(3, len(settings.games) if len(settings.games) > 1 else len(panels)),
     )  # fmt: skip
+
+
+def _size_label(what: str) -> Callable[[Group], str]:
+    return lambda group: plural(group["size"], what)
 
 
 SIZES = {
