@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -167,7 +166,7 @@ class ScalingSettings(TargetSettings):
 
     def _notes(self, lines: Sequence[Line]) -> Iterator[str]:
         sizes = [size for line in lines for size in line]
-        if grown := [size.workers for size in sizes if size["at_least"]]:
+        if grown := [size["workers"] for size in sizes if size["at_least"]]:
             yield (
                 f"batch rule: {_listed(grown)} workers have {self.min_batch_per_worker} data-points each, so the "
                 f"effective batch is above {self.effective_batch} there"
@@ -178,11 +177,13 @@ class ScalingSettings(TargetSettings):
             (False, "more ranks than cores", "servers and evaluator share the cores of the workers"),
         ):
             if named := [size for size in crowds if size.oversubscribed == some]:
-                texts = [f"{size.workers} workers ({size.config.ranks} ranks on {size.cores} cores)" for size in named]
+                texts = [
+                    f"{size['workers']} workers ({size.config.ranks} ranks on {size.cores} cores)" for size in named
+                ]
                 yield f"{what}: {_listed(texts)}: {why}"
         if short := [run.point.name for size in sizes for run in size.runs if self.rate(run) is None]:
             yield f"no rate, as too little was reported after the warm-up: {', '.join(short)}"
-        fewest = sorted({line[0].workers for line in lines})
+        fewest = sorted({line[0]["workers"] for line in lines})
         if several := [workers for workers in fewest if workers > 1]:
             yield f"speed-up and efficiency are relative to {_listed(several)} workers: no smaller number has finished"
         if self.target_score is not None and 1 in fewest:
@@ -212,7 +213,7 @@ def run_scaled(point: Point, path: Path) -> None:
         UsageError, RuntimeError: see train_point.
     """
     wanted, here = point.labels["cores"], this_machine().cores
-    with limited_to(wanted) if 0 < wanted < here else contextlib.nullcontext():
+    with limited_to(wanted if wanted < here else 0):
         train_point(point, path)
 
 
@@ -225,11 +226,6 @@ class Scaled(Group):
 
     settings: ScalingSettings
     first: Group
-
-    @property
-    def workers(self) -> int:
-        """How many."""
-        return self["workers"]
 
     @property
     def times(self) -> TimeToScore | None:
@@ -245,7 +241,7 @@ class Scaled(Group):
     @property
     def oversubscribed(self) -> bool:
         """Whether there were more workers than cores."""
-        return self.cores is not None and self.workers > self.cores
+        return self.cores is not None and self["workers"] > self.cores
 
     @property
     def speed_up(self) -> Interval | None:
@@ -262,7 +258,7 @@ class Scaled(Group):
 
     def for_each(self, gain: Interval | None) -> Interval | None:
         """Parallel efficiency: what is gained for each worker."""
-        return efficiency(gain, self.workers, self.first["workers"])
+        return efficiency(gain, self["workers"], self.first["workers"])
 
 
 Line = Sequence[Scaled]
@@ -278,14 +274,14 @@ def _rule(size: Scaled) -> str:
 def _shares(line: Line) -> list[tuple[int, Interval | None]]:
     """Parallel efficiencies; that of the fewest workers is 1 by definition."""
     first = Interval(1.0, 1.0, 1.0) if any(values(line[0].settings.rate, line[0].runs)) else None
-    return [(line[0].workers, first), *((size.workers, size.for_each(size.speed_up)) for size in line[1:])]
+    return [(line[0]["workers"], first), *((size["workers"], size.for_each(size.speed_up)) for size in line[1:])]
 
 
 def _time_curves(lines: Sequence[Line], unit: float) -> Iterator[Curve]:
     """Means where all repeats reached the score, hollow bounds where not all did, and linear gains."""
     means: list[Curve] = []
     for style, line in enumerate(lines):
-        timed = [(size.workers, size.times) for size in line if size.times is not None]
+        timed = [(size["workers"], size.times) for size in line if size.times is not None]
         reached = [(n, mean.map(lambda seconds: seconds / unit)) for n, times in timed if (mean := times.mean())]
         means.append(interval_curve(reached, NAMES[line[0]["mode"]], style))
         if missed := [(n, times.least_mean() / unit) for n, times in timed if times.missed]:
@@ -309,8 +305,8 @@ def _marks(lines: Sequence[Line]) -> list[Mark]:
 
 def _between(sizes: Sequence[Scaled], differs: Callable[[Scaled], bool]) -> float | None:
     """The middle, in logarithms, of the last number of workers before a change and the first after it."""
-    before = [size.workers for size in sizes if not differs(size)]
-    after = [size.workers for size in sizes if differs(size)]
+    before = [size["workers"] for size in sizes if not differs(size)]
+    after = [size["workers"] for size in sizes if differs(size)]
     return (max(before) * min(after)) ** 0.5 if before and after and max(before) < min(after) else None
 
 
