@@ -19,6 +19,7 @@ POLICIES = 10  # of 10 evaluation episodes each: the paper's 100
 WARM_UP_SECONDS = 10.0  # that do not count in rates; a third of shorter runs
 ONLINE, EVALUATION, MAXIMUM = "online_score_mean", "mean", "maximum"
 """Names of scores in `train` records, and of two in `evaluation` records."""
+AGENT_STEPS = "agent_steps_per_s"
 
 CAPTIONS = {
     ONLINE: "online score: mean of the last 100 training games",
@@ -64,38 +65,24 @@ def required_time(evaluations: Records, score: float, policies: int = POLICIES) 
     return None
 
 
-def agent_steps_per_second(records: Records, warm_up_seconds: float) -> float | None:
-    """Rate between the first `train` record after the warm-up and the last but one; None where there are not two.
+def rate_per_second(records: Records, name: str, warm_up_seconds: float) -> float | None:
+    """Mean of a rate after a warm-up, without the last interval, which also covers the end; None of less than two.
 
-    The last one is left out, since it also covers the end of the run.
+    Agent steps are told by their totals. Of other rates such as `datapoints_per_s` each `train` record tells that since
+    the one before, and counts for as long.
 
     Args:
-        records: of metrics.jsonl.
         warm_up_seconds: of wall time, in which simulators start together, queues fill and functions are traced.
     """
-    later = _after(records, "agent_steps", warm_up_seconds)
-    if len(later) < 2 or later[-1]["wall_seconds"] <= later[0]["wall_seconds"]:
-        return None
-    first, last = later[0], later[-1]
-    return (last["agent_steps"] - first["agent_steps"]) / (last["wall_seconds"] - first["wall_seconds"])
-
-
-def rate_per_second(records: Records, name: str, warm_up_seconds: float) -> float | None:
-    """Mean of a rate such as `datapoints_per_s` or `updates_per_s` over the same time; None where there is none.
-
-    Each `train` record tells the rate since the one before, and counts for as long.
-    """
-    later = _after(records, name, warm_up_seconds)
+    total = name.removesuffix("_per_s") if name == AGENT_STEPS else name
+    told = [record for record in records if record["kind"] == "train" and total in record]
+    later = [record for record in told[:-1] if record["wall_seconds"] >= warm_up_seconds]
     seconds = np.diff([record["wall_seconds"] for record in later])
     if len(later) < 2 or seconds.sum() <= 0:
         return None
+    if name == AGENT_STEPS:
+        return (later[-1][total] - later[0][total]) / float(seconds.sum())
     return float(np.average([record[name] for record in later[1:]], weights=seconds))
-
-
-def _after(records: Records, name: str, warm_up_seconds: float) -> Records:
-    """The `train` records that tell something, after the warm-up and without the last one."""
-    told = [record for record in records if record["kind"] == "train" and name in record]
-    return [record for record in told[:-1] if record["wall_seconds"] >= warm_up_seconds]
 
 
 def _mean(evaluations: Records) -> float:
@@ -137,20 +124,13 @@ def warm_up(run: Outcome, seconds: float = WARM_UP_SECONDS) -> float:
     return min(seconds, given_seconds(run) / 3)
 
 
-def rate(name: str = "agent_steps_per_s", warm_up_seconds: float | None = None) -> Measure:
-    """The measure of a rate: of agent steps by their totals, of others as records tell it.
+def rate(name: str = AGENT_STEPS, warm_up_seconds: float | None = None) -> Measure:
+    """The measure of a rate.
 
     Args:
         warm_up_seconds: that do not count (None: see `warm_up`).
     """
-
-    def measure(run: Outcome) -> float | None:
-        waited = warm_up(run) if warm_up_seconds is None else warm_up_seconds
-        if name == "agent_steps_per_s":
-            return agent_steps_per_second(run.records, waited)
-        return rate_per_second(run.records, name, waited)
-
-    return measure
+    return lambda run: rate_per_second(run.records, name, warm_up(run) if warm_up_seconds is None else warm_up_seconds)
 
 
 def reached_after(run: Outcome, score: str, target: float) -> float | None:

@@ -35,7 +35,7 @@ class StudySettings:
     """Tiny sizes, minutes in all: does the whole study work here? Says nothing about the question."""
 
     def __post_init__(self) -> None:
-        """Numbers are not negative; lists have something in them, unless their default has nothing, and nothing twice."""
+        """Numbers are not negative; lists have nothing twice, and something, unless their default has nothing."""
         checks.known(self)
         checks.at_least(self, 1, "repeats")
         for name, hint in typing.get_type_hints(type(self)).items():

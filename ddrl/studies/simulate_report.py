@@ -113,13 +113,9 @@ def bend_notes(sizes: Sequence[Group]) -> Iterator[str]:
 def system_notes(settings: Any, sizes: Sequence[Group]) -> Iterator[str]:
     """What was simulated, and what of it is not known."""
     for one in map(system, sizes[:1]):
-        yield (
-            f"a gradient takes {1000 * one.compute.mean:.4g} ms (deviation {1000 * one.compute.deviation:.3g} ms) and "
-            f"{4e-6 * one.parameters:.3g} MB each way; {1e6 * one.message_seconds:.3g} us of processor time for a "
-            f"message, {1e9 * one.average_seconds_per_byte:.3g} s/GB to average and "
-            f"{1e9 * one.apply_seconds_per_byte:.3g} s/GB to apply it, {1000 * one.decision_seconds:.3g} ms for the "
-            "decision and what else a step takes"
-        )
+        values = {**vars(one), "compute": one.compute.mean}
+        told = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in values.items() if value)
+        yield f"the first system, in seconds and bytes: {told}, deviation of compute {one.compute.deviation:.3g}"
     if settings.calibrate:
         yield f"calibrated on {settings.calibrate}"
         yield from UNMEASURED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddrl.studies.measures import agent_steps_per_second, final_metric, final_time_metric, required_time
+from ddrl.studies.measures import AGENT_STEPS, final_metric, final_time_metric, rate_per_second, required_time
 from ddrl.studies.statistics import Interval, bootstrap, bootstrap_ratio
 
 
@@ -66,9 +66,9 @@ def train(seconds, steps):
 
 def test_the_rate_leaves_out_the_warm_up_and_the_end():
     records = [train(1, 10), train(5, 100), {"kind": "event", "wall_seconds": 6}, train(9, 500), train(13, 501)]
-    assert agent_steps_per_second(records, 4.0) == pytest.approx(100.0)
-    assert agent_steps_per_second(records, 6.0) is None
-    assert agent_steps_per_second([], 0.0) is None
+    assert rate_per_second(records, AGENT_STEPS, 4.0) == pytest.approx(100.0)
+    assert rate_per_second(records, AGENT_STEPS, 6.0) is None
+    assert rate_per_second([], AGENT_STEPS, 0.0) is None
 
 
 def test_the_bootstrap_is_that_of_a_slow_reference():
