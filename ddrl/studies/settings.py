@@ -116,7 +116,6 @@ class TargetSettings(BudgetSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.at_least(self, 1, "eval_games")
         if self.target_score is not None:
             checks.finite(self, "target_score")
 
@@ -144,8 +143,7 @@ class EvaluatedSettings(ScoredSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.at_least(self, 1, "eval_every_steps", "eval_games")
-        checks.between(self, 0.0, 1.0, "eval_epsilon", why="a probability")
+        checks.at_least(self, 1, "eval_every_steps")
 
     @property
     def caption(self) -> str:

@@ -154,8 +154,11 @@ def test_the_replays_report_has_times_to_a_target(stop, beside):
         (apex.REPLAY, {"priority_exponents": (1.5,)}, "--priority-exponents"),
         (apex.REPLAY, {"batch_sizes": (0,)}, "--batch-sizes"),
         (apex.REPLAY, {"minutes": 0.0}, "--minutes"),
+        (apex.REPLAY, {"eval_epsilon": 2.0}, "--eval-epsilon 2.0"),
+        (apex.REPLAY, {"eval_every_updates": 0}, "--eval-every-updates 0"),
+        (apex.REPLAY, {"actors": -1}, "--actors -1"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(study, changes, text):
     with pytest.raises(UsageError, match=text):
-        dataclasses.replace(study.defaults, **changes)
+        study.points(dataclasses.replace(study.defaults, **changes), FOUR)

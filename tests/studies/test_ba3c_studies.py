@@ -241,4 +241,4 @@ def test_scores_stand_beside_the_published_ones():
 )
 def test_settings_that_cannot_be_are_refused(study, changes, message):
     with pytest.raises(UsageError, match=message):
-        chosen(study, **changes)
+        study.points(chosen(study, **changes), FOUR)

@@ -44,8 +44,6 @@ class ApexSettings(TargetSettings, ScoredSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.at_least(self, 1, "eval_every_updates")
-        checks.between(self, 0.0, 1.0, "eval_epsilon", why="a probability")
         if self.stop_at_target and (self.target_score is None or self.score != "evaluation"):
             checks.refuse(self, "stop_at_target", "there is no target of evaluations; give --target-score")
 

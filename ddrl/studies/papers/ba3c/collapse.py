@@ -238,7 +238,6 @@ class LearningRateSettings(CollapseSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of(self, "rules", RULES)
-        checks.above(self, 0.0, "learning_rate")
         checks.at_least(self, 1, "base_batch")
 
     def rule_of(self, group: Group) -> str:

@@ -50,7 +50,6 @@ class CommunicationSettings(TimedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.at_least(self, 1, "batch_size")
         if self.workers == 1:
             checks.refuse(self, "workers", f"one alone exchanges nothing; give {LEAST_WORKERS} or more")
 

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ddrl import checks
 from ddrl.algorithms.parts import rom_name
 from ddrl.config import TrainConfig
 from ddrl.reporting.metrics import whole
@@ -50,12 +49,6 @@ class GamesSettings(BudgetSettings):
     """Largest share of a run's time that evaluations may take."""
     evaluation_minutes: float = 3.0
     """Longest time of one evaluation, in minutes; one that is cut off does not count."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.at_least(self, 1, "eval_games", "eval_every_updates")
-        checks.between(self, 0.0, 1.0, "eval_time_share")
-        checks.above(self, 0.0, "evaluation_minutes")
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         names = ("eval_games", "eval_every_updates", "eval_time_share", "evaluation_minutes")
