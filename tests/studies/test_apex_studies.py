@@ -106,6 +106,13 @@ def test_the_other_parts_have_a_panel_each(part, titles):
     assert len(panel.curves) == titles == len({curve.label for curve in panel.curves})
 
 
+def test_one_actor_is_no_plural():
+    chosen = dataclasses.replace(apex.ACTORS.defaults, parts=("recency",), actors=(1, 8))
+    report = apex.ACTORS.report(chosen, runs_of(apex.ACTORS, chosen, lambda labels: lines(labels["actors"])))
+    (panel,) = report.panels
+    assert [curve.label for curve in panel.curves] == ["1 actor", "1 actor, each 8 times", "8 actors"]
+
+
 def test_the_replays_points_change_one_thing():
     configs = {
         point.name.removesuffix("-seed1"): point.config for point in apex.REPLAY.points(apex.REPLAY.defaults, FOUR)
