@@ -13,8 +13,7 @@ from ddrl.placement.resources import this_machine
 from ddrl.studies.curves import SECONDS, interval_curve, linear, over, spread_text, unit_of
 from ddrl.studies.engine import limited_to
 from ddrl.studies.figures import Curve, Mark, Panel, through
-from ddrl.studies.measures import CAPTIONS, EVALUATION, count, middle, rate, ratio, values, warm_up
-from ddrl.studies.measures import mean as mean_of
+from ddrl.studies.measures import CAPTIONS, EVALUATION, count, mean, middle, rate, ratio, values, warm_up
 from ddrl.studies.points import Group, Outcome, Point, grouped
 from ddrl.studies.provenance import machine_of
 from ddrl.studies.settings import TargetSettings, base_config, changed, refusals_of
@@ -125,9 +124,9 @@ class ScalingSettings(TargetSettings):
             "cores": lambda size: f"{size.cores} (oversubscribed)" if size.oversubscribed else size.cores,
             "batch per worker": lambda size: size.config.batch_size, **batch, "batch rule": _rule,
             "runs": count,
-            "data-points/s": mean_of(self.rate),
+            "data-points/s": mean(self.rate),
             "interquartile mean": middle(self.rate),
-            "agent steps/s": mean_of(lambda run: self.rate(run, "agent_steps_per_s")),
+            "agent steps/s": mean(lambda run: self.rate(run, "agent_steps_per_s")),
             "speed-up": lambda size: size.speed_up,
             "efficiency": lambda size: size.for_each(size.speed_up),
         })  # fmt: skip
@@ -150,7 +149,7 @@ class ScalingSettings(TargetSettings):
         here, target = [line for line in lines if line[0]["game"] == game["game"]], self.target_score
         names = [NAMES[line[0]["mode"]] for line in here]
         axes: dict[str, Any] = {"log_x": True, "marks": _marks(here)}
-        rates = [over(line, "workers", mean_of(self.rate), name) for name, line in zip(names, here)]
+        rates = [over(line, "workers", mean(self.rate), name) for name, line in zip(names, here)]
         curves = [*rates, *linear(rates)]
         yield Panel(f"{game['game']}: speed", "workers", "data-points/s", curves, log_y=True, **axes)
         shares = [interval_curve(_shares(line), name) for name, line in zip(names, here)]
@@ -282,7 +281,7 @@ def _time_curves(lines: Sequence[Line], unit: float) -> Iterator[Curve]:
     means: list[Curve] = []
     for style, line in enumerate(lines):
         timed = [(size["workers"], size.times) for size in line if size.times is not None]
-        reached = [(n, mean.map(lambda seconds: seconds / unit)) for n, times in timed if (mean := times.mean())]
+        reached = [(n, taken.map(lambda seconds: seconds / unit)) for n, times in timed if (taken := times.mean())]
         means.append(interval_curve(reached, NAMES[line[0]["mode"]], style))
         if missed := [(n, times.least_mean() / unit) for n, times in timed if times.missed]:
             label = f"{line[0]['mode']}: at least so long (not all reached it)"
