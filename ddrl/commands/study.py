@@ -39,7 +39,7 @@ STUDIES["simulate"] = "ddrl.studies.simulate"
 HELP = """usage: ddrl study NAME [--dir DIR] [OPTIONS]
 
 An experiment of a paper as one command: many runs, one after the other or as a Slurm array, and a report
-(report.html, which needs no network), a table (table.md), raw data (results.json, curves.csv) and a figure
+(report.html, which needs no network), a table (table.md), raw data (results.json, curves.csv, runs.csv) and a figure
 (figure.png, figure.pdf) of those that have finished.
 
 {studies}

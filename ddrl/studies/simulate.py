@@ -129,7 +129,7 @@ class SimulateSettings(StudySettings):
         from ddrl.options import parse
 
         if labels["part"] != "real":
-            return changed(TrainConfig(algorithm=BA3CConfig()), run={"max_updates": self.updates})
+            return changed(TrainConfig(algorithm=BA3CConfig()), run={"minutes": 0.0, "max_updates": self.updates})
         config = parse([*REAL, "--workers", str(labels["workers"])], machine).config
         return changed(config, evaluation={"evaluator": False}, run={"video": False})
 

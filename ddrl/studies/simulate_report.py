@@ -17,7 +17,7 @@ from ddrl.studies.figures import Curve, Panel, through
 from ddrl.studies.measures import Measure, mean
 from ddrl.studies.points import Group, Outcome, grouped, having
 from ddrl.studies.study import Report
-from ddrl.studies.tables import Table, table
+from ddrl.studies.tables import Table, number, table
 
 NAMES = {"all": "waiting for all", "quorum": "quorum", "deadline": "deadline", "asynchronous": "asynchronous"}
 WITHIN = 0.1
@@ -114,7 +114,7 @@ def system_notes(settings: Any, sizes: Sequence[Group]) -> Iterator[str]:
     """What was simulated, and what of it is not known."""
     for one in map(system, sizes[:1]):
         values = {**vars(one), "compute": one.compute.mean}
-        told = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in values.items() if value)
+        told = ", ".join(f"{name.replace('_', ' ')} {number(value)}" for name, value in values.items() if value)
         yield f"the first system, in seconds and bytes: {told}, deviation of compute {one.compute.deviation:.3g}"
     if settings.calibrate:
         yield f"calibrated on {settings.calibrate}"
