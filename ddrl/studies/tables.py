@@ -22,12 +22,17 @@ class Table(NamedTuple):
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
 
+    @property
+    def right(self) -> list[bool]:
+        """Whether each column is one of numbers, which are set to the right."""
+        kinds = (int, float, Interval, type(None))
+        return [all(isinstance(row[i], kinds) for row in self.rows) for i in range(len(self.columns))]
+
     def markdown(self) -> str:
         """The table, its columns aligned."""
         rows = self.texts()
         widths = [max(map(len, column)) for column in zip(self.columns, *rows)]
-        kinds = (int, float, Interval, type(None))
-        right = [all(isinstance(row[i], kinds) for row in self.rows) for i in range(len(widths))]
+        right = self.right
         lines = [_line(self.columns, widths, right)]
         lines.append("|" + "|".join("-" * (w + 1) + (":" if n else "-") for w, n in zip(widths, right)) + "|")
         lines += [_line(row, widths, right) for row in rows]

@@ -7,6 +7,7 @@ import re
 from html.parser import HTMLParser
 
 from ddrl.studies.html import render
+from ddrl.studies.statistics import Interval
 from ddrl.studies.tables import Table
 
 VOID = {"meta", "link", "img", "br"}
@@ -20,7 +21,11 @@ REPORT = dict(
         {"png": PNG + b"2", "description": 'a "quoted" one', "caption": ""},
     ),
     tables=(
-        Table("Rates", ("workers", "updates/s", "why"), (("1", "1,234 [1,200, 1,300]", "compute"), ("2", "-", "<b>"))),
+        Table(
+            "Rates",
+            ("workers", "updates/s", "why"),
+            ((1, Interval(1234.0, 1200.0, 1300.0, 3), "compute"), (2, None, "<b>")),
+        ),
     ),
     protocol={"game": "breakout"},
     hardware={"processor": "Some Processor", "cores": "2"},
