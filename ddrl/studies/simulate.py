@@ -209,7 +209,7 @@ def predicted(point: Point) -> dict[str, Any]:
 
 def emulated(point: Point) -> dict[str, Any]:
     """Updates/s of the emulated workers of `ddrl bench scaling`, by milliseconds of a gradient."""
-    from ddrl.bench.emulated.commands import ScalingArguments, measure_scaling
+    from ddrl.bench.emulated.exchange import ScalingArguments, measure_scaling
 
     workers = point.labels["workers"]
     values = measure_scaling(ScalingArguments(workers=(workers,), step_ms=EMULATED_MS, seconds=1.0))

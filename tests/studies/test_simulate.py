@@ -187,6 +187,17 @@ def test_nothing_measured_is_said():
     assert agreement([]) == "validation: nothing was measured"
 
 
+def test_the_emulated_workers_are_those_of_the_bench(monkeypatch, known_times):
+    def measure(arguments):
+        (workers,) = arguments.workers
+        return {f"updates_per_s_at_{ms:g}_ms": {str(workers): 1000 / ms} for ms in arguments.step_ms}
+
+    monkeypatch.setattr("ddrl.bench.emulated.exchange.measure_scaling", measure)
+    points = SIMULATE.points(settings(workers=(4,), validate=True), TWO)
+    point = next(point for point in points if point.labels["part"] == "emulated")
+    assert simulate.emulated(point) == {"rates": {"500": 2.0, "200": 5.0, "100": 10.0, "50": 20.0}}
+
+
 def test_the_real_runs_have_simulators_that_sleep(known_times):
     points = SIMULATE.points(settings(workers=(4,), validate=True), TWO)
     config = {point.labels["part"]: point.config for point in points}["real"]
