@@ -32,7 +32,7 @@ train: $(STAMP)
 	@$(BIN)/ddrl train ba3c --preset laptop $(ARGS)
 
 check: lint types
-	$(BIN)/python -m pytest -q -m 'not slow' -n 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -m 'not slow' -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP)
 	$(BIN)/ruff check
@@ -46,7 +46,7 @@ format: $(STAMP)
 	$(BIN)/ruff format
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants $(ARGS)

@@ -27,16 +27,13 @@ def session_files() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file stays in one process, for what its tests share; tests/slurm does, for its one cluster."""
-    items.sort(key=lambda item: _place(item)[0])
+    """A file stays in one process (`--dist loadfile`), for what its tests share."""
+    items.sort(key=lambda item: LONGEST.index(_folder(item)) if _folder(item) in LONGEST else len(LONGEST))
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(_place(item)[1]))
-        if item.path.relative_to(HERE).parts[0] in SLOW:
+        if _folder(item) in SLOW:
             item.add_marker(pytest.mark.slow)
 
 
-def _place(item: pytest.Item) -> tuple[int, str]:
-    """Order, and what runs in one process."""
-    path = item.path.relative_to(HERE)
-    folder = path.parts[0]
-    return (LONGEST.index(folder) if folder in LONGEST else len(LONGEST)), folder if folder == "slurm" else str(path)
+def _folder(item: pytest.Item) -> str:
+    """Of tests/, in which a test is."""
+    return item.path.relative_to(HERE).parts[0]
