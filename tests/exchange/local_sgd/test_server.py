@@ -77,7 +77,7 @@ def test_with_one_step_of_sgd_the_exchanges_are_one(tmp_path):
         theta, config = fresh(SGD)[0], ExchangeConfig(exchange=name, workers=3, **options)
         job = Job(config, SGD, theta, tmp_path, lambda worker, step, now: gradient(worker, now).astype(np.float32))
         vectors[name] = job.run(20).tobytes()
-        np.testing.assert_array_equal(job.stop()[0], job.clients[2].snapshot.vector)
+        np.testing.assert_array_equal(job.stop()[0], job.clients[2].snapshot.parameters)
     assert len(set(vectors.values())) == 1
 
 
