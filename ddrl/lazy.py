@@ -1,35 +1,56 @@
-"""TensorFlow, imported when it is first used: an algorithm's module holds its settings and its loss, and `--help` needs
-the settings alone."""
+"""Modules that take long to import, imported when they are first used: `--help` and launchers need none of them."""
 
 from __future__ import annotations
 
 import importlib
 import sys
+import threading
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import tensorflow as tf
-else:
+_LOCK = threading.RLock()
 
-    class _TensorFlow:
-        """`import tensorflow as tf`, put off to the first `tf.NAME`."""
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(sys.modules.get("tensorflow") or import_tensorflow(), name)
+class _Lazy:
+    """A module, put off to its first attribute; threads wait until the whole of it is there."""
 
-    tf = _TensorFlow()
+    def __init__(self, load: Callable[[], ModuleType]):
+        self._load = load
+        self._module: ModuleType | None = None
 
-__all__ = ["import_tensorflow", "tf"]
+    def __getattr__(self, name: str) -> Any:
+        if self._module is None:
+            with _LOCK:
+                self._module = self._load()
+        return getattr(self._module, name)
+
+
+def lazy_module(name: str) -> Any:
+    """A module that is imported with its first attribute, by name."""
+    return _Lazy(lambda: importlib.import_module(name))
 
 
 def import_tensorflow() -> ModuleType:
     """TensorFlow without Keras, which it imports at once otherwise, and Keras matplotlib: a quarter of its processor
-    time, in every rank. Who uses `tf.keras` has it, since TensorFlow looks for Keras again then."""
-    if "keras" in sys.modules:
-        return importlib.import_module("tensorflow")
-    sys.modules["keras"] = None  # type: ignore[assignment]  # Python's own mark of what cannot be imported
-    try:
-        return importlib.import_module("tensorflow")
-    finally:
-        del sys.modules["keras"]
+    time, in every rank.
+
+    `tf.keras` is there when it is used, since TensorFlow looks for Keras again then. While this function runs, another
+    thread cannot import Keras.
+    """
+    with _LOCK:
+        if "tensorflow" in sys.modules or "keras" in sys.modules:
+            return importlib.import_module("tensorflow")
+        sys.modules["keras"] = None  # type: ignore[assignment]  # Python's own mark of what cannot be imported
+        try:
+            return importlib.import_module("tensorflow")
+        finally:
+            del sys.modules["keras"]
+
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    tf = _Lazy(import_tensorflow)
+
+__all__ = ["import_tensorflow", "lazy_module", "tf"]

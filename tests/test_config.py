@@ -391,7 +391,7 @@ def test_memory_and_cores():
     assert "take turns" in resources.check_machine(config_of(4), Machine(2, 16 * GB))[0]
     with pytest.raises(UsageError, match="lower --workers"):
         resources.check_machine(config_of(8), Machine(2, 64 * GB))
-    with pytest.raises(UsageError, match=r"6 ranks need about 5.1 GB of memory and 4.0 GB are free"):
+    with pytest.raises(UsageError, match=r"6 ranks need about 5.2 GB of memory and 4.0 GB are free"):
         resources.check_machine(config_of(4), Machine(4, 4 * GB))
 
 

@@ -22,3 +22,28 @@ def test_tensorflow_comes_without_keras_which_is_there_when_it_is_used():
     command = [sys.executable, "-c", PROGRAM]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120.0, check=False)
     assert (result.returncode, result.stdout.splitlines()) == (0, ["False False", "(1, 3)"]), result.stderr
+
+
+THREADS = """
+import threading
+from ddrl.lazy import tf
+wrong = []
+
+def use():
+    try:
+        tf.constant(1.0)
+    except BaseException as error:
+        wrong.append(error)
+
+threads = [threading.Thread(target=use) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(wrong)
+"""
+
+
+@pytest.mark.slow
+def test_threads_that_come_at_once_wait_for_the_whole_of_it():
+    command = [sys.executable, "-c", THREADS]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120.0, check=False)
+    assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ddrl.exchange.parameter_groups import ParameterGroup, factors_of
 from ddrl.exchange.settings import OptimizerConfig
 from ddrl.exchange.vectors import empty_vector
-from ddrl.kernels import updates
-from ddrl.kernels.compiled import addresses
+from ddrl.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from ddrl.kernels import compiled, updates
+else:
+    compiled, updates = lazy_module("ddrl.kernels.compiled"), lazy_module("ddrl.kernels.updates")
 
 NONE = np.empty(0, np.float32)  # where a kernel may take a vector, and gets none
 
@@ -79,7 +83,10 @@ def anneal_of(config: OptimizerConfig, agent_steps_per_update: float = 0.0) -> C
 def make_optimizer(config: OptimizerConfig, size: int, groups: Sequence[ParameterGroup] = ()) -> Optimizer:
     """The configured optimizer for a slice of `size` parameters, its slots zero; `groups` are those of the slice."""
     rules = {"adam": Adam, "rmsprop": RMSProp, "rmsprop-centered": CenteredRMSProp, "sgd": SGD}
-    return rules[config.optimizer](config, size, groups)
+    rule = rules[config.optimizer]
+    nothing = np.zeros(1, np.float32)
+    rule(config, 1).apply(nothing, nothing, 0.0)  # compiles it, or reads it from disk, before an update is waited for
+    return rule(config, size, groups)
 
 
 class UpdateRule(Protocol):
@@ -182,17 +189,22 @@ class Optimizer:
         trail: Trail | None = None,
     ) -> None:
         gradients = [gradient] if isinstance(gradient, np.ndarray) else list(gradient)
+        if not gradients:
+            raise ValueError("an update of no gradient")
+        old, new = tuple(self.slots.values()), tuple(new_slots.values())
+        trails = () if trail is None else (trail.vector,)
+        addresses = compiled.addresses([parameters, *gradients, out, *old, *new, *trails], self.size)
         step = updates.Step(
-            addresses([*gradients, parameters, out], self.size)[: len(gradients)],
+            addresses[1 : 1 + len(gradients)],
             np.float32(scale),
-            parameters,
+            addresses[0],
             out,
             np.float32(self.step_size(learning_rate)),
             self._factors,
             NONE if trail is None else trail.vector,
             np.float32(1.0 if trail is None else trail.weight),
         )
-        self._update(step, tuple(self.slots.values()), tuple(new_slots.values()))
+        self._update(step, old, new)
 
     def step_size(self, learning_rate: float) -> float:
         """Factor on the direction of the next update."""
@@ -207,6 +219,7 @@ class Optimizer:
             step_size: of `step_size`.
             out: <float32>[size] that takes the new parameters.
         """
+        compiled.addresses([parameters, direction, out], self.size)
         updates.move(parameters, direction, np.float32(step_size), self._factors, out)
 
     def _update(self, step: updates.Step, old: updates.Slots, new: updates.Slots) -> None:

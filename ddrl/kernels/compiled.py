@@ -5,6 +5,7 @@ A kernel calls none of another file: what is kept on disk is compiled anew when 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,9 +19,39 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     `error_model` lets loops that divide be vectorized; there is no fast math, so that each operation rounds.
     """
     try:
-        return numba.njit(error_model="numpy", nogil=True, cache=True)(function)
+        kernel: Any = numba.njit(error_model="numpy", nogil=True, cache=True)(function)
     except RuntimeError:  # no directory can be written
         return numba.njit(error_model="numpy", nogil=True)(function)
+    kernel._cache = Cache(kernel._cache)  # noqa: SLF001  # Numba has no option for it
+    return kernel
+
+
+class Cache:
+    """Numba's cache on disk, whose failures cost a compilation and nothing else: damaged files, a full disk.
+
+    Args:
+        cache: Numba's own, of one function.
+    """
+
+    def __init__(self, cache: Any):
+        self._cache = cache
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """What is compiled for a signature; None where it is not there, or cannot be read: that is forgotten."""
+        try:
+            return self._cache.load_overload(signature, context)
+        except Exception:  # noqa: BLE001  # whatever is in a damaged file
+            with contextlib.suppress(Exception):
+                self._cache.flush()
+            return None
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """Keeps what was compiled, if there is room."""
+        with contextlib.suppress(Exception):
+            self._cache.save_overload(signature, result)
 
 
 def addresses(vectors: Sequence[np.ndarray], size: int) -> np.ndarray:

@@ -30,8 +30,8 @@ class Step(NamedTuple):
     Attributes:
         gradients: addresses <uint64>[K] of vectors <float32>[size], which are added in their order.
         scale: factor on their sum.
-        parameters: <float32>[size].
-        out: <float32>[size] that takes the new parameters; it may be `parameters`.
+        parameters: address of <float32>[size], which may be read-only.
+        out: <float32>[size] that takes the new parameters; it may be the same.
         rate: step size on the direction.
         factors: <float32>[size] on the step size, or nothing: <float32>[0].
         trail: <float32>[size] to which `weight` times the direction is added, or nothing: <float32>[0].
@@ -40,7 +40,7 @@ class Step(NamedTuple):
 
     gradients: np.ndarray
     scale: np.float32
-    parameters: np.ndarray
+    parameters: np.uint64
     out: np.ndarray
     rate: np.float32
     factors: np.ndarray
@@ -186,7 +186,7 @@ def _adam(
 def _take(step: Step, start: int, direction: np.ndarray) -> None:
     """Subtracts a block's step from the parameters."""
     n = len(direction)
-    parameters = _carry(step.parameters, step.out, start, n)
+    parameters = _carry(_vector_at(step.parameters, len(step.out)), step.out, start, n)
     if len(step.trail):
         trail = step.trail[start : start + n]
         for i in range(n):

@@ -11,7 +11,7 @@ from ddrl.types import Machine
 
 # Resident sizes: TensorFlow, emulators and queue; a server has a slice and its slots, without TensorFlow.
 HEAVY_RANK_BYTES = 1.0e9
-SERVER_BYTES = 0.1e9
+SERVER_BYTES = 0.2e9
 RANKS_PER_CORE = 4
 ACTORS_PER_CORE = 16  # nobody waits for the slowest, and a slow simulator leaves its core to others
 

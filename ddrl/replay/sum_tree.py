@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddrl.kernels import sums as kernels
+from ddrl.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from ddrl.kernels import sums as kernels
+else:
+    kernels = lazy_module("ddrl.kernels.sums")
 
 
 class SumTree:

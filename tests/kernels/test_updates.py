@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 
 import numpy as np
@@ -114,11 +115,73 @@ def test_what_is_no_vector_of_the_slice_is_refused(gradient):
         make_optimizer(RULES[0], 10).apply(np.zeros(10, np.float32), gradient, 1.0)
 
 
-def test_kernels_work_where_nothing_can_be_kept_on_disk(monkeypatch):
-    def refuse(*arguments, cache=False, **options):
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return lambda function: function
+@pytest.mark.parametrize("wrong", ["gradients", "slot", "trail", "read-only shape"])
+def test_nothing_is_written_outside_of_a_vector(wrong):
+    optimizer, theta, trail = make_optimizer(RULES[0], 10_000), np.zeros(10_000, np.float32), Trail(10_000)
+    gradients = [np.ones(10_000, np.float32)]
+    trail.begin(1.0)
+    if wrong == "gradients":
+        gradients = []
+    elif wrong == "slot":
+        optimizer.slots["v"] = np.zeros(10, np.float32)
+    elif wrong == "trail":
+        trail.vector = np.zeros(10, np.float32)
+    else:
+        theta = theta.reshape(100, 100)
+    with pytest.raises(ValueError, match=r"no gradient|must be contiguous float32 of shape \(10000,\)"):
+        optimizer.apply(theta, gradients, 1.0, out=np.zeros(10_000, np.float32), trail=trail)
 
-    monkeypatch.setattr(compiled.numba, "njit", refuse)
-    assert compiled.compiled(test_kernels_work_where_nothing_can_be_kept_on_disk) is not None
+
+def test_parameters_may_be_read_only():
+    theta, out = np.zeros(10, np.float32), np.empty(10, np.float32)
+    theta.flags.writeable = False
+    make_optimizer(RULES[-1], 10).apply(theta, np.ones(10, np.float32), 1.0, out=out)
+    assert equal(out, theta - 1)
+
+
+@pytest.fixture
+def kernel(tmp_path, monkeypatch):
+    """compile() -> a fresh kernel of a file of its own, and where what it compiled is kept."""
+    path = tmp_path / "doubling.py"
+    path.write_text("def double(x):\n    return 2 * x\n")
+
+    def compile():
+        spec = importlib.util.spec_from_file_location("doubling", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return compiled.compiled(module.double), tmp_path / "__pycache__"
+
+    return compile
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize("content", [b"", b"not what was written"])
+def test_a_damaged_file_of_the_cache_costs_a_compilation_and_is_replaced(kernel, suffix, content):
+    double, directory = kernel()
+    assert double(2) == 4
+    files = [path for path in directory.iterdir() if path.name.endswith(suffix)]
+    assert files
+    for path in files:
+        path.write_bytes(content)
+    assert kernel()[0](2) == 4
+    again, _ = kernel()
+    assert again(2) == 4 and sum(again.stats.cache_hits.values()) == 1, "it was kept once more"
+
+
+def test_a_disk_that_takes_nothing_costs_a_compilation(kernel, monkeypatch):
+    double, _ = kernel()
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(double._cache._cache, "save_overload", full)
+    assert double(2) == 4
+
+
+def test_kernels_work_where_there_is_no_place_to_keep_them(kernel, monkeypatch):
+    def refuse(dispatcher):
+        raise RuntimeError("cannot cache function: no locator available")
+
+    monkeypatch.setattr(compiled.numba.core.dispatcher.Dispatcher, "enable_caching", refuse)
+    double, directory = kernel()
+    assert double(2) == 4 and not list(directory.glob("*.nb*"))

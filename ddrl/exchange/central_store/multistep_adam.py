@@ -26,13 +26,19 @@ For one learner this is Adam: to the bit with n = 1, and but for rounding with m
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ddrl.exchange.optimizers import Adam
 from ddrl.exchange.parameter_groups import ParameterGroup
 from ddrl.exchange.settings import OptimizerConfig
-from ddrl.kernels import updates
+from ddrl.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from ddrl.kernels import compiled, updates
+else:
+    compiled, updates = lazy_module("ddrl.kernels.compiled"), lazy_module("ddrl.kernels.updates")
 
 
 class MultiStepAdam(Adam):
@@ -63,9 +69,7 @@ class MultiStepAdam(Adam):
             count: T before the synchronization; the caller adds `local_steps` to it.
             out: <float32>[size] that takes the new parameters.
         """
-        shapes = {array.shape for array in (theta, slots["m"], slots["v"], out)}
-        if shapes != {(self.size,)}:
-            raise ValueError(f"central arrays of shapes {sorted(shapes)} must have shape ({self.size},)")
+        compiled.addresses([theta, slots["m"], slots["v"], out, *self.slots.values()], self.size)
         steps, own = self.local_steps, self.slots
         updates.synchronize(slots["m"], own["m"], own["a_g"], self.config.beta1, steps)
         updates.synchronize(slots["v"], own["v"], own["a_g2"], self.config.beta2, steps)
