@@ -50,7 +50,7 @@ class TrainArguments:
 
 
 class Parser(argparse.ArgumentParser):
-    """Of a few options before the others are known; a mistake is a UsageError, and help somebody else's matter."""
+    """Reads a few options before the others are known; a mistake is a UsageError. Help is for those who know them all."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog=prog, add_help=False, allow_abbrev=False)

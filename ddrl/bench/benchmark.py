@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -79,7 +80,7 @@ class Benchmark:
 
     def parse(self, argv: Sequence[str]) -> BenchmarkArguments:
         """The options. Raises UsageError, and SystemExit where they are none of this command's."""
-        about = "\n\n".join(filter(None, (self.arguments.__doc__, self.details)))
+        about = "\n\n".join(filter(None, (inspect.getdoc(self.arguments), self.details)))
         known: dict[str, Any] = {"args": list(argv), "prog": f"ddrl bench {self.name}", "description": about}
         if not issubclass(self.arguments, TakesTrainOptions):
             return tyro.cli(self.arguments, **known)

@@ -86,6 +86,8 @@ class PeersArguments(TakesTrainOptions):
     """For each part of our roofline, before and after (0: not measured)."""
 
     def __post_init__(self) -> None:
+        if not self.algorithm:
+            raise UsageError(f"--algorithm is missing: choose one of {', '.join(PEERS)}")
         if self.algorithm not in PEERS:
             checks.refuse(self, "algorithm", f"choose one of {', '.join(PEERS)}")
         if self.peer and self.peer not in PEERS[self.algorithm]:

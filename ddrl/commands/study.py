@@ -146,7 +146,7 @@ def directory_of(study: Study, named: str, quick: bool) -> Path:
     """The directory of a study: as named, or by its own name.
 
     Args:
-        name: of the study.
+        named: by the user, or empty.
         quick: a small one, to try it.
     """
     return Path(named or f"studies/{study.name}{'-quick' if quick else ''}")

@@ -25,7 +25,7 @@ from ddrl.placement.resources import available_memory
 from ddrl.programs import python_command
 from ddrl.reporting.machine import package_versions
 
-PACKAGES = ("ddrl", "tensorflow", "numpy", "mpi4py", "ale-py", "gymnasium")
+PACKAGES = ("ddrl", "tensorflow", "numpy", "numba", "mpi4py", "ale-py", "gymnasium")
 SOURCE = "source of ddrl"
 MPI_LIBRARY = "MPI library"
 GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS")

