@@ -50,7 +50,7 @@ class TrainArguments:
 
 
 class Parser(argparse.ArgumentParser):
-    """Reads a few options before the others are known; a mistake is a UsageError. Help is for those who know them all."""
+    """Reads a few options before the others are known; a mistake is a UsageError, and help is for a later parser."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog=prog, add_help=False, allow_abbrev=False)

@@ -121,7 +121,7 @@ def test_a_missing_package_is_one_line(ours, algorithm, name, capsys):
 @pytest.mark.parametrize(
     "options, said",
     [
-        ("", "--algorithm : choose one of a2c, ppo, appo, impala, dqn"),
+        ("", "--algorithm is missing: choose one of a2c, ppo, appo, impala, dqn"),
         ("--algorithm sac", "--algorithm sac: choose one of"),
         ("--algorithm a2c --peer rllib", "--peer rllib: a2c is compared with stable-baselines3"),
         ("--algorithm a2c --seconds 1", "--seconds 1.0: must be in 5.0"),

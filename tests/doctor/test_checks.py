@@ -75,7 +75,7 @@ def test_nothing_wrong():
         ),
         ("fine", "versions", "Python 3.11, ddrl 1", ""),
         ("fine", "run directory", "/runs/a, to be made in /runs, writable and shared", ""),
-        ("fine", "memory", "free for needed: n1 8.0 GB for 1.1 GB, n2 8.0 GB for 2.0 GB", ""),
+        ("fine", "memory", "free for needed: n1 8.0 GB for 1.2 GB, n2 8.0 GB for 2.0 GB", ""),
         ("fine", "cores", "one or more for each worker; each rank may use 1 cores", ""),
         ("fine", "GPUs", "none asked for", ""),
         ("fine", "network", "1 pair, median 30 us, 1,200 MB/s, slowest 1,200 MB/s", ""),
