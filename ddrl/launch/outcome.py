@@ -59,7 +59,7 @@ def _print_failure(path: Path, log_start: int, message: str, overdue: str, conso
     if tail and not message:
         console.print(f"the last lines of {path / rundir.LOG}:", highlight=False)
         console.print("\n".join(tail), highlight=False, markup=False)
-    else:
+    if overdue or message or not tail:
         remedy = "" if "--resume" in message else f"; go on: ddrl train --resume {path}"
         console.print(f"see {path / rundir.LOG}{remedy}", highlight=False, soft_wrap=True)
 

@@ -20,7 +20,8 @@ SIZES = ("--workers", "1", "--parameter-servers", "1")
 def start(directory: Path, fault: str, *arguments: str) -> Job:
     argv = [sys.executable, str(PROGRAM), fault, *SIZES, *arguments]
     environment = rank_environment(os.geteuid() == 0) | {"PYTHONPATH": str(PROGRAM.parent.parent.parent)}
-    ulfm = fault != "absent"  # with it mpirun leaves behind a rank that never spoke to MPI
+    # With ULFM mpirun leaves behind a rank that never spoke to MPI, and may say 0 of a job that was aborted.
+    ulfm = fault not in ("absent", "frozen")
     return Job(mpirun_command(3, argv, ulfm, inspect_mpirun(find_mpirun())), directory / "none", environment)
 
 
