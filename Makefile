@@ -46,7 +46,7 @@ format: $(STAMP)
 	$(BIN)/ruff format
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants $(ARGS)
