@@ -17,7 +17,6 @@ from ddrl.errors import UsageError
 from ddrl.options import parse
 from ddrl.resumable import AGENT, check_settings
 from ddrl.roles.resume import newest_start
-from ddrl.studies.settings import changed
 from ddrl.types import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
@@ -25,7 +24,7 @@ MACHINE = Machine(2, 16 * 10**9)
 
 def begun(path, algorithm: str = "ba3c", **settings) -> tuple[TrainConfig, Checkpoint]:
     """A new run directory with one checkpoint."""
-    config = changed(algorithms.preset("smoke", None, MACHINE, algorithm), run={"run_dir": str(path)}, **settings)
+    config = algorithms.preset("smoke", None, MACHINE, algorithm).changed(run={"run_dir": str(path)}, **settings)
     rundir.create_run_dir(config)
     return config, saved(path, config)
 
@@ -83,7 +82,7 @@ def test_what_the_command_line_changes_is_told(tmp_path):
 def test_settings_that_no_resume_changed_are_refused_and_named(tmp_path, capsys, is_sealed):
     path = tmp_path / "run"
     config, made = begun(path)
-    other = rundir.config_to_dict(changed(config, algorithm={"discount": 0.9}))
+    other = rundir.config_to_dict(config.changed(algorithm={"discount": 0.9}))
     rundir.write_json(path / rundir.CONFIG, other)
     if not is_sealed:
         text = (path / rundir.CONFIG).read_text()
@@ -154,7 +153,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, theirs, change, messag
 
 def test_an_evaluation_needs_no_more_than_the_agent(tmp_path):
     config, made = begun(tmp_path / "run")
-    check_settings(made, changed(config, optimizer={"learning_rate": 0.5}), tmp_path / "run", AGENT)
+    check_settings(made, config.changed(optimizer={"learning_rate": 0.5}), tmp_path / "run", AGENT)
 
 
 def test_a_checkpoint_without_settings_is_refused(tmp_path):

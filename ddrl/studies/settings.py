@@ -157,8 +157,7 @@ class EvaluatedSettings(ScoredSettings):
         )  # of all workers
         # What a record says of agent steps is as old as the last report.
         report = {"log_every_seconds": 0.3} if self.quick else {}
-        return changed(
-            config,
+        return config.changed(
             run=self.run | report,
             evaluation={
                 "evaluator": self.score == "evaluation",
@@ -237,13 +236,7 @@ def base_config(settings: TrainingSettings, algorithm: str, game: str, machine: 
     except ValueError as error:
         raise UsageError(f"--train-options {settings.train_options}: {error}") from error
     config = parse([algorithm, "--preset", settings.preset, "--game", game, *words], machine).config
-    return changed(config, evaluation={"evaluator": False}, run={"video": False})
-
-
-def changed(config: TrainConfig, **groups: Mapping[str, Any]) -> TrainConfig:
-    """The settings with some of each group changed: changed(config, sampling={"simulators": 8}, run=...)."""
-    changes = {name: dataclasses.replace(getattr(config, name), **values) for name, values in groups.items()}
-    return dataclasses.replace(config, **changes)
+    return config.changed(evaluation={"evaluator": False}, run={"video": False})
 
 
 def budget(minutes: float, agent_steps: int = 0) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ddrl.simulation.predict import UPDATES, limits, simulate
 from ddrl.simulation.system import System, Times
 from ddrl.studies import simulate_report
 from ddrl.studies.points import Outcome, Point
-from ddrl.studies.settings import StudySettings, changed
+from ddrl.studies.settings import StudySettings
 from ddrl.studies.study import Labels, Report, Study, product
 from ddrl.studies.training import measuring, train_point
 from ddrl.types import Machine
@@ -129,9 +129,9 @@ class SimulateSettings(StudySettings):
         from ddrl.options import parse
 
         if labels["part"] != "real":
-            return changed(TrainConfig(algorithm=BA3CConfig()), run={"minutes": 0.0, "max_updates": self.updates})
+            return TrainConfig(algorithm=BA3CConfig()).changed(run={"minutes": 0.0, "max_updates": self.updates})
         config = parse([*REAL, "--workers", str(labels["workers"])], machine).config
-        return changed(config, evaluation={"evaluator": False}, run={"video": False})
+        return config.changed(evaluation={"evaluator": False}, run={"video": False})
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
         return simulate_report.report(self, outcomes, calibrated)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ddrl.studies.figures import Panel
 from ddrl.studies.points import Outcome, Point
-from ddrl.studies.settings import StudySettings, TrainingSettings, changed, game_name
+from ddrl.studies.settings import StudySettings, TrainingSettings, game_name
 from ddrl.studies.tables import Table
 from ddrl.studies.training import train_point
 from ddrl.types import Machine
@@ -84,7 +84,7 @@ class Study:
 
     def _point(self, settings: Any, machine: Machine, axes: Labels) -> Point:
         labels = {name: value for name, value in axes.items() if name != "seed"}
-        config = changed(settings.config(machine, labels), run={"seed": axes["seed"]})
+        config = settings.config(machine, labels).changed(run={"seed": axes["seed"]})
         texts = {**axes, "game": game_name(axes.get("game", ""))}
         name = self.point_name.format(**texts) if isinstance(self.point_name, str) else self.point_name(settings, texts)
         return Point(name, config, labels, self.cores(settings, labels) if self.cores else 0)

@@ -14,7 +14,6 @@ from ddrl.checkpoint import list_checkpoints, load_latest
 from ddrl.config import TrainConfig
 from ddrl.placement.resources import this_machine
 from ddrl.studies.points import Point
-from ddrl.studies.settings import changed
 
 SHORTEST_MINUTES = 0.05  # of a point that was interrupted just before its end
 
@@ -49,10 +48,10 @@ def measuring(measure: Callable[[Point], Mapping[str, Any]]) -> Callable[[Point,
 
 def settings_in(config: TrainConfig, path: Path) -> tuple[TrainConfig, bool]:
     """The settings of the run in `path`, and whether it goes on: then with the minutes that are left."""
-    config = changed(config, run={"run_dir": str(path)})
+    config = config.changed(run={"run_dir": str(path)})
     if not (path / rundir.CONFIG).exists():
         return config, False
     if not config.run.minutes or not list_checkpoints(path):
         return config, True
     left = config.run.minutes - load_latest(path).wall_seconds / 60.0
-    return changed(config, run={"minutes": max(SHORTEST_MINUTES, left)}), True
+    return config.changed(run={"minutes": max(SHORTEST_MINUTES, left)}), True

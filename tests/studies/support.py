@@ -14,7 +14,7 @@ from ddrl.errors import UsageError
 from ddrl.studies.curves import STEPS, learning_panel, spread_text
 from ddrl.studies.measures import ONLINE, last_of, mean
 from ddrl.studies.points import Outcome, Point, grouped
-from ddrl.studies.settings import BudgetSettings, changed
+from ddrl.studies.settings import BudgetSettings
 from ddrl.studies.study import Report, Study, product
 from ddrl.studies.tables import table
 from ddrl.types import Machine
@@ -37,7 +37,7 @@ class FakeSettings(BudgetSettings):
         return product(game=self.games, size=self.sizes, seed=self.seeds)
 
     def config(self, machine: Machine, labels: dict) -> TrainConfig:
-        return changed(TrainConfig(algorithm=BA3CConfig()), run={"minutes": self.minutes})
+        return TrainConfig(algorithm=BA3CConfig()).changed(run={"minutes": self.minutes})
 
     def report(self, outcomes: list[Outcome]) -> Report:
         groups = grouped(outcomes, "size")

@@ -18,7 +18,7 @@ from ddrl.studies import plan as plans
 from ddrl.studies.collect import RESULTS, TABLE, collect
 from ddrl.studies.engine import run_points, time_left
 from ddrl.studies.points import Point, state_of
-from ddrl.studies.settings import changed, to_json
+from ddrl.studies.settings import to_json
 from tests.studies.support import MACHINE, Runner, points, study
 
 NAMES = ["size1-seed1", "size1-seed2", "size2-seed1", "size2-seed2"]
@@ -117,7 +117,7 @@ def test_states_of_half_written_directories(tmp_path):
 
 
 def point_of(minutes, cores=0):
-    return Point("p", changed(TrainConfig(algorithm=BA3CConfig()), run={"minutes": minutes}), {}, cores)
+    return Point("p", TrainConfig(algorithm=BA3CConfig()).changed(run={"minutes": minutes}), {}, cores)
 
 
 def test_time_left():

@@ -21,7 +21,7 @@ from ddrl.studies.measures import EVALUATION, ONLINE
 from ddrl.studies.papers.ba3c import epsilon, median_rule
 from ddrl.studies.papers.ba3c.median_rule import MARK, Other, Rule, train_unless_hopeless, verdict
 from ddrl.studies.points import Outcome, Point, state_of
-from ddrl.studies.settings import changed, to_json
+from ddrl.studies.settings import to_json
 from ddrl.studies.training import train_point
 from ddrl.types import Machine
 from tests.studies.test_figures import all_texts
@@ -262,7 +262,7 @@ def test_a_run_that_ends_by_itself_is_not_marked(tmp_path):
 def test_a_real_run_is_stopped_early_and_marked(tmp_path, monkeypatch):
     monkeypatch.setattr(median_rule, "LOOK_SECONDS", 0.2)
     chosen = settings(workers=1, repeats=1)
-    config = changed(epsilon.EPSILON.points(chosen, TWO)[0].config, run={"minutes": 2.0, "log_every_seconds": 0.3})
+    config = epsilon.EPSILON.points(chosen, TWO)[0].config.changed(run={"minutes": 2.0, "log_every_seconds": 0.3})
     better = [tmp_path / name for name in ("a", "b")]
     for path in better:
         path.mkdir()

@@ -15,7 +15,7 @@ from ddrl.studies import comparable, provenance
 from ddrl.studies import plan as plans
 from ddrl.studies.collect import CURVES, PAGE, RESULTS, collect
 from ddrl.studies.engine import MACHINE, run_points
-from ddrl.studies.settings import changed, to_json
+from ddrl.studies.settings import to_json
 from tests.studies.support import MACHINE as HERE
 from tests.studies.support import Runner, outcome, points, study
 from tests.studies.test_html import Page
@@ -118,7 +118,7 @@ def test_one_line_where_nothing_can_be_read(tmp_path):
 def test_mixed_points_are_told_on_the_terminal_and_on_the_page(tmp_path, capsys):
     made, plan = collected(tmp_path)
     machine(plan.path(plan.points[0]), python="3.10.9")
-    other = changed(plan.points[1].config, environment={"protocol": "machado18"})
+    other = plan.points[1].config.changed(environment={"protocol": "machado18"})
     rundir.write_json(plan.path(plan.points[1]) / rundir.CONFIG, rundir.config_to_dict(other))
     (plan.path(plan.points[2]) / rundir.METRICS).write_text("")
     outcomes = mixed_of(plan)
@@ -146,7 +146,7 @@ def mixed_of(plan):
 def test_points_alike_are_not_warned_of(tmp_path):
     made, plan = collected(tmp_path)
     assert comparable.warnings(mixed_of(plan)) == []
-    resumed = changed(plan.points[0].config, run={"minutes": 0.3, "run_dir": "elsewhere"})
+    resumed = plan.points[0].config.changed(run={"minutes": 0.3, "run_dir": "elsewhere"})
     rundir.write_json(plan.path(plan.points[0]) / rundir.CONFIG, rundir.config_to_dict(resumed))
     assert comparable.warnings(mixed_of(plan)) == []
 
@@ -185,7 +185,7 @@ def test_protocols_are_compared_where_one_was_planned():
         "careful: points of different protocols in breakout: nature, stickiness 0.0 (a); nature, stickiness 0.25 (b)"
     ]
     varied = evaluated(
-        "c", changed(TrainConfig(algorithm=BA3CConfig()), environment={"step_time_mean_ms": 5.0}), step_time_mean_ms=5.0
+        "c", TrainConfig(algorithm=BA3CConfig()).changed(environment={"step_time_mean_ms": 5.0}), step_time_mean_ms=5.0
     )
     assert comparable.warnings([one, varied]) == []  # planned so
     assert provenance.protocols([one, two]) == {

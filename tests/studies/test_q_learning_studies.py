@@ -16,7 +16,7 @@ from ddrl.studies.papers import fast_dqn
 from ddrl.studies.papers.stooke import q_learning
 from ddrl.studies.papers.stooke.q_learning import LEARNERS, of_learner, rate_factor, with_batch
 from ddrl.studies.points import Outcome, outcome_of, state_of
-from ddrl.studies.settings import TrainingSettings, base_config, changed
+from ddrl.studies.settings import TrainingSettings, base_config
 from ddrl.types import Machine
 from tests.studies.support import outcome
 
@@ -266,7 +266,7 @@ def test_two_learners_really_train(tmp_path):
         q_learning.SECONDARY_LEARNER.quick, pairs=("64:32",), agent_steps=2500, eval_every_steps=1000, eval_games=2
     )
     (point,) = q_learning.SECONDARY_LEARNER.points(settings, FOUR)
-    point = point._replace(config=changed(point.config, replay={"replay_minimum": 200}))
+    point = point._replace(config=point.config.changed(replay={"replay_minimum": 200}))
     q_learning.SECONDARY_LEARNER.run(point, tmp_path / "p")
     assert state_of(tmp_path / "p").status == "finished"
     run = outcome_of(point, tmp_path / "p")
@@ -282,7 +282,7 @@ def test_two_learners_really_train(tmp_path):
 
 def test_a_learner_that_cannot_be_says_why(tmp_path):
     (point, *_) = q_learning.SECONDARY_LEARNER.points(q_learning.SECONDARY_LEARNER.quick, FOUR)
-    point = point._replace(config=changed(point.config, environment={"game": "no_such_game"}))
+    point = point._replace(config=point.config.changed(environment={"game": "no_such_game"}))
     with pytest.raises(UsageError, match="no_such_game"):
         q_learning.SECONDARY_LEARNER.run(point, tmp_path / "p")
     assert state_of(tmp_path / "p").status == "interrupted"

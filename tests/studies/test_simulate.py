@@ -17,7 +17,6 @@ from ddrl.simulation.predict import simulate as run_of
 from ddrl.simulation.system import System, Times
 from ddrl.studies import simulate, simulate_report
 from ddrl.studies.points import Outcome
-from ddrl.studies.settings import changed
 from ddrl.studies.simulate import SIMULATE
 from ddrl.studies.simulate_report import NAMES, WITHIN, agreement, compare_emulated, emulated_rate, fit
 from ddrl.types import Machine
@@ -104,7 +103,7 @@ def a_run(path, servers=1):
     path.mkdir()
     exchange = {"workers": 2, "parameter_servers": servers, "exchange": "parameter_server" if servers else "allreduce"}
     rundir.write_json(
-        path / rundir.CONFIG, rundir.config_to_dict(changed(TrainConfig(algorithm=BA3CConfig()), exchange=exchange))
+        path / rundir.CONFIG, rundir.config_to_dict(TrainConfig(algorithm=BA3CConfig()).changed(exchange=exchange))
     )
     line = {
         "kind": "train", "updates_per_s": 20.0, "effective_batch": 64.0,

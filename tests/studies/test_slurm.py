@@ -13,7 +13,7 @@ from ddrl.errors import UsageError
 from ddrl.programs import python_command
 from ddrl.studies import plan as plans
 from ddrl.studies.points import note_failure
-from ddrl.studies.settings import base_config, changed
+from ddrl.studies.settings import base_config
 from ddrl.studies.slurm import SCRIPT, cores_of, sbatch_command, submit
 from tests.studies.support import MACHINE, FakeSettings, points, write_run
 
@@ -68,7 +68,7 @@ def test_the_script_is_there_and_runs_the_point_of_its_task():
 
 
 def test_no_time_is_asked_for_where_no_point_has_minutes(plan):
-    open_ended = plan.points[0]._replace(config=changed(plan.points[0].config, run={"minutes": 0.0}))
+    open_ended = plan.points[0]._replace(config=plan.points[0].config.changed(run={"minutes": 0.0}))
     command = sbatch_command(plan._replace(points=(open_ended,)), [0], "")
     assert not [word for word in command if word.startswith("--time")]
 

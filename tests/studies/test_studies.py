@@ -15,7 +15,6 @@ from ddrl.errors import UsageError
 from ddrl.studies.papers import hts
 from ddrl.studies.papers.stooke import sampling, simulators
 from ddrl.studies.points import Outcome
-from ddrl.studies.settings import changed
 from ddrl.studies.statistics import Interval
 from ddrl.types import Machine
 from tests.studies.support import outcome
@@ -254,7 +253,7 @@ def hashed(path, predictors, seed, lines):
     path.mkdir()
     (path / hts.HASHES).write_text("".join(f"{version} {value}\n" for version, value in lines))
     labels = {"part": "predictors", "algorithm": "a2c", "game": "g", "predictors": predictors}
-    return outcome(labels, [], changed(TrainConfig(algorithm=BA3CConfig()), run={"seed": seed}), path)
+    return outcome(labels, [], TrainConfig(algorithm=BA3CConfig()).changed(run={"seed": seed}), path)
 
 
 def test_a_game_can_keep_its_own_step_times():

@@ -11,14 +11,11 @@ from ddrl.algorithms import preset
 from ddrl.reporting.metrics import read_metrics
 from ddrl.studies import training
 from ddrl.studies.points import Point, note_failure, state_of
-from ddrl.studies.settings import changed
 from ddrl.studies.training import settings_in, train_point
 from ddrl.types import Machine
 
-CONFIG = changed(
-    preset("smoke", None, Machine(2, 1 << 40), "a2c"),
-    run={"minutes": 0.0, "max_updates": 30, "video": False},
-    evaluation={"evaluator": False},
+CONFIG = preset("smoke", None, Machine(2, 1 << 40), "a2c").changed(
+    run={"minutes": 0.0, "max_updates": 30, "video": False}, evaluation={"evaluator": False}
 )
 
 
@@ -32,9 +29,9 @@ def test_a_tiny_point_is_trained(tmp_path):
 
 
 def test_a_point_that_goes_on_has_the_minutes_that_are_left(tmp_path, monkeypatch):
-    config = changed(CONFIG, run={"minutes": 10.0})
-    path, _ = rundir.create_run_dir(changed(config, run={"run_dir": str(tmp_path / "run")}))
-    assert settings_in(config, path) == (changed(config, run={"run_dir": str(path)}), True)  # no checkpoint yet
+    config = CONFIG.changed(run={"minutes": 10.0})
+    path, _ = rundir.create_run_dir(config.changed(run={"run_dir": str(tmp_path / "run")}))
+    assert settings_in(config, path) == (config.changed(run={"run_dir": str(path)}), True)  # no checkpoint yet
     monkeypatch.setattr(training, "list_checkpoints", lambda path: ["one"])
     for seconds, minutes in ((240.0, 6.0), (600.0, training.SHORTEST_MINUTES)):
         loaded = dataclasses.make_dataclass("Loaded", ["wall_seconds"])(seconds)

@@ -14,7 +14,7 @@ from ddrl.studies.curves import SECONDS, STEPS, learning_panel, over, plural, sp
 from ddrl.studies.figures import Panel
 from ddrl.studies.measures import count, final, mean, most, rate, scores_caption
 from ddrl.studies.points import Group, Outcome, grouped, having
-from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, changed, one_of
+from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, one_of
 from ddrl.studies.statistics import Interval
 from ddrl.studies.study import Labels, Report, Study, product
 from ddrl.studies.tables import Columns, table
@@ -61,8 +61,7 @@ class ApexSettings(TargetSettings, ScoredSettings):
         evaluation["evaluator"] = self.score == "evaluation"
         evaluation["eval_time_share"] = 1.0  # it plays beside the learner
         evaluation["target_score"] = self.target_score if self.stop_at_target else None
-        return changed(
-            config,
+        return config.changed(
             sampling={"simulators": self.simulators or config.sampling.simulators},
             environment={"step_time_mean_ms": self.step_time_ms} if self.step_time_ms else {},
             run=self.run | {"log_every_seconds": 1.0},
@@ -201,15 +200,14 @@ class ActorsSettings(ApexSettings):
         return f"{labels['game']}-{labels['replay']}-{labels['actors']}actors{more}-seed{labels['seed']}"
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
-        config = changed(
-            self.base(labels["game"], machine),
+        config = self.base(labels["game"], machine).changed(
             apex={name: labels[name] for name in ("actors", "duplicates")},
             algorithm={"epsilon_values": labels["epsilons"]},
         )
         if labels["replay"] == "prioritized":
             return config
         rate = self.uniform_learning_rate or config.optimizer.learning_rate
-        return changed(config, replay={"priority_exponent": 0.0}, optimizer={"learning_rate": rate})
+        return config.changed(replay={"priority_exponent": 0.0}, optimizer={"learning_rate": rate})
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
         """A table of all, and panels for each part and game."""
@@ -310,7 +308,7 @@ class ReplaySettings(ApexSettings):
             "batch-size": {"optimizer": {"batch_size": value}},
             "exponent": {"replay": {"priority_exponent": value}},
         }[part]
-        return changed(config, apex={"actors": self.actors or config.apex.actors}, **changes)
+        return config.changed(apex={"actors": self.actors or config.apex.actors}, **changes)
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
         """A table and two panels for each part and game: curves, and the score at the end over the values."""

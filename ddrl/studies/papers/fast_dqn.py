@@ -18,7 +18,7 @@ from ddrl.studies.figures import Curve, Panel, through
 from ddrl.studies.human_normalized import HUMAN_LEVEL, scores_by_game, scores_of, summary
 from ddrl.studies.measures import EVALUATION, Measure, count, last_score, mean, most, values
 from ddrl.studies.points import Group, Outcome, grouped
-from ddrl.studies.settings import EvaluatedSettings, TrainingSettings, base_config, budget, changed, one_of
+from ddrl.studies.settings import EvaluatedSettings, TrainingSettings, base_config, budget, one_of
 from ddrl.studies.statistics import Interval, bootstrap
 from ddrl.studies.study import Labels, Report, Study, product
 from ddrl.studies.tables import Table, table
@@ -281,8 +281,7 @@ class AblationSettings(TrainingSettings):
         # The last period counts when the next one has begun.
         updates = (1 + self.periods) * period + period // 4
         epsilon = {"epsilon_start": self.epsilon, "epsilon_end": self.epsilon, "epsilon_steps": 0}
-        return changed(
-            config,
+        return config.changed(
             algorithm={"target_period": self.target_period, **epsilon},
             sampling={"schedule": schedule, "simulators": samplers, "groups": 1 if together else samplers},
             replay={"replay_capacity": self.replay_capacity, "replay_minimum": self.target_period},

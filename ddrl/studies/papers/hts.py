@@ -29,7 +29,7 @@ from ddrl.studies.measures import (
     values,
 )
 from ddrl.studies.points import Group, Outcome, grouped, having
-from ddrl.studies.settings import BudgetSettings, base_config, budget, changed, check_warm_up, one_of
+from ddrl.studies.settings import BudgetSettings, base_config, budget, check_warm_up, one_of
 from ddrl.studies.statistics import Interval, bootstrap
 from ddrl.studies.study import Labels, Report, Study, product
 from ddrl.studies.tables import Columns, Table, table
@@ -148,10 +148,9 @@ class HtsSettings(BudgetSettings):
         if part == "scores":
             evaluation = {"eval_games": EVALUATION_GAMES, "eval_every_updates": self.eval_every_updates}
             config = base_config(self, method, labels["game"], machine)
-            return changed(config, evaluation={"evaluator": True} | evaluation, run=self.run)
+            return config.changed(evaluation={"evaluator": True} | evaluation, run=self.run)
         # The synchronous algorithm has one group of all simulators, as its usual implementations have.
-        config = changed(
-            base_config(self, labels["algorithm"], labels["game"], machine),
+        config = base_config(self, labels["algorithm"], labels["game"], machine).changed(
             sampling={"simulators": self.simulators, "groups": 1},
             environment={
                 "step_time_mean_ms": self.step_time_ms, "step_time_cv": labels.get("variation", self.variation)
@@ -161,7 +160,7 @@ class HtsSettings(BudgetSettings):
         if method == "hts":
             config = self.double_buffered(config, labels.get("alpha", 0))
         if part == "predictors":
-            config = changed(config, sampling={"predictors": labels["predictors"]}, run={"deterministic": True})
+            config = config.changed(sampling={"predictors": labels["predictors"]}, run={"deterministic": True})
         return config
 
     def double_buffered(self, config: TrainConfig, alpha: int = 0) -> TrainConfig:
@@ -179,8 +178,7 @@ class HtsSettings(BudgetSettings):
         groups = self.groups or simulators
         # Whatever the part predictors has: padded to another size, parameters could differ in bits.
         together = max(simulators // groups, simulators // self.predictors) if self.predictors else 0
-        return changed(
-            config,
+        return config.changed(
             algorithm={"unroll_length": unroll},
             optimizer={"batch_size": math.gcd(batch, alpha * simulators)},
             sampling={

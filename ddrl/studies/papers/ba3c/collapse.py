@@ -18,7 +18,7 @@ from ddrl.studies.curves import SECONDS, STEPS, learning_panel, score_curve, spr
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.measures import CAPTIONS, ONLINE, count, final, mean, most, rate
 from ddrl.studies.points import Group, Outcome, grouped
-from ddrl.studies.settings import BudgetSettings, base_config, changed, one_of
+from ddrl.studies.settings import BudgetSettings, base_config, one_of
 from ddrl.studies.study import Labels, Report, Study, product
 from ddrl.studies.tables import Columns, table
 from ddrl.types import Machine
@@ -147,7 +147,7 @@ class StalenessSettings(CollapseSettings):
         config = base_config(self, "ba3c", labels["game"], machine)
         workers = self.workers or max(LEAST_STALE_WORKERS, machine.cores)
         servers = {} if config.exchange.servers else {"parameter_servers": None}  # not that of one worker
-        return changed(config, exchange={"workers": workers, "updates": labels["mode"], **servers}, run=self.run)
+        return config.changed(exchange={"workers": workers, "updates": labels["mode"], **servers}, run=self.run)
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
         """Score, loss and staleness over time."""
@@ -259,7 +259,7 @@ class LearningRateSettings(CollapseSettings):
             )
         times = batch / self.base_batch if labels["rule"] == "linear" else 1.0
         optimizer = {"batch_size": batch // gradients, "learning_rate": self.learning_rate * times}
-        return changed(config, optimizer=optimizer, run=self.run)
+        return config.changed(optimizer=optimizer, run=self.run)
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
         """A panel for each batch: the online score with either rule."""

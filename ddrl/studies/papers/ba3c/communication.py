@@ -15,7 +15,7 @@ from ddrl.studies.curves import over, plural, spread_text
 from ddrl.studies.figures import Panel
 from ddrl.studies.measures import Measure, count, mean, rate_per_second, ratio
 from ddrl.studies.points import Group, Outcome, grouped, having
-from ddrl.studies.settings import TimedSettings, base_config, changed
+from ddrl.studies.settings import TimedSettings, base_config
 from ddrl.studies.study import Labels, Report, Study
 from ddrl.studies.tables import table
 from ddrl.types import Machine
@@ -74,8 +74,7 @@ class CommunicationSettings(TimedSettings):
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         workers = self.workers or max(LEAST_WORKERS, machine.cores)
-        return changed(
-            base_config(self, "ba3c", labels["game"], machine),
+        return base_config(self, "ba3c", labels["game"], machine).changed(
             network={"network": "ba3c", "fc_neurons": labels["neurons"]},
             optimizer={"batch_size": self.batch_size},
             exchange={"workers": workers, "parameter_servers": labels["servers"]},

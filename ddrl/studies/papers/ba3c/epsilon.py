@@ -21,7 +21,7 @@ from ddrl.studies.measures import CAPTIONS, count, final, last_score, middle
 from ddrl.studies.papers.ba3c.median_rule import Rule, train_unless_hopeless
 from ddrl.studies.papers.ba3c.scaling import evaluations, with_workers
 from ddrl.studies.points import Group, Outcome, Point, grouped
-from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, changed, from_json
+from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, from_json
 from ddrl.studies.statistics import Interval, TimeToScore
 from ddrl.studies.study import Labels, Report, Study
 from ddrl.studies.tables import Columns, number, table, text
@@ -104,12 +104,12 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
             why = f"{workers} workers cannot divide it; give a multiple, or other --workers"
             raise UsageError(f"--batch-size {batch}: {why}")
         if workers == config.exchange.workers:
-            config = changed(config, optimizer={"batch_size": batch // workers})
+            config = config.changed(optimizer={"batch_size": batch // workers})
         else:
             config = with_workers(config, workers, 8, batch // workers)
         evaluation = {"evaluator": self.score == "evaluation", "target_score": None} | evaluations(self, config)
         rates = {field: labels[name] for name, field in RATES.items()}
-        return changed(config, optimizer=rates, run=self.run, evaluation=evaluation)
+        return config.changed(optimizer=rates, run=self.run, evaluation=evaluation)
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
         """For each game a panel of curves for each batch, and heat maps of all cells."""

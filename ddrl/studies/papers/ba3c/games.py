@@ -13,7 +13,7 @@ from ddrl.studies.curves import SECONDS, score_curve, spread_text, unit_of
 from ddrl.studies.figures import Panel
 from ddrl.studies.measures import EVALUATION, MAXIMUM, Measure, count, evaluations, final, given_seconds, mean, most
 from ddrl.studies.points import Group, Outcome, grouped
-from ddrl.studies.settings import BudgetSettings, base_config, changed
+from ddrl.studies.settings import BudgetSettings, base_config
 from ddrl.studies.study import Labels, Report, Study, product
 from ddrl.studies.tables import table
 from ddrl.types import Machine
@@ -53,7 +53,7 @@ class GamesSettings(BudgetSettings):
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         names = ("eval_games", "eval_every_updates", "eval_time_share", "evaluation_minutes")
         evaluation = {name: getattr(self, name) for name in names} | {"evaluator": True, "target_score": None}
-        return changed(base_config(self, "ba3c", labels["game"], machine), run=self.run, evaluation=evaluation)
+        return base_config(self, "ba3c", labels["game"], machine).changed(run=self.run, evaluation=evaluation)
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
         """A panel for each game: mean and maximum of its evaluation games against time."""

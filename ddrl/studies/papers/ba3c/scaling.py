@@ -16,7 +16,7 @@ from ddrl.studies.figures import Curve, Mark, Panel, through
 from ddrl.studies.measures import CAPTIONS, EVALUATION, count, mean, middle, rate, ratio, values, warm_up
 from ddrl.studies.points import Group, Outcome, Point, grouped
 from ddrl.studies.provenance import machine_of
-from ddrl.studies.settings import TargetSettings, base_config, changed, refusals_of
+from ddrl.studies.settings import TargetSettings, base_config, refusals_of
 from ddrl.studies.statistics import Interval, TimeToScore, bootstrap_ratio, efficiency, interquartile_mean
 from ddrl.studies.study import Labels, Report, Study, product
 from ddrl.studies.tables import Columns, Table, table
@@ -91,7 +91,7 @@ class ScalingSettings(TargetSettings):
         if target is not None:
             evaluation |= evaluations(self, config)
         report_often = {"log_every_seconds": 1.0} if self.quick else {}
-        return changed(config, run=self.run | report_often, evaluation=evaluation)
+        return config.changed(run=self.run | report_often, evaluation=evaluation)
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
         """Tables, and for each game a panel for each of rate, efficiency and time to the score."""
@@ -196,7 +196,7 @@ def with_workers(config: TrainConfig, workers: int, workers_per_server: int, bat
         exchange |= {"exchange": "parameter_server", "parameter_servers": 0}
     elif config.exchange.kind.has_servers:
         exchange |= {"parameter_servers": -(-workers // workers_per_server)}
-    return changed(config, exchange=exchange, optimizer={"batch_size": batch})
+    return config.changed(exchange=exchange, optimizer={"batch_size": batch})
 
 
 def evaluations(settings: Any, config: TrainConfig) -> dict[str, int]:

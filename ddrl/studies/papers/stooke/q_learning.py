@@ -18,7 +18,7 @@ from ddrl.studies.figures import Panel
 from ddrl.studies.measures import count, final, mean, most, newest
 from ddrl.studies.papers.stooke.simulators import chosen_sizes, size_axes, sizes_report
 from ddrl.studies.points import Group, Outcome, Point, grouped
-from ddrl.studies.settings import EvaluatedSettings, base_config, changed, one_of
+from ddrl.studies.settings import EvaluatedSettings, base_config, one_of
 from ddrl.studies.study import Labels, Report, Study
 from ddrl.studies.tables import table
 from ddrl.types import Machine
@@ -64,7 +64,7 @@ def with_batch(config: TrainConfig, algorithm: str, size: int, rate: float = 0.0
         optimizer["rmsprop_epsilon"] = before.rmsprop_epsilon * (before.batch_size / size) ** 2
     unit = max(steps, config.rows)
     period = max(1, round(config.replay_data.target_period / unit)) * unit
-    return changed(config, optimizer=optimizer, algorithm={"steps_per_update": steps, "target_period": period})
+    return config.changed(optimizer=optimizer, algorithm={"steps_per_update": steps, "target_period": period})
 
 
 # batch-size: figures 4 and 12 -----------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class SecondarySettings(EvaluatedSettings):
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         """The sampler's."""
-        config = changed(base_config(self, "dqn", labels["game"], machine), sampling={"schedule": "concurrent"})
+        config = base_config(self, "dqn", labels["game"], machine).changed(sampling={"schedule": "concurrent"})
         if not config.single_process:
             raise UsageError("secondary-learner: both learners share a process; leave workers out of --train-options")
         larger = max(labels[learner] for learner in LEARNERS)
@@ -313,8 +313,8 @@ class NormsSettings(EvaluatedSettings):
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         size, rate = labels["setup"].split(", ")
         config = with_batch(base_config(self, ALGORITHM, labels["game"], machine), ALGORITHM, int(size), float(rate))
-        config = self.scored(changed(config, optimizer={"optimizer": labels["optimizer"], **RMSPROP}))
-        return changed(config, run={"norms_every_updates": max(1, self.norms_every_steps * INTENSITY // int(size))})
+        config = self.scored(config.changed(optimizer={"optimizer": labels["optimizer"], **RMSPROP}))
+        return config.changed(run={"norms_every_updates": max(1, self.norms_every_steps * INTENSITY // int(size))})
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
         """Scores and norms; the last values as a table."""

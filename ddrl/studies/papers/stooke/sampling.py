@@ -13,7 +13,7 @@ from ddrl.studies.curves import over, plural, spread_text
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.measures import count, mean, ratio, values
 from ddrl.studies.points import Group, Outcome, Point, grouped, having
-from ddrl.studies.settings import TrainingSettings, base_config, changed, one_of
+from ddrl.studies.settings import TrainingSettings, base_config, one_of
 from ddrl.studies.statistics import Interval, bootstrap
 from ddrl.studies.study import Labels, Report, Study
 from ddrl.studies.tables import Table, table
@@ -76,7 +76,7 @@ class SamplingSettings(TrainingSettings):
         if kind == "in-turn":
             sampling |= {"predictors": 1, "predict_batch": cores * per_core // 2}
         config = base_config(self, "a2c", labels["game"], machine)
-        return changed(config, sampling=sampling, run={"minutes": self.seconds / 60.0})
+        return config.changed(sampling=sampling, run={"minutes": self.seconds / 60.0})
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
         """Rates and their ratios to the inference-free rate of as many cores."""

@@ -14,15 +14,7 @@ from ddrl.studies.curves import learning_panel, linear, over, plural, spread_tex
 from ddrl.studies.figures import Panel, through
 from ddrl.studies.measures import count, final, mean, most, rate, ratio, scores_caption
 from ddrl.studies.points import Group, Outcome, grouped, having
-from ddrl.studies.settings import (
-    ScoredSettings,
-    TimedSettings,
-    TrainingSettings,
-    base_config,
-    changed,
-    one_of,
-    refusals_of,
-)
+from ddrl.studies.settings import ScoredSettings, TimedSettings, TrainingSettings, base_config, one_of, refusals_of
 from ddrl.studies.statistics import Interval
 from ddrl.studies.study import Labels, Report, Study, product
 from ddrl.studies.tables import table
@@ -139,8 +131,7 @@ class SimulatorsSettings(ScoredSettings):
         with refusals_of(f"{algorithm} with {size} {SIZE_NAMES[algorithm]}"):
             name = "a2c" if (algorithm, size) == ("a3c", 1) else algorithm  # one learner is A2C
             config = base_config(self, name, labels["game"], machine)
-            return changed(
-                config,
+            return config.changed(
                 **change(machine, config, size),
                 run=self.run,
                 environment={"random_start_steps": self.random_start_steps},
@@ -248,7 +239,7 @@ class SpeedSettings(TimedSettings):
             exchange = exchange | {"exchange": "allreduce", "parameter_servers": None} if workers > 1 else {}
         config = base_config(self, algorithm, labels["game"], machine)
         sampling = {"simulators": SIMULATORS_PER_WORKER[algorithm]}
-        return changed(config, sampling=sampling, exchange=exchange, run=self.run)
+        return config.changed(sampling=sampling, exchange=exchange, run=self.run)
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
         """Rates, hours and speed-ups by workers, with the paper's."""
