@@ -13,6 +13,7 @@ from cluster.job import detect_job
 from cluster.roles import COMPUTES, Assignment, gpus_of_node
 from cluster.slurm import read_allocation
 from cluster.topology import Seat, allotted, balanced, gather_seats, made_up, this_seat, usable_cores
+from cluster.world import settled_world
 from ddrl import options
 from ddrl.algorithms import network_for
 from ddrl.apex.memory import prefetch_bytes
@@ -128,9 +129,7 @@ def topology(config: TrainConfig, nodes: Nodes, environ: Mapping[str, str]) -> t
     if job is not None and job.size == 1:
         return (this_seat(environ),), "this job"
     if job is not None:
-        from mpi4py import MPI
-
-        return gather_seats(MPI.COMM_WORLD, environ), "this job"
+        return gather_seats(settled_world(), environ), "this job"
     allocation = read_allocation(environ)
     if allocation is not None:
         per_node = [nodes.ranks_per_node] * len(allocation.nodes) if nodes.ranks_per_node else []

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.job import Job
+from cluster.world import settled_world
 from ddrl.doctor import facts
 from ddrl.doctor.checks import examine, exit_status, numbers
 from ddrl.doctor.probe import Arrival, Probe, job_name
@@ -98,12 +99,14 @@ class RankExamination:
         """In the child: MPI, the facts, the talk."""
         start = time.monotonic()
         try:
-            from mpi4py import MPI
+            comm = settled_world()
         except (ImportError, RuntimeError) as error:
             self._probe.arrive(socket.gethostname(), f"MPI cannot be loaded: {str(error).splitlines()[0]}")
             time.sleep(SPEAK_SECONDS)  # for rank 0's watcher, on rank 0 too
             return 1
-        comm, library = MPI.COMM_WORLD, mpi_library(MPI.Get_library_version())
+        from mpi4py import MPI
+
+        library = mpi_library(MPI.Get_library_version())
         finding = alone_in_world(self._job, comm.Get_size(), library)
         if finding is not None:
             began()

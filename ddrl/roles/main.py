@@ -15,6 +15,7 @@ from typing import Any
 
 from cluster.roles import Assignment
 from cluster.topology import Seat, gather_seats, ranks_per_core, this_seat
+from cluster.world import settled_world
 from ddrl.apex.actor import ActorRole
 from ddrl.apex.child import acting_process
 from ddrl.apex.replay_shard import ReplayShardRole
@@ -112,11 +113,10 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     leave_note(run_dir, os.environ, AT_MPI)
     patience = config.run.start_seconds + MARGIN_SECONDS
     with bounded_start(patience):
-        from mpi4py import MPI
+        comm = settled_world()
 
     from ddrl.exchange.mpi import JobRevoked, MpiTransport, leave
 
-    comm = MPI.COMM_WORLD
     phase_ended("mpi")
     exchange = config.exchange
     with bounded_start(patience):

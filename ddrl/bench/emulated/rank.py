@@ -20,6 +20,7 @@ from mpi4py import MPI
 
 from cluster.roles import Sizes, assign_roles
 from cluster.topology import gather_seats, ranks_per_core
+from cluster.world import settled_world
 from ddrl.bench.emulated.workers import EmulatedJob
 from ddrl.bench.ranks import run_rank
 from ddrl.config import ExchangeConfig
@@ -45,7 +46,7 @@ def main() -> None:
     flush_denormals()
     options = json.loads(sys.argv[1])
     kinds: dict[str, Callable[[MPI.Comm, Options], Any]] = {"blocks": blocks, "exchange": exchange, "apex": apex}
-    measured = kinds[options["kind"]](MPI.COMM_WORLD, options)
+    measured = kinds[options["kind"]](settled_world(), options)
     if MPI.COMM_WORLD.Get_rank() == 0:
         print("RESULT " + json.dumps(measured), flush=True)
 
