@@ -13,7 +13,6 @@ from cluster.job import detect_job
 from cluster.roles import COMPUTES, Assignment, gpus_of_node
 from cluster.slurm import read_allocation
 from cluster.topology import Seat, allotted, balanced, gather_seats, made_up, this_seat, usable_cores
-from cluster.world import settled_world
 from ddrl import options
 from ddrl.algorithms import network_for
 from ddrl.apex.memory import prefetch_bytes
@@ -23,6 +22,7 @@ from ddrl.exchange.optimizers import make_optimizer
 from ddrl.memory import replay_bytes
 from ddrl.placement.ranks import groups_of, place_ranks, threads_for
 from ddrl.placement.resources import check_machine, check_shards, rank_bytes, this_machine
+from ddrl.placement.world import settled_world
 from ddrl.reporting.json_output import write_json_output
 from ddrl.types import Machine
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from cluster.job import Job
-from cluster.world import settled_world
 from ddrl.doctor import facts
 from ddrl.doctor.checks import examine, exit_status, numbers
 from ddrl.doctor.probe import Arrival, Probe, job_name
 from ddrl.doctor.survey import Finding, Findings, Need, Survey
 from ddrl.doctor.watch import Died, Overdue, guarded
+from ddrl.placement.world import settled_world
 
 SPEAK_SECONDS = 3.0  # for rank 0 to say why another rank cannot go on, before that one ends
 SPARE_SECONDS = 5.0

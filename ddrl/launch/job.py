@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 from cluster.job import NUMBER, Job
 from cluster.topology import gather_json
-from cluster.world import settled_world
 from ddrl import programs, rundir
 from ddrl.config import RunConfig, TrainConfig, validation
 from ddrl.errors import UsageError
@@ -27,6 +26,7 @@ from ddrl.launch import local as launch
 from ddrl.launch import outcome
 from ddrl.placement.ranks import sizes_of
 from ddrl.placement.start import bounded_start
+from ddrl.placement.world import settled_world
 from ddrl.reporting.phases import phase_ended
 from ddrl.reporting.progress import Progress, plain_console
 

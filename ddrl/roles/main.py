@@ -15,7 +15,6 @@ from typing import Any
 
 from cluster.roles import Assignment
 from cluster.topology import Seat, gather_seats, ranks_per_core, this_seat
-from cluster.world import settled_world
 from ddrl.apex.actor import ActorRole
 from ddrl.apex.child import acting_process
 from ddrl.apex.replay_shard import ReplayShardRole
@@ -33,6 +32,7 @@ from ddrl.job.word import WordRole
 from ddrl.lazy import import_tensorflow
 from ddrl.placement.ranks import expose_gpu, place_ranks
 from ddrl.placement.start import AT_MPI, IN_JOB, MARGIN_SECONDS, bounded_start, leave_note
+from ddrl.placement.world import settled_world
 from ddrl.reporting.phases import phase_ended
 from ddrl.roles.exchanges import groups_of
 from ddrl.roles.server import ServerRole

@@ -1,5 +1,5 @@
 """A rank that speaks to the others at once."""
 
-from cluster.world import settled_world
+from ddrl.placement.world import settled_world
 
 settled_world().allgather(1)

@@ -20,7 +20,6 @@ from mpi4py import MPI
 
 from cluster.roles import Sizes, assign_roles
 from cluster.topology import gather_seats, ranks_per_core
-from cluster.world import settled_world
 from ddrl.bench.emulated.workers import EmulatedJob
 from ddrl.bench.ranks import run_rank
 from ddrl.config import ExchangeConfig
@@ -32,6 +31,7 @@ from ddrl.exchange.transport import Waiter
 from ddrl.floating_point import flush_denormals
 from ddrl.job.layout import JobContext, JobLayout
 from ddrl.job.role import run_roles
+from ddrl.placement.world import settled_world
 from ddrl.rundir import config_from_dict
 
 WARM_UP_STEPS = 10

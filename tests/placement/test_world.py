@@ -5,7 +5,7 @@ import time
 import pytest
 from mpi4py import MPI
 
-from cluster.world import SETTLING_SECONDS, settled_world
+from ddrl.placement.world import SETTLING_SECONDS, settled_world
 
 
 @pytest.mark.parametrize(("ranks", "rests"), [(1, []), (2, [SETTLING_SECONDS]), (300, [SETTLING_SECONDS])])
