@@ -23,6 +23,7 @@ from ddrl.reporting.progress import Progress
 
 POLL_SECONDS = 0.2
 KILL_SECONDS = 5.0
+SIGNALLED = 128  # and the number: exit status of mpirun, where a signal ended a rank
 TERM_SECONDS = 3.0  # an mpirun that ends its ranks sends them SIGTERM first, which asks for a stop
 LOST_SECONDS = 15.0  # after the loss of a server or the chief: nobody has anything left to save
 GONE_SECONDS = 0.6  # a rank that is gone for so long before MPI knew of it did not end as it should
@@ -36,7 +37,7 @@ class Supervisor:
     Attributes:
         killed: a second Ctrl-C ended them.
         overdue: why they were killed, or nothing.
-        died: that mpirun, or the one process of the run, was killed, where nobody asked for an end; or nothing.
+        died: that mpirun, a rank or the one process of the run was killed, where nobody asked for an end; or nothing.
         asked: the user wants the run to end.
         minutes: that they have trained, after `watch`; 0 if they did not begin.
     """
@@ -107,7 +108,10 @@ class Supervisor:
     def _look_how_it_ended(self) -> None:
         """Before the ranks that are left are asked to end, which looks like a request afterwards."""
         status = self._process.poll()
-        if status in (None, 0) or self.killed or os.path.exists(self._path / rundir.RESULT):
+        if status in (None, 0) or self.killed:
+            return
+        if os.path.exists(self._path / rundir.RESULT):
+            self.died = self._death_taken_for_a_stop(status)
             return
         stop = os.path.exists(self._path / rundir.STOP)
         # mpirun passes a SIGTERM on to the ranks, and kills them soon. Without ULFM it does so when one dies, too.
@@ -117,6 +121,13 @@ class Supervisor:
         elif status < 0:
             self.asked = self.asked or stop
             self.died = "" if self.asked else f"{self._name} was killed ({_signal(-status)})"
+
+    def _death_taken_for_a_stop(self, status: int) -> str:
+        """Without ULFM mpirun sends SIGTERM to the ranks that a death leaves, and the quick ones save and stop."""
+        stopped = (rundir.read_json(self._path / rundir.RESULT) or {}).get("status") == "stopped"
+        if self.asked or not stopped or status <= SIGNALLED or self._config.exchange.on_worker_loss == "survive":
+            return ""
+        return f"a rank was killed ({_signal(status - SIGNALLED)})"
 
     def _ask_to_stop(self, console: Console) -> None:
         if self._interrupts.stop is None or self._said:

@@ -111,3 +111,25 @@ def test_a_process_that_was_killed_died_unless_an_end_was_asked_for_or_had_come(
         one.watch(Silent(), rundir.JsonLines(tmp_path / rundir.METRICS), Console(file=io.StringIO()))
     assert one.died == ("the process of the run was killed (SIGKILL)" if died else "")
     assert one.asked == asked
+
+
+@pytest.mark.parametrize(
+    "on_loss, status, result, stopping, died",
+    [
+        ("restart", 137, "stopped", False, "a rank was killed (SIGKILL)"),
+        ("restart", 139, "stopped", False, "a rank was killed (SIGSEGV)"),
+        ("restart", 1, "stopped", False, ""),  # mpirun itself was asked to end
+        ("restart", 137, "finished", False, ""),
+        ("restart", 137, "stopped", True, ""),  # the user was first
+        ("survive", 137, "stopped", False, ""),  # the death was some time ago
+    ],
+)
+def test_ranks_that_stopped_because_another_died_were_not_asked_to(tmp_path, on_loss, status, result, stopping, died):
+    config = TrainConfig(algorithm=BA3CConfig()).changed(exchange={"on_worker_loss": on_loss})
+    with Interrupts() as interrupts, (tmp_path / "log.txt").open("ab") as log:
+        one = supervisor.Supervisor(config, tmp_path, interrupts, 90.0)
+        one.asked = stopping
+        write = f"open({str(tmp_path / rundir.RESULT)!r}, 'w').write('{{\"status\": \"{result}\"}}')"
+        one.start([sys.executable, "-c", f"{write}; raise SystemExit({status})"], None, log, log.fileno())
+        one.watch(Silent(), rundir.JsonLines(tmp_path / rundir.METRICS), Console(file=io.StringIO()))
+    assert one.died == died
