@@ -1,12 +1,18 @@
-"""The average of gradients and its norm, in one pass over blocks that stay in the cache."""
+"""The average of gradients and its norm; `ddrl.kernels.norms` has the loops."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-BLOCK = 65_536  # float32 elements: a block of two vectors fits the second-level cache
+from ddrl.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from ddrl.kernels import compiled, norms
+else:
+    compiled, norms = lazy_module("ddrl.kernels.compiled"), lazy_module("ddrl.kernels.norms")
 
 
 def average_of(gradients: Sequence[np.ndarray], out: np.ndarray) -> tuple[np.ndarray, float]:
@@ -15,15 +21,11 @@ def average_of(gradients: Sequence[np.ndarray], out: np.ndarray) -> tuple[np.nda
     The average is in `out`, or is the gradient itself where there is only one.
     """
     if len(gradients) == 1:
-        blocks = (gradients[0][start : start + BLOCK] for start in range(0, len(out), BLOCK))
-        return gradients[0], sum(float(np.dot(block, block)) for block in blocks)
-    scale, squared_norm = np.float32(1.0 / len(gradients)), 0.0
-    for start in range(0, len(out), BLOCK):
-        block = slice(start, start + BLOCK)
-        total = out[block]
-        np.copyto(total, gradients[0][block])
-        for gradient in gradients[1:]:
-            total += gradient[block]
-        total *= scale
-        squared_norm += float(np.dot(total, total))
-    return out, squared_norm
+        return gradients[0], squared_norm(gradients[0])
+    addresses = compiled.addresses([*gradients, out], out.size)
+    return out, norms.average(addresses[:-1], np.float32(1.0 / len(gradients)), out)
+
+
+def squared_norm(vector: np.ndarray) -> float:
+    """The sum of the squares of <float32>[size]."""
+    return norms.squared_norm(compiled.addresses([vector], vector.size)[0], vector.size)

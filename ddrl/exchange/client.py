@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ddrl.exchange.averaging import squared_norm
 from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.transport import Channel
 from ddrl.exchange.vectors import empty_vector
@@ -151,10 +152,7 @@ class WorkerClient:
     def _clipped(self, gradient: np.ndarray) -> np.ndarray:
         if not self.clip_norm:
             return gradient
-        with np.errstate(over="ignore"):
-            norm = math.sqrt(np.dot(gradient, gradient))
-        if math.isinf(norm):  # the squares leave float32 long before the gradient does
-            norm = float(np.linalg.norm(gradient.astype(np.float64)))
+        norm = math.sqrt(squared_norm(gradient))
         return gradient * np.float32(self.clip_norm / norm) if norm > self.clip_norm else gradient
 
 

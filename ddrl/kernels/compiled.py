@@ -19,10 +19,20 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     `error_model` lets loops that divide be vectorized; there is no fast math, so that each operation rounds.
     """
+    return _compiled(function, fast=set())
+
+
+def reassociated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `compiled`, but sums are added in any order, so that their loops are vectorized; NaN and infinity stay."""
+    return _compiled(function, fast={"reassoc"})
+
+
+def _compiled(function: Callable[..., Any], fast: set[str]) -> Any:
+    options: dict[str, Any] = {"error_model": "numpy", "nogil": True, "fastmath": fast}
     try:
-        kernel: Any = numba.njit(error_model="numpy", nogil=True, cache=True)(function)
+        kernel: Any = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no directory can be written
-        return numba.njit(error_model="numpy", nogil=True)(function)
+        return numba.njit(**options)(function)
     kernel._cache = Cache(kernel._cache)  # noqa: SLF001  # Numba has no option for it
     return kernel
 

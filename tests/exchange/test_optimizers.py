@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ddrl.exchange.averaging import BLOCK
 from ddrl.exchange.optimizers import Trail, learning_rate, make_optimizer
 from ddrl.exchange.settings import OptimizerConfig
+from ddrl.kernels.updates import BLOCK
 from tests import references
 
 ADAM = OptimizerConfig(beta1=0.8, beta2=0.75, adam_epsilon=1e-3)

@@ -7,11 +7,11 @@ import sys
 import numpy as np
 import pytest
 
-from ddrl.exchange.averaging import BLOCK
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.parameter_groups import ParameterGroup, cut, factors_of, groups_named
 from ddrl.exchange.registry import NAMES
 from ddrl.exchange.settings import ExchangeConfig, OptimizerConfig
+from ddrl.kernels.updates import BLOCK
 from tests.exchange.job import Job
 
 SIZE, RATE = 11, 0.3

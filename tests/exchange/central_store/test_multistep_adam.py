@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ddrl.exchange.averaging import BLOCK
 from ddrl.exchange.central_store.multistep_adam import MultiStepAdam
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.settings import OptimizerConfig
+from ddrl.kernels.updates import BLOCK
 from tests import references
 
 ADAM = OptimizerConfig(beta1=0.8, beta2=0.9, adam_epsilon=1e-4)
