@@ -6,6 +6,7 @@ seconds, and answers with the units that it did and their rate.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -19,6 +20,8 @@ from ddrl import programs
 from ddrl.bench.children import Children, serve
 from ddrl.bench.timing import work_for
 from ddrl.config import TrainConfig
+from ddrl.exchange.optimizers import make_optimizer
+from ddrl.exchange.vectors import empty_vector
 from ddrl.rundir import config_from_dict, config_to_dict
 from ddrl.types import ActionSpace, Discrete, Replayed, Snapshot
 
@@ -68,7 +71,8 @@ def inference_batch(config: TrainConfig) -> int:
 
 
 def parts(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
-    """One step of emulation, inference, gradient and, with a replay, targets: agent steps, data-points or transitions.
+    """One step of emulation, inference, gradient and, with a replay, targets: agent steps, data-points or transitions;
+    an update of the parameters, and the layout of new weights: times.
 
     And the compute type that the network really has.
     """
@@ -93,9 +97,38 @@ def parts(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
         "inference": lambda: len(policy(parameters, observations)[0]),
         "gradient": lambda: learner.batch_size if learner.gradient(parameters, batch) else 0,
     }
+    phases |= {"update": _update(config, network.size), "layout": _layout(network, parameters)}
     if config.has_replay:
         phases["target"] = _targets(config, network, parameters, random, shape, dtype)
     return phases, network.compute_dtype
+
+
+def _update(config: TrainConfig, size: int) -> Work:
+    """An update by the gradients of so many members, into new memory, as a server does it."""
+    random = np.random.default_rng(config.run.seed)
+    members = config.effective_batch // config.batch_size
+    gradients = [random.standard_normal(size, np.float32) for _ in range(members)]
+    optimizer, parameters = make_optimizer(config.optimizer, size), random.standard_normal(size, np.float32)
+
+    def update() -> int:
+        optimizer.apply(parameters, gradients, 1e-9, 1.0 / members, out=empty_vector(size))
+        return 1
+
+    return update
+
+
+def _layout(network: Any, parameters: Any) -> Work:
+    """What policy queries need of a version, once."""
+    from ddrl.learner import Preparation, as_device_vector
+
+    prepare, other = Preparation(network), as_device_vector(np.asarray(parameters))
+    versions = itertools.cycle([parameters, other])  # the newest is kept
+
+    def layout() -> int:
+        prepare(next(versions))
+        return 1
+
+    return layout
 
 
 def _targets(

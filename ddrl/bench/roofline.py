@@ -13,6 +13,7 @@ from ddrl.algorithms import preset
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
 from ddrl.bench.phases import group_size, inference_batch, on_cores
 from ddrl.config import TrainConfig
+from ddrl.config.algorithm import FromRollouts
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
 
@@ -29,9 +30,10 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
         cores: processes, at most the cores that this process may use.
 
     Returns:
-        JSON types: `env` and `inference` (agent steps/s of one core), `gradient` (data-points/s of one
-        core), with a replay `target` (transitions/s of one core), `roofline` (agent steps/s of all cores: `combine`),
-        `uses`, `cores`, `simulators`, `inference_batch`, `gradient_batch`, `network`, `dtype`, `game`, `protocol`.
+        JSON types: `env` and `inference` (agent steps/s of one core), `gradient` (data-points/s of one core), with a
+        replay `target` (transitions/s of one core), `update` (of all parameters) and `layout` (of new weights for
+        acting; both times/s of one core), `roofline` (agent steps/s of all cores: `combine`), `uses`, `cores`,
+        `simulators`, `inference_batch`, `gradient_batch`, `network`, `dtype`, `game`, `protocol`.
 
     Raises:
         UsageError: too many cores, or what the settings say cannot run.
@@ -45,7 +47,7 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
         rates = {phase: _rate(children.ask({"phase": phase, "seconds": seconds})) for phase in phases_of(config)}
     return {
         **rates,
-        "roofline": combine(rates, uses(config), cores),
+        "roofline": combine(rates, times(config), cores),
         "uses": uses(config),
         "cores": cores,
         "simulators": group_size(config),
@@ -60,14 +62,32 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
 
 def phases_of(config: TrainConfig) -> tuple[str, ...]:
     """The parts of a configuration."""
-    targets = ("target",) if config.has_replay else ()
-    return ("env", "inference", "gradient", *targets)
+    return tuple(times(config))
 
 
-def combine(rates: Mapping[str, float], uses: float, cores: int) -> float:
-    """Agent steps/s of cores that do the parts in turn: cores / (1/env + 1/inference + uses/gradient + uses/target)."""
-    learning = sum(1.0 / rates[phase] for phase in ("gradient", "target") if phase in rates)
-    return cores / (1.0 / rates["env"] + 1.0 / rates["inference"] + uses * learning)
+def times(config: TrainConfig) -> dict[str, float]:
+    """How often each part is done for an agent step, in the units of its rate.
+
+    An update of the parameters is one of all of them, whatever number of servers share it. New weights are laid out for
+    acting once for each rollout, or where there is none, for each gradient.
+    """
+    data, used = config.algorithm.learns_from, uses(config)
+    update_steps = config.agent_steps_per_update or config.replay_data.steps_per_update
+    rollout = config.rollout_length * config.rows if isinstance(data, FromRollouts) else config.batch_size / used
+    target = {"target": used} if config.has_replay else {}
+    learning = {"gradient": used, **target, "update": 1.0 / update_steps, "layout": 1.0 / rollout}
+    return {"env": 1.0, "inference": 1.0, **learning}
+
+
+def combine(rates: Mapping[str, float], times: Mapping[str, float], cores: int) -> float:
+    """Agent steps/s of cores that do the parts in turn: cores / sum of times / rate.
+
+    Args:
+        rates: part -> units/s of one core.
+        times: part -> units for one agent step.
+        cores: that do them.
+    """
+    return cores / sum(each / rates[phase] for phase, each in times.items())
 
 
 def uses(config: TrainConfig) -> float:
@@ -89,6 +109,8 @@ UNITS = {
     "inference": "agent steps/s per core",
     "gradient": "data-points/s per core",
     "target": "transitions/s per core",
+    "update": "updates of all parameters/s per core",
+    "layout": "versions/s per core, weights laid out for acting",
     "roofline": "agent steps/s, all cores",
     "uses": "gradients per data-point",
 }

@@ -22,12 +22,28 @@ CONFIG = TrainConfig(
 
 
 def test_parts_in_turn():
-    rates = {"env": 2.0, "inference": 4.0, "gradient": 8.0}
-    assert roofline.combine(rates, uses=1, cores=1) == pytest.approx(1 / (1 / 2 + 1 / 4 + 1 / 8))
-    assert roofline.combine(rates, uses=2, cores=3) == pytest.approx(3.0)
-    assert roofline.combine(rates | {"target": 16.0}, uses=8, cores=1) == pytest.approx(1 / (1 / 2 + 1 / 4 + 1 + 1 / 2))
-    free = float("inf")
-    assert roofline.combine({"env": 5.0, "inference": free, "gradient": free}, uses=1, cores=2) == 10.0
+    rates = {"env": 2.0, "inference": 4.0, "gradient": 8.0, "update": 0.5}
+    once = dict.fromkeys(("env", "inference", "gradient"), 1.0)
+    assert roofline.combine(rates, once, cores=1) == pytest.approx(1 / (1 / 2 + 1 / 4 + 1 / 8))
+    assert roofline.combine(rates, once | {"gradient": 2.0}, cores=3) == pytest.approx(3.0)
+    assert roofline.combine(rates, once | {"update": 1 / 16}, cores=1) == pytest.approx(1.0)
+    assert roofline.combine({"env": 5.0, "inference": float("inf")}, {"env": 1, "inference": 1}, cores=2) == 10.0
+
+
+def test_updates_and_layouts_of_an_agent_step():
+    machine = Machine(2, 16 * 10**9)
+    a2c, ppo, rainbow = (preset("smoke", None, machine, name) for name in ("a2c", "ppo", "rainbow"))
+    assert roofline.times(a2c) == dict(
+        env=1, inference=1, gradient=1, update=1 / a2c.batch_size, layout=1 / a2c.batch_size
+    )
+    rollout = ppo.rollout_length * ppo.rows
+    assert roofline.times(ppo)["layout"] == 1 / rollout, "of a rollout's versions one acts"
+    assert roofline.times(ppo)["update"] == ppo.algorithm.epochs / ppo.batch_size > 1 / rollout
+    every = rainbow.replay_data.steps_per_update
+    assert roofline.times(rainbow)["update"] == roofline.times(rainbow)["layout"] == 1 / every
+    two = a2c.changed(exchange={"workers": 2, "parameter_servers": 1})
+    assert roofline.times(two)["update"] == 1 / (2 * a2c.batch_size), "two workers share an update"
+    assert roofline.times(two)["layout"] == 1 / a2c.batch_size, "and each lays out its weights"
 
 
 def test_batches_of_a_configuration():
@@ -38,9 +54,10 @@ def test_batches_of_a_configuration():
 
 def test_a_short_measurement():
     result = json.loads(json.dumps(roofline.measure_roofline(CONFIG, 0.05, 1)))
-    env, inference, gradient = (result[phase] for phase in ("env", "inference", "gradient"))
-    assert min(env, inference, gradient) > 0
-    assert result["roofline"] == pytest.approx(1 / (1 / env + 1 / inference + 1 / gradient))
+    rates = [result[phase] for phase in ("env", "inference", "gradient", "update", "layout")]
+    assert min(rates) > 0
+    counts = (1, 1, 1, 1 / (16 * CONFIG.exchange.workers), 1 / 16)
+    assert result["roofline"] == pytest.approx(1 / sum(count / rate for count, rate in zip(counts, rates, strict=True)))
     assert (result["inference_batch"], result["gradient_batch"], result["cores"]) == (4, 16, 1)
     assert (result["network"], result["game"]) == ("mlp", "ddrl/Catch-v0")
     assert result["dtype"] == "float32"  # what mlp computes in, not what was asked for
@@ -58,7 +75,7 @@ def test_what_cannot_run_is_said_in_one_line():
 def test_every_kind_of_batch(algorithm, uses, batch):
     config = preset("smoke", None, Machine(2, 16 * 10**9), algorithm)
     result = roofline.measure_roofline(config, 0.05, 1)
-    env, inference, gradient = (result[phase] for phase in ("env", "inference", "gradient"))
-    learning = uses / gradient + (uses / result["target"] if config.has_replay else 0.0)
-    assert result["roofline"] == pytest.approx(1 / (1 / env + 1 / inference + learning))
+    each = roofline.times(config)
+    assert each["gradient"] == uses and ("target" in each) == config.has_replay
+    assert result["roofline"] == pytest.approx(1 / sum(count / result[part] for part, count in each.items()))
     assert (result["uses"], result["gradient_batch"]) == (uses, batch)
