@@ -132,5 +132,5 @@ def _parts(values: Mapping[str, Any]) -> list[str]:
 
 def _text(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.3f}"
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}"
     return "\n".join(_parts(value)) if isinstance(value, Mapping) else str(value)

@@ -31,8 +31,11 @@ def run_for(config: TrainConfig, seconds: float) -> list[dict[str, Any]]:
     return train_records(config, minutes=seconds / 60, log_every_seconds=LINE_SECONDS)
 
 
-def train_records(config: TrainConfig, **run: Any) -> list[dict[str, Any]]:
+def train_records(config: TrainConfig, program: Sequence[str] = (), **run: Any) -> list[dict[str, Any]]:
     """Trains with no budget but that in `run`, in a directory that is removed afterwards.
+
+    Args:
+        program: what each rank runs (none: that of `ddrl train`).
 
     Returns:
         The train records, oldest first.
@@ -47,7 +50,7 @@ def train_records(config: TrainConfig, **run: Any) -> list[dict[str, Any]]:
         settings = {"minutes": 0.0, "agent_steps": 0, "max_updates": 0, "run_dir": str(path), "video": False} | run
         config = config.changed(run=settings)
         said = io.StringIO()
-        if launch.train(config, None, this_machine(), Console(file=said)) != 0:
+        if launch.train(config, None, this_machine(), Console(file=said), program or launch.RANK_PROGRAM) != 0:
             raise UsageError(f"the run failed: {said.getvalue().strip().splitlines()[-1]}")
         return [record for record in read_metrics(path) if record["kind"] == "train"]
 

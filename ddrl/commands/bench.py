@@ -21,6 +21,9 @@ BENCHMARKS = {
         "roofline:main", "emulation, inference and gradient alone on this machine, and what they allow together"
     ),
     "train": Entry("train:main", "end to end, achieved / roofline"),
+    "profile": Entry(
+        "profile.command:main", "where an update's time goes, by thread and part; a trace file for Perfetto"
+    ),
     "peers": Entry("peers:main", "an algorithm here and in Stable-Baselines3, Sample Factory or RLlib, in turns"),
     "learning": Entry(
         "learning:main", "agent steps that PPO needs to a score, here and in Stable-Baselines3, over seeds"

@@ -1,0 +1,125 @@
+"""`ddrl bench profile ALGORITHM`: where the time of an update goes, by thread and part."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ddrl import checks
+from ddrl.bench.benchmark import Benchmark, TakesTrainOptions
+from ddrl.bench.profile.report import Rank, report, trace
+from ddrl.bench.runs import train_records
+from ddrl.bench.train import config_of
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.programs import python_command
+from ddrl.rundir import read_json
+
+LINE_SECONDS = 1.0  # between lines of metrics.jsonl, of which the first with an update begins the measurement
+MOST_SECONDS = 600  # all spans are kept in memory
+
+
+@dataclasses.dataclass(frozen=True)
+class ProfileArguments(TakesTrainOptions):
+    """Train in a directory that is removed afterwards, and tell where the time of an update goes.
+
+        ddrl bench profile a2c --simulators 16 --seconds 15 --trace a2c.json
+
+    An update is one gradient. All other options are those of `ddrl train` (the preset is laptop unless one is given; no
+    evaluator unless --evaluator is given)."""
+
+    seconds: float = 15.0
+    """That are measured."""
+    warm_up: float = 3.0
+    """Seconds from the first update to the measurement: caches and queues fill."""
+    trace: str = ""
+    """Write all calls to this file, for https://ui.perfetto.dev (Open trace file) or chrome://tracing. A process is a
+    rank."""
+    overhead_rounds: int = 0
+    """Measure what the profile itself costs: so many pairs of runs, one without and one with it, in turns."""
+
+    def __post_init__(self) -> None:
+        checks.above(self, 0, "seconds")
+        checks.between(self, 0, MOST_SECONDS, "seconds", why="all calls are kept in memory")
+        checks.at_least(self, 0, "warm_up", "overhead_rounds")
+
+
+DETAILS = """Tables: `parts` has a line for each part of each thread, in the order in which an update comes to them, in
+milliseconds per update. wall: from the beginning of its calls to their end, less the parts within them. processor:
+what this thread used of that; the rest it waited: for a core, for Python's lock, for another thread, for threads of
+TensorFlow or of the emulators that work for it. share: of the thread's time. cores busy: what all threads of the
+process used meanwhile, over wall time; where the trainer waits and few cores are busy, there is time to be had.
+Threads with the same name and another number are added up. `threads` has the processor time of all threads of the
+process, those of libraries too. `ranks` has the processor time over wall time (1: one core), and the largest wait of
+the thread that computes gradients (of any thread, where there is none).
+
+Not measured: processes that a rank starts, which are the acting processes of Ape-X and --simulator-processes."""
+
+
+def measure(arguments: ProfileArguments) -> dict[str, Any]:
+    """Profiles a run, and writes its trace. Raises UsageError."""
+    if not sys.platform.startswith("linux"):
+        raise UsageError("a profile reads the processor time of threads from /proc, which only Linux has")
+    config = config_of(arguments.train_options)
+    if arguments.trace:
+        _write_trace(arguments.trace, [])  # before minutes of work are lost
+    rates: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(arguments.overhead_rounds):
+        for record in (False, True):
+            ranks, rate = _run(config, arguments, record)
+            rates[record].append(rate)
+    if not arguments.overhead_rounds:
+        ranks, rate = _run(config, arguments, True)
+    if arguments.trace:
+        _write_trace(arguments.trace, trace(ranks))
+    told = {"agent_steps_per_s": rate, **report(ranks)}
+    if arguments.overhead_rounds:
+        ratios = [profiled / alone for alone, profiled in zip(rates[False], rates[True], strict=True)]
+        told["rate_with_the_profile_over_without"] = statistics.median(ratios)
+        told["rates"] = {"without": rates[False], "with": rates[True]}
+    return told
+
+
+def _run(config: TrainConfig, arguments: ProfileArguments, record: bool) -> tuple[list[Rank], float]:
+    """What each rank found in one run, and agent steps/s."""
+    with tempfile.TemporaryDirectory() as directory:
+        request = {
+            "directory": directory,
+            "seconds": arguments.seconds,
+            "warm_up": arguments.warm_up,
+            "ranks": config.ranks,
+            "record": record,
+        }
+        program = [*python_command("ddrl.bench.profile.rank"), json.dumps(request)]
+        records = train_records(config, program, log_every_seconds=LINE_SECONDS)
+        ranks = [read_json(Path(directory) / f"rank-{rank}.json") for rank in range(config.ranks)]
+    if None in ranks:
+        raise UsageError(f"rank {ranks.index(None)} ended before it had written its profile")
+    lines = [line.get("agent_steps_per_s", 0.0) for line in records if line["update"]][
+        1 + round(arguments.warm_up) : -1
+    ]
+    return [Rank.read(rank, found) for rank, found in enumerate(ranks) if found], statistics.mean(lines or [0.0])
+
+
+def _write_trace(path: str, events: Sequence[Mapping[str, Any]]) -> None:
+    try:
+        with open(path, "w") as file:
+            json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)
+    except OSError as error:
+        raise UsageError(f"--trace {path}: {error.strerror}; name a file that can be written") from error
+
+
+main = Benchmark(
+    name="profile",
+    arguments=ProfileArguments,
+    measure=measure,
+    title="where an update's time goes",
+    notes={"update_ms": "wall time from one gradient to the next"},
+    details=DETAILS,
+)

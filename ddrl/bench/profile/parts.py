@@ -1,0 +1,154 @@
+"""The methods of ddrl that a profile is made of, and how they are wrapped from outside.
+
+A name that is not there any more is an error and not a part less; tests/bench/test_profile.py tells of it first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ddrl.bench.profile.spans import Recorder
+
+GRADIENT = "gradient"
+WAITS = "wait: "  # begins the names of parts in which a thread waits for another one or for a message
+IDLE = WAITS + "messages"
+
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "emulation: receive": (
+        "ddrl.envs.atari_native:NativeAtari.recv",
+        "ddrl.envs.gymnasium_environment:GymnasiumEnvironment.recv",
+        "ddrl.envs.process_environment:ProcessEnvironment.recv",
+        "ddrl.envs.step_time:StepTime.recv",
+    ),
+    "emulation: send": (
+        "ddrl.envs.atari_native:NativeAtari.send",
+        "ddrl.envs.gymnasium_environment:GymnasiumEnvironment.send",
+        "ddrl.envs.process_environment:ProcessEnvironment.send",
+        "ddrl.envs.step_time:StepTime.send",
+    ),
+    "count steps": ("ddrl.sampling.actor:Actor.observe",),
+    "draw actions": ("ddrl.sampling.actor:Actor.act",),
+    "lay out weights": ("ddrl.learner:Preparation.__call__",),
+    "inference": ("ddrl.learner:Policy.__call__",),
+    WAITS + "predictor": ("ddrl.sampling.predictors:Predictors.__call__",),
+    WAITS + "queries": ("ddrl.sampling.predictors:Predictors._take",),
+    "answer queries": ("ddrl.sampling.predictors:Predictors._answer",),
+    "write rollout": ("ddrl.sampling.rollouts:RolloutActor.fill",),
+    "batch unrolls": ("ddrl.sampling.rollouts:UnrollActor.advance", "ddrl.sampling.rollouts:UnrollBatcher.add"),
+    "segments, returns": (
+        "ddrl.sampling.data_points:DataPointActor.close",
+        "ddrl.sampling.data_points:DataPointActor.store",
+    ),
+    "batch data-points": ("ddrl.sampling.batcher:Batcher.add",),
+    WAITS + "room in the queue": ("ddrl.sampling.schedules:Asynchronous._put",),
+    WAITS + "batch": ("ddrl.sampling.schedules:Asynchronous._take",),
+    WAITS + "actors": ("ddrl.sampling.actor_threads:ActorThreads.wait",),
+    "advantages": ("ddrl.sampling.minibatches:Minibatches.start",),
+    "minibatch": ("ddrl.sampling.minibatches:Minibatches.take", "ddrl.sampling.replay_batches:ReplayBatches.take"),
+    "replay: add": ("ddrl.replay.replay:Replay.add",),
+    "replay: sample": ("ddrl.replay.replay:Replay.sample",),
+    "replay: frame stacks": ("ddrl.replay.history:History.observations",),
+    "replay: n-step sums": ("ddrl.replay.history:History.returns",),
+    "replay: priorities": ("ddrl.replay.replay:Replay.set_priorities",),
+    "sum tree: find": ("ddrl.replay.sum_tree:SumTree.find",),
+    "sum tree: set": ("ddrl.replay.sum_tree:SumTree.set",),
+    "targets": ("ddrl.targets:TargetFunction.__call__",),
+    WAITS + "replay": ("ddrl.apex.remote_replay:RemoteReplay._take",),
+    WAITS + "parameters": ("ddrl.roles.worker:Trainer._wait_for_snapshot",),
+    GRADIENT: ("ddrl.learner:Learner.gradient",),
+    "metrics of a gradient": ("ddrl.roles.worker:Trainer._gradient",),
+    "hand gradient over": ("ddrl.roles.worker:WorkerRole._submit",),
+    "take parameters": ("ddrl.roles.worker:WorkerRole._on_parameters",),
+    "optimizer": (
+        "ddrl.exchange.optimizers:Optimizer.apply",
+        "ddrl.exchange.central_store.learner:SharedStatistics.submit",
+        "ddrl.exchange.central_store.learner:LocalSteps.submit",
+    ),
+    "server": ("ddrl.roles.server:ServerRole.handle",),
+    "transport": ("ddrl.exchange.local:LocalTransport.poll", "ddrl.exchange.mpi:MpiTransport.poll"),
+    "send": ("ddrl.exchange.local:LocalTransport.send", "ddrl.exchange.mpi:MpiTransport.send"),
+    "chief": ("ddrl.roles.chief:ChiefRole.handle", "ddrl.roles.chief:ChiefRole.advance"),
+    "replay shard": ("ddrl.apex.replay_shard:ReplayShardRole.handle", "ddrl.apex.replay_shard:ReplayShardRole.advance"),
+    "actor's rank": ("ddrl.apex.actor:ActorRole.handle", "ddrl.apex.actor:ActorRole.advance"),
+    "evaluation": ("ddrl.roles.evaluator:EvaluatorRole.advance",),
+    IDLE: ("ddrl.exchange.transport:Waiter.wait",),
+}
+"""Part -> the methods that it is, module:class.method, in the order in which an update comes to them."""
+
+
+def installed(recorder: Recorder) -> contextlib.ExitStack:
+    """Wraps the methods of all modules that this process has imported, until the stack is closed."""
+    stack = contextlib.ExitStack()
+    for part, names in PARTS.items():
+        for name in names:
+            if name.partition(":")[0] in sys.modules:
+                owner, method = owner_of(name)
+                before = vars(owner)[method]
+                setattr(owner, method, recorder.wrap(part, before))
+                stack.callback(setattr, owner, method, before)
+    return stack
+
+
+def owner_of(name: str) -> tuple[type, str]:
+    """The class that defines a method, and the method's name.
+
+    Args:
+        name: module:class.method.
+
+    Raises:
+        AttributeError: there is no such class, or it defines no such method.
+    """
+    module, _, path = name.partition(":")
+    class_name, _, method = path.partition(".")
+    owner = getattr(importlib.import_module(module), class_name)
+    if not callable(vars(owner).get(method)):
+        raise AttributeError(f"{name}: no such method; name what it is called now in ddrl/bench/profile/parts.py")
+    return owner, method
+
+
+EMULATOR = "emulator"
+
+
+def name_emulators() -> None:
+    """From here on the threads that environments start are called so: new threads inherit their starter's name."""
+    import ddrl.envs
+
+    make = ddrl.envs._make
+
+    def named(*args: Any, **kwargs: Any) -> Any:
+        with _thread_named(EMULATOR):
+            return make(*args, **kwargs)
+
+    ddrl.envs._make = named
+
+
+@contextlib.contextmanager
+def _thread_named(name: str) -> Iterator[None]:
+    path = f"/proc/self/task/{threading.get_native_id()}/comm"
+    with open(path) as file:
+        before = file.read()
+    _write(path, name)
+    try:
+        yield
+    finally:
+        _write(path, before)
+
+
+def _write(path: str, text: str) -> None:
+    with contextlib.suppress(OSError), open(path, "w") as file:
+        file.write(text)
+
+
+def threads_now(time_of: Callable[[int], int]) -> dict[int, tuple[str, int]]:
+    """Native id -> the system's name of each thread of this process, and its processor time in nanoseconds."""
+    found = {}
+    for thread in map(int, os.listdir("/proc/self/task")):
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/comm") as file:
+            found[thread] = (file.read().strip(), time_of(thread))
+    return found

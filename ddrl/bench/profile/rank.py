@@ -1,0 +1,120 @@
+"""One rank of a job that is profiled: `python -m ddrl.bench.profile.rank REQUEST RUN_DIR ...`, as `ddrl.roles`.
+
+A thread waits until the run has begun to learn, records for a while, and writes what it has found. Rank 0 opens the
+window for all of them, and ends the run when all have written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from cluster.job import detect_job
+from ddrl.bench.profile.parts import installed, name_emulators, threads_now
+from ddrl.bench.profile.spans import Recorder, clipped, thread_time
+from ddrl.reporting.metrics import read_metrics
+from ddrl.roles.__main__ import main
+from ddrl.rundir import STOP, read_json, write_json
+
+POLL_SECONDS = 0.1
+CALLS = 20_000  # of a function that does nothing, for the cost of a span
+WRITTEN_SECONDS = 60.0  # for all ranks to write what they have found
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What the ranks are asked for.
+
+    Attributes:
+        directory: where they write, rank-N.json.
+        seconds: of the window.
+        warm_up: seconds from the first update to the window.
+        ranks: of the job.
+        record: False: nothing is wrapped, and only the time that threads used is told.
+    """
+
+    directory: str
+    seconds: float
+    warm_up: float
+    ranks: int
+    record: bool = True
+
+    def file(self, rank: int) -> Path:
+        """Where a rank writes."""
+        return Path(self.directory) / f"rank-{rank}.json"
+
+
+def profile(request: Request, rank: int, run_dir: Path) -> None:
+    """Waits for the window, records, writes; in a thread of its own."""
+    opening = Path(request.directory) / "window"
+    if rank == 0:
+        while not any(record["kind"] == "train" and record.get("update", 0) > 0 for record in read_metrics(run_dir)):
+            time.sleep(POLL_SECONDS)
+        write_json(opening, {"start": time.monotonic_ns() + round(1e9 * request.warm_up)})
+    while not opening.exists():
+        time.sleep(POLL_SECONDS)
+    write_json(request.file(rank), _record(request, read_json(opening)["start"]))
+    if rank == 0:
+        end = time.monotonic() + WRITTEN_SECONDS
+        while not all(request.file(other).exists() for other in range(request.ranks)) and time.monotonic() < end:
+            time.sleep(POLL_SECONDS)
+        (run_dir / STOP).touch()
+
+
+def _record(request: Request, start: int) -> dict[str, Any]:
+    """What happens in the window that begins at `start`, in nanoseconds of time.monotonic_ns."""
+    recorder = Recorder()
+    if not request.record:
+        time.sleep(max(0.0, (start - time.monotonic_ns()) / 1e9) + request.seconds)
+        return {}
+    with installed(recorder):
+        recorder.active = True
+        time.sleep(max(0.0, (start - time.monotonic_ns()) / 1e9))
+        start, before, process = time.monotonic_ns(), threads_now(thread_time), time.process_time_ns()
+        time.sleep(request.seconds)
+        names = {thread.native_id: thread.name for thread in threading.enumerate()}
+        stop, after, process = time.monotonic_ns(), threads_now(thread_time), time.process_time_ns() - process
+        tracks = recorder.tracks()
+        recorder.active = False
+    names[threading.main_thread().native_id] = "main"
+    used = {thread: (names.get(thread, name), cpu - before.get(thread, ("", 0))[1])
+            for thread, (name, cpu) in after.items()}  # fmt: skip
+    return {
+        "start": start,
+        "stop": stop,
+        "process": process,
+        "cores": len(os.sched_getaffinity(0)),
+        "span_ns": _span_cost(recorder),
+        "threads": [[thread, *named] for thread, named in sorted(used.items())],
+        "spans": {str(track.thread): [list(span) for span in clipped(spans, start, stop)] for track, spans in tracks},
+    }
+
+
+def _span_cost(recorder: Recorder) -> float:
+    """Nanoseconds of processor time of recording one span."""
+    other, nothing = Recorder(), lambda: None
+    function = other.wrap("nothing", nothing)
+    other.active = True
+    begin = time.thread_time_ns()
+    for _ in range(CALLS):
+        function()
+    return (time.thread_time_ns() - begin) / CALLS
+
+
+def start(request: Request, environ: Any = os.environ) -> None:
+    """Begins to wait for the window; sys.argv then is that of `ddrl.roles`."""
+    job = detect_job(environ) if request.ranks > 1 else None
+    name_emulators()
+    arguments = (request, job.rank if job else 0, Path(sys.argv[1]))
+    threading.Thread(target=profile, args=arguments, name="profile", daemon=True).start()
+
+
+if __name__ == "__main__":
+    start(Request(**json.loads(sys.argv.pop(1))))
+    sys.exit(main())
