@@ -53,11 +53,13 @@ class ProfileArguments(TakesTrainOptions):
 DETAILS = """Tables: `parts` has a line for each part of each thread, in the order in which an update comes to them, in
 milliseconds per update. wall: from the beginning of its calls to their end, less the parts within them. processor:
 what this thread used of that; the rest it waited: for a core, for Python's lock, for another thread, for threads of
-TensorFlow or of the emulators that work for it. share: of the thread's time. cores busy: what all threads of the
-process used meanwhile, over wall time; where the trainer waits and few cores are busy, there is time to be had.
-Threads with the same name and another number are added up. `threads` has the processor time of all threads of the
-process, those of libraries too. `ranks` has the processor time over wall time (1: one core), and the largest wait of
-the thread that computes gradients (of any thread, where there is none).
+TensorFlow or of the emulators that work for it. all threads: what all threads of the process used meanwhile; cores
+busy: the same over wall time. Where the trainer waits and few cores are busy, there is time to be had. share: of the
+thread's time. Threads with the same name and another number are added up. `threads` has the processor time of all
+threads of the process, those of libraries too, which TensorFlow computes its operations in. `ranks` has processor time
+over wall time (1: one core), that of other processes, and the largest wait of the thread that computes gradients (of
+any thread, where there is none). Measure when nothing else runs: where others take the cores, what is computed looks
+like waiting, while the columns of processor time stay true.
 
 Not measured: processes that a rank starts, which are the acting processes of Ape-X and --simulator-processes."""
 

@@ -77,9 +77,11 @@ def _record(request: Request, start: int) -> dict[str, Any]:
         recorder.active = True
         time.sleep(max(0.0, (start - time.monotonic_ns()) / 1e9))
         start, before, process = time.monotonic_ns(), threads_now(thread_time), time.process_time_ns()
+        machine = _machine_time()
         time.sleep(request.seconds)
         names = {thread.native_id: thread.name for thread in threading.enumerate()}
         stop, after, process = time.monotonic_ns(), threads_now(thread_time), time.process_time_ns() - process
+        machine = _machine_time() - machine
         tracks = recorder.tracks()
         recorder.active = False
     names[threading.main_thread().native_id] = "main"
@@ -89,18 +91,26 @@ def _record(request: Request, start: int) -> dict[str, Any]:
         "start": start,
         "stop": stop,
         "process": process,
+        "machine": machine,
         "cores": len(os.sched_getaffinity(0)),
-        "span_ns": _span_cost(recorder),
+        "span_ns": _span_cost(),
         "threads": [[thread, *named] for thread, named in sorted(used.items())],
         "spans": {str(track.thread): [list(span) for span in clipped(spans, start, stop)] for track, spans in tracks},
     }
 
 
-def _span_cost(recorder: Recorder) -> float:
+def _machine_time() -> int:
+    """Nanoseconds that all cores of the machine have worked for since its start, whoever for."""
+    with open("/proc/stat") as file:
+        user, nice, system, _, _, *others = map(int, file.readline().split()[1:9])  # idle and iowait are left out
+    return (user + nice + system + sum(others)) * (10**9 // os.sysconf("SC_CLK_TCK"))
+
+
+def _span_cost() -> float:
     """Nanoseconds of processor time of recording one span."""
-    other, nothing = Recorder(), lambda: None
-    function = other.wrap("nothing", nothing)
-    other.active = True
+    recorder = Recorder()
+    function = recorder.wrap("nothing", lambda: None)
+    recorder.active = True
     begin = time.thread_time_ns()
     for _ in range(CALLS):
         function()

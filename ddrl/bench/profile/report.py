@@ -22,6 +22,7 @@ class Rank(NamedTuple):
         rank: its number.
         start, stop: of the window, of time.monotonic_ns, the same clock for all processes of a host.
         process: processor time of all threads in the window, those included that ended in it.
+        machine: of all processes of its host, and what the host was kept from by others (steal).
         cores: that the process may use.
         span_ns: processor time of recording one span.
         threads: native id -> name, processor time in the window.
@@ -32,6 +33,7 @@ class Rank(NamedTuple):
     start: int
     stop: int
     process: int
+    machine: int
     cores: int
     span_ns: float
     threads: dict[int, tuple[str, int]]
@@ -117,13 +119,14 @@ def _part_rows(rank: Rank, group: Group, per: int) -> dict[str, dict[str, Any]]:
             "calls": round(total.calls / per, 3),
             "wall_ms": _ms(total.wall, per),
             "processor_ms": _ms(total.processor, per),
+            "all_threads_ms": _ms(total.busy, per),
             "share": round(total.wall / wall, 4),
             "cores_busy": round(total.busy / max(1, total.wall), 3),
         }
         for part, total in totals
     }
-    rest = wall - sum(total.wall for _, total in totals)
-    used = _processor(rank, group) - sum(total.processor for _, total in totals)
+    rest = max(0, wall - sum(total.wall for _, total in totals))
+    used = max(0, _processor(rank, group) - sum(total.processor for _, total in totals))
     rest_row = {"wall_ms": _ms(rest, per), "processor_ms": _ms(used, per), "share": round(rest / wall, 4)}
     return rows | {REST: rest_row}
 
@@ -143,6 +146,7 @@ def _summary(rank: Rank, groups: Mapping[str, Group], per: int) -> dict[str, Any
         "rank": rank.rank,
         "processor_time_over_wall_time": round(rank.process / rank.wall, 3),
         "cores": rank.cores,
+        "other_processes": round(max(0, rank.machine - rank.process) / rank.wall, 3),
         "largest_wait": _largest_wait(groups, per),
         "recording_share_of_a_core": round(spans * rank.span_ns / rank.wall, 5),
     }
