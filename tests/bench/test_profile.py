@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import importlib
 import json
 import os
@@ -14,11 +15,12 @@ from pathlib import Path
 import pytest
 
 import ddrl.envs
-from ddrl import algorithms, cli
-from ddrl.bench.profile import command, parts
+from ddrl import algorithms, cli, rundir
+from ddrl.bench.profile import command, parts, rank
 from ddrl.bench.profile.parts import GRADIENT, IDLE, PARTS, installed, owner_of
 from ddrl.bench.profile.report import REST, Rank, report, trace
 from ddrl.bench.profile.spans import Recorder, Span, Total, clipped, self_times, thread_time
+from ddrl.errors import UsageError
 from ddrl.types import Machine, Snapshot
 
 MACHINE = Machine(2, 16 * 10**9)
@@ -362,6 +364,49 @@ def test_what_the_profile_costs_is_the_median_of_pairs_of_runs(monkeypatch, tmp_
     told = json.loads(target.read_text())
     assert asked == [False, True] * 3 and told["agent_steps_per_s"] == 51.0 and told["updates"] == 4
     assert told["rate_with_the_profile_over_without"] == 0.95
+
+
+def test_a_profile_that_fails_ends_the_run_and_says_why(tmp_path, monkeypatch):
+    monkeypatch.setattr(rank, "installed", lambda recorder: owner_of("ddrl.exchange.local:Gone.poll"))
+    monkeypatch.setattr(rank, "read_metrics", lambda path: [{"kind": "train", "update": 1}])
+    request = rank.Request(str(tmp_path), 0.01, 0.0, 1)
+    rank.profile(request, 0, tmp_path)
+    assert (tmp_path / rundir.STOP).exists()
+    assert "has no attribute 'Gone'" in rundir.read_json(request.file(0))["error"]
+
+    def train(config, program, **settings):
+        rank.profile(rank.Request(**json.loads(program[-1])), 0, tmp_path)
+        return []
+
+    monkeypatch.setattr(command, "train_records", train)
+    arguments = command.ProfileArguments(train_options=("a2c",), seconds=0.01, warm_up=0.0)
+    with pytest.raises(UsageError, match="rank 0 could not be profiled: .*Gone"):
+        command.measure(arguments)
+
+
+def test_a_rank_writes_what_happened_in_the_window_and_ends_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(rank, "read_metrics", lambda path: [{"kind": "train", "update": 1}])
+    monkeypatch.setattr(rank, "CALLS", 10)
+    end = threading.Event()
+    transport = importlib.import_module("ddrl.exchange.local").LocalTransport()
+
+    def poll():
+        while not end.wait(0.001):
+            transport.poll()
+
+    thread = threading.Thread(target=poll, name="polls-1")
+    thread.start()
+    request = rank.Request(str(tmp_path), 0.05, 0.01, 1)
+    rank.profile(request, 0, tmp_path)
+    end.set()
+    thread.join()
+    found = Rank.read(0, rundir.read_json(request.file(0)))
+    assert (tmp_path / rundir.STOP).exists() and found.wall >= 50 * MS
+    spans = found.spans[thread.native_id]
+    assert len(spans) > 3 and all(found.start <= span.start <= span.stop <= found.stop for span in spans)
+    assert found.threads[thread.native_id][0] == "polls-1" and "polls: transport" in report([found])["parts"]
+    rank.profile(dataclasses.replace(request, record=False), 0, tmp_path)
+    assert rundir.read_json(request.file(0)) == {}, "without recording nothing is told"
 
 
 def profiled(tmp_path, *options):

@@ -103,6 +103,9 @@ def _run(config: TrainConfig, arguments: ProfileArguments, record: bool) -> tupl
         ranks = [read_json(Path(directory) / f"rank-{rank}.json") for rank in range(config.ranks)]
     if None in ranks:
         raise UsageError(f"rank {ranks.index(None)} ended before it had written its profile")
+    for rank, found in enumerate(ranks):
+        if "error" in found:
+            raise UsageError(f"rank {rank} could not be profiled: {found['error']}")
     lines = [line.get("agent_steps_per_s", 0.0) for line in records if line["update"]][
         1 + round(arguments.warm_up) : -1
     ]

@@ -6,6 +6,7 @@ window for all of them, and ends the run when all have written.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -13,11 +14,12 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cluster.job import detect_job
 from ddrl.bench.profile.parts import installed, name_emulators, threads_now
 from ddrl.bench.profile.spans import Recorder, clipped, thread_time
+from ddrl.errors import in_one_line
 from ddrl.reporting.metrics import read_metrics
 from ddrl.roles.__main__ import main
 from ddrl.rundir import STOP, read_json, write_json
@@ -50,8 +52,39 @@ class Request:
         return Path(self.directory) / f"rank-{rank}.json"
 
 
+class Clocks(NamedTuple):
+    """What clocks say at one moment; nanoseconds.
+
+    Attributes:
+        wall: time.monotonic_ns, the same for all processes of a host.
+        process: processor time of this process.
+        machine: see `_machine_time`.
+        threads: native id of each thread of this process -> the system's name of it, and its processor time.
+    """
+
+    wall: int
+    process: int
+    machine: int
+    threads: dict[int, tuple[str, int]]
+
+    @classmethod
+    def now(cls) -> Clocks:
+        """Reads them."""
+        return cls(time.monotonic_ns(), time.process_time_ns(), _machine_time(), threads_now(thread_time))
+
+
 def profile(request: Request, rank: int, run_dir: Path) -> None:
-    """Waits for the window, records, writes; in a thread of its own."""
+    """Waits for the window, records, writes; in a thread of its own. Where that fails, the run ends and the file says
+    why."""
+    try:
+        _profile(request, rank, run_dir)
+    except Exception as error:  # noqa: BLE001 - a run that nobody ends would go on for ever
+        with contextlib.suppress(OSError):
+            write_json(request.file(rank), {"error": in_one_line(error)})
+        (run_dir / STOP).touch()
+
+
+def _profile(request: Request, rank: int, run_dir: Path) -> None:
     opening = Path(request.directory) / "window"
     if rank == 0:
         while not any(record["kind"] == "train" and record.get("update", 0) > 0 for record in read_metrics(run_dir)):
@@ -59,7 +92,8 @@ def profile(request: Request, rank: int, run_dir: Path) -> None:
         write_json(opening, {"start": time.monotonic_ns() + round(1e9 * request.warm_up)})
     while not opening.exists():
         time.sleep(POLL_SECONDS)
-    write_json(request.file(rank), _record(request, read_json(opening)["start"]))
+    start = read_json(opening)["start"]
+    write_json(request.file(rank), _recorded(request, start) if request.record else _let_pass(request, start))
     if rank == 0:
         end = time.monotonic() + WRITTEN_SECONDS
         while not all(request.file(other).exists() for other in range(request.ranks)) and time.monotonic() < end:
@@ -67,36 +101,42 @@ def profile(request: Request, rank: int, run_dir: Path) -> None:
         (run_dir / STOP).touch()
 
 
-def _record(request: Request, start: int) -> dict[str, Any]:
-    """What happens in the window that begins at `start`, in nanoseconds of time.monotonic_ns."""
+def _let_pass(request: Request, start: int) -> dict[str, Any]:
+    _sleep_until(start)
+    time.sleep(request.seconds)
+    return {}
+
+
+def _recorded(request: Request, start: int) -> dict[str, Any]:
+    """What happens in the window that begins at `start` of time.monotonic_ns: the fields of `report.Rank`."""
     recorder = Recorder()
-    if not request.record:
-        time.sleep(max(0.0, (start - time.monotonic_ns()) / 1e9) + request.seconds)
-        return {}
     with installed(recorder):
         recorder.active = True
-        time.sleep(max(0.0, (start - time.monotonic_ns()) / 1e9))
-        start, before, process = time.monotonic_ns(), threads_now(thread_time), time.process_time_ns()
-        machine = _machine_time()
+        _sleep_until(start)
+        before = Clocks.now()
         time.sleep(request.seconds)
+        after, tracks = Clocks.now(), recorder.tracks()
         names = {thread.native_id: thread.name for thread in threading.enumerate()}
-        stop, after, process = time.monotonic_ns(), threads_now(thread_time), time.process_time_ns() - process
-        machine = _machine_time() - machine
-        tracks = recorder.tracks()
         recorder.active = False
     names[threading.main_thread().native_id] = "main"
-    used = {thread: (names.get(thread, name), cpu - before.get(thread, ("", 0))[1])
-            for thread, (name, cpu) in after.items()}  # fmt: skip
+    threads = [
+        [thread, names.get(thread, name), used - before.threads.get(thread, ("", 0))[1]]
+        for thread, (name, used) in sorted(after.threads.items())
+    ]
     return {
-        "start": start,
-        "stop": stop,
-        "process": process,
-        "machine": machine,
+        "start": before.wall,
+        "stop": after.wall,
+        "process": after.process - before.process,
+        "machine": after.machine - before.machine,
         "cores": len(os.sched_getaffinity(0)),
         "span_ns": _span_cost(),
-        "threads": [[thread, *named] for thread, named in sorted(used.items())],
-        "spans": {str(track.thread): [list(span) for span in clipped(spans, start, stop)] for track, spans in tracks},
+        "threads": threads,
+        "spans": {track.thread: clipped(spans, before.wall, after.wall) for track, spans in tracks},
     }
+
+
+def _sleep_until(moment: int) -> None:
+    time.sleep(max(0, moment - time.monotonic_ns()) / 1e9)
 
 
 def _machine_time() -> int:
