@@ -54,12 +54,14 @@ DETAILS = """Tables: `parts` has a line for each part of each thread, in the ord
 milliseconds per update. wall: from the beginning of its calls to their end, less the parts within them. processor:
 what this thread used of that; the rest it waited: for a core, for Python's lock, for another thread, for threads of
 TensorFlow or of the emulators that work for it. all threads: what all threads of the process used meanwhile; cores
-busy: the same over wall time. Where the trainer waits and few cores are busy, there is time to be had. share: of the
-thread's time. Threads with the same name and another number are added up. `threads` has the processor time of all
-threads of the process, those of libraries too, which TensorFlow computes its operations in. `ranks` has processor time
-over wall time (1: one core), that of other processes, and the largest wait of the thread that computes gradients (of
-any thread, where there is none). Measure when nothing else runs: where others take the cores, what is computed looks
-like waiting, while the columns of processor time stay true.
+busy: the same over wall time. Where the trainer waits and few cores are busy, there is time to be had. (Threads are in
+parts at the same time, so these two are not to be added up over threads.) share: of the thread's time. Threads with
+the same name and another number are added up.
+
+`threads` has the processor time of all threads of the process, those of libraries too, which TensorFlow computes its
+operations in. `ranks` has processor time over wall time (1: one core), that of other processes, and the largest wait
+of the thread that computes gradients (of any thread, where there is none). Measure when nothing else runs: where
+others take the cores, what is computed looks like waiting, while the columns of processor time stay true.
 
 Not measured: processes that a rank starts, which are the acting processes of Ape-X and --simulator-processes."""
 
@@ -106,10 +108,9 @@ def _run(config: TrainConfig, arguments: ProfileArguments, record: bool) -> tupl
     for rank, found in enumerate(ranks):
         if "error" in found:
             raise UsageError(f"rank {rank} could not be profiled: {found['error']}")
-    lines = [line.get("agent_steps_per_s", 0.0) for line in records if line["update"]][
-        1 + round(arguments.warm_up) : -1
-    ]
-    return [Rank.read(rank, found) for rank, found in enumerate(ranks) if found], statistics.mean(lines or [0.0])
+    rates = [line.get("agent_steps_per_s", 0.0) for line in records if line["update"]]
+    window = rates[1 + round(arguments.warm_up) : -1]  # a line a second; the last one is of the end
+    return [Rank.read(rank, found) for rank, found in enumerate(ranks) if found], statistics.mean(window or [0.0])
 
 
 def _write_trace(path: str, events: Sequence[Mapping[str, Any]]) -> None:
