@@ -1,4 +1,4 @@
-"""The average of gradients and its norm; `ddrl.kernels.norms` has the loops."""
+"""The average of gradients and its norm; `ddrl.kernels.updates` has the loops."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from ddrl.lazy import lazy_module
 
 if TYPE_CHECKING:
-    from ddrl.kernels import compiled, norms
+    from ddrl.kernels import compiled, updates
 else:
-    compiled, norms = lazy_module("ddrl.kernels.compiled"), lazy_module("ddrl.kernels.norms")
+    compiled, updates = lazy_module("ddrl.kernels.compiled"), lazy_module("ddrl.kernels.updates")
 
 
 def average_of(gradients: Sequence[np.ndarray], out: np.ndarray) -> tuple[np.ndarray, float]:
@@ -22,10 +22,11 @@ def average_of(gradients: Sequence[np.ndarray], out: np.ndarray) -> tuple[np.nda
     """
     if len(gradients) == 1:
         return gradients[0], squared_norm(gradients[0])
-    addresses = compiled.addresses([*gradients, out], out.size)
-    return out, norms.average(addresses[:-1], np.float32(1.0 / len(gradients)), out)
+    table, scale = compiled.addresses(gradients, out.size), np.float32(1.0 / len(gradients))
+    where = compiled.address(out, out.size, written=True)
+    return out, updates.average(out.size, np.uint64(table.ctypes.data), len(gradients), scale, where)
 
 
 def squared_norm(vector: np.ndarray) -> float:
     """The sum of the squares of <float32>[size]."""
-    return norms.squared_norm(compiled.addresses([vector], vector.size)[0], vector.size)
+    return updates.squared_norm(vector.size, compiled.address(vector, vector.size))

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 else:
     compiled, updates = lazy_module("ddrl.kernels.compiled"), lazy_module("ddrl.kernels.updates")
 
-NONE = np.empty(0, np.float32)  # where a kernel may take a vector, and gets none
-
 
 def anneal(config: OptimizerConfig, version: int, agent_steps_per_update: float = 0.0) -> float:
     """What is left of the linear schedules at `version`: alpha, from 1 to 0 (Schulman et al. 2017, table 5).
@@ -132,8 +130,8 @@ class Optimizer:
         self.count = 0
         self.slots = {name: np.zeros(size, np.float32) for name in self.slot_names}
         self._ahead: dict[str, np.ndarray] = {}
-        factors = factors_of(groups, size)
-        self._factors = NONE if factors is None else factors
+        self._factors = factors_of(groups, size)
+        self._scratch = np.empty(updates.SCRATCH, np.float32)
 
     def apply(
         self,
@@ -191,19 +189,22 @@ class Optimizer:
         gradients = [gradient] if isinstance(gradient, np.ndarray) else list(gradient)
         if not gradients:
             raise ValueError("an update of no gradient")
-        old, new = tuple(self.slots.values()), tuple(new_slots.values())
-        trails = () if trail is None else (trail.vector,)
-        addresses = compiled.addresses([parameters, *gradients, out, *old, *new, *trails], self.size)
+        table = compiled.addresses(gradients, self.size)
         step = updates.Step(
-            addresses[1 : 1 + len(gradients)],
+            self.size,
+            np.uint64(table.ctypes.data),
+            len(gradients),
             np.float32(scale),
-            addresses[0],
-            out,
+            self._address(parameters),
+            self._address(out, written=True),
             np.float32(self.step_size(learning_rate)),
-            self._factors,
-            NONE if trail is None else trail.vector,
+            self._address(self._factors),
+            self._address(None if trail is None else trail.vector, written=True),
             np.float32(1.0 if trail is None else trail.weight),
+            np.uint64(self._scratch.ctypes.data),
         )
+        old = tuple(self._address(slot) for slot in self.slots.values())
+        new = tuple(self._address(slot, written=True) for slot in new_slots.values())
         self._update(step, old, new)
 
     def step_size(self, learning_rate: float) -> float:
@@ -219,10 +220,15 @@ class Optimizer:
             step_size: of `step_size`.
             out: <float32>[size] that takes the new parameters.
         """
-        compiled.addresses([parameters, direction, out], self.size)
-        updates.move(parameters, direction, np.float32(step_size), self._factors, out)
+        where = map(self._address, (parameters, direction))
+        updates.move(
+            self.size, *where, np.float32(step_size), self._address(self._factors), self._address(out, written=True)
+        )
 
-    def _update(self, step: updates.Step, old: updates.Slots, new: updates.Slots) -> None:
+    def _address(self, vector: np.ndarray | None, written: bool = False) -> np.uint64:
+        return updates.NOTHING if vector is None else compiled.address(vector, self.size, written)
+
+    def _update(self, step: updates.Step, old: updates.Addresses, new: updates.Addresses) -> None:
         """Takes a step by the rule, with slots as they were and as they become."""
         raise NotImplementedError
 
@@ -255,7 +261,7 @@ class Trail:
 class SGD(Optimizer):
     """Plain stochastic gradient descent: theta -= lr g."""
 
-    def _update(self, step: updates.Step, old: updates.Slots, new: updates.Slots) -> None:
+    def _update(self, step: updates.Step, old: updates.Addresses, new: updates.Addresses) -> None:
         updates.sgd(step)
 
 
@@ -272,7 +278,7 @@ class Adam(Optimizer):
         beta1, beta2, count = self.config.beta1, self.config.beta2, self.count + 1
         return learning_rate * math.sqrt(1.0 - beta2**count) / (1.0 - beta1**count)
 
-    def _update(self, step: updates.Step, old: updates.Slots, new: updates.Slots) -> None:
+    def _update(self, step: updates.Step, old: updates.Addresses, new: updates.Addresses) -> None:
         config = self.config
         updates.adam(step, old, new, config.beta1, config.beta2, config.adam_epsilon)
 
@@ -285,7 +291,7 @@ class RMSProp(Optimizer):
 
     slot_names: tuple[str, ...] = ("mean_square",)
 
-    def _update(self, step: updates.Step, old: updates.Slots, new: updates.Slots) -> None:
+    def _update(self, step: updates.Step, old: updates.Addresses, new: updates.Addresses) -> None:
         config = self.config
         updates.rmsprop(step, old, new, config.rmsprop_decay, config.rmsprop_epsilon, config.rmsprop_epsilon_inside)
 
@@ -298,7 +304,7 @@ class CenteredRMSProp(RMSProp):
 
     slot_names = ("mean_square", "mean_gradient")
 
-    def _update(self, step: updates.Step, old: updates.Slots, new: updates.Slots) -> None:
+    def _update(self, step: updates.Step, old: updates.Addresses, new: updates.Addresses) -> None:
         config = self.config
         updates.centered_rmsprop(
             step, old, new, config.rmsprop_decay, config.rmsprop_epsilon, config.rmsprop_epsilon_inside

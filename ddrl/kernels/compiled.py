@@ -1,4 +1,4 @@
-"""How kernels are compiled, and vectors handed to them whose number is not known.
+"""How kernels are compiled and kept on disk, and the addresses of vectors that are handed to them.
 
 A kernel calls none of another file: what is kept on disk is compiled anew when its own file has changed, and no other.
 """
@@ -13,51 +13,65 @@ import numba
 import numpy as np
 from numba.core.runtime.nrt import rtsys
 
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True}
+NO_ARRAYS = OPTIONS | {"_nrt": False}  # without the runtime that counts references to them
+
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a function of arrays and numbers when it is first called.
+    """Compiles a kernel of numbers and addresses when it is first called, or reads it from disk. Arrays are refused.
 
     `error_model` lets loops that divide be vectorized; there is no fast math, so that each operation rounds.
     """
-    return _compiled(function, fast=set())
+    return _kept(function, NO_ARRAYS)
 
 
-def reassociated(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As `compiled`, but sums are added in any order, so that their loops are vectorized; NaN and infinity stay."""
-    return _compiled(function, fast={"reassoc"})
+def compiled_with_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `compiled`, for a kernel of arrays, too: a process that reads it from disk needs 34 MB more."""
+    return _kept(function, OPTIONS)
 
 
-def _compiled(function: Callable[..., Any], fast: set[str]) -> Any:
-    options: dict[str, Any] = {"error_model": "numpy", "nogil": True, "fastmath": fast}
+def part(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that kernels of the same file call: it is compiled into them."""
+    return numba.njit(**NO_ARRAYS)(function)
+
+
+def reassociated_part(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `part`, but sums are added in any order, so that their loops are vectorized; NaN and infinity stay."""
+    return numba.njit(**NO_ARRAYS, fastmath={"reassoc"})(function)
+
+
+def _kept(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     try:
         kernel: Any = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no directory can be written
         return numba.njit(**options)(function)
-    kernel._cache = Cache(kernel._cache)  # noqa: SLF001  # Numba has no option for it
+    kernel._cache = Cache(kernel._cache, arrays=options is OPTIONS)  # noqa: SLF001  # Numba has no option for it
     return kernel
 
 
 class Cache:
     """Numba's cache on disk, whose failures cost a compilation and nothing else: damaged files, a full disk.
 
+    Numba's own way to read a kernel first imports all that a compiler needs (26 MB and 0.2 s of each process), and
+    compiles the runtime that counts references to arrays (34 MB). A kernel of numbers and addresses does without both.
+
     Args:
         cache: Numba's own, of one function.
+        arrays: whether it takes or makes arrays.
     """
 
-    def __init__(self, cache: Any):
-        self._cache = cache
+    def __init__(self, cache: Any, arrays: bool):
+        self._cache, self._arrays = cache, arrays
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cache, name)
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        """What is compiled for a signature; None where it is not there, or cannot be read: that is forgotten.
-
-        Numba's own method first imports all that a compiler needs, which costs a process 26 MB and 0.2 s.
-        """
+        """What is compiled for a signature; None where it is not there, or cannot be read: that is forgotten."""
         load = getattr(self._cache, "_load_overload", self._cache.load_overload)
         try:
-            rtsys.initialize(context)  # what kernels take memory with
+            if self._arrays:
+                rtsys.initialize(context)
             return load(signature, context)
         except Exception:  # noqa: BLE001  # whatever is in a damaged file
             with contextlib.suppress(Exception):
@@ -70,18 +84,25 @@ class Cache:
             self._cache.save_overload(signature, result)
 
 
-def addresses(vectors: Sequence[np.ndarray], size: int) -> np.ndarray:
-    """Where vectors are in memory, <uint64>[K]; they must outlive the call that reads them.
+def address(vector: np.ndarray, size: int, written: bool = False) -> np.uint64:
+    """Where a vector <float32>[size] is in memory; it must outlive the call.
 
     Args:
-        vectors: K of them, each <float32>[size].
-        size: of each.
+        vector: to be read or written.
+        size: that it must have.
+        written: whether the kernel writes to it.
 
     Raises:
-        ValueError: one has another shape or type, or lies in memory with gaps.
+        ValueError: it has another shape or type, lies in memory with gaps, or may not be written.
     """
-    for vector in vectors:
-        if vector.shape != (size,) or vector.dtype != np.float32 or not vector.flags.c_contiguous:
-            what = f"{vector.dtype} of shape {vector.shape}, strides {vector.strides}"
-            raise ValueError(f"a vector is {what}, and must be contiguous float32 of shape ({size},)")
-    return np.array([vector.ctypes.data for vector in vectors], np.uint64)
+    if vector.shape != (size,) or vector.dtype != np.float32 or not vector.flags.c_contiguous:
+        what = f"{vector.dtype} of shape {vector.shape}, strides {vector.strides}"
+        raise ValueError(f"a vector is {what}, and must be contiguous float32 of shape ({size},)")
+    if written and not vector.flags.writeable:
+        raise ValueError("a vector that an update writes to is read-only")
+    return np.uint64(vector.ctypes.data)
+
+
+def addresses(vectors: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """Where some vectors are that are read, <uint64>[K]: `address` of each."""
+    return np.array([address(vector, size) for vector in vectors], np.uint64)

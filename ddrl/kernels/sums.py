@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddrl.kernels.compiled import compiled
+from ddrl.kernels.compiled import compiled_with_arrays
 
 
-@compiled
+@compiled_with_arrays
 def set_weights(sums: np.ndarray, starts: np.ndarray, items: np.ndarray, weights: np.ndarray) -> None:
     """Gives items <int64>[M] new weights <float64>[M], and computes the sums above them."""
     for j in range(len(items)):
@@ -29,7 +29,7 @@ def set_weights(sums: np.ndarray, starts: np.ndarray, items: np.ndarray, weights
             here[i] = below[2 * i] + below[2 * i + 1]
 
 
-@compiled
+@compiled_with_arrays
 def find(sums: np.ndarray, starts: np.ndarray, masses: np.ndarray) -> np.ndarray:
     """The first items <int64>[M] whose weights, with those before them, sum to more than the masses <float64>[M].
 

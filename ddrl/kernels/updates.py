@@ -1,240 +1,325 @@
-"""Updates of a slice of parameters: the sum of gradients, the rule, its slots and the step in one pass.
+"""Updates of a slice of parameters: the sum of gradients, the rule, its slots and the step in one pass; and the average
+of gradients, and norms.
 
-Every kernel takes, beside its rule's own arguments:
+Kernels take addresses of vectors <float32>[size], which must outlive the call: so they need none of Numba's runtime.
+Every rule takes, beside its own numbers:
 
     step: see `Step`.
-    old, new: each slot <float32>[size] before and after; they may be the same array.
+    old, new: addresses of each slot before and after; they may be the same.
 
 Rules are those of `ddrl.exchange.optimizers`, where their sources are named.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba import extending
+from numba.core import types
 
-from ddrl.kernels.compiled import compiled
+from ddrl.kernels.compiled import compiled, part, reassociated_part
 
 BLOCK = 4_096  # float32 values: what is needed again at once stays in the first-level cache
+SCRATCH = 2 * BLOCK  # float32 values that an update works in
+NOTHING = np.uint64(0)  # the address of a vector that is not there
 
-Slots = tuple[np.ndarray, ...]
+Addresses = tuple[np.uint64, ...]
 
 
 class Step(NamedTuple):
-    """What every rule needs.
+    """What every rule needs. What is not there has the address NOTHING.
 
     Attributes:
-        gradients: addresses <uint64>[K] of vectors <float32>[size], which are added in their order.
+        size: of all vectors.
+        gradients: address of the addresses <uint64>[number] of vectors, which are added in their order.
+        number: of gradients.
         scale: factor on their sum.
-        parameters: address of <float32>[size], which may be read-only.
-        out: <float32>[size] that takes the new parameters; it may be the same.
+        parameters: the old ones.
+        out: takes the new ones; it may be the same.
         rate: step size on the direction.
-        factors: <float32>[size] on the step size, or nothing: <float32>[0].
-        trail: <float32>[size] to which `weight` times the direction is added, or nothing: <float32>[0].
+        factors: on the step size, or nothing.
+        trail: to which `weight` times the direction is added, or nothing.
         weight: see `trail`.
+        scratch: address of <float32>[SCRATCH], which nobody else uses meanwhile.
     """
 
-    gradients: np.ndarray
+    size: int
+    gradients: np.uint64
+    number: int
     scale: np.float32
     parameters: np.uint64
-    out: np.ndarray
+    out: np.uint64
     rate: np.float32
-    factors: np.ndarray
-    trail: np.ndarray
+    factors: np.uint64
+    trail: np.uint64
     weight: np.float32
+    scratch: np.uint64
+
+
+def _intrinsic(function: Callable[..., Any]) -> Any:
+    """What generates LLVM's code for a call of the function's arguments but the first."""
+    return extending.intrinsic(function)
+
+
+def _item(builder: Any, context: Any, kind: Any, address: Any, i: Any) -> Any:
+    """The pointer to item i of a vector of this type."""
+    return builder.gep(builder.inttoptr(address, context.get_value_type(kind).as_pointer()), [i])
+
+
+@_intrinsic
+def read(context: Any, vector: Any, i: Any) -> Any:
+    """read(vector, i) -> float32: item i of a vector <float32>."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_item(builder, context, types.float32, *arguments))
+
+    return types.float32(types.uint64, types.int64), generate
+
+
+@_intrinsic
+def write(context: Any, vector: Any, i: Any, value: Any) -> Any:
+    """write(vector, i, value): item i of a vector <float32> becomes `value`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[2], _item(builder, context, types.float32, *arguments[:2]))
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.int64, types.float32), generate
+
+
+@_intrinsic
+def entry(context: Any, table: Any, i: Any) -> Any:
+    """entry(table, i) -> uint64: item i of a vector <uint64>, such as an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_item(builder, context, types.uint64, *arguments))
+
+    return types.uint64(types.uint64, types.int64), generate
 
 
 @compiled
 def sgd(step: Step) -> None:
     """The direction is the gradient."""
-    buffers = np.empty((2, min(BLOCK, len(step.out))), np.float32)
-    for start in range(0, len(step.out), BLOCK):
-        g, direction = _gradient(step, start, buffers)
-        for i in range(len(g)):
-            direction[i] = g[i]
-        _take(step, start, direction)
+    for start in range(0, step.size, BLOCK):
+        n = min(BLOCK, step.size - start)
+        _take(step, start, n, _gradient(step, start, n))
 
 
 @compiled
-def adam(step: Step, old: Slots, new: Slots, beta1: float, beta2: float, epsilon: float) -> None:
+def adam(step: Step, old: Addresses, new: Addresses, beta1: float, beta2: float, epsilon: float) -> None:
     """m' = beta1 m + (1 - beta1) g, v' = beta2 v + (1 - beta2) g^2, direction m' / (sqrt(v') + epsilon)."""
-    buffers = np.empty((2, min(BLOCK, len(step.out))), np.float32)
-    for start in range(0, len(step.out), BLOCK):
-        g, direction = _gradient(step, start, buffers)
-        m, v = _carry(old[0], new[0], start, len(g)), _carry(old[1], new[1], start, len(g))
-        _adam(g, m, v, beta1, beta2, epsilon, direction)
-        _take(step, start, direction)
+    for start in range(0, step.size, BLOCK):
+        n = min(BLOCK, step.size - start)
+        g = _gradient(step, start, n)
+        m, v = _carry(old[0], new[0], start, n), _carry(old[1], new[1], start, n)
+        _take(step, start, n, _adam(step, n, g, m, v, beta1, beta2, epsilon))
 
 
 @compiled
-def multistep_adam(step: Step, old: Slots, new: Slots, beta1: float, beta2: float, epsilon: float) -> None:
+def multistep_adam(step: Step, old: Addresses, new: Addresses, beta1: float, beta2: float, epsilon: float) -> None:
     """Adam's m and v, and beside them a_g' = beta1 a_g + g, a_g2' = beta2 a_g2 + g^2, and a_s' = a_s + the step."""
     decay1, decay2 = np.float32(beta1), np.float32(beta2)
-    buffers = np.empty((2, min(BLOCK, len(step.out))), np.float32)
-    for start in range(0, len(step.out), BLOCK):
-        g, direction = _gradient(step, start, buffers)
-        n = len(g)
+    for start in range(0, step.size, BLOCK):
+        n = min(BLOCK, step.size - start)
+        g = _gradient(step, start, n)
         m, v = _carry(old[0], new[0], start, n), _carry(old[1], new[1], start, n)
-        a_g, a_g2, a_s = (
-            _carry(old[2], new[2], start, n),
-            _carry(old[3], new[3], start, n),
-            _carry(old[4], new[4], start, n),
-        )
+        a_g, a_g2 = _carry(old[2], new[2], start, n), _carry(old[3], new[3], start, n)
+        a_s = _carry(old[4], new[4], start, n)
         for i in range(n):
-            a_g[i] = a_g[i] * decay1 + g[i]
-            a_g2[i] = a_g2[i] * decay2 + g[i] * g[i]
-        _adam(g, m, v, beta1, beta2, epsilon, direction)
-        _take(step, start, direction)
-        for i in range(n):
-            a_s[i] += direction[i] * (step.factors[start + i] * step.rate if len(step.factors) else step.rate)
+            write(a_g, i, read(a_g, i) * decay1 + read(g, i))
+            write(a_g2, i, read(a_g2, i) * decay2 + read(g, i) * read(g, i))
+        direction = _adam(step, n, g, m, v, beta1, beta2, epsilon)
+        _take(step, start, n, direction)
+        if step.factors:
+            factors = _block(step.factors, start)
+            for i in range(n):
+                write(a_s, i, read(a_s, i) + read(direction, i) * (read(factors, i) * step.rate))
+        else:
+            for i in range(n):
+                write(a_s, i, read(a_s, i) + read(direction, i) * step.rate)
 
 
 @compiled
-def rmsprop(step: Step, old: Slots, new: Slots, decay: float, epsilon: float, inside: bool) -> None:
+def rmsprop(step: Step, old: Addresses, new: Addresses, decay: float, epsilon: float, inside: bool) -> None:
     """s' = decay s + (1 - decay) g^2, direction g / (sqrt(s') + epsilon), or g / sqrt(s' + epsilon) where `inside`."""
     d, rest, e = np.float32(decay), np.float32(1.0 - decay), np.float32(epsilon)
-    buffers = np.empty((2, min(BLOCK, len(step.out))), np.float32)
-    for start in range(0, len(step.out), BLOCK):
-        g, direction = _gradient(step, start, buffers)
-        s = _carry(old[0], new[0], start, len(g))
-        if inside:
-            for i in range(len(g)):
-                s[i] = s[i] * d + (g[i] * g[i]) * rest
-                direction[i] = g[i] / np.sqrt(s[i] + e)
-        else:
-            for i in range(len(g)):
-                s[i] = s[i] * d + (g[i] * g[i]) * rest
-                direction[i] = g[i] / (np.sqrt(s[i]) + e)
-        _take(step, start, direction)
+    direction = _direction(step)
+    for start in range(0, step.size, BLOCK):
+        n = min(BLOCK, step.size - start)
+        g, s = _gradient(step, start, n), _carry(old[0], new[0], start, n)
+        for i in range(n):
+            square = read(s, i) * d + (read(g, i) * read(g, i)) * rest
+            write(s, i, square)
+            write(direction, i, read(g, i) / (np.sqrt(square + e) if inside else np.sqrt(square) + e))
+        _take(step, start, n, direction)
 
 
 @compiled
-def centered_rmsprop(step: Step, old: Slots, new: Slots, decay: float, epsilon: float, inside: bool) -> None:
+def centered_rmsprop(step: Step, old: Addresses, new: Addresses, decay: float, epsilon: float, inside: bool) -> None:
     """As `rmsprop`, with the variance s' - mean'^2, 0 or more, for s'; mean' = decay mean + (1 - decay) g."""
     d, rest, e, zero = np.float32(decay), np.float32(1.0 - decay), np.float32(epsilon), np.float32(0.0)
-    buffers = np.empty((2, min(BLOCK, len(step.out))), np.float32)
-    for start in range(0, len(step.out), BLOCK):
-        g, direction = _gradient(step, start, buffers)
-        s, mean = _carry(old[0], new[0], start, len(g)), _carry(old[1], new[1], start, len(g))
-        for i in range(len(g)):
-            s[i] = s[i] * d + (g[i] * g[i]) * rest
-            mean[i] = mean[i] * d + g[i] * rest
-            variance = s[i] - mean[i] * mean[i]
-            variance = max(variance, zero)
-            direction[i] = g[i] / (np.sqrt(variance + e) if inside else np.sqrt(variance) + e)
-        _take(step, start, direction)
+    direction = _direction(step)
+    for start in range(0, step.size, BLOCK):
+        n = min(BLOCK, step.size - start)
+        g, s, mean = _gradient(step, start, n), _carry(old[0], new[0], start, n), _carry(old[1], new[1], start, n)
+        for i in range(n):
+            square = read(s, i) * d + (read(g, i) * read(g, i)) * rest
+            first = read(mean, i) * d + read(g, i) * rest
+            write(s, i, square)
+            write(mean, i, first)
+            variance = max(square - first * first, zero)
+            write(direction, i, read(g, i) / (np.sqrt(variance + e) if inside else np.sqrt(variance) + e))
+        _take(step, start, n, direction)
 
 
 @compiled
-def move(parameters: np.ndarray, direction: np.ndarray, rate: np.float32, factors: np.ndarray, out: np.ndarray) -> None:
-    """out = parameters - rate (factors) direction; every array <float32>[size], or factors <float32>[0]: none."""
-    for i in range(len(out)):
-        out[i] = parameters[i] - direction[i] * (factors[i] * rate if len(factors) else rate)
+def move(
+    size: int, parameters: np.uint64, direction: np.uint64, rate: np.float32, factors: np.uint64, out: np.uint64
+) -> None:
+    """out = parameters - rate (factors) direction; there may be no factors."""
+    if factors:
+        for i in range(size):
+            write(out, i, read(parameters, i) - read(direction, i) * (read(factors, i) * rate))
+    else:
+        for i in range(size):
+            write(out, i, read(parameters, i) - read(direction, i) * rate)
 
 
 @compiled
-def synchronize(central: np.ndarray, own: np.ndarray, accumulated: np.ndarray, decay: float, steps: int) -> None:
-    """central = own = decay^steps central + (1 - decay) accumulated, and accumulated = 0; all <float32>[size]."""
+def synchronize(
+    size: int, central: np.uint64, own: np.uint64, accumulated: np.uint64, decay: float, steps: int
+) -> None:
+    """central = own = decay^steps central + (1 - decay) accumulated, and accumulated = 0."""
     kept, rest = np.float32(decay**steps), np.float32(1.0 - decay)
-    for i in range(len(central)):
-        central[i] = central[i] * kept + accumulated[i] * rest
-        own[i] = central[i]
-        accumulated[i] = 0.0
+    for i in range(size):
+        value = read(central, i) * kept + read(accumulated, i) * rest
+        write(central, i, value)
+        write(own, i, value)
+        write(accumulated, i, np.float32(0.0))
 
 
 @compiled
-def _gradient(step: Step, start: int, buffers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The scaled sum of the gradients for the block from `start` on, to be read only; and a direction to fill."""
-    size = len(step.out)
-    n = min(buffers.shape[1], size - start)
-    direction = buffers[1, :n]
-    if len(step.gradients) == 1 and step.scale == np.float32(1.0):
-        return _vector_at(step.gradients[0], size)[start : start + n], direction
-    total = buffers[0, :n]
-    _sum(step.gradients, size, start, step.scale, total)
-    return total, direction
+def average(size: int, gradients: np.uint64, count: int, scale: np.float32, out: np.uint64) -> float:
+    """out = scale (g_0 + g_1 + ...), added in their order; the sum of its squares, in float64.
+
+    Args:
+        size: of all vectors.
+        gradients: address of the addresses <uint64>[count] of g_k.
+        count: number of gradients.
+        scale: factor on the sum.
+        out: takes the average.
+    """
+    total = 0.0
+    for start in range(0, size, BLOCK):
+        n, block = min(BLOCK, size - start), _block(out, start)
+        _sum(gradients, count, start, n, scale, block)
+        total += _squares(block, n)
+    return total
 
 
 @compiled
-def _carry(old: np.ndarray, new: np.ndarray, start: int, count: int) -> np.ndarray:
+def squared_norm(size: int, vector: np.uint64) -> float:
+    """The sum of the squares of a vector, in float64."""
+    return _squares(vector, size)
+
+
+@reassociated_part
+def _squares(block: np.uint64, n: int) -> float:
+    total = 0.0
+    for i in range(n):
+        value = np.float64(read(block, i))
+        total += value * value
+    return total
+
+
+@part
+def _gradient(step: Step, start: int, n: int) -> np.uint64:
+    """The block of n values from `start` on of the scaled sum of the gradients, to be read only."""
+    if step.number == 1 and step.scale == np.float32(1.0):
+        return _block(entry(step.gradients, 0), start)
+    _sum(step.gradients, step.number, start, n, step.scale, step.scratch)
+    return step.scratch
+
+
+@part
+def _direction(step: Step) -> np.uint64:
+    """Where a block of the direction may be written."""
+    return _block(step.scratch, BLOCK)
+
+
+@part
+def _carry(old: np.uint64, new: np.uint64, start: int, n: int) -> np.uint64:
     """A block of a vector, as it was, where it may change. Loops over arrays that overlap would not be vectorized."""
-    before, block = old[start : start + count], new[start : start + count]
-    if before.ctypes.data != block.ctypes.data:
-        for i in range(count):
-            block[i] = before[i]
+    block = _block(new, start)
+    if old != new:
+        before = _block(old, start)
+        for i in range(n):
+            write(block, i, read(before, i))
     return block
 
 
-@compiled
+@part
 def _adam(
-    g: np.ndarray, m: np.ndarray, v: np.ndarray, beta1: float, beta2: float, epsilon: float, direction: np.ndarray
-) -> None:
-    """A block of the moments and of the direction."""
+    step: Step, n: int, g: np.uint64, m: np.uint64, v: np.uint64, beta1: float, beta2: float, epsilon: float
+) -> np.uint64:
+    """Blocks of the moments change; the block of the direction."""
     decay1, decay2, e = np.float32(beta1), np.float32(beta2), np.float32(epsilon)
     rest1, rest2 = np.float32(1.0 - beta1), np.float32(1.0 - beta2)
-    for i in range(len(g)):
-        m[i] = m[i] * decay1 + g[i] * rest1
-        v[i] = v[i] * decay2 + (g[i] * g[i]) * rest2
-        direction[i] = m[i] / (np.sqrt(v[i]) + e)
+    direction = _direction(step)
+    for i in range(n):
+        first = read(m, i) * decay1 + read(g, i) * rest1
+        second = read(v, i) * decay2 + (read(g, i) * read(g, i)) * rest2
+        write(m, i, first)
+        write(v, i, second)
+        write(direction, i, first / (np.sqrt(second) + e))
+    return direction
 
 
-@compiled
-def _take(step: Step, start: int, direction: np.ndarray) -> None:
+@part
+def _take(step: Step, start: int, n: int, direction: np.uint64) -> None:
     """Subtracts a block's step from the parameters."""
-    n = len(direction)
-    parameters = _carry(_vector_at(step.parameters, len(step.out)), step.out, start, n)
-    if len(step.trail):
-        trail = step.trail[start : start + n]
+    parameters = _carry(step.parameters, step.out, start, n)
+    if step.trail:
+        trail = _block(step.trail, start)
         for i in range(n):
-            trail[i] += direction[i] if step.weight == np.float32(1.0) else step.weight * direction[i]
-    if len(step.factors):
-        factors = step.factors[start : start + n]
+            each = read(direction, i)
+            write(trail, i, read(trail, i) + (each if step.weight == np.float32(1.0) else step.weight * each))
+    if step.factors:
+        factors = _block(step.factors, start)
         for i in range(n):
-            parameters[i] -= direction[i] * (factors[i] * step.rate)
+            write(parameters, i, read(parameters, i) - read(direction, i) * (read(factors, i) * step.rate))
     else:
         for i in range(n):
-            parameters[i] -= direction[i] * step.rate
+            write(parameters, i, read(parameters, i) - read(direction, i) * step.rate)
 
 
-@intrinsic
-def _pointer(context: Any, address: Any) -> Any:
-    """A number as the address that it is."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
-
-    return types.voidptr(address), generate
-
-
-@compiled
-def _vector_at(address: np.uint64, size: int) -> np.ndarray:
-    """The vector <float32>[size] at an address."""
-    return numba.carray(_pointer(address), (size,), np.float32)  # type: ignore[attr-defined, call-arg]
-
-
-@compiled
-def _sum(gradients: np.ndarray, size: int, start: int, scale: np.float32, total: np.ndarray) -> None:
-    """total = scale (g_0 + g_1 + ...), added in their order, for a block that begins at `start`.
+@part
+def _sum(gradients: np.uint64, count: int, start: int, n: int, scale: np.float32, total: np.uint64) -> None:
+    """total = scale (g_0 + g_1 + ...), added in their order, for the block of n values from `start` on.
 
     Args:
-        gradients: addresses <uint64>[K] of g_k <float32>[size].
-        size: of each.
+        gradients: address of the addresses <uint64>[count] of g_k.
+        count: number of gradients.
         start: of the block.
+        n: values in it.
         scale: factor on the sum.
-        total: <float32>[block].
+        total: <float32>[n].
     """
-    stop = start + len(total)
-    first = _vector_at(gradients[0], size)[start:stop]
-    for i in range(len(total)):
-        total[i] = first[i]
-    for gradient in gradients[1:]:
-        more = _vector_at(gradient, size)[start:stop]
-        for i in range(len(total)):
-            total[i] += more[i]
+    first = _block(entry(gradients, 0), start)
+    for i in range(n):
+        write(total, i, read(first, i))
+    for k in range(1, count):
+        more = _block(entry(gradients, k), start)
+        for i in range(n):
+            write(total, i, read(total, i) + read(more, i))
     if scale != np.float32(1.0):
-        for i in range(len(total)):
-            total[i] *= scale
+        for i in range(n):
+            write(total, i, read(total, i) * scale)
+
+
+@part
+def _block(vector: np.uint64, start: int) -> np.uint64:
+    """The address of item `start` of a vector <float32>."""
+    return vector + np.uint64(4 * start)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddrl.exchange.averaging import average_of, squared_norm
-from ddrl.kernels.norms import BLOCK
+from ddrl.kernels.updates import BLOCK
 
 SIZES = [0, 1, 7, BLOCK - 1, BLOCK, 2 * BLOCK + 3]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -130,6 +132,34 @@ def test_nothing_is_written_outside_of_a_vector(wrong):
         theta = theta.reshape(100, 100)
     with pytest.raises(ValueError, match=r"no gradient|must be contiguous float32 of shape \(10000,\)"):
         optimizer.apply(theta, gradients, 1.0, out=np.zeros(10_000, np.float32), trail=trail)
+
+
+@pytest.mark.parametrize("written", ["out", "slot", "trail"])
+def test_what_may_not_be_written_is_not(written):
+    optimizer, theta, trail = make_optimizer(RULES[0], 10), np.zeros(10, np.float32), Trail(10)
+    trail.begin(1.0)
+    {"out": theta, "slot": optimizer.slots["m"], "trail": trail.vector}[written].flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        optimizer.apply(theta, np.ones(10, np.float32), 1.0, trail=trail)
+    assert not theta.any() and not optimizer.slots["v"].any()
+
+
+def test_a_process_that_reads_an_update_from_disk_starts_no_runtime_of_numba():
+    code = (
+        "from ddrl.exchange.optimizers import make_optimizer; from ddrl.exchange.settings import OptimizerConfig;"
+        "import numba.core.runtime as runtime;"
+        "make_optimizer(OptimizerConfig(), 3);"
+        "from ddrl.kernels import updates;"
+        "print(sum(updates.adam.stats.cache_hits.values()), runtime.rtsys._init)"
+    )
+    make_optimizer(RULES[0], 3)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "False"]
+
+
+def test_a_kernel_of_addresses_takes_no_array():
+    with pytest.raises(compiled.numba.TypingError, match="array"):
+        compiled.compiled(lambda x: x[0:2])(np.zeros(3))
 
 
 def test_parameters_may_be_read_only():

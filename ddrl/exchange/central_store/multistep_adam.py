@@ -69,10 +69,12 @@ class MultiStepAdam(Adam):
             count: T before the synchronization; the caller adds `local_steps` to it.
             out: <float32>[size] that takes the new parameters.
         """
-        compiled.addresses([theta, slots["m"], slots["v"], out, *self.slots.values()], self.size)
         steps, own = self.local_steps, self.slots
-        updates.synchronize(slots["m"], own["m"], own["a_g"], self.config.beta1, steps)
-        updates.synchronize(slots["v"], own["v"], own["a_g2"], self.config.beta2, steps)
+        for name, sums, decay in (("m", "a_g", self.config.beta1), ("v", "a_g2", self.config.beta2)):
+            where = [
+                compiled.address(vector, self.size, written=True) for vector in (slots[name], own[name], own[sums])
+            ]
+            updates.synchronize(self.size, *where, decay, steps)
         theta -= own["a_s"]
         own["a_s"].fill(0.0)
         out[:] = theta
@@ -82,6 +84,6 @@ class MultiStepAdam(Adam):
         """out = theta - a_s: newer central parameters <float32>[size] with this learner's local steps kept."""
         np.subtract(theta, self.slots["a_s"], out=out)
 
-    def _update(self, step: updates.Step, old: updates.Slots, new: updates.Slots) -> None:
+    def _update(self, step: updates.Step, old: updates.Addresses, new: updates.Addresses) -> None:
         config = self.config
         updates.multistep_adam(step, old, new, config.beta1, config.beta2, config.adam_epsilon)
