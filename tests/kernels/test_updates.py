@@ -178,6 +178,7 @@ def kernel(tmp_path, monkeypatch):
     def compile():
         spec = importlib.util.spec_from_file_location("doubling", path)
         module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "doubling", module)  # where Numba looks for it again
         spec.loader.exec_module(module)
         return compiled.compiled(module.double), tmp_path / "__pycache__"
 
