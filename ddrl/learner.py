@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import threading
+import weakref
 from collections.abc import Collection
 from typing import Any
 
@@ -171,10 +172,10 @@ def padded(array: np.ndarray, rows: int) -> np.ndarray:
 
 
 class Preparation:
-    """What a network prepares from a vector, compiled once; the newest vector's is kept.
+    """What a network prepares from a vector, compiled once, and kept for as long as the vector is.
 
     A tensor from `as_device_vector` is prepared once; a NumPy vector may change in place, so it is prepared at every
-    call. Several threads may call it at once.
+    call. Several threads may call it at once, with versions of their own.
 
     Attributes:
         trace_count: times that the function was traced: 1 for ever.
@@ -187,22 +188,20 @@ class Preparation:
         spec = tf.TensorSpec([network.size], tf.float32)
         self._compiled = tf.function(self._trace, input_signature=[spec], autograph=False).get_concrete_function()
         self.specs = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), self._compiled.structured_outputs)
-        self._newest: tuple[Any, Any] = (None, None)
+        self._kept: dict[int, tuple[weakref.ref[Any], Any]] = {}  # by the vector's id
         self._lock = threading.Lock()
 
     def __call__(self, parameters: np.ndarray | tf.Tensor) -> Any:
         """`network.prepare(parameters)`."""
         if not isinstance(parameters, tf.Tensor):
             return self._compiled(as_device_vector(parameters))
-        newest, prepared = self._newest
-        if newest is parameters:
-            return prepared
-        with self._lock:  # several predictor threads meet a new version at once: prepare it once
-            newest, prepared = self._newest
-            if newest is not parameters:
-                prepared = self._compiled(parameters)
-                self._newest = (parameters, prepared)
-            return prepared
+        key, kept = id(parameters), self._kept
+        if key not in kept:
+            with self._lock:  # several predictor threads meet a new version at once: prepare it once
+                if key not in kept:
+                    prepared = self._compiled(parameters)
+                    kept[key] = weakref.ref(parameters, lambda _: kept.pop(key, None)), prepared
+        return kept[key][1]
 
     def _trace(self, parameters: Any) -> Any:
         self.trace_count += 1

@@ -11,7 +11,7 @@ from ddrl.algorithms import ba3c
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import NetworkConfig, OptimizerConfig
 from ddrl.errors import UsageError
-from ddrl.learner import Learner, Policy, as_device_vector
+from ddrl.learner import Learner, Policy, Preparation, as_device_vector
 from ddrl.networks import build_network
 from ddrl.types import DataPoints, Discrete, LossContext
 
@@ -105,6 +105,24 @@ def test_policy_pads_cuts_and_never_retraces(name):
         np.testing.assert_allclose(logits, expected.policy[:count], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(value, expected.value[:count], rtol=1e-4, atol=1e-5)
     assert policy.trace_count == traces
+
+
+def test_versions_that_take_turns_are_prepared_once_each_and_forgotten_with_their_vectors():
+    network = make_network("mlp")
+    prepare, calls = Preparation(network), []
+    compiled = prepare._compiled
+    prepare._compiled = lambda parameters: calls.append(1) or compiled(parameters)
+    versions = [as_device_vector(network.initial_parameters(seed)) for seed in range(3)]
+    for _ in range(4):  # groups of simulators that are at different versions
+        for version in versions:
+            np.testing.assert_array_equal(
+                tf.concat([tf.reshape(x, [-1]) for x in prepare(version).values()], 0), version.numpy()
+            )
+    assert len(calls) == 3 and len(prepare._kept) == 3
+    del version, versions[:2]
+    assert len(prepare._kept) == 1
+    prepare(versions[0])
+    assert len(calls) == 3
 
 
 def test_policy_follows_new_versions_and_changed_arrays():
