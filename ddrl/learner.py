@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import threading
 import weakref
@@ -15,6 +14,7 @@ from ddrl.algorithms.record import Loss
 from ddrl.config import AlgorithmConfig, OptimizerConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.vectors import lasting_memory
+from ddrl.graph import Graph, computes_on_gpu
 from ddrl.lazy import tf
 from ddrl.networks.network import Network
 from ddrl.ops.clipping import clip_by_average_norm
@@ -59,15 +59,10 @@ def as_device_vector(parameters: np.ndarray) -> tf.Tensor:
     """
     if isinstance(parameters, tf.Tensor):
         return parameters
-    memory = None if _computes_on_gpu() else lasting_memory(parameters)
+    memory = None if computes_on_gpu() else lasting_memory(parameters)
     if memory is None:
         return tf.constant(parameters, tf.float32)
     return tf.experimental.dlpack.from_dlpack(memory.__dlpack__())
-
-
-@functools.cache
-def _computes_on_gpu() -> bool:
-    return bool(tf.config.list_logical_devices("GPU"))
 
 
 class Learner:
@@ -112,7 +107,8 @@ class Learner:
         for name in self._fields:
             array = getattr(template, name)
             specs.append(tf.TensorSpec(array.shape, tf.as_dtype(array.dtype)))
-        self._compiled = tf.function(self._trace, input_signature=specs, autograph=False).get_concrete_function()
+        self._graph = Graph(self._trace, specs)
+        self._shapes = [(getattr(template, name).shape, getattr(template, name).dtype) for name in self._fields]
 
     def gradient(
         self, parameters: np.ndarray | tf.Tensor, batch: Any, context: LossContext = NO_CONTEXT
@@ -136,10 +132,13 @@ class Learner:
                 f"batch of actions {batch.action.shape} for a learner of {self._template.action.shape}: "
                 "every gradient takes exactly --batch-size data-points"
             )
-        arrays = (getattr(batch, name) for name in self._fields)
+        arrays = [getattr(batch, name) for name in self._fields]
+        for name, array, known in zip(self._fields, arrays, self._shapes, strict=True):
+            if (array.shape, array.dtype) != known:
+                raise ValueError(f"{name} is {array.dtype}{list(array.shape)}, not {known[1]}{list(known[0])}")
         anneal = tf.constant(np.array(context.anneal, np.float32))  # TensorFlow keeps Python's numbers for ever
         read_by_loss = [as_device_vector(context.target) if name == "target" else context.key for name in self.context]
-        gradient, metrics, *priorities = self._compiled(
+        gradient, metrics, *priorities = self._graph(
             as_device_vector(parameters), anneal, *map(tf.convert_to_tensor, [*read_by_loss, *arrays])
         )
         values = dict(zip(self._metric_names, np.asarray(metrics).tolist()))
@@ -185,21 +184,20 @@ class Preparation:
     def __init__(self, network: Network) -> None:
         self._network = network
         self.trace_count = 0
-        spec = tf.TensorSpec([network.size], tf.float32)
-        self._compiled = tf.function(self._trace, input_signature=[spec], autograph=False).get_concrete_function()
-        self.specs = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), self._compiled.structured_outputs)
+        self._graph = Graph(self._trace, [tf.TensorSpec([network.size], tf.float32)])
+        self.specs = self._graph.specs
         self._kept: dict[int, tuple[weakref.ref[Any], Any]] = {}  # by the vector's id
         self._lock = threading.Lock()
 
-    def __call__(self, parameters: np.ndarray | tf.Tensor) -> Any:
-        """`network.prepare(parameters)`."""
+    def __call__(self, parameters: np.ndarray | tf.Tensor) -> list[Any]:
+        """The tensors of `network.prepare(parameters)`, in the order of `tf.nest.flatten`."""
         if not isinstance(parameters, tf.Tensor):
-            return self._compiled(as_device_vector(parameters))
+            return self._graph(as_device_vector(parameters))
         key, kept = id(parameters), self._kept
         if key not in kept:
             with self._lock:  # several predictor threads meet a new version at once: prepare it once
                 if key not in kept:
-                    prepared = self._compiled(parameters)
+                    prepared = self._graph(parameters)
                     kept[key] = weakref.ref(parameters, lambda _: kept.pop(key, None)), prepared
         return kept[key][1]
 
@@ -234,12 +232,11 @@ class Policy:
         self._batch_sizes = sorted(set(batch_sizes))
         self._prepared = Preparation(network)
         self.trace_count = self._prepared.trace_count
-        self._compiled = {}
+        self._observation = (tuple(observation_shape), np.dtype(observation_dtype))
+        self._graphs = {}
         for size in self._batch_sizes:
             observation_spec = tf.TensorSpec([size, *observation_shape], tf.as_dtype(observation_dtype))
-            signature = [self._prepared.specs, observation_spec]
-            function = tf.function(self._trace_apply, input_signature=signature, autograph=False)
-            self._compiled[size] = function.get_concrete_function()
+            self._graphs[size] = Graph(self._trace_apply, [self._prepared.specs, observation_spec])
 
     def __call__(self, parameters: np.ndarray | tf.Tensor, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Policy <float32>[b, P] and value <float32>[b].
@@ -248,6 +245,9 @@ class Policy:
             parameters: <float32>[N]. A tensor from `as_device_vector` is prepared once.
             observations: <observation dtype>[b, ...].
         """
+        if (observations.shape[1:], observations.dtype) != self._observation:
+            shape, dtype = self._observation
+            raise ValueError(f"observations {observations.dtype}{list(observations.shape)}, not {dtype}[b, *{shape}]")
         prepared = self._prepared(parameters)
         largest = self._batch_sizes[-1]
         pieces = [
@@ -262,7 +262,7 @@ class Policy:
     def _infer(self, prepared: Any, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         count = len(observations)
         size = next(size for size in self._batch_sizes if size >= count)
-        policy, value = self._compiled[size](prepared, tf.convert_to_tensor(padded(observations, size)))
+        policy, value = self._graphs[size](*prepared, tf.convert_to_tensor(padded(observations, size)))
         return np.asarray(policy)[:count], np.asarray(value)[:count]
 
     def _trace_apply(self, prepared: Any, observations: Any) -> tuple[Any, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from ddrl.algorithms.record import Targets
 from ddrl.config import AlgorithmConfig
 from ddrl.errors import UsageError
+from ddrl.graph import Graph
 from ddrl.lazy import tf
 from ddrl.learner import Preparation, padded
 from ddrl.networks.network import Network
@@ -34,7 +35,7 @@ class _InChunks:
         self.trace_count = 1
         signature = [tf.TensorSpec([chunk, *shape], tf.as_dtype(dtype)) for shape, dtype in columns]
         signature.append(self._prepare.specs)
-        self._compiled = tf.function(self._trace, input_signature=signature, autograph=False).get_concrete_function()
+        self._graph = Graph(self._trace, signature)
 
     def _rows(self, parameters: np.ndarray | tf.Tensor, arrays: list[np.ndarray]) -> np.ndarray:
         prepared = self._prepare(parameters)
@@ -44,9 +45,9 @@ class _InChunks:
         ]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
-    def _piece(self, arrays: list[np.ndarray], prepared: Any) -> np.ndarray:
+    def _piece(self, arrays: list[np.ndarray], prepared: list[Any]) -> np.ndarray:
         tensors = [tf.convert_to_tensor(padded(array, self._chunk)) for array in arrays]
-        return np.asarray(self._compiled(*tensors, prepared))[: len(arrays[0])]
+        return np.asarray(self._graph(*tensors, *prepared)[0])[: len(arrays[0])]
 
     def _trace(self, *tensors: Any) -> Any:
         self.trace_count += 1

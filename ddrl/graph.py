@@ -1,0 +1,51 @@
+"""Functions of tensors that are compiled once and called often."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ddrl.lazy import tf
+
+
+class Graph:
+    """A function of tensors of fixed shapes, traced once.
+
+    A call runs the traced function as an operation: `tf.function` binds and checks its arguments at every call, which
+    takes longer than a small network computes (docs/performance.md). So the caller answers for shapes and types. With
+    a GPU it is called by `tf.function`, which places its operations.
+
+    Args:
+        function: of tensors, and of dicts of them.
+        specs: of its arguments.
+
+    Attributes:
+        specs: of what it returns, as `function` nests it.
+    """
+
+    def __init__(self, function: Callable[..., Any], specs: list[Any]) -> None:
+        traced = tf.function(function, input_signature=specs, autograph=False).get_concrete_function()
+        self.specs = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), traced.structured_outputs)
+        self._function, self._arguments = traced, specs
+        self._types = [spec.dtype for spec in tf.nest.flatten(self.specs)]
+        self._captured = list(traced.captured_inputs)
+        self._options = tf.compat.v1.ConfigProto(allow_soft_placement=True).SerializeToString()
+
+    def __call__(self, *tensors: Any) -> list[Any]:
+        """The tensors that the function returns, one after the other.
+
+        Args:
+            tensors: its arguments, with those of a dict in the order of `tf.nest.flatten`.
+        """
+        if computes_on_gpu():
+            return tf.nest.flatten(self._function(*tf.nest.pack_sequence_as(self._arguments, tensors)))
+        return tf.raw_ops.StatefulPartitionedCall(
+            args=[*tensors, *self._captured], Tout=self._types, f=self._function, config_proto=self._options
+        )
+
+
+@functools.cache
+def computes_on_gpu() -> bool:
+    """Whether TensorFlow computes on a GPU in this process."""
+    return bool(tf.config.list_logical_devices("GPU"))
