@@ -29,6 +29,9 @@ class EnvironmentConfig:
     of Google Research Football (football/academy_3_vs_1_with_keeper)."""
     protocol: Literal["nature", "machado18", "ba3c", "stooke"] = "nature"
     """Named Atari evaluation protocol; it is stamped into every result."""
+    backend: Literal["auto", "envpool"] = "auto"
+    """What steps the simulators: auto: ale-py's threads for Atari where they have the protocol, Gymnasium for all else;
+    envpool: EnvPool's threads, for the games that it has (extra `envpool`)."""
     life_loss_terminal: bool = False
     """Treat the loss of a life as the end of an episode for the returns (training only; the game goes on)."""
     reset: Literal["at-once", "in-pause", "swap"] = "at-once"
@@ -63,6 +66,10 @@ class EnvironmentConfig:
         checks.between(self, 1, 11, "football_players", why="a team has no more")
         if self.step_time_cv and not self.step_time_mean_ms:
             checks.refuse(self, "step_time_cv", "there are no step times to vary; give --step-time-mean-ms")
+        if self.backend == "envpool":
+            checks.unused(self, "EnvPool resets games at once (--backend envpool); leave one of them out", "reset")
+            why = "EnvPool steps simulators in threads; give --simulator-threads, or leave --backend out"
+            checks.unused(self, why, "simulator_processes")
         if not self.game.startswith("football/"):
             why = f"--game {self.game} is no football; leave it out"
             checks.unused(self, why, "football_view", "football_players", "football_checkpoints")

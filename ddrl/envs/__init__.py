@@ -1,4 +1,4 @@
-"""Vector environments: ale-py's native one for Atari where it can, Gymnasium for everything else."""
+"""Vector environments: ale-py's native one for Atari where it can, Gymnasium for everything else; or EnvPool's."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def make_environment(
         config: game and protocol; the protocol applies to Atari games only.
         num_envs: simulators: rows, or in football games of `football_players` rows each.
         batch_size: simulators per recv (0: all).
-        threads: emulator threads of the native backend; the Gymnasium path uses the caller's.
+        threads: simulator threads of the native backend and of EnvPool; the Gymnasium path uses the caller's.
         training: False: the plain game, whatever `config` says about resets, starts, step times, pinning and
             processes; and the forced FIRE of evaluation is stamped.
         cores: with `pin_simulators` the threads or processes are fixed to these in turn (none: all of this process).
@@ -89,7 +89,7 @@ def _make_recorded(config: EnvironmentConfig, num_envs: int, starts: Starts) -> 
 
 def plain_game(config: EnvironmentConfig) -> EnvironmentConfig:
     """`config` without what concerns training only."""
-    kept = ("game", "protocol", "life_loss_terminal", "football_view", "football_players")
+    kept = ("game", "protocol", "backend", "life_loss_terminal", "football_view", "football_players")
     return EnvironmentConfig(**{name: getattr(config, name) for name in kept})
 
 
@@ -97,11 +97,23 @@ def _make(
     config: EnvironmentConfig, num_envs: int, batch_size: int, threads: int, cores: tuple[int, ...]
 ) -> VectorEnvironment:
     protocol, rom = _protocol(config), atari_rom(config.game)
+    starts = config.random_start_steps
+    if config.backend == "envpool":
+        from ddrl.envs.envpool_environment import EnvPoolEnvironment
+
+        return EnvPoolEnvironment(
+            config.game,
+            protocol,
+            num_envs,
+            batch_size=batch_size,
+            threads=threads,
+            random_start_steps=starts,
+            cores=cores,
+        )
     if rom is not None and protocol.native:
         from ddrl.envs.atari_native import NativeAtari
 
         _check_native(config, protocol)
-        starts = config.random_start_steps
         return NativeAtari(
             rom, protocol, num_envs, batch_size=batch_size, threads=threads, random_start_steps=starts, cores=cores
         )

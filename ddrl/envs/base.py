@@ -45,7 +45,7 @@ class VectorEnvironment(Protocol):
         observation_shape: of one environment; channel-first for images.
         observation_dtype: uint8 or float32.
         action_space: what `send` takes.
-        stamp: protocol and every explicit setting, the backend ('native' or 'gymnasium') and package
+        stamp: protocol and every explicit setting, the backend ('native', 'gymnasium' or 'envpool') and package
             versions; JSON-able.
         can_save_state: get_state and set_state work, to the bit.
     """

@@ -45,6 +45,18 @@ def _without_renderer() -> Iterator[None]:
         del os.environ[RENDERER]
 
 
+def flat_space(entries: gymnasium.spaces.Dict) -> gymnasium.spaces.Box:
+    """Of the vector that a dictionary of arrays becomes. Raises UsageError when an entry is no array of floats."""
+    names = sorted(entries.spaces)
+    spaces = [entries[name] for name in names]
+    for name, space in zip(names, spaces):
+        if not isinstance(space, gymnasium.spaces.Box) or space.dtype.kind != "f":
+            raise UsageError(f"observation {name} is {space}; a dictionary of observations must be of floats alone")
+    low, high = (np.concatenate([np.ravel(getattr(s, end)) for s in spaces]) for end in ("low", "high"))
+    with np.errstate(over="ignore"):  # a bound beyond float32 is none
+        return gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32))
+
+
 class FlatObservation(gymnasium.ObservationWrapper):
     """A dictionary of arrays as one vector of float32.
 
@@ -59,12 +71,7 @@ class FlatObservation(gymnasium.ObservationWrapper):
         entries = env.observation_space
         assert isinstance(entries, gymnasium.spaces.Dict)
         self._names = sorted(entries.spaces)
-        spaces = [entries[name] for name in self._names]
-        for name, space in zip(self._names, spaces):
-            if not isinstance(space, gymnasium.spaces.Box) or space.dtype.kind != "f":
-                raise UsageError(f"observation {name} is {space}; a dictionary of observations must be of floats alone")
-        low, high = (np.concatenate([np.ravel(getattr(s, end)) for s in spaces]) for end in ("low", "high"))
-        self.observation_space = gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32))
+        self.observation_space = flat_space(entries)
 
     def observation(self, observation: dict[str, np.ndarray]) -> np.ndarray:
         """<float32>[the numbers of all entries together]."""

@@ -8,8 +8,8 @@ ENVIRONMENT = {
     **lines("Mnih et al. 2015, as nearly all since", protocol="nature", life_loss_terminal=True),
     **lines(OURS, game="breakout"),
     **lines(
-        UNUSED, reset="at-once", episode_frames=0, random_start_steps=0, step_time_mean_ms=0.0, step_time_cv=0.0,
-        pin_simulators=False, simulator_processes=0, football_view="map", football_players=1,
+        UNUSED, backend="auto", reset="at-once", episode_frames=0, random_start_steps=0, step_time_mean_ms=0.0,
+        step_time_cv=0.0, pin_simulators=False, simulator_processes=0, football_view="map", football_players=1,
         football_checkpoints=False,
     ),
 }  # fmt: skip

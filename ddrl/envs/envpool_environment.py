@@ -1,0 +1,198 @@
+"""EnvPool's vector environments: simulators in C++ threads, outside the GIL."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from ddrl.envs.base import EpisodeTracker, InTurn, Step, environment_seeds
+from ddrl.envs.control import flat_space
+from ddrl.envs.envpool_games import Task, find_task, import_envpool
+from ddrl.envs.game_names import atari_rom
+from ddrl.envs.gymnasium_environment import stamp_of, versions
+from ddrl.envs.pinning import check_cores, new_threads_pinned
+from ddrl.envs.protocols import Protocol
+from ddrl.envs.spaces import RANDOM_START, action_space_of, check_actions, no_actions, observation_of, random_action
+from ddrl.errors import UsageError
+from ddrl.types import EpisodeEnd
+
+
+class EnvPoolEnvironment(InTurn):
+    """One game in EnvPool; recv gives the `batch_size` environments that are ready first, all of them in order.
+
+    Where `batch_size < num_envs` the order of the rows depends on thread timing, while each environment's own
+    trajectory depends on its seed and its actions only. Its state cannot be saved.
+
+    EnvPool reports a game that is no Atari game, and that ends by itself in the very step of its limit, as truncated
+    only; Gymnasium as both.
+
+    Args:
+        game: as in the settings.
+        protocol: of Atari games.
+        num_envs: simulators.
+        batch_size: rows per recv (0: all).
+        threads: simulator threads, no more than a batch has rows.
+        random_start_steps: every simulator begins with its own number, uniform in 0 to this, of random actions.
+        cores: the threads are fixed to these cores, in turn (none: they are not fixed).
+
+    Raises:
+        UsageError: EnvPool is not installed, lacks the game or what was asked for.
+    """
+
+    players = 1
+
+    def __init__(
+        self,
+        game: str,
+        protocol: Protocol,
+        num_envs: int,
+        *,
+        batch_size: int = 0,
+        threads: int = 1,
+        random_start_steps: int = 0,
+        cores: Sequence[int] = (),
+    ) -> None:
+        self.num_envs, self.batch_size = num_envs, batch_size or num_envs
+        if random_start_steps and self.batch_size < num_envs:
+            raise UsageError(
+                f"--random-start-steps {random_start_steps}: EnvPool holds no simulator back in a group that is not "
+                "stepped as a whole; give --predict-batch 0, or leave one of them out"
+            )
+        self._task = find_task(game, protocol)
+        self._threads, self._cores, self._random_start_steps = threads, cores, random_start_steps
+        check_cores(cores)
+        self._pool: Any = None  # seeds are given when it is made, so reset makes it
+        self._tracker = EpisodeTracker(num_envs)
+        self._first: tuple | None = None  # rows for the first recv
+        self._ids = np.arange(num_envs, dtype=np.int32)  # of the rows last received
+        observations, actions, limit = _spaces(self._task)
+        self._names: list[str] = sorted(observations.spaces) if isinstance(observations, gymnasium.spaces.Dict) else []
+        flat = flat_space(observations) if isinstance(observations, gymnasium.spaces.Dict) else observations
+        self.observation_shape, self.observation_dtype = observation_of(game, flat)
+        self.action_space = action_space_of(game, actions)
+        self._stack = protocol.stack if atari_rom(game) else 0
+        self._frame_channels = self.observation_shape[0] // self._stack if self._stack else 0
+        self.stamp = _stamp(game, protocol, limit)
+
+    def reset(self, seed: int) -> None:
+        """Start new games: a new pool, as EnvPool takes seeds when it makes one."""
+        seeds = environment_seeds(seed, self.num_envs)
+        self.close()  # waits for those that step
+        with new_threads_pinned(self._cores) if self._cores else contextlib.nullcontext():
+            self._pool = _make(
+                self._task,
+                num_envs=self.num_envs,
+                batch_size=self.batch_size,
+                num_threads=min(self._threads, self.batch_size),
+                seed=seeds,
+            )
+        self._tracker.reset()
+        self._pool.async_reset()
+        if self._random_start_steps:
+            self._first = self._random_start(seed)
+        self._due = "recv"
+
+    def recv(self) -> Step:
+        """The `batch_size` rows that are ready first; the arrays are fresh every time."""
+        self._check_due("recv")
+        self._check_open()
+        rows, self._first = self._first or self._receive(), None
+        self._ids, observation, reward, terminated, truncated, lives = rows
+        self._due = "send"
+        return self._tracker.step(self._ids, observation, reward, terminated, truncated, lives)
+
+    def send(self, actions: np.ndarray) -> None:
+        """<int32>[batch_size], or <float32>[batch_size, A], which are clipped to the bounds.
+
+        Raises ValueError for an action out of range or not finite.
+        """
+        self._check_due("send")
+        self._check_open()
+        self._pool.send(check_actions(actions, self.action_space, self.batch_size), self._ids)
+        self._due = "recv"
+
+    def pop_episodes(self) -> list[EpisodeEnd]:
+        """Whole games finished since the last call."""
+        return self._tracker.pop_episodes()
+
+    def close(self) -> None:
+        """Stop the threads and free the memory."""
+        self._pool, self._first = None, None
+
+    def _check_open(self) -> None:
+        if self._pool is None:
+            raise RuntimeError("the environment is closed")
+
+    def _receive(self) -> tuple:
+        """env_id, observation, reward, terminated, truncated and lives of the rows that are ready."""
+        observation, reward, terminated, truncated, info = self._pool.recv()
+        if self._names:
+            parts = [observation[name].reshape(len(reward), -1) for name in self._names]
+            observation = np.concatenate(parts, axis=1)
+        observation = observation.astype(self.observation_dtype, copy=False)
+        if self._stack:
+            terminated = info["terminated"].astype(bool)  # EnvPool's own is False in the step of the limit
+            truncated = truncated & ~terminated
+            self._blank(observation, info["elapsed_step"])
+        return info["env_id"], observation, reward, terminated, truncated, info.get("lives")
+
+    def _blank(self, observation: np.ndarray, age: np.ndarray) -> None:
+        """Frames from before the game are zero, where EnvPool repeats the first one."""
+        for row in np.flatnonzero(age < self._stack - 1):
+            observation[row, : (self._stack - 1 - age[row]) * self._frame_channels] = 0
+
+    def _random_start(self, seed: int) -> tuple:
+        """Stooke and Abbeel 2018, section 5.3. Gives the first rows, of all simulators."""
+        generators = [np.random.default_rng([seed, i, RANDOM_START]) for i in range(self.num_envs)]
+        left = np.array([generator.integers(self._random_start_steps + 1) for generator in generators])
+        self._tracker.begin_amid(np.arange(self.num_envs))
+        rows = self._receive()
+        while (left > 0).any():
+            acting = np.flatnonzero(left > 0)
+            rows = self._step_some(
+                rows, acting, np.stack([random_action(self.action_space, generators[i]) for i in acting])
+            )
+            left[acting] -= 1
+        over = np.flatnonzero(rows[3] | rows[4])
+        return self._step_some(rows, over, no_actions(self.action_space, len(over))) if len(over) else rows
+
+    def _step_some(self, rows: tuple, ids: np.ndarray, actions: np.ndarray) -> tuple:
+        """`rows` of all simulators, those of `ids` stepped."""
+        self._pool.send(actions, ids)
+        for old, new in zip(rows, self._receive()):
+            if old is not None:
+                old[ids] = new
+        return rows
+
+
+def _make(task: Task, **options: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # bounds of its spaces that float32 does not have
+        pool = import_envpool().make_gymnasium(task.name, **task.settings, **options)
+        _ = pool.observation_space  # makes the spaces now, which its first recv would
+        return pool
+
+
+def _spaces(task: Task) -> tuple[gymnasium.Space, gymnasium.Space, int]:
+    """Of observations, of actions, and the step limit."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        spec = import_envpool().make_spec(task.name, **task.settings)
+        observations, actions = spec.gymnasium_observation_space, spec.gymnasium_action_space
+    if isinstance(observations, gymnasium.spaces.Dict):
+        own = {name: space for name, space in observations.items() if name not in task.foreign_entries}
+        observations = gymnasium.spaces.Dict(own)
+    return observations, actions, int(spec.config.max_episode_steps)
+
+
+def _stamp(game: str, protocol: Protocol, limit: int) -> dict[str, Any]:
+    rom = atari_rom(game)
+    if rom is None:
+        return {**stamp_of("gymnasium", game, limit, "envpool"), "backend": "envpool"}
+    own = {"noop_min": 1, "game": rom, "backend": "envpool"}
+    return {**protocol.stamp(), **own, **versions("envpool")}
