@@ -30,7 +30,6 @@ class Graph:
         self._function, self._arguments = traced, specs
         self._types = [spec.dtype for spec in tf.nest.flatten(self.specs)]
         self._captured = list(traced.captured_inputs)
-        self._options = tf.compat.v1.ConfigProto(allow_soft_placement=True).SerializeToString()
 
     def __call__(self, *tensors: Any) -> list[Any]:
         """The tensors that the function returns, one after the other.
@@ -40,9 +39,7 @@ class Graph:
         """
         if computes_on_gpu():
             return tf.nest.flatten(self._function(*tf.nest.pack_sequence_as(self._arguments, tensors)))
-        return tf.raw_ops.StatefulPartitionedCall(
-            args=[*tensors, *self._captured], Tout=self._types, f=self._function, config_proto=self._options
-        )
+        return tf.raw_ops.StatefulPartitionedCall(args=[*tensors, *self._captured], Tout=self._types, f=self._function)
 
 
 @functools.cache

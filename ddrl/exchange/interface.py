@@ -38,6 +38,7 @@ class Setup:
         readers: processes that fetch published versions.
         refreshes: acting takes newer parameters between two gradients.
         groups: ranges of the parameters whose learning rate has a factor.
+        threads: that an update may have.
     """
 
     config: ExchangeConfig
@@ -50,6 +51,7 @@ class Setup:
     readers: tuple[int, ...] = ()
     refreshes: bool = False
     groups: tuple[ParameterGroup, ...] = ()
+    threads: int = 1
 
     @property
     def clips_gradients(self) -> float:
@@ -63,7 +65,7 @@ class Setup:
 
     def make_optimizer(self, start: int, stop: int) -> Optimizer:
         """The optimizer of the slice [start, stop) of the parameters."""
-        return make_optimizer(self.optimizer, stop - start, cut(self.groups, start, stop))
+        return make_optimizer(self.optimizer, stop - start, cut(self.groups, start, stop), self.threads)
 
     def client(self, worker: int, size: int) -> WorkerClient:
         """A worker's part, for `size` parameters."""

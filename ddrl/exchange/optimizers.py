@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from ddrl.kernels import compiled, updates
 else:
     compiled, updates = lazy_module("ddrl.kernels.compiled"), lazy_module("ddrl.kernels.updates")
+
+SHARED_SIZE = 500_000  # parameters from which two threads win more than handing over costs
 
 
 def anneal(config: OptimizerConfig, version: int, agent_steps_per_update: float = 0.0) -> float:
@@ -78,13 +81,25 @@ def anneal_of(config: OptimizerConfig, agent_steps_per_update: float = 0.0) -> C
     return lambda version: anneal(config, version, agent_steps_per_update)
 
 
-def make_optimizer(config: OptimizerConfig, size: int, groups: Sequence[ParameterGroup] = ()) -> Optimizer:
-    """The configured optimizer for a slice of `size` parameters, its slots zero; `groups` are those of the slice."""
+def make_optimizer(
+    config: OptimizerConfig, size: int, groups: Sequence[ParameterGroup] = (), threads: int = 1
+) -> Optimizer:
+    """The configured optimizer for a slice of the parameters, its slots zero.
+
+    Args:
+        config: of the rule.
+        size: parameters in the slice.
+        groups: those of the slice.
+        threads: 2 where a core has nothing else to do meanwhile: the second half of a large slice is its.
+    """
     rules = {"adam": Adam, "rmsprop": RMSProp, "rmsprop-centered": CenteredRMSProp, "sgd": SGD}
     rule = rules[config.optimizer]
     nothing = np.zeros(1, np.float32)
     rule(config, 1).apply(nothing, nothing, 0.0)  # compiles it, or reads it from disk, before an update is waited for
-    return rule(config, size, groups)
+    optimizer = rule(config, size, groups)
+    if threads > 1 and size >= SHARED_SIZE:
+        optimizer.share()
+    return optimizer
 
 
 class UpdateRule(Protocol):
@@ -132,6 +147,12 @@ class Optimizer:
         self._ahead: dict[str, np.ndarray] = {}
         self._factors = factors_of(groups, size)
         self._scratch = np.empty(updates.SCRATCH, np.float32)
+        self._second: tuple[ThreadPoolExecutor, np.ndarray] | None = None  # of the second half, and its scratch
+
+    def share(self) -> None:
+        """From now on a thread of its own computes the second half of each update: the same bits, sooner."""
+        thread = ThreadPoolExecutor(1, thread_name_prefix="optimizer")
+        self._second = thread, np.empty(updates.SCRATCH, np.float32)
 
     def apply(
         self,
@@ -192,7 +213,7 @@ class Optimizer:
         table = compiled.addresses(gradients, self.size)
         step = updates.Step(
             self.size,
-            np.uint64(table.ctypes.data),
+            _where(table),
             len(gradients),
             np.float32(scale),
             self._address(parameters),
@@ -201,11 +222,22 @@ class Optimizer:
             self._address(self._factors),
             self._address(None if trail is None else trail.vector, written=True),
             np.float32(1.0 if trail is None else trail.weight),
-            np.uint64(self._scratch.ctypes.data),
+            _where(self._scratch),
         )
         old = tuple(self._address(slot) for slot in self.slots.values())
         new = tuple(self._address(slot, written=True) for slot in new_slots.values())
-        self._update(step, old, new)
+        if self._second is None:
+            self._update(step, old, new)
+            return
+        thread, scratch = self._second
+        half = self.size // 2 // updates.BLOCK * updates.BLOCK
+        tables = table + np.uint64(4 * half)  # of the gradients' second halves
+        rest = _from(step, half)._replace(gradients=np.uint64(tables.ctypes.data), scratch=_where(scratch))
+        second = thread.submit(
+            self._update, rest, *(tuple(_moved(slot, half) for slot in slots) for slots in (old, new))
+        )
+        self._update(step._replace(size=half), old, new)
+        second.result()
 
     def step_size(self, learning_rate: float) -> float:
         """Factor on the direction of the next update."""
@@ -231,6 +263,26 @@ class Optimizer:
     def _update(self, step: updates.Step, old: updates.Addresses, new: updates.Addresses) -> None:
         """Takes a step by the rule, with slots as they were and as they become."""
         raise NotImplementedError
+
+
+def _where(array: np.ndarray) -> np.uint64:
+    return np.uint64(array.ctypes.data)
+
+
+def _moved(vector: np.uint64, start: int) -> np.uint64:
+    """The address of item `start` of a vector <float32> that may be none."""
+    return vector + np.uint64(4 * start) if vector else vector
+
+
+def _from(step: updates.Step, start: int) -> updates.Step:
+    """The part of a step from item `start` on, but for its gradients and its scratch."""
+    return step._replace(
+        size=step.size - start,
+        parameters=_moved(step.parameters, start),
+        out=_moved(step.out, start),
+        factors=_moved(step.factors, start),
+        trail=_moved(step.trail, start),
+    )
 
 
 class Trail:

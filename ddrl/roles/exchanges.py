@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cluster.topology import usable_cores
 from ddrl.exchange.interface import Coordinator, Server, Setup
 from ddrl.exchange.kind import Exchange
 from ddrl.exchange.optimizers import rate_of
@@ -27,6 +28,7 @@ def setup_of(context: JobContext, groups: tuple[ParameterGroup, ...] = ()) -> Se
         readers=(*evaluator, *layout.actors),
         refreshes=config.sampling.refresh_every_steps > 0,
         groups=groups,
+        threads=len(usable_cores()) if config.single_process else 1,  # nobody computes during the update of one process
     )
 
 

@@ -10,6 +10,7 @@ import threading
 import numpy as np
 import pytest
 
+from ddrl.exchange import optimizers
 from ddrl.exchange.optimizers import Trail, make_optimizer
 from ddrl.exchange.parameter_groups import ParameterGroup
 from ddrl.exchange.settings import OptimizerConfig
@@ -87,6 +88,26 @@ def test_in_place_and_ahead_of_time_are_the_same_update(config):
         for name in before:
             assert equal(ahead.slots[name], straight.slots[name]) and equal(inside.slots[name], straight.slots[name])
         theta = new
+
+
+@pytest.mark.parametrize("size", [optimizers.SHARED_SIZE - 1, optimizers.SHARED_SIZE + 5])
+@pytest.mark.parametrize("config", RULES, ids=lambda config: config.optimizer)
+def test_halves_in_two_threads_are_the_same_update(config, size):
+    random, groups = np.random.default_rng(1), (ParameterGroup(3, size // 2 + 9, 0.3),)
+    alone, shared = (make_optimizer(config, size, groups, threads) for threads in (1, 2))
+    assert (shared._second is not None) == (size > optimizers.SHARED_SIZE)
+    theta = random.standard_normal(size).astype(np.float32)
+    for count in (1, 3):
+        gradients, outs, trails = gradients_of(random, size, count, wild=False), [], []
+        for optimizer in (alone, shared):
+            trail, out = Trail(size), np.empty_like(theta)
+            trail.begin(1.0)
+            optimizer.apply(theta, gradients, 1e-3, 1 / count, out, trail)
+            outs.append(out)
+            trails.append(trail.vector)
+        assert equal(*outs) and equal(*trails)
+        assert all(map(equal, alone.slots.values(), shared.slots.values()))
+        theta = outs[0]
 
 
 def test_two_threads_at_once_do_not_disturb_each_other():
