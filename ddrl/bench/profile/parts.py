@@ -22,12 +22,14 @@ IDLE = WAITS + "messages"
 PARTS: Mapping[str, tuple[str, ...]] = {
     "emulation: receive": (
         "ddrl.envs.atari_native:NativeAtari.recv",
+        "ddrl.envs.envpool_environment:EnvPoolEnvironment.recv",
         "ddrl.envs.gymnasium_environment:GymnasiumEnvironment.recv",
         "ddrl.envs.process_environment:ProcessEnvironment.recv",
         "ddrl.envs.step_time:StepTime.recv",
     ),
     "emulation: send": (
         "ddrl.envs.atari_native:NativeAtari.send",
+        "ddrl.envs.envpool_environment:EnvPoolEnvironment.send",
         "ddrl.envs.gymnasium_environment:GymnasiumEnvironment.send",
         "ddrl.envs.process_environment:ProcessEnvironment.send",
         "ddrl.envs.step_time:StepTime.send",
