@@ -65,6 +65,14 @@ def as_device_vector(parameters: np.ndarray) -> tf.Tensor:
     return tf.experimental.dlpack.from_dlpack(memory.__dlpack__())
 
 
+def check_vector(vector: np.ndarray | tf.Tensor, network: Network) -> None:
+    """Raises ValueError where a vector is not one of all parameters of the network."""
+    if tuple(vector.shape) != (network.size,):
+        raise ValueError(
+            f"a vector {tuple(vector.shape)} for the {network.size:,} parameters of network {network.name}"
+        )
+
+
 class Learner:
     """The gradient of the loss over batches of one fixed shape.
 
@@ -125,13 +133,17 @@ class Learner:
             <float32>[M] new priorities, None where the loss has none.
 
         Raises:
-            UsageError: the batch has another size or other shapes.
+            UsageError: the batch has another size.
+            ValueError: its arrays, or the vectors, have other shapes or types.
         """
         if batch.action.shape != self._template.action.shape:
             raise UsageError(
                 f"batch of actions {batch.action.shape} for a learner of {self._template.action.shape}: "
                 "every gradient takes exactly --batch-size data-points"
             )
+        check_vector(parameters, self._network)
+        if "target" in self.context:
+            check_vector(context.target, self._network)
         arrays = [getattr(batch, name) for name in self._fields]
         for name, array, known in zip(self._fields, arrays, self._shapes, strict=True):
             if (array.shape, array.dtype) != known:
@@ -191,6 +203,7 @@ class Preparation:
 
     def __call__(self, parameters: np.ndarray | tf.Tensor) -> list[Any]:
         """The tensors of `network.prepare(parameters)`, in the order of `tf.nest.flatten`."""
+        check_vector(parameters, self._network)
         if not isinstance(parameters, tf.Tensor):
             return self._graph(as_device_vector(parameters))
         key, kept = id(parameters), self._kept
@@ -210,8 +223,8 @@ class Policy:
     """Inference for any number of observations; several threads may call it at once.
 
     A batch is padded to the next of `batch_sizes`; a larger one is cut into pieces of the largest. What the
-    network prepares from a version is kept until another vector comes. Another padded size can change a row's
-    last bits, so a schedule that promises equal bits gives one size only.
+    network prepares from a version is kept as long as its vector. Another padded size can change a row's last bits, so
+    a schedule that promises equal bits gives one size only.
 
     Args:
         network: policy and value, or values of actions.

@@ -31,6 +31,7 @@ class _InChunks:
         if chunk < 1:
             raise UsageError(f"chunks of {chunk} transitions: give at least 1")
         self._network, self._chunk = network, chunk
+        self._columns = [(tuple(shape), np.dtype(dtype)) for shape, dtype in columns]
         self._prepare = Preparation(network)
         self.trace_count = 1
         signature = [tf.TensorSpec([chunk, *shape], tf.as_dtype(dtype)) for shape, dtype in columns]
@@ -38,6 +39,9 @@ class _InChunks:
         self._graph = Graph(self._trace, signature)
 
     def _rows(self, parameters: np.ndarray | tf.Tensor, arrays: list[np.ndarray]) -> np.ndarray:
+        for array, known in zip(arrays, self._columns, strict=True):
+            if (array.shape[1:], array.dtype) != known:
+                raise ValueError(f"{array.dtype}{list(array.shape)} is no column of {known[1]}[M, *{known[0]}]")
         prepared = self._prepare(parameters)
         pieces = [
             self._piece([array[start : start + self._chunk] for array in arrays], prepared)

@@ -26,6 +26,7 @@ from ddrl.rundir import config_from_dict, config_to_dict
 from ddrl.types import ActionSpace, Discrete, Replayed, Snapshot
 
 START_SECONDS = 180.0  # for imports, environments and tracing, with all cores busy
+SOME = 4  # gradients that are different: more are the same ones again
 RANDOM_STEPS = 16  # of all simulators between two looks at the clock, where actions are random
 
 Work = Callable[[], int]
@@ -104,10 +105,11 @@ def parts(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
 
 
 def _update(config: TrainConfig, size: int) -> Work:
-    """An update by the gradients of so many members, into new memory, as a server does it."""
+    """An update by the gradients of all members, or by their average, into new memory, as a server does it."""
     random = np.random.default_rng(config.run.seed)
-    members = config.effective_batch // config.batch_size
-    gradients = [random.standard_normal(size, np.float32) for _ in range(members)]
+    members = 1 if replicas(config) > 1 else config.effective_batch // config.batch_size
+    some = [random.standard_normal(size, np.float32) for _ in range(min(members, SOME))]
+    gradients = [some[member % len(some)] for member in range(members)]
     optimizer, parameters = make_optimizer(config.optimizer, size), random.standard_normal(size, np.float32)
 
     def update() -> int:
@@ -115,6 +117,12 @@ def _update(config: TrainConfig, size: int) -> Work:
         return 1
 
     return update
+
+
+def replicas(config: TrainConfig) -> int:
+    """Processes that each make the same update of all parameters: workers without a server or a store."""
+    exchange = config.exchange
+    return exchange.workers if not (exchange.servers or exchange.asynchronous) else 1
 
 
 def _layout(network: Any, parameters: Any) -> Work:

@@ -11,7 +11,7 @@ from cluster.topology import usable_cores
 from ddrl import checks
 from ddrl.algorithms import preset
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
-from ddrl.bench.phases import group_size, inference_batch, on_cores
+from ddrl.bench.phases import group_size, inference_batch, on_cores, replicas
 from ddrl.config import TrainConfig
 from ddrl.config.algorithm import FromRollouts
 from ddrl.errors import UsageError
@@ -68,14 +68,14 @@ def phases_of(config: TrainConfig) -> tuple[str, ...]:
 def times(config: TrainConfig) -> dict[str, float]:
     """How often each part is done for an agent step, in the units of its rate.
 
-    An update of the parameters is one of all of them, whatever number of servers share it. New weights are laid out for
-    acting once for each rollout, or where there is none, for each gradient.
+    An update of the parameters is one of all of them, whatever number of servers share it; each replica makes its own.
+    New weights are laid out for acting once for each rollout, or where there is none, for each gradient.
     """
     data, used = config.algorithm.learns_from, uses(config)
     update_steps = config.agent_steps_per_update or config.replay_data.steps_per_update
     rollout = config.rollout_length * config.rows if isinstance(data, FromRollouts) else config.batch_size / used
     target = {"target": used} if config.has_replay else {}
-    learning = {"gradient": used, **target, "update": 1.0 / update_steps, "layout": 1.0 / rollout}
+    learning = {"gradient": used, **target, "update": replicas(config) / update_steps, "layout": 1.0 / rollout}
     return {"env": 1.0, "inference": 1.0, **learning}
 
 

@@ -236,8 +236,10 @@ class Optimizer:
         second = thread.submit(
             self._update, rest, *(tuple(_moved(slot, half) for slot in slots) for slots in (old, new))
         )
-        self._update(step._replace(size=half), old, new)
-        second.result()
+        try:
+            self._update(step._replace(size=half), old, new)
+        finally:  # it works on vectors that this call keeps
+            second.result()
 
     def step_size(self, learning_rate: float) -> float:
         """Factor on the direction of the next update."""

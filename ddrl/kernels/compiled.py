@@ -6,6 +6,7 @@ A kernel calls none of another file: what is kept on disk is compiled anew when 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -55,6 +56,9 @@ class Cache:
     Numba's own way to read a kernel first imports all that a compiler needs (26 MB and 0.2 s of each process), and
     compiles the runtime that counts references to arrays (34 MB). A kernel of numbers and addresses does without both.
 
+    Numba writes its index before the code that this names, under a name that the next version, or the same for another
+    processor, would have too: a process between the two would run the wrong code. So names tell what they are of.
+
     Args:
         cache: Numba's own, of one function.
         arrays: whether it takes or makes arrays.
@@ -70,6 +74,7 @@ class Cache:
         """What is compiled for a signature; None where it is not there, or cannot be read: that is forgotten."""
         load = getattr(self._cache, "_load_overload", self._cache.load_overload)
         try:
+            self._name_code(context)
             if self._arrays:
                 rtsys.initialize(context)
             return load(signature, context)
@@ -77,6 +82,14 @@ class Cache:
             with contextlib.suppress(Exception):
                 self._cache.flush()
             return None
+
+    def _name_code(self, context: Any) -> None:
+        """Puts source, Numba's version and processor into the names of what is kept."""
+        file = self._cache._cache_file  # noqa: SLF001  # Numba has no option for it
+        if "{number" in file._data_name_pattern.partition("code-")[0]:  # noqa: SLF001
+            of = repr((file._source_stamp, numba.__version__, context.codegen().magic_tuple()))  # noqa: SLF001
+            name = f"code-{hashlib.sha256(of.encode()).hexdigest()[:12]}-{{number"
+            file._data_name_pattern = file._data_name_pattern.replace("{number", name)  # noqa: SLF001
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Keeps what was compiled, if there is room."""

@@ -119,13 +119,14 @@ class Supervisor:
             self.asked = True
             self.overdue = f"{self._name} was asked to end, and killed the ranks before they had saved"
         elif status < 0:
-            self.asked = self.asked or stop
+            self.asked = self.asked or stop or self._interrupts.stop is not None
             self.died = "" if self.asked else f"{self._name} was killed ({_signal(-status)})"
 
     def _death_taken_for_a_stop(self, status: int) -> str:
         """Without ULFM mpirun sends SIGTERM to the ranks that a death leaves, and the quick ones save and stop."""
         stopped = (rundir.read_json(self._path / rundir.RESULT) or {}).get("status") == "stopped"
-        if self.asked or not stopped or status <= SIGNALLED or self._config.exchange.on_worker_loss == "survive":
+        asked = self.asked or self._interrupts.stop is not None
+        if asked or not stopped or status <= SIGNALLED or self._config.exchange.on_worker_loss == "survive":
             return ""
         return f"a rank was killed ({_signal(status - SIGNALLED)})"
 

@@ -16,6 +16,7 @@ from ddrl.job.layout import JobContext
 def setup_of(context: JobContext, groups: tuple[ParameterGroup, ...] = ()) -> Setup:
     """The exchange's part of the settings, and who is who in it; `groups` have learning rates of their own."""
     config, layout = context.config, context.layout
+    acts_meanwhile = config.sampling.schedule in ("asynchronous", "double-buffered")
     evaluator = () if layout.evaluator is None else (layout.evaluator,)
     return Setup(
         config.exchange,
@@ -28,7 +29,7 @@ def setup_of(context: JobContext, groups: tuple[ParameterGroup, ...] = ()) -> Se
         readers=(*evaluator, *layout.actors),
         refreshes=config.sampling.refresh_every_steps > 0,
         groups=groups,
-        threads=len(usable_cores()) if config.single_process else 1,  # nobody computes during the update of one process
+        threads=len(usable_cores()) if config.single_process and not acts_meanwhile else 1,
     )
 
 

@@ -20,6 +20,7 @@ from ddrl.bench.profile import command, parts, rank
 from ddrl.bench.profile.parts import GRADIENT, IDLE, PARTS, installed, owner_of
 from ddrl.bench.profile.report import REST, Rank, report, trace
 from ddrl.bench.profile.spans import Recorder, Span, Total, clipped, self_times, thread_time
+from ddrl.envs import envpool_environment
 from ddrl.errors import UsageError
 from ddrl.types import Machine, Snapshot
 
@@ -236,12 +237,14 @@ def test_threads_of_environments_are_called_so(monkeypatch):
         started[0].start()
 
     monkeypatch.setattr(ddrl.envs, "_make", make)
+    monkeypatch.setattr(envpool_environment, "_make", make)
     parts.name_emulators()
     ddrl.envs._make()
     names = {thread: name for thread, (name, _) in parts.threads_now(thread_time).items()}
     end.set()
     started[0].join()
     assert names[started[0].native_id] == parts.EMULATOR != names[threading.get_native_id()]
+    assert envpool_environment._make is not make, "those of EnvPool, too"
 
 
 # tables and trace -----------------------------------------------------------------------------------------------------

@@ -44,6 +44,8 @@ def test_updates_and_layouts_of_an_agent_step():
     two = a2c.changed(exchange={"workers": 2, "parameter_servers": 1})
     assert roofline.times(two)["update"] == 1 / (2 * a2c.batch_size), "two workers share an update"
     assert roofline.times(two)["layout"] == 1 / a2c.batch_size, "and each lays out its weights"
+    replicas = a2c.changed(exchange={"workers": 2, "exchange": "allreduce"})
+    assert roofline.times(replicas)["update"] == 1 / a2c.batch_size, "both make the whole update"
 
 
 def test_batches_of_a_configuration():
@@ -76,6 +78,6 @@ def test_every_kind_of_batch(algorithm, uses, batch):
     config = preset("smoke", None, Machine(2, 16 * 10**9), algorithm)
     result = roofline.measure_roofline(config, 0.05, 1)
     each = roofline.times(config)
-    assert each["gradient"] == uses and ("target" in each) == config.has_replay
+    assert each["gradient"] == uses and each.get("target", 0) == (uses if config.has_replay else 0)
     assert result["roofline"] == pytest.approx(1 / sum(count / result[part] for part, count in each.items()))
     assert (result["uses"], result["gradient_batch"]) == (uses, batch)

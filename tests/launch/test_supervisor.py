@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 import time
 
@@ -133,3 +134,16 @@ def test_ranks_that_stopped_because_another_died_were_not_asked_to(tmp_path, on_
         one.start([sys.executable, "-c", f"{write}; raise SystemExit({status})"], None, log, log.fileno())
         one.watch(Silent(), rundir.JsonLines(tmp_path / rundir.METRICS), Console(file=io.StringIO()))
     assert one.died == died
+
+
+def test_a_stop_that_came_within_a_poll_is_no_death(tmp_path):
+    """A signal to the launcher and to all of its ranks at once, which end sooner than the launcher looks."""
+    config = TrainConfig(algorithm=BA3CConfig()).changed(exchange={"on_worker_loss": "restart"})
+    with Interrupts() as interrupts, (tmp_path / "log.txt").open("ab") as log:
+        one = supervisor.Supervisor(config, tmp_path, interrupts, 90.0)
+        write = f"open({str(tmp_path / rundir.RESULT)!r}, 'w').write('{{\"status\": \"stopped\"}}')"
+        one.start([sys.executable, "-c", f"{write}; raise SystemExit(143)"], None, log, log.fileno())
+        one._process.wait()
+        interrupts.stop = signal.SIGTERM
+        one.watch(Silent(), rundir.JsonLines(tmp_path / rundir.METRICS), Console(file=io.StringIO()))
+    assert one.died == ""

@@ -28,6 +28,7 @@ from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob, PeerLost, Waiter
 from ddrl.job.layout import JobContext, JobLayout
 from ddrl.job.role import Topic, json_blob, run_roles
+from ddrl.placement.world import settled_world
 from ddrl.roles.exchanges import make_coordinator
 from ddrl.roles.server import ServerRole
 from ddrl.types import Snapshot
@@ -164,7 +165,7 @@ def play(comm: MPI.Comm, scenario: dict) -> dict:
 
 def main() -> None:
     directory, scenarios = Path(sys.argv[1]), json.loads(sys.argv[2])
-    world = MPI.COMM_WORLD
+    world = settled_world()
     for name, options in scenarios.items():
         scenario = DEFAULTS | options
         plays = world.Get_rank() < scenario["workers"] + scenario["servers"]

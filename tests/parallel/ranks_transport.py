@@ -10,11 +10,11 @@ import sys
 import time
 
 import numpy as np
-from mpi4py import MPI
 
 from ddrl.exchange.messages import Garbled, Header, Kind, Message
 from ddrl.exchange.mpi import MpiTransport, leave
 from ddrl.exchange.transport import Blob, Channel, PeerLost
+from ddrl.placement.world import settled_world
 
 CUTS = (0, 1, 5, 70_000)  # shards of 1, 4 and many values: below and above the eager limit
 GRADIENTS, LARGE, NEWEST = 30, 500_000, 60
@@ -128,7 +128,7 @@ def garbled(transport: MpiTransport) -> bool:
 
 def main() -> None:
     """Runs all of it; a rank that finds something wrong says so, and the job goes on to its end."""
-    comm = MPI.COMM_WORLD
+    comm = settled_world()
     transport = MpiTransport(comm, 1, survive=True)
     if transport.rank > 0:
         floats = CUTS[transport.rank] - CUTS[transport.rank - 1]

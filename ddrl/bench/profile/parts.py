@@ -120,14 +120,17 @@ EMULATOR = "emulator"
 def name_emulators() -> None:
     """From here on the threads that environments start are called so: new threads inherit their starter's name."""
     import ddrl.envs
+    from ddrl.envs import envpool_environment  # which starts its threads when it is reset
 
-    make = ddrl.envs._make
+    def named(make: Callable[..., Any]) -> Callable[..., Any]:
+        def make_named(*args: Any, **kwargs: Any) -> Any:
+            with _thread_named(EMULATOR):
+                return make(*args, **kwargs)
 
-    def named(*args: Any, **kwargs: Any) -> Any:
-        with _thread_named(EMULATOR):
-            return make(*args, **kwargs)
+        return make_named
 
-    ddrl.envs._make = named
+    ddrl.envs._make = named(ddrl.envs._make)
+    envpool_environment._make = named(envpool_environment._make)
 
 
 @contextlib.contextmanager
