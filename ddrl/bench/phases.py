@@ -6,7 +6,6 @@ seconds, and answers with the units that it did and their rate.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import sys
@@ -127,13 +126,14 @@ def replicas(config: TrainConfig) -> int:
 
 def _layout(network: Any, parameters: Any) -> Work:
     """What policy queries need of a version, once."""
-    from ddrl.learner import Preparation, as_device_vector
+    from ddrl.learner import Preparation
 
-    prepare, other = Preparation(network), as_device_vector(np.asarray(parameters))
-    versions = itertools.cycle([parameters, other])  # the newest is kept
+    prepare, vector = Preparation(network), empty_vector(network.size)
+    vector[:] = parameters
+    vector.flags.writeable = False
 
     def layout() -> int:
-        prepare(next(versions))
+        prepare(vector)  # no tensor, whose layout would be kept
         return 1
 
     return layout

@@ -110,6 +110,7 @@ class Supervisor:
         status = self._process.poll()
         if status in (None, 0) or self.killed:
             return
+        self.asked = self.asked or self._interrupts.stop is not None  # since the last look
         if os.path.exists(self._path / rundir.RESULT):
             self.died = self._death_taken_for_a_stop(status)
             return
@@ -119,14 +120,13 @@ class Supervisor:
             self.asked = True
             self.overdue = f"{self._name} was asked to end, and killed the ranks before they had saved"
         elif status < 0:
-            self.asked = self.asked or stop or self._interrupts.stop is not None
+            self.asked = self.asked or stop
             self.died = "" if self.asked else f"{self._name} was killed ({_signal(-status)})"
 
     def _death_taken_for_a_stop(self, status: int) -> str:
         """Without ULFM mpirun sends SIGTERM to the ranks that a death leaves, and the quick ones save and stop."""
         stopped = (rundir.read_json(self._path / rundir.RESULT) or {}).get("status") == "stopped"
-        asked = self.asked or self._interrupts.stop is not None
-        if asked or not stopped or status <= SIGNALLED or self._config.exchange.on_worker_loss == "survive":
+        if self.asked or not stopped or status <= SIGNALLED or self._config.exchange.on_worker_loss == "survive":
             return ""
         return f"a rank was killed ({_signal(status - SIGNALLED)})"
 

@@ -3,14 +3,18 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from ddrl.algorithms import preset
 from ddrl.algorithms.ba3c import BA3CConfig
-from ddrl.bench import roofline
+from ddrl.bench import phases, roofline
 from ddrl.config import EnvironmentConfig, NetworkConfig, OptimizerConfig, SamplingConfig, TrainConfig
 from ddrl.errors import UsageError
-from ddrl.types import Machine
+from ddrl.graph import Graph
+from ddrl.learner import as_device_vector
+from ddrl.networks import build_network
+from ddrl.types import Discrete, Machine
 
 CONFIG = TrainConfig(
     algorithm=BA3CConfig(),
@@ -46,6 +50,14 @@ def test_updates_and_layouts_of_an_agent_step():
     assert roofline.times(two)["layout"] == 1 / a2c.batch_size, "and each lays out its weights"
     replicas = a2c.changed(exchange={"workers": 2, "exchange": "allreduce"})
     assert roofline.times(replicas)["update"] == 1 / a2c.batch_size, "both make the whole update"
+
+
+def test_weights_are_laid_out_each_time(monkeypatch):
+    network = build_network(NetworkConfig(network="mlp"), (1, 10, 5), np.uint8, Discrete(3))
+    calls, call = [], Graph.__call__
+    monkeypatch.setattr(Graph, "__call__", lambda graph, *tensors: calls.append(1) or call(graph, *tensors))
+    layout = phases._layout(network, as_device_vector(network.initial_parameters(0)))
+    assert [layout() for _ in range(5)] == [1] * 5 and len(calls) == 5, "none of them is kept"
 
 
 def test_batches_of_a_configuration():
