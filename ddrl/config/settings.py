@@ -194,6 +194,8 @@ class RunConfig:
     """Budget in updates, resumed ones included (0: none)."""
     run_dir: str = ""
     """Directory of the run (default: runs/ALGORITHM-GAME-TIME). It must hold nothing else, unless resuming."""
+    plugins: tuple[str, ...] = ()
+    """Modules of users that every process of the run imports first: see --plugin."""
     seed: int = 1
     """Seed of initial parameters, environments and action draws."""
     checkpoint_every_minutes: float = 5.0
