@@ -14,10 +14,12 @@ import tyro
 
 from cluster.job import detect_job
 from ddrl import algorithms, plugins, rundir
+from ddrl.builders.trial import try_network
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.memory import check_replay
+from ddrl.networks import is_own
 from ddrl.resumable import check_resumable
 from ddrl.types import Machine
 
@@ -50,8 +52,8 @@ class TrainArguments:
     """Go on with --run-dir where a run has begun, from its beginning if it has no checkpoint; begin it where none
     has: for jobs that are requeued. --preset then counts for the beginning only."""
     plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A module of your own, a file that ends in .py, or an installed plugin (`ddrl plugins` lists them), which registers
-    algorithms, networks and more; may be given several times. All processes of the run import it."""
+    """A module of your own, a file that ends in .py, or an installed plugin (`ddrl plugins` lists them), which
+    registers algorithms, networks and more; may be given several times. All processes of the run import it."""
     config: TrainConfig = dataclasses.field(kw_only=True)
 
 
@@ -194,7 +196,8 @@ def checked(argv: Sequence[str], machine: Machine, with_game: bool = True) -> tu
 
 
 def check_game(config: TrainConfig, machine: Machine) -> None:
-    """Refuses an unknown game, and a replay of it that is too large, before any rank starts.
+    """Refuses an unknown game, a network of a user that does not suit it, and a replay of it that is too large, before
+    any rank starts.
 
     Raises:
         UsageError: for a game that neither the emulator nor Gymnasium has, or whose actions the algorithm does not
@@ -206,4 +209,6 @@ def check_game(config: TrainConfig, machine: Machine) -> None:
     environment.close()
     algorithms.check_action_space(config, environment.action_space)
     replays = config.apex.replay_shards if config.apex.actors else config.exchange.workers
+    if not is_own(config.network):
+        try_network(config)
     check_replay(config, environment, replays if detect_job(os.environ) is None else 1, machine.memory_bytes)

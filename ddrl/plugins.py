@@ -1,7 +1,7 @@
 """Plugins: modules of users, which register algorithms, networks and more by name. Imports nothing of the system.
 
-A plugin is a file, a module or an installed package's entry point of the group `ddrl.plugins`. Its name is recorded with
-the run, and every process of the run imports it before it looks anything up.
+A plugin is a file, a module or an installed package's entry point of the group `ddrl.plugins`. Its name is recorded
+with the run, and every process of the run imports it before it looks anything up.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def _load(plugin: str) -> str:
     except UsageError as error:
         _forget(before)
         raise UsageError(f"plugin {plugin}: {error}") from error
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it raises, it is the plugin that fails
+    except (Exception, SystemExit) as error:  # whatever it raises, it is the plugin that fails
         _forget(before)
         raise UsageError(f"plugin {plugin} cannot be imported: {in_one_line(error)}{_place(error)}") from error
     if _registered() == before and not any(registry.of_module(module) for registry in REGISTRIES):
@@ -346,7 +346,7 @@ def _place(error: BaseException) -> str:
 
 def _caller() -> Origin:
     """The module that called a function of this one."""
-    frame: Any = sys._getframe(1)
+    frame: Any = sys._getframe(1)  # noqa: SLF001  # the one way to see who calls
     while frame is not None and frame.f_globals.get("__name__") == __name__:
         frame = frame.f_back
     names = frame.f_globals if frame is not None else {}

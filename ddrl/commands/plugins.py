@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 
-from ddrl import algorithms, networks, options, plugins  # those of the system register themselves
+from ddrl import algorithms, options, plugins
 
 HELP = """usage: ddrl plugins [--plugin PLUGIN]...
 
