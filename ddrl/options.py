@@ -93,7 +93,7 @@ def parse(argv: Sequence[str], machine: Machine) -> TrainArguments:
             )
         start = loaded.changed(run={"run_dir": resume, "plugins": joined(loaded.run.plugins, new)})
         check_algorithm(algorithm, start, resume)
-        algorithm = algorithm or start.title
+        algorithm = algorithm or (start.title if start.title in algorithms.names() else start.algorithm.name)
     else:
         algorithm = algorithm or "ba3c"
         start = algorithms.preset(first.preset or "default", first.game, machine, algorithm)

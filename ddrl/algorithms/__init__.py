@@ -149,8 +149,8 @@ def _check(name: str, algorithm: Any) -> None:
         raise UsageError(
             f"{where}: its settings {algorithm.settings!r:.80} are no dataclass that extends AlgorithmConfig"
         )
-    if not algorithm.names:
-        raise UsageError(f"{where} has no names for the command line: give it one of a Name with its presets")
+    if name not in algorithm.names:
+        raise UsageError(f"{where} is no name of its own on the command line: give `names` one with its presets")
     for title, known in algorithm.names.items():
         other = next((one for one in ALGORITHMS.values() if title in one.names), None)
         if other is not None:
