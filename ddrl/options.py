@@ -14,13 +14,13 @@ import tyro
 
 from cluster.job import detect_job
 from ddrl import algorithms, plugins, rundir
-from ddrl.builders.trial import try_network
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.memory import check_replay
 from ddrl.networks import is_own
 from ddrl.resumable import check_resumable
+from ddrl.trial import try_network
 from ddrl.types import Machine
 
 # Plugins add names, so the choices are made when a command line is read.
@@ -126,8 +126,8 @@ def take_plugins(argv: Sequence[str], prog: str) -> tuple[list[str], list[str]]:
 
 
 def joined(before: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
-    """The plugins of a run and those that come to it, each once."""
-    return tuple(dict.fromkeys([*before, *new]))
+    """The plugins of a run and those that come to it, each module once and where it is now."""
+    return tuple({plugins.module_of(plugin): plugin for plugin in [*before, *new]}.values())
 
 
 def _algorithm(words: Sequence[str]) -> str | None:

@@ -209,13 +209,19 @@ def recorded(plugin: str) -> str:
     return os.path.abspath(plugin) if _is_file(plugin) else plugin
 
 
+def module_of(plugin: str) -> str:
+    """The module that a plugin's file becomes; anything else as it is."""
+    return Path(plugin).stem if _is_file(plugin) else plugin
+
+
 def loaded() -> tuple[str, ...]:
     """The plugins of this process, for those that it starts."""
     return tuple(_loaded)
 
 
 def load(plugins: Iterable[str]) -> None:
-    """Imports plugins that this process has not imported yet.
+    """Imports plugins that this process has not imported yet. A file that is gone may have been imported from another
+    place: a run's plugin that has moved is named anew with --plugin.
 
     Args:
         plugins: as `recorded` gives them.
@@ -224,7 +230,8 @@ def load(plugins: Iterable[str]) -> None:
         UsageError: one cannot be imported, or registers nothing, or a name that is taken.
     """
     for plugin in plugins:
-        if plugin not in _loaded:
+        moved = _is_file(plugin) and not os.path.exists(plugin) and module_of(plugin) in _loaded.values()
+        if plugin not in _loaded and not moved:
             _loaded[plugin] = _load(plugin)
 
 
@@ -267,7 +274,7 @@ def _is_file(plugin: str) -> bool:
 
 def _import_file(path: str) -> str:
     """Imports a file as a module of its name, by which its settings and functions are found; returns the name."""
-    name = Path(path).stem
+    name = module_of(path)
     if not os.path.isfile(path):
         raise UsageError("there is no such file on this host: every node of a job must have it at that path")
     if not name.isidentifier() or not path.endswith(".py"):

@@ -63,7 +63,7 @@ ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.launch.job")
 LIGHT = (
     "ddrl.cli", "ddrl.options", "ddrl.commands.train", "ddrl.commands.evaluate", "ddrl.commands.play",
     "ddrl.commands.bench", "ddrl.commands.plan", "ddrl.commands.plugins", "ddrl.commands.doctor", "ddrl.config",
-    "ddrl.algorithms", "ddrl.plugins", "ddrl.builders.trial", "ddrl.networks",
+    "ddrl.algorithms", "ddrl.plugins", "ddrl.trial", "ddrl.networks",
     "ddrl.algorithms.ppo", "ddrl.networks.convolutional", "ddrl.rundir", "ddrl.errors",
     "ddrl.types", "ddrl.checks", "ddrl.checkpoint",
     "ddrl.placement.resources", "ddrl.launch.local", "ddrl.launch.outcome", "ddrl.launch.processes",

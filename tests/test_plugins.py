@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,22 @@ def test_an_algorithm_of_a_file_has_its_own_options_and_is_found_again_in_a_run(
     assert resumed.algorithm.baseline_cost == 2.0 and resumed.run.plugins == (str(FILE),)
 
 
+def test_a_plugin_that_has_moved_is_named_anew_at_a_resume(tmp_path):
+    first, second = tmp_path / "a" / "mine.py", tmp_path / "b" / "mine.py"
+    for path in (first, second):
+        path.parent.mkdir()
+        path.write_text(REGISTERS.format(name="mine"))
+    run = ("--run-dir", str(tmp_path / "run"), "--network", "mine")
+    path, _ = rundir.create_run_dir(parse("ppo", "--plugin", str(first), *run).config)
+    plugins._forget(plugins._registered() - {(1, "mine")})
+    plugins._loaded.clear()
+    del sys.modules["mine"]
+    first.unlink()
+    with pytest.raises(UsageError, match="there is no such file on this host"):
+        parse("--resume", str(path))
+    assert parse("--resume", str(path), "--plugin", str(second)).config.run.plugins == (str(second),)
+
+
 def test_a_relative_file_is_recorded_by_its_absolute_path(tmp_path, monkeypatch):
     written(tmp_path, "mine.py", REGISTERS.format(name="mine"))
     monkeypatch.chdir(tmp_path)
@@ -91,9 +108,9 @@ ODD = {
     "needs.py": ("import no_such_thing\n", "cannot be imported: ModuleNotFoundError: No module named 'no_such_thing'"),
     "json.py": (REGISTERS.format(name="a"), "there is another module json .*: give the file a name of its own"),
     "a-b.py": (REGISTERS.format(name="a"), "a plugin's file is a module: name it with letters"),
-    "taken.py": (REGISTERS.format(name="nature"), r"network nature is registered twice, by ddrl and by taken \(.*taken.py"),
+    "taken.py": (REGISTERS.format(name="nature"), r"nature is registered twice, by ddrl and by taken \(.*taken.py"),
     "odd.py": (REGISTERS.format(name="a:b"), "network 'a:b': a name has letters, digits"),
-    "wrong.py": ("from ddrl.plugins import register_algorithm\nregister_algorithm(3)\n", "takes a ddrl.algorithms.Alg"),
+    "wrong.py": ("from ddrl.plugins import register_algorithm\nregister_algorithm(3)\n", "takes a ddrl.algorithms"),
     "number.py": ("from ddrl.plugins import register_network\nregister_network('x', 3)\n", "takes a function, not 3"),
 }  # fmt: skip
 
@@ -131,8 +148,6 @@ def test_an_algorithm_whose_option_or_name_is_taken_is_refused():
 
     def settings(name: str, **fields: int) -> type:
         return type(name, (ppo.settings,), {"name": name, "__annotations__": dict.fromkeys(fields, int), **fields})
-
-    import dataclasses
 
     for kind, said in (
         (settings("other"), "algorithm other: its name ppo is one of algorithm ppo, which ddrl registered"),

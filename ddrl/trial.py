@@ -1,4 +1,4 @@
-"""`python -m ddrl.builders.trial`: makes the network of a run and asks it once, before any rank starts.
+"""`python -m ddrl.trial`: makes the network of a run and asks it once, before any rank starts.
 
 A process of its own, since whoever starts ranks imports no TensorFlow. The configuration comes on standard input.
 """
@@ -30,7 +30,7 @@ def try_network(config: TrainConfig) -> None:
         UsageError: with what is wrong.
     """
     done = subprocess.run(
-        python_command("ddrl.builders.trial"),
+        python_command("ddrl.trial"),
         input=json.dumps(config_to_dict(config)),
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
