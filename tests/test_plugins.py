@@ -52,6 +52,13 @@ def test_an_algorithm_of_a_file_has_its_own_options_and_is_found_again_in_a_run(
     assert resumed.algorithm.baseline_cost == 2.0 and resumed.run.plugins == (str(FILE),)
 
 
+def test_the_example_of_the_documentation_has_its_own_options(tmp_path):
+    text = (FILE.parents[2] / "docs" / "extending.md").read_text()
+    example = next(block for block in text.split("```python\n")[1:] if block.startswith("# mine.py")).split("```")[0]
+    config = parse("mine", "--plugin", written(tmp_path, "mine.py", example), "--baseline-cost", "0.25").config
+    assert config.algorithm.baseline_cost == 0.25 and config.title == "mine"
+
+
 def test_a_plugin_that_has_moved_is_named_anew_at_a_resume(tmp_path):
     first, second = tmp_path / "a" / "mine.py", tmp_path / "b" / "mine.py"
     for path in (first, second):

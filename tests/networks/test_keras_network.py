@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -173,6 +174,20 @@ def test_what_is_no_network_is_refused(function, said):
 def test_a_module_that_is_not_there_is_refused():
     with pytest.raises(UsageError, match="--network no_such_module:build: there is no module no_such_module"):
         build_network(NetworkConfig(network="no_such_module:build"), VECTOR, np.float32, Discrete(2))
+
+
+def test_the_example_of_the_documentation_is_the_nature_network(tmp_path, monkeypatch):
+    text = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
+    example = next(block for block in text.split("```python\n")[1:] if block.startswith("def build")).split("```")[0]
+    (tmp_path / "example_network.py").write_text(example)
+    monkeypatch.syspath_prepend(tmp_path)
+    own, known = (
+        build_network(NetworkConfig(network=name), (4, 84, 84), np.uint8, SIX)
+        for name in ("nature", "example_network:build")
+    )
+    assert [shape for _, shape in known.parameter_shapes] == [shape for _, shape in own.parameter_shapes]
+    flat, rows = tf.constant(own.initial_parameters(1)), observations((4, 84, 84))
+    np.testing.assert_allclose(known(flat, rows).policy, own(flat, rows).policy, atol=2e-3)
 
 
 def test_names_are_those_of_a_fresh_process():
