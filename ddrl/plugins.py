@@ -6,6 +6,7 @@ with the run, and every process of the run imports it before it looks anything u
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import os
@@ -217,6 +218,15 @@ def module_of(plugin: str) -> str:
 def loaded() -> tuple[str, ...]:
     """The plugins of this process, for those that it starts."""
     return tuple(_loaded)
+
+
+def digest() -> str:
+    """Of the files of this process' plugins: where they differ, ranks are not of one run."""
+    whole = hashlib.sha256()
+    for module in sorted(set(_loaded.values())):
+        file = getattr(sys.modules.get(module), "__file__", None)
+        whole.update(Path(file).read_bytes() if file else module.encode())
+    return whole.hexdigest()
 
 
 def load(plugins: Iterable[str]) -> None:

@@ -140,6 +140,9 @@ def _check_variables(name: str, model: Any) -> None:
     for variable in model.trainable_variables:
         if variable.dtype != "float32":
             raise UsageError(f"network {name}: {variable.path} is {variable.dtype}, and parameters are float32")
+        if variable.regularizer is not None or variable.constraint is not None:
+            why = "the loss is the algorithm's and the update the exchange's; leave it out"
+            raise UsageError(f"network {name}: {variable.path} has a regularizer or a constraint: {why}")
 
 
 @contextlib.contextmanager

@@ -35,3 +35,12 @@ def test_a_node_without_the_file_is_named_in_one_line(submit):
     assert job.wait() == ("FAILED", "2:0"), job.output
     (said,) = [line for line in job.output.splitlines() if line.startswith("ddrl: ")]
     assert f"rank 1 on n4: plugin {LONE}: there is no such file on this host: every node of a job must" in said
+
+
+def test_a_node_with_another_content_is_named_in_one_line(submit):
+    plugin = LONE.replace("lone", "other")
+    more = f"srun --mem-per-cpu=1 cp {FILE} {plugin}; echo >> {plugin}"  # on the first node alone
+    job = submit("train.sbatch", SETTINGS.format(plugin=plugin, more=more), *TWO_NODES, launcher="srun")
+    assert job.wait() == ("FAILED", "2:0"), job.output
+    (said,) = [line for line in job.output.splitlines() if line.startswith("ddrl: ")]
+    assert f"rank 1 on n4 has other contents of {plugin} than rank 0 on n3" in said
