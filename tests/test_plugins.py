@@ -160,7 +160,7 @@ def test_an_algorithm_whose_option_or_name_is_taken_is_refused():
         (settings("other"), "algorithm other: its name ppo is one of algorithm ppo, which ddrl registered"),
         (settings("third", workers=2), "algorithm third: its setting workers is one of exchange already"),
     ):
-        names = {kind.name: ppo.names["ppo"]} if kind.name == "third" else ppo.names
+        names = {kind.name: ppo.names["ppo"]} | (dict(ppo.names) if kind.name == "other" else {})
         record = dataclasses.replace(ppo, settings=dataclasses.dataclass(frozen=True)(kind), names=names)
         with pytest.raises(UsageError, match=said):
             plugins.register_algorithm(record)

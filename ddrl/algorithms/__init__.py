@@ -159,6 +159,7 @@ def _check(name: str, algorithm: Any) -> None:
         if "default" not in known.presets:
             raise UsageError(f"{where}: its name {title} has no preset `default`, which is taken where none is named")
     options = {field.name for field in dataclasses.fields(algorithm.settings)}
+    group: dataclasses.Field[Any]
     for group in dataclasses.fields(TrainConfig):
         if group.name != "algorithm" and (
             both := options & {field.name for field in dataclasses.fields(group.default)}

@@ -61,7 +61,7 @@ def is_own(config: NetworkConfig) -> bool:
 
 
 def _network_of_user(config: NetworkConfig, spaces: Spaces) -> Network:
-    from ddrl.networks.keras_network import KerasNetwork, is_keras_model, policy_of
+    from ddrl.networks.keras_network import KerasNetwork, is_keras_model, policy_of, seeded
     from ddrl.networks.network import Network
 
     build = _function_named(config.network)
@@ -77,7 +77,8 @@ def _network_of_user(config: NetworkConfig, spaces: Spaces) -> Network:
             where = f"{Path(place.filename).name}, line {place.lineno}"
             raise UsageError(f"network {config.network} cannot be made: {in_one_line(error)} ({where})") from error
 
-    network = made()
+    with seeded(0):
+        network = made()
     if isinstance(network, Network):
         return network
     if not is_keras_model(network):
@@ -102,7 +103,7 @@ def _function_named(name: str) -> Build:
         raise UsageError(f"--network {name}: {module_name} cannot be imported: {in_one_line(error)}") from error
     if not callable(found):
         raise UsageError(f"--network {name}: {module_name} has no function {function}")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _mlp(spaces: Spaces, config: NetworkConfig) -> Network:

@@ -41,7 +41,8 @@ class KerasNetwork(Network):
     def __init__(self, name: str, make: Callable[[], Any], model: Any, spaces: Spaces, compute_dtype: str) -> None:
         dtype = compute_dtype if spaces.is_image else "float32"
         self._make, self._model, self._spaces = make, model, spaces
-        outputs = _outputs_of(model, spaces, dtype)
+        with seeded(0):
+            outputs = _outputs_of(model, spaces, dtype)
         _check_outputs(name, outputs, spaces)
         _check_variables(name, self._model)
         variables = self._model.trainable_variables
@@ -53,7 +54,7 @@ class KerasNetwork(Network):
     def initial_parameters(self, seed: int) -> np.ndarray:
         """<float32>[N]: the variables of a model that is made with Python's and NumPy's generators seeded, from which
         Keras draws the seeds of its initializers."""
-        with _seeded(seed):
+        with seeded(seed):
             model = self._make()
             _outputs_of(model, self._spaces, self.compute_dtype)
         values = [np.asarray(variable, np.float32).reshape(-1) for variable in model.trainable_variables]
@@ -68,7 +69,7 @@ class KerasNetwork(Network):
         else:
             inputs = tf.cast(observations, tf.float32) * self.observation_scale
         variables = [prepared[name] for name in self._names]
-        outputs, _ = self._model.stateless_call(variables, [], inputs, training=False)
+        outputs, _ = self._model.stateless_call(variables, [], inputs)
         return {name: tf.cast(x, tf.float32) for name, x in _by_name(outputs, self._spaces).items()}
 
 
@@ -146,7 +147,8 @@ def _check_variables(name: str, model: Any) -> None:
 
 
 @contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def seeded(seed: int) -> Iterator[None]:
+    """Python's and NumPy's generators seeded, and at the end as they were."""
     states = random.getstate(), np.random.get_state()  # noqa: NPY002 - those of Keras
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002

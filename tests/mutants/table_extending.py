@@ -24,8 +24,8 @@ MUTANTS = (
     Mutant(
         "keras-draws-without-the-seed",
         "ddrl/networks/keras_network.py",
-        "        with _seeded(seed):",
-        "        with _seeded(0):",
+        "        with seeded(seed):",
+        "        with seeded(0):",
         ("tests/networks/test_keras_network.py::test_parameters_are_a_function_of_the_seed_whatever_was_made_before",),
         "Runs of all seeds begin with the same parameters.",
     ),
