@@ -110,7 +110,7 @@ wrappers: Registry[Callable[..., Any]] = Registry("wrapper")
 exchanges: Registry[Any] = Registry("exchange")
 """`ddrl.exchange.kind.Exchange`, by their names."""
 loggers: Registry[Callable[..., Any]] = Registry("logger")
-callbacks: Registry[Any] = Registry("callback")
+callbacks: Registry[Callable[..., Any]] = Registry("callback")
 REGISTRIES: tuple[Registry[Any], ...] = (
     algorithms, networks, environments, wrappers, exchanges, loggers, callbacks,
 )  # fmt: skip
@@ -189,17 +189,17 @@ def register_logger(name: str, make: Callable[..., Any]) -> None:
     loggers.add(name, _callable(make, "register_logger"))
 
 
-def register_callback(name: str, callback: Any) -> None:
-    """Makes a callback known, which is called in every run of this plugin.
+def register_callback(name: str, make: Callable[..., Any]) -> None:
+    """Makes a callback known.
 
     Args:
-        name: in events.
-        callback: what is called.
+        name: by which it is asked for.
+        make: makes it for a run.
 
     Raises:
         UsageError: as `Registry.add`.
     """
-    callbacks.add(name, callback)
+    callbacks.add(name, _callable(make, "register_callback"))
 
 
 _loaded: dict[str, str] = {}  # plugin, as it is recorded -> its module

@@ -159,11 +159,10 @@ def _check(name: str, algorithm: Any) -> None:
         if "default" not in known.presets:
             raise UsageError(f"{where}: its name {title} has no preset `default`, which is taken where none is named")
     options = {field.name for field in dataclasses.fields(algorithm.settings)}
-    group: dataclasses.Field[Any]
     for group in dataclasses.fields(TrainConfig):
-        if group.name != "algorithm" and (
-            both := options & {field.name for field in dataclasses.fields(group.default)}
-        ):
+        others: Any = group.default
+        both = set() if group.name == "algorithm" else options & {field.name for field in dataclasses.fields(others)}
+        if both:
             raise UsageError(f"{where}: its setting {min(both)} is one of {group.name} already; choose another name")
 
 
