@@ -12,8 +12,8 @@ from tests.parallel.support import newest, result
 pytestmark = pytest.mark.timeout(200)
 FILE = Path(__file__).parents[1] / "of_users" / "reinforce.py"
 SETTINGS = """\
-SERVERS=0 REQUEUE=no RESTARTS=0
-OPTIONS=(reinforce --plugin {plugin} --preset smoke --no-evaluator --workers 2 --parameter-servers 0 --exchange circle)
+ALGORITHM=reinforce SERVERS=0 REQUEUE=no RESTARTS=0
+OPTIONS=(--plugin {plugin} --preset smoke --no-evaluator --workers 2 --parameter-servers 0 --exchange circle)
 OPTIONS+=(--minutes 0 --max-updates 20)
 {more}
 """
