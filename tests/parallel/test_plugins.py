@@ -25,7 +25,7 @@ def test_an_algorithm_a_network_and_an_exchange_of_a_user_train_and_go_on(tmp_pa
     assert any("baseline_loss" in line for line in lines(run)) and result(run)["status"] == "finished"
     finish(run, "--resume", str(run), "--max-updates", "30", "--baseline-cost", "0.25")
     assert newest(run).version == 30 and rundir.load_config(run).algorithm.baseline_cost == 0.25
-    assert [name for name, _ in newest(run).parameter_shapes][:2] == ["dense/kernel", "dense/bias"]
+    assert [name for name, _ in newest(run).layout][:2] == ["dense/kernel", "dense/bias"]
 
 
 def test_every_process_of_a_run_imports_its_plugins(tmp_path):
