@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import sys
 import typing
+from collections.abc import Collection
 from typing import Any, Literal
 
 from ddrl.errors import UsageError
@@ -77,6 +79,15 @@ def known(config: Any) -> None:
     for name, hint in hints(kind).items():
         if typing.get_origin(hint) is Literal and getattr(config, name) not in typing.get_args(hint):
             refuse(config, name, "must be one of " + ", ".join(map(str, typing.get_args(hint))))
+
+
+def registered(config: Any, name: str, known: Collection[str], others: str = "") -> None:
+    """Field `name` must be one of `known`, or what `others` says beside."""
+    value = getattr(config, name)
+    if value not in known:
+        near = difflib.get_close_matches(value, known, 1)
+        why = f"must be one of {', '.join(known)}{others}, or what a --plugin registers"
+        refuse(config, name, why + (f"; did you mean {near[0]}?" if near else ""))
 
 
 @functools.cache

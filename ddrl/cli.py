@@ -27,6 +27,7 @@ commands:
   evaluate RUN       play games with the newest checkpoint of a run and print the scores
   play RUN           record a video of the newest checkpoint of a run
   plan               which rank would be where and do what; starts nothing
+  plugins            algorithms, networks, environments and more that there are, and where they are from
   doctor             is everything here that training needs? On every rank of a job, or on this machine
 {benchmarks}
   study NAME         an experiment of a paper: many runs, one table, one figure; `ddrl study --help` lists them
@@ -41,7 +42,7 @@ examples:
   ddrl train apex-dqn --actors 8 --replay-shards 1 --game pong
   ddrl train ba3c --preset ba3c-paper --game breakout
 """
-COMMANDS = ("train", "evaluate", "play", "plan", "doctor", "bench", "study")
+COMMANDS = ("train", "evaluate", "play", "plan", "plugins", "doctor", "bench", "study")
 SECOND_RANK_PATIENCE_SECONDS = 2.0
 
 

@@ -13,20 +13,25 @@ from pathlib import Path
 import tyro
 
 from cluster.job import detect_job
-from ddrl import algorithms, rundir
+from ddrl import algorithms, plugins, rundir
 from ddrl.checkpoint import list_checkpoints
-from ddrl.config import TrainConfig
+from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.memory import check_replay
+from ddrl.networks import is_own
 from ddrl.resumable import check_resumable
+from ddrl.trial import try_network
 from ddrl.types import Machine
 
-if typing.TYPE_CHECKING:
-    AlgorithmName = str
-    PresetName = str
-else:
-    AlgorithmName = typing.Literal[tuple(algorithms.names())]
-    PresetName = typing.Literal[tuple(algorithms.preset_names())]
+# Plugins add names, so the choices are made when a command line is read.
+AlgorithmName = typing.Annotated[
+    str, tyro.conf.arg(constructor_factory=lambda: tyro.extras.literal_type_from_choices(algorithms.names()))
+]
+PresetName = typing.Annotated[
+    str, tyro.conf.arg(constructor_factory=lambda: tyro.extras.literal_type_from_choices(algorithms.preset_names()))
+]
+# The option is --plugin, which is read before all others. Settings import no tyro, so they cannot say so themselves.
+RunConfig.__annotations__["plugins"] = tyro.conf.Suppress[tuple[str, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +51,9 @@ class TrainArguments:
     resume_or_start: bool = False
     """Go on with --run-dir where a run has begun, from its beginning if it has no checkpoint; begin it where none
     has: for jobs that are requeued. --preset then counts for the beginning only."""
+    plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A module of your own, a file that ends in .py, or an installed plugin (`ddrl plugins` lists them), which
+    registers algorithms, networks and more; may be given several times. All processes of the run import it."""
     config: TrainConfig = dataclasses.field(kw_only=True)
 
 
@@ -65,6 +73,7 @@ def parse(argv: Sequence[str], machine: Machine) -> TrainArguments:
     Raises:
         UsageError: for settings that cannot be.
     """
+    new, argv = take_plugins(argv, "ddrl train")
     peek = Parser(prog="ddrl train")
     for name in ("--preset", "--game", "--resume", "--run-dir"):
         peek.add_argument(name)
@@ -82,12 +91,13 @@ def parse(argv: Sequence[str], machine: Machine) -> TrainArguments:
                 "somebody else wrote it",
                 file=sys.stderr,
             )
-        start = loaded.changed(run={"run_dir": resume})
+        start = loaded.changed(run={"run_dir": resume, "plugins": joined(loaded.run.plugins, new)})
         check_algorithm(algorithm, start, resume)
-        algorithm = algorithm or start.title
+        algorithm = algorithm or (start.title if start.title in algorithms.names() else start.algorithm.name)
     else:
         algorithm = algorithm or "ba3c"
         start = algorithms.preset(first.preset or "default", first.game, machine, algorithm)
+        start = start.changed(run={"plugins": joined((), new)})
     arguments = tyro.cli(
         TrainArguments,
         args=list(argv),
@@ -99,6 +109,25 @@ def parse(argv: Sequence[str], machine: Machine) -> TrainArguments:
         check_resumable(start, arguments.config)
         arguments = dataclasses.replace(arguments, config=with_schedules_of(start, arguments.config))
     return arguments
+
+
+def take_plugins(argv: Sequence[str], prog: str) -> tuple[list[str], list[str]]:
+    """Loads the plugins that a command line names; returns them as they are recorded, and the command line without.
+
+    Raises:
+        UsageError: one of them cannot be loaded.
+    """
+    peek = Parser(prog=prog)
+    peek.add_argument("--plugin", action="append", default=[])
+    found, rest = peek.parse_known_args(list(argv))
+    new = [plugins.recorded(plugin) for plugin in found.plugin]
+    plugins.load(new)
+    return new, rest
+
+
+def joined(before: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
+    """The plugins of a run and those that come to it, each module once and where it is now."""
+    return tuple({plugins.module_of(plugin): plugin for plugin in [*before, *new]}.values())
 
 
 def _algorithm(words: Sequence[str]) -> str | None:
@@ -167,7 +196,8 @@ def checked(argv: Sequence[str], machine: Machine, with_game: bool = True) -> tu
 
 
 def check_game(config: TrainConfig, machine: Machine) -> None:
-    """Refuses an unknown game, and a replay of it that is too large, before any rank starts.
+    """Refuses an unknown game, a network of a user that does not suit it, and a replay of it that is too large, before
+    any rank starts.
 
     Raises:
         UsageError: for a game that neither the emulator nor Gymnasium has, or whose actions the algorithm does not
@@ -179,4 +209,6 @@ def check_game(config: TrainConfig, machine: Machine) -> None:
     environment.close()
     algorithms.check_action_space(config, environment.action_space)
     replays = config.apex.replay_shards if config.apex.actors else config.exchange.workers
+    if not is_own(config.network):
+        try_network(config)
     check_replay(config, environment, replays if detect_job(os.environ) is None else 1, machine.memory_bytes)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ddrl import checks, sealed
+from ddrl import checks, plugins, sealed
 from ddrl.algorithms import ALGORITHMS
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, read_as
@@ -67,16 +67,24 @@ def config_to_dict(config: TrainConfig) -> dict[str, Any]:
 
 
 def config_from_dict(data: Any, where: str = CONFIG) -> TrainConfig:
-    """The inverse of config_to_dict. A setting that is not there has its default.
+    """The inverse of config_to_dict. A setting that is not there has its default; the run's plugins are loaded first.
 
     Raises:
-        UsageError: for anything that is no configuration, with `where` it was read.
+        UsageError: for anything that is no configuration, with `where` it was read; a plugin cannot be loaded.
     """
+    plugins.load(_plugins_of(data))
     if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("algorithm_name") not in list(ALGORITHMS):
         names = ", ".join(ALGORITHMS)
         raise UsageError(f"{where} is not a configuration of this version of ddrl (format {FORMAT}, one of {names})")
     with read_as(where, "restore it from a copy, or start a new run"):
         return _config_from(data, where)
+
+
+def _plugins_of(data: Any) -> list[str]:
+    """Those that a configuration names; what is no list of names is refused when the rest is decoded."""
+    run = data.get("run") if isinstance(data, dict) and data.get("format") == FORMAT else None
+    named = run.get("plugins") if isinstance(run, dict) else None
+    return named if isinstance(named, list) and all(isinstance(name, str) for name in named) else []
 
 
 def _config_from(data: dict[str, Any], where: str) -> TrainConfig:

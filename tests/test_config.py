@@ -179,7 +179,7 @@ def test_a_missing_setting_has_its_default_and_an_int_may_stand_for_a_float():
         ({"run": {"video": 1}}, "not of type bool"),
         ({"exchange": {"workers": True}}, "not of type int"),
         ({"evaluation": {"target_score": "x"}}, "not of type float or NoneType"),
-        ({"network": {"network": ["a3c"]}}, "--network"),
+        ({"network": {"network": ["a3c"]}}, "network is .*, which is not of type str"),
         ({"network": {"policy_layers": 3}}, "policy_layers is 3, which is no list"),
         ({"network": {"policy_layers": [3, "a"]}}, "policy_layers is 'a', which is not of type int"),
         ({"optimizer": {"learning_rate": -1.0}}, "--learning-rate"),

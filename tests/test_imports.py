@@ -13,7 +13,7 @@ from ddrl import algorithms
 ROOT = Path(__file__).parent.parent
 HEAVY = {"tensorflow", "mpi4py", "numba", "ale_py", "gymnasium", "matplotlib", "cv2", "imageio_ffmpeg"}
 # What a layer may import of this project; every layer may import itself and what all share.
-SHARED = {"ddrl.types", "ddrl.errors", "ddrl.checks", "ddrl.files", "ddrl.lazy", "ddrl.programs"}
+SHARED = {"ddrl.types", "ddrl.errors", "ddrl.checks", "ddrl.files", "ddrl.lazy", "ddrl.plugins", "ddrl.programs"}
 LAYERS = {
     "ddrl.ops": set(),
     "ddrl.config": {"ddrl.exchange.settings", "ddrl.replay.settings"},
@@ -62,7 +62,8 @@ MAY_IMPORT_CLUSTER = (
 ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.launch.job")
 LIGHT = (
     "ddrl.cli", "ddrl.options", "ddrl.commands.train", "ddrl.commands.evaluate", "ddrl.commands.play",
-    "ddrl.commands.bench", "ddrl.commands.plan", "ddrl.commands.doctor", "ddrl.config", "ddrl.algorithms",
+    "ddrl.commands.bench", "ddrl.commands.plan", "ddrl.commands.plugins", "ddrl.commands.doctor", "ddrl.config",
+    "ddrl.algorithms", "ddrl.plugins", "ddrl.trial", "ddrl.networks",
     "ddrl.algorithms.ppo", "ddrl.networks.convolutional", "ddrl.rundir", "ddrl.errors",
     "ddrl.types", "ddrl.checks", "ddrl.checkpoint",
     "ddrl.placement.resources", "ddrl.launch.local", "ddrl.launch.outcome", "ddrl.launch.processes",

@@ -1,11 +1,14 @@
-"""The algorithms: one module each, registered here by its name. Importing this imports no TensorFlow."""
+"""The algorithms: one module each, registered here; plugins register theirs. Importing this imports no TensorFlow."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import math
+from collections.abc import Mapping
 from typing import Any
 
+from ddrl import plugins
 from ddrl.algorithms.record import Algorithm, Exploration, Name
 from ddrl.config import AlgorithmConfig, EnvironmentConfig, TrainConfig
 from ddrl.errors import UsageError
@@ -35,9 +38,7 @@ MODULES = (
     "dpg",
     "sac",
 )  # fmt: skip
-ALGORITHMS: dict[str, Algorithm] = {
-    name: importlib.import_module(f"ddrl.algorithms.{name}").ALGORITHM for name in MODULES
-}
+ALGORITHMS: Mapping[str, Algorithm] = plugins.algorithms.values
 """By the name of their settings."""
 
 SMOKE_GAME = "ddrl/Catch-v0"
@@ -137,3 +138,34 @@ def check_action_space(config: TrainConfig, space: ActionSpace) -> None:
     else:
         actions = f"continuous actions, and {game} has {space.count} discrete ones"
     raise UsageError(f"{settings.name} takes {actions}: train one of {others}")
+
+
+def _check(name: str, algorithm: Any) -> None:
+    """Refuses to register what is no algorithm, or has a name or an option of another one."""
+    if not isinstance(algorithm, Algorithm):
+        raise UsageError(f"register_algorithm takes a ddrl.algorithms.Algorithm, not {algorithm!r:.80}")
+    where = f"algorithm {name}"
+    if not (dataclasses.is_dataclass(algorithm.settings) and issubclass(algorithm.settings, AlgorithmConfig)):
+        raise UsageError(
+            f"{where}: its settings {algorithm.settings!r:.80} are no dataclass that extends AlgorithmConfig"
+        )
+    if name not in algorithm.names:
+        raise UsageError(f"{where} is no name of its own on the command line: give `names` one with its presets")
+    for title, known in algorithm.names.items():
+        other = next((one for one in ALGORITHMS.values() if title in one.names), None)
+        if other is not None:
+            taken = plugins.algorithms.origin(other.name)
+            raise UsageError(f"{where}: its name {title} is one of algorithm {other.name}, which {taken} registered")
+        if "default" not in known.presets:
+            raise UsageError(f"{where}: its name {title} has no preset `default`, which is taken where none is named")
+    options = {field.name for field in dataclasses.fields(algorithm.settings)}
+    for group in dataclasses.fields(TrainConfig):
+        others: Any = group.default
+        both = set() if group.name == "algorithm" else options & {field.name for field in dataclasses.fields(others)}
+        if both:
+            raise UsageError(f"{where}: its setting {min(both)} is one of {group.name} already; choose another name")
+
+
+plugins.algorithms.check = _check
+for _module in MODULES:
+    plugins.register_algorithm(importlib.import_module(f"ddrl.algorithms.{_module}").ALGORITHM)

@@ -31,6 +31,7 @@ BENCHMARKS = {
     "replay": Entry(
         "replay:main", "samples/s of a prioritized replay while transitions come in; its sum tree over sizes"
     ),
+    "networks": Entry("networks:main", "gradient and inference of networks, a user's too, beside each other"),
     "exchange": Entry("emulated.exchange:exchange", "one synchronous step, beside bare MPI and TensorFlow's gRPC"),
     "idle": Entry("idle:main", "processor time of roles that wait"),
     "faults": Entry(

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Any, Literal
 
-from ddrl import checks
+from ddrl import checks, plugins
 from ddrl.config import validation
 from ddrl.config.algorithm import AlgorithmConfig, FromReplay, FromRollouts
 from ddrl.config.apex import ApexConfig
@@ -17,6 +18,9 @@ from ddrl.errors import UsageError
 from ddrl.exchange.settings import ExchangeConfig, OptimizerConfig
 from ddrl.replay.settings import ReplayConfig
 
+CONVOLUTIONAL = ("a3c", "nature", "ba3c", "impala")
+DENSE = ("mlp",)
+FUNCTION = re.compile(r"\w+(\.\w+)*:\w+")  # module:function
 WHOLE_GAMES_SECONDS = 3 * 3600.0  # after which even an evaluation of whole games is not waited for any more
 
 
@@ -79,12 +83,19 @@ class EnvironmentConfig:
 class NetworkConfig:
     """Network."""
 
-    network: Literal["a3c", "nature", "ba3c", "mlp"] = "nature"
-    """Architecture: a3c (2 convolutions, 256), nature (3, 512), ba3c (4, --fc-neurons), mlp (vectors)."""
+    network: str = "nature"
+    """Architecture: a3c (2 convolutions, 256), nature (3, 512), ba3c (4, --fc-neurons), impala (15 in residual blocks,
+    256), mlp (vectors); one that a --plugin registers; or module:function, which makes one (docs/extending.md)."""
     fc_neurons: int = 128
     """Neurons of the fully connected layer of the ba3c network (16 to 256)."""
     compute_dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """Type of activations and kernels; master weights, heads and losses are float32 always."""
+    hidden_layers: tuple[int, ...] = ()
+    """mlp: neurons of the hidden layers of each head's tower (none: 64 64)."""
+    activation: Literal["default", "tanh", "relu", "elu", "gelu", "silu"] = "default"
+    """Of the hidden layers of mlp, and of DPG's and SAC's (default: tanh, of SAC relu)."""
+    layer_norm: bool = False
+    """Normalize the inputs of these activations over the layer (Ba et al. 2016)."""
     policy_layers: tuple[int, ...] = (300, 200)
     """DPG: neurons of the policy's hidden layers."""
     critic_layers: tuple[int, ...] = (400, 300)
@@ -96,6 +107,14 @@ class NetworkConfig:
         for name in ("policy_layers", "critic_layers"):
             if not getattr(self, name) or min(getattr(self, name)) < 1:
                 checks.refuse(self, name, "give one hidden layer or more, of at least 1 neuron each")
+        if min(self.hidden_layers, default=1) < 1:
+            checks.refuse(self, "hidden_layers", "a hidden layer has at least 1 neuron")
+        if not FUNCTION.fullmatch(self.network):
+            known = dict.fromkeys([*CONVOLUTIONAL, *DENSE, *plugins.networks.names()])
+            checks.registered(self, "network", list(known), ", module:function")
+        if self.network in CONVOLUTIONAL:
+            why = f"--network {self.network} has the layers of its paper; leave it out, or --network mlp"
+            checks.unused(self, why, "hidden_layers", "activation", "layer_norm")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,6 +213,8 @@ class RunConfig:
     """Budget in updates, resumed ones included (0: none)."""
     run_dir: str = ""
     """Directory of the run (default: runs/ALGORITHM-GAME-TIME). It must hold nothing else, unless resuming."""
+    plugins: tuple[str, ...] = ()
+    """Modules of users that every process of the run imports first: see --plugin."""
     seed: int = 1
     """Seed of initial parameters, environments and action draws."""
     checkpoint_every_minutes: float = 5.0

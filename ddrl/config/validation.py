@@ -52,6 +52,8 @@ def _check_layers(config: TrainConfig) -> None:
         if config.network.network != "mlp":
             why = f"{config.algorithm.name} has dense layers alone (--policy-layers, --critic-layers); mlp"
             checks.refuse(config.network, "network", why)
+        why = f"{config.algorithm.name} has --policy-layers and --critic-layers; leave it out"
+        checks.unused(config.network, why, "hidden_layers")
         return
     why = f"{config.algorithm.name} has the layers of --network; leave it out"
     checks.unused(config.network, why, "policy_layers", "critic_layers")

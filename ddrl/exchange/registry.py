@@ -1,22 +1,34 @@
-"""The exchanges that there are: each is a package in this folder whose `EXCHANGE` says what it is."""
+"""The exchanges: those here are packages in this folder whose `EXCHANGE` says what it is; plugins register theirs."""
 
 from __future__ import annotations
 
-import functools
 import importlib
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from ddrl.exchange.kind import Exchange
+from ddrl import plugins
+from ddrl.errors import UsageError
+from ddrl.exchange.kind import Exchange
 
 NAMES = ("parameter_server", "allreduce", "central_store", "local_sgd")
-"""Names on the command line, which are those of the packages."""
+"""Of the exchanges here, which are those of the packages."""
 OF_ONE_PROCESS = NAMES[0]
 """A single process has nobody to exchange with: its worker turns to a server in the same process."""
 
 
-@functools.cache
 def exchange_named(name: str) -> Exchange:
-    """The exchange of this name, one of `NAMES`."""
-    exchange: Exchange = importlib.import_module(f"ddrl.exchange.{name}").EXCHANGE
-    return exchange
+    """The exchange of this name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    return plugins.exchanges.get(name)
+
+
+def _check(name: str, exchange: Any) -> None:
+    if not isinstance(exchange, Exchange):
+        raise UsageError(f"register_exchange takes a ddrl.exchange.kind.Exchange, not {exchange!r:.80}")
+
+
+plugins.exchanges.check = _check
+for _name in NAMES:
+    plugins.register_exchange(importlib.import_module(f"ddrl.exchange.{_name}").EXCHANGE)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from typing_extensions import Doc
 
-from ddrl import checks
+from ddrl import checks, plugins
 from ddrl.exchange.kind import Exchange
 from ddrl.exchange.registry import NAMES, exchange_named
 
 SUMMARIES = "; ".join(f"{name}: {exchange_named(name).summary}" for name in NAMES)
-if TYPE_CHECKING:
-    ExchangeName = str
-else:
-    ExchangeName = Annotated[Literal[NAMES], Doc(f"How gradients become parameters. {SUMMARIES}.")]
+ExchangeName = Annotated[str, Doc(f"How gradients become parameters. {SUMMARIES}. Or one that a --plugin registers.")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +49,7 @@ class ExchangeConfig:
 
     def __post_init__(self) -> None:
         checks.known(self)
+        checks.registered(self, "exchange", plugins.exchanges.names())
         checks.at_least(self, 1, "workers")
         checks.at_least(self, 0, "quorum", "max_staleness", "quorum_deadline_seconds", "local_steps")
         checks.at_least(self, 1, "store_chunks")

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from cluster.job import NUMBER, Job
 from cluster.topology import gather_json
-from ddrl import programs, rundir
+from ddrl import plugins, programs, rundir
 from ddrl.config import RunConfig, TrainConfig, validation
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
@@ -251,7 +251,7 @@ def _parse(parse: Callable[[], Wanted], rank: int) -> tuple[Wanted | None, dict[
             quiet.enter_context(contextlib.redirect_stdout(nowhere))
             quiet.enter_context(contextlib.redirect_stderr(nowhere))
         try:
-            return parse(), report
+            return parse(), report | {"plugins": plugins.digest()}
         except UsageError as error:
             return None, report | {"refused": str(error)}
         except programs.SYSTEM_ERRORS as error:
@@ -271,4 +271,9 @@ def _check_all(everyone: list[dict[str, str]]) -> None:
             raise UsageError(
                 f"rank {rank} on {report['host']} has ddrl {report['version']} and rank 0 on {first['host']} has "
                 f"{first['version']}: install one version where all nodes see it"
+            )
+        if report.get("plugins") != first.get("plugins"):
+            raise UsageError(
+                f"rank {rank} on {report['host']} has other contents of {', '.join(plugins.loaded())} than rank 0 on "
+                f"{first['host']}: keep plugins where all nodes see them"
             )

@@ -1,14 +1,29 @@
-"""Networks: observation -> PolicyValue, as pure functions of one flat float32 parameter vector."""
+"""Networks: observation -> PolicyValue, as pure functions of one flat float32 parameter vector.
+
+A network is made by a function of `Spaces` and settings: one of those here, one that a plugin registers by name, or one
+that --network names as module:function.
+"""
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ddrl import plugins
 from ddrl.config import NetworkConfig
+from ddrl.errors import UsageError, in_one_line
 from ddrl.types import ActionSpace, QHead
 
 if TYPE_CHECKING:
     from ddrl.networks.network import Network
+    from ddrl.networks.spaces import Spaces
+
+Build = Callable[["Spaces", NetworkConfig], Any]
+"""Makes a network: a `Network`, or a Keras model."""
 
 
 def build_network(
@@ -28,12 +43,93 @@ def build_network(
         head: of the algorithm (`head` of its settings): None for policy and value.
 
     Raises:
-        UsageError: the observation does not suit the network, or the actions not the head.
+        UsageError: the observation does not suit the network, or the actions not the head; a function of a user fails,
+            or what it makes is no network for these spaces.
     """
-    if config.network == "mlp":
-        from ddrl.networks.mlp import MLP
+    from ddrl.networks.spaces import Spaces
 
-        return MLP(observation_shape, observation_dtype, action_space, head)
+    spaces = Spaces(tuple(observation_shape), np.dtype(observation_dtype), action_space, head)
+    if config.network in OWN:
+        network: Network = OWN[config.network](spaces, config)
+        return network
+    return _network_of_user(config, spaces)
+
+
+def is_own(config: NetworkConfig) -> bool:
+    """Whether the network is one of the system's, which suits whatever it does not refuse at once."""
+    return config.network in OWN
+
+
+def _network_of_user(config: NetworkConfig, spaces: Spaces) -> Network:
+    from ddrl.networks.keras_network import KerasNetwork, is_keras_model, policy_of, seeded
+    from ddrl.networks.network import Network
+
+    build = _function_named(config.network)
+
+    def made() -> Any:
+        try:
+            with policy_of(config.compute_dtype if spaces.is_image else "float32"):
+                return build(spaces, config)
+        except UsageError:
+            raise
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(place.filename).name}, line {place.lineno}"
+            raise UsageError(f"network {config.network} cannot be made: {in_one_line(error)} ({where})") from error
+
+    with seeded(0):
+        network = made()
+    if isinstance(network, Network):
+        return network
+    if not is_keras_model(network):
+        raise UsageError(f"network {config.network} is {network!r:.80}, neither a Keras model nor a ddrl Network")
+    return KerasNetwork(config.network, made, network, spaces, config.compute_dtype)
+
+
+def _function_named(name: str) -> Build:
+    """A registered function, or that of module:function.
+
+    Raises:
+        UsageError: there is none, or its module cannot be imported.
+    """
+    module_name, _, function = name.partition(":")
+    if not function:
+        return plugins.networks.get(name)
+    try:
+        found = getattr(plugins.import_named_module(module_name), function, None)
+    except UsageError as error:
+        raise UsageError(f"--network {name}: {error}") from error
+    except Exception as error:
+        raise UsageError(f"--network {name}: {module_name} cannot be imported: {in_one_line(error)}") from error
+    if not callable(found):
+        raise UsageError(f"--network {name}: {module_name} has no function {function}")
+    return found
+
+
+def _mlp(spaces: Spaces, config: NetworkConfig) -> Network:
+    from ddrl.networks.mlp import MLP
+
+    return MLP(config, *spaces)
+
+
+def _convolutional(spaces: Spaces, config: NetworkConfig) -> Network:
     from ddrl.networks.convolutional import ConvolutionalNetwork
 
-    return ConvolutionalNetwork(config, observation_shape, observation_dtype, action_space, head)
+    return ConvolutionalNetwork(config, *spaces)
+
+
+def _residual(spaces: Spaces, config: NetworkConfig) -> Network:
+    from ddrl.networks.residual import ResidualNetwork
+
+    return ResidualNetwork(config, *spaces)
+
+
+OWN: dict[str, Build] = {
+    "a3c": _convolutional,
+    "nature": _convolutional,
+    "ba3c": _convolutional,
+    "impala": _residual,
+    "mlp": _mlp,
+}
+for _name, _build in OWN.items():
+    plugins.register_network(_name, _build)

@@ -142,18 +142,7 @@ class ConvolutionalNetwork(Network):
         for layer, spec in enumerate(self.architecture.convolutions):
             stride = spec.stride // self._block if layer == 0 else spec.stride
             x = self._convolve(prepared, layer, stride, spec.pool, x)
-        streams = streams_of(self.action_space, self.head)
-        x = tf.reshape(x, [-1, math.prod(x.shape[1:])])
-        x = _half_variance(x) if len(streams) > 1 else x
-        x = tf.matmul(x, prepared["dense/kernel"])
-        # In float32 from here: also, with the bias apart oneDNN multiplies with its faster kernel.
-        x = tf.cast(x, tf.float32) + prepared["dense/bias"]
-        x = tf.nn.relu(x) if self.architecture.dense_relu else x
-        return {
-            head: tf.matmul(hidden, prepared[f"{head}/kernel"]) + prepared[f"{head}/bias"]
-            for hidden, heads in zip(tf.split(x, len(streams), axis=1), streams)
-            for head in heads
-        }
+        return dense_outputs(prepared, x, streams_of(self.action_space, self.head), self.architecture.dense_relu)
 
     def _channels_last(self, observations: Any) -> Any:
         """[B, H, W, C], or what `_blocks` makes where the first convolution works on blocks; compute type."""
@@ -161,7 +150,7 @@ class ConvolutionalNetwork(Network):
             blocks = _blocks(observations[:, :, : self._rows, : self._columns], self._block)
             return tf.cast(blocks, self.compute_dtype)
         padding = -self._channels % self.architecture.channel_multiple
-        return _transposed()(observations, padding, self.compute_dtype)
+        return transposed()(observations, padding, self.compute_dtype)
 
     def _convolve(self, prepared: dict[str, Any], layer: int, stride: int, pool: int, x: Any) -> Any:
         pad = self._padded_by if layer else 0  # apart: oneDNN has no gradient for a convolution with explicit padding
@@ -202,11 +191,7 @@ def convolutional_tensors(
     Raises:
         UsageError: not an image [channels, height, width], or too small for the network.
     """
-    if len(observation_shape) != 3:
-        raise UsageError(
-            f"network {name} takes images [channels, height, width], not observations of shape "
-            f"{tuple(observation_shape)}: use --network mlp"
-        )
+    check_image(name, observation_shape)
     channels, *image = observation_shape
     pixels = math.prod(_last_image(name, architecture, tuple(image)))
     features = pixels * architecture.convolutions[-1].filters
@@ -218,6 +203,20 @@ def convolutional_tensors(
         if architecture.convolution_bias:
             tensors.append((f"conv{layer}/bias", (spec.filters,), zeros))
         channels = spec.filters
+    return tensors + dense_tensors(architecture, features, action_space, head)
+
+
+def dense_tensors(
+    architecture: Architecture, features: int, action_space: ActionSpace, head: QHead | None = None
+) -> Tensors:
+    """Those after the last image: of the dense layer, the heads, and the deviations of continuous actions.
+
+    Args:
+        architecture: its neurons and initializers.
+        features: numbers of the last image.
+        action_space, head: which decide the heads.
+    """
+    tensors: Tensors = []
     streams = streams_of(action_space, head)
     dense = [("dense", (features, architecture.neurons * len(streams)), architecture.dense_kernel)]
     for head_name, width in (item for stream in streams for item in stream.items()):
@@ -227,6 +226,37 @@ def convolutional_tensors(
     for layer_name, widths, kernel in dense:
         tensors += [(f"{layer_name}/kernel", widths, kernel), (f"{layer_name}/bias", (widths[1],), zeros)]
     return tensors + deviation_tensors(action_space)
+
+
+def dense_outputs(prepared: dict[str, Any], x: Any, streams: list[dict[str, int]], relu: bool = True) -> dict[str, Any]:
+    """Of each head, <float32>[B, width], for the last image [B, H, W, C].
+
+    Args:
+        prepared: parameters, as `prepare` makes them.
+        x: in the type of dense/kernel.
+        streams: heads, see `streams_of`.
+        relu: whether the dense layer has an activation.
+    """
+    x = tf.reshape(x, [-1, math.prod(x.shape[1:])])
+    x = _half_variance(x) if len(streams) > 1 else x
+    x = tf.matmul(x, prepared["dense/kernel"])
+    # In float32 from here: also, with the bias apart oneDNN multiplies with its faster kernel.
+    x = tf.cast(x, tf.float32) + prepared["dense/bias"]
+    x = tf.nn.relu(x) if relu else x
+    return {
+        head: tf.matmul(hidden, prepared[f"{head}/kernel"]) + prepared[f"{head}/bias"]
+        for hidden, heads in zip(tf.split(x, len(streams), axis=1), streams)
+        for head in heads
+    }
+
+
+def check_image(name: str, observation_shape: tuple[int, ...]) -> None:
+    """Raises UsageError for observations that are no images."""
+    if len(observation_shape) != 3:
+        raise UsageError(
+            f"network {name} takes images [channels, height, width], not observations of shape "
+            f"{tuple(observation_shape)}: use --network mlp"
+        )
 
 
 def _last_image(name: str, architecture: Architecture, image: tuple[int, ...]) -> tuple[int, ...]:
@@ -250,7 +280,7 @@ def _half_variance(x: Any) -> Any:
 
 
 @functools.cache
-def _transposed() -> Callable[[Any, int, str], Any]:
+def transposed() -> Callable[[Any, int, str], Any]:
     """(images [B, C, H, W], padding, dtype) -> [B, H, W, C + padding] in `dtype`, the added channels zero."""
 
     def transpose(images: Any, padding: int, dtype: str) -> Any:

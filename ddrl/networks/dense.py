@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 
 from ddrl.lazy import tf
-from ddrl.networks.network import Network, Tensors, orthogonal, zeros
+from ddrl.networks.network import Network, Tensors, ones, orthogonal, zeros
 from ddrl.types import Continuous
 
+NORM_EPSILON = 1e-5  # beside the variance of a layer
 
-def tower_tensors(tower: str, widths: Sequence[int], last_gain: float, beside_first: int = 0) -> Tensors:
+
+def tower_tensors(
+    tower: str, widths: Sequence[int], last_gain: float, beside_first: int = 0, layer_norm: bool = False
+) -> Tensors:
     """TOWER0/kernel [inputs, outputs], TOWER0/bias, TOWER1/kernel, ...: from the input up.
 
     Args:
@@ -22,12 +26,15 @@ def tower_tensors(tower: str, widths: Sequence[int], last_gain: float, beside_fi
         widths: of the input, of each hidden layer, and of the output.
         last_gain: of the orthogonal kernel of the output layer; hidden ones have sqrt(2), biases are zero.
         beside_first: inputs that enter beside the first hidden layer; their rows come after its own.
+        layer_norm: TOWER0/scale, TOWER0/offset and so on come after the bias of each hidden layer.
     """
     tensors: Tensors = []
     for layer, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
         rows = inputs + (beside_first if layer == 1 else 0)
         kernel = orthogonal(last_gain if layer == len(widths) - 2 else math.sqrt(2.0))
         tensors += [(f"{tower}{layer}/kernel", (rows, outputs), kernel), (f"{tower}{layer}/bias", (outputs,), zeros)]
+        if layer_norm and layer < len(widths) - 2:
+            tensors += [(f"{tower}{layer}/scale", (outputs,), ones), (f"{tower}{layer}/offset", (outputs,), zeros)]
     return tensors
 
 
@@ -53,8 +60,22 @@ def tower_outputs(
         if layer == 1 and beside_first is not None:
             x = tf.concat([x, beside_first], axis=1)
         x = tf.matmul(x, prepared[f"{tower}{layer}/kernel"]) + prepared[f"{tower}{layer}/bias"]
+        if f"{tower}{layer}/scale" in prepared:
+            x = _normalized(x) * prepared[f"{tower}{layer}/scale"] + prepared[f"{tower}{layer}/offset"]
         x = activation(x) if layer < hidden else x
     return x
+
+
+def activation_named(name: str, default: str) -> Callable[[Any], Any]:
+    """The function of --activation, where `default` is that of the network."""
+    name = default if name == "default" else name
+    return tf.tanh if name == "tanh" else getattr(tf.nn, name)
+
+
+def _normalized(x: Any) -> Any:
+    """Rows <float32>[B, N] with mean 0 and variance 1."""
+    mean, variance = tf.nn.moments(x, axes=[1], keepdims=True)
+    return (x - mean) * tf.math.rsqrt(variance + NORM_EPSILON)
 
 
 def flat_observations(observations: Any, scale: float) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from ddrl.config import NetworkConfig
 from ddrl.errors import UsageError
 from ddrl.lazy import tf
-from ddrl.networks.dense import BoundedNetwork, flat_observations, tower_outputs, tower_tensors
+from ddrl.networks.dense import BoundedNetwork, activation_named, flat_observations, tower_outputs, tower_tensors
 from ddrl.networks.network import Tensors
 from ddrl.types import Continuous, PolicyValue
 
@@ -39,6 +39,7 @@ class DeterministicNetwork(BoundedNetwork):
     ) -> None:
         tensors = deterministic_tensors(config, observation_shape, action_space)
         super().__init__(tensors, observation_dtype, action_space)
+        self._activation = config.activation
         self._depths = {"policy": len(config.policy_layers), "critic": len(config.critic_layers)}
 
     def apply(self, prepared: dict[str, Any], observations: Any) -> PolicyValue:
@@ -49,12 +50,14 @@ class DeterministicNetwork(BoundedNetwork):
     def policy_actions(self, prepared: dict[str, Any], observations: Any) -> Any:
         """pi(s) <float32>[B, A] of `observations` [B, ...], in units of half the range: in [-1, 1]."""
         inputs = flat_observations(observations, self.observation_scale)
-        return tf.tanh(tower_outputs(prepared, "policy", self._depths["policy"], inputs, tf.tanh))
+        activation = activation_named(self._activation, "tanh")
+        return tf.tanh(tower_outputs(prepared, "policy", self._depths["policy"], inputs, activation))
 
     def critic(self, prepared: dict[str, Any], observations: Any, actions: Any) -> Any:
         """q(s, a) <float32>[B] of `observations` [B, ...] and actions <float32>[B, A] in units of half their range."""
         inputs = flat_observations(observations, self.observation_scale)
-        values = tower_outputs(prepared, "critic", self._depths["critic"], inputs, tf.tanh, beside_first=actions)
+        activation = activation_named(self._activation, "tanh")
+        values = tower_outputs(prepared, "critic", self._depths["critic"], inputs, activation, beside_first=actions)
         return tf.squeeze(values, axis=-1)
 
 
@@ -69,5 +72,6 @@ def deterministic_tensors(
     if not isinstance(action_space, Continuous):
         raise UsageError("dpg takes continuous actions, not discrete ones: train dqn, a2c, ppo or impala")
     inputs, actions = math.prod(observation_shape), action_space.head_size
-    policy = tower_tensors("policy", (inputs, *config.policy_layers, actions), 0.01)
-    return policy + tower_tensors("critic", (inputs, *config.critic_layers, 1), 0.01, beside_first=actions)
+    norm = config.layer_norm
+    policy = tower_tensors("policy", (inputs, *config.policy_layers, actions), 0.01, layer_norm=norm)
+    return policy + tower_tensors("critic", (inputs, *config.critic_layers, 1), 0.01, actions, norm)

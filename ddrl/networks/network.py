@@ -176,6 +176,11 @@ def zeros(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return np.zeros(shape, np.float32)
 
 
+def ones(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """All ones."""
+    return np.ones(shape, np.float32)
+
+
 def orthogonal(gain: float) -> Initializer:
     """Orthonormal columns (or rows, if there are fewer) of the kernel as [fan in, fan out], times gain."""
 

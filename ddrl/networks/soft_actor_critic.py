@@ -7,7 +7,7 @@ from typing import Any
 
 from ddrl.config import NetworkConfig
 from ddrl.lazy import tf
-from ddrl.networks.dense import BoundedNetwork, flat_observations, tower_outputs, tower_tensors
+from ddrl.networks.dense import BoundedNetwork, activation_named, flat_observations, tower_outputs, tower_tensors
 from ddrl.networks.network import Tensors, zeros
 from ddrl.types import Continuous, PolicyValue
 
@@ -42,11 +42,13 @@ class SoftActorCriticNetwork(BoundedNetwork):
         action_space: Continuous,
     ) -> None:
         inputs, actions = math.prod(observation_shape), action_space.head_size
-        tensors: Tensors = tower_tensors("policy", (inputs, *config.policy_layers, 2 * actions), 0.01)
+        norm = config.layer_norm
+        tensors: Tensors = tower_tensors("policy", (inputs, *config.policy_layers, 2 * actions), 0.01, layer_norm=norm)
         for critic in ("first", "second"):
-            tensors += tower_tensors(critic, (inputs + actions, *config.critic_layers, 1), 1.0)
+            tensors += tower_tensors(critic, (inputs + actions, *config.critic_layers, 1), 1.0, layer_norm=norm)
         tensors.append((LOG_TEMPERATURE, (), zeros))
         super().__init__(tensors, observation_dtype, action_space)
+        self._activation = config.activation
         self._policy_depth, self._critic_depth = len(config.policy_layers), len(config.critic_layers)
 
     def apply(self, prepared: dict[str, Any], observations: Any) -> PolicyValue:
@@ -60,9 +62,9 @@ class SoftActorCriticNetwork(BoundedNetwork):
     def gaussian(self, prepared: dict[str, Any], observations: Any) -> tuple[Any, Any]:
         """Mean and logarithm of the deviation of u, <float32>[B, A] each, of `observations` [B, ...]."""
         inputs = flat_observations(observations, self.observation_scale)
-        mean, log_deviation = tf.split(
-            tower_outputs(prepared, "policy", self._policy_depth, inputs, tf.nn.relu), 2, axis=1
-        )
+        activation = activation_named(self._activation, "relu")
+        outputs = tower_outputs(prepared, "policy", self._policy_depth, inputs, activation)
+        mean, log_deviation = tf.split(outputs, 2, axis=1)
         return mean, tf.clip_by_value(log_deviation, SMALLEST_LOG_DEVIATION, LARGEST_LOG_DEVIATION)
 
     def sampled(self, prepared: dict[str, Any], observations: Any, normal: Any) -> tuple[Any, Any]:
@@ -81,8 +83,9 @@ class SoftActorCriticNetwork(BoundedNetwork):
     def critics(self, prepared: dict[str, Any], observations: Any, actions: Any) -> tuple[Any, Any]:
         """Both q(s, a) <float32>[B] of `observations` [B, ...] and actions <float32>[B, A] in half ranges."""
         inputs = tf.concat([flat_observations(observations, self.observation_scale), actions], axis=1)
+        activation = activation_named(self._activation, "relu")
         first, second = (
-            tf.squeeze(tower_outputs(prepared, critic, self._critic_depth, inputs, tf.nn.relu), axis=-1)
+            tf.squeeze(tower_outputs(prepared, critic, self._critic_depth, inputs, activation), axis=-1)
             for critic in ("first", "second")
         )
         return first, second

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import socket
 import sys
 from pathlib import Path
 
+from cluster.job import detect_job
 from ddrl import programs
+from ddrl.errors import UsageError
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -22,10 +25,16 @@ def _rank() -> int:
 
     run_dir = Path(sys.argv[1])
     leave_note(run_dir, os.environ, BEGUN)
-    from ddrl.roles.main import run
+    from ddrl.roles.main import run, write_failure
     from ddrl.rundir import load_config
 
-    config = load_config(run_dir)
+    try:
+        config = load_config(run_dir)  # with its plugins
+    except UsageError as error:
+        job = detect_job(os.environ)
+        where = f"rank {job.rank} on {socket.gethostname()}: " if job is not None else ""
+        write_failure(run_dir, f"{where}{error}", usage_error=True)
+        raise UsageError(f"{where}{error}") from error
     if "--minutes" in sys.argv[2:]:
         minutes = float(sys.argv[sys.argv.index("--minutes") + 1])
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, minutes=minutes))

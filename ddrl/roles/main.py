@@ -63,20 +63,20 @@ def run(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], N
             return _run_single(config, run_dir, resume, at_end)
         return _run_rank(config, run_dir, resume, at_end)
     except UsageError as error:
-        _write_failure(run_dir, str(error), usage_error=True)
+        write_failure(run_dir, str(error), usage_error=True)
         if config.single_process:
             raise
         print(f"ddrl: {error}", file=sys.stderr)
         return abort(EXIT_USAGE)
     except RoleLost as error:
-        _write_failure(run_dir, f"{error} (see log.txt)", lost=str(error))
+        write_failure(run_dir, f"{error} (see log.txt)", lost=str(error))
         return abort(EXIT_FAILED)
     except Garbled as error:
-        _write_failure(run_dir, str(error))
+        write_failure(run_dir, str(error))
         print(f"ddrl: {error}", file=sys.stderr)
         return abort(EXIT_FAILED)
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # an environment may raise any of them
-        _write_failure(run_dir, f"{in_one_line(error)} (see log.txt)")
+        write_failure(run_dir, f"{in_one_line(error)} (see log.txt)")
         traceback.print_exc()
         return EXIT_FAILED if config.single_process else abort(EXIT_FAILED)
 
@@ -145,7 +145,7 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
         leave_now(EXIT_FAILED)
     except RoleLost as error:
         message = f"{error}; go on from the last checkpoint with `ddrl train --resume {run_dir}`"
-        _write_failure(run_dir, message, lost=str(error))
+        write_failure(run_dir, message, lost=str(error))
         print(message, flush=True)
         transport.revoke()
         time.sleep(REVOKE_SECONDS)
@@ -246,7 +246,7 @@ def _status(role: Role) -> int:
     return EXIT_FAILED if result.get("status") == "failed" else 0
 
 
-def _write_failure(run_dir: Path, message: str, usage_error: bool = False, lost: str = "") -> None:
+def write_failure(run_dir: Path, message: str, usage_error: bool = False, lost: str = "") -> None:
     """Writes why the job failed, unless another rank did already, or the disk takes nothing any more.
 
     `lost` says who died, where a new start may go on from the last checkpoint.

@@ -6,6 +6,7 @@ from tests.mutants import (
     table_acting,
     table_exchange,
     table_exploration,
+    table_extending,
     table_losses,
     table_ops,
     table_optimizers,
@@ -29,6 +30,7 @@ _TABLES = (
     table_schedules,
     table_state,
     table_presets,
+    table_extending,
 )
 
 MUTANTS: tuple[Mutant, ...] = tuple(mutant for table in _TABLES for mutant in table.MUTANTS)

@@ -26,7 +26,7 @@ VENV={venv} RUNS={runs} LAUNCHER_SECONDS=60
 load_modules() {{ :; }}
 {site}
 """
-LIGHT = f"export TEST_LIGHT=1 PYTHONPATH={Path(__file__).parent / 'light'}"
+LIGHT = f"export TEST_LIGHT=1 PYTHONPATH={Path(__file__).parent / 'light'}:{ROOT}"
 
 
 @pytest.fixture(scope="session")

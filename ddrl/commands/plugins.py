@@ -1,0 +1,42 @@
+"""`ddrl plugins`: what is there by name, and where it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ddrl import algorithms, options, plugins
+
+HELP = """usage: ddrl plugins [--plugin PLUGIN]...
+
+Lists what there is by name and where it is from, and the plugins that installed packages have.
+
+  --plugin PLUGIN    load this one first: a module, a file that ends in .py, or an installed plugin
+  -h, --help         this text
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs `ddrl plugins`; returns the exit status."""
+    if set(argv) & {"-h", "--help"}:
+        print(HELP, end="")
+        return 0
+    _, rest = options.take_plugins(argv, "ddrl plugins")
+    options.Parser(prog="ddrl plugins").parse_args(rest)
+    table = [("kind", "name", "from"), *_registered()]
+    widths = [max(len(row[column]) for row in table) for column in range(2)]
+    for kind, name, origin in table:
+        print(f"{kind:{widths[0]}}  {name:{widths[1]}}  {origin}")
+    print("\ninstalled, for --plugin:")
+    for entry in plugins.installed():
+        print(f"  {entry.name}  {plugins.package_of(entry)}, {entry.value}")
+    if not plugins.installed():
+        print(f"  none: a package has an entry point of the group {plugins.GROUP} (docs/extending.md)")
+    return 0
+
+
+def _registered() -> Iterator[tuple[str, str, str]]:
+    for registry in plugins.REGISTRIES:
+        for name in registry.names():
+            known = algorithms.ALGORITHMS[name].names if registry is plugins.algorithms else (name,)
+            for title in known:
+                yield registry.kind, title, str(registry.origin(name))

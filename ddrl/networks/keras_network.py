@@ -1,0 +1,169 @@
+"""A Keras model as a network: a pure function of the flat vector, by Keras' `stateless_call`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ddrl.errors import UsageError
+from ddrl.lazy import import_tensorflow, tf
+from ddrl.networks.network import Network, Tensors, deviation_tensors, zeros
+from ddrl.networks.spaces import Spaces
+
+_NUMBERED = re.compile(r"_\d+$")
+
+
+class KerasNetwork(Network):
+    """A Keras 3 model whose outputs are a dict of the heads by name, or the one head that there is.
+
+    The model gets observations as `Spaces.inputs` declares them: images [B, H, W, C] in the compute type, everything
+    else in float32. Flat order: its trainable variables in Keras' order, then policy/log_deviation where actions are
+    continuous. Variables have the names of Keras in a fresh process, however many models were made before. It has no
+    others: what a layer changes by itself, such as BatchNormalization's averages, no exchange would see.
+
+    Args:
+        name: as in NetworkConfig.network.
+        make: makes the model, with other initial values each time.
+        model: a first one.
+        spaces: what it is made for.
+        compute_dtype: of images: float32 or bfloat16, by Keras' policy `mixed_bfloat16`.
+
+    Raises:
+        UsageError: the model has other outputs, or variables that cannot be in the flat vector.
+    """
+
+    def __init__(self, name: str, make: Callable[[], Any], model: Any, spaces: Spaces, compute_dtype: str) -> None:
+        dtype = compute_dtype if spaces.is_image else "float32"
+        self._make, self._model, self._spaces = make, model, spaces
+        with seeded(0):
+            outputs = _outputs_of(model, spaces, dtype)
+        _check_outputs(name, outputs, spaces)
+        _check_variables(name, self._model)
+        variables = self._model.trainable_variables
+        self._names = variable_names([variable.path for variable in variables])
+        tensors: Tensors = [(path, tuple(x.shape), zeros) for path, x in zip(self._names, variables)]
+        tensors += deviation_tensors(spaces.actions)
+        super().__init__(name, tensors, spaces.observation_dtype, spaces.actions, dtype, spaces.head)
+
+    def initial_parameters(self, seed: int) -> np.ndarray:
+        """<float32>[N]: the variables of a model that is made with Python's and NumPy's generators seeded, from which
+        Keras draws the seeds of its initializers."""
+        with seeded(seed):
+            model = self._make()
+            _outputs_of(model, self._spaces, self.compute_dtype)
+        values = [np.asarray(variable, np.float32).reshape(-1) for variable in model.trainable_variables]
+        whole = np.zeros(self.size, np.float32)  # the rest is the logarithms of deviations
+        whole[: sum(map(len, values))] = np.concatenate(values)
+        return whole
+
+    def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
+        """Of each head, <float32>[B, width], for <uint8 or float32>[B, ...]."""
+        if self._spaces.is_image:
+            inputs = _channels_last()(observations, self.observation_scale, self.compute_dtype)
+        else:
+            inputs = tf.cast(observations, tf.float32) * self.observation_scale
+        variables = [prepared[name] for name in self._names]
+        outputs, _ = self._model.stateless_call(variables, [], inputs)
+        return {name: tf.cast(x, tf.float32) for name, x in _by_name(outputs, self._spaces).items()}
+
+
+def is_keras_model(value: Any) -> bool:
+    """Whether something is a Keras model; asked of what a user's function returned, which has imported Keras then."""
+    import keras
+
+    return isinstance(value, keras.Model)
+
+
+@contextlib.contextmanager
+def policy_of(compute_dtype: str) -> Iterator[None]:
+    """Keras' default of what layers compute in; their variables are float32."""
+    import_tensorflow()
+    import keras
+
+    if keras.config.backend() != "tensorflow":
+        raise UsageError(
+            f"Keras uses {keras.config.backend()} here, and networks TensorFlow: set KERAS_BACKEND=tensorflow"
+        )
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16" if compute_dtype == "bfloat16" else "float32")
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def variable_names(paths: list[str]) -> list[str]:
+    """Paths of Keras' variables with layers numbered anew: Keras counts on over all models of a process."""
+    renamed: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    names = []
+    for path in paths:
+        layer, _, rest = path.rpartition("/")
+        if layer not in renamed:
+            base = "/".join(_NUMBERED.sub("", part) for part in layer.split("/"))
+            counts[base] = counts.get(base, -1) + 1
+            renamed[layer] = f"{base}_{counts[base]}" if counts[base] else base
+        names.append(f"{renamed[layer]}/{rest}" if layer else rest)
+    return names
+
+
+def _outputs_of(model: Any, spaces: Spaces, compute_dtype: str) -> Any:
+    """Its outputs as Keras' symbolic tensors; after this a model has all its variables."""
+    with policy_of(compute_dtype):
+        return model(spaces.inputs())
+
+
+def _by_name(outputs: Any, spaces: Spaces) -> dict[str, Any]:
+    return outputs if isinstance(outputs, dict) else dict.fromkeys(list(spaces.outputs)[:1], outputs)
+
+
+def _check_outputs(name: str, outputs: Any, spaces: Spaces) -> None:
+    found = _by_name(outputs, spaces)
+    shapes = {head: list(getattr(x, "shape", ["?"])) for head, x in found.items()}
+    if shapes != {head: [None, width] for head, width in spaces.outputs.items()}:
+        text = " and ".join(f"{head} [B{''.join(f', {n}' for n in shape[1:])}]" for head, shape in shapes.items())
+        raise UsageError(f"network {name}: its outputs are {text}, and must be {spaces}, as spaces.heads makes them")
+
+
+def _check_variables(name: str, model: Any) -> None:
+    if model.non_trainable_variables:
+        path = model.non_trainable_variables[0].path
+        raise UsageError(
+            f"network {name}: {path} is no trainable variable, and workers exchange gradients only: use "
+            "LayerNormalization or GroupNormalization for BatchNormalization, and no Dropout or frozen layers"
+        )
+    for variable in model.trainable_variables:
+        if variable.dtype != "float32":
+            raise UsageError(f"network {name}: {variable.path} is {variable.dtype}, and parameters are float32")
+        if variable.regularizer is not None or variable.constraint is not None:
+            why = "the loss is the algorithm's and the update the exchange's; leave it out"
+            raise UsageError(f"network {name}: {variable.path} has a regularizer or a constraint: {why}")
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Python's and NumPy's generators seeded, and at the end as they were."""
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002 - those of Keras
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+
+
+@functools.cache
+def _channels_last() -> Callable[[Any, float, str], Any]:
+    """(images [B, C, H, W], scale, dtype) -> [B, H, W, C] times scale in `dtype`."""
+
+    def transpose(images: Any, scale: float, dtype: str) -> Any:
+        return tf.cast(tf.cast(tf.transpose(images, [0, 2, 3, 1]), tf.float32) * scale, dtype)
+
+    return tf.function(transpose, jit_compile=True, autograph=False)  # fused by XLA it takes a third of the time

@@ -1,0 +1,76 @@
+"""`python -m ddrl.trial`: makes the network of a run and asks it once, before any rank starts.
+
+A process of its own, since whoever starts ranks imports no TensorFlow. The configuration comes on standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+from ddrl import programs
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError, in_one_line
+from ddrl.programs import python_command
+from ddrl.rundir import config_from_dict, config_to_dict
+
+ROWS = 2
+REFUSAL = "ddrl: "  # as `programs.say` begins
+
+
+def try_network(config: TrainConfig) -> None:
+    """Refuses a network of a user that cannot be made or gives other outputs than its algorithm needs.
+
+    Raises:
+        UsageError: with what is wrong.
+    """
+    done = subprocess.run(
+        python_command("ddrl.trial"),
+        input=json.dumps(config_to_dict(config)),
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 0:
+        return
+    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    refusals = [line.removeprefix(REFUSAL) for line in lines if line.startswith(REFUSAL)]
+    raise UsageError((refusals or [f"network {config.network.network} cannot be tried: {lines[-1]}"])[-1])
+
+
+def main() -> None:
+    """Makes the network and asks it for actions of observations that are zero."""
+    config = config_from_dict(json.load(sys.stdin), "standard input")
+    name = config.network.network
+    from ddrl.builders.agent import network_for
+    from ddrl.envs import make_environment
+    from ddrl.learner import Policy
+
+    with contextlib.closing(make_environment(config.environment, num_envs=1, training=False)) as environment:
+        network = network_for(config, environment)
+        shape, dtype, space = environment.observation_shape, environment.observation_dtype, environment.action_space
+    try:
+        parameters = network.initial_parameters(config.run.seed)
+        policy, value = Policy(network, shape, dtype, (ROWS,))(parameters, np.zeros((ROWS, *shape), dtype))
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"network {name} fails on observations {dtype} {shape}: {in_one_line(error)}") from error
+    width = space.policy_size if network.head is None else space.head_size
+    if (policy.shape, value.shape) != ((ROWS, width), (ROWS,)):
+        raise UsageError(
+            f"network {name}: of {ROWS} observations it gives a policy {list(policy.shape)} and values "
+            f"{list(value.shape)}, and must give [{ROWS}, {width}] and [{ROWS}]"
+        )
+    if not np.isfinite(policy).all() or not np.isfinite(value).all():
+        raise UsageError(f"network {name}: its first outputs are not finite")
+
+
+if __name__ == "__main__":
+    sys.exit(programs.run(main))

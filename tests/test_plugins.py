@@ -1,0 +1,173 @@
+"""Plugins: what they register, from where they are imported, and what of them is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddrl import algorithms, options, plugins, rundir
+from ddrl.config import ExchangeConfig, NetworkConfig
+from ddrl.errors import UsageError
+from ddrl.types import Machine
+
+FILE = Path(__file__).parent / "of_users" / "reinforce.py"
+MACHINE = Machine(2, 16 * 10**9)
+REGISTERS = "from ddrl.plugins import register_network\nregister_network({name!r}, print)\n"
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    """A test's plugins are not there for the next."""
+    registered, modules = plugins._registered(), set(sys.modules)
+    yield
+    plugins._forget(registered)
+    for plugin, name in list(plugins._loaded.items()):
+        del plugins._loaded[plugin]
+        if name not in modules:
+            sys.modules.pop(name, None)
+
+
+def written(directory: Path, name: str, text: str) -> str:
+    (directory / name).write_text(text)
+    return str(directory / name)
+
+
+def parse(*words: str) -> options.TrainArguments:
+    return options.parse(words, MACHINE)
+
+
+def test_an_algorithm_of_a_file_has_its_own_options_and_is_found_again_in_a_run(tmp_path):
+    config = parse("reinforce", "--plugin", str(FILE), "--baseline-cost", "0.25", "--exchange", "circle").config
+    assert (config.algorithm.name, config.algorithm.baseline_cost) == ("reinforce", 0.25)
+    assert config.run.plugins == (str(FILE),) and config.exchange.kind.summary == "as the all-reduce"
+    path, config = rundir.create_run_dir(config.changed(run={"run_dir": str(tmp_path / "run")}))
+    read = "import sys\nfrom ddrl import rundir\nprint(rundir.load_config(sys.argv[1]).algorithm.baseline_cost)\n"
+    done = subprocess.run([sys.executable, "-c", read, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "0.25\n"
+    resumed = parse("--resume", str(path), "--baseline-cost", "2").config
+    assert resumed.algorithm.baseline_cost == 2.0 and resumed.run.plugins == (str(FILE),)
+
+
+def test_the_example_of_the_documentation_has_its_own_options(tmp_path):
+    text = (FILE.parents[2] / "docs" / "extending.md").read_text()
+    example = next(block for block in text.split("```python\n")[1:] if block.startswith("# mine.py")).split("```")[0]
+    config = parse("mine", "--plugin", written(tmp_path, "mine.py", example), "--baseline-cost", "0.25").config
+    assert config.algorithm.baseline_cost == 0.25 and config.title == "mine"
+
+
+def test_a_plugin_that_has_moved_is_named_anew_at_a_resume(tmp_path):
+    first, second = tmp_path / "a" / "mine.py", tmp_path / "b" / "mine.py"
+    for path in (first, second):
+        path.parent.mkdir()
+        path.write_text(REGISTERS.format(name="mine"))
+    run = ("--run-dir", str(tmp_path / "run"), "--network", "mine")
+    path, _ = rundir.create_run_dir(parse("ppo", "--plugin", str(first), *run).config)
+    plugins._forget(plugins._registered() - {(1, "mine")})
+    plugins._loaded.clear()
+    del sys.modules["mine"]
+    first.unlink()
+    with pytest.raises(UsageError, match="there is no such file on this host"):
+        parse("--resume", str(path))
+    assert parse("--resume", str(path), "--plugin", str(second)).config.run.plugins == (str(second),)
+
+
+def test_a_relative_file_is_recorded_by_its_absolute_path(tmp_path, monkeypatch):
+    written(tmp_path, "mine.py", REGISTERS.format(name="mine"))
+    monkeypatch.chdir(tmp_path)
+    assert parse("ppo", "--plugin", "./mine.py", "--network", "mine").config.run.plugins == (str(tmp_path / "mine.py"),)
+    assert plugins.networks.origin("mine") == ("mine", str(tmp_path / "mine.py"))
+
+
+def test_a_module_on_the_path_and_an_installed_plugin_are_found_by_name(tmp_path, monkeypatch):
+    written(tmp_path, "one_module.py", REGISTERS.format(name="one"))
+    text = "def register():\n    from ddrl.plugins import register_network\n    register_network('two', print)\n"
+    written(tmp_path, "two_module.py", text)
+    package = tmp_path / "two-1.5.dist-info"
+    package.mkdir()
+    written(package, "METADATA", "Metadata-Version: 2.1\nName: two\nVersion: 1.5\n")
+    written(package, "entry_points.txt", "[ddrl.plugins]\ntwo-plugin = two_module:register\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    plugins.load(["one_module", "two-plugin"])
+    assert plugins.networks.names()[-2:] == ["one", "two"] and plugins.loaded() == ("one_module", "two-plugin")
+    listed = {entry.name: plugins.package_of(entry) for entry in plugins.installed()}
+    assert listed["two-plugin"] == "two 1.5"
+
+
+def test_the_command_lists_what_there_is_and_from_where():
+    command = [sys.executable, "-m", "ddrl.cli", "plugins", "--plugin", str(FILE)]
+    rows = [
+        line.split() for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    ]
+    assert ["algorithm", "hts-ppo", "ddrl"] in rows and ["network", "impala", "ddrl"] in rows
+    assert ["algorithm", "reinforce", "reinforce", f"({FILE})"] in rows
+    assert ["exchange", "circle", "reinforce", f"({FILE})"] in rows
+
+
+ODD = {
+    "nothing.py": ("x = 1\n", "plugin .*nothing.py registers nothing: have it call ddrl.register_algorithm"),
+    "broken.py": ("def f(:\n", r"plugin .*broken.py cannot be imported: SyntaxError: .*broken.py, line 1"),
+    "fails.py": ("\n\n1 / 0\n", r"cannot be imported: ZeroDivisionError: division by zero \(fails.py, line 3\)"),
+    "leaves.py": ("raise SystemExit(3)\n", "cannot be imported: SystemExit: 3"),
+    "needs.py": ("import no_such_thing\n", "cannot be imported: ModuleNotFoundError: No module named 'no_such_thing'"),
+    "json.py": (REGISTERS.format(name="a"), "there is another module json .*: give the file a name of its own"),
+    "a-b.py": (REGISTERS.format(name="a"), "a plugin's file is a module: name it with letters"),
+    "taken.py": (REGISTERS.format(name="nature"), r"nature is registered twice, by ddrl and by taken \(.*taken.py"),
+    "odd.py": (REGISTERS.format(name="a:b"), "network 'a:b': a name has letters, digits"),
+    "wrong.py": ("from ddrl.plugins import register_algorithm\nregister_algorithm(3)\n", "takes a ddrl.algorithms"),
+    "number.py": ("from ddrl.plugins import register_network\nregister_network('x', 3)\n", "takes a function, not 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_is_no_plugin_is_refused_in_one_line(name, tmp_path):
+    text, said = ODD[name]
+    before = plugins._registered()
+    with pytest.raises(UsageError, match=said) as error:
+        plugins.load([written(tmp_path, name, text)])
+    assert "\n" not in str(error.value) and name in str(error.value) and plugins._registered() == before
+
+
+def test_what_is_not_there_is_refused_with_a_remedy(tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match="there is no such file on this host: every node of a job must have it"):
+        plugins.load([str(tmp_path / "gone.py")])
+    with pytest.raises(UsageError, match="no module gone_module on Python's path; install it, or add its place"):
+        plugins.load(["gone_module"])
+    written(tmp_path, "gone_module.py", "")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"; --plugin \./gone_module\.py"):
+        plugins.load(["gone_module"])
+
+
+def test_two_plugins_with_one_name_are_refused_with_both(tmp_path):
+    first, second = (written(tmp_path, f"{name}.py", REGISTERS.format(name="same")) for name in ("one", "two"))
+    with pytest.raises(UsageError, match=r"plugin .*two.py: network same is registered twice, by one \(.*one.py\) and"):
+        plugins.load([first, second])
+
+
+def test_an_algorithm_whose_option_or_name_is_taken_is_refused():
+    ppo = algorithms.ALGORITHMS["ppo"]
+    with pytest.raises(UsageError, match="algorithm ppo is registered twice, by ddrl and by tests.test_plugins"):
+        plugins.register_algorithm(ppo)
+
+    def settings(name: str, **fields: int) -> type:
+        return type(name, (ppo.settings,), {"name": name, "__annotations__": dict.fromkeys(fields, int), **fields})
+
+    for kind, said in (
+        (settings("other"), "algorithm other: its name ppo is one of algorithm ppo, which ddrl registered"),
+        (settings("third", workers=2), "algorithm third: its setting workers is one of exchange already"),
+    ):
+        names = {kind.name: ppo.names["ppo"]} | (dict(ppo.names) if kind.name == "other" else {})
+        record = dataclasses.replace(ppo, settings=dataclasses.dataclass(frozen=True)(kind), names=names)
+        with pytest.raises(UsageError, match=said):
+            plugins.register_algorithm(record)
+
+
+def test_names_of_nothing_are_refused_with_what_is_near():
+    with pytest.raises(UsageError, match="--network natur: must be one of a3c, .*did you mean nature"):
+        NetworkConfig(network="natur")
+    with pytest.raises(UsageError, match="--exchange all_reduce: .*did you mean allreduce"):
+        ExchangeConfig(exchange="all_reduce")
