@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ddrl.config import NetworkConfig
 from ddrl.types import ActionSpace, QHead
 
@@ -22,14 +24,18 @@ def build_network(
 
     Args:
         config: network settings.
-        observation_shape: [C, H, W] for the convolutional networks, anything for mlp.
-        observation_dtype: uint8 (scaled by 1/255) or float32 (taken as it is).
+        observation_shape: [C, H, W] or [H, W, C] for the convolutional networks, anything for mlp.
+        observation_dtype: uint8 (scaled by 1/255), float32 or bool (taken as they are), or fields of these.
         action_space: which decides the policy head.
         head: of the algorithm (`head` of its settings): None for policy and value.
 
     Raises:
         UsageError: the observation does not suit the network, or the actions not the head.
     """
+    if np.dtype(observation_dtype).names:
+        from ddrl.networks.structured import StructuredNetwork
+
+        return StructuredNetwork(config, observation_dtype, action_space, head, build_network)
     if config.network == "mlp":
         from ddrl.networks.mlp import MLP
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ddrl.lazy import tf
-from ddrl.networks.network import Network, Tensors, orthogonal, zeros
+from ddrl.networks.network import Network, Tensors, orthogonal, scale_of, zeros
+from ddrl.structured import ACTION_MASK
 from ddrl.types import Continuous
 
 
@@ -58,7 +59,11 @@ def tower_outputs(
 
 
 def flat_observations(observations: Any, scale: float) -> Any:
-    """`observations` <uint8 or float32>[B, ...] as <float32>[B, numbers], times `scale`."""
+    """`observations` [B, ...] as <float32>[B, numbers], times `scale`; of several fields in the order of their names,
+    each with its own scale, without that of legal actions."""
+    if isinstance(observations, dict):
+        fields = [(name, x) for name, x in sorted(observations.items()) if name != ACTION_MASK]
+        return tf.concat([flat_observations(x, scale_of(name, x.dtype.as_numpy_dtype)) for name, x in fields], axis=1)
     return tf.cast(tf.reshape(observations, [tf.shape(observations)[0], -1]), tf.float32) * scale
 
 
