@@ -12,7 +12,7 @@ from ddrl.envs.observations import ObservationFormat, is_plain
 from ddrl.envs.spaces import action_space_of, action_taker, legal_components
 from ddrl.errors import UsageError
 from ddrl.structured import ACTION_MASK
-from ddrl.types import ActionSpace, Continuous, MultiDiscrete
+from ddrl.types import Continuous, MultiDiscrete
 
 PROBE_SEED = 0  # of the reset that shows whether an environment gives masks
 
@@ -93,27 +93,30 @@ class Adapted(gymnasium.Wrapper):
         return UsageError(f"{self._game} at step {self._steps} of an episode {what}")
 
 
-def adapted(env: gymnasium.Env, game: str, masked: bool | None = None) -> gymnasium.Env:
+def adapted(env: gymnasium.Env, game: str, masked: bool) -> gymnasium.Env:
     """The environment, adapted where it needs to be.
 
     Args:
         env: any.
         game: for errors.
-        masked: whether it gives masks of legal actions (None: a reset shows it).
+        masked: whether it gives masks of legal actions.
 
     Raises:
         UsageError: a space that nobody handles.
     """
-    masked = gives_masks(env, game) if masked is None else masked
     if masked or not is_plain(env.observation_space) or action_taker(env.action_space) is not None:
         return Adapted(env, game, masked)
     return env
 
 
+def may_give_masks(env: gymnasium.Env, game: str) -> bool:
+    """Whether its actions are ones that a mask can tell of; continuous ones are all legal."""
+    return not isinstance(action_space_of(game, env.action_space), Continuous)
+
+
 def gives_masks(env: gymnasium.Env, game: str) -> bool:
-    """Whether a reset gives a mask of legal actions; continuous ones are all legal, and nothing is reset for them."""
-    space: ActionSpace = action_space_of(game, env.action_space)
-    if isinstance(space, Continuous):
+    """Whether its observations or, as a reset shows, its `info` have a mask of legal actions."""
+    if not may_give_masks(env, game):
         return False
     return _has_mask(env.observation_space) or ACTION_MASK in env.reset(seed=PROBE_SEED)[1]
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
 
 from ddrl import plugins
-from ddrl.envs.adapted import adapted, gives_masks
+from ddrl.envs.adapted import adapted, gives_masks, may_give_masks
 from ddrl.envs.atari_frames import AtariFrames
 from ddrl.envs.control import DM_CONTROL, FlatObservation, register_dm_control
 from ddrl.envs.game_names import unknown_game
@@ -127,14 +128,16 @@ def _wrapped(env: gymnasium.Env, wrappers: Sequence[str]) -> gymnasium.Env:
 
 
 def _adapting(game: str, make: Callable[[], gymnasium.Env]) -> Callable[[], gymnasium.Env]:
-    """`make`, with spaces adapted; the first environment shows by a reset whether all give masks."""
-    masked: list[bool] = []
+    """`make`, with spaces adapted; another environment, which is closed again, shows whether they give masks."""
+
+    @functools.cache
+    def masked() -> bool:
+        with contextlib.closing(make()) as env:
+            return gives_masks(env, game)
 
     def make_adapted() -> gymnasium.Env:
         env = make()
-        if not masked:
-            masked.append(gives_masks(env, game))
-        return adapted(env, game, masked[0])
+        return adapted(env, game, may_give_masks(env, game) and masked())
 
     return make_adapted
 
@@ -143,7 +146,7 @@ def _is_dict(env: gymnasium.Env) -> bool:
     return isinstance(env.observation_space, gymnasium.spaces.Dict)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _clear_errors(game: str) -> Iterator[None]:
     try:
         yield

@@ -34,8 +34,8 @@ MUTANTS = (
     Mutant(
         "draw-categorical-is-not-normalized",
         "ddrl/ops/draws.py",
-        "(uniform * total)[:, None]",
-        "uniform[:, None]",
+        "np.minimum(uniform * total, ",
+        "np.minimum(uniform, ",
         ("tests/ops/test_draws.py::test_frequencies_and_log_probabilities_are_those_of_the_softmax",),
         "Actions do not come with the policy's probabilities.",
     ),
@@ -65,9 +65,9 @@ MUTANTS = (
     ),
     Mutant(
         "draw-epsilon-leaves-an-action-out",
-        "ddrl/ops/draws.py",
-        "(which * count)",
-        "(which * (count - 1))",
+        "ddrl/ops/action_masks.py",
+        "(part * counts)",
+        "(part * (counts - 1))",
         ("tests/ops/test_draws.py::test_frequencies_and_log_probabilities_are_those_of_epsilon_greedy",),
         "The last action is never explored.",
     ),

@@ -120,8 +120,8 @@ MUTANTS = (
     Mutant(
         "dqn-targets-come-from-the-wrong-action",
         "ddrl/algorithms/dqn.py",
-        "q_learning.greedy(network.expected(outputs))",
-        "q_learning.greedy(-network.expected(outputs))",
+        "q_learning.of_action(outputs, q_learning.greedy(returns))",
+        "q_learning.of_action(outputs, q_learning.greedy(-returns))",
         ("tests/test_targets.py::test_targets_equal_the_reference",),
         "The target bootstraps with the worst action.",
     ),
