@@ -24,7 +24,8 @@ class Doors(gymnasium.Env):
     Args:
         masked: whether `info` has the mask of open doors; all are open otherwise.
         actions: `one` door (Discrete from 1 up), `pair` (MultiDiscrete: the door and a lamp, which must stay as the
-            light is) or `bits` (MultiBinary: the same door as two bits; all doors are open).
+            light is), `bits` (MultiBinary: the same door as two bits; all doors are open) or `box` (a Box [1, 2], which
+            must both be 1 where the light is on, and -1 where not).
         flat: observations are one Box of the same numbers.
     """
 
@@ -47,6 +48,7 @@ class Doors(gymnasium.Env):
             "one": spaces.Discrete(DOORS, start=1),
             "pair": spaces.MultiDiscrete([DOORS, 2]),
             "bits": spaces.MultiBinary(2),
+            "box": spaces.Box(-1.0, 1.0, (1, 2)),
         }[actions]
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
@@ -55,13 +57,10 @@ class Doors(gymnasium.Env):
         return self._next()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
-        door, lamp = self._chosen(action)
-        assert self._open[door], f"door {door} is closed: {self._open}"
-        assert self._actions != "pair" or not self._masked or lamp == self._lit
-        right = (self._number + self._lit) % DOORS
+        reward = self._reward(action)
         self._step += 1
         observation, info = self._next()
-        return observation, float(door == right), self._step == STEPS, False, info
+        return observation, reward, self._step == STEPS, False, info
 
     def render(self) -> np.ndarray:
         return np.full((16, 16, 3), 255 * self._lit, np.uint8)
@@ -75,6 +74,15 @@ class Doors(gymnasium.Env):
         self._open = np.array(opened, bool)
         set_generator_state(self.np_random, state["generator"])
 
+    def _reward(self, action: Any) -> float:
+        if self._actions == "box":
+            assert self.action_space.contains(action), action
+            return 1.0 - float(np.abs(action - (2 * self._lit - 1)).mean())
+        door, lamp = self._chosen(action)
+        assert self._open[door], f"door {door} is closed: {self._open}"
+        assert self._actions != "pair" or not self._masked or lamp == self._lit
+        return float(door == (self._number + self._lit) % DOORS)
+
     def _chosen(self, action: Any) -> tuple[int, int]:
         if self._actions == "one":
             assert 1 <= action <= DOORS
@@ -85,7 +93,9 @@ class Doors(gymnasium.Env):
     def _next(self) -> tuple[Any, dict]:
         random = self.np_random
         self._number, self._lit = int(random.integers(DOORS)), int(random.integers(2))
-        self._open = random.random(DOORS) < 0.5 if self._masked and self._actions != "bits" else np.ones(DOORS, bool)
+        self._open = (
+            random.random(DOORS) < 0.5 if self._masked and self._actions in ("one", "pair") else np.ones(DOORS, bool)
+        )
         self._open[(self._number + self._lit) % DOORS] = True
         light = np.full((8, 8, 1), 255 * self._lit, np.uint8)
         bits, noise = random.integers(2, size=2).astype(np.int8), random.uniform(-1.0, 1.0, (2, 2))
@@ -103,7 +113,7 @@ class Doors(gymnasium.Env):
             return {"action_mask": mask}
         if self._actions == "pair":
             return {"action_mask": (mask, np.arange(2, dtype=np.int8) == self._lit)}
-        return {"action_mask": np.full(2, 2, np.int8)}
+        return {"action_mask": np.full(2, 2, np.int8)} if self._actions == "bits" else {}
 
 
 for name, arguments in {
@@ -113,6 +123,7 @@ for name, arguments in {
     "FlatDoors": {"flat": True},
     "PairDoors": {"actions": "pair"},
     "BitDoors": {"actions": "bits"},
+    "BoxDoors": {"actions": "box"},
 }.items():
     if f"ddrl-test/{name}-v0" not in gymnasium.registry:
         gymnasium.register(f"ddrl-test/{name}-v0", entry_point=Doors, kwargs=arguments)
