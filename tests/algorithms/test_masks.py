@@ -150,9 +150,8 @@ def test_targets_take_the_best_legal_action(variant):
         given = dqn._chosen_target(network, prepared, tensors(batch)._replace(target=given))
     if config.atoms:
         logits = values.numpy()[np.arange(ROWS), best]
-        unmasked = Replayed(*[None] * len(Replayed._fields))._replace(reward=batch.reward, discount=batch.discount)
         atoms = np.linspace(-2.0, 2.0, 7).astype(np.float32)
-        expected = dqn.q_learning.projected_targets(unmasked.reward, unmasked.discount, tf.constant(logits), atoms)
+        expected = dqn.q_learning.projected_targets(*map(tf.constant, (column, 0.9 * column, logits)), atoms)
     else:
         expected = 1.0 + 0.9 * values.numpy()[np.arange(ROWS), best]
     np.testing.assert_allclose(given, expected, rtol=1e-5)
