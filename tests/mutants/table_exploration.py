@@ -64,6 +64,14 @@ MUTANTS = (
         "All simulators draw the same random numbers.",
     ),
     Mutant(
+        "explored-actions-may-be-illegal",
+        "ddrl/ops/action_masks.py",
+        "return outputs > ILLEGAL / 2",
+        "return outputs > 2 * ILLEGAL",
+        ("tests/ops/test_action_masks.py::test_epsilon_greedy_draws",),
+        "Exploration takes actions that a mask forbids.",
+    ),
+    Mutant(
         "draw-epsilon-leaves-an-action-out",
         "ddrl/ops/action_masks.py",
         "(part * counts)",

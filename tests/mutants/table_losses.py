@@ -118,6 +118,14 @@ MUTANTS = (
         "Double DQN chooses the next action by this state.",
     ),
     Mutant(
+        "dqn-targets-take-illegal-actions",
+        "ddrl/algorithms/dqn.py",
+        "returns = network.legal_returns(outputs, batch.next_observation)",
+        "returns = network.expected(outputs)",
+        ("tests/algorithms/test_masks.py::test_targets_take_the_best_legal_action",),
+        "The target bootstraps with an action that is illegal in the next state.",
+    ),
+    Mutant(
         "dqn-targets-come-from-the-wrong-action",
         "ddrl/algorithms/dqn.py",
         "q_learning.of_action(outputs, q_learning.greedy(returns))",
