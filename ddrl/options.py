@@ -15,7 +15,7 @@ import tyro
 from cluster.job import detect_job
 from ddrl import algorithms, rundir
 from ddrl.checkpoint import list_checkpoints
-from ddrl.config import TrainConfig
+from ddrl.config import EnvironmentConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.memory import check_replay
 from ddrl.resumable import check_resumable
@@ -27,6 +27,9 @@ if typing.TYPE_CHECKING:
 else:
     AlgorithmName = typing.Literal[tuple(algorithms.names())]
     PresetName = typing.Literal[tuple(algorithms.preset_names())]
+
+
+EnvironmentConfig.__annotations__["wrapper"] = tyro.conf.UseAppendAction[tuple[str, ...]]  # --wrapper A --wrapper B
 
 
 @dataclasses.dataclass(frozen=True)
