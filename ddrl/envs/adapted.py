@@ -125,5 +125,5 @@ def _has_mask(space: gymnasium.Space) -> bool:
     return isinstance(space, gymnasium.spaces.Dict) and ACTION_MASK in space.spaces
 
 
-def _without_mask(space: gymnasium.spaces.Dict) -> gymnasium.spaces.Dict:
+def _without_mask(space: Any) -> gymnasium.spaces.Dict:
     return gymnasium.spaces.Dict([(key, inner) for key, inner in space.spaces.items() if key != ACTION_MASK])

@@ -70,7 +70,8 @@ def make_gymnasium(
     """
     rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     own = game in plugins.environments.names()
-    name, packages = game if own else _imported(game), ()
+    name = game if own else _imported(game)
+    packages: tuple[str, ...] = ()
 
     def make() -> gymnasium.Env:
         with _clear_errors(game):  # the checker looks at every observation, which costs as much as CartPole's step

@@ -114,6 +114,7 @@ def is_plain(space: gymnasium.Space) -> bool:
 
 def _leaves(game: str, space: gymnasium.Space, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Paths and spaces of all entries that are no Dict or Tuple."""
+    entries: list[tuple[Any, gymnasium.Space]]
     if isinstance(space, spaces.Dict):
         entries = list(space.spaces.items())
     elif isinstance(space, spaces.Tuple):

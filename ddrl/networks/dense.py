@@ -64,7 +64,8 @@ def flat_observations(observations: Any, scale: float) -> Any:
     if isinstance(observations, dict):
         fields = [(name, x) for name, x in sorted(observations.items()) if name != ACTION_MASK]
         return tf.concat([flat_observations(x, scale_of(name, x.dtype.as_numpy_dtype)) for name, x in fields], axis=1)
-    return tf.cast(tf.reshape(observations, [tf.shape(observations)[0], -1]), tf.float32) * scale
+    flat = tf.cast(tf.reshape(observations, [tf.shape(observations)[0], -1]), tf.float32)
+    return flat if scale == 1.0 else flat * scale
 
 
 class BoundedNetwork(Network):

@@ -67,7 +67,7 @@ def _draw_components(counts: tuple[int, ...]) -> Draw:
         uniform = several_uniforms(seed, environments, counters, size)
         drawn = [draw_actions(part, uniform[:, k]) for k, part in enumerate(split_components(policy, counts))]
         actions, log_probs = zip(*drawn)
-        return np.stack(actions, axis=1), np.sum(log_probs, axis=0, dtype=np.float32)
+        return np.stack(actions, axis=1), np.asarray(sum(log_probs), np.float32)
 
     return draw
 
