@@ -18,6 +18,7 @@ from ddrl.graph import Graph, computes_on_gpu
 from ddrl.lazy import tf
 from ddrl.networks.network import Network
 from ddrl.ops.clipping import clip_by_average_norm
+from ddrl.structured import spec_of, tensors_of
 from ddrl.types import LossContext
 
 NO_CONTEXT = LossContext()
@@ -114,7 +115,7 @@ class Learner:
         specs += [of_context[name] for name in self.context]
         for name in self._fields:
             array = getattr(template, name)
-            specs.append(tf.TensorSpec(array.shape, tf.as_dtype(array.dtype)))
+            specs.append(spec_of(array.shape, array.dtype))
         self._graph = Graph(self._trace, specs)
         self._shapes = [(getattr(template, name).shape, getattr(template, name).dtype) for name in self._fields]
 
@@ -150,9 +151,8 @@ class Learner:
                 raise ValueError(f"{name} is {array.dtype}{list(array.shape)}, not {known[1]}{list(known[0])}")
         anneal = tf.constant(np.array(context.anneal, np.float32))  # TensorFlow keeps Python's numbers for ever
         read_by_loss = [as_device_vector(context.target) if name == "target" else context.key for name in self.context]
-        gradient, metrics, *priorities = self._graph(
-            as_device_vector(parameters), anneal, *map(tf.convert_to_tensor, [*read_by_loss, *arrays])
-        )
+        tensors = [*map(tf.convert_to_tensor, read_by_loss), *(x for array in arrays for x in tensors_of(array))]
+        gradient, metrics, *priorities = self._graph(as_device_vector(parameters), anneal, *tensors)
         values = dict(zip(self._metric_names, np.asarray(metrics).tolist()))
         return np.asarray(gradient), values, np.asarray(priorities[0]) if priorities else None
 
@@ -229,7 +229,7 @@ class Policy:
     Args:
         network: policy and value, or values of actions.
         observation_shape: of one observation.
-        observation_dtype: uint8 or float32.
+        observation_dtype: of one.
         batch_sizes: padded sizes, all traced at once here.
 
     Attributes:
@@ -248,7 +248,7 @@ class Policy:
         self._observation = (tuple(observation_shape), np.dtype(observation_dtype))
         self._graphs = {}
         for size in self._batch_sizes:
-            observation_spec = tf.TensorSpec([size, *observation_shape], tf.as_dtype(observation_dtype))
+            observation_spec = spec_of([size, *observation_shape], observation_dtype)
             self._graphs[size] = Graph(self._trace_apply, [self._prepared.specs, observation_spec])
 
     def __call__(self, parameters: np.ndarray | tf.Tensor, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -275,7 +275,7 @@ class Policy:
     def _infer(self, prepared: Any, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         count = len(observations)
         size = next(size for size in self._batch_sizes if size >= count)
-        policy, value = self._graphs[size](*prepared, tf.convert_to_tensor(padded(observations, size)))
+        policy, value = self._graphs[size](*prepared, *tensors_of(padded(observations, size)))
         return np.asarray(policy)[:count], np.asarray(value)[:count]
 
     def _trace_apply(self, prepared: Any, observations: Any) -> tuple[Any, Any]:

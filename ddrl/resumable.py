@@ -25,6 +25,7 @@ from ddrl.errors import UsageError
 # A checkpoint fits no other network, game or optimizer.
 FIXED = (
     ("environment", "game"),
+    ("environment", "wrapper"),
     ("network", "network"),
     ("network", "fc_neurons"),
     ("network", "hidden_layers"),

@@ -14,6 +14,7 @@ from ddrl.graph import Graph
 from ddrl.lazy import tf
 from ddrl.learner import Preparation, padded
 from ddrl.networks.network import Network
+from ddrl.structured import spec_of, tensors_of
 from ddrl.types import Replayed
 
 
@@ -34,7 +35,7 @@ class _InChunks:
         self._columns = [(tuple(shape), np.dtype(dtype)) for shape, dtype in columns]
         self._prepare = Preparation(network)
         self.trace_count = 1
-        signature = [tf.TensorSpec([chunk, *shape], tf.as_dtype(dtype)) for shape, dtype in columns]
+        signature = [spec_of([chunk, *shape], dtype) for shape, dtype in columns]
         signature.append(self._prepare.specs)
         self._graph = Graph(self._trace, signature)
 
@@ -50,7 +51,7 @@ class _InChunks:
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _piece(self, arrays: list[np.ndarray], prepared: list[Any]) -> np.ndarray:
-        tensors = [tf.convert_to_tensor(padded(array, self._chunk)) for array in arrays]
+        tensors = [tensor for array in arrays for tensor in tensors_of(padded(array, self._chunk))]
         return np.asarray(self._graph(*tensors, *prepared)[0])[: len(arrays[0])]
 
     def _trace(self, *tensors: Any) -> Any:
@@ -69,7 +70,7 @@ class TargetFunction(_InChunks):
         targets: of the algorithm.
         settings: of the algorithm.
         observation_shape: of one observation.
-        observation_dtype: uint8 or float32.
+        observation_dtype: of one.
         chunk: transitions at once.
     """
 
@@ -109,7 +110,7 @@ class CriticFunction(_InChunks):
         network: of the algorithm.
         critic: (network, prepared parameters, observations, actions) -> q <float32>[M].
         observation_shape: of one observation.
-        observation_dtype: uint8 or float32.
+        observation_dtype: of one.
         chunk: actions at once.
     """
 

@@ -1,7 +1,8 @@
 """Records that pass between the four concerns (algorithm, schedule, exchange, placement).
 
 Arrays are NumPy on the host; nothing here imports TensorFlow. Shapes use B for a batch of
-data-points or environments, T for steps, N for the length of the flat parameter vector.
+data-points or environments, T for steps, N for the length of the flat parameter vector. An observation is an array,
+<uint8, bool or float32>[B, ...], or of several fields: <structured>[B], see `ddrl.structured`.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class DataPoints(NamedTuple):
     """What a learner trains on: B independent (state, action, n-step return) triples.
 
     Attributes:
-        observation: <uint8 or float32>[B, ...] as the environment gave it.
-        action: <int32>[B].
+        observation: [B, ...] as the environment gave it.
+        action: <int32>[B], or <int32>[B, K].
         return_: <float32>[B] n-step return of the transformed (clipped) rewards, bootstrapped.
         behaviour_log_prob: <float32>[B] log-probability of `action` when it was taken.
         behaviour_version: <int64>[B] version of the parameters that chose `action`.
@@ -48,8 +49,8 @@ class Transitions(NamedTuple):
     """A minibatch of M transitions with advantages computed when they were gathered: A2C, PPO.
 
     Attributes:
-        observation: <uint8 or float32>[M, ...] as the environment gave it.
-        action: <int32>[M], or <float32>[M, A] as drawn, before an environment clips it.
+        observation: [M, ...] as the environment gave it.
+        action: <int32>[M] or [M, K], or <float32>[M, A] as drawn, before an environment clips it.
         advantage: <float32>[M] `ddrl.ops.returns.generalized_advantages`, normalized or not.
         return_: <float32>[M] advantage, not normalized, plus `value`: what the value learns.
         value: <float32>[M] by the policy that acted.
@@ -75,8 +76,8 @@ class Unroll(NamedTuple):
     ignored (the next step gives the first observation of the next episode), so row t + 1 is not valid.
 
     Attributes:
-        observation: <uint8 or float32>[T+1, B, ...]; row T is where the unroll stopped.
-        action: <int32>[T, B], or <float32>[T, B, A] as drawn.
+        observation: [T+1, B, ...]; row T is where the unroll stopped.
+        action: <int32>[T, B] or [T, B, K], or <float32>[T, B, A] as drawn.
         reward: <float32>[T, B] of the action at step t, transformed (clipped).
         discount: <float32>[T, B] gamma, or 0 where the episode terminated at step t.
         continues: <float32>[T, B] 1 where step t + 1 belongs to the same episode, 0 where step t terminated or
@@ -102,11 +103,11 @@ class Replayed(NamedTuple):
     """M transitions of n steps as a replay gives them, and what is learned of them: the Q-learning family, DPG, SAC.
 
     Attributes:
-        observation: <uint8 or float32>[M, ...] where the action was taken.
+        observation: [M, ...] where the action was taken.
         action: <int32>[M], or <float32>[M, A].
         reward: <float32>[M] discounted sum of the (transformed) rewards of the steps, at most n.
         discount: <float32>[M] of the value of `next_observation`: gamma^k after k steps, 0 after a termination.
-        next_observation: <uint8 or float32>[M, ...] after the steps.
+        next_observation: [M, ...] after the steps.
         weight: <float32>[M] importance weight, 1 where sampling is uniform.
         behaviour_version: <int64>[M] version of the parameters that chose `action`.
         key: <int64>[M] names the transition, for `set_priorities`.
@@ -184,7 +185,35 @@ class Continuous(NamedTuple):
         return np.dtype(np.float32)
 
 
-ActionSpace = Discrete | Continuous
+class MultiDiscrete(NamedTuple):
+    """Actions of K components, <int32>[B, K], component k in 0 .. counts[k] - 1; the policy is the logits of all
+    components, one after the other.
+    """
+
+    counts: tuple[int, ...]
+
+    @property
+    def head_size(self) -> int:
+        """Outputs of a network's policy head."""
+        return sum(self.counts)
+
+    @property
+    def policy_size(self) -> int:
+        """Parameters of the policy per observation."""
+        return sum(self.counts)
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        """Shape of one action."""
+        return (len(self.counts),)
+
+    @property
+    def action_dtype(self) -> np.dtype:
+        """Of one component of an action."""
+        return np.dtype(np.int32)
+
+
+ActionSpace = Discrete | Continuous | MultiDiscrete
 
 
 class QHead(NamedTuple):

@@ -31,6 +31,11 @@ TWO_CORES = Machine(2, 16 * GB)
 
 REFUSED = [
     (EnvironmentConfig, {"game": " "}, "--game is empty"),
+    (
+        EnvironmentConfig,
+        {"wrapper": ("a",), "game": "football/x"},
+        "--wrapper ('a',): wrappers are for single environments",
+    ),
     (EnvironmentConfig, {"protocol": "other"}, "--protocol other: must be one of nature"),
     (NetworkConfig, {"network": "resnet"}, "--network resnet: must be one of a3c"),
     (NetworkConfig, {"fc_neurons": 0}, "--fc-neurons 0"),
@@ -465,3 +470,10 @@ def test_settings_of_earlier_resumes_are_never_overwritten(tmp_path):
 def test_ranks_of_a_job(exchange, evaluator, ranks):
     config = TrainConfig(algorithm=BA3CConfig(), exchange=exchange, evaluation=EvaluationConfig(evaluator=evaluator))
     assert config.ranks == ranks
+
+
+def test_wrappers_are_named_one_by_one():
+    argv = ["ppo", "--game", "CartPole-v1", "--network", "mlp", "--wrapper", "a", "--wrapper", "b"]
+    config = parse(argv, TWO_CORES).config
+    assert config.environment.wrapper == ("a", "b")
+    assert rundir.config_from_dict(json.loads(json.dumps(rundir.config_to_dict(config)))) == config

@@ -13,7 +13,16 @@ from ddrl import algorithms
 ROOT = Path(__file__).parent.parent
 HEAVY = {"tensorflow", "mpi4py", "numba", "ale_py", "gymnasium", "matplotlib", "cv2", "imageio_ffmpeg"}
 # What a layer may import of this project; every layer may import itself and what all share.
-SHARED = {"ddrl.types", "ddrl.errors", "ddrl.checks", "ddrl.files", "ddrl.lazy", "ddrl.plugins", "ddrl.programs"}
+SHARED = {
+    "ddrl.types",
+    "ddrl.errors",
+    "ddrl.checks",
+    "ddrl.files",
+    "ddrl.lazy",
+    "ddrl.plugins",
+    "ddrl.programs",
+    "ddrl.structured",
+}
 LAYERS = {
     "ddrl.ops": set(),
     "ddrl.config": {"ddrl.exchange.settings", "ddrl.replay.settings"},

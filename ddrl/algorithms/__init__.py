@@ -13,7 +13,7 @@ from ddrl.algorithms.record import Algorithm, Exploration, Name
 from ddrl.config import AlgorithmConfig, EnvironmentConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.networks.network import Network
-from ddrl.types import ActionSpace, Continuous, Machine
+from ddrl.types import ActionSpace, Continuous, Discrete, Machine, MultiDiscrete
 
 __all__ = [
     "ALGORITHMS",
@@ -41,6 +41,9 @@ MODULES = (
 ALGORITHMS: Mapping[str, Algorithm] = plugins.algorithms.values
 """By the name of their settings."""
 
+ACTIONS: dict[type, str] = {
+    Discrete: "discrete", MultiDiscrete: "discrete (also of several components)", Continuous: "continuous"
+}  # fmt: skip
 SMOKE_GAME = "ddrl/Catch-v0"
 
 
@@ -133,11 +136,14 @@ def check_action_space(config: TrainConfig, space: ActionSpace) -> None:
     )
     if isinstance(space, settings.takes):
         raise UsageError(f"{settings.name} takes actions within bounds, and {game} has some without: train {others}")
-    if isinstance(space, Continuous):
-        actions = f"discrete actions, and {game} has {len(space.low)} continuous ones"
+    kinds = " or ".join(ACTIONS[kind] for kind in settings.takes)
+    if isinstance(space, Discrete):
+        actions = f"{space.count} discrete ones"
+    elif isinstance(space, MultiDiscrete):
+        actions = f"discrete ones of {len(space.counts)} components"
     else:
-        actions = f"continuous actions, and {game} has {space.count} discrete ones"
-    raise UsageError(f"{settings.name} takes {actions}: train one of {others}")
+        actions = f"{len(space.low)} continuous ones"
+    raise UsageError(f"{settings.name} takes {kinds} actions, and {game} has {actions}: train one of {others}")
 
 
 def _check(name: str, algorithm: Any) -> None:

@@ -27,7 +27,7 @@ from ddrl.config import (
 from ddrl.lazy import tf
 from ddrl.networks.network import Network
 from ddrl.ops import distributions, policy_gradient
-from ddrl.types import DataPoints, Discrete, LossContext, LossOutput, Machine
+from ddrl.types import DataPoints, Discrete, LossContext, LossOutput, Machine, MultiDiscrete
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class BA3CConfig(ActorCriticConfig):
     """Loss of BA3C."""
 
     name: ClassVar[str] = "ba3c"
-    takes: ClassVar[tuple[type, ...]] = (Discrete,)
+    takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete)
 
     importance_clip: float = 0.0
     """Upper clip of the importance ratio pi/mu that corrects for the lag (0: no correction)."""

@@ -131,7 +131,8 @@ def targets(network: Network, target: Any, batch: Replayed, config: DQNConfig) -
     """
     outputs = network.action_values(target, batch.next_observation)
     if not config.double:
-        outputs = q_learning.of_action(outputs, q_learning.greedy(network.expected(outputs)))
+        returns = network.legal_returns(outputs, batch.next_observation)
+        outputs = q_learning.of_action(outputs, q_learning.greedy(returns))
     if config.atoms:
         atoms = q_learning.support(config.value_min, config.value_max, config.atoms)
         return q_learning.projected_targets(batch.reward, batch.discount, outputs, atoms)
@@ -146,8 +147,9 @@ def target_shape(config: DQNConfig, space: Discrete) -> tuple[int, ...]:
 def _chosen_target(network: Network, prepared: Any, batch: Replayed) -> Any:
     """The target with the next action that is largest to the newest parameters, which get no gradient by it."""
     fixed = tf.nest.map_structure(tf.stop_gradient, prepared)
-    values = network.expected(network.action_values(fixed, batch.next_observation))
-    return q_learning.of_action(batch.target, q_learning.greedy(values))
+    values = network.action_values(fixed, batch.next_observation)
+    returns = network.legal_returns(values, batch.next_observation)
+    return q_learning.of_action(batch.target, q_learning.greedy(returns))
 
 
 def loss(network: Network, parameters: Any, batch: Replayed, config: DQNConfig, context: LossContext) -> LossOutput:

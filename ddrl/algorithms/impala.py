@@ -87,8 +87,8 @@ def loss(network: Network, parameters: Any, batch: Unroll, config: ImpalaConfig,
 
 
 def _rows(x: tf.Tensor) -> tf.Tensor:
-    """[T, B, ...] as [T B, ...]."""
-    return tf.reshape(x, [-1, *x.shape[2:]])
+    """[T, B, ...] as [T B, ...], also of each field of an observation."""
+    return tf.nest.map_structure(lambda y: tf.reshape(y, [-1, *y.shape[2:]]), x)
 
 
 def impala(game: str, machine: Machine) -> TrainConfig:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ddrl.apex.packing import WORD, BatchFormat
 from ddrl.apex.segment import SegmentFormat
 from ddrl.apex.shard_replay import ShardReplay
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment
+from ddrl.envs.base import frames_of
+from ddrl.structured import type_text
 
 BATCHES_ON_THEIR_WAY = 3  # that a learner asks a replay shard for, ahead of the first one's arrival
 
@@ -21,9 +21,9 @@ def segment_format(config: TrainConfig, environment: VectorEnvironment) -> Segme
     """
     return SegmentFormat(
         tuple(environment.observation_shape),
-        np.dtype(environment.observation_dtype).name,
+        type_text(environment.observation_dtype),
         environment.action_space,
-        stack=environment.stamp.get("stack", 1),
+        stack=frames_of(environment),
         n_step=config.replay_data.n_step,
         length=config.apex.segment_length,
     )

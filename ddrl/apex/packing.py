@@ -27,11 +27,11 @@ class BatchFormat:
     def __init__(self, format: SegmentFormat, batch_size: int):
         m, observation = (batch_size,), (batch_size, *format.observation_shape)
         layout = Replayed(
-            observation=(observation, np.dtype(format.observation_type)),
+            observation=(observation, format.observation_dtype),
             action=((*m, *format.action_space.action_shape), format.action_type),
             reward=(m, np.dtype(np.float32)),
             discount=(m, np.dtype(np.float32)),
-            next_observation=(observation, np.dtype(format.observation_type)),
+            next_observation=(observation, format.observation_dtype),
             weight=(m, np.dtype(np.float32)),
             behaviour_version=(m, np.dtype(np.int64)),
             key=(m, np.dtype(np.int64)),

@@ -15,12 +15,14 @@ import zstandard
 
 from ddrl.errors import UsageError
 from ddrl.replay.replay import LARGEST_PRIORITY
-from ddrl.types import ActionSpace, Discrete
+from ddrl.structured import field_types, float_parts, type_of
+from ddrl.types import ActionSpace, Discrete, MultiDiscrete
 
 MAGIC = b"ddrs"
 VERSION = 1  # of the bytes
 COMPRESSED = 1  # flag: the frames are
 LARGEST_NUMBER = 2**63 - 1
+KEPT_TYPES = ("uint8", "float32", "bool")
 # magic, version, flags, actor, run_id, simulator, first step, transitions, frames, bytes of description and of frames
 _HEADER = struct.Struct("<4sHHqqqqIIII")
 _CHECKSUM = struct.Struct("<Q")  # CRC-32 of all that follows it
@@ -69,7 +71,7 @@ class SegmentFormat:
 
     Attributes:
         observation_shape: of one observation.
-        observation_type: "uint8" or "float32".
+        observation_type: by `ddrl.structured.type_text`.
         action_space: of the environment.
         stack: frames in an observation, oldest first along its first axis.
         n_step: n, the most steps of a transition.
@@ -94,8 +96,14 @@ class SegmentFormat:
         for name in ("n_step", "length"):
             if not 1 <= getattr(self, name) <= 10_000:
                 raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be in 1 to 10000")
-        if self.observation_type not in ("uint8", "float32"):
-            raise UsageError(f"observations of type {self.observation_type}: a replay keeps uint8 or float32")
+        for _, dtype in (field_types(self.observation_dtype) or {"": ((), self.observation_dtype)}).values():
+            if dtype.name not in KEPT_TYPES:
+                raise UsageError(f"observations of type {dtype}: a replay keeps {', '.join(KEPT_TYPES)}")
+
+    @functools.cached_property
+    def observation_dtype(self) -> np.dtype:
+        """Of one observation."""
+        return type_of(self.observation_type)
 
     @property
     def frame_shape(self) -> tuple[int, ...]:
@@ -106,7 +114,7 @@ class SegmentFormat:
     @property
     def frame_bytes(self) -> int:
         """Of one frame."""
-        return math.prod(self.frame_shape) * np.dtype(self.observation_type).itemsize
+        return math.prod(self.frame_shape) * self.observation_dtype.itemsize
 
     @property
     def most_frames(self) -> int:
@@ -116,7 +124,7 @@ class SegmentFormat:
     @property
     def action_type(self) -> np.dtype:
         """Of one component of an action."""
-        return np.dtype(np.int32 if isinstance(self.action_space, Discrete) else np.float32)
+        return self.action_space.action_dtype
 
     @functools.cached_property
     def description(self) -> bytes:
@@ -125,7 +133,7 @@ class SegmentFormat:
         facts = {
             "observation": list(self.observation_shape),
             "type": self.observation_type,
-            "actions": space.count if isinstance(space, Discrete) else f"float32{list(space.action_shape)}",
+            "actions": space.count if isinstance(space, Discrete) else _components(space),
             "stack": self.stack,
             "n_step": self.n_step,
             "length": self.length,
@@ -155,10 +163,10 @@ class SegmentFormat:
         self.check(segment)
         transitions, frames = len(segment.row), len(segment.frames)
         arrays = [np.ascontiguousarray(getattr(segment, name)) for name in self.columns(transitions, frames)]
-        pixels: Any = np.ascontiguousarray(segment.frames)
+        pixels: Any = np.ascontiguousarray(segment.frames).view(np.uint8)
         size = pixels.nbytes
         if compress is None:
-            compress = self.observation_type == "uint8"
+            compress = self._has_pixels
         if compress:
             pixels = zstandard.ZstdCompressor(level=1).compress(pixels)
             size = len(pixels)
@@ -209,7 +217,7 @@ class SegmentFormat:
         if len(data) != at + size:
             raise UsageError(f"a segment of {len(data)} bytes, not {at + size} as its header says: send it again")
         pixels = self._decompress(view[at:], frames) if flags & COMPRESSED else view[at:]
-        columns["frames"], end = _array(pixels, 0, (frames, *self.frame_shape), np.dtype(self.observation_type))
+        columns["frames"], end = _array(pixels, 0, (frames, *self.frame_shape), self.observation_dtype)
         if end != len(pixels):
             raise UsageError(f"{len(pixels)} bytes of frames, not {end}: send the segment again")
         segment = Segment(*name, **columns)
@@ -224,7 +232,7 @@ class SegmentFormat:
         transitions, frames = len(segment.row), len(segment.frames)
         self._check_counts(transitions, frames)
         expected = self.columns(transitions, frames)
-        expected["frames"] = ((frames, *self.frame_shape), np.dtype(self.observation_type))
+        expected["frames"] = ((frames, *self.frame_shape), self.observation_dtype)
         for name, (shape, dtype) in expected.items():
             array = getattr(segment, name)
             if array.shape != shape or array.dtype != dtype:
@@ -234,6 +242,12 @@ class SegmentFormat:
                 )
         self._check_values(segment)
         self._check_rows(segment)
+
+    @property
+    def _has_pixels(self) -> bool:
+        """Whether most of an observation is uint8."""
+        fields = field_types(self.observation_dtype) or {"": (self.frame_shape, self.observation_dtype)}
+        return 2 * sum(math.prod(shape) for shape, dtype in fields.values() if dtype == np.uint8) > self.frame_bytes
 
     def _check_counts(self, transitions: int, frames: int) -> None:
         if not 1 <= transitions <= self.length or not 2 <= frames <= self.most_frames:
@@ -251,8 +265,8 @@ class SegmentFormat:
             _require("action", segment.action, 0, self.action_space.count - 1)
         else:
             _require("action", segment.action, -LARGEST_PRIORITY, LARGEST_PRIORITY)
-        if self.observation_type == "float32":
-            _require("observation", segment.frames, -LARGEST_PRIORITY, LARGEST_PRIORITY)
+        for part in float_parts(segment.frames):
+            _require("observation", part, -LARGEST_PRIORITY, LARGEST_PRIORITY)
 
     def _check_rows(self, segment: Segment) -> None:
         """Frames of every stack are there."""
@@ -279,6 +293,12 @@ class SegmentFormat:
         except zstandard.ZstdError as error:
             raise UsageError(f"the frames of a segment cannot be decompressed ({error}): send it again") from error
         raise UsageError(f"compressed frames give {size} bytes, not {expected}: send the segment again")
+
+
+def _components(space: ActionSpace) -> str:
+    if isinstance(space, MultiDiscrete):
+        return f"int32{list(space.counts)}"
+    return f"float32{list(space.action_shape)}"
 
 
 def renumbered(data: bytes, actor: int, run_id: int, simulator: int, first_step: int) -> bytes:

@@ -32,7 +32,7 @@ class SegmentBuilder:
         rows = 2 * (format.length + format.n_step + format.stack)
         action = (format.action_space.action_shape, format.action_type)
         self._history = History(
-            rows, simulators, format.observation_shape, format.observation_type, format.stack, action
+            rows, simulators, format.observation_shape, format.observation_dtype, format.stack, action
         )
         self._largest = np.zeros((rows, simulators))  # max_a q(s, a)
         self._taken = np.zeros((rows, simulators))  # q(s, a) of the action taken

@@ -307,7 +307,7 @@ class ShardReplay:
         self, drawn: np.ndarray, weight: np.ndarray, into: tuple[np.ndarray, np.ndarray] | None = None
     ) -> Replayed:
         items, shape = self._pool.items, (len(drawn), *self.format.observation_shape)
-        before, after = into or (np.empty(shape, self.format.observation_type) for _ in range(2))
+        before, after = into or (np.empty(shape, self.format.observation_dtype) for _ in range(2))
         self._pool.observations(drawn, before, after)
         return Replayed(
             observation=before,

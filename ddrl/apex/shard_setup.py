@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ddrl.apex.segment import SegmentFormat
-from ddrl.types import ActionSpace, Continuous, Discrete
+from ddrl.structured import space_facts, space_from
 
 
 class ShardSetup(NamedTuple):
@@ -19,13 +19,12 @@ class ShardSetup(NamedTuple):
 
     def encode(self) -> np.ndarray:
         """As JSON in <uint8>[bytes]."""
-        format, space = self.format, self.format.action_space
-        actions: dict[str, Any] = {"count": int(space.count)} if isinstance(space, Discrete) else _bounds(space)
+        format = self.format
         facts = {
             "run": self.run,
             "observation_shape": list(map(int, format.observation_shape)),
             "observation_type": format.observation_type,
-            "actions": actions,
+            "actions": space_facts(format.action_space),
             "stack": format.stack,
             "n_step": format.n_step,
             "length": format.length,
@@ -37,13 +36,4 @@ class ShardSetup(NamedTuple):
         """The inverse."""
         facts = json.loads(data.tobytes())
         run, shape, actions = facts.pop("run"), tuple(facts.pop("observation_shape")), facts.pop("actions")
-        space: ActionSpace
-        if "count" in actions:
-            space = Discrete(actions["count"])
-        else:
-            space = Continuous(tuple(actions["low"]), tuple(actions["high"]))
-        return cls(run, SegmentFormat(shape, facts.pop("observation_type"), space, **facts))
-
-
-def _bounds(space: Continuous) -> dict[str, list[float]]:
-    return {"low": list(map(float, space.low)), "high": list(map(float, space.high))}
+        return cls(run, SegmentFormat(shape, facts.pop("observation_type"), space_from(actions), **facts))

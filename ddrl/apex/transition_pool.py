@@ -94,7 +94,7 @@ class TransitionPool:
 
     def __init__(self, format: SegmentFormat, places: int, frames: int):
         self.format = format
-        self.frames = np.zeros((frames, *format.frame_shape), format.observation_type)
+        self.frames = np.zeros((frames, *format.frame_shape), format.observation_dtype)
         self.references = np.zeros(frames, np.int32)
         self.items = Items(*(np.zeros((places, *shape), dtype) for shape, dtype in item_layout(format)))
         total = self.frames.nbytes + sum(array.nbytes for array in self.items)
@@ -164,7 +164,7 @@ class TransitionPool:
         for free, expected in ((self.free_items, ~live), (self.free_frames, references == 0)):
             if not np.array_equal(np.sort(free.get()), np.flatnonzero(expected)):
                 raise RuntimeError("the free places are not those that nothing uses")
-        if self.frames[0].any():
+        if self.frames[:1].view(np.uint8).any():
             raise RuntimeError("the black frame is not black")
 
     def _stacks(self, segment: Segment) -> np.ndarray:

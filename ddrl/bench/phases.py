@@ -22,7 +22,8 @@ from ddrl.config import TrainConfig
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.vectors import empty_vector
 from ddrl.rundir import config_from_dict, config_to_dict
-from ddrl.types import ActionSpace, Discrete, Replayed, Snapshot
+from ddrl.structured import ACTION_MASK, field_types, legal_actions
+from ddrl.types import ActionSpace, Discrete, MultiDiscrete, Replayed, Snapshot
 
 START_SECONDS = 180.0  # for imports, environments and tracing, with all cores busy
 SOME = 4  # gradients that are different: more are the same ones again
@@ -156,14 +157,23 @@ def _targets(
 
 def _step(environment: Any, random: np.random.Generator) -> int:
     step = environment.recv()
-    environment.send(random_actions(environment.action_space, (len(step.env_id),), random))
+    from ddrl.envs.spaces import random_action
+
+    space, mask = environment.action_space, legal_actions(step.observation)
+    if mask is None:
+        actions = random_actions(space, (len(step.env_id),), random)
+    else:
+        actions = np.stack([random_action(space, random, row) for row in mask])
+    environment.send(actions)
     return int(step.valid.sum())
 
 
 def random_actions(space: ActionSpace, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """<int32>[*shape] or <float32>[*shape, A], uniform; an unbounded component from -1 to 1."""
+    """<int32>[*shape] or [*shape, K], or <float32>[*shape, A], uniform; an unbounded component from -1 to 1."""
     if isinstance(space, Discrete):
         return random.integers(space.count, size=shape).astype(np.int32)
+    if isinstance(space, MultiDiscrete):
+        return random.integers(space.counts, size=(*shape, len(space.counts))).astype(np.int32)
     low, high = np.array(space.low), np.array(space.high)
     unbounded = (low <= -1e3) | (high >= 1e3)
     low, high = np.where(unbounded, -1.0, low), np.where(unbounded, 1.0, high)
@@ -171,7 +181,15 @@ def random_actions(space: ActionSpace, shape: tuple[int, ...], random: np.random
 
 
 def _images(random: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    return random.integers(0, 256, shape).astype(dtype)
+    """Observations [*shape]; all actions are legal."""
+    fields = field_types(dtype)
+    if not fields:
+        return random.integers(0, 256, shape).astype(dtype)
+    array = np.ones(shape, dtype)
+    for name, (inner, base) in fields.items():
+        if name != ACTION_MASK:
+            array[name] = _images(random, (*shape, *inner), base)
+    return array
 
 
 def _filled(template: Any, random: np.random.Generator, actions: ActionSpace) -> Any:

@@ -78,7 +78,7 @@ def batch_template(config: TrainConfig, network: Network, shape: tuple[int, ...]
     """An empty batch of the shapes that the algorithm learns from."""
     size, data = config.batch_size, config.algorithm.learns_from
     if isinstance(data, FromDataPoints):
-        return Batcher(size, shape, dtype).empty
+        return Batcher(size, shape, dtype, network.action_space.action_shape).empty
     if isinstance(data, FromUnrolls):
         return empty_unroll(data.unroll_length, size // data.unroll_length, shape, dtype, network.action_space)
     if isinstance(data, FromReplay):
@@ -171,7 +171,8 @@ def _on_data_points(
     common: list[dict[str, Any]],
 ) -> Schedule:
     shape, dtype = environments[0].observation_shape, environments[0].observation_dtype
-    batcher = Batcher(config.batch_size, shape, dtype)
+    action_shape = environments[0].action_space.action_shape
+    batcher = Batcher(config.batch_size, shape, dtype, action_shape)
     actors = []
     for environment, arguments in zip(environments, common, strict=True):
         segments = DataPointBuilder(
@@ -182,6 +183,7 @@ def _on_data_points(
             config.algorithm.discount,
             config.algorithm.transform_reward,
             config.environment.life_loss_terminal,
+            action_shape,
         )
         actors.append(DataPointActor(environment, policy, metrics, segments=segments, batcher=batcher, **arguments))
     if config.sampling.schedule == "synchronized":

@@ -13,6 +13,7 @@ import numpy as np
 from ddrl.algorithms import Exploration, algorithm_of
 from ddrl.config import AlgorithmConfig, TrainConfig
 from ddrl.envs import VectorEnvironment
+from ddrl.envs.base import frames_of
 from ddrl.networks.network import Network
 from ddrl.ops.draws import Draw
 from ddrl.replay import Replay
@@ -85,7 +86,7 @@ def replay_size(config: TrainConfig, environment: VectorEnvironment) -> dict[str
         "simulators": config.rows,
         "observation_shape": environment.observation_shape,
         "observation_dtype": environment.observation_dtype,
-        "stack": environment.stamp.get("stack", 1),
+        "stack": frames_of(environment),
         "n_step": config.replay_data.n_step,
         "action": (environment.action_space.action_shape, environment.action_space.action_dtype),
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ddrl import checks
-from ddrl.types import Continuous, Discrete, QHead
+from ddrl.types import Continuous, Discrete, MultiDiscrete, QHead
 
 if TYPE_CHECKING:
     from ddrl.config.settings import TrainConfig
@@ -73,7 +73,7 @@ class AlgorithmConfig:
     """Settings of an algorithm."""
 
     name: ClassVar[str] = ""
-    takes: ClassVar[tuple[type, ...]] = (Discrete, Continuous)  # action spaces
+    takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Continuous)  # action spaces
     bounded: ClassVar[bool] = False  # whether continuous actions must have bounds
     dense_alone: ClassVar[bool] = False  # whether it has a network of its own: --policy-layers, --critic-layers
 

@@ -15,7 +15,7 @@ class Step(NamedTuple):
 
     Attributes:
         env_id: <int32>[b].
-        observation: <uint8 or float32>[b, ...].
+        observation: [b, ...].
         reward: <float32>[b], raw. Zero where not valid.
         terminated: <bool>[b] the game ended in this transition.
         truncated: <bool>[b] a step limit cut the game off in this transition.
@@ -42,8 +42,8 @@ class VectorEnvironment(Protocol):
         num_envs: environments, numbered 0..num_envs-1.
         batch_size: rows per recv.
         players: rows of one game, next to each other, that share its episodes and its score; 1 but in football.
-        observation_shape: of one environment; channel-first for images.
-        observation_dtype: uint8 or float32.
+        observation_shape: of one environment; channel-first for images of Atari; () where it has several fields.
+        observation_dtype: uint8, float32, bool, or fields of these (`ddrl.structured`).
         action_space: what `send` takes.
         stamp: protocol and every explicit setting, the backend ('native', 'gymnasium' or 'envpool') and package
             versions; JSON-able.
@@ -66,8 +66,8 @@ class VectorEnvironment(Protocol):
         """Wait for the environments until batch_size rows are there."""
 
     def send(self, actions: np.ndarray) -> None:
-        """actions: <int32>[batch_size], or <float32>[batch_size, A], which are clipped to the bounds of the action
-        space; in the order of the rows last received.
+        """actions: <int32>[batch_size] or [batch_size, K], or <float32>[batch_size, A], which are clipped to the bounds
+        of the action space; in the order of the rows last received.
         """
 
     def pop_episodes(self) -> list[EpisodeEnd]:
@@ -101,6 +101,12 @@ class InTurn:
     def _check_due(self, due: str, call: str = "") -> None:
         if self._due != due:
             raise RuntimeError(f"{call or due} called where {self._due} is due")
+
+
+def frames_of(environment: VectorEnvironment) -> int:
+    """Frames that an observation is a stack of, so that a replay may keep each once; wrappers may have changed it."""
+    stamp = environment.stamp
+    return 1 if stamp.get("wrapper") else stamp.get("stack", 1)
 
 
 def environment_seeds(seed: int, num_envs: int, first: int = 0) -> np.ndarray:
@@ -155,7 +161,7 @@ class EpisodeTracker:
 
         Args:
             env_id: <int>[b] without repeats.
-            observation: <uint8 or float32>[b, ...].
+            observation: [b, ...].
             reward: <float>[b], raw.
             terminated, truncated: <bool>[b]; they count in valid rows only.
             lives: <int>[b], or None where there are none.

@@ -15,9 +15,10 @@ from ddrl.envs.control import flat_space
 from ddrl.envs.envpool_games import Task, find_task, import_envpool
 from ddrl.envs.game_names import atari_rom
 from ddrl.envs.gymnasium_environment import stamp_of, versions
+from ddrl.envs.observations import observation_of
 from ddrl.envs.pinning import check_cores, new_threads_pinned
 from ddrl.envs.protocols import Protocol
-from ddrl.envs.spaces import RANDOM_START, action_space_of, check_actions, no_actions, observation_of, random_action
+from ddrl.envs.spaces import RANDOM_START, action_space_of, check_actions, no_actions, random_action
 from ddrl.errors import UsageError
 from ddrl.types import EpisodeEnd
 

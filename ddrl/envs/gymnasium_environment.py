@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -11,13 +11,16 @@ import gymnasium
 import numpy as np
 
 import ddrl.envs.catch  # noqa: F401  (registers ddrl/Catch-v0)
+from ddrl.envs.adapted import Adapted
 from ddrl.envs.base import EpisodeTracker, InTurn, Step, environment_seeds
+from ddrl.envs.observations import observation_of
 from ddrl.envs.pinning import pin_thread
 from ddrl.envs.saved_state import get_simulator_state, set_simulator_state, state_keeper
 from ddrl.envs.simulators import PausingSimulator, Simulator, SwappingSimulator, random_start
-from ddrl.envs.spaces import RANDOM_START, action_space_of, check_actions, no_actions, observation_of, random_action
+from ddrl.envs.spaces import RANDOM_START, action_space_of, check_actions, check_legal, no_actions, random_action
 from ddrl.errors import UsageError
-from ddrl.types import EpisodeEnd
+from ddrl.structured import legal_actions
+from ddrl.types import Discrete, EpisodeEnd
 
 _DUE = ("reset", "recv", "send")
 
@@ -60,9 +63,14 @@ class GymnasiumEnvironment(InTurn):
         env = self._simulators[0].env
         self.players = getattr(env.unwrapped, "players", 1)
         self.num_envs, self.batch_size = num_envs * self.players, (batch_size or num_envs) * self.players
-        self.observation_shape, self.observation_dtype = observation_of(stamp["game"], env.observation_space)
+        format = env.format if isinstance(env, Adapted) else None
+        self.observation_shape, self.observation_dtype = (
+            observation_of(stamp["game"], env.observation_space) if format is None else (format.shape, format.dtype)
+        )
         self.action_space = action_space_of(stamp["game"], env.action_space)
-        self._first_action = int(getattr(env.action_space, "start", 0))
+        self._first_action = (
+            int(getattr(env.action_space, "start", 0)) if isinstance(self.action_space, Discrete) else 0
+        )
         self.stamp, self._first, self._core = stamp, first, core
         self._random_start_steps = random_start_steps
         self.render_modes = tuple(env.metadata.get("render_modes") or ())
@@ -71,6 +79,7 @@ class GymnasiumEnvironment(InTurn):
         self._tracker = EpisodeTracker(self.num_envs, self.players)
         self._seed = -1
         self._actions = no_actions(self.action_space, self.num_envs)
+        self._legal: np.ndarray | None = None  # of the rows last received, where masks tell
         self._begun = np.zeros(num_envs, bool)
         self._waiting = np.ones(num_envs, bool)  # for its step, and not for an action
         self._turn = np.arange(num_envs)  # who is next: the lowest
@@ -111,16 +120,19 @@ class GymnasiumEnvironment(InTurn):
             points[rows], lives[rows] = info.get("score_reward", row[1]), info.get("lives", 0)
             ended[rows] = self._simulators[i].ended
         self._waiting[simulators], self._due = False, "send"
+        self._legal = legal_actions(observation)
         return self._tracker.step(env_id, observation, reward, terminated, truncated, lives, points=points, ended=ended)
 
     def send(self, actions: np.ndarray) -> None:
         """<int32>[batch_size], or <float32>[batch_size, A], which are clipped to the bounds.
 
-        Raises ValueError for an action out of range or not finite.
+        Raises ValueError for an action out of range, not finite or not legal.
         """
         self._check_due("send")
         received = np.repeat(~self._waiting, self.players)
-        self._actions[received] = check_actions(actions, self.action_space, self.batch_size)
+        self._actions[received] = checked = check_actions(actions, self.action_space, self.batch_size)
+        if self._legal is not None:
+            check_legal(checked, self.action_space, self._legal)
         self._waiting[:], self._due = True, "recv"
 
     def reset_ended(self) -> None:
@@ -164,7 +176,7 @@ class GymnasiumEnvironment(InTurn):
             set_simulator_state(simulator, _under(f"{i}/", state))
         for name in ("actions", "begun", "waiting", "turn"):
             getattr(self, f"_{name}")[:] = state[name]
-        self._due, self._seed = _DUE[int(state["due"])], int(state["seed"])
+        self._due, self._seed, self._legal = _DUE[int(state["due"])], int(state["seed"]), None
 
     def render(self) -> np.ndarray:
         """<uint8>[h, w, 3] picture of environment 0, when made with render_mode 'rgb_array'."""
@@ -197,15 +209,17 @@ class GymnasiumEnvironment(InTurn):
         simulator, number = self._simulators[i], self._first + i
         start = simulator.reset(int(environment_seeds(self._seed, 1, number)[0]))
         if self._random_start_steps:
-            start = random_start(simulator, start, self._random_actions(number))
+            generator = np.random.default_rng([self._seed, number, RANDOM_START])
+            steps = int(generator.integers(self._random_start_steps + 1))
+            start = random_start(simulator, start, steps, lambda seen: self._random_action(seen, generator))
             self._tracker.begin_amid(np.arange(i * self.players, (i + 1) * self.players))
         self._begun[i] = True
         return start[0], 0.0, False, False, start[1]
 
-    def _random_actions(self, number: int) -> Iterator[Any]:
-        generator = np.random.default_rng([self._seed, number, RANDOM_START])
-        for _ in range(generator.integers(self._random_start_steps + 1)):
-            yield self._taken(np.array([random_action(self.action_space, generator) for _ in range(self.players)]))
+    def _random_action(self, observation: Any, generator: np.random.Generator) -> Any:
+        """Of all players of a game, legal for what they see."""
+        mask = legal_actions(np.asarray(observation))
+        return self._taken(np.array([random_action(self.action_space, generator, mask) for _ in range(self.players)]))
 
     def _observation(self, observation: Any) -> np.ndarray:
         """Of all rows of a game. Raises UsageError for another shape than that of the space, which may broadcast."""

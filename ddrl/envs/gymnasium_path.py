@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib.util
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gymnasium
 
+from ddrl import plugins
+from ddrl.envs.adapted import adapted, gives_masks, may_give_masks
 from ddrl.envs.atari_frames import AtariFrames
 from ddrl.envs.control import DM_CONTROL, FlatObservation, register_dm_control
 from ddrl.envs.game_names import unknown_game
 from ddrl.envs.gymnasium_environment import GymnasiumEnvironment, stamp_of, versions
 from ddrl.envs.protocols import Protocol
 from ddrl.envs.starts import Starts
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, in_one_line
 
 
 def make_atari(
@@ -24,6 +27,7 @@ def make_atari(
     num_envs: int,
     on_frame: Callable[[Any], None] | None = None,
     starts: Starts | None = None,
+    wrappers: Sequence[str] = (),
     **options: Any,
 ) -> GymnasiumEnvironment:
     """An Atari ROM under any protocol; AtariFrames explains on_frame and starts, GymnasiumEnvironment the options.
@@ -33,42 +37,117 @@ def make_atari(
         protocol: any.
         num_envs: simulators.
         on_frame, starts: as in AtariFrames.
+        wrappers: by their names, the first around the frames, the next around that.
         options: of GymnasiumEnvironment.
     """
     stamp: dict[str, Any] = {**protocol.stamp(), "game": rom, "backend": "gymnasium", **versions("ale-py")}
     stamp = stamp if starts is None else {**stamp, **starts.stamp}
-    return GymnasiumEnvironment(lambda: AtariFrames(rom, protocol, on_frame, starts), num_envs, stamp, **options)
-
-
-def make_gymnasium(game: str, num_envs: int, render_mode: str | None = None, **options: Any) -> GymnasiumEnvironment:
-    """A registered Gymnasium id. Raises UsageError when it is unknown, lacks a package, or cannot render.
-
-    Args:
-        game: the id.
-        num_envs: simulators.
-        render_mode: of the environments; 'rgb_array' for pictures.
-        options: of GymnasiumEnvironment.
-    """
-    rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
 
     def make() -> gymnasium.Env:
-        with _clear_errors(game):  # the checker looks at every observation, which costs as much as CartPole's step
-            env = gymnasium.make(game, disable_env_checker=True, **rendering)
-        return FlatObservation(env) if isinstance(env.observation_space, gymnasium.spaces.Dict) else env
+        return _wrapped(AtariFrames(rom, protocol, on_frame, starts), wrappers)
 
-    packages: tuple[str, ...] = ()
-    if game.startswith(DM_CONTROL):
-        register_dm_control()
-        packages = ("dm-control", "shimmy", "mujoco")
-    with _clear_errors(game):
-        spec = gymnasium.spec(game)
-    if str(spec.entry_point).startswith("gymnasium.envs.mujoco") and importlib.util.find_spec("mujoco"):
-        packages = ("mujoco",)
-    stamp = stamp_of("gymnasium", game, spec.max_episode_steps or 0, *packages)
+    if wrappers:
+        stamp["wrapper"] = list(wrappers)
+        make = _adapting(rom, make)
     return GymnasiumEnvironment(make, num_envs, stamp, **options)
 
 
-@contextmanager
+def make_gymnasium(
+    game: str, num_envs: int, render_mode: str | None = None, wrappers: Sequence[str] = (), **options: Any
+) -> GymnasiumEnvironment:
+    """An environment that a plugin registered, or one of Gymnasium's ids, also as `module:id` to import the module
+    first.
+
+    Args:
+        game: name or id.
+        num_envs: simulators.
+        render_mode: of the environments; 'rgb_array' for pictures.
+        wrappers: by their names, the first around the environment, the next around that.
+        options: of GymnasiumEnvironment.
+
+    Raises:
+        UsageError: it is unknown, lacks a package, cannot render, or has a space that nobody handles.
+    """
+    rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+    own = game in plugins.environments.names()
+    name = game if own else _imported(game)
+    packages: tuple[str, ...] = ()
+
+    def make() -> gymnasium.Env:
+        with _clear_errors(game):  # the checker looks at every observation, which costs as much as CartPole's step
+            if own:
+                env = plugins.environments.get(game)(**rendering)
+            else:
+                env = gymnasium.make(name, disable_env_checker=True, **rendering)
+        env = _wrapped(env, wrappers)
+        return FlatObservation(env) if game.startswith(DM_CONTROL) and _is_dict(env) else env
+
+    limit = 0
+    if not own:
+        packages, limit = _packages_and_limit(game, name)
+    settings = {"wrapper": list(wrappers)} if wrappers else {}
+    stamp = stamp_of("gymnasium", game, limit, *packages, **settings)
+    return GymnasiumEnvironment(_adapting(game, make), num_envs, stamp, **options)
+
+
+def _imported(game: str) -> str:
+    """The id in `module:id`, once the module is imported; dm_control's are registered."""
+    if game.startswith(DM_CONTROL):
+        register_dm_control()
+    module, colon, name = game.rpartition(":")
+    if colon:
+        try:
+            plugins.import_named_module(module)
+        except UsageError as error:
+            raise UsageError(f"--game {game}: {error}") from error
+        except Exception as error:
+            raise UsageError(f"--game {game}: {module} cannot be imported: {in_one_line(error)}") from error
+    return name
+
+
+def _packages_and_limit(game: str, name: str) -> tuple[tuple[str, ...], int]:
+    """The packages to stamp, and the agent steps of an episode (0: no limit that Gymnasium knows of)."""
+    with _clear_errors(game):
+        spec = gymnasium.spec(name)
+    if game.startswith(DM_CONTROL):
+        return ("dm-control", "shimmy", "mujoco"), spec.max_episode_steps or 0
+    mujoco = str(spec.entry_point).startswith("gymnasium.envs.mujoco") and importlib.util.find_spec("mujoco")
+    return ("mujoco",) if mujoco else (), spec.max_episode_steps or 0
+
+
+def _wrapped(env: gymnasium.Env, wrappers: Sequence[str]) -> gymnasium.Env:
+    """Raises UsageError for a wrapper that is not registered, fails, or gives no environment."""
+    for name in wrappers:
+        wrap = plugins.wrappers.get(name)
+        try:
+            env = wrap(env)
+        except Exception as error:
+            raise UsageError(f"--wrapper {name} failed: {in_one_line(error)}") from error
+        if not isinstance(env, gymnasium.Env):
+            raise UsageError(f"--wrapper {name} gave {env!r:.80}: have it return a gymnasium.Env")
+    return env
+
+
+def _adapting(game: str, make: Callable[[], gymnasium.Env]) -> Callable[[], gymnasium.Env]:
+    """`make`, with spaces adapted; another environment, which is closed again, shows whether they give masks."""
+
+    @functools.cache
+    def masked() -> bool:
+        with contextlib.closing(make()) as env:
+            return gives_masks(env, game)
+
+    def make_adapted() -> gymnasium.Env:
+        env = make()
+        return adapted(env, game, may_give_masks(env, game) and masked())
+
+    return make_adapted
+
+
+def _is_dict(env: gymnasium.Env) -> bool:
+    return isinstance(env.observation_space, gymnasium.spaces.Dict)
+
+
+@contextlib.contextmanager
 def _clear_errors(game: str) -> Iterator[None]:
     try:
         yield

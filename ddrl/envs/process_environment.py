@@ -25,7 +25,8 @@ from ddrl.envs.pinning import check_cores
 from ddrl.envs.spaces import check_actions
 from ddrl.errors import UsageError
 from ddrl.programs import python_command
-from ddrl.types import ActionSpace, Continuous, Discrete, EpisodeEnd
+from ddrl.structured import space_from, type_of
+from ddrl.types import ActionSpace, EpisodeEnd
 
 ANSWER_SECONDS = 300.0
 """Longest time of one step of a process, and of making its simulators."""
@@ -37,25 +38,23 @@ class Shape(NamedTuple):
     Attributes:
         rows: of all its simulators together.
         players: rows of one simulator.
-        observation_shape, observation_dtype: of one row.
-        low, high: bounds of the components of an action in a box; empty where actions are numbers.
-        count: of actions that are numbers; None in a box.
+        observation_shape: of one row.
+        observation_type: of one row, by `ddrl.structured.type_text`.
+        actions: the action space of a row, by `ddrl.structured.space_facts`.
         stamp: of the environment.
     """
 
     rows: int
     players: int
     observation_shape: list[int]
-    observation_dtype: str
-    low: Sequence[float]
-    high: Sequence[float]
-    count: int | None  # type: ignore[assignment] # hides tuple.count
+    observation_type: str
+    actions: dict
     stamp: dict
 
     @property
     def action_space(self) -> ActionSpace:
         """Of one row."""
-        return Continuous(tuple(self.low), tuple(self.high)) if self.count is None else Discrete(self.count)
+        return space_from(self.actions)
 
 
 class SharedRows(NamedTuple):
@@ -78,13 +77,13 @@ class SharedRows(NamedTuple):
 def map_rows(descriptor: int, shape: Shape) -> SharedRows:
     """The memory behind `descriptor`, made as large as it must be."""
     rows, space = shape.rows, shape.action_space
-    flag, numbers = ((rows,), np.dtype(np.bool_)), np.dtype(np.int32 if isinstance(space, Discrete) else np.float32)
+    flag = ((rows,), np.dtype(np.bool_))
     arrays: list[tuple[tuple[int, ...], np.dtype]] = [
-        ((rows, *shape.observation_shape), np.dtype(shape.observation_dtype)),
+        ((rows, *shape.observation_shape), type_of(shape.observation_type)),
         ((rows,), np.dtype(np.float32)),
         *[flag] * 4,
         ((rows, 2), np.dtype(np.float64)),
-        ((rows, *space.action_shape), numbers),
+        ((rows, *space.action_shape), space.action_dtype),
     ]
     sizes = [-(-int(np.prod(size)) * dtype.itemsize // 64) * 64 for size, dtype in arrays]
     os.ftruncate(descriptor, sum(sizes))
@@ -215,7 +214,7 @@ class ProcessEnvironment(InTurn):
         self.players, self._each = shape.players, shape.rows
         self.num_envs, self.batch_size = num_envs * shape.players, batch_size * shape.players
         self.observation_shape = tuple(shape.observation_shape)
-        self.observation_dtype, self.action_space = np.dtype(shape.observation_dtype), shape.action_space
+        self.observation_dtype, self.action_space = type_of(shape.observation_type), shape.action_space
         self.stamp = {**shape.stamp, "simulator_processes": processes}
         self._finished: list[EpisodeEnd] = []
         self._waiting: list[int] = []  # processes that step

@@ -19,7 +19,7 @@ from ddrl.envs.gymnasium_environment import GymnasiumEnvironment
 from ddrl.envs.pinning import pin_thread
 from ddrl.envs.process_environment import Shape, SharedRows, map_rows
 from ddrl.errors import UsageError, in_one_line
-from ddrl.types import Continuous, Discrete
+from ddrl.structured import space_facts, type_text
 
 
 def main(settings: dict[str, Any]) -> None:
@@ -34,7 +34,7 @@ def main(settings: dict[str, Any]) -> None:
         if settings["core"] is not None:
             pin_thread(settings["core"])  # before an engine makes threads
         plugins.load(settings["plugins"])
-        config = EnvironmentConfig(**settings["config"])
+        config = EnvironmentConfig(**settings["config"] | {"wrapper": tuple(settings["config"]["wrapper"])})
         env = make_in_thread(config, settings["num_envs"], first=settings["first"])
         shape = shape_of(env)
         answer(shape._asdict())
@@ -53,16 +53,12 @@ def main(settings: dict[str, Any]) -> None:
 
 def shape_of(env: VectorEnvironment) -> Shape:
     """For whoever reads the rows."""
-    space = env.action_space
-    low, high = (space.low, space.high) if isinstance(space, Continuous) else ((), ())
     return Shape(
         env.num_envs,
         env.players,
         list(env.observation_shape),
-        env.observation_dtype.name,
-        low,
-        high,
-        space.count if isinstance(space, Discrete) else None,
+        type_text(env.observation_dtype),
+        space_facts(env.action_space),
         env.stamp,
     )
 

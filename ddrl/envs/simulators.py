@@ -6,7 +6,7 @@ simulators that are stepped together, unless it happens in the learner's pause, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -132,16 +132,22 @@ class SwappingSimulator(Simulator):
             self._fresh.exception()
 
 
-def random_start(simulator: Simulator, start: Start, actions: Iterator[Any]) -> Start:
-    """Takes all `actions`, through as many episodes as they need; what the simulator then shows.
+def random_start(simulator: Simulator, start: Start, steps: int, action: Callable[[Any], Any]) -> Start:
+    """Takes so many actions, through as many episodes as they need; what the simulator then shows.
 
     Stooke and Abbeel 2018, section 5.3: simulators that begin in the same state give large, poorly informed
     gradients.
+
+    Args:
+        simulator: after its first reset.
+        start: what that gave.
+        steps: number of actions.
+        action: of an observation.
     """
     observation, info = start
-    for action in actions:
+    for _ in range(steps):
         simulator.reset_ended()
-        observation, _, _, _, info = simulator.next(action)
+        observation, _, _, _, info = simulator.next(action(observation))
     if simulator.ended:
         simulator.reset_ended()
         observation, _, _, _, info = simulator.next(None)

@@ -1,71 +1,141 @@
-"""From Gymnasium's spaces to those of ddrl, actions that an environment takes, and random ones."""
+"""Action spaces of Gymnasium: what a policy draws of them, what an environment takes, legal and random actions."""
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
 
 import gymnasium
 import numpy as np
 
 from ddrl.errors import UsageError
-from ddrl.types import ActionSpace, Continuous, Discrete
+from ddrl.types import ActionSpace, Continuous, Discrete, MultiDiscrete
 
 RANDOM_START = 0x5747  # keeps the stream of random first actions apart from others of the same seed
+spaces = gymnasium.spaces
 
 
 def action_space_of(game: str, space: gymnasium.Space) -> ActionSpace:
-    """What the policy draws from. Raises UsageError unless `space` is Discrete or a Box of one dimension of floats."""
-    if isinstance(space, gymnasium.spaces.Discrete):
+    """What the policy draws from; components in row-major order, and a MultiBinary's are numbers 0 and 1.
+
+    Raises:
+        UsageError: `space` is none of Discrete, MultiDiscrete, MultiBinary and a Box of floats.
+    """
+    if isinstance(space, spaces.Discrete):
         return Discrete(int(space.n))
-    if isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1 and space.dtype.kind == "f":
-        return Continuous(tuple(space.low.tolist()), tuple(space.high.tolist()))
-    supported = "supported are Discrete and a Box of one dimension of floats"
-    raise UsageError(f"{game} has the action space {_line(space)}; {supported}")
+    if isinstance(space, spaces.MultiDiscrete):
+        return MultiDiscrete(tuple(np.ravel(space.nvec).tolist()))
+    if isinstance(space, spaces.MultiBinary):
+        return MultiDiscrete((2,) * int(np.prod(space.shape)))
+    if isinstance(space, spaces.Box) and space.dtype.kind == "f":
+        return Continuous(tuple(np.ravel(space.low).tolist()), tuple(np.ravel(space.high).tolist()))
+    supported = "supported are Discrete, MultiDiscrete, MultiBinary and a Box of floats"
+    raise UsageError(f"{game} has the action space {in_line(space)}; {supported}")
 
 
-def observation_of(game: str, space: gymnasium.Space) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype (uint8 or float32) of an observation. Raises UsageError unless `space` is a Box of these."""
-    if not isinstance(space, gymnasium.spaces.Box) or not (space.dtype == np.uint8 or space.dtype.kind == "f"):
-        raise UsageError(f"{game} has the observation space {_line(space)}; supported is a Box of uint8 or of floats")
-    return tuple(space.shape), np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
+def action_taker(space: gymnasium.Space) -> Callable[[np.ndarray], Any] | None:
+    """From an action as the policy draws it to one of `space`, of those that differ in more than where they start."""
+    shape = space.shape
+    if isinstance(space, spaces.MultiDiscrete):
+        start, dtype = np.ravel(space.start), space.dtype
+        return lambda action: (action + start).astype(dtype).reshape(shape)
+    if isinstance(space, spaces.MultiBinary):
+        return lambda action: action.astype(np.int8).reshape(shape)
+    if isinstance(space, spaces.Box) and len(space.shape) != 1:
+        return lambda action: action.reshape(shape)
+    return None
 
 
 def check_actions(actions: np.ndarray, space: ActionSpace, rows: int) -> np.ndarray:
     """A copy of `rows` actions as the environment takes them.
 
     Args:
-        actions: <int32>[rows] of a Discrete space, <float32>[rows, A] of a Continuous one.
+        actions: <int32>[rows] of a Discrete space, <int32>[rows, K] of a MultiDiscrete, <float32>[rows, A] of a
+            Continuous one.
 
     Returns:
-        <int32>[rows], or <float32>[rows, A] clipped to the bounds.
+        The same, the last clipped to the bounds.
 
     Raises:
         ValueError: another shape, an action out of range, or one that is not finite.
     """
-    if isinstance(space, Discrete):
-        actions = np.array(actions, np.int32)
-        if actions.shape != (rows,) or actions.min() < 0 or actions.max() >= space.count:
-            raise ValueError(f"expected {rows} actions in 0..{space.count - 1}, got {actions}")
-        return actions
-    actions = np.array(actions, np.float32)
-    if actions.shape != (rows, *space.action_shape) or not np.isfinite(actions).all():
-        raise ValueError(f"expected {rows} actions of {space.action_shape[0]} finite numbers, got {actions}")
-    return np.clip(actions, np.array(space.low, np.float32), np.array(space.high, np.float32))
+    if isinstance(space, Continuous):
+        actions = np.array(actions, np.float32)
+        if actions.shape != (rows, *space.action_shape) or not np.isfinite(actions).all():
+            raise ValueError(f"expected {rows} actions of {space.action_shape[0]} finite numbers, got {actions}")
+        return np.clip(actions, np.array(space.low, np.float32), np.array(space.high, np.float32))
+    actions = np.array(actions, np.int32)
+    counts = np.array(space.counts) if isinstance(space, MultiDiscrete) else space.count
+    if actions.shape != (rows, *space.action_shape) or actions.min() < 0 or (actions >= counts).any():
+        last = f"0..{counts - 1}"
+        raise ValueError(f"expected {rows} actions in {last}, got {actions}")
+    return actions
 
 
-def no_actions(space: ActionSpace, rows: int) -> np.ndarray:
-    """Zeros of the shape and dtype of `rows` actions."""
-    return np.zeros((rows, *space.action_shape), np.int32 if isinstance(space, Discrete) else np.float32)
+def check_legal(actions: np.ndarray, space: ActionSpace, mask: np.ndarray) -> None:
+    """Raises ValueError where an action is forbidden.
+
+    Args:
+        actions: <int32>[b] or [b, K], in range.
+        space: of the actions.
+        mask: <bool>[b, A], see `ddrl.structured.ACTION_MASK`.
+    """
+    outputs = actions.reshape(len(actions), -1) + _starts(space)
+    allowed = np.take_along_axis(mask, outputs, axis=1).all(axis=1)
+    if not allowed.all():
+        row = int(np.flatnonzero(~allowed)[0])
+        raise ValueError(f"action {actions[row]} in row {row} of {len(actions)} is not legal there: {mask[row]}")
 
 
-def random_action(space: ActionSpace, generator: np.random.Generator) -> np.ndarray:
-    """One action, uniform; a component that lacks a bound is standard normal, within the bound it has."""
-    if isinstance(space, Discrete):
-        return np.int32(generator.integers(space.count))
+def legal_components(space: ActionSpace, mask: np.ndarray) -> list[np.ndarray]:
+    """The part of a mask <bool>[..., A] for each component of an action: <bool>[..., count]."""
+    counts = space.counts if isinstance(space, MultiDiscrete) else (space.head_size,)
+    return [mask[..., start:stop] for start, stop in itertools.pairwise(itertools.accumulate(counts, initial=0))]
+
+
+def no_actions(space: ActionSpace, rows: int, mask: np.ndarray | None = None) -> np.ndarray:
+    """Zeros of the shape and dtype of `rows` actions; with a mask <bool>[rows, A] the first legal ones."""
+    if mask is None:
+        return np.zeros((rows, *space.action_shape), space.action_dtype)
+    first = [part.argmax(axis=-1) for part in legal_components(space, mask)]
+    return np.stack(first, axis=-1).reshape(rows, *space.action_shape).astype(space.action_dtype)
+
+
+def random_action(space: ActionSpace, generator: np.random.Generator, mask: np.ndarray | None = None) -> np.ndarray:
+    """One action, uniform; a component that lacks a bound is standard normal, within the bound it has.
+
+    Args:
+        space: of the actions.
+        generator: the only source of chance.
+        mask: <bool>[A] legal actions (None: all are).
+    """
+    if isinstance(space, Continuous):
+        return _random_continuous(space, generator)
+    mask = np.ones(space.head_size, bool) if mask is None else mask
+    allowed = [np.flatnonzero(part) for part in legal_components(space, mask)]
+    drawn = [int(numbers[generator.integers(len(numbers))]) for numbers in allowed]
+    return np.array(drawn, np.int32).reshape(space.action_shape)
+
+
+def in_line(space: gymnasium.Space) -> str:
+    """A space as text without line breaks, not too long."""
+    text = " ".join(str(space).split())
+    return text if len(text) <= LONGEST_SPACE else f"{text[:LONGEST_SPACE]} ..."
+
+
+LONGEST_SPACE = 300  # letters
+
+
+def _starts(space: ActionSpace) -> np.ndarray:
+    """Where in a mask the actions of each component begin."""
+    counts = space.counts if isinstance(space, MultiDiscrete) else (0,)
+    return np.cumsum((0, *counts[:-1]))
+
+
+def _random_continuous(space: Continuous, generator: np.random.Generator) -> np.ndarray:
     low, high = np.array(space.low), np.array(space.high)
     bounded = np.isfinite(low) & np.isfinite(high)
     uniform = generator.uniform(np.where(bounded, low, 0.0), np.where(bounded, high, 1.0))
     normal = np.clip(generator.standard_normal(len(low)), low, high)
     return np.where(bounded, uniform, normal).astype(np.float32)
-
-
-def _line(space: gymnasium.Space) -> str:
-    return " ".join(str(space).split())

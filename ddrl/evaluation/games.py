@@ -10,10 +10,13 @@ import numpy as np
 
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import VectorEnvironment, environment_seeds, make_environment
+from ddrl.envs.spaces import no_actions
 from ddrl.envs.starts import Starts
 from ddrl.errors import UsageError
-from ddrl.ops.draws import exploration_numbers, random_instead
-from ddrl.types import ActionSpace, Continuous
+from ddrl.ops.action_masks import legal
+from ddrl.ops.draws import exploration_numbers, random_instead, several_uniforms, split_components
+from ddrl.structured import legal_actions
+from ddrl.types import ActionSpace, Continuous, MultiDiscrete
 
 Policy = Callable[[np.ndarray], np.ndarray]
 """observations [b, ...] -> the policy's outputs <float>[b, P]: logits or values of actions, or means and logarithms of
@@ -52,7 +55,7 @@ class EvaluationResult(NamedTuple):
 
 
 class GreedyActions:
-    """The largest logit's action, and action 1 from the n-th identical choice in a row on.
+    """The largest logit's action, and action 1, if it is legal, from the n-th identical choice in a row on.
 
     The rule counts what the policy chose, not what was sent, so it lets go when the policy changes its
     mind; after Adamski et al., 2018 (30 identical actions force action 1). n = 0 switches it off.
@@ -80,14 +83,43 @@ class GreedyActions:
         self._run[rows] = np.where(choice == self._last[rows], self._run[rows] + 1, 1)
         self._last[rows] = choice
         stuck = self._run[rows] >= self._limit if self._limit else np.zeros(len(rows), bool)
-        return self._explore(np.where(stuck & (logits.shape[1] > 1), 1, choice).astype(np.int32), rows, logits.shape[1])
+        fire = legal(logits)[:, 1:2].any(axis=1)
+        return self._explore(np.where(stuck & fire, 1, choice).astype(np.int32), rows, logits)
 
-    def _explore(self, actions: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
+    def _explore(self, actions: np.ndarray, rows: np.ndarray, logits: np.ndarray) -> np.ndarray:
         if not self._epsilon:
             return actions
         numbers = exploration_numbers(self._seed, rows, self._steps[rows])
         self._steps[rows] += 1
-        return random_instead(actions, count, self._epsilon, *numbers)
+        return random_instead(actions, logits, self._epsilon, *numbers)
+
+
+class GreedyComponents:
+    """The largest logit's action of each component.
+
+    Args:
+        policy: of actions of several components.
+        counts: of each.
+        num_envs: rows of all environments together.
+        epsilon: probability that all components are random instead, among the legal ones.
+        seed: of the random actions.
+    """
+
+    def __init__(
+        self, policy: Policy, counts: tuple[int, ...], num_envs: int, epsilon: float = 0.0, seed: int = 0
+    ) -> None:
+        self._policy, self._counts, self._epsilon, self._seed = policy, counts, epsilon, seed
+        self._steps = np.zeros(num_envs, np.int64)
+
+    def __call__(self, observations: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """<int32>[b, K] for observations [b, ...] of the environments `rows` <int>[b]."""
+        parts = split_components(_outputs(self._policy, observations), self._counts)
+        actions = [part.argmax(axis=1) for part in parts]
+        if self._epsilon:
+            explore, *which = several_uniforms(self._seed, rows, self._steps[rows], 1 + len(parts)).T
+            self._steps[rows] += 1
+            actions = [random_instead(a, p, self._epsilon, explore, w) for a, p, w in zip(actions, parts, which)]
+        return np.stack(actions, axis=1).astype(np.int32)
 
 
 def mean_actions(policy: Policy, size: int) -> Act:
@@ -113,6 +145,8 @@ def actions_for(
     """
     if isinstance(space, Continuous):
         return mean_actions(policy, space.head_size)
+    if isinstance(space, MultiDiscrete):
+        return GreedyComponents(policy, space.counts, rows, epsilon, seed)
     return GreedyActions(policy, rows, repeat_fire_after, epsilon, seed)
 
 
@@ -149,6 +183,7 @@ class _Group:
         self._steps = np.zeros(env.num_envs, np.int64)
         self._playing = np.ones(env.num_envs, bool)
         self._live = np.ones(env.num_envs, bool)  # of the rows that were received last
+        self._mask: np.ndarray | None = None  # legal actions of these, where masks tell
 
     def recv(self) -> tuple[np.ndarray, np.ndarray]:
         """Observations and numbers of the rows that still play."""
@@ -161,12 +196,12 @@ class _Group:
         cut = counted & ~step.terminated & (step.truncated | (self._steps[ids] >= UNLIMITED_GAME_STEPS))
         for i in np.flatnonzero(counted & (step.terminated | cut)):
             self._end(int(ids[i]), bool(cut[i]))
-        self._live = self._playing[ids]
+        self._live, self._mask = self._playing[ids], legal_actions(step.observation)
         return step.observation[self._live], self._first_row + ids[self._live]
 
     def send(self, live_actions: np.ndarray) -> None:
-        """Rows whose game is over get action 0; what they play is not counted."""
-        actions = np.zeros((len(self._live), *live_actions.shape[1:]), live_actions.dtype)
+        """Rows whose game is over get the first legal action; what they play is not counted."""
+        actions = no_actions(self.env.action_space, len(self._live), self._mask)
         actions[self._live] = live_actions
         self.env.send(actions)
 

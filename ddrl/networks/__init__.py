@@ -37,8 +37,8 @@ def build_network(
 
     Args:
         config: network settings.
-        observation_shape: [C, H, W] for the convolutional networks, anything for mlp.
-        observation_dtype: uint8 (scaled by 1/255) or float32 (taken as it is).
+        observation_shape: [C, H, W] or [H, W, C] for the convolutional networks, anything for mlp.
+        observation_dtype: uint8 (scaled by 1/255), float32 or bool (taken as they are), or fields of these.
         action_space: which decides the policy head.
         head: of the algorithm (`head` of its settings): None for policy and value.
 
@@ -49,7 +49,11 @@ def build_network(
     from ddrl.networks.spaces import Spaces
 
     spaces = Spaces(tuple(observation_shape), np.dtype(observation_dtype), action_space, head)
-    if config.network in OWN:
+    if is_own(config) and spaces.observation_dtype.names:
+        from ddrl.networks.structured import StructuredNetwork
+
+        return StructuredNetwork(config, observation_dtype, action_space, head, build_network)
+    if is_own(config):
         network: Network = OWN[config.network](spaces, config)
         return network
     return _network_of_user(config, spaces)

@@ -89,7 +89,8 @@ class ConvolutionalNetwork(Network):
     dense/bias, policy/kernel, policy/bias, value/kernel, value/bias; the dense layer reads the last image in
     the order [height, width, channel]. In the Q-learning family q/kernel, q/bias follow the dense layer, [action,
     atom] in row-major order; or, dueling, value/kernel, value/bias, advantage/kernel, advantage/bias, and the dense
-    layer is two side by side, the value's first (Wang et al. 2016). Observations are <uint8 or float32>[B, C, H, W].
+    layer is two side by side, the value's first (Wang et al. 2016). Observations are <uint8 or float32>[B, C, H, W], or
+    [B, H, W, C] where the last is the smallest.
     Convolutions are valid, but padded by 1 after the first for 104x80 images (Stooke and Abbeel 2018).
 
     Orthogonal kernels with gain sqrt(2), 0.01 for the heads but 1.0 for the value beside a policy; ba3c draws
@@ -117,7 +118,8 @@ class ConvolutionalNetwork(Network):
     ) -> None:
         self.architecture = architecture = architecture_of(config)
         tensors = convolutional_tensors(config.network, architecture, observation_shape, action_space, head)
-        self._channels, *image = observation_shape
+        self._last = channels_last(observation_shape)
+        self._channels, *image = channels_first(observation_shape)
         self._padded_by = padding_after_first(tuple(image))
         first = architecture.convolutions[0]
         # A convolution whose stride divides its kernel is one of stride 1 over blocks: 1.5 times as fast.
@@ -146,6 +148,8 @@ class ConvolutionalNetwork(Network):
 
     def _channels_last(self, observations: Any) -> Any:
         """[B, H, W, C], or what `_blocks` makes where the first convolution works on blocks; compute type."""
+        if self._last:
+            observations = tf.transpose(observations, [0, 3, 1, 2])
         if self._block > 1:
             blocks = _blocks(observations[:, :, : self._rows, : self._columns], self._block)
             return tf.cast(blocks, self.compute_dtype)
@@ -192,7 +196,7 @@ def convolutional_tensors(
         UsageError: not an image [channels, height, width], or too small for the network.
     """
     check_image(name, observation_shape)
-    channels, *image = observation_shape
+    channels, *image = channels_first(observation_shape)
     pixels = math.prod(_last_image(name, architecture, tuple(image)))
     features = pixels * architecture.convolutions[-1].filters
     channels = -(-channels // architecture.channel_multiple) * architecture.channel_multiple
@@ -238,7 +242,7 @@ def dense_outputs(prepared: dict[str, Any], x: Any, streams: list[dict[str, int]
         relu: whether the dense layer has an activation.
     """
     x = tf.reshape(x, [-1, math.prod(x.shape[1:])])
-    x = _half_variance(x) if len(streams) > 1 else x
+    x = half_variance(x) if len(streams) > 1 else x
     x = tf.matmul(x, prepared["dense/kernel"])
     # In float32 from here: also, with the bias apart oneDNN multiplies with its faster kernel.
     x = tf.cast(x, tf.float32) + prepared["dense/bias"]
@@ -259,6 +263,16 @@ def check_image(name: str, observation_shape: tuple[int, ...]) -> None:
         )
 
 
+def channels_last(shape: tuple[int, ...]) -> bool:
+    """Whether an image is [H, W, C], which is where the last of its three sizes is smaller than the first."""
+    return len(shape) == 3 and shape[2] < shape[0]
+
+
+def channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """[C, H, W] of an image of either kind."""
+    return (shape[2], *shape[:2]) if channels_last(shape) else tuple(shape)
+
+
 def _last_image(name: str, architecture: Architecture, image: tuple[int, ...]) -> tuple[int, ...]:
     """Height and width after the last convolution and its pooling."""
     size = image
@@ -274,7 +288,7 @@ def _last_image(name: str, architecture: Architecture, image: tuple[int, ...]) -
     return size
 
 
-def _half_variance(x: Any) -> Any:
+def half_variance(x: Any) -> Any:
     """x, with a gradient of 1/sqrt(2): it is the sum of two streams' (Wang et al. 2016, section 4.2)."""
     return tf.custom_gradient(lambda y: (y, lambda gradient: gradient * tf.cast(math.sqrt(0.5), gradient.dtype)))(x)
 

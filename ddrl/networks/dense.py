@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ddrl.lazy import tf
-from ddrl.networks.network import Network, Tensors, ones, orthogonal, zeros
+from ddrl.networks.network import Network, Tensors, ones, orthogonal, scale_of, zeros
+from ddrl.structured import ACTION_MASK
 from ddrl.types import Continuous
 
 NORM_EPSILON = 1e-5  # beside the variance of a layer
@@ -79,8 +80,13 @@ def _normalized(x: Any) -> Any:
 
 
 def flat_observations(observations: Any, scale: float) -> Any:
-    """`observations` <uint8 or float32>[B, ...] as <float32>[B, numbers], times `scale`."""
-    return tf.cast(tf.reshape(observations, [tf.shape(observations)[0], -1]), tf.float32) * scale
+    """`observations` [B, ...] as <float32>[B, numbers], times `scale`; of several fields in the order of their names,
+    each with its own scale, without that of legal actions."""
+    if isinstance(observations, dict):
+        fields = [(name, x) for name, x in sorted(observations.items()) if name != ACTION_MASK]
+        return tf.concat([flat_observations(x, scale_of(name, x.dtype.as_numpy_dtype)) for name, x in fields], axis=1)
+    flat = tf.cast(tf.reshape(observations, [tf.shape(observations)[0], -1]), tf.float32)
+    return flat if scale == 1.0 else flat * scale
 
 
 class BoundedNetwork(Network):

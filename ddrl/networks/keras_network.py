@@ -13,8 +13,9 @@ import numpy as np
 
 from ddrl.errors import UsageError
 from ddrl.lazy import import_tensorflow, tf
-from ddrl.networks.network import Network, Tensors, deviation_tensors, zeros
-from ddrl.networks.spaces import Spaces
+from ddrl.networks.convolutional import channels_last
+from ddrl.networks.network import Network, Tensors, deviation_tensors, scale_of, zeros
+from ddrl.networks.spaces import Spaces, keras_name
 
 _NUMBERED = re.compile(r"_\d+$")
 
@@ -23,9 +24,10 @@ class KerasNetwork(Network):
     """A Keras 3 model whose outputs are a dict of the heads by name, or the one head that there is.
 
     The model gets observations as `Spaces.inputs` declares them: images [B, H, W, C] in the compute type, everything
-    else in float32. Flat order: its trainable variables in Keras' order, then policy/log_deviation where actions are
-    continuous. Variables have the names of Keras in a fresh process, however many models were made before. It has no
-    others: what a layer changes by itself, such as BatchNormalization's averages, no exchange would see.
+    else in float32, and of several entries a dict by name. Flat order: its trainable variables in Keras' order, then
+    policy/log_deviation where actions are continuous. Variables have the names of Keras in a fresh process, however
+    many models were made before. It has no others: what a layer changes by itself, such as BatchNormalization's
+    averages, no exchange would see.
 
     Args:
         name: as in NetworkConfig.network.
@@ -63,11 +65,16 @@ class KerasNetwork(Network):
         return whole
 
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
-        """Of each head, <float32>[B, width], for <uint8 or float32>[B, ...]."""
-        if self._spaces.is_image:
+        """Of each head, <float32>[B, width], for observations [B, ...] or a dict of them."""
+        if self._spaces.fields:
+            inputs = {
+                keras_name(name): tf.cast(observations[name], tf.float32) * scale_of(name, dtype)
+                for name, (_, dtype) in self._spaces.fields.items()
+            }
+        elif self._spaces.is_image and not channels_last(self._spaces.observation_shape):
             inputs = _channels_last()(observations, self.observation_scale, self.compute_dtype)
         else:
-            inputs = tf.cast(observations, tf.float32) * self.observation_scale
+            inputs = tf.cast(tf.cast(observations, tf.float32) * self.observation_scale, self.compute_dtype)
         variables = [prepared[name] for name in self._names]
         outputs, _ = self._model.stateless_call(variables, [], inputs)
         return {name: tf.cast(x, tf.float32) for name, x in _by_name(outputs, self._spaces).items()}

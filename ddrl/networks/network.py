@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ddrl.errors import UsageError
 from ddrl.lazy import tf
+from ddrl.ops.action_masks import masked
 from ddrl.ops.q_learning import dueling_values, expected_values, support
+from ddrl.structured import ACTION_MASK, field_types
 from ddrl.types import ActionSpace, Continuous, Discrete, PolicyValue, QHead
 
 LOG_DEVIATION = "policy/log_deviation"
@@ -30,7 +32,7 @@ class Network:
     Args:
         name: as in NetworkConfig.network.
         tensors: in the flat order.
-        observation_dtype: uint8 (scaled by 1/255) or float32 (taken as it is).
+        observation_dtype: uint8 (scaled by 1/255), float32 or bool (taken as they are), or fields of these.
         action_space: whose policies `apply` gives.
         compute_dtype: name of the type of activations and kernels.
         head: of the Q-learning family, or None: policy and value, or what a network of its own gives.
@@ -38,7 +40,8 @@ class Network:
     Attributes:
         parameter_shapes: (tensor name, shape) in the flat order.
         size: N, the length of the flat vector.
-        observation_scale: what observations are multiplied with.
+        initializers: by the tensors' names.
+        observation_scale: what observations are multiplied with; of fields each has its own (`scale_of`).
     """
 
     def __init__(
@@ -57,28 +60,25 @@ class Network:
         self.parameter_shapes = tuple((tensor, shape) for tensor, shape, _ in tensors)
         self.size = sum(math.prod(shape) for _, shape in self.parameter_shapes)
         self.compute_dtype = compute_dtype
-        self.observation_scale = _observation_scale(name, observation_dtype)
-        self._initializers = [initializer for _, _, initializer in tensors]
+        fields = field_types(observation_dtype)
+        for _, dtype in fields.values():
+            scale_of(name, dtype)
+        self.observation_scale = 1.0 if fields else scale_of(name, observation_dtype)
+        self.initializers = {tensor: initializer for tensor, _, initializer in tensors}
 
     def initial_parameters(self, seed: int) -> np.ndarray:
         """<float32>[N] drawn from a NumPy generator of `seed`: equal for equal seeds."""
         random = np.random.default_rng(seed)
         parts = [
             np.asarray(initializer(random, shape), np.float32).reshape(-1)
-            for initializer, (_, shape) in zip(self._initializers, self.parameter_shapes)
+            for initializer, (_, shape) in zip(self.initializers.values(), self.parameter_shapes)
         ]
         return np.concatenate(parts)
 
     def unflatten(self, parameters: Any) -> dict[str, Any]:
         """The named tensors of a flat tensor of length N; the gradient of this is one concatenation."""
 
-        @tf.custom_gradient
-        def cut(whole: Any) -> tuple[list[Any], Callable[..., Any]]:
-            starts = np.cumsum([0, *(math.prod(shape) for _, shape in self.parameter_shapes)])
-            pieces = [whole[start:stop] for start, stop in itertools.pairwise(starts)]  # no copies, unlike tf.split
-            return pieces, lambda *gradients: tf.concat(gradients, axis=0)
-
-        parts = cut(parameters)
+        parts = cut_vector(parameters, [math.prod(shape) for _, shape in self.parameter_shapes])
         return {name: tf.reshape(part, shape) for (name, shape), part in zip(self.parameter_shapes, parts)}
 
     def prepare(self, parameters: Any) -> dict[str, Any]:
@@ -114,17 +114,19 @@ class Network:
     def apply(self, prepared: dict[str, Any], observations: Any) -> PolicyValue:
         """Policy <float32>[B, P] and value <float32>[B].
 
-        With a `head`: the expected return of each action, and the largest of them.
+        With a `head`: the expected return of each action, and the largest of them. Illegal actions have logits or
+        returns of `ddrl.ops.action_masks.ILLEGAL`.
 
         Args:
             prepared: parameters, as `prepare` makes them.
             observations: <observation dtype>[B, ...].
         """
         if self.head is not None:
-            q = self.expected(self.action_values(prepared, observations))
+            q = self.legal_returns(self.action_values(prepared, observations), observations)
             return PolicyValue(q, tf.reduce_max(q, axis=1))
         outputs = self.outputs(prepared, observations)
-        return PolicyValue(self.policy(outputs["policy"], prepared), tf.squeeze(outputs["value"], axis=-1))
+        policy = only_legal(outputs["policy"], observations)
+        return PolicyValue(self.policy(policy, prepared), tf.squeeze(outputs["value"], axis=-1))
 
     def action_values(self, prepared: dict[str, Any], observations: Any) -> Any:
         """Of a network with a `head`: Q <float32>[B, A], or with atoms logits of the returns <float32>[B, A, atoms].
@@ -153,6 +155,15 @@ class Network:
             return action_values
         return expected_values(action_values, support(head.value_min, head.value_max, head.atoms))
 
+    def legal_returns(self, action_values: Any, observations: Any) -> Any:
+        """`expected` of what `action_values` gives, <float32>[B, A], and `ILLEGAL` where an action is.
+
+        Args:
+            action_values: of the observations.
+            observations: <observation dtype>[B, ...], with or without the field of legal actions.
+        """
+        return only_legal(self.expected(action_values), observations)
+
     def _q_head(self) -> QHead:
         if self.head is None:
             raise ValueError(f"network {self.name} was built without a head of the Q-learning family: no action values")
@@ -163,12 +174,40 @@ class Network:
         return self.apply(self.prepare(parameters), observations)
 
 
-def _observation_scale(name: str, dtype: Any) -> float:
+def only_legal(outputs: Any, observations: Any) -> Any:
+    """`outputs` <float32>[B, A], and `ILLEGAL` for actions that the observations, if they have that field, forbid."""
+    if isinstance(observations, dict) and ACTION_MASK in observations:
+        return masked(outputs, observations[ACTION_MASK])
+    return outputs
+
+
+def cut_vector(vector: Any, sizes: Sequence[int]) -> list[Any]:
+    """Pieces of a vector, one after the other, of these sizes; the gradient of this is one concatenation."""
+
+    @tf.custom_gradient
+    def cut(whole: Any) -> tuple[list[Any], Callable[..., Any]]:
+        starts = np.cumsum([0, *sizes])
+        pieces = [whole[start:stop] for start, stop in itertools.pairwise(starts)]  # no copies, unlike tf.split
+        return pieces, lambda *gradients: tf.concat(gradients, axis=0)
+
+    return cut(vector)
+
+
+def scale_of(name: str, dtype: Any) -> float:
+    """What observations of a type are multiplied with.
+
+    Args:
+        name: of the network, for the error.
+        dtype: uint8, float32 or bool.
+
+    Raises:
+        UsageError: another type.
+    """
     if np.dtype(dtype) == np.uint8:
         return 1.0 / 255.0
-    if np.dtype(dtype) == np.float32:
+    if np.dtype(dtype) in (np.float32, np.bool_):
         return 1.0
-    raise UsageError(f"network {name} takes uint8 or float32 observations, not {np.dtype(dtype)}: convert them")
+    raise UsageError(f"network {name} takes uint8, bool or float32 observations, not {np.dtype(dtype)}: convert them")
 
 
 def zeros(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:

@@ -7,7 +7,15 @@ from typing import Any, NamedTuple
 
 from ddrl.config import NetworkConfig
 from ddrl.lazy import tf
-from ddrl.networks.convolutional import Architecture, check_image, dense_outputs, dense_tensors, transposed
+from ddrl.networks.convolutional import (
+    Architecture,
+    channels_first,
+    channels_last,
+    check_image,
+    dense_outputs,
+    dense_tensors,
+    transposed,
+)
 from ddrl.networks.network import Network, Tensors, streams_of, zeros
 from ddrl.types import ActionSpace, QHead
 
@@ -35,7 +43,7 @@ class ResidualNetwork(Network):
 
     Args:
         config: the type of convolutions and dense layer: float32 or bfloat16.
-        observation_shape: [C, H, W].
+        observation_shape: [C, H, W] or [H, W, C].
         observation_dtype: uint8 (scaled by 1/255) or float32 (taken as it is).
         action_space: which decides the width of the heads.
         head: of the Q-learning family (None: policy and value).
@@ -53,7 +61,8 @@ class ResidualNetwork(Network):
         head: QHead | None = None,
     ) -> None:
         check_image(config.network, observation_shape)
-        channels, height, width = observation_shape
+        self._last = channels_last(observation_shape)
+        channels, height, width = channels_first(observation_shape)
         tensors: Tensors = []
         for layer in _layers(channels):
             shape = (3, 3, layer.inputs, layer.outputs)
@@ -75,7 +84,10 @@ class ResidualNetwork(Network):
 
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
         """Of each head, <float32>[B, width], for <uint8 or float32>[B, C, H, W]."""
-        x = transposed()(observations, 0, self.compute_dtype)
+        if self._last:
+            x = tf.cast(observations, self.compute_dtype)
+        else:
+            x = transposed()(observations, 0, self.compute_dtype)
         for section in range(len(SECTIONS)):
             x = tf.nn.max_pool2d(_convolved(prepared, f"section{section}/conv", x), 3, 2, "SAME")
             for block in range(BLOCKS):

@@ -9,6 +9,7 @@ from ddrl.config import NetworkConfig
 from ddrl.lazy import tf
 from ddrl.networks.dense import BoundedNetwork, activation_named, flat_observations, tower_outputs, tower_tensors
 from ddrl.networks.network import Tensors, zeros
+from ddrl.structured import inputs_of
 from ddrl.types import Continuous, PolicyValue
 
 LOG_TEMPERATURE = "temperature/log"
@@ -30,7 +31,7 @@ class SoftActorCriticNetwork(BoundedNetwork):
     Args:
         config: sizes of the layers.
         observation_shape: of one observation, flattened here.
-        observation_dtype: uint8 (scaled by 1/255) or float32 (taken as it is).
+        observation_dtype: uint8 (scaled by 1/255), float32 or bool, or fields of these.
         action_space: with finite bounds.
     """
 
@@ -41,7 +42,7 @@ class SoftActorCriticNetwork(BoundedNetwork):
         observation_dtype: Any,
         action_space: Continuous,
     ) -> None:
-        inputs, actions = math.prod(observation_shape), action_space.head_size
+        inputs, actions = inputs_of(observation_shape, observation_dtype), action_space.head_size
         norm = config.layer_norm
         tensors: Tensors = tower_tensors("policy", (inputs, *config.policy_layers, 2 * actions), 0.01, layer_norm=norm)
         for critic in ("first", "second"):

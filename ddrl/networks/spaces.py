@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ddrl.networks.convolutional import channels_first
 from ddrl.networks.network import streams_of
+from ddrl.structured import ACTION_MASK, field_types
 from ddrl.types import ActionSpace, QHead
 
 IMAGE = 3  # axes of an observation that is an image
@@ -16,7 +18,8 @@ class Spaces(NamedTuple):
     """What a function that makes a network is given.
 
     Attributes:
-        observation_shape, observation_dtype: of one observation as it is stored; images are [C, H, W].
+        observation_shape, observation_dtype: of one observation as it is stored; images are [C, H, W] or [H, W, C]. One
+            of several entries has the shape () and a structured type.
         actions: their space.
         head: of the Q-learning family (None: policy and value).
     """
@@ -41,13 +44,29 @@ class Spaces(NamedTuple):
         """Of one observation as a Keras model gets it: images [H, W, C]."""
         if not self.is_image:
             return self.observation_shape
-        channels, height, width = self.observation_shape
+        channels, height, width = channels_first(self.observation_shape)
         return height, width, channels
 
+    @property
+    def fields(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+        """Shape and type of each entry of an observation, but for legal actions; {} where it is one array."""
+        if not self.observation_dtype.names:
+            return {}
+        return {name: known for name, known in field_types(self.observation_dtype).items() if name != ACTION_MASK}
+
     def inputs(self) -> Any:
-        """A `keras.Input` of observations: floats, those that are stored as uint8 between 0 and 1."""
+        """A `keras.Input` of observations: floats, those that are stored as uint8 between 0 and 1.
+
+        Of an observation of several entries a dict of them by name (`inner.speed` of an entry within an entry), each of
+        the shape in which it is stored.
+        """
         import keras
 
+        if self.fields:
+            return {
+                keras_name(name): keras.Input(shape, dtype="float32", name=keras_name(name))
+                for name, (shape, _) in self.fields.items()
+            }
         return keras.Input(self.input_shape, dtype=keras.config.dtype_policy().compute_dtype, name="observation")
 
     def heads(self, hidden: Any) -> dict[str, Any]:
@@ -64,3 +83,8 @@ class Spaces(NamedTuple):
     def __str__(self) -> str:
         """The outputs with their shapes, for errors."""
         return " and ".join(f"{name} [B, {width}]" for name, width in self.outputs.items())
+
+
+def keras_name(field: str) -> str:
+    """Of a field; Keras takes no slash."""
+    return field.replace("/", ".")

@@ -1,4 +1,5 @@
-"""The distributions of actions: categorical over logits, or a Gaussian with independent components.
+"""The distributions of actions: categorical over logits, one or several independent ones, or a Gaussian with
+independent components.
 
 A policy is <float32>[B, P] (see `ddrl.types.PolicyValue`). The Gaussian's is A means, then A logarithms of standard
 deviations, which are taken as they are: not clipped, and the density is that of the action before an environment
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 
 from ddrl.lazy import tf
-from ddrl.types import ActionSpace, Discrete
+from ddrl.types import ActionSpace, Discrete, MultiDiscrete
 
 
 def log_prob(action_space: ActionSpace, policy: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
@@ -19,12 +20,15 @@ def log_prob(action_space: ActionSpace, policy: tf.Tensor, action: tf.Tensor) ->
     Args:
         action_space: says which distribution it is.
         policy: <float32>[B, P].
-        action: <int32>[B] in 0 .. count - 1, or <float32>[B, A].
+        action: <int32>[B] in 0 .. count - 1, <int32>[B, K] of several components, or <float32>[B, A].
     """
     _check(action_space, policy)
     action.shape.assert_is_compatible_with([policy.shape[0], *action_space.action_shape])
     if isinstance(action_space, Discrete):
         return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=action, logits=policy)
+    if isinstance(action_space, MultiDiscrete):
+        parts = zip(tf.split(policy, list(action_space.counts), axis=1), tf.unstack(action, axis=1))
+        return tf.add_n([log_prob(Discrete(part.shape[1]), part, component) for part, component in parts])
     mean, log_deviation = tf.split(policy, 2, axis=1)
     standardized = (action - mean) * tf.exp(-log_deviation)
     per_component = -0.5 * (tf.square(standardized) + math.log(2.0 * math.pi)) - log_deviation
@@ -44,6 +48,9 @@ def entropy(action_space: ActionSpace, policy: tf.Tensor) -> tf.Tensor:
         # The product alone would be 0 times -inf, and so would the gradient of a product that is masked afterwards.
         log_probs = tf.where(probs > 0.0, log_probs, 0.0)
         return -tf.reduce_sum(probs * log_probs, axis=1)
+    if isinstance(action_space, MultiDiscrete):
+        parts = tf.split(policy, list(action_space.counts), axis=1)
+        return tf.add_n([entropy(Discrete(part.shape[1]), part) for part in parts])
     _, log_deviation = tf.split(policy, 2, axis=1)
     return tf.reduce_sum(log_deviation + 0.5 * math.log(2.0 * math.pi * math.e), axis=1)
 

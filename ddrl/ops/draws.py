@@ -7,12 +7,14 @@ one counter per environment.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
 import numpy as np
 
-from ddrl.types import ActionSpace, Continuous
+from ddrl.ops.action_masks import legal, nth_legal
+from ddrl.types import ActionSpace, Continuous, MultiDiscrete
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -39,6 +41,8 @@ def uniforms(seed: int, environments: np.ndarray, counters: np.ndarray) -> np.nd
 
 def draw_for(space: ActionSpace) -> Draw:
     """The function that draws the actions of an action space."""
+    if isinstance(space, MultiDiscrete):
+        return _draw_components(space.counts)
     return _draw_gaussian if isinstance(space, Continuous) else _draw_categorical
 
 
@@ -48,11 +52,31 @@ def _draw_categorical(
     return draw_actions(policy, uniforms(seed, environments, counts))
 
 
+def split_components(outputs: np.ndarray, counts: tuple[int, ...]) -> list[np.ndarray]:
+    """Views <float>[b, counts[k]] of a policy <float>[b, sum of counts] of several components."""
+    return [outputs[:, start:stop] for start, stop in itertools.pairwise(itertools.accumulate(counts, initial=0))]
+
+
+def _draw_components(counts: tuple[int, ...]) -> Draw:
+    """The function that draws actions <int32>[b, K] of independent components."""
+    size = len(counts)
+
+    def draw(
+        policy: np.ndarray, seed: int, environments: np.ndarray, counters: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        uniform = several_uniforms(seed, environments, counters, size)
+        drawn = [draw_actions(part, uniform[:, k]) for k, part in enumerate(split_components(policy, counts))]
+        actions, log_probs = zip(*drawn)
+        return np.stack(actions, axis=1), np.asarray(sum(log_probs), np.float32)
+
+    return draw
+
+
 def draw_actions(logits: np.ndarray, uniform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Samples one action per row of a categorical distribution by inverting its cumulative distribution.
 
     Args:
-        logits: <float32>[b, A].
+        logits: <float32>[b, A]; those of illegal actions are `ddrl.ops.action_masks.ILLEGAL`.
         uniform: <float64>[b] in [0, 1).
 
     Returns:
@@ -61,7 +85,8 @@ def draw_actions(logits: np.ndarray, uniform: np.ndarray) -> tuple[np.ndarray, n
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     cumulative = np.cumsum(np.exp(shifted), axis=1)
     total = cumulative[:, -1]
-    actions = (cumulative[:, :-1] <= (uniform * total)[:, None]).sum(axis=1)
+    at = np.minimum(uniform * total, np.nextafter(total, 0.0))  # rounded up, it would be beyond the last legal action
+    actions = (cumulative[:, :-1] <= at[:, None]).sum(axis=1)
     log_prob = shifted[np.arange(len(actions)), actions] - np.log(total)
     return actions.astype(np.int32), log_prob.astype(np.float32)
 
@@ -82,8 +107,20 @@ def component_uniforms(seed: int, environments: np.ndarray, counts: np.ndarray, 
         counts: <integer>[b] of the actions drawn in each.
         size: A of an action.
     """
-    counters = counts[:, None] * (2 * size) + np.arange(2 * size)
-    return uniforms(seed, np.repeat(environments, 2 * size), counters.ravel()).reshape(-1, 2 * size)
+    return several_uniforms(seed, environments, counts, 2 * size)
+
+
+def several_uniforms(seed: int, environments: np.ndarray, counts: np.ndarray, size: int) -> np.ndarray:
+    """`size` numbers in [0, 1) for each count of an environment: <float64>[b, size].
+
+    Args:
+        seed: of the run.
+        environments: <integer>[b] ids.
+        counts: <integer>[b] of the actions drawn in each.
+        size: numbers for a count.
+    """
+    counters = counts[:, None] * size + np.arange(size)
+    return uniforms(seed, np.repeat(environments, size), counters.ravel()).reshape(-1, size)
 
 
 def normals(uniform: np.ndarray) -> np.ndarray:
@@ -135,10 +172,21 @@ def exploration_numbers(seed: int, environments: np.ndarray, counts: np.ndarray)
 
 
 def random_instead(
-    actions: np.ndarray, count: int, epsilon: np.ndarray | float, explore: np.ndarray, which: np.ndarray
+    actions: np.ndarray, outputs: np.ndarray, epsilon: np.ndarray | float, explore: np.ndarray, which: np.ndarray
 ) -> np.ndarray:
-    """`actions` <int>[b], or one of `count` drawn uniformly by `which` where `explore` is below epsilon; <int32>[b]."""
-    return np.where(explore < epsilon, (which * count).astype(np.int64), actions).astype(np.int32)
+    """`actions`, or legal ones drawn uniformly.
+
+    Args:
+        actions: <int>[b].
+        outputs: <float>[b, A] logits or values, which show what is legal.
+        epsilon: probability of a random action: <float>[b], or one for all.
+        explore: <float64>[b] in [0, 1); the action is random where it is below epsilon.
+        which: <float64>[b] in [0, 1) picks the random action.
+
+    Returns:
+        <int32>[b].
+    """
+    return np.where(explore < epsilon, nth_legal(outputs, which), actions).astype(np.int32)
 
 
 def draw_epsilon_greedy(
@@ -153,11 +201,11 @@ def draw_epsilon_greedy(
         which: <float64>[b] in [0, 1) picks the random action.
 
     Returns:
-        Actions <int32>[b], and <float32>[b] the logarithms of their probabilities epsilon / A, and 1 - epsilon more for
-        the greedy one.
+        Actions <int32>[b], and <float32>[b] the logarithms of their probabilities epsilon / legal actions, and 1 -
+        epsilon more for the greedy one.
     """
-    count, greedy = q.shape[1], q.argmax(axis=1)
-    actions = random_instead(greedy, count, epsilon, explore, which)
+    count, greedy = legal(q).sum(axis=1), q.argmax(axis=1)
+    actions = random_instead(greedy, q, epsilon, explore, which)
     probability = epsilon / count + (actions == greedy) * (1.0 - np.asarray(epsilon))
     return actions, np.log(probability).astype(np.float32)
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ddrl.structured import float_parts
 from ddrl.types import Unroll
 
 _FIELDS = ("observation", "action", "reward")
@@ -44,13 +45,22 @@ def finite_part(unroll: Unroll) -> Finite | None:
 
 def not_finite(array: np.ndarray) -> np.ndarray:
     """<bool>[T, B]: whether something in the other axes is NaN or infinite."""
-    if array.dtype.kind != "f":
-        return np.zeros(array.shape[:2], bool)
-    return ~np.isfinite(array).reshape(*array.shape[:2], -1).all(axis=-1)
+    wrong = np.zeros(array.shape[:2], bool)
+    for part in float_parts(array):
+        wrong |= ~np.isfinite(part).reshape(*part.shape[:2], -1).all(axis=-1)
+    return wrong
+
+
+def set_to_zero(array: np.ndarray) -> None:
+    """Sets what is NaN or infinite to 0."""
+    for part in float_parts(array):
+        part[~np.isfinite(part)] = 0
 
 
 def _zeroed(array: np.ndarray) -> np.ndarray:
-    return np.where(np.isfinite(array), array, 0).astype(array.dtype)
+    zeroed = array.copy()
+    set_to_zero(zeroed)
+    return zeroed
 
 
 def _first(wrong: dict[str, np.ndarray]) -> tuple[int, int, str]:

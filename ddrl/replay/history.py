@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ddrl.errors import UsageError
-from ddrl.replay.finite import not_finite
+from ddrl.replay.finite import not_finite, set_to_zero
 from ddrl.types import Unroll
 
 
@@ -17,7 +17,7 @@ class Rows(NamedTuple):
     Attributes:
         frame: <observation's type>[R, B, ...] newest frame of the observation.
         age: <uint8>[R, B] how many earlier rows belong to the observation's stack; frames before these are zero.
-        action: <int32>[R, B], or <float32>[R, B, A].
+        action: <int32>[R, B] or [R, B, K], or <float32>[R, B, A].
         reward: <float32>[R, B].
         discount: <float32>[R, B] gamma, or 0 where the step terminated.
         continues: <bool>[R, B] the next row belongs to the same episode.
@@ -48,7 +48,7 @@ class History:
         rows: R; more than `stack`.
         simulators: B.
         observation_shape: of one observation.
-        observation_dtype: uint8 or float32.
+        observation_dtype: of one.
         stack: frames in an observation.
         action: shape and type of one action.
 
@@ -127,8 +127,7 @@ class History:
         wrong = np.logical_or.reduce([seen, np.roll(seen, -1, axis=0), *rest])
         self.rows.continues[wrong | np.roll(wrong, -1, axis=0)] = False
         for array in arrays if wrong.any() else ():
-            if array.dtype.kind == "f":
-                array[~np.isfinite(array)] = 0
+            set_to_zero(array)
         return wrong
 
     def observations(self, rows: np.ndarray, simulators: np.ndarray, into: np.ndarray | None = None) -> np.ndarray:
@@ -251,7 +250,7 @@ def row_layout(
 
     Args:
         observation_shape: of one environment.
-        observation_dtype: uint8 or float32.
+        observation_dtype: of one.
         stack: frames of an observation, its first axis.
         action: shape and dtype of one action.
 

@@ -36,7 +36,7 @@ class Replay:
         capacity: transitions of all simulators together, rounded down to a multiple of B.
         simulators: B.
         observation_shape: of one observation.
-        observation_dtype: uint8 or float32.
+        observation_dtype: of one.
         stack: frames in an observation, oldest first along its first axis; frames before an episode are zero.
         n_step: n.
         priority_exponent: w, in [0, 1].

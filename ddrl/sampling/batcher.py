@@ -15,17 +15,24 @@ class Batcher:
     Args:
         batch_size: data-points.
         observation_shape: of one observation.
-        observation_dtype: uint8 or float32.
+        observation_dtype: of one.
+        action_shape: of one action.
 
     Attributes:
         empty: a batch of these shapes, whose values mean nothing.
     """
 
-    def __init__(self, batch_size: int, observation_shape: tuple[int, ...], observation_dtype: np.dtype):
+    def __init__(
+        self,
+        batch_size: int,
+        observation_shape: tuple[int, ...],
+        observation_dtype: np.dtype,
+        action_shape: tuple[int, ...] = (),
+    ):
         self._lock = threading.Lock()
         self.empty = DataPoints(
             np.empty((batch_size, *observation_shape), observation_dtype),
-            np.empty(batch_size, np.int32),
+            np.empty((batch_size, *action_shape), np.int32),
             np.empty(batch_size, np.float32),
             np.empty(batch_size, np.float32),
             np.empty(batch_size, np.int64),

@@ -29,10 +29,11 @@ class DataPointBuilder:
         environments: E.
         unroll_length: n, in agent steps.
         observation_shape: of one observation.
-        observation_dtype: uint8 or float32.
+        observation_dtype: of one.
         discount: per agent step.
         transform_reward: raw rewards -> rewards of the returns (clipping).
         life_loss_terminal: whether a lost life counts as a termination.
+        action_shape: of one action.
     """
 
     def __init__(
@@ -44,13 +45,14 @@ class DataPointBuilder:
         discount: float,
         transform_reward: Callable[[np.ndarray], np.ndarray],
         life_loss_terminal: bool,
+        action_shape: tuple[int, ...] = (),
     ):
         n, e = unroll_length, environments
         self.discount, self.transform_reward = discount, transform_reward
         self.life_loss_terminal = life_loss_terminal
         self.length = np.zeros(e, np.int64)
         self.observation = np.zeros((n, e, *observation_shape), observation_dtype)
-        self.action = np.zeros((n, e), np.int32)
+        self.action = np.zeros((n, e, *action_shape), np.int32)
         self.log_prob = np.zeros((n, e), np.float32)
         self.version = np.zeros((n, e), np.int64)
         self.reward = np.zeros((n, e), np.float32)
@@ -82,7 +84,7 @@ class DataPointBuilder:
 
         Args:
             step: of b environments.
-            action: <int32>[b].
+            action: <int32>[b] or [b, K].
             log_prob: <float32>[b] of the actions.
             version: of the parameters that chose them.
         """

@@ -36,7 +36,7 @@ def empty_unroll(
         steps: T.
         environments: B.
         observation_shape: of one observation.
-        observation_dtype: uint8 or float32.
+        observation_dtype: of one.
         action_space: which decides shape and dtype of the actions.
     """
     shape = (steps, environments)

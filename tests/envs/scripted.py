@@ -45,7 +45,7 @@ class Odd(gymnasium.Env):
     """An action space that nobody handles."""
 
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,))
-    action_space = gymnasium.spaces.MultiDiscrete([2, 3])
+    action_space = gymnasium.spaces.Text(3)
 
 
 if "ddrl-test/Odd-v0" not in gymnasium.registry:

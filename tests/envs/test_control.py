@@ -31,18 +31,12 @@ class Named(gymnasium.Env):
         return {"angle": np.full((2, 2), action[0]), "speed": 0.5}, 1.0, False, False, {}
 
 
-if "ddrl-test/Named-v0" not in gymnasium.registry:
-    gymnasium.register("ddrl-test/Named-v0", entry_point=Named)
-
-
 def test_dictionaries_become_vectors_in_the_order_of_their_names():
-    env = make_environment(EnvironmentConfig(game="ddrl-test/Named-v0"), 2)
-    assert env.observation_shape == (5,) and env.observation_dtype == np.float32
-    env.reset(0)
-    np.testing.assert_array_equal(env.recv().observation, [[0, 1, 2, 3, 7]] * 2)
-    env.send(np.float32([[0.25], [-1.0]]))
-    np.testing.assert_array_equal(env.recv().observation, [[0.25] * 4 + [0.5], [-1.0] * 4 + [0.5]])
-    env.close()
+    env = control.FlatObservation(Named())
+    np.testing.assert_array_equal(env.reset(seed=0)[0], [0, 1, 2, 3, 7])
+    observation, *_ = env.step(np.float32([0.25]))
+    np.testing.assert_array_equal(observation, [0.25] * 4 + [0.5])
+    assert observation.dtype == np.float32
 
 
 def test_the_bounds_follow_the_same_order():

@@ -48,8 +48,12 @@ def test_lists():
         ("ddrl/Cach-v0", "did you mean ddrl/Catch-v0"),
         ("nowhere/Nothing-v0", "unknown game"),
         ("a b", "cannot make the game 'a b'"),
-        ("ddrl-test/Odd-v0", "ddrl-test/Odd-v0 has the action space MultiDiscrete.*supported are Discrete and a Box"),
-        ("FrozenLake-v1", "observation space Discrete"),
+        ("ddrl-test/Odd-v0", "ddrl-test/Odd-v0 has the action space Text.*supported are Discrete, MultiDiscrete"),
+        (
+            "no_such_module:Thing-v0",
+            "--game no_such_module:Thing-v0: there is no module no_such_module on Python's path",
+        ),
+        ("tests.envs.doors:Thing-v0", "unknown game 'tests.envs.doors:Thing-v0'"),
     ],
 )
 def test_wrong_games(game, message):

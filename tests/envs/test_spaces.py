@@ -8,11 +8,13 @@ import pytest
 
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
-from ddrl.envs.spaces import action_space_of, check_actions, observation_of, random_action
+from ddrl.envs.observations import ObservationFormat, observation_of
+from ddrl.envs.spaces import action_space_of, check_actions, check_legal, no_actions, random_action
 from ddrl.errors import UsageError
-from ddrl.types import Continuous, Discrete
+from ddrl.types import Continuous, Discrete, MultiDiscrete
 
-Box = gymnasium.spaces.Box
+spaces = gymnasium.spaces
+Box = spaces.Box
 
 
 def test_pendulum_clips_to_its_bounds():
@@ -55,13 +57,25 @@ def test_random_actions_are_within_bounds():
 
 
 @pytest.mark.parametrize(
+    "space, expected",
+    [
+        (spaces.MultiDiscrete([[2, 3], [4, 1]]), MultiDiscrete((2, 3, 4, 1))),
+        (spaces.MultiBinary((2, 2)), MultiDiscrete((2, 2, 2, 2))),
+        (Box(-1, np.array([[1, 2]], np.float32), (1, 2)), Continuous((-1.0, -1.0), (1.0, 2.0))),
+        (Box(-1, 1, ()), Continuous((-1.0,), (1.0,))),
+    ],
+)
+def test_action_spaces(space, expected):
+    assert action_space_of("game", space) == expected
+
+
+@pytest.mark.parametrize(
     "space",
     [
-        gymnasium.spaces.MultiDiscrete([2, 3]),
-        gymnasium.spaces.MultiBinary(2),
-        gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2)}),
-        Box(0, 1, (2, 2)),
+        spaces.Dict({"a": spaces.Discrete(2)}),
         Box(0, 9, (2,), np.int32),
+        spaces.Text(4),
+        spaces.Sequence(spaces.Discrete(2)),
     ],
 )
 def test_action_spaces_that_nobody_handles(space):
@@ -70,10 +84,100 @@ def test_action_spaces_that_nobody_handles(space):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("space", [gymnasium.spaces.Discrete(4), Box(0, 9, (2,), np.int64)])
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Text(4),
+        spaces.Graph(Box(0, 1, (2,)), None),
+        spaces.Sequence(Box(0, 1, (2,))),
+        spaces.Dict({"a": Box(0, 1, (2,)), "b": spaces.Tuple((spaces.Text(3),))}),
+        spaces.OneOf((spaces.Discrete(2), Box(0, 1, (2,)))),
+    ],
+)
 def test_observation_spaces_that_nobody_handles(space):
-    with pytest.raises(UsageError, match="has the observation space .*supported is a Box of uint8 or of floats"):
+    with pytest.raises(UsageError, match="game has the observation space .*supported are Box, Discrete") as error:
         observation_of("game", space)
+    assert "\n" not in str(error.value)
+
+
+def test_a_number_too_large_for_one_hot():
+    with pytest.raises(UsageError, match="Discrete.*of 1,000,000 values together; give what it stands for as a Box"):
+        observation_of("game", spaces.Discrete(1_000_000))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64, np.int8, np.uint16, np.float32])
+def test_numbers_become_float32(dtype):
+    space = Box(0, 9, (2, 3), dtype)
+    assert observation_of("game", space) == ((2, 3), np.float32)
+    format = ObservationFormat("game", spaces.Dict({"a": space}))
+    assert np.array_equal(format.array({"a": np.full((2, 3), 7, dtype)})["a"], np.full((2, 3), 7.0, np.float32))
+
+
+def test_numbers_become_one_hot():
+    format = ObservationFormat("game", spaces.Discrete(4, start=-1))
+    assert (format.shape, format.dtype) == ((4,), bool)
+    assert format.array(0).tolist() == [False, True, False, False]
+    format = ObservationFormat("game", spaces.MultiDiscrete([2, 3], start=[1, 0]))
+    assert format.array(np.array([2, 1])).tolist() == [False, True, False, True, False]
+    assert ObservationFormat("game", spaces.MultiBinary((2, 2))).array([[0, 1], [1, 0]]).shape == (2, 2)
+
+
+def test_entries_become_fields():
+    space = spaces.Dict(
+        {
+            "image": Box(0, 255, (4, 4, 3), np.uint8),
+            "inner": spaces.Dict({"a": Box(-1, 1, (2,), np.float64), "b": spaces.Discrete(3)}),
+            "two": spaces.Tuple((spaces.MultiBinary(2), Box(0, 5, ()))),
+        }
+    )
+    format = ObservationFormat("game", space)
+    fields = [("image", "u1", (4, 4, 3)), ("inner/a", "f4", (2,)), ("inner/b", "?", (3,)), ("two/0", "?", (2,))]
+    assert format.shape == () and format.dtype == np.dtype([*fields, ("two/1", "f4")])
+    space.seed(0)
+    for _ in range(20):
+        given = space.sample()
+        array = format.array(given)
+        assert np.array_equal(array["image"], given["image"])
+        assert np.array_equal(array["inner/a"], given["inner"]["a"].astype(np.float32))
+        assert np.flatnonzero(array["inner/b"]).tolist() == [given["inner"]["b"]]
+        assert np.array_equal(array["two/0"], given["two"][0]) and array["two/1"] == given["two"][1]
+
+
+@pytest.mark.parametrize(
+    "space, given, message",
+    [
+        (spaces.Dict({"a": Box(0, 1, (2,))}), {"b": 1}, "without a"),
+        (spaces.Dict({"a": Box(0, 1, (2,))}), {"a": np.zeros(1)}, r"an observation a of shape \(1,\).*has \(2,\)"),
+        (spaces.Dict({"a": spaces.Discrete(2)}), {"a": 2}, "beyond its space"),
+        (spaces.Discrete(3), -1, "beyond its space"),
+        (spaces.Tuple((spaces.Discrete(3),)), (), "without 0"),
+    ],
+)
+def test_observations_that_are_not_of_their_space(space, given, message):
+    with pytest.raises(UsageError, match=f"game gave .*{message}") as error:
+        ObservationFormat("game", space).array(given)
+    assert "\n" not in str(error.value)
+
+
+def test_fields_of_one_name():
+    both = spaces.Dict({"a/b": Box(0, 1, (2,)), "a": spaces.Dict({"b": Box(0, 1, (2,))})})
+    with pytest.raises(UsageError, match="two entries of its observations have one name"):
+        observation_of("game", both)
+
+
+def test_legal_actions():
+    space, mask = MultiDiscrete((2, 3)), np.array([[0, 1, 0, 0, 1], [1, 1, 1, 0, 0]], bool)
+    assert no_actions(space, 2, mask).tolist() == [[1, 2], [0, 0]]
+    check_legal(np.array([[1, 2], [1, 0]]), space, mask)
+    with pytest.raises(ValueError, match=r"action \[1 1\] in row 1 of 2 is not legal there"):
+        check_legal(np.array([[1, 2], [1, 1]]), space, mask)
+    check_legal(np.array([1]), Discrete(2), np.array([[False, True]]))
+    with pytest.raises(ValueError, match="action 0 in row 0 of 1 is not legal"):
+        check_legal(np.array([0]), Discrete(2), np.array([[False, True]]))
+    generator = np.random.default_rng(0)
+    drawn = {tuple(random_action(space, generator, mask[1])) for _ in range(60)}
+    assert drawn == {(0, 0), (1, 0)}
+    assert {int(random_action(Discrete(4), generator, np.array([0, 1, 0, 1], bool))) for _ in range(60)} == {1, 3}
 
 
 def test_mujoco():

@@ -14,6 +14,7 @@ from ddrl.config import NetworkConfig
 from ddrl.errors import UsageError
 from ddrl.networks import OWN, build_network
 from ddrl.networks.keras_network import variable_names
+from ddrl.structured import tensors_of
 from ddrl.types import Continuous, Discrete, QHead
 
 VECTOR, IMAGE, SIX = (7,), (4, 36, 28), Discrete(6)
@@ -209,3 +210,42 @@ def test_the_settings_and_the_registry_have_the_same_names():
 
     assert set(OWN) == {*CONVOLUTIONAL, *DENSE} and set(OWN) <= set(plugins.networks.names())
     assert networks.is_own(NetworkConfig()) and not networks.is_own(NetworkConfig(network="a:b"))
+
+
+def several(spaces, settings):
+    import keras
+
+    inputs = spaces.inputs()
+    joined = keras.layers.Concatenate()([keras.layers.Flatten()(x) for x in inputs.values()])
+    MADE.append(keras.Model(inputs, spaces.heads(joined)))
+    return MADE[-1]
+
+
+def test_an_observation_of_several_entries_is_a_dict_without_its_legal_actions():
+    dtype = np.dtype(
+        [("camera", "u1", (3, 2)), ("inner/speed", "f4", (2,)), ("switch", "?", (1,)), ("action_mask", "?", (6,))]
+    )
+    network = build_network(NetworkConfig(network=f"{__name__}:several"), (), dtype, SIX)
+    assert network.size == (6 + 2 + 1) * (6 + 1) + 6 + 1
+    parameters, observations = network.initial_parameters(1), np.zeros(2, dtype)
+    observations["camera"][1] = 51
+    observations["inner/speed"], observations["action_mask"] = [0.5, -2.0], [True, False, True, True, True, True]
+    fields = dict(zip(sorted(dtype.names), tensors_of(observations)))
+    result = network(tf.constant(parameters), fields)
+    flat = np.array([[0.0] * 6 + [0.5, -2.0, 0.0], [0.2] * 6 + [0.5, -2.0, 0.0]], np.float32)
+    kernel, bias = parameters[:54].reshape(9, 6), parameters[54:60]
+    expected = flat @ kernel + bias
+    legal = observations["action_mask"][0]
+    np.testing.assert_allclose(result.policy.numpy()[:, legal], expected[:, legal], rtol=1e-5, atol=1e-6)
+    assert (result.policy.numpy()[:, ~legal] < -1e8).all()
+
+
+@pytest.mark.parametrize("name", ["nature", "impala", f"{__name__}:images"])
+def test_images_with_their_channels_last_give_what_those_with_channels_first_give(name):
+    images = np.random.default_rng(3).integers(256, size=(2, 44, 40, 3)).astype(np.uint8)
+    config = NetworkConfig(network=name, compute_dtype="float32")
+    last, first = (build_network(config, shape, np.uint8, SIX) for shape in ((44, 40, 3), (3, 44, 40)))
+    parameters = tf.constant(first.initial_parameters(1))
+    one = last(parameters, tf.constant(images))
+    other = first(parameters, tf.constant(np.ascontiguousarray(images.transpose(0, 3, 1, 2))))
+    np.testing.assert_allclose(one.policy, other.policy, rtol=1e-4, atol=1e-6)

@@ -249,7 +249,7 @@ def test_the_gradient_of_what_dueling_streams_share_is_divided_by_the_root_of_2(
         return named(network, tape.gradient(total, parameters).numpy())
 
     divided = gradient()
-    monkeypatch.setattr(convolutional, "_half_variance", lambda x: x)
+    monkeypatch.setattr(convolutional, "half_variance", lambda x: x)
     for name, whole in gradient().items():
         factor = 2**-0.5 if name.startswith("conv") else 1.0
         assert np.abs(whole).max() > 0 or name == "advantage/bias"

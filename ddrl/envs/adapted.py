@@ -1,0 +1,129 @@
+"""A Gymnasium environment of any spaces as one whose observations are arrays, and whose actions are as policies draw
+them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from ddrl.envs.observations import ObservationFormat, is_plain
+from ddrl.envs.spaces import action_space_of, action_taker, legal_components
+from ddrl.errors import UsageError
+from ddrl.structured import ACTION_MASK
+from ddrl.types import Continuous, MultiDiscrete
+
+PROBE_SEED = 0  # of the reset that shows whether an environment gives masks
+
+
+class Adapted(gymnasium.Wrapper):
+    """Observations as arrays of `format`, with the mask of legal actions among them where the environment gives one.
+
+    A mask is `info["action_mask"]` of each reset and step, or the entry `action_mask` of a Dict: a number for each
+    action, not 0 where it is legal; of several components one after the other, as one array or as a tuple of arrays.
+    That of a MultiBinary has two numbers for each component, or one as Gymnasium's own: 0 or 1 where the component must
+    be that, and 2 where it is free. An episode's last step needs no mask.
+
+    Args:
+        env: of any spaces that ddrl knows.
+        game: for errors.
+        masked: whether it gives masks.
+
+    Attributes:
+        format: of the observations.
+
+    Raises:
+        UsageError: a space that nobody handles.
+    """
+
+    def __init__(self, env: gymnasium.Env, game: str, masked: bool) -> None:
+        super().__init__(env)
+        self._game, self._masked = game, masked
+        self._space = action_space_of(game, env.action_space)
+        self._take = action_taker(env.action_space)
+        self._binary = isinstance(env.action_space, gymnasium.spaces.MultiBinary)
+        self._observed = _has_mask(env.observation_space)
+        space = _without_mask(env.observation_space) if masked and self._observed else env.observation_space
+        self.format = ObservationFormat(game, space, self._space.head_size if masked else 0)
+        self._steps = 0
+
+    def reset(self, **options: Any) -> tuple[np.ndarray, dict]:
+        """As the environment's."""
+        observation, info = self.env.reset(**options)
+        self._steps = 0
+        return self.format.array(observation, self._mask(observation, info, False)), info
+
+    def step(self, action: Any) -> tuple[np.ndarray, Any, bool, bool, dict]:
+        """As the environment's, of an action as the policy draws it."""
+        action = action if self._take is None else self._take(action)
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._steps += 1
+        mask = self._mask(observation, info, bool(terminated or truncated))
+        return self.format.array(observation, mask), reward, terminated, truncated, info
+
+    def _mask(self, observation: Any, info: dict, ended: bool) -> np.ndarray | None:
+        """<bool>[A]. Raises UsageError where there is none, or a wrong one."""
+        given = observation[ACTION_MASK] if self._observed and self._masked else info.get(ACTION_MASK)
+        if not self._masked:
+            if given is not None and not isinstance(self._space, Continuous):
+                raise self._wrong("gave an action_mask, and none with its first reset; give one with each reset, too")
+            return None
+        if given is None:
+            if ended:
+                return np.ones(self._space.head_size, bool)
+            raise self._wrong("gave no action_mask, and one with its first reset; give one with every reset and step")
+        mask = self._flat(given)
+        if all(part.any() for part in legal_components(self._space, mask)):
+            return mask
+        if ended:
+            return np.ones(self._space.head_size, bool)
+        raise self._wrong("allows no action (its action_mask has only zeros); end the episode there")
+
+    def _flat(self, given: Any) -> np.ndarray:
+        mask = np.concatenate([np.ravel(part) for part in given]) if isinstance(given, tuple) else np.ravel(given)
+        size = self._space.head_size
+        if self._binary and isinstance(self._space, MultiDiscrete) and len(mask) == len(self._space.counts):
+            mask = np.stack([mask != 1, mask != 0], axis=1).ravel()
+        if len(mask) != size:
+            raise self._wrong(f"gave an action_mask of {len(mask)} entries, and there are {size} actions to tell of")
+        return mask != 0
+
+    def _wrong(self, what: str) -> UsageError:
+        return UsageError(f"{self._game} at step {self._steps} of an episode {what}")
+
+
+def adapted(env: gymnasium.Env, game: str, masked: bool) -> gymnasium.Env:
+    """The environment, adapted where it needs to be.
+
+    Args:
+        env: any.
+        game: for errors.
+        masked: whether it gives masks of legal actions.
+
+    Raises:
+        UsageError: a space that nobody handles.
+    """
+    if masked or not is_plain(env.observation_space) or action_taker(env.action_space) is not None:
+        return Adapted(env, game, masked)
+    return env
+
+
+def may_give_masks(env: gymnasium.Env, game: str) -> bool:
+    """Whether its actions are ones that a mask can tell of; continuous ones are all legal."""
+    return not isinstance(action_space_of(game, env.action_space), Continuous)
+
+
+def gives_masks(env: gymnasium.Env, game: str) -> bool:
+    """Whether its observations or, as a reset shows, its `info` have a mask of legal actions."""
+    if not may_give_masks(env, game):
+        return False
+    return _has_mask(env.observation_space) or ACTION_MASK in env.reset(seed=PROBE_SEED)[1]
+
+
+def _has_mask(space: gymnasium.Space) -> bool:
+    return isinstance(space, gymnasium.spaces.Dict) and ACTION_MASK in space.spaces
+
+
+def _without_mask(space: Any) -> gymnasium.spaces.Dict:
+    return gymnasium.spaces.Dict([(key, inner) for key, inner in space.spaces.items() if key != ACTION_MASK])

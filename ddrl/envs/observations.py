@@ -1,0 +1,168 @@
+"""Observations of any of Gymnasium's spaces as arrays: plain ones, or structured with a field for each entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from ddrl.envs.spaces import in_line
+from ddrl.errors import UsageError
+from ddrl.structured import ACTION_MASK
+
+LARGEST_ONE_HOT = 1 << 16  # bytes that one number of a Discrete may become
+ONE = "observation"  # the field of an observation that is no dictionary, beside that of legal actions
+spaces = gymnasium.spaces
+Convert = Callable[[Any], np.ndarray]
+
+
+class ObservationFormat:
+    """From observations of a space to arrays.
+
+    A Box of uint8 stays as it is, any other one becomes float32. A Discrete becomes <bool>[n], one of them True, a
+    MultiDiscrete the same of each component one after the other, a MultiBinary its <bool> array. A Dict or a Tuple
+    becomes a structured array with a field for each entry, in the order of the space: by its key or number, with
+    `outer/inner` for those of an entry within. With a mask there is the field `action_mask`, and what is no dictionary
+    is the field `observation`.
+
+    Args:
+        game: for errors.
+        space: of the observations.
+        mask_size: outputs of the policy head that a mask tells of (0: there is no mask).
+
+    Attributes:
+        shape, dtype: of one observation; () where it is structured.
+
+    Raises:
+        UsageError: a space that nobody handles (Text, Graph, Sequence, ...).
+    """
+
+    def __init__(self, game: str, space: gymnasium.Space, mask_size: int = 0) -> None:
+        self._game = game
+        several = isinstance(space, (spaces.Dict, spaces.Tuple))
+        self._leaves = [(_name(path), path, leaf) for path, leaf in _leaves(game, space)]
+        if mask_size and not several:
+            self._leaves = [(ONE, (), space)]
+        self._parts = [(name, path, *_part(game, leaf)) for name, path, leaf in self._leaves]
+        fields = [(name, dtype, shape) for name, _, shape, dtype, _ in self._parts]
+        self.structured = several or mask_size > 0
+        if not self.structured:
+            _, _, self.shape, self.dtype, self._convert = self._parts[0]
+            return
+        if ACTION_MASK in {name for name, *_ in fields}:
+            taken = f"{ACTION_MASK}, which tells of discrete actions alone"
+            raise UsageError(f"{game} has an entry {taken}: rename it ({in_line(space)})")
+        if mask_size:
+            fields.append((ACTION_MASK, np.dtype(bool), (mask_size,)))
+        if len({name for name, *_ in fields}) < len(fields):
+            raise UsageError(f"{game}: two entries of its observations have one name ({in_line(space)}): rename one")
+        self.shape, self.dtype = (), np.dtype(fields)
+
+    def array(self, observation: Any, mask: np.ndarray | None = None) -> np.ndarray:
+        """An observation as an array of `shape` and `dtype`.
+
+        Args:
+            observation: of the space.
+            mask: <bool>[A] for the field of legal actions, where there is one.
+
+        Raises:
+            UsageError: it has another shape than the space says, or lacks an entry.
+        """
+        if not self.structured:
+            return self._checked(observation, self._convert, self.shape, "")
+        array = np.empty((), self.dtype)
+        for name, path, shape, _, convert in self._parts:
+            array[name] = self._checked(self._entry(observation, path), convert, shape, name)
+        if mask is not None:
+            array[ACTION_MASK] = mask
+        return array
+
+    def _entry(self, observation: Any, path: tuple[Any, ...]) -> Any:
+        try:
+            for key in path:
+                observation = observation[key]
+        except (LookupError, TypeError) as error:
+            raise UsageError(f"{self._game} gave an observation without {_name(path)}: mend the environment") from error
+        return observation
+
+    def _checked(self, value: Any, convert: Convert, shape: tuple[int, ...], name: str) -> np.ndarray:
+        try:
+            array = convert(value)
+        except (IndexError, TypeError, ValueError) as error:
+            raise UsageError(f"{self._game} gave an observation {name} beyond its space ({error})") from error
+        if array.shape != shape:
+            which = f"an observation {name} of" if name else "an observation of"
+            raise UsageError(
+                f"{self._game} gave {which} shape {array.shape}, and its observation space has {shape}: mend the "
+                "environment"
+            )
+        return array
+
+
+def observation_of(game: str, space: gymnasium.Space) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and dtype of an observation. Raises UsageError for a space that nobody handles."""
+    format = ObservationFormat(game, space)
+    return format.shape, format.dtype
+
+
+def is_plain(space: gymnasium.Space) -> bool:
+    """Whether observations of this space need no more than a cast."""
+    return isinstance(space, spaces.Box)
+
+
+def _leaves(game: str, space: gymnasium.Space, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Paths and spaces of all entries that are no Dict or Tuple."""
+    entries: list[tuple[Any, gymnasium.Space]]
+    if isinstance(space, spaces.Dict):
+        entries = list(space.spaces.items())
+    elif isinstance(space, spaces.Tuple):
+        entries = list(enumerate(space.spaces))
+    else:
+        yield path, space
+        return
+    if not entries:
+        raise UsageError(f"{game} has an observation space without entries, {in_line(space)}: add what a policy sees")
+    for key, inner in entries:
+        yield from _leaves(game, inner, (*path, key))
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    """Of a field; in ASCII, which arrays can be saved with."""
+    return "/".join(str(key).encode("ascii", "backslashreplace").decode() or "_" for key in path)
+
+
+def _part(game: str, space: gymnasium.Space) -> tuple[tuple[int, ...], np.dtype, Convert]:
+    """Shape and type of what an entry becomes, and how."""
+    if isinstance(space, spaces.Box) and space.dtype.kind in "fiub":
+        dtype = np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
+        return tuple(space.shape), dtype, np.asarray
+    if isinstance(space, spaces.Discrete):
+        return _one_hots(game, space, np.array([space.n]), np.array([space.start]))
+    if isinstance(space, spaces.MultiDiscrete):
+        return _one_hots(game, space, np.ravel(space.nvec), np.ravel(space.start))
+    if isinstance(space, spaces.MultiBinary):
+        return tuple(space.shape), np.dtype(bool), np.asarray
+    supported = "supported are Box, Discrete, MultiDiscrete, MultiBinary, and a Dict or Tuple of these"
+    raise UsageError(f"{game} has the observation space {in_line(space)}; {supported}")
+
+
+def _one_hots(
+    game: str, space: gymnasium.Space, counts: np.ndarray, first: np.ndarray
+) -> tuple[tuple[int, ...], np.dtype, Convert]:
+    size = int(counts.sum())
+    if size > LARGEST_ONE_HOT:
+        remedy = "give what it stands for as a Box"
+        raise UsageError(f"{game} has the observation space {in_line(space)}, of {size:,} values together; {remedy}")
+    starts = np.cumsum([0, *counts[:-1]]) - first
+
+    def convert(value: Any) -> np.ndarray:
+        number = np.ravel(value) - first
+        if number.shape != counts.shape or (number < 0).any() or (number >= counts).any():
+            raise ValueError(f"{value!s:.80} is not in {in_line(space)}")
+        array = np.zeros(size, bool)
+        array[np.ravel(value) + starts] = True
+        return array
+
+    return (size,), np.dtype(bool), convert

@@ -1,0 +1,201 @@
+"""A network for observations of several fields: a branch for each, joined by a dense layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ddrl.config import NetworkConfig
+from ddrl.errors import UsageError
+from ddrl.lazy import tf
+from ddrl.networks.convolutional import channels_first, channels_last, half_variance
+from ddrl.networks.dense import flat_observations
+from ddrl.networks.network import (
+    Initializer,
+    Network,
+    Tensors,
+    cut_vector,
+    deviation_tensors,
+    orthogonal,
+    streams_of,
+    zeros,
+)
+from ddrl.structured import ACTION_MASK, field_types
+from ddrl.types import ActionSpace, Discrete, QHead
+
+IMAGE_FEATURES = 256  # that an image's branch gives, and neurons of the layer that joins branches with an image's
+FEATURES = 64  # the same of other branches
+SMALL_FILTERS = (16, 32, 32)  # of the convolutions for images that are too small for the chosen network
+SMALL_KERNEL = 3
+LEAST_SIDE = 5  # of an image for a convolution; where a side is longer than STRIDED_SIDE it has stride 2
+STRIDED_SIDE = 16
+GAIN = orthogonal(math.sqrt(2.0))
+
+
+class StructuredNetwork(Network):
+    """A branch for each field, a dense layer over all branches' features, and linear heads.
+
+    An image's branch is the network that the settings name, with a head of IMAGE_FEATURES in place of its own, or, for
+    --network mlp and for images that are too small for it, `SmallImageBranch`; any other field's is `DenseBranch`. With
+    an image all features and the joining layer are rectified, else they pass tanh. In the Q-learning family a dueling
+    head has two joining layers side by side, the value's first.
+
+    Flat order: the branches in the order of the fields, each with its own tensors under FIELD/, then joined/kernel,
+    joined/bias, and kernel and bias of the heads. Orthogonal kernels with gain sqrt(2), 0.01 for the heads but 1.0 for
+    the value beside a policy; biases zero; the inside of an image's network as it is by itself.
+
+    Args:
+        config: network settings.
+        observation_dtype: structured, of uint8, float32 and bool.
+        action_space: which decides the width of the heads.
+        head: of the Q-learning family (None: policy and value).
+        build: (settings, shape, dtype, action space, head) -> the network that the settings name, for an image.
+
+    Raises:
+        UsageError: there is no field but that of legal actions.
+    """
+
+    def __init__(
+        self,
+        config: NetworkConfig,
+        observation_dtype: Any,
+        action_space: ActionSpace,
+        head: QHead | None,
+        build: Callable[..., Network],
+    ) -> None:
+        fields = {name: field for name, field in field_types(observation_dtype).items() if name != ACTION_MASK}
+        if not fields:
+            raise UsageError("the observation has nothing but legal actions: add what a policy can see")
+        self._branches = {name: _branch(config, name, *field, build) for name, field in fields.items()}
+        self._flat = {name for name, (shape, _) in fields.items() if len(shape) == 2}  # an image of one channel
+        images = [name for name, branch in self._branches.items() if not isinstance(branch, DenseBranch)]
+        self._activation = tf.nn.relu if images else tf.tanh
+        width, streams = (IMAGE_FEATURES if images else FEATURES), streams_of(action_space, head)
+        features = sum(branch.action_space.head_size for branch in self._branches.values())
+        self._own = dense_tensors("joined", features, width * len(streams), GAIN)
+        for name, outputs in (item for stream in streams for item in stream.items()):
+            gain = 1.0 if head is None and name == "value" else 0.01
+            self._own += dense_tensors(name, width, outputs, orthogonal(gain))
+        self._own += deviation_tensors(action_space)
+        tensors = [tensor for name, branch in self._branches.items() for tensor in branch_tensors(name, branch)]
+        dtype = config.compute_dtype if images else "float32"
+        super().__init__(config.network, tensors + self._own, observation_dtype, action_space, dtype, head)
+
+    def prepare(self, parameters: Any) -> dict[str, Any]:
+        """Of each branch what it prepares, under FIELD/; of the rest the tensors."""
+        sizes = [branch.size for branch in self._branches.values()]
+        own = [math.prod(shape) for _, shape, _ in self._own]
+        pieces = cut_vector(parameters, [*sizes, *own])
+        prepared = {
+            f"{name}/{tensor}": x
+            for (name, branch), piece in zip(self._branches.items(), pieces)
+            for tensor, x in branch.prepare(piece).items()
+        }
+        return prepared | {
+            name: tf.reshape(piece, shape) for (name, shape, _), piece in zip(self._own, pieces[len(sizes) :])
+        }
+
+    def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
+        """Of each head, <float32>[B, width], for a dict of the fields [B, ...]."""
+        features = []
+        for name, branch in self._branches.items():
+            own = {key.removeprefix(f"{name}/"): x for key, x in prepared.items() if key.startswith(f"{name}/")}
+            x = observations[name]
+            x = tf.expand_dims(x, 1) if name in self._flat and not isinstance(branch, DenseBranch) else x
+            features.append(self._activation(branch.outputs(own, x)["q"]))
+        streams = streams_of(self.action_space, self.head)
+        x = tf.concat(features, axis=1)
+        x = half_variance(x) if len(streams) > 1 else x
+        x = self._activation(dense(prepared, "joined", x))
+        return {
+            name: dense(prepared, name, hidden)
+            for hidden, heads in zip(tf.split(x, len(streams), axis=1), streams)
+            for name in heads
+        }
+
+
+class DenseBranch(Network):
+    """A dense layer over the flattened field."""
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: Any) -> None:
+        tensors = dense_tensors("dense", math.prod(shape), FEATURES, GAIN)
+        super().__init__(name, tensors, dtype, Discrete(FEATURES), "float32", QHead())
+
+    def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
+        """The features <float32>[B, FEATURES]."""
+        return {"q": dense(prepared, "dense", flat_observations(observations, self.observation_scale))}
+
+
+class SmallImageBranch(Network):
+    """Convolutions 3x3 without padding, as many as the image has room for, and a dense layer; in float32.
+
+    Args:
+        name: of the field.
+        shape: [C, H, W], or [H, W, C] where the last is the smallest.
+        dtype: of the pixels.
+    """
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: Any) -> None:
+        self._last = channels_last(shape)
+        channels, *sides = channels_first(shape)
+        tensors: Tensors = []
+        self._strides: list[int] = []
+        for layer, filters in enumerate(SMALL_FILTERS):
+            if min(sides) < LEAST_SIDE:
+                break
+            stride = 2 if min(sides) > STRIDED_SIDE else 1
+            kernel = (SMALL_KERNEL, SMALL_KERNEL, channels, filters)
+            tensors += [(f"conv{layer}/kernel", kernel, GAIN), (f"conv{layer}/bias", (filters,), zeros)]
+            self._strides.append(stride)
+            channels, sides = filters, [(side - SMALL_KERNEL) // stride + 1 for side in sides]
+        tensors += dense_tensors("dense", channels * math.prod(sides), IMAGE_FEATURES, GAIN)
+        super().__init__(name, tensors, dtype, Discrete(IMAGE_FEATURES), "float32", QHead())
+
+    def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
+        """The features <float32>[B, IMAGE_FEATURES]."""
+        x = observations if self._last else tf.transpose(observations, [0, 2, 3, 1])
+        x = tf.cast(x, tf.float32) * self.observation_scale
+        for layer, stride in enumerate(self._strides):
+            x = tf.nn.conv2d(x, prepared[f"conv{layer}/kernel"], stride, "VALID")
+            x = tf.nn.relu(tf.nn.bias_add(x, prepared[f"conv{layer}/bias"]))
+        return {"q": dense(prepared, "dense", tf.reshape(x, [-1, math.prod(x.shape[1:])]))}
+
+
+def dense_tensors(name: str, inputs: int, outputs: int, kernel: Initializer) -> Tensors:
+    """NAME/kernel [inputs, outputs], drawn by `kernel`, and NAME/bias."""
+    return [(f"{name}/kernel", (inputs, outputs), kernel), (f"{name}/bias", (outputs,), zeros)]
+
+
+def dense(prepared: dict[str, Any], name: str, x: Any) -> Any:
+    """Layer NAME of x <float32>[B, inputs]: <float32>[B, outputs]."""
+    return tf.matmul(x, prepared[f"{name}/kernel"]) + prepared[f"{name}/bias"]
+
+
+def branch_tensors(name: str, branch: Network) -> Tensors:
+    """Those of a field's branch under the name of the field; its last layer is a hidden one here."""
+    initializers = {tensor: GAIN if tensor == "q/kernel" else known for tensor, known in branch.initializers.items()}
+    return [(f"{name}/{tensor}", shape, initializers[tensor]) for tensor, shape in branch.parameter_shapes]
+
+
+def is_image(shape: tuple[int, ...], dtype: Any) -> bool:
+    """Whether a field is an image: of three dimensions, or grey <uint8>[H, W]; its sides no shorter than LEAST_SIDE."""
+    if len(shape) == 2:
+        return np.dtype(dtype) == np.uint8 and min(shape) >= LEAST_SIDE
+    return len(shape) == 3 and min(channels_first(shape)[1:]) >= LEAST_SIDE
+
+
+def _branch(
+    config: NetworkConfig, name: str, shape: tuple[int, ...], dtype: Any, build: Callable[..., Network]
+) -> Network:
+    if not is_image(shape, dtype):
+        return DenseBranch(name, shape, dtype)
+    image = (1, *shape) if len(shape) == 2 else shape
+    if config.network == "mlp":
+        return SmallImageBranch(name, image, dtype)
+    try:
+        return build(config, image, dtype, Discrete(IMAGE_FEATURES), QHead())
+    except UsageError:  # too small for it
+        return SmallImageBranch(name, image, dtype)

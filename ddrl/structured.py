@@ -1,0 +1,106 @@
+"""Observations of several fields: structured NumPy arrays on the host, a dict of tensors for networks.
+
+A field has its own type and shape, and an array [B] has one element for each observation; so whoever stores, sends or
+draws observations does not know of fields. The field `action_mask` says which actions are legal. Here are also action
+spaces and types as JSON, for processes that have no environment.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from ddrl.lazy import tf
+from ddrl.types import ActionSpace, Continuous, Discrete, MultiDiscrete
+
+ACTION_MASK = "action_mask"
+"""The field <bool>[A] of legal actions, A outputs of the policy head: with several components, one after the other."""
+
+
+def field_types(dtype: Any) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """Shape and type of each field of a structured type, in its order; none of another type."""
+    dtype = np.dtype(dtype)
+    fields = {name: dtype[name] for name in dtype.names or ()}
+    return {name: (field.shape, field.base) for name, field in fields.items()}
+
+
+def has_mask(dtype: Any) -> bool:
+    """Whether observations of this type say which actions are legal."""
+    return ACTION_MASK in (np.dtype(dtype).names or ())
+
+
+def legal_actions(observations: np.ndarray) -> np.ndarray | None:
+    """<bool>[..., A] of an array of observations; None where all actions are legal."""
+    return observations[ACTION_MASK] if has_mask(observations.dtype) else None
+
+
+def inputs_of(shape: tuple[int, ...], dtype: Any) -> int:
+    """Numbers of an observation that a network reads."""
+    fields = field_types(dtype)
+    if not fields:
+        return math.prod(shape)
+    return sum(math.prod(inner) for name, (inner, _) in fields.items() if name != ACTION_MASK)
+
+
+def float_parts(array: np.ndarray) -> list[np.ndarray]:
+    """Views of what is floating point in an array: itself, its fields, or nothing."""
+    if array.dtype.names is None:
+        return [array] if array.dtype.kind == "f" else []
+    return [array[name] for name, (_, base) in field_types(array.dtype).items() if base.kind == "f"]
+
+
+def spec_of(shape: Any, dtype: Any) -> Any:
+    """The TensorSpec of an array, or of each field by its name.
+
+    Args:
+        shape: of the array, without those of fields.
+        dtype: of the array.
+    """
+    fields = field_types(dtype)
+    if not fields:
+        return tf.TensorSpec(shape, tf.as_dtype(np.dtype(dtype)))
+    return {name: tf.TensorSpec([*shape, *inner], tf.as_dtype(base)) for name, (inner, base) in fields.items()}
+
+
+def tensors_of(array: Any) -> list[Any]:
+    """The tensors of an array, in the order of `tf.nest.flatten`: one, or one for each field."""
+    names = array.dtype.names if isinstance(array, np.ndarray) else None
+    if names is None:
+        return [tf.convert_to_tensor(array)]
+    return [tf.convert_to_tensor(np.array(array[name], order="C")) for name in sorted(names)]
+
+
+def type_text(dtype: Any) -> str:
+    """A type as text: its name, or JSON of its fields."""
+    fields = field_types(dtype)
+    if not fields:
+        return np.dtype(dtype).name
+    return json.dumps([[name, base.name, shape] for name, (shape, base) in fields.items()])
+
+
+def type_of(text: str) -> np.dtype:
+    """The inverse of `type_text`."""
+    if not text.startswith("["):
+        return np.dtype(text)
+    return np.dtype([(name, base, tuple(shape)) for name, base, shape in json.loads(text)])
+
+
+def space_facts(space: ActionSpace) -> dict[str, Any]:
+    """An action space as JSON types."""
+    if isinstance(space, Discrete):
+        return {"count": int(space.count)}
+    if isinstance(space, MultiDiscrete):
+        return {"counts": list(map(int, space.counts))}
+    return {"low": list(map(float, space.low)), "high": list(map(float, space.high))}
+
+
+def space_from(facts: dict[str, Any]) -> ActionSpace:
+    """The inverse of `space_facts`."""
+    if "count" in facts:
+        return Discrete(facts["count"])
+    if "counts" in facts:
+        return MultiDiscrete(tuple(facts["counts"]))
+    return Continuous(tuple(facts["low"]), tuple(facts["high"]))

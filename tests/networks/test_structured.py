@@ -1,0 +1,90 @@
+"""The network for observations of several fields."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddrl.config import NetworkConfig
+from ddrl.errors import UsageError
+from ddrl.learner import Policy
+from ddrl.networks import build_network
+from ddrl.networks.structured import is_image
+from ddrl.structured import ACTION_MASK, inputs_of, tensors_of
+from ddrl.types import Discrete, QHead
+
+VECTORS = np.dtype([("b", "f4", (3,)), ("a/x", "u1", (2, 2)), (ACTION_MASK, "?", (4,)), ("on", "?")])
+
+
+def tensors_by_name(network, vector):
+    starts = np.cumsum([0, *(int(np.prod(shape)) for _, shape in network.parameter_shapes)])
+    parts = zip(network.parameter_shapes, starts, starts[1:])
+    return {name: vector[start:stop].reshape(shape) for (name, shape), start, stop in parts}
+
+
+def test_vectors_against_numpy():
+    network = build_network(NetworkConfig(network="mlp"), (), VECTORS, Discrete(4))
+    random = np.random.default_rng(0)
+    vector = random.standard_normal(network.size).astype(np.float32) * 0.1
+    seen = np.zeros(5, VECTORS)
+    seen["b"], seen["on"] = random.standard_normal((5, 3)), random.random(5) < 0.5
+    seen["a/x"], seen[ACTION_MASK] = random.integers(0, 256, (5, 2, 2)), random.random((5, 4)) < 0.6
+    policy, value = Policy(network, (), VECTORS, (5,))(vector, seen)
+    named = tensors_by_name(network, vector)
+    layer = lambda name, x: x @ named[f"{name}/kernel"] + named[f"{name}/bias"]
+    inputs = {"b": seen["b"], "a/x": seen["a/x"].reshape(5, 4) / 255.0, "on": seen["on"].reshape(5, 1)}
+    joined = np.concatenate([np.tanh(layer(f"{name}/dense", x)) for name, x in inputs.items()], axis=1)
+    hidden = np.tanh(layer("joined", joined))
+    expected = np.where(seen[ACTION_MASK], layer("policy", hidden), -1e9)
+    np.testing.assert_allclose(policy, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(value, layer("value", hidden)[:, 0], rtol=1e-4, atol=1e-5)
+    assert inputs_of((), VECTORS) == 8
+
+
+@pytest.mark.parametrize("network_name", ["mlp", "a3c"])
+@pytest.mark.parametrize("head", [None, QHead(True, 5)])
+def test_images_of_either_order_are_seen_alike(network_name, head):
+    config, random = NetworkConfig(network=network_name, compute_dtype="float32"), np.random.default_rng(0)
+    first = np.dtype([("image", "u1", (3, 24, 20)), ("speed", "f4", (2,))])
+    last = np.dtype([("image", "u1", (24, 20, 3)), ("speed", "f4", (2,))])
+    a, b = np.ones(4, first), np.ones(4, last)
+    a["image"] = random.integers(0, 256, (4, 3, 24, 20))
+    b["image"] = np.moveaxis(a["image"], 1, 3)
+    answers = []
+    for seen in (a, b):
+        network = build_network(config, (), seen.dtype, Discrete(4), head)
+        answers.append(Policy(network, (), seen.dtype, (4,))(network.initial_parameters(1), seen))
+    np.testing.assert_allclose(answers[0][0], answers[1][0], rtol=1e-5)
+    assert len({row.tobytes() for row in answers[0][0]}) == 4, "the images make a difference"
+
+
+def test_the_image_branch_is_the_chosen_network_where_it_fits():
+    names = {}
+    for size in (84, 10):
+        dtype = np.dtype([("image", "u1", (4, size, size))])
+        network = build_network(NetworkConfig(network="nature"), (), dtype, Discrete(4))
+        names[size] = dict(network.parameter_shapes)
+    assert names[84]["image/conv0/kernel"] == (8, 8, 4, 32) and names[84]["image/q/kernel"] == (512, 256)
+    assert names[10]["image/conv0/kernel"] == (3, 3, 4, 16)
+    plain = build_network(NetworkConfig(network="nature"), (84, 84, 4), np.uint8, Discrete(4))
+    assert dict(plain.parameter_shapes)["conv0/kernel"] == (8, 8, 4, 32)
+    assert is_image((9, 9), np.uint8) and not is_image((9, 9), np.float32) and not is_image((3, 3, 3), np.uint8)
+
+
+def test_nothing_to_see():
+    with pytest.raises(UsageError, match="nothing but legal actions"):
+        build_network(NetworkConfig(network="mlp"), (), np.dtype([(ACTION_MASK, "?", (4,))]), Discrete(4))
+
+
+def test_gradients_reach_all_parameters():
+    dtype = np.dtype([("image", "u1", (24, 20)), ("speed", "f4", (2,))])
+    network = build_network(NetworkConfig(network="a3c", compute_dtype="float32"), (), dtype, Discrete(4))
+    seen, parameters = np.ones(4, dtype), tf.constant(network.initial_parameters(1))
+    seen["image"] = np.random.default_rng(0).integers(0, 256, (4, 24, 20))
+    with tf.GradientTape() as tape:
+        tape.watch(parameters)
+        policy, value = network(parameters, dict(zip(sorted(dtype.names), tensors_of(seen))))
+        total = tf.reduce_sum(policy[:, 0]) + tf.reduce_sum(value)
+    gradient = tensors_by_name(network, tape.gradient(total, parameters).numpy())
+    assert all(np.abs(part).sum() > 0 for part in gradient.values())
