@@ -42,7 +42,9 @@ def test_every_process_of_a_run_imports_its_plugins(tmp_path):
 
 def test_a_rank_that_cannot_import_a_plugin_says_so_in_one_line(tmp_path):
     flags = ("ba3c", "--preset", "smoke", "--plugin", str(FILE), "--workers", "2")
-    job = finish(tmp_path / "run", *flags, status=2, start=light_train, environment={"PLUGIN_FAILS": "1"})
+    job = finish(
+        tmp_path / "run", *flags, status=2, start=light_train, environment={"PLUGIN_FAILS": "1", "TEST_NO_ULFM": "1"}
+    )
     line = FILE.read_text().splitlines().index('    raise OSError("no such device")') + 1
     cause = f"plugin {FILE} cannot be imported: OSError: no such device (reinforce.py, line {line})"
     told = job.output.partition("\n--- log.txt")[0]
