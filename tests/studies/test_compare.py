@@ -48,7 +48,7 @@ def test_groups_are_of_equal_settings_but_for_the_seed_and_the_length(tmp_path):
     usual = [*many(tmp_path / "a", 2), write(tmp_path / "long", 1.0, "--minutes", "3", "--no-evaluator")]
     other = many(tmp_path / "b", 2, "--learning-rate", "0.5")
     assert groups(usual) == {"ppo": 3}
-    assert groups([*usual, *other]) == {"learning-rate 0.00025": 3, "learning-rate 0.5": 2}
+    assert groups([*usual, *other]) == {"learning-rate 0.002": 3, "learning-rate 0.5": 2}
     much = ("--epochs", "1", "--beta1", "0", "--beta2", "0", "--discount", "0")
     assert groups([usual[0], write(tmp_path / "c", 1.0, *much)]) == {"ppo (1)": 1, "ppo (2)": 1}
 
