@@ -201,17 +201,22 @@ def _checked(
 ) -> Iterator[str]:
     """The words, whole numbers written out."""
     by_name = {option.name: option for option in options if not option.positional}
-    positional = iter([option for option in options if option.positional])
-    last = None  # the option whose list goes on
+    positional = [option for option in options if option.positional]
+    last, begun = None, None  # the option, and what has no name, whose list goes on
     while words:
         word = words.pop(0)
         if not word.startswith("--"):
-            option = last or (None if others else next(positional, None))
+            option = last or (None if others else next(iter(positional), None))
+            begun = option if option in positional else None
+            if begun is not None and item_of(begun.hint) is None:
+                positional.remove(begun)
             if option is None and not others:
                 raise UsageError(f"{word:.80}: no option takes this word ({prog} --help explains the options)")
             yield _checked_value(option, word, word if option.positional else "") if option else word
             continue
         name, last = name_of(word), None
+        if begun in positional:  # an option ends its list
+            positional.remove(begun)
         if name in by_name:
             option = by_name[name]
             if option.hint is bool:

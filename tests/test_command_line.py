@@ -79,6 +79,20 @@ def test_mistakes(words, message):
         read(*words)
 
 
+@dataclasses.dataclass(frozen=True)
+class Many:
+    """A list without a name."""
+
+    runs: tyro.conf.Positional[tuple[int, ...]]
+    loud: bool = False
+
+
+def test_a_list_without_a_name():
+    assert command_line.read(Many, ["1", "1e3", "--loud"], "ddrl test") == Many((1, 1000), True)
+    with pytest.raises(UsageError, match="7: no option takes this word"):
+        command_line.read(Many, ["1", "--loud", "7"], "ddrl test")
+
+
 def test_help_is_not_taken_for_a_mistake(capsys):
     with pytest.raises(SystemExit) as end:
         read("--help")

@@ -29,10 +29,17 @@ def submit(plan: Plan, options: str) -> str:
     Raises:
         UsageError: there is no sbatch, it refuses, or there is nothing to run.
     """
+    require_sbatch()
     numbers = [i for i, point in enumerate(plan.points) if plan.state(point).status not in ("finished", "running")]
     if not numbers:
         raise UsageError(f"--submit: every point of {plan.directory} has finished or runs; --collect reports them")
     return submit_array(sbatch_command(plan, numbers, options))
+
+
+def require_sbatch() -> None:
+    """Raises UsageError where there is none."""
+    if shutil.which("sbatch") is None:
+        raise UsageError("--submit: there is no sbatch here; log in where Slurm is, or leave --submit out to run here")
 
 
 def submit_array(command: Sequence[str]) -> str:
@@ -41,8 +48,7 @@ def submit_array(command: Sequence[str]) -> str:
     Raises:
         UsageError: there is no sbatch, or it refuses.
     """
-    if shutil.which("sbatch") is None:
-        raise UsageError("--submit: there is no sbatch here; log in where Slurm is, or leave --submit out to run here")
+    require_sbatch()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SUBMIT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cluster.topology import usable_cores
@@ -56,21 +56,10 @@ class Running:
         self._score, self._records = plan.score, list[dict[str, Any]]()
         self._told: set[int] = set()
         self._lines = rundir.JsonLines(self.path / rundir.METRICS)
-        before = os.sched_getaffinity(0) if cores else set()
-        if cores:
-            os.sched_setaffinity(0, self.cores)  # which the process inherits
-        try:
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        with _on(self.cores):
             # A session of its own: Ctrl-C is for this process, which asks the trial to stop.
-            self.process = subprocess.Popen(
-                TRIAL_PROGRAM,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        finally:
-            if cores:
-                os.sched_setaffinity(0, before)
+            self.process = subprocess.Popen(TRIAL_PROGRAM, stdin=subprocess.PIPE, start_new_session=True, **quiet)
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # its end is seen by whoever polls
             self.process.stdin.write(order(config, self.path))
@@ -169,7 +158,7 @@ class Engine:
         """Begins a trial, or goes on with one that was interrupted; returns whether there was one."""
         taken = {core for each in self.running for core in each.cores}
         cores = next(slot for slot in self.slots if not taken & set(slot)) if len(self.slots) > 1 else ()
-        while (trial := self._interrupted() or self._asked()) is not None:
+        while (trial := self._next()) is not None:
             try:
                 config = settings_of(self.plan.of_trials, self.plan.space, trial.params)
             except UsageError as error:
@@ -183,21 +172,29 @@ class Engine:
             return True
         return False
 
+    def _next(self) -> optuna.Trial | None:
+        """A trial to run, with its lock; None where there is none left.
+
+        Two processes must neither both take the last one, nor may one take what the other has asked for and not locked.
+        """
+        with locked(self.plan, "ask", wait=True):
+            return self._interrupted() or self._asked()
+
     def _interrupted(self) -> optuna.Trial | None:
-        """A trial that nobody runs any more, with its lock."""
-        optuna = __import__("optuna")
-        for frozen in self.study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+        """A trial that nobody runs any more."""
+        from optuna.trial import Trial, TrialState
+
+        for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if frozen.number not in self._locks and self._lock(frozen.number):
-                return optuna.trial.Trial(self.study, frozen._trial_id)  # noqa: SLF001 - Optuna has no other door
+                return Trial(self.study, frozen._trial_id)  # noqa: SLF001 - Optuna has no other door
         return None
 
     def _asked(self) -> optuna.Trial | None:
-        """A new trial, with its lock; None where there are as many as there should be."""
-        with locked(self.plan, "ask", wait=True):  # two processes must not both take the last one
-            if len(self.study.get_trials(deepcopy=False)) >= self.plan.trials:
-                return None
-            trial = self.study.ask(self.distributions)
-            self._lock(trial.number)
+        """A new trial; None where there are as many as there should be."""
+        if len(self.study.get_trials(deepcopy=False)) >= self.plan.trials:
+            return None
+        trial = self.study.ask(self.distributions)
+        self._lock(trial.number)
         return trial
 
     def _lock(self, number: int) -> bool:
@@ -246,10 +243,11 @@ class Engine:
         self._say(each.trial, f"failed {took}: {why}")
 
     def _tell(self, trial: optuna.Trial, state: str, value: float | None = None, why: str = "") -> None:
-        optuna = __import__("optuna")
+        from optuna.trial import TrialState
+
         if why:
             trial.set_user_attr(WHY, why)
-        self.study.tell(trial, value, state=optuna.trial.TrialState[state])
+        self.study.tell(trial, value, state=TrialState[state])
 
     def _best(self) -> str:
         best = self.study.best_trial
@@ -266,6 +264,20 @@ class Engine:
 
     def _say(self, trial: optuna.Trial, text: str) -> None:
         print(f"[{trial.number + 1}/{self.plan.trials}] trial {trial.number} {text}", flush=True)
+
+
+@contextlib.contextmanager
+def _on(cores: Sequence[int]) -> Iterator[None]:
+    """What is started inside uses these cores (none: all of this process')."""
+    if not cores or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _shares(at_once: int) -> list[tuple[int, ...]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddrl.errors import UsageError
 from ddrl.named_settings import as_yaml, by_name
+from ddrl.reporting import machine
 from ddrl.studies import provenance
 from ddrl.studies.html import render
 from ddrl.studies.tables import Table, number, table
@@ -117,7 +118,7 @@ def _page(
         "preset and options": lambda name: _shown(usual[name]),
         "searched": lambda name: next(text for text in plan.texts if name in text.replace("_", "-")).split("=", 1)[1],
     })  # fmt: skip
-    machine = __import__("ddrl.reporting.machine", fromlist=["describe"]).describe()
+    here = machine.describe()
     again = f"ddrl tune --dir {shlex.quote(str(plan.directory))}  # goes on; with --collect this page alone"
     return render(
         title=f"{plan.algorithm} on {plan.base.environment.game}: a search over {' and '.join(names)}",
@@ -130,8 +131,8 @@ def _page(
             "budget of a trial": _budget(plan),
             "seed of training": str(plan.base.run.seed),
         },
-        hardware=provenance.hardware([machine]),
-        versions=provenance.versions([machine]) | {"Optuna": optuna_module().__version__},
+        hardware=provenance.hardware([here]),
+        versions=provenance.versions([here]) | {"Optuna": optuna_module().__version__},
         notes=_notes(all_trials),
         files=[BEST, TRIALS],
         date=provenance.date(),
