@@ -101,7 +101,7 @@ def options_of(kind: type, default: Any = None, group: str = "") -> Iterator[Opt
     """The options of a dataclass and of those in it, all of which have names of their own."""
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
-        hint, markers = hints[field.name], ()
+        hint, markers = hints[field.name], list[Any]()
         if typing.get_origin(hint) is typing.Annotated:
             hint, *markers = typing.get_args(hint)
         value = getattr(default, field.name, None)

@@ -210,15 +210,14 @@ def _toml(path: str, text: str) -> Iterator[tuple[str, Entry]]:
         place = re.fullmatch(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", str(error))
         line = f", line {place[2] or len(text.splitlines())}" if place else ""
         raise UsageError(f"{path}{line}: {place[1] if place else error}; it must be TOML: name = value") from error
-    lines = text.splitlines()
     for name, value in content.items():
-        line = _toml_line(lines, name, tomllib.loads)
+        number = _toml_line(text.splitlines(), name, tomllib.loads)
         items = value if isinstance(value, list) else [value]
         if any(not isinstance(item, (str, int, float, bool)) for item in items):
             what = "a group; settings stand one below the other" if isinstance(value, dict) else "a value of no setting"
-            raise UsageError(f"{path}, line {line}: {name}: it holds {what}")
+            raise UsageError(f"{path}, line {number}: {name}: it holds {what}")
         texts = [item if isinstance(item, str) else str(item) for item in items]
-        yield name, Entry(texts if isinstance(value, list) else texts[0], line)
+        yield name, Entry(texts if isinstance(value, list) else texts[0], number)
 
 
 def _toml_line(lines: Sequence[str], name: str, loads: Any) -> int:

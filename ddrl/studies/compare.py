@@ -56,20 +56,19 @@ def read_runs(paths: Sequence[str]) -> list[Outcome]:
 
 
 def group_names(configs: Sequence[TrainConfig]) -> list[str]:
-    """The name of each run's group: the settings in which it differs from other groups, if they are few."""
+    """The name of each run's group: the settings but for the game in which it differs from other groups, if they are few.
+
+    Groups of different games may have one name.
+    """
     keys = [_learned(config) for config in configs]
     distinct = list(dict.fromkeys(keys))
     first = [configs[keys.index(key)] for key in distinct]
-    found = [each for each in differences(first) if not _is_free(each.name, first)]
-    titles = [config.title for config in first]
-    if len(distinct) == 1:
-        names = [titles[0]]
-    elif len(found) <= NAMED:
-        names = [", ".join(f"{each.name} {value_text(each.values[i])}" for each in found) for i in range(len(first))]
-    elif len(set(titles)) == len(titles):
-        names = titles
-    else:
-        names = [f"{title} ({i + 1})" for i, title in enumerate(titles)]
+    found = [each for each in differences(first) if each.name != "game" and not _is_free(each.name, first)]
+    games, names = [config.environment.game for config in first], [config.title for config in first]
+    if 0 < len(found) <= NAMED:
+        names = [", ".join(f"{each.name} {_short(each.values[i])}" for each in found) for i in range(len(first))]
+    if len(set(zip(names, games))) < len(names):
+        names = [f"{name} ({i + 1})" for i, name in enumerate(names)]
     return [names[distinct.index(key)] for key in keys]
 
 
@@ -137,7 +136,7 @@ def panels_of(outcomes: Sequence[Outcome], score: str) -> list[Panel]:
         ("agent steps/s", measures.rate()),
         ("updates/s", measures.rate(UPDATE_RATE)),
     ]
-    return found + [_strip(title, groups, measure) for title, measure in named]
+    return found + [_strip(title, groups, measure)._replace(zero=title.endswith("/s")) for title, measure in named]
 
 
 def groups_table(outcomes: Sequence[Outcome], score: str) -> Table:
@@ -162,13 +161,13 @@ def runs_table(outcomes: Sequence[Outcome], score: str) -> Table:
 
 def settings_table(outcomes: Sequence[Outcome]) -> Table:
     """A row for each setting that is not the same in all groups, or in all runs of them."""
-    groups = grouped(outcomes, GROUP)
+    groups = grouped(outcomes, GROUP, "game")
     found = differences([run.point.config for group in groups for run in group.runs])
     rows = []
     for each in found:
         values = iter(each.values)
         of_groups = [[next(values) for _ in group.runs] for group in groups]
-        rows.append((each.name, *(", ".join(dict.fromkeys(map(value_text, of))) for of in of_groups)))
+        rows.append((each.name, *(", ".join(dict.fromkeys(map(_short, of))) for of in of_groups)))
     return Table("Settings that differ", ("setting", *(group[GROUP] for group in groups)), rows)
 
 
@@ -182,7 +181,7 @@ def _curves(group: Group, style: int, score: str, against: str, unit: float) -> 
 
 
 def _strip(title: str, groups: Sequence[Group], measure: Measure) -> Panel:
-    """Every run as a point above the number of its group; beside enough of them their interquartile mean."""
+    """Every run as a point above the number of its group; over enough of them their interquartile mean."""
     curves = []
     for place, group in enumerate(groups):
         known = [value for value in measures.values(measure, group.runs) if value is not None]
@@ -191,7 +190,7 @@ def _strip(title: str, groups: Sequence[Group], measure: Measure) -> Panel:
         middle = interquartile_mean(known) if len(known) >= ENOUGH else None
         if middle is not None and middle.bounds:
             low, high = middle.bounds
-            curves.append(Curve("", [at + 0.15], [middle.mean], [low], [high], style=place))
+            curves.append(Curve("", [at], [middle.mean], [low], [high], style=place))
     return Panel(title, GROUP, title, curves)
 
 
@@ -213,6 +212,10 @@ def _best(run: Outcome, score: str) -> float | None:
     else:
         records = [record for record in run.records if record["kind"] == "train" and score in record]
     return max((record[score] for record in records), default=None)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else value_text(value)
 
 
 def _learned(config: TrainConfig) -> str:

@@ -53,6 +53,18 @@ def test_groups_are_of_equal_settings_but_for_the_seed_and_the_length(tmp_path):
     assert groups([usual[0], write(tmp_path / "c", 1.0, *much)]) == {"ppo (1)": 1, "ppo (2)": 1}
 
 
+def test_groups_of_different_games_may_have_one_name(tmp_path):
+    runs = [write(tmp_path / name, 1.0, "--game", "CartPole-v1", "--network", "mlp", *more) for name, more in
+            (("a", ()), ("b", ("--adam-epsilon", "0.123456")))]  # fmt: skip
+    runs.append(write(tmp_path / "c", 1.0, "--network", "mlp"))
+    assert groups(runs) == {"adam-epsilon 1e-05": 2, "adam-epsilon 0.1235": 1}
+    rows = compare.groups_table(compare.read_runs(runs), ONLINE).rows
+    assert [row[:3] for row in rows] == [
+        ["adam-epsilon 1e-05", "CartPole-v1", 1], ["adam-epsilon 0.1235", "CartPole-v1", 1],
+        ["adam-epsilon 1e-05", "ddrl/Catch-v0", 1],
+    ]  # fmt: skip
+
+
 def test_other_algorithms_are_called_so(tmp_path):
     config = parse(["a2c", "--preset", "smoke", "--run-dir", str(tmp_path / "b")], MACHINE).config
     rundir.create_run_dir(config)
