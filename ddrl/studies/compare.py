@@ -56,7 +56,7 @@ def read_runs(paths: Sequence[str]) -> list[Outcome]:
 
 
 def group_names(configs: Sequence[TrainConfig]) -> list[str]:
-    """The name of each run's group: the settings but for the game in which it differs from other groups, if they are few.
+    """The name of each run's group: the settings, but for the game, in which groups differ, if they are few.
 
     Groups of different games may have one name.
     """

@@ -24,7 +24,7 @@ RANDOM_TRIALS = 8  # before the sampler begins to learn from them
 TRIALS_BEFORE_PRUNING = 4
 RUNGS = 20
 """Parts of a trial's budget at whose ends its score is compared with that of others."""
-WARM_UP_RUNGS = 4
+WARM_UP_RUNGS = 7  # a third: before that, who learns late looks hopeless
 
 
 def optuna_module() -> Any:
