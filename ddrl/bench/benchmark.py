@@ -84,7 +84,9 @@ class Benchmark:
         takes = issubclass(self.arguments, TakesTrainOptions)
         prog = f"ddrl bench {self.name}"
         arguments, rest = command_line.read_known(self.arguments, argv, prog, description=about, others=takes)
-        return dataclasses.replace(arguments, train_options=tuple(rest)) if takes else arguments
+        if isinstance(arguments, TakesTrainOptions):
+            return dataclasses.replace(arguments, train_options=tuple(rest))
+        return arguments
 
 
 def show(title: str, values: Mapping[str, Any], notes: Mapping[str, str]) -> None:

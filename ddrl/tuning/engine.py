@@ -56,10 +56,12 @@ class Running:
         self._score, self._records = plan.score, list[dict[str, Any]]()
         self._told: set[int] = set()
         self._lines = rundir.JsonLines(self.path / rundir.METRICS)
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        nowhere = subprocess.DEVNULL
         with _on(self.cores):
             # A session of its own: Ctrl-C is for this process, which asks the trial to stop.
-            self.process = subprocess.Popen(TRIAL_PROGRAM, stdin=subprocess.PIPE, start_new_session=True, **quiet)
+            self.process = subprocess.Popen(
+                TRIAL_PROGRAM, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True
+            )
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # its end is seen by whoever polls
             self.process.stdin.write(order(config, self.path))

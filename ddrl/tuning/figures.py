@@ -169,7 +169,7 @@ def _new(rows: int, columns: int, height: float) -> tuple[Any, Sequence[Any]]:
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         FigureCanvasAgg(figure)
-        return figure, figure.subplots(rows, columns, squeeze=False).ravel()
+        return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
 def _png(figure: Any) -> bytes:

@@ -80,8 +80,8 @@ def load(directory: Path) -> Plan | None:
     with read_as(str(path), "choose another --dir"):
         values: dict[str, Any] = {name: value for name, value in data.items() if name != "format"}
         base = rundir.config_from_dict(values.pop("base"), str(path))
-        lists = {name: tuple(values.pop(name)) for name in ("train", "texts")}
-        return Plan(directory=directory, base=base, **lists, **values)
+        values |= {name: tuple(values[name]) for name in ("train", "texts")}
+        return Plan(directory=directory, base=base, **values)
 
 
 def write(plan: Plan) -> None:
