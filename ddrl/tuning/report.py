@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 PAGE, BEST, TRIALS = "report.html", "best.yaml", "trials.csv"
 SHOWN = 20  # best trials in the page
-ENOUGH = 10  # trials that were not stopped early, so that something can be said of importance
+ENOUGH = (
+    20  # trials that were not stopped early: the best tenth of fewer is one trial, which says nothing of importance
+)
 LABELS = {"online": "mean of the last 100 training games", "evaluation": "mean score of the last evaluation"}
 
 SLICES = "Every trial by the value of each setting. Hollow: stopped early, with its last score"
