@@ -15,9 +15,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cluster.topology import usable_cores
 from ddrl import programs, rundir
 from ddrl.config import TrainConfig
+from ddrl.envs.pinning import process_cores
 from ddrl.errors import UsageError
 from ddrl.launch.processes import Interrupts
 from ddrl.programs import python_command
@@ -288,7 +288,7 @@ def _shares(at_once: int) -> list[tuple[int, ...]]:
     Raises:
         UsageError: there are not so many cores.
     """
-    cores = sorted(usable_cores())
+    cores = sorted(process_cores())
     if at_once > len(cores):
         raise UsageError(f"--at-once {at_once}: there are {len(cores)} cores here; give at most one trial to each")
     each = len(cores) // at_once
