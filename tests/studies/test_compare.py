@@ -57,11 +57,11 @@ def test_groups_of_different_games_may_have_one_name(tmp_path):
     runs = [write(tmp_path / name, 1.0, "--game", "CartPole-v1", "--network", "mlp", *more) for name, more in
             (("a", ()), ("b", ("--adam-epsilon", "0.123456")))]  # fmt: skip
     runs.append(write(tmp_path / "c", 1.0, "--network", "mlp"))
-    assert groups(runs) == {"adam-epsilon 1e-05": 2, "adam-epsilon 0.1235": 1}
+    assert groups(runs) == {"adam-epsilon 1e-08": 2, "adam-epsilon 0.1235": 1}
     rows = compare.groups_table(compare.read_runs(runs), ONLINE).rows
     assert [row[:3] for row in rows] == [
-        ["adam-epsilon 1e-05", "CartPole-v1", 1], ["adam-epsilon 0.1235", "CartPole-v1", 1],
-        ["adam-epsilon 1e-05", "ddrl/Catch-v0", 1],
+        ["adam-epsilon 1e-08", "CartPole-v1", 1], ["adam-epsilon 0.1235", "CartPole-v1", 1],
+        ["adam-epsilon 1e-08", "ddrl/Catch-v0", 1],
     ]  # fmt: skip
 
 
