@@ -99,7 +99,7 @@ def test_toml(written):
         ("learning-rate: fast\n", "line 1: learning-rate fast: must be a number"),
         ("learning-rate: [1, 2]\n", "line 1: learning-rate: it takes a single value"),
         ("seed: 1\n\nseed: 2\n", "line 3: seed: it stands in line 1 already"),
-        ("network: natur\n", r"line 1: network natur: must be one of .*; did you mean nature\?"),
+        ("network: natur\n", r"line 1: --network natur: must be one of .*; did you mean nature\?"),
         ("optimizer:\n  learning-rate: 1\n", "line 1: optimizer: it holds a group; settings stand one below the other"),
         ("seed: !!python/object/apply:os.getpid []\n", r"line 1: seed: the tag !!python/object/apply:os.getpid asks"),
         ("seed: !mine 3\n", "line 1: seed: the tag !mine asks"),
@@ -148,6 +148,16 @@ def test_mistakes_in_toml_have_their_line(written, text, message):
 def test_files_that_cannot_be_read(tmp_path, name, message):
     with pytest.raises(UsageError, match=message):
         config_files.read(f"{tmp_path}/{name}")
+
+
+def test_a_file_names_plugins(written, tmp_path):
+    """They are loaded before anything is looked up, and printed with the other settings."""
+    plugin = tmp_path / "callbacks_of_a_file.py"
+    plugin.write_text("from ddrl.plugins import register_callback\nregister_callback('of-a-file', object)\n")
+    config = parse("ppo", "--config", written(f"plugin: {plugin}\n")).config
+    assert config.run.plugins and config.run.plugins == parse("ppo", "--plugin", plugin).config.run.plugins
+    text = as_yaml(config, "ppo", "default", [])
+    assert "plugins:" not in text and parse("--config", written(text)).config == config
 
 
 def test_an_empty_file_says_nothing(written):
