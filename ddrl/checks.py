@@ -7,15 +7,36 @@ import difflib
 import functools
 import sys
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
 from ddrl.errors import UsageError
+
+LARGEST_SEED = 2**64 - 1
+AS_CLOSE = 0.1  # ratio of letters by which a name may be further from a mistyped one than the closest
 
 
 def flag(name: str) -> str:
     """The command-line flag of a field."""
     return "--" + name.replace("_", "-")
+
+
+def closest(word: str, known: Iterable[str]) -> list[str]:
+    """Up to three names that a mistyped one may mean, about equally close; case and the marks - and _ do not count."""
+    names = {_letters(name): name for name in map(str, known)}
+    found = difflib.get_close_matches(_letters(word), names, n=3, cutoff=0.6)
+    ratios = [difflib.SequenceMatcher(None, each, _letters(word)).ratio() for each in found]
+    return [names[each] for each, ratio in zip(found, ratios) if ratio > ratios[0] - AS_CLOSE]
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """What a refusal says of a mistyped name: '; did you mean ppo or appo?', or nothing."""
+    names = closest(word, known)
+    return f"; did you mean {' or '.join(names)}?" if names else ""
+
+
+def _letters(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
 
 
 def refuse(config: Any, name: str, why: str) -> typing.NoReturn:
@@ -58,6 +79,12 @@ def between(config: Any, low: float, high: float, *names: str, why: str = "") ->
             refuse(config, name, f"must be in {low} to {high}" + (f" ({why})" if why else ""))
 
 
+def seed(config: Any) -> None:
+    """The field `seed` must fit into 64 bits, of which draws are hashes."""
+    if not 0 <= config.seed <= LARGEST_SEED:
+        refuse(config, "seed", f"must be a whole number of 0 to {LARGEST_SEED}, which are 64 bits")
+
+
 def decay(config: Any, *names: str) -> None:
     """Fields must be in [0, 1): a moving average with decay 1 never sees a gradient."""
     for name in names:
@@ -78,16 +105,17 @@ def known(config: Any) -> None:
     kind: type = type(config)
     for name, hint in hints(kind).items():
         if typing.get_origin(hint) is Literal and getattr(config, name) not in typing.get_args(hint):
-            refuse(config, name, "must be one of " + ", ".join(map(str, typing.get_args(hint))))
+            choices = typing.get_args(hint)
+            meant = did_you_mean(str(getattr(config, name)), choices)
+            refuse(config, name, f"must be one of {', '.join(map(str, choices))}{meant}")
 
 
 def registered(config: Any, name: str, known: Collection[str], others: str = "") -> None:
     """Field `name` must be one of `known`, or what `others` says beside."""
     value = getattr(config, name)
     if value not in known:
-        near = difflib.get_close_matches(value, known, 1)
         why = f"must be one of {', '.join(known)}{others}, or what a --plugin registers"
-        refuse(config, name, why + (f"; did you mean {near[0]}?" if near else ""))
+        refuse(config, name, why + did_you_mean(str(value), known))
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from cluster.job import detect_job
 from ddrl import programs
+from ddrl.checks import did_you_mean
 from ddrl.errors import UsageError
 
 HELP = """usage: ddrl COMMAND [OPTIONS]
@@ -31,6 +32,9 @@ commands:
   doctor             is everything here that training needs? On every rank of a job, or on this machine
 {benchmarks}
   study NAME         an experiment of a paper: many runs, one table, one figure; `ddrl study --help` lists them
+  tune ALGORITHM     look for good settings with Optuna, in runs one after the other, at once, or as a Slurm array
+  compare RUN...     one page with the curves, scores and rates of runs, grouped by the settings that differ
+  diff RUN RUN       the settings that differ
 
 options:
   -h, --help         this text; `ddrl COMMAND --help` explains every option
@@ -42,7 +46,7 @@ examples:
   ddrl train apex-dqn --actors 8 --replay-shards 1 --game pong
   ddrl train ba3c --preset ba3c-paper --game breakout
 """
-COMMANDS = ("train", "evaluate", "play", "plan", "plugins", "doctor", "bench", "study")
+COMMANDS = ("train", "evaluate", "play", "plan", "plugins", "doctor", "bench", "study", "tune", "compare", "diff")
 SECOND_RANK_PATIENCE_SECONDS = 2.0
 
 
@@ -69,7 +73,8 @@ def dispatch(arguments: list[str]) -> int:
         return 0
     command, rest = arguments[0], arguments[1:]
     if command not in COMMANDS:
-        raise UsageError(f"{command}: no such command; use one of {', '.join(COMMANDS)} (see ddrl --help)")
+        meant = did_you_mean(command, COMMANDS) or f"; use one of {', '.join(COMMANDS)}"
+        raise UsageError(f"{command}: no such command{meant} (see ddrl --help)")
     status = importlib.import_module(f"ddrl.commands.{command}").main(rest)
     return int(status or 0)
 

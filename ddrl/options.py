@@ -13,8 +13,9 @@ from pathlib import Path
 import tyro
 
 from cluster.job import detect_job
-from ddrl import algorithms, plugins, rundir
+from ddrl import algorithms, command_line, config_files, plugins, rundir
 from ddrl.checkpoint import list_checkpoints
+from ddrl.checks import did_you_mean
 from ddrl.config import EnvironmentConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.memory import check_replay
@@ -57,7 +58,16 @@ class TrainArguments:
     plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A module of your own, a file that ends in .py, or an installed plugin (`ddrl plugins` lists them), which
     registers algorithms, networks and more; may be given several times. All processes of the run import it."""
+    settings_file: typing.Annotated[str, tyro.conf.arg(name="config")] = ""
+    """File of settings (.yaml, .toml), named as these options are. They win over the preset, and options over them."""
+    print_config: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Print all settings as YAML for --config, and start nothing."""
     config: TrainConfig = dataclasses.field(kw_only=True)
+
+
+COMMAND_LINE_ALONE = ("config", "print-config", "resume", "resume-or-start")
+"""Options that a file of settings cannot have."""
+MARKERS = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands)
 
 
 class Parser(argparse.ArgumentParser):
@@ -78,40 +88,85 @@ def parse(argv: Sequence[str], machine: Machine) -> TrainArguments:
     """
     new, argv = take_plugins(argv, "ddrl train")
     peek = Parser(prog="ddrl train")
-    for name in ("--preset", "--game", "--resume", "--run-dir"):
+    for name in ("--preset", "--game", "--resume", "--run-dir", "--config"):
         peek.add_argument(name)
     peek.add_argument("--resume-or-start", action="store_true")
     first, rest = peek.parse_known_args(list(argv))
-    algorithm = _algorithm(rest)
+    file = config_files.read(first.config) if first.config else config_files.ConfigFile("", {})
+    new = [*map(plugins.recorded, file.texts("plugin")), *new]
+    plugins.load(new)
+    algorithm = _algorithm(rest) or _algorithm_of(file)
     if first.resume is not None and first.preset is not None:
         raise UsageError("--preset with --resume: a resumed run keeps its settings; give one of the two")
-    resume = _begun(first.run_dir, first.resume) if first.resume_or_start else first.resume
+    run_dir = first.run_dir or file.text("run-dir")
+    resume = _begun(run_dir, first.resume) if first.resume_or_start else first.resume
+    preset = first.preset or file.text("preset") or "default"
     if resume is not None:
-        loaded, is_sealed = rundir.read_config(Path(resume) / rundir.CONFIG)
-        if not is_sealed:
-            print(
-                f"ddrl: warning: {resume}: its {rundir.CONFIG} bears no checksum, as an earlier version of ddrl or "
-                "somebody else wrote it",
-                file=sys.stderr,
-            )
-        start = loaded.changed(run={"run_dir": resume, "plugins": joined(loaded.run.plugins, new)})
+        start = _resumed(resume)
+        start = start.changed(run={"plugins": joined(start.run.plugins, new)})
         check_algorithm(algorithm, start, resume)
         algorithm = algorithm or (start.title if start.title in algorithms.names() else start.algorithm.name)
     else:
         algorithm = algorithm or "ba3c"
-        start = algorithms.preset(first.preset or "default", first.game, machine, algorithm)
+        try:
+            start = algorithms.preset(preset, first.game or file.text("game"), machine, algorithm)
+        except UsageError as error:
+            raise file.located(error, {"preset"} if first.preset else ()) from error
         start = start.changed(run={"plugins": joined((), new)})
-    arguments = tyro.cli(
-        TrainArguments,
-        args=list(argv),
-        prog="ddrl train",
-        default=TrainArguments(algorithm, preset=first.preset or "default", resume=resume or "", config=start),
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands),
-    )
+    default = TrainArguments(algorithm, preset=preset, resume=resume or "", config=start)
+    arguments = _read(argv, file, default)
     if arguments.resume:
-        check_resumable(start, arguments.config)
         arguments = dataclasses.replace(arguments, config=with_schedules_of(start, arguments.config))
     return arguments
+
+
+def _read(argv: Sequence[str], file: config_files.ConfigFile, default: TrainArguments) -> TrainArguments:
+    """The arguments of a command line and of its file, whose settings stand before those of the command line."""
+    options = list(command_line.options_of(TrainArguments, default))
+    given = command_line.given(argv, options)
+    words = file.words(options, but={"algorithm", "preset", "plugin", *given}, alone=COMMAND_LINE_ALONE)
+
+    def whose(name: str) -> str:
+        return _other_algorithms(name, default.algorithm)
+
+    try:
+        arguments = command_line.read(TrainArguments, [*argv, *words], "ddrl train", default, MARKERS, whose)
+        if arguments.resume:
+            check_resumable(default.config, arguments.config)
+    except UsageError as error:
+        raise file.located(error, given) from error
+    return arguments
+
+
+def _resumed(run: str) -> TrainConfig:
+    """The settings of a run that is gone on with."""
+    loaded, is_sealed = rundir.read_config(Path(run) / rundir.CONFIG)
+    if not is_sealed:
+        print(
+            f"ddrl: warning: {run}: its {rundir.CONFIG} bears no checksum, as an earlier version of ddrl or "
+            "somebody else wrote it",
+            file=sys.stderr,
+        )
+    return loaded.changed(run={"run_dir": run})
+
+
+def _algorithm_of(file: config_files.ConfigFile) -> str | None:
+    name = file.text("algorithm")
+    if name is not None and name not in algorithms.names():
+        meant = did_you_mean(name, algorithms.names())
+        raise UsageError(f"{file.place('algorithm')} {name:.80}: there is no such algorithm{meant}")
+    return name
+
+
+def _other_algorithms(name: str, algorithm: str) -> str:
+    """Which algorithms have an option of this name, that the chosen one has not."""
+    field = name.replace("-", "_")
+    having = [
+        title
+        for title in algorithms.names()
+        if field in {field.name for field in dataclasses.fields(algorithms.algorithm_named(title).settings)}
+    ]
+    return f" for {algorithm}; {', '.join(having)} " + ("have" if len(having) > 1 else "has") + " it" if having else ""
 
 
 def take_plugins(argv: Sequence[str], prog: str) -> tuple[list[str], list[str]]:
@@ -137,7 +192,10 @@ def _algorithm(words: Sequence[str]) -> str | None:
     """The algorithm that a command line names: a word of that name which is no option's value."""
     values = ("--network", "--protocol")  # whose values bear names of algorithms, too
     pairs = zip(["", *words], words)
-    return next((word for before, word in pairs if word in algorithms.names() and before not in values), None)
+    named = next((word for before, word in pairs if word in algorithms.names() and before not in values), None)
+    if named is None and words and not words[0].startswith("-"):
+        return algorithms.algorithm_named(words[0]).name  # which refuses it
+    return named
 
 
 def check_algorithm(named: str | None, config: TrainConfig, run: str) -> None:

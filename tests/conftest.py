@@ -14,7 +14,7 @@ from cluster.session import SessionFiles
 
 HERE = Path(__file__).parent
 LONGEST = ("slurm", "parallel")  # folders, to begin with
-SLOW = (*LONGEST, "bench", "studies")  # folders that are no part of `make check`
+SLOW = (*LONGEST, "bench", "studies", "tuning")  # folders that are no part of `make check`
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -70,7 +70,8 @@ MAY_IMPORT_CLUSTER = (
 )  # fmt: skip
 ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.launch.job")
 LIGHT = (
-    "ddrl.cli", "ddrl.options", "ddrl.commands.train", "ddrl.commands.evaluate", "ddrl.commands.play",
+    "ddrl.cli", "ddrl.command_line", "ddrl.config_files", "ddrl.named_settings", "ddrl.options", "ddrl.commands.train",
+    "ddrl.commands.compare", "ddrl.commands.diff", "ddrl.commands.tune", "ddrl.commands.evaluate", "ddrl.commands.play",
     "ddrl.commands.bench", "ddrl.commands.plan", "ddrl.commands.plugins", "ddrl.commands.doctor", "ddrl.config",
     "ddrl.algorithms", "ddrl.plugins", "ddrl.trial", "ddrl.networks",
     "ddrl.algorithms.ppo", "ddrl.networks.convolutional", "ddrl.rundir", "ddrl.errors",

@@ -10,6 +10,7 @@ from typing import Any
 
 from ddrl import plugins
 from ddrl.algorithms.record import Algorithm, Exploration, Name
+from ddrl.checks import did_you_mean
 from ddrl.config import AlgorithmConfig, EnvironmentConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.networks.network import Network
@@ -66,7 +67,8 @@ def algorithm_named(name: str) -> Algorithm:
     for algorithm in ALGORITHMS.values():
         if name in algorithm.names:
             return algorithm
-    raise UsageError(f"{name:.80}: there is no such algorithm; choose one of {', '.join(names())}")
+    meant = did_you_mean(name, names()) or f"; choose one of {', '.join(names())}"
+    raise UsageError(f"{name:.80}: there is no such algorithm{meant}")
 
 
 def printed_name(title: str) -> str:
@@ -89,7 +91,8 @@ def preset(name: str, game: str | None, machine: Machine, algorithm: str = "ba3c
     """
     known = algorithm_named(algorithm).names[algorithm]
     if name not in (presets := preset_names()):
-        raise UsageError(f"--preset {name:.80}: there is none of that name; choose one of {', '.join(presets)}")
+        meant = did_you_mean(name, presets) or f"; choose one of {', '.join(presets)}"
+        raise UsageError(f"--preset {name:.80}: there is none of that name{meant}")
     if name not in known.presets:
         having = [title for title, each in names().items() if name in each.presets]
         raise UsageError(

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddrl import checks
 from ddrl.algorithms.parts import LAPTOP_NETWORK, SMOKE_NETWORK, SMOKE_RUN
-from ddrl.config import AlgorithmConfig, EnvironmentConfig, EvaluationConfig, OptimizerConfig, RunConfig, TrainConfig
+from ddrl.config import (
+    LONGEST_ROLLOUT,
+    AlgorithmConfig,
+    EnvironmentConfig,
+    EvaluationConfig,
+    OptimizerConfig,
+    RunConfig,
+    TrainConfig,
+)
 from ddrl.lazy import tf
 from ddrl.ops.policy_gradient import mean_of_counted
 from ddrl.types import LossOutput
@@ -31,7 +39,7 @@ class ActorCriticConfig(AlgorithmConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.at_least(self, 1, "unroll_length")
+        checks.between(self, 1, LONGEST_ROLLOUT, "unroll_length")
         checks.at_least(self, 0.0, "entropy_cost", "value_cost")
 
     def title(self, config: TrainConfig) -> str:

@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 from rich.table import Column, Table
 
-from ddrl import checks
+from ddrl import checks, command_line
 from ddrl.reporting import machine
 from ddrl.reporting.json_output import write_json_output
 
@@ -81,11 +81,12 @@ class Benchmark:
     def parse(self, argv: Sequence[str]) -> BenchmarkArguments:
         """The options. Raises UsageError, and SystemExit where they are none of this command's."""
         about = "\n\n".join(filter(None, (inspect.getdoc(self.arguments), self.details)))
-        known: dict[str, Any] = {"args": list(argv), "prog": f"ddrl bench {self.name}", "description": about}
-        if not issubclass(self.arguments, TakesTrainOptions):
-            return tyro.cli(self.arguments, **known)
-        arguments, rest = tyro.cli(self.arguments, return_unknown_args=True, **known)
-        return dataclasses.replace(arguments, train_options=tuple(rest))
+        takes = issubclass(self.arguments, TakesTrainOptions)
+        prog = f"ddrl bench {self.name}"
+        arguments, rest = command_line.read_known(self.arguments, argv, prog, description=about, others=takes)
+        if isinstance(arguments, TakesTrainOptions):
+            return dataclasses.replace(arguments, train_options=tuple(rest))
+        return arguments
 
 
 def show(title: str, values: Mapping[str, Any], notes: Mapping[str, str]) -> None:

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ddrl.checks import did_you_mean
 from ddrl.errors import UsageError
 
 
@@ -65,6 +66,7 @@ def main(argv: Sequence[str]) -> int:
     if not argv:
         raise UsageError(f"bench: name what to measure, one of {', '.join(BENCHMARKS)}")
     if argv[0] not in BENCHMARKS:
-        raise UsageError(f"bench {argv[0]}: no such benchmark; use one of {', '.join(BENCHMARKS)}")
+        meant = did_you_mean(argv[0], BENCHMARKS) or f"; use one of {', '.join(BENCHMARKS)}"
+        raise UsageError(f"bench {argv[0]}: no such benchmark{meant}")
     module, _, function = BENCHMARKS[argv[0]].function.partition(":")
     return int(getattr(importlib.import_module(f"ddrl.bench.{module}"), function)(list(argv[1:])) or 0)

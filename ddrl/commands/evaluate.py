@@ -12,7 +12,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from ddrl import checks, programs, rundir
+from ddrl import checks, command_line, programs, rundir
 from ddrl.placement.resources import this_machine
 from ddrl.reporting.progress import plain_console
 from ddrl.types import Discrete
@@ -40,14 +40,14 @@ class EvaluateArguments:
 
     def __post_init__(self) -> None:
         checks.at_least(self, 1, "games")
-        checks.at_least(self, 0, "seed")
+        checks.seed(self)
         if self.epsilon is not None:
             checks.between(self, 0.0, 1.0, "epsilon")
 
 
 def main(argv: Sequence[str]) -> int:
     """Plays, prints, and adds one line to RUN/evaluations.jsonl; returns the exit status."""
-    arguments = tyro.cli(EvaluateArguments, args=list(argv), prog="ddrl evaluate")
+    arguments = command_line.read(EvaluateArguments, argv, "ddrl evaluate")
     path = Path(arguments.run)
     config = rundir.load_config(path)  # a wrong directory is said at once, not after TensorFlow has loaded
     if arguments.epsilon and Discrete not in config.algorithm.takes:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tyro
 
-from ddrl import checks, rundir
+from ddrl import checks, command_line, rundir
 from ddrl.errors import UsageError
 
 
@@ -26,13 +26,13 @@ class PlayArguments:
     """The video ends here, in agent steps, when the game has not."""
 
     def __post_init__(self) -> None:
-        checks.at_least(self, 0, "seed")
+        checks.seed(self)
         checks.at_least(self, 1, "max_agent_steps")
 
 
 def main(argv: Sequence[str]) -> int:
     """Plays and writes the video; returns the exit status."""
-    arguments = tyro.cli(PlayArguments, args=list(argv), prog="ddrl play")
+    arguments = command_line.read(PlayArguments, argv, "ddrl play")
     path = Path(arguments.run)
     rundir.load_config(path)
     video = Path(arguments.video) if arguments.video else path / "play.mp4"

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import tyro
 
+from ddrl import command_line
+from ddrl.checks import did_you_mean
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
 from ddrl.studies import plan as plans
@@ -90,7 +92,8 @@ def main(argv: Sequence[str]) -> int:
     if not argv:
         raise UsageError(f"study: name one of {', '.join(STUDIES)}")
     if argv[0] not in STUDIES:
-        raise UsageError(f"study {argv[0]}: there is none of that name; use one of {', '.join(STUDIES)}")
+        meant = did_you_mean(argv[0], STUDIES) or f"; use one of {', '.join(STUDIES)}"
+        raise UsageError(f"study {argv[0]}: there is none of that name{meant}")
     study = study_of(argv[0])
     actions, settings, plan = parse(study, argv[1:])
     if plan is None:
@@ -130,13 +133,8 @@ def parse(study: Study, argv: Sequence[str]) -> tuple[Actions, StudySettings, pl
     kind = dataclasses.make_dataclass(
         "Arguments", [("settings", type(defaults)), ("actions", Actions)], namespace={"__doc__": ABOUT}
     )
-    arguments = tyro.cli(
-        kind,
-        args=list(argv),
-        prog=f"ddrl study {study.name}",
-        default=kind(defaults, Actions()),
-        config=(tyro.conf.OmitArgPrefixes,),
-    )
+    prog = f"ddrl study {study.name}"
+    arguments = command_line.read(kind, argv, prog, kind(defaults, Actions()), (tyro.conf.OmitArgPrefixes,))
     if plan is not None:
         plans.check_same(plan, to_json(arguments.settings))
     return arguments.actions, arguments.settings, plan

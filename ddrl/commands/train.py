@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
+from importlib.metadata import version
 
 from cluster.job import detect_job
 from ddrl import programs
-from ddrl.options import checked
+from ddrl.named_settings import as_yaml
+from ddrl.options import checked, parse
 from ddrl.placement.resources import this_machine
+from ddrl.types import Machine
+
+PRINT = "--print-config"
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs `ddrl train`; returns the exit status."""
     machine = this_machine()
     job = detect_job(os.environ)
+    if PRINT in argv:
+        return print_config(argv, machine, job is None or job.rank == 0)
     if job is not None:
         from ddrl.launch.job import Wanted, train_in_job
 
@@ -25,3 +33,21 @@ def main(argv: Sequence[str]) -> int:
     config, resume = checked(argv, machine)
     programs.outlast_output()
     return launch.train(config, resume, machine, plain_console())
+
+
+def print_config(argv: Sequence[str], machine: Machine, first: bool) -> int:
+    """Prints the settings of a command line as a file for --config; returns the exit status.
+
+    Args:
+        first: this is the rank that prints.
+    """
+    arguments = parse(argv, machine)
+    command = shlex.join(["ddrl", "train", *(word for word in argv if word != PRINT)])
+    heading = [
+        f"Every setting of `{command}`, as ddrl {version('ddrl')} has it.",
+        "ddrl train --config THIS_FILE begins such a run; options of the command line win over what is here.",
+    ]
+    if first:
+        # A resumed run has a directory, which a new one cannot have.
+        print(as_yaml(arguments.config, arguments.algorithm, arguments.preset, heading, not arguments.resume), end="")
+    return 0

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from ddrl.config.algorithm import AlgorithmConfig, FromDataPoints, FromReplay, FromRollouts, FromUnrolls, LearnsFrom
+from ddrl.config.algorithm import (
+    LONGEST_ROLLOUT,
+    AlgorithmConfig,
+    FromDataPoints,
+    FromReplay,
+    FromRollouts,
+    FromUnrolls,
+    LearnsFrom,
+)
 from ddrl.config.apex import ApexConfig
 from ddrl.config.settings import (
     EnvironmentConfig,
@@ -16,7 +24,7 @@ from ddrl.exchange.settings import ExchangeConfig, OptimizerConfig
 from ddrl.replay.settings import ReplayConfig
 
 __all__ = [
-    "AlgorithmConfig", "ApexConfig", "EnvironmentConfig", "EvaluationConfig", "ExchangeConfig", "FromDataPoints",
-    "FromReplay", "FromRollouts", "FromUnrolls", "LearnsFrom", "NetworkConfig", "OptimizerConfig", "ReplayConfig",
-    "RunConfig", "SamplingConfig", "TrainConfig",
+    "LONGEST_ROLLOUT", "AlgorithmConfig", "ApexConfig", "EnvironmentConfig", "EvaluationConfig", "ExchangeConfig",
+    "FromDataPoints", "FromReplay", "FromRollouts", "FromUnrolls", "LearnsFrom", "NetworkConfig", "OptimizerConfig",
+    "ReplayConfig", "RunConfig", "SamplingConfig", "TrainConfig",
 ]  # fmt: skip

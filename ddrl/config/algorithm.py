@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from ddrl.config.settings import TrainConfig
 
 
+LONGEST_ROLLOUT = 1_000_000
+"""Agent steps of a simulator that are kept before they are learned from, at most."""
+
+
 @dataclasses.dataclass(frozen=True)
 class FromDataPoints:
     """States, actions and n-step returns, one by one, of segments of at most `unroll_length` steps: BA3C."""

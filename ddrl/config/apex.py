@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ddrl import checks
+from ddrl.exchange.settings import MOST_RANKS
 
 LARGEST_RATIO = 10_000.0
 
@@ -39,7 +40,7 @@ class ApexConfig:
     """Transitions learned for each one inserted: whoever is ahead of that waits (0: nobody does)."""
 
     def __post_init__(self) -> None:
-        checks.at_least(self, 0, "actors")
+        checks.between(self, 0, MOST_RANKS, "actors")
         checks.at_least(self, 1, "replay_shards", "segments_in_flight", "refresh_every_frames", "duplicates")
         checks.at_least(self, 1, "prefetch", "target_every_updates", "trim_every_updates")
         checks.between(self, 1, 10_000, "segment_length")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ddrl import checks, plugins
 from ddrl.config import validation
-from ddrl.config.algorithm import AlgorithmConfig, FromReplay, FromRollouts
+from ddrl.config.algorithm import LONGEST_ROLLOUT, AlgorithmConfig, FromReplay, FromRollouts
 from ddrl.config.apex import ApexConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.settings import ExchangeConfig, OptimizerConfig
@@ -21,6 +21,8 @@ from ddrl.replay.settings import ReplayConfig
 CONVOLUTIONAL = ("a3c", "nature", "ba3c", "impala")
 DENSE = ("mlp",)
 FUNCTION = re.compile(r"\w+(\.\w+)*:\w+")  # module:function
+MOST_SIMULATORS, MOST_THREADS, MOST_BATCHES, MOST_NEURONS = 65_536, 4_096, 4_096, 1_000_000
+"""Beyond these a rank would allocate until the machine gives up, where somebody mistyped a number."""
 WHOLE_GAMES_SECONDS = 3 * 3600.0  # after which even an evaluation of whole games is not waited for any more
 
 
@@ -111,7 +113,7 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         checks.known(self)
-        checks.at_least(self, 1, "fc_neurons")
+        checks.between(self, 1, MOST_NEURONS, "fc_neurons")
         for name in ("policy_layers", "critic_layers"):
             if not getattr(self, name) or min(getattr(self, name)) < 1:
                 checks.refuse(self, name, "give one hidden layer or more, of at least 1 neuron each")
@@ -154,9 +156,13 @@ class SamplingConfig:
 
     def __post_init__(self) -> None:
         checks.known(self)
-        checks.at_least(self, 1, "simulators", "groups", "queue_batches")
-        checks.at_least(self, 0, "rollout_length", "refresh_every_steps", "predictors")
-        checks.at_least(self, 1, "simulator_threads", why="0 would mean all cores of the machine, in every rank")
+        checks.between(self, 1, MOST_SIMULATORS, "simulators", "groups")
+        checks.between(self, 1, MOST_BATCHES, "queue_batches")
+        checks.between(self, 0, LONGEST_ROLLOUT, "rollout_length")
+        checks.at_least(self, 0, "refresh_every_steps")
+        checks.between(self, 0, MOST_THREADS, "predictors")
+        why = "0 would mean all cores of the machine, in every rank"
+        checks.between(self, 1, MOST_THREADS, "simulator_threads", why=why)
         if self.simulators % self.groups:
             checks.refuse(self, "simulators", f"must be a multiple of --groups {self.groups}: groups have one size")
         group = self.simulators // self.groups
@@ -194,7 +200,8 @@ class EvaluationConfig:
 
     def __post_init__(self) -> None:
         checks.at_least(self, 0.0, "evaluation_minutes")
-        checks.at_least(self, 1, "eval_every_updates", "eval_games")
+        checks.at_least(self, 1, "eval_every_updates")
+        checks.between(self, 1, MOST_SIMULATORS, "eval_games")
         checks.at_least(self, 0, "eval_agent_steps")
         checks.between(self, 0.0, 1.0, "eval_time_share", "eval_epsilon")
         if self.target_score is not None:
@@ -254,9 +261,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         checks.at_least(self, 0, "minutes", "agent_steps", "max_updates", why="0: no such budget")
-        checks.at_least(
-            self, 0, "seed", "checkpoint_every_updates", "norms_every_updates", "max_restarts", "stall_seconds"
-        )
+        checks.at_least(self, 0, "checkpoint_every_updates", "norms_every_updates", "max_restarts", "stall_seconds")
+        checks.seed(self)
         checks.above(self, 0.0, "checkpoint_every_minutes", "log_every_seconds", "start_seconds")
         checks.at_least(self, 1, "checkpoints_kept", "max_refused_steps")
 

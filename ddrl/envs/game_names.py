@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 
+from ddrl import checks
 from ddrl.errors import UsageError
 
 # ROMs without a single-player mode: ALE registers no environment for them.
@@ -61,8 +61,6 @@ def atari_rom(game: str) -> str | None:
 
 def unknown_game(game: str) -> UsageError:
     """The error for a game that is no ROM, no Gymnasium id and no scenario, with the closest names."""
-    names = atari_games() + gymnasium_games() + football_games()
-    keys = {name.replace("_", "").lower(): name for name in names}
-    close = difflib.get_close_matches(game.replace("_", "").lower(), keys, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(keys[key] for key in close)}? " if close else ""
+    close = checks.closest(game, atari_games() + gymnasium_games() + football_games())
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
     return UsageError(f"unknown game {game!r}; {hint}`python -m ddrl.envs` lists them all")

@@ -11,6 +11,7 @@ from ddrl import checks, plugins
 from ddrl.exchange.kind import Exchange
 from ddrl.exchange.registry import NAMES, exchange_named
 
+MOST_RANKS = 1_000_000
 SUMMARIES = "; ".join(f"{name}: {exchange_named(name).summary}" for name in NAMES)
 ExchangeName = Annotated[str, Doc(f"How gradients become parameters. {SUMMARIES}. Or one that a --plugin registers.")]
 
@@ -50,11 +51,11 @@ class ExchangeConfig:
     def __post_init__(self) -> None:
         checks.known(self)
         checks.registered(self, "exchange", plugins.exchanges.names())
-        checks.at_least(self, 1, "workers")
+        checks.between(self, 1, MOST_RANKS, "workers")
         checks.at_least(self, 0, "quorum", "max_staleness", "quorum_deadline_seconds", "local_steps")
         checks.at_least(self, 1, "store_chunks")
         if self.parameter_servers is not None:
-            checks.at_least(self, 0, "parameter_servers")
+            checks.between(self, 0, MOST_RANKS, "parameter_servers")
         self.kind.check(self)
         self._check_quorum()
 

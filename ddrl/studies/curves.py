@@ -16,7 +16,7 @@ from ddrl.studies.statistics import Interval, bootstrap
 
 AnyGroup = TypeVar("AnyGroup", bound=Group)
 GRID = 60
-STEPS, SECONDS = "agent_steps", "wall_seconds"
+STEPS, UPDATES, SECONDS = "agent_steps", "update", "wall_seconds"
 """What curves are drawn against."""
 
 
@@ -35,24 +35,38 @@ def score_curve(
         unit: what x is divided by.
         hold: runs that ended keep their last score to the end; else the curve ends with the shortest.
     """
+    runs = points_of(outcomes, score, against, unit)
+    if hold and runs:
+        last = max(x[-1] for x, _ in runs)
+        runs = [(np.append(x, last), np.append(y, y[-1])) for x, y in runs]
+    return curve_of(runs, label)
+
+
+def points_of(
+    outcomes: Sequence[Outcome], score: str, against: str, unit: float = 1.0
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(x <float>[n] ascending, y <float>[n]) of each run that has a score; see `score_curve`."""
     kind = "evaluation" if score in (EVALUATION, MAXIMUM) else "train"
+    against = "version" if kind == "evaluation" and against == UPDATES else against
     runs = []
     for outcome in outcomes:
         scored = [r for r in outcome.records if r["kind"] == kind and score in r and against in r]
         records = [r for r in scored if not r.get("timed_out")]
         if records:
             runs.append((np.array([r[against] for r in records]) / unit, np.array([r[score] for r in records], float)))
-    if hold and runs:
-        last = max(x[-1] for x, _ in runs)
-        runs = [(np.append(x, last), np.append(y, y[-1])) for x, y in runs]
-    return mean_curve(runs, label)
+    return runs
 
 
-def mean_curve(runs: Sequence[tuple[np.ndarray, np.ndarray]], label: str = "") -> Curve:
-    """Mean of curves with a 95% bootstrap interval, where all of them have values; a single one as it is.
+def curve_of(
+    runs: Sequence[tuple[np.ndarray, np.ndarray]],
+    label: str = "",
+    middle: Callable[[Sequence[float]], Interval | None] = bootstrap,
+) -> Curve:
+    """Middle of curves with a 95% bootstrap interval, where all of them have values; a single one as it is.
 
     Args:
         runs: (x <float>[n] ascending, y <float>[n]) of each, n may differ.
+        middle: of values at one x; the mean.
     """
     if len(runs) == 1:
         x, y = runs[0]
@@ -61,7 +75,7 @@ def mean_curve(runs: Sequence[tuple[np.ndarray, np.ndarray]], label: str = "") -
         return Curve(label, [], [])
     grid = np.linspace(first, last, GRID)
     values = np.array([np.interp(grid, x, y) for x, y in runs])
-    return interval_curve([(at, bootstrap(column)) for at, column in zip(grid.tolist(), values.T.tolist())], label)
+    return interval_curve([(at, middle(column)) for at, column in zip(grid.tolist(), values.T.tolist())], label)
 
 
 def interval_curve(points: Sequence[tuple[float, Interval | None]], label: str = "", style: int | None = None) -> Curve:
@@ -127,6 +141,8 @@ def learning_panel(
 def unit_of(outcomes: Sequence[Outcome], against: str) -> tuple[float, str]:
     """The unit of agent steps or of wall time that suits the longest run, and the text of the axis."""
     longest = max((r.get(against, 0) for outcome in outcomes for r in outcome.records), default=0)
+    if against == UPDATES:
+        return (1e3, "updates (thousands)") if longest >= 1e4 else (1.0, "updates")
     if against == STEPS:
         return (1e6, "agent steps (millions)") if longest >= 1e6 else (1e3, "agent steps (thousands)")
     if longest >= 7200:

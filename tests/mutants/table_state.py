@@ -154,4 +154,28 @@ MUTANTS = (
         ("tests/evaluation/test_games.py::test_players_of_one_game_are_one_score",),
         "A game of several players counts several times.",
     ),
+    Mutant(
+        "settings-file-wins-over-the-command-line",
+        "ddrl/config_files.py",
+        "words += [] if name in but else self._words(by_name[name], entry)",
+        "words += self._words(by_name[name], entry)",
+        ("tests/test_config_files.py::test_the_preset_the_file_the_options",),
+        "What is typed is overwritten by the file.",
+    ),
+    Mutant(
+        "search-draws-the-same-in-every-trial",
+        "ddrl/tuning/journal.py",
+        "np.random.SeedSequence([seed, trial.number])",
+        "np.random.SeedSequence([seed])",
+        ("tests/tuning/test_tune.py::test_equal_seeds_look_at_equal_settings",),
+        "Trials look at the same settings again and again.",
+    ),
+    Mutant(
+        "comparison-cuts-the-tails-of-few-runs",
+        "ddrl/studies/compare.py",
+        "ENOUGH = 5",
+        "ENOUGH = 2",
+        ("tests/studies/test_compare.py::test_few_runs_are_shown_as_they_are",),
+        "An interval of three runs is shown as if it said something.",
+    ),
 )

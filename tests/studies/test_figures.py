@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddrl.studies import figures
-from ddrl.studies.curves import SECONDS, STEPS, interval_curve, mean_curve, score_curve, spread_text, unit_of
+from ddrl.studies.curves import SECONDS, STEPS, curve_of, interval_curve, score_curve, spread_text, unit_of
 from ddrl.studies.figures import Curve, Panel, draw, save
 from ddrl.studies.measures import ONLINE
 from ddrl.studies.statistics import Interval, bootstrap
@@ -45,7 +45,7 @@ def test_runs_that_ended_with_their_score_keep_it():
 
 def test_runs_that_never_overlap_or_have_no_score_make_no_curve():
     apart = [(np.array([0.0, 1.0]), np.zeros(2)), (np.array([2.0, 3.0]), np.zeros(2))]
-    assert mean_curve(apart) == Curve("", [], [])
+    assert curve_of(apart) == Curve("", [], [])
     assert score_curve([outcome({"size": 1}, [])], ONLINE, "agent_steps") == Curve("", [], [])
 
 

@@ -49,15 +49,15 @@ def test_the_array_has_a_task_for_each_point_that_has_not_finished(plan, sbatch)
     told = note.read_text().splitlines()
     assert told[0] == "--parsable" and "--array=1,2,3" in told and "--time=27" in told
     told, starts_ddrl = told[: told.index(sys.executable)], told[told.index(sys.executable) :]
-    assert told[-5:] == ["--partition=cpu", "--time=60", str(SCRIPT), "fake", str(plan.directory)]
-    assert starts_ddrl == python_command("ddrl.cli")
+    assert told[-3:] == ["--partition=cpu", "--time=60", str(SCRIPT)]
+    assert starts_ddrl == [*python_command("ddrl.cli"), "study", "fake", "--dir", str(plan.directory), "--point"]
 
 
 def test_the_script_is_there_and_runs_the_point_of_its_task():
     text = SCRIPT.read_text()
-    assert '--point "$SLURM_ARRAY_TASK_ID"' in text and "scontrol requeue" in text
+    assert '"$@" "$SLURM_ARRAY_TASK_ID"' in text and "scontrol requeue" in text
     done = subprocess.run(
-        ["bash", str(SCRIPT), "fake", "a directory", "printf", "<%s>"],
+        ["bash", str(SCRIPT), "printf", "<%s>", "study", "fake", "--dir", "a directory", "--point"],
         env=dict(os.environ) | {"SLURM_ARRAY_TASK_ID": "3"},
         capture_output=True,
         text=True,

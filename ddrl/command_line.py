@@ -1,0 +1,249 @@
+"""Options read from dataclasses: every mistake is one line that says what was meant, and whole numbers may be 1e6.
+
+Tyro makes the parsers and the help. It tells mistakes in frames of many lines, so words are looked at before it sees
+them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import decimal
+import types
+import typing
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import tyro
+
+from ddrl.checks import did_you_mean
+from ddrl.errors import UsageError
+
+Kind = TypeVar("Kind")
+HELP = ("-h", "--help")
+TYRO = "--tyro-"  # its options for the completion of shells
+LARGEST_EXPONENT = 30  # of a whole number: beyond all limits, and quick to write out
+ELSEWHERE = {
+    "adam-eps": "adam-epsilon", "buffer-size": "replay-capacity", "clip-coef": "clip-range",
+    "ent-coef": "entropy-cost", "env": "game", "env-id": "game", "gamma": "discount",
+    "learning-starts": "replay-minimum", "lr": "learning-rate", "max-grad-norm": "clip-global-norm",
+    "n-envs": "simulators", "n-epochs": "epochs", "n-steps": "unroll-length", "num-env-steps": "agent-steps",
+    "num-envs": "simulators", "num-steps": "unroll-length", "num-workers": "workers", "output-dir": "run-dir",
+    "replay-size": "replay-capacity", "tau": "target-average", "total-steps": "agent-steps",
+    "total-timesteps": "agent-steps", "train-for-env-steps": "agent-steps", "train-dir": "run-dir",
+    "update-epochs": "epochs", "vf-coef": "value-cost",
+}  # fmt: skip
+"""Names of options in other libraries (CleanRL, RLlib, Sample Factory, Stable-Baselines3) -> ours."""
+
+
+class Option(NamedTuple):
+    """One option, or a word without a name.
+
+    Attributes:
+        name: as on the command line, without its dashes.
+        hint: the type of its value.
+        group: the field of the nested record that has it (empty: it is in none).
+        field: its name there.
+        positional: it is a word without a name.
+    """
+
+    name: str
+    hint: Any
+    group: str
+    field: str
+    positional: bool = False
+
+
+def read(
+    kind: type[Kind],
+    argv: Sequence[str],
+    prog: str,
+    default: Kind | None = None,
+    config: Sequence[Any] = (),
+    hint: Callable[[str], str] = lambda name: "",
+) -> Kind:
+    """The options of a command. Help ends the process.
+
+    Args:
+        kind: a dataclass.
+        default: what an option has that is not given; of groups, also which kind they are.
+        config: markers of tyro.
+        hint: what else is to be said of a name that is no option.
+
+    Raises:
+        UsageError: an option that there is not, a value that it cannot have.
+    """
+    return read_known(kind, argv, prog, default, config, hint=hint)[0]
+
+
+def read_known(
+    kind: type[Kind],
+    argv: Sequence[str],
+    prog: str,
+    default: Kind | None = None,
+    config: Sequence[Any] = (),
+    description: str | None = None,
+    others: bool = False,
+    hint: Callable[[str], str] = lambda name: "",
+) -> tuple[Kind, list[str]]:
+    """As `read`; with `others` the words that are no options of this command, too."""
+    words = list(argv)
+    if not any(word in HELP or word.startswith(TYRO) for word in words):
+        words = list(_checked(words, list(options_of(kind, default)), prog, others, hint))
+    more: dict[str, Any] = {} if default is None else {"default": default}
+    if others:
+        return tyro.cli(
+            kind, args=words, prog=prog, config=config, description=description, return_unknown_args=True, **more
+        )
+    return tyro.cli(kind, args=words, prog=prog, config=config, description=description, **more), []
+
+
+def options_of(kind: type, default: Any = None, group: str = "") -> Iterator[Option]:
+    """The options of a dataclass and of those in it, all of which have names of their own."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for field in dataclasses.fields(kind):
+        hint, markers = hints[field.name], list[Any]()
+        if typing.get_origin(hint) is typing.Annotated:
+            hint, *markers = typing.get_args(hint)
+        value = getattr(default, field.name, None)
+        nested = type(value) if dataclasses.is_dataclass(value) else hint
+        if isinstance(nested, type) and dataclasses.is_dataclass(nested):
+            yield from options_of(nested, value, field.name)
+        elif tyro.conf.Suppress not in markers:
+            named = next((marker.name for marker in markers if getattr(marker, "name", None)), field.name)
+            positional = tyro.conf.Positional in markers
+            yield Option(str(named).replace("_", "-"), hint, group, field.name, positional)
+
+
+def name_of(word: str) -> str:
+    """The option that a word such as --no-video or --batch_size=32 is about."""
+    return word.split("=", maxsplit=1)[0].removeprefix("--").replace("_", "-")
+
+
+def given(argv: Sequence[str], options: Collection[Option]) -> set[str]:
+    """Names of the options in a command line."""
+    names = {name_of(word) for word in argv if word.startswith("--")}
+    return {option.name for option in options if names & {option.name, f"no-{option.name}"}}
+
+
+def meant_by(name: str, known: Collection[str], mark: str = "") -> str:
+    """What is said of a name that is none of the known ones: '; did you mean --x?', or nothing. `mark` is before x."""
+    ours = ELSEWHERE.get(name)
+    if ours in known:
+        return f"; did you mean {mark}{ours}?"
+    return did_you_mean(name, [mark + each for each in known])
+
+
+def value_of(hint: Any, text: str) -> Any:
+    """The value that a text is of a type: a choice, a number, a text, yes or no, None or one of these.
+
+    Raises:
+        ValueError: it is none, and why.
+    """
+    if typing.get_origin(hint) is typing.Annotated:
+        hint = typing.get_args(hint)[0]
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)]
+        return None if text == "None" and len(kinds) < len(typing.get_args(hint)) else value_of(kinds[0], text)
+    if typing.get_origin(hint) is Literal:
+        choices = typing.get_args(hint)
+        if text not in choices:
+            raise ValueError(f"must be one of {', '.join(map(str, choices))}{did_you_mean(text, choices)}")
+        return text
+    if hint is bool:
+        return _truth(text)
+    if hint is int:
+        return _whole_number(text)
+    if hint is float:
+        try:
+            return float(text)
+        except ValueError as error:
+            raise ValueError("must be a number") from error
+    return text
+
+
+def item_of(hint: Any) -> Any:
+    """The type of the values in a list, None for what is no list."""
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else None
+
+
+def words_of(option: Option, value: Any) -> list[str]:
+    """The words of a command line that give an option this value."""
+    if isinstance(value, bool):
+        return [f"--{'' if value else 'no-'}{option.name}"]
+    if isinstance(value, tuple):
+        return [f"--{option.name}", *map(_text, value)]
+    return [f"--{option.name}={_text(value)}"]
+
+
+def _text(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _truth(text: str) -> bool:
+    known = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+    if text.lower() not in known:
+        raise ValueError("must be true or false")
+    return known[text.lower()]
+
+
+def _whole_number(text: str) -> int:
+    try:
+        number = decimal.Decimal(text)
+    except decimal.InvalidOperation:
+        number = decimal.Decimal("nan")
+    if not number.is_finite() or number.adjusted() > LARGEST_EXPONENT or number != number.to_integral_value():
+        raise ValueError("must be a whole number, such as 1000000 or 1e6")
+    return int(number)
+
+
+def _checked(
+    words: list[str], options: Sequence[Option], prog: str, others: bool, hint: Callable[[str], str]
+) -> Iterator[str]:
+    """The words, whole numbers written out."""
+    by_name = {option.name: option for option in options if not option.positional}
+    positional = [option for option in options if option.positional]
+    last, begun = None, None  # the option, and what has no name, whose list goes on
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--"):
+            option = last or (None if others else next(iter(positional), None))
+            begun = option if option in positional else None
+            if begun is not None and item_of(begun.hint) is None:
+                positional.remove(begun)
+            if option is None and not others:
+                raise UsageError(f"{word:.80}: no option takes this word ({prog} --help explains the options)")
+            yield _checked_value(option, word, word if option.positional else "") if option else word
+            continue
+        name, last = name_of(word), None
+        if begun in positional:  # an option ends its list
+            positional.remove(begun)
+        if name in by_name:
+            option = by_name[name]
+            if option.hint is bool:
+                yield word
+                continue
+            if "=" in word:
+                yield word.split("=", maxsplit=1)[0] + "=" + _checked_value(option, word.split("=", maxsplit=1)[1])
+                continue
+            yield word
+            if item_of(option.hint) is not None:
+                last = option
+            elif not words or words[0].startswith("--"):
+                seen = f", not {words[0]}; or write --{name}={words[0]}" if words else ""
+                raise UsageError(f"--{name}: it needs a value{seen}")
+            else:
+                yield _checked_value(option, words.pop(0))
+        elif (name.removeprefix("no-") in by_name and by_name[name.removeprefix("no-")].hint is bool) or others:
+            yield word
+        else:
+            meant = hint(name) or meant_by(name, by_name, "--")
+            raise UsageError(f"--{name}: there is no such option{meant} ({prog} --help explains the options)")
+
+
+def _checked_value(option: Option, text: str, shown: str = "") -> str:
+    """The text of a value that an option can have; what it has is told by the type alone."""
+    try:
+        value = value_of(item_of(option.hint) or option.hint, text)
+    except ValueError as error:
+        raise UsageError(f"{shown or f'--{option.name} {text:.80}'}: {error}") from error
+    return str(value) if type(value) is int else text

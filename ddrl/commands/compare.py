@@ -1,0 +1,42 @@
+"""`ddrl compare RUN...`: runs side by side, as one page and one figure."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from ddrl import command_line
+from ddrl.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class CompareArguments:
+    """Put runs side by side: compare.html, which needs no network, and compare.png. Runs that differ in their seed
+    alone, or in how long they went on, are a group: five or more are shown as their interquartile mean with a 95%
+    interval, fewer as they are."""
+
+    runs: tyro.conf.Positional[tuple[str, ...]]
+    """Directories of runs; they may still be running."""
+    score: Literal["auto", "evaluation", "online"] = "auto"
+    """evaluation: of games with frozen parameters; online: mean of the last 100 training games; auto: evaluation where
+    every run has one."""
+    output: str = "comparison"
+    """Directory to write to."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Compares, writes and says what and where; returns the exit status."""
+    arguments = command_line.read(CompareArguments, argv, "ddrl compare")
+    if not arguments.runs:
+        raise UsageError("compare: name the directories of runs (ddrl compare RUN RUN ...)")
+    from ddrl.studies import compare
+
+    outcomes = compare.read_runs(arguments.runs)
+    score = compare.score_of(outcomes, arguments.score)
+    compare.write(outcomes, score, Path(arguments.output), shlex.join(["ddrl", "compare", *argv]))
+    return 0

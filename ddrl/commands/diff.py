@@ -1,0 +1,37 @@
+"""`ddrl diff RUN RUN`: the settings in which two runs differ."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import tyro
+
+from ddrl import command_line, rundir
+from ddrl.named_settings import differences
+from ddrl.studies.provenance import value_text
+
+
+@dataclasses.dataclass(frozen=True)
+class DiffArguments:
+    """Print the settings in which two runs differ, but for their directories; '-' where a run has no such setting."""
+
+    first: tyro.conf.Positional[str]
+    """Directory of a run."""
+    second: tyro.conf.Positional[str]
+    """Directory of the run that it is compared with."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prints a line for each setting; returns the exit status."""
+    arguments = command_line.read(DiffArguments, argv, "ddrl diff")
+    names = (arguments.first, arguments.second)
+    found = differences([rundir.load_config(name) for name in names])
+    if not found:
+        print(f"{names[0]} and {names[1]} have the same settings")
+        return 0
+    rows = [("", *names), *((each.name, *map(value_text, each.values)) for each in found)]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    for name, before, after in rows:
+        print(f"{name:<{widths[0]}}  {before:<{widths[1]}}  {after}")
+    return 0

@@ -1,0 +1,180 @@
+"""`ddrl tune ALGORITHM`: a search for good settings; see ddrl.tuning."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shlex
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import tyro
+
+from ddrl import checks, command_line, options
+from ddrl.errors import UsageError
+from ddrl.placement.resources import this_machine
+from ddrl.tuning import plan as plans
+from ddrl.tuning.journal import optuna_module
+from ddrl.tuning.plan import Plan
+from ddrl.tuning.space import FORM, Score, check
+from ddrl.types import Machine
+
+TRIALS = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class TuneArguments:
+    """Look for good settings with Optuna: each trial is a run of `ddrl train` in DIR/trials, and a report says which
+    settings matter and which are best. A search goes on where its directory is. All other options are those of
+    `ddrl train`, such as --preset, --game and --minutes, which every trial has.
+
+      ddrl tune ba3c --preset smoke --minutes 1 --space "adam-epsilon=log(1e-9,1e-2)" "batch-size=choice(64,256)"
+    """
+
+    space: tuple[str, ...] = ()
+    """What is searched: "NAME=log(LOW,HIGH)", "NAME=uniform(LOW,HIGH)" or "NAME=choice(A,B,...)" each."""
+    trials: int = TRIALS
+    """Trials in all, those of earlier calls included."""
+    prune: bool = False
+    """Stop trials early whose score is below the median of the others after the same part of their budget."""
+    score: Score = "online"
+    """What is to be high: online: mean of the last 100 training games; evaluation: of the last evaluation's games,
+    which take time of their own. Trials have no evaluator otherwise."""
+    at_once: int = 1
+    """Trials at once, each with its share of the cores; of an array the tasks at once, where it is not 1."""
+    dir: str = ""
+    """Directory of the search (default: tuning/ALGORITHM)."""
+    collect: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Report the trials that have ended; run nothing."""
+    submit: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Submit the trials that are left as one Slurm array."""
+    task: int | None = None
+    """Run one trial, as the task of this number of the array does."""
+    sbatch_options: str = ""
+    """More options of sbatch for --submit, in one word: --sbatch-options="--partition=cpu --time=60"."""
+
+    def __post_init__(self) -> None:
+        checks.between(self, 1, 1_000_000, "trials")
+        checks.between(self, 1, 1_000_000, "at_once")
+        asked = [
+            checks.flag(name) for name in ("collect", "submit", "task") if getattr(self, name) not in (False, None)
+        ]
+        if len(asked) > 1:
+            raise UsageError(f"{' and '.join(asked)}: give one of them")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs `ddrl tune`; returns the exit status."""
+    if not argv:
+        raise UsageError("tune: name an algorithm, and with --space what is searched (ddrl tune --help)")
+    peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    peek.add_argument("--dir", nargs="?", default="")
+    named, rest = peek.parse_known_args(list(argv))
+    algorithm = rest[0] if rest and not rest[0].startswith("-") else ""
+    directory = Path(named.dir or f"tuning/{algorithm or 'search'}")
+    before = plans.load(directory)
+    default = TuneArguments()
+    if before is not None:
+        default = TuneArguments(before.texts, before.trials, before.prune, before.score)  # type: ignore[arg-type]
+    arguments, train = command_line.read_known(TuneArguments, argv, "ddrl tune", default, others=True)
+    if before is None:
+        if arguments.collect or arguments.task is not None:
+            raise UsageError(f"--dir {directory}: no search was begun there; name one, or begin it without --collect")
+        plan = begin(directory, arguments, train, shlex.join(["ddrl", "tune", *argv]))
+    else:
+        plan = go_on(before, arguments, train)
+    return act(plan, arguments)
+
+
+def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], command: str) -> Plan:
+    """A new search, whose plan is written.
+
+    Raises:
+        UsageError: for settings that cannot be.
+    """
+    optuna_module()
+    if not arguments.space:
+        raise UsageError(f"--space: say what is searched; {FORM}")
+    here = this_machine()
+    share = Machine(max(1, here.cores // arguments.at_once), here.memory_bytes / arguments.at_once)
+    asked = options.parse(train, share)
+    run = asked.config.run
+    if asked.resume or run.run_dir:
+        raise UsageError("--resume and --run-dir are of one run: a search has its trials in --dir")
+    if not (run.minutes or run.agent_steps or run.max_updates):
+        raise UsageError("--minutes 0: a trial would never end; give --minutes, --agent-steps or --max-updates")
+    name = f"{asked.algorithm}-{uuid.uuid4().hex[:12]}"
+    plan = Plan(
+        directory, name, asked.algorithm, asked.preset, tuple(train), asked.config,
+        arguments.space, arguments.score, arguments.trials, arguments.prune, command,
+    )  # fmt: skip
+    check(plan.of_trials, plan.space)
+    options.check_game(plan.of_trials, share)
+    plans.write(plan)
+    return plan
+
+
+def go_on(plan: Plan, arguments: TuneArguments, train: Sequence[str]) -> Plan:
+    """The plan of a search that is gone on with. How many trials there are and whether they are pruned may change.
+
+    Raises:
+        UsageError: what is asked for is another search.
+    """
+    kept = {
+        "--space": (plan.texts, arguments.space),
+        "--score": ((plan.score,), (arguments.score,)),
+        "options of ddrl train": (plan.train, tuple(train) or plan.train),
+    }
+    for name, (was, now) in kept.items():
+        if was != now and now != (plan.algorithm,):
+            raise UsageError(
+                f"{name} {shlex.join(now)}: the search in {plan.directory} was begun with {shlex.join(was)}, and its "
+                "trials stay as they are; leave that out, or choose another --dir"
+            )
+    changed = dataclasses.replace(plan, trials=arguments.trials, prune=arguments.prune)
+    if changed != plan and arguments.task is None:
+        plans.write(changed)
+    return changed
+
+
+def act(plan: Plan, arguments: TuneArguments) -> int:
+    """Does what was asked for with a search that has begun; returns the exit status."""
+    from ddrl.tuning.report import collect
+
+    if arguments.collect:
+        collect(plan)
+        return 0
+    if arguments.submit:
+        return submit(plan, arguments)
+    from ddrl.tuning.engine import Engine
+
+    engine = Engine(plan, arguments.at_once, most=None if arguments.task is None else 1)
+    ended = engine.run()
+    trials = engine.study.get_trials(deepcopy=False)
+    all_ended = len(trials) >= plan.trials and all(trial.state.is_finished() for trial in trials)
+    if all_ended or (arguments.task is None and any(trial.value is not None for trial in trials)):
+        collect(plan)
+    return 0 if ended else 130
+
+
+def submit(plan: Plan, arguments: TuneArguments) -> int:
+    """Submits an array with a task for each trial that is left; returns the exit status."""
+    from ddrl.studies.points import Point
+    from ddrl.studies.slurm import array_command, submit_array
+    from ddrl.tuning.journal import open_study
+
+    trials = open_study(plan).get_trials(deepcopy=False)
+    left = plan.trials - sum(trial.state.is_finished() for trial in trials)
+    if left <= 0:
+        raise UsageError(f"--submit: all {plan.trials} trials of {plan.directory} have ended; give more --trials")
+    directory = plan.directory.resolve()
+    array = f"0-{left - 1}" + (f"%{arguments.at_once}" if arguments.at_once > 1 else "")
+    task = ["tune", "--dir", str(directory), "--task"]
+    point = Point("trial", plan.of_trials, {})
+    number = submit_array(
+        array_command(f"tune-{plan.algorithm}", directory, array, [point], task, arguments.sbatch_options)
+    )
+    print(f"Slurm array {number}: {left} trials; the last one writes the report, as does "
+          f"ddrl tune --dir {shlex.quote(str(plan.directory))} --collect at any time")  # fmt: skip
+    return 0

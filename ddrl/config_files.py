@@ -1,0 +1,233 @@
+"""Settings in a file of YAML or TOML, for --config: names as on the command line, each with the line that it is in.
+
+YAML is read as a tree of nodes, which have their lines and tags; nothing is built of them but text, and the type of a
+setting says what the text means. So `1e-3` is a number and `no` may be the name of a game, whatever version of YAML a
+file is of.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ddrl.command_line import Option, item_of, meant_by, value_of, words_of
+from ddrl.errors import UsageError, read_as
+from ddrl.files import read_regular
+
+LARGEST_BYTES = 1_000_000
+TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "seq", "map", "timestamp"))
+REMEDY = "see docs/configuration.md"
+PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*")
+RESERVED = (
+    "true",
+    "false",
+    "yes",
+    "no",
+    "on",
+    "off",
+    "null",
+    "none",
+    "y",
+    "n",
+)  # words that YAML reads as something else
+
+
+class Entry(NamedTuple):
+    """A setting in a file: the text of its value or of each value of a list, and its line, from 1."""
+
+    value: str | list[str]
+    line: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfigFile:
+    """What a file says. Names have dashes."""
+
+    path: str
+    entries: Mapping[str, Entry]
+
+    def text(self, name: str) -> str | None:
+        """The value of a setting that is a single one."""
+        value = self.entries[name].value if name in self.entries else None
+        return value if isinstance(value, str) else None
+
+    def texts(self, name: str) -> list[str]:
+        """The values of a setting that is a list, or a single one."""
+        value = self.entries[name].value if name in self.entries else []
+        return [value] if isinstance(value, str) else list(value)
+
+    def words(self, options: Collection[Option], but: Collection[str], alone: Collection[str]) -> list[str]:
+        """The file as words of a command line.
+
+        Args:
+            but: names that are left out, since the command line has them.
+            alone: names that can be on the command line alone.
+
+        Raises:
+            UsageError: a name that is no option, a value that it cannot have.
+        """
+        by_name = {option.name: option for option in options}
+        words: list[str] = []
+        for name, entry in self.entries.items():
+            if name in alone:
+                raise UsageError(f"{self.place(name)}: it belongs on the command line; leave it out here")
+            if name not in by_name:
+                known = by_name.keys() - set(alone)
+                raise UsageError(f"{self.place(name)}: there is no such setting{meant_by(name, known)}")
+            words += [] if name in but else self._words(by_name[name], entry)
+        return words
+
+    def place(self, name: str) -> str:
+        """The file, the line and the name of a setting."""
+        return f"{self.path}, line {self.entries[name].line}: {name}"
+
+    def located(self, error: UsageError, but: Collection[str]) -> UsageError:
+        """The refusal of a setting of the file, with its line; any other as it is."""
+        named = re.match(r"--([a-z0-9-]+)", str(error))
+        if named is None or named[1] not in self.entries or named[1] in but:
+            return error
+        return UsageError(f"{self.path}, line {self.entries[named[1]].line}: {error}")
+
+    def _words(self, option: Option, entry: Entry) -> list[str]:
+        kind = item_of(option.hint)
+        if (kind is None) != isinstance(entry.value, str):
+            wanted = "a list, such as [256, 256]" if kind else "a single value, not a list or a group"
+            raise UsageError(f"{self.place(option.name)}: it takes {wanted}")
+        try:
+            if isinstance(entry.value, str):
+                value = value_of(option.hint, entry.value)
+                return [value] if option.positional else words_of(option, value)
+            return words_of(option, tuple(value_of(kind, text) for text in entry.value))
+        except ValueError as error:
+            raise UsageError(f"{self.place(option.name)} {entry.value!s:.80}: {error}") from error
+
+
+def read(path: str) -> ConfigFile:
+    """The settings in a file.
+
+    Raises:
+        UsageError: it cannot be read, or is no mapping of names to values.
+    """
+    kind = Path(path).suffix.lower()
+    if kind not in (".yaml", ".yml", ".toml"):
+        raise UsageError(f"--config {path}: the name must end in .yaml, .yml or .toml, which says how to read it")
+    try:
+        data = read_regular(Path(path))
+    except OSError as error:
+        raise UsageError(f"--config {path}: {error.strerror}; name a file that can be read") from error
+    if len(data) > LARGEST_BYTES:
+        raise UsageError(f"--config {path}: it has {len(data):,} bytes, which is no file of settings; name another one")
+    with read_as(path, REMEDY):
+        text = data.decode("utf-8-sig")
+        pairs = _toml(path, text) if kind == ".toml" else _yaml(path, text)
+        entries: dict[str, Entry] = {}
+        for name, entry in pairs:
+            name = name.replace("_", "-")
+            if name in entries:
+                raise UsageError(f"{path}, line {entry.line}: {name}: it stands in line {entries[name].line} already")
+            entries[name] = entry
+    return ConfigFile(path, entries)
+
+
+def yaml_text(groups: Mapping[str, Mapping[str, Any]], heading: Sequence[str] = ()) -> str:
+    """YAML that `read` reads.
+
+    Args:
+        groups: heading of a group, which may be empty -> names -> values (texts, numbers, truths, None, or tuples).
+        heading: lines of comment above all.
+    """
+    lines = [f"# {line}".rstrip() for line in heading]
+    for group, values in groups.items():
+        lines += ["", f"# {group}"] if group else []
+        lines += [f"{name}: {_yaml_value(value)}" for name, value in values.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _yaml_value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_yaml_value, value))}]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, float):
+        number, exponent, power = repr(value).partition("e")
+        return (
+            f"{number}{'' if '.' in number or not exponent else '.0'}{exponent}{power}"  # 1e-08 is a text in YAML 1.1
+        )
+    if not isinstance(value, str):
+        return str(value)
+    return value if PLAIN.fullmatch(value) and value.lower() not in RESERVED else json.dumps(value)
+
+
+def _yaml(path: str, text: str) -> Iterator[tuple[str, Entry]]:
+    import yaml
+
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise UsageError(f"{path}{line}: {error.problem}; it must be YAML: name: value in each line") from error
+    except yaml.reader.ReaderError as error:
+        raise UsageError(f"{path}: {error.reason}; it must be YAML in UTF-8") from error
+    if root is None:
+        return
+    _check_tag(path, root)
+    if not isinstance(root, yaml.MappingNode):
+        raise UsageError(f"{path}, line {root.start_mark.line + 1}: it must be YAML: name: value in each line")
+    for key, node in root.value:
+        line = key.start_mark.line + 1
+        _check_tag(path, key)
+        if not isinstance(key, yaml.ScalarNode):
+            raise UsageError(f"{path}, line {line}: it must be YAML: name: value in each line")
+        items = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        for item in [node, *items]:
+            _check_tag(path, item, key.value)
+        if any(not isinstance(item, yaml.ScalarNode) for item in items):
+            raise UsageError(f"{path}, line {line}: {key.value}: it holds a group; settings stand one below the other")
+        values = ["None" if item.tag == TAGS[4] else item.value for item in items]
+        yield key.value, Entry(values if isinstance(node, yaml.SequenceNode) else values[0], line)
+
+
+def _check_tag(path: str, node: Any, name: str = "") -> None:
+    if node.tag not in TAGS:
+        tag = node.tag.replace("tag:yaml.org,2002:", "!!")
+        where = f"{path}, line {node.start_mark.line + 1}{': ' if name else ''}{name}"
+        raise UsageError(f"{where}: the tag {tag} asks for more than a text, a number or a list; leave it out")
+
+
+def _toml(path: str, text: str) -> Iterator[tuple[str, Entry]]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        place = re.fullmatch(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", str(error))
+        line = f", line {place[2] or len(text.splitlines())}" if place else ""
+        raise UsageError(f"{path}{line}: {place[1] if place else error}; it must be TOML: name = value") from error
+    for name, value in content.items():
+        number = _toml_line(text.splitlines(), name, tomllib.loads)
+        items = value if isinstance(value, list) else [value]
+        if any(not isinstance(item, (str, int, float, bool)) for item in items):
+            what = "a group; settings stand one below the other" if isinstance(value, dict) else "a value of no setting"
+            raise UsageError(f"{path}, line {number}: {name}: it holds {what}")
+        texts = [item if isinstance(item, str) else str(item) for item in items]
+        yield name, Entry(texts if isinstance(value, list) else texts[0], number)
+
+
+def _toml_line(lines: Sequence[str], name: str, loads: Any) -> int:
+    """The first line that begins with this name and is no part of a longer value: what stands before is whole."""
+    begins = re.compile(rf"\s*\[*\s*[\"']?{re.escape(name)}[\"']?\s*[=.\]]")
+    for number, line in enumerate(lines):
+        if begins.match(line):
+            try:
+                loads("\n".join(lines[:number]))
+            except ValueError:
+                continue
+            return number + 1
+    return 1

@@ -1,0 +1,265 @@
+"""Any runs side by side: curves, final scores, rates and the settings that differ, as one page and one figure.
+
+Runs whose settings differ in nothing that is learned with are a group. Fewer than five runs say too little for a mean
+or an interval: they are shown as they are.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ddrl import rundir
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.named_settings import by_group, differences
+from ddrl.reporting.metrics import whole
+from ddrl.resumable import FREE
+from ddrl.studies import comparable, figures, measures, provenance
+from ddrl.studies.curves import SECONDS, STEPS, UPDATES, curve_of, points_of, unit_of
+from ddrl.studies.figures import Curve, Panel
+from ddrl.studies.html import render
+from ddrl.studies.measures import EVALUATION, ONLINE, Measure
+from ddrl.studies.points import Group, Outcome, Point, grouped, outcome_of, state_of
+from ddrl.studies.provenance import value_text
+from ddrl.studies.statistics import Interval, interquartile_mean
+from ddrl.studies.tables import Table, number, table
+
+PAGE, FIGURE = "compare.html", "compare.png"
+ENOUGH = 5  # runs of a group for a mean and an interval
+NAMED = 3  # settings that a group's name tells, at most
+GROUP = "group"
+AXES = (STEPS, UPDATES, SECONDS)
+UPDATE_RATE = "updates_per_s"
+
+
+def read_runs(paths: Sequence[str]) -> list[Outcome]:
+    """What the runs have left so far, each with its group as a label.
+
+    Raises:
+        UsageError: one is no run or is named twice, or none has metrics.
+    """
+    real = [Path(path).resolve() for path in paths]
+    if twice := [path for i, path in enumerate(paths) if real[i] in real[:i]]:
+        raise UsageError(f"{twice[0]} is named twice; give every run once")
+    configs = [rundir.load_config(path) for path in paths]
+    names = group_names(configs)
+    outcomes = [
+        outcome_of(Point(path, config, {GROUP: name, "game": config.environment.game}), Path(path))
+        for path, config, name in zip(paths, configs, names)
+    ]
+    if not any(outcome.records for outcome in outcomes):
+        raise UsageError(f"{', '.join(paths)}: nothing is in their {rundir.METRICS} yet; compare them later")
+    return outcomes
+
+
+def group_names(configs: Sequence[TrainConfig]) -> list[str]:
+    """The name of each run's group: the settings, but for the game, in which groups differ, if they are few.
+
+    Groups of different games may have one name.
+    """
+    keys = [_learned(config) for config in configs]
+    distinct = list(dict.fromkeys(keys))
+    first = [configs[keys.index(key)] for key in distinct]
+    found = [each for each in differences(first) if each.name != "game" and not _is_free(each.name, first)]
+    games, names = [config.environment.game for config in first], [config.title for config in first]
+    if 0 < len(found) <= NAMED:
+        names = [", ".join(f"{each.name} {_short(each.values[i])}" for each in found) for i in range(len(first))]
+    if len(set(zip(names, games))) < len(names):
+        names = [f"{name} ({i + 1})" for i, name in enumerate(names)]
+    return [names[distinct.index(key)] for key in keys]
+
+
+def score_of(outcomes: Sequence[Outcome], asked: str) -> str:
+    """The score that runs are compared by.
+
+    Args:
+        asked: auto, evaluation or online.
+    """
+    if asked == "auto":
+        return EVALUATION if all(whole(measures.evaluations(run)) for run in outcomes) else ONLINE
+    return EVALUATION if asked == "evaluation" else ONLINE
+
+
+def write(outcomes: Sequence[Outcome], score: str, directory: Path, command: str) -> None:
+    """Writes the page and the figure, and prints the tables.
+
+    Raises:
+        UsageError: the directory cannot be written.
+    """
+    panels = [panel for game in _games(outcomes) for panel in panels_of(game, score)]
+    tables = [groups_table(outcomes, score), runs_table(outcomes, score), settings_table(outcomes)]
+    tables = [part for part in tables if part.rows]
+    heading = f"{len(outcomes)} runs on {', '.join(dict.fromkeys(o.point.config.environment.game for o in outcomes))}"
+    caption = f"{measures.CAPTIONS[score]}; {_spread(outcomes)}"
+    png = io.BytesIO()
+    figures.draw(panels, heading, caption, len(AXES)).savefig(png, dpi=200, format="png")
+    notes = [*comparable.warnings(outcomes), *_states(outcomes)]
+    machines = [machine for run in outcomes if (machine := provenance.machine_of(run.path))]
+    page = render(
+        title=heading,
+        summary=[f"{caption}.", *notes],
+        command=command,
+        figures=[
+            {"png": png.getvalue(), "description": f"{heading}: curves, final scores and rates", "caption": caption}
+        ],
+        tables=tables,
+        protocol=provenance.protocols(outcomes),
+        hardware=provenance.hardware(machines) if machines else {},
+        versions=provenance.versions(machines),
+        notes=[],
+        files=[FIGURE],
+        date=provenance.date(),
+    )
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / FIGURE).write_bytes(png.getvalue())
+        (directory / PAGE).write_text(page)
+    except OSError as error:
+        raise UsageError(f"--output {directory}: {error.strerror}; choose one that can be written") from error
+    print("\n".join([*(part.markdown() for part in tables), *notes]))
+    print(f"page: {directory / PAGE}\nfigure: {directory / FIGURE}")
+
+
+def panels_of(outcomes: Sequence[Outcome], score: str) -> list[Panel]:
+    """Curves against steps, updates and time; final scores and rates. All runs are of one game."""
+    groups, game = grouped(outcomes, GROUP), outcomes[0].point.config.environment.game
+    found = []
+    for against in AXES:
+        unit, x_label = unit_of(outcomes, against)
+        curves = [curve for i, group in enumerate(groups) for curve in _curves(group, i, score, against, unit)]
+        found.append(Panel(game, x_label, "raw score per episode", curves))
+    named: list[tuple[str, Measure]] = [
+        ("final score", lambda run: measures.last_score(run, score)),
+        ("agent steps/s", measures.rate()),
+        ("updates/s", measures.rate(UPDATE_RATE)),
+    ]
+    return found + [_strip(title, groups, measure)._replace(zero=title.endswith("/s")) for title, measure in named]
+
+
+def groups_table(outcomes: Sequence[Outcome], score: str) -> Table:
+    """A row for each group."""
+    return table("Groups", grouped(outcomes, GROUP, "game"), {
+        "group": GROUP, "game": "game", "runs": measures.count,
+        "final score": _middle(lambda run: measures.last_score(run, score)),
+        "best score": _middle(lambda run: _best(run, score)),
+        "agent steps/s": _middle(measures.rate()), "updates/s": _middle(measures.rate(UPDATE_RATE)),
+    })  # fmt: skip
+
+
+def runs_table(outcomes: Sequence[Outcome], score: str) -> Table:
+    """A row for each run."""
+    return table("Runs", outcomes, {
+        "run": lambda run: run.point.name, "group": lambda run: run.point.labels[GROUP],
+        "seed": lambda run: run.point.config.run.seed, "final score": lambda run: measures.last_score(run, score),
+        "agent steps": measures.newest("agent_steps"), "updates": measures.newest("update"),
+        "seconds": measures.given_seconds, "agent steps/s": measures.rate(), "updates/s": measures.rate(UPDATE_RATE),
+    })  # fmt: skip
+
+
+def settings_table(outcomes: Sequence[Outcome]) -> Table:
+    """A row for each setting that is not the same in all groups, or in all runs of them."""
+    groups = grouped(outcomes, GROUP, "game")
+    found = differences([run.point.config for group in groups for run in group.runs])
+    rows = []
+    for each in found:
+        values = iter(each.values)
+        of_groups = [[next(values) for _ in group.runs] for group in groups]
+        rows.append((each.name, *(", ".join(dict.fromkeys(map(_short, of))) for of in of_groups)))
+    return Table("Settings that differ", ("setting", *(group[GROUP] for group in groups)), rows)
+
+
+def _curves(group: Group, style: int, score: str, against: str, unit: float) -> list[Curve]:
+    """The interquartile mean of enough runs, or each run as it is."""
+    runs = points_of(group.runs, score, against, unit)
+    if len(runs) >= ENOUGH:
+        return [curve_of(runs, f"{group[GROUP]} ({len(runs)} runs)", interquartile_mean)._replace(style=style)]
+    curves = [Curve("", x.tolist(), y.tolist(), style=style) for x, y in runs]
+    return [curve._replace(label=group[GROUP]) if i == 0 else curve for i, curve in enumerate(curves)]
+
+
+def _strip(title: str, groups: Sequence[Group], measure: Measure) -> Panel:
+    """Every run as a point above the number of its group; over enough of them their interquartile mean."""
+    curves = []
+    for place, group in enumerate(groups):
+        known = [value for value in measures.values(measure, group.runs) if value is not None]
+        at = place + 1
+        curves.append(Curve(f"{at}: {group[GROUP]}", [at] * len(known), known, style=place, points=True))
+        middle = interquartile_mean(known) if len(known) >= ENOUGH else None
+        if middle is not None and middle.bounds:
+            low, high = middle.bounds
+            curves.append(Curve("", [at], [middle.mean], [low], [high], style=place))
+    return Panel(title, GROUP, title, curves)
+
+
+def _middle(measure: Measure) -> Callable[[Group], Interval | str | None]:
+    """The interquartile mean of enough runs with its interval, or the value of each."""
+
+    def of(group: Group) -> Interval | str | None:
+        known = [value for value in measures.values(measure, group.runs) if value is not None]
+        if len(known) >= ENOUGH:
+            return interquartile_mean(known)
+        return ", ".join(map(number, known)) or None
+
+    return of
+
+
+def _best(run: Outcome, score: str) -> float | None:
+    if score == EVALUATION:
+        records = whole(measures.evaluations(run))
+    else:
+        records = [record for record in run.records if record["kind"] == "train" and score in record]
+    return max((record[score] for record in records), default=None)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else value_text(value)
+
+
+def _learned(config: TrainConfig) -> str:
+    """What two runs of a group have in common."""
+    groups = by_group(config)
+    kept = {name: _kept(name, values) for name, values in groups.items()}
+    return repr((config.title, kept))
+
+
+def _kept(group: str, values: dict[str, Any]) -> dict[str, Any]:
+    free = {name.replace("_", "-") for name in FREE.get(group, ())} | {"seed"}
+    return {} if FREE.get(group) == () else {name: value for name, value in values.items() if name not in free}
+
+
+def _is_free(name: str, configs: Sequence[TrainConfig]) -> bool:
+    """Whether a setting says nothing of what is learned."""
+    return not any(
+        name in _kept(group, values) or name == "algorithm"
+        for config in configs
+        for group, values in by_group(config).items()
+    )
+
+
+def _games(outcomes: Sequence[Outcome]) -> list[Sequence[Outcome]]:
+    return [group.runs for group in grouped(outcomes, "game")]
+
+
+def _spread(outcomes: Sequence[Outcome]) -> str:
+    counts = [len(group.runs) for group in grouped(outcomes, GROUP, "game")]
+    many = f"interquartile mean and 95% bootstrap interval of groups of {ENOUGH} runs or more"
+    few = "every run as it is" + (
+        f", as fewer than {ENOUGH} of a group say nothing of its spread" if max(counts) > 1 else ""
+    )
+    if min(counts) >= ENOUGH:
+        return many
+    return few if max(counts) < ENOUGH else f"{many}, the runs of others as they are"
+
+
+def _states(outcomes: Sequence[Outcome]) -> list[str]:
+    """Runs that have not ended well, a line each."""
+    states = [(run, state_of(run.path)) for run in outcomes]
+    lines = {"running": "still runs", "failed": "failed", "interrupted": "was stopped before its end"}
+    return [
+        f"careful: {run.point.name} {lines[state.status]}{': ' + state.why if state.why else ''}"
+        for run, state in states
+        if state.status in lines
+    ]

@@ -1,0 +1,1 @@
+"""Looking for good settings of `ddrl train` with Optuna: what is searched, trials as runs, and a report."""

@@ -1,0 +1,295 @@
+"""Runs trials on this machine, one after the other or several at once, and goes on where an earlier call ended.
+
+Each trial is a process of its own that trains in a run directory; here its metrics are followed, and what they say is
+told to Optuna. A trial whose process ended before its time is still `running` in the journal, and is gone on with by
+the next call, in whichever process: a lock says that nobody else has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ddrl import programs, rundir
+from ddrl.config import TrainConfig
+from ddrl.envs.pinning import process_cores
+from ddrl.errors import UsageError
+from ddrl.launch.processes import Interrupts
+from ddrl.programs import python_command
+from ddrl.reporting.metrics import without_undone
+from ddrl.studies.engine import duration
+from ddrl.studies.measures import EVALUATION, ONLINE, last_score
+from ddrl.studies.points import Point, outcome_of, state_of
+from ddrl.tuning.journal import RUNGS, WHY, distributions, locked, open_study
+from ddrl.tuning.plan import Plan
+from ddrl.tuning.progress import part_done, scores_at_rungs
+from ddrl.tuning.space import settings_of
+from ddrl.tuning.trial import order
+
+if TYPE_CHECKING:
+    import optuna
+
+TRIAL_PROGRAM = python_command("ddrl.tuning.trial")
+POLL_SECONDS = 0.5
+ATTEMPTS = 3  # of one call at a trial whose process dies
+SCORES = {"online": ONLINE, "evaluation": EVALUATION}
+
+
+class Running:
+    """A trial whose process runs.
+
+    Args:
+        trial: in the study.
+        config: its settings.
+        cores: that it may use (none: all).
+    """
+
+    def __init__(self, plan: Plan, trial: optuna.Trial, config: TrainConfig, cores: Sequence[int]) -> None:
+        self.trial, self.config, self.cores = trial, config, tuple(cores)
+        self.path = plan.path(trial.number)
+        self.pruned, self.began = False, time.monotonic()
+        self._score, self._records = plan.score, list[dict[str, Any]]()
+        self._told: set[int] = set()
+        self._lines = rundir.JsonLines(self.path / rundir.METRICS)
+        nowhere = subprocess.DEVNULL
+        with _on(self.cores):
+            # A session of its own: Ctrl-C is for this process, which asks the trial to stop.
+            self.process = subprocess.Popen(
+                TRIAL_PROGRAM, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True
+            )
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # its end is seen by whoever polls
+            self.process.stdin.write(order(config, self.path))
+            self.process.stdin.flush()
+
+    def follow(self) -> None:
+        """Tells Optuna what the metrics say, and asks the process to stop where that is hopeless."""
+        new = self._lines.read()
+        if new:
+            self._records = without_undone(self._records + new)
+        scores = scores_at_rungs(self._records, self.config.run, self._score, RUNGS)
+        for rung in sorted(scores.keys() - self._told):
+            self._told.add(rung)
+            self.trial.report(scores[rung], rung)
+            if not self.pruned and self.trial.should_prune():
+                self.pruned = True
+                self.ask_to_stop()
+
+    @property
+    def part(self) -> float:
+        """Of its budget, that is used up."""
+        return max((part_done(record, self.config.run) for record in self._records), default=0.0)
+
+    def ask_to_stop(self) -> None:
+        """It takes a checkpoint and ends."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """What a second Ctrl-C does: it ends without a checkpoint."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+
+    def close(self) -> None:
+        """After its end."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+
+class Engine:
+    """Runs the trials that are left.
+
+    Args:
+        plan: what is tuned.
+        at_once: trials.
+        most: trials of this call (None: all that are left).
+    """
+
+    def __init__(self, plan: Plan, at_once: int = 1, most: int | None = None) -> None:
+        self.plan, self.study = plan, open_study(plan)
+        self.distributions = distributions(plan.space)
+        self.left = plan.trials if most is None else most
+        self.slots = _shares(at_once)
+        self.running: list[Running] = []
+        self.seconds: list[float] = []
+        self.attempts: dict[int, int] = {}
+        self._locks: dict[int, contextlib.ExitStack] = {}
+
+    def run(self) -> bool:
+        """Until all have ended, or somebody asks to stop; returns whether all have."""
+        programs.outlast_output()
+        stopping = killing = False
+        with Interrupts() as interrupts:
+            try:
+                while True:
+                    if interrupts.stop and not stopping:
+                        stopping = True
+                        print("stopping: trials take a checkpoint; the same command goes on from here", flush=True)
+                        for each in self.running:
+                            each.ask_to_stop()
+                    if interrupts.kill and not killing:
+                        killing = True
+                        for each in self.running:
+                            each.kill()
+                    while not stopping and self.left and len(self.running) < len(self.slots) and self._start():
+                        self.left -= 1
+                    if not self.running:
+                        return not stopping
+                    self._poll()
+                    time.sleep(POLL_SECONDS)
+            finally:
+                for each in self.running:
+                    each.ask_to_stop()
+
+    def _poll(self) -> None:
+        for each in list(self.running):
+            ended = each.process.poll() is not None  # asked first: what is read then is all that there is
+            each.follow()
+            if ended:
+                self.running.remove(each)
+                each.close()
+                self._end(each)
+                self._locks.pop(each.trial.number).close()
+
+    def _start(self) -> bool:
+        """Begins a trial, or goes on with one that was interrupted; returns whether there was one."""
+        taken = {core for each in self.running for core in each.cores}
+        cores = next(slot for slot in self.slots if not taken & set(slot)) if len(self.slots) > 1 else ()
+        while (trial := self._next()) is not None:
+            try:
+                config = settings_of(self.plan.of_trials, self.plan.space, trial.params)
+            except UsageError as error:
+                self._tell(trial, "FAIL", why=str(error))
+                self._locks.pop(trial.number).close()
+                self._say(trial, f"refused: {error}")
+                continue
+            goes_on = (self.plan.path(trial.number) / rundir.CONFIG).exists()
+            self._say(trial, f"{'goes on' if goes_on else 'begins'} with {self._text(trial)}")
+            self.running.append(Running(self.plan, trial, config, cores))
+            return True
+        return False
+
+    def _next(self) -> optuna.Trial | None:
+        """A trial to run, with its lock; None where there is none left.
+
+        Two processes must neither both take the last one, nor may one take what the other has asked for and not locked.
+        """
+        with locked(self.plan, "ask", wait=True):
+            return self._interrupted() or self._asked()
+
+    def _interrupted(self) -> optuna.Trial | None:
+        """A trial that nobody runs any more."""
+        from optuna.trial import Trial, TrialState
+
+        for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if frozen.number not in self._locks and self._lock(frozen.number):
+                return Trial(self.study, frozen._trial_id)  # noqa: SLF001 - Optuna has no other door
+        return None
+
+    def _asked(self) -> optuna.Trial | None:
+        """A new trial; None where there are as many as there should be."""
+        if len(self.study.get_trials(deepcopy=False)) >= self.plan.trials:
+            return None
+        trial = self.study.ask(self.distributions)
+        self._lock(trial.number)
+        return trial
+
+    def _lock(self, number: int) -> bool:
+        stack = contextlib.ExitStack()
+        if stack.enter_context(locked(self.plan, f"{number:04d}")):
+            self._locks[number] = stack
+            return True
+        stack.close()
+        return False
+
+    def _end(self, each: Running) -> None:
+        """Tells Optuna what became of a trial, and says so."""
+        state, number = state_of(each.path), each.trial.number
+        took = f"after {duration(time.monotonic() - each.began)}"
+        if state.status == "finished":
+            self.seconds.append(time.monotonic() - each.began)
+            outcome = outcome_of(Point(each.path.name, each.config, {}), each.path)
+            score = last_score(outcome, SCORES[self.plan.score])
+            if score is None:
+                why = (
+                    f"it ended without a score: no {'evaluation' if self.plan.score == 'evaluation' else 'game'} ended"
+                )
+                self._tell(each.trial, "FAIL", why=why)
+                self._say(each.trial, f"failed {took}: {why}")
+            else:
+                self._tell(each.trial, "COMPLETE", score)
+                self._say(each.trial, f"{score:.4g} {took}; {self._best()}{self._time_left()}")
+        elif each.pruned:
+            self._tell(each.trial, "PRUNED")
+            self._say(each.trial, f"stopped early {took}, at {each.part:.0%}: below the median of the others")
+        elif state.status == "failed":
+            self._tell(each.trial, "FAIL", why=state.why)
+            self._say(each.trial, f"failed {took}: {state.why}")
+        else:
+            self._interrupted_again(number, each, took)
+
+    def _interrupted_again(self, number: int, each: Running, took: str) -> None:
+        """It is gone on with later; not for ever by this call, where nobody had asked it to stop."""
+        self.attempts[number] = self.attempts.get(number, 0) + 1
+        if self.attempts[number] < ATTEMPTS:
+            self.left += 1
+            self._say(each.trial, f"interrupted {took}")
+            return
+        why = f"its process ended {ATTEMPTS} times before its time; {each.path / rundir.LOG} may say why"
+        self._tell(each.trial, "FAIL", why=why)
+        self._say(each.trial, f"failed {took}: {why}")
+
+    def _tell(self, trial: optuna.Trial, state: str, value: float | None = None, why: str = "") -> None:
+        from optuna.trial import TrialState
+
+        if why:
+            trial.set_user_attr(WHY, why)
+        self.study.tell(trial, value, state=TrialState[state])
+
+    def _best(self) -> str:
+        best = self.study.best_trial
+        return f"best {best.value:.4g} (trial {best.number})"
+
+    def _time_left(self) -> str:
+        trials = self.study.get_trials(deepcopy=False)
+        left = self.plan.trials - sum(trial.state.is_finished() for trial in trials)
+        seconds = left / len(self.slots) * sum(self.seconds) / len(self.seconds)
+        return f"; about {duration(seconds)} left" if left else ""
+
+    def _text(self, trial: optuna.Trial) -> str:
+        return ", ".join(f"{name} {f'{v:.4g}' if isinstance(v, float) else v}" for name, v in trial.params.items())
+
+    def _say(self, trial: optuna.Trial, text: str) -> None:
+        print(f"[{trial.number + 1}/{self.plan.trials}] trial {trial.number} {text}", flush=True)
+
+
+@contextlib.contextmanager
+def _on(cores: Sequence[int]) -> Iterator[None]:
+    """What is started inside uses these cores (none: all of this process')."""
+    if not cores or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _shares(at_once: int) -> list[tuple[int, ...]]:
+    """Cores of each of the trials that run at once.
+
+    Raises:
+        UsageError: there are not so many cores.
+    """
+    cores = sorted(process_cores())
+    if at_once > len(cores):
+        raise UsageError(f"--at-once {at_once}: there are {len(cores)} cores here; give at most one trial to each")
+    each = len(cores) // at_once
+    return [tuple(cores[i * each : (i + 1) * each]) for i in range(at_once)]

@@ -1,0 +1,178 @@
+"""Figures of a search: history, importance, each setting against the score, parallel coordinates. Needs no display."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ddrl.reporting.plots import STYLE
+from ddrl.studies.figures import COLOURS, MARKERS
+from ddrl.tuning.space import Dimension
+
+WIDTH = 9.0  # inches
+MAP = "cividis"  # its lightness grows evenly: the same in black and white, and for the colour-blind
+DPI = 150
+
+
+class Trial(NamedTuple):
+    """A trial that has a score.
+
+    Attributes:
+        values: name -> number of a range, or text of a choice.
+        score: at its end; of one that was stopped early the last that it had.
+        pruned: it was stopped early.
+    """
+
+    number: int
+    values: Mapping[str, Any]
+    score: float
+    pruned: bool
+
+
+def history(trials: Sequence[Trial], label: str) -> bytes:
+    """Score of each trial, and the best so far."""
+    figure, axes = _new(1, 1, 3.2)
+    axis = axes[0]
+    for pruned, marker, name in ((False, "o", "trial"), (True, "x", "stopped early, its last score")):
+        some = [trial for trial in trials if trial.pruned == pruned]
+        if some:
+            colour = COLOURS[7] if pruned else COLOURS[0]
+            axis.plot([t.number for t in some], [t.score for t in some], marker, color=colour, markersize=5, label=name)
+    whole = [trial for trial in trials if not trial.pruned]
+    best = np.maximum.accumulate([trial.score for trial in whole]).tolist()
+    axis.step([t.number for t in whole], best, where="post", color=COLOURS[1], linewidth=1.5, label="best so far")
+    axis.set(xlabel="trial", ylabel=label)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    _legend(figure, axis)
+    return _png(figure)
+
+
+def importances(parts: Mapping[str, float]) -> bytes:
+    """Bars, the longest at the top."""
+    figure, axes = _new(1, 1, 1.1 + 0.35 * len(parts))
+    names = sorted(parts, key=lambda name: parts[name])
+    axes[0].barh(names, [parts[name] for name in names], color=COLOURS[0], height=0.6)
+    for place, name in enumerate(names):
+        axes[0].text(parts[name], place, f" {parts[name]:.0%}", va="center")
+    axes[0].set(xlabel="part of the importance of all", xlim=(0, 1.12 * max(parts.values()) or 1.0))
+    axes[0].grid(False, axis="y")
+    return _png(figure)
+
+
+def slices(trials: Sequence[Trial], space: Sequence[Dimension], label: str) -> bytes:
+    """A panel for each setting: the trials by its value and score; colours tell the values of the first choice."""
+    columns = min(2, len(space))
+    rows = -(-len(space) // columns)
+    figure, axes = _new(rows, columns, 3.3 * rows)
+    by = next((dimension for dimension in space if dimension.kind == "choice"), None)
+    groups = by.texts if by is not None and len(by.texts) <= len(COLOURS) else ("",)
+    for axis, dimension in zip(axes, space):
+        for place, group in enumerate(groups):
+            some = [trial for trial in trials if not group or by is None or trial.values[by.name] == group]
+            for pruned in (False, True):
+                points = [(_place(dimension, t.values[dimension.name]), t.score) for t in some if t.pruned == pruned]
+                if points:
+                    fill = "none" if pruned else COLOURS[place]
+                    named = f"{by.name} {group}" if group and by is not None and not pruned else None
+                    x, y = zip(*points)
+                    colours = {"facecolors": fill, "edgecolors": COLOURS[place]}
+                    axis.scatter(x, y, s=26, marker=MARKERS[place], label=named, **colours)
+        axis.set(xlabel=dimension.name, ylabel=label)
+        if dimension.kind == "log":
+            axis.set_xscale("log")
+        if dimension.kind == "choice":
+            axis.set_xticks(range(len(dimension.texts)), dimension.texts)
+            axis.set_xlim(-0.5, len(dimension.texts) - 0.5)
+    for unused in axes[len(space) :]:
+        unused.set_axis_off()
+    if groups != ("",):
+        _legend(figure, axes[0])
+    return _png(figure)
+
+
+def parallel(trials: Sequence[Trial], space: Sequence[Dimension], label: str) -> bytes:
+    """A line for each trial through its values on parallel axes, the last of which is its score."""
+    import matplotlib
+
+    figure, axes = _new(1, 1, 3.8)
+    axis = axes[0]
+    scores = [trial.score for trial in trials]
+    low, high = min(scores), max(scores)
+    colours = matplotlib.colormaps[MAP]
+    for trial in sorted(trials, key=lambda trial: trial.score):
+        height = (trial.score - low) / (high - low) if high > low else 0.5
+        line = [*(_height(dimension, trial.values[dimension.name]) for dimension in space), height]
+        style: Any = {"linestyle": ":", "linewidth": 0.9} if trial.pruned else {"linewidth": 1.4}
+        axis.plot(range(len(line)), line, color=colours(height), alpha=0.85, **style)
+    for place, dimension in enumerate(space):
+        _scale(axis, place, [(_height(dimension, value), _text(value)) for value in _ticks(dimension)])
+    _scale(axis, len(space), [(part, _text(low + part * (high - low))) for part in (0.0, 0.25, 0.5, 0.75, 1.0)])
+    axis.set_xticks(range(len(space) + 1), [*(dimension.name for dimension in space), label])
+    axis.set(yticks=[], ylim=(-0.05, 1.05), xlim=(-0.1, len(space) + 0.25))
+    axis.spines[["left", "bottom"]].set_visible(False)
+    axis.tick_params(axis="x", length=0, pad=8)
+    axis.grid(False)
+    return _png(figure)
+
+
+def _place(dimension: Dimension, value: Any) -> Any:
+    return dimension.texts.index(value) if dimension.kind == "choice" else value
+
+
+def _height(dimension: Dimension, value: Any) -> float:
+    """From 0 at the low end of the axis to 1."""
+    if dimension.kind == "choice":
+        return dimension.texts.index(value) / max(1, len(dimension.texts) - 1)
+    low, high = dimension.values()
+    if dimension.kind == "log":
+        return math.log(value / low) / math.log(high / low)
+    return (value - low) / (high - low)
+
+
+def _ticks(dimension: Dimension) -> Sequence[Any]:
+    if dimension.kind == "choice":
+        return dimension.texts
+    low, high = dimension.values()
+    if dimension.kind == "uniform":
+        return [low + part * (high - low) for part in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    powers = [
+        10.0**power for power in range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
+    ]
+    return powers[:: max(1, len(powers) // 5)] if len(powers) > 1 else [low, high]
+
+
+def _scale(axis: Any, place: int, ticks: Sequence[tuple[float, str]]) -> None:
+    axis.axvline(place, color="#555555", linewidth=1.0)
+    for height, text in ticks:
+        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8}
+        axis.text(place + 0.02, height, text, fontsize=8, va="center", bbox=box)
+
+
+def _text(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _legend(figure: Any, axis: Any) -> None:
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+
+
+def _new(rows: int, columns: int, height: float) -> tuple[Any, Sequence[Any]]:
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def _png(figure: Any) -> bytes:
+    data = io.BytesIO()
+    figure.savefig(data, dpi=DPI, format="png")
+    return data.getvalue()

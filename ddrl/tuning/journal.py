@@ -1,0 +1,131 @@
+"""The Optuna study of a search: its journal is one file of JSON lines, which several processes may append to."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddrl.errors import UsageError, read_as
+from ddrl.tuning.plan import Plan
+from ddrl.tuning.space import Dimension
+
+if TYPE_CHECKING:
+    import optuna
+
+JOURNAL, CLAIMS = "journal.log", "claims"
+WHY = "why"  # attribute of a failed trial
+RANDOM_TRIALS = 8  # before the sampler begins to learn from them
+TRIALS_BEFORE_PRUNING = 4
+RUNGS = 20
+"""Parts of a trial's budget at whose ends its score is compared with that of others."""
+WARM_UP_RUNGS = 7  # a third: before that, who learns late looks hopeless
+
+
+def optuna_module() -> Any:
+    """Optuna, without its messages.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise UsageError('`ddrl tune` needs Optuna: pip install "ddrl[tune]"') from error
+    optuna.logging.set_verbosity(logging.ERROR)
+    return optuna
+
+
+def open_study(plan: Plan) -> optuna.Study:
+    """The study of this search, begun where there is none.
+
+    Raises:
+        UsageError: Optuna is not here, or the journal cannot be read or is of another study.
+    """
+    optuna = optuna_module()
+    from optuna.storages.journal import JournalFileBackend
+
+    path = plan.directory / JOURNAL
+    with read_as(str(path), "restore it from a copy, or choose another --dir"):
+        storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+        names = [each.study_name for each in storage.get_all_studies()]
+    if others := [name for name in names if name != plan.name]:
+        raise UsageError(
+            f"{path}: it is the journal of another study, {others[0]}, and {plan.directory} is of {plan.name}: "
+            "restore its own from a copy, or choose another --dir"
+        )
+    pruner = optuna.pruners.MedianPruner(TRIALS_BEFORE_PRUNING, WARM_UP_RUNGS)
+    return optuna.create_study(
+        study_name=plan.name,
+        storage=storage,
+        direction="maximize",
+        sampler=_sampler(plan.base.run.seed),
+        pruner=pruner if plan.prune else optuna.pruners.NopPruner(),
+        load_if_exists=True,
+    )
+
+
+def distributions(space: Sequence[Dimension]) -> dict[str, Any]:
+    """The search space as Optuna has it."""
+    optuna = optuna_module()
+    found: dict[str, Any] = {}
+    for dimension in space:
+        if dimension.kind == "choice":
+            found[dimension.name] = optuna.distributions.CategoricalDistribution(dimension.texts)
+            continue
+        numbers = optuna.distributions
+        kind = numbers.IntDistribution if dimension.whole else numbers.FloatDistribution
+        found[dimension.name] = kind(*dimension.values(), log=dimension.kind == "log")
+    return found
+
+
+@contextlib.contextmanager
+def locked(plan: Plan, name: str, wait: bool = False) -> Iterator[bool]:
+    """Holds a lock of the search, such as that of a trial; says whether it could be had.
+
+    Where the file system has no locks, only a name that nobody has taken yet can be had.
+    """
+    directory = plan.directory / CLAIMS
+    directory.mkdir(parents=True, exist_ok=True)
+    is_new = not (directory / name).exists()
+    descriptor = os.open(directory / name, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        had = True
+    except BlockingIOError:
+        had = False
+    except OSError:
+        had = is_new
+    try:
+        yield had
+    finally:
+        os.close(descriptor)
+
+
+def _sampler(seed: int) -> Any:
+    """Optuna's tree-structured Parzen estimator, whose draws of a trial depend on its number and on the trials before
+    it, in whichever process: else each process would begin with the same draws, and one that goes on with the first.
+    """
+    from optuna.samplers import BaseSampler, TPESampler
+
+    class ByNumber(BaseSampler):
+        def before_trial(self, study: Any, trial: Any) -> None:
+            numbered = int(np.random.SeedSequence([seed, trial.number]).generate_state(1)[0])
+            self.inner = TPESampler(n_startup_trials=RANDOM_TRIALS, seed=numbered)
+
+        def infer_relative_search_space(self, study: Any, trial: Any) -> Any:
+            self.before_trial(study, trial)
+            return self.inner.infer_relative_search_space(study, trial)
+
+        def sample_relative(self, study: Any, trial: Any, search_space: Any) -> Any:
+            return self.inner.sample_relative(study, trial, search_space)
+
+        def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
+            return self.inner.sample_independent(study, trial, param_name, param_distribution)
+
+    return ByNumber()

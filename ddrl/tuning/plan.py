@@ -1,0 +1,99 @@
+"""DIR/tune.json: what is tuned, and how; whoever runs a trial or reports reads it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from ddrl import rundir
+from ddrl.command_line import options_of
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError, read_as
+from ddrl.tuning.space import Dimension, read_space
+
+SHORTEST_LINE_SECONDS = 0.3
+LINES = 40  # of metrics in a trial of minutes, so that its score is known at every rung
+FILE, TRIALS, FORMAT = "tune.json", "trials", 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A search that has been begun.
+
+    Attributes:
+        name: of the study in the journal, unlike any other.
+        algorithm, preset: of `ddrl train`.
+        train: options of `ddrl train` that were typed.
+        base: settings as `ddrl train` would have them.
+        texts: of --space.
+        score: "online" or "evaluation", what is to be high.
+        trials: in all.
+        prune: whether hopeless ones are stopped early.
+        command: that began it.
+    """
+
+    directory: Path
+    name: str
+    algorithm: str
+    preset: str
+    train: tuple[str, ...]
+    base: TrainConfig
+    texts: tuple[str, ...]
+    score: str
+    trials: int
+    prune: bool
+    command: str
+
+    @property
+    def space(self) -> tuple[Dimension, ...]:
+        """What is searched."""
+        return read_space(self.texts, list(options_of(TrainConfig, self.base)))
+
+    @property
+    def of_trials(self) -> TrainConfig:
+        """Settings of every trial, but for those that are searched: it reports often enough to be compared."""
+        run = self.base.run
+        seconds = run.log_every_seconds
+        if run.minutes:
+            seconds = max(SHORTEST_LINE_SECONDS, min(seconds, 60.0 * run.minutes / LINES))
+        changes = {"video": False, "log_every_seconds": seconds}
+        return self.base.changed(evaluation={"evaluator": self.score == "evaluation"}, run=changes)
+
+    def path(self, number: int) -> Path:
+        """The run directory of a trial."""
+        return self.directory / TRIALS / f"{number:04d}"
+
+
+def load(directory: Path) -> Plan | None:
+    """The plan in a directory, or None where none was begun.
+
+    Raises:
+        UsageError: it is damaged, or of another version of ddrl.
+    """
+    path = directory / FILE
+    if not path.exists():
+        return None
+    data = rundir.read_json(path)
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise UsageError(f"{path} is damaged, was edited, or is of another version of ddrl: choose another --dir")
+    with read_as(str(path), "choose another --dir"):
+        values: dict[str, Any] = {name: value for name, value in data.items() if name != "format"}
+        base = rundir.config_from_dict(values.pop("base"), str(path))
+        values |= {name: tuple(values[name]) for name in ("train", "texts")}
+        return Plan(directory=directory, base=base, **values)
+
+
+def write(plan: Plan) -> None:
+    """Writes it whole.
+
+    Raises:
+        UsageError: the directory cannot be written.
+    """
+    values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan) if field.name != "directory"}
+    values |= {"base": rundir.config_to_dict(plan.base), "format": FORMAT}
+    try:
+        (plan.directory / TRIALS).mkdir(parents=True, exist_ok=True)
+        rundir.write_json(plan.directory / FILE, values)
+    except OSError as error:
+        raise UsageError(f"--dir {plan.directory}: {error.strerror}; choose one that can be written") from error

@@ -1,0 +1,42 @@
+"""How far a trial is and what it scores, from the records of its metrics.jsonl. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ddrl.config import RunConfig
+from ddrl.studies.measures import EVALUATION, ONLINE
+
+NAMES = {"online": ("train", ONLINE), "evaluation": ("evaluation", EVALUATION)}
+"""Score -> kind of the records that have it, and its name there."""
+
+
+def part_done(record: Mapping[str, Any], run: RunConfig) -> float:
+    """The part of a trial's budget that is used up, of the budget that ends it first."""
+    budgets = (("agent_steps", run.agent_steps), ("update", run.max_updates), ("wall_seconds", 60.0 * run.minutes))
+    return max((record.get(name, 0) / limit for name, limit in budgets if limit), default=0.0)
+
+
+def scores_at_rungs(records: Sequence[Mapping[str, Any]], run: RunConfig, score: str, rungs: int) -> dict[int, float]:
+    """Rung, from 1 -> score when that part of the budget was used up: the newest of that time.
+
+    Args:
+        records: oldest first.
+        score: online or evaluation.
+        rungs: in the whole budget.
+    """
+    kind, name = NAMES[score]
+    found: dict[int, float] = {}
+    newest: float | None = None
+    reached = 0
+    for record in records:
+        if record["kind"] == "event":
+            continue
+        rung = int(part_done(record, run) * rungs)
+        if newest is not None:
+            found |= dict.fromkeys(range(reached + 1, min(rung, rungs) + 1), newest)
+        reached = max(reached, rung)
+        if record["kind"] == kind and name in record and not record.get("timed_out"):
+            newest = float(record[name])
+    return found

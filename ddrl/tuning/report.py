@@ -1,0 +1,216 @@
+"""What a search has found so far: report.html, the best settings as best.yaml, and every trial in trials.csv."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ddrl.errors import UsageError
+from ddrl.named_settings import as_yaml, by_name
+from ddrl.reporting import machine
+from ddrl.studies import provenance
+from ddrl.studies.html import render
+from ddrl.studies.tables import Table, number, table
+from ddrl.tuning import figures
+from ddrl.tuning.figures import Trial
+from ddrl.tuning.journal import WHY, open_study, optuna_module
+from ddrl.tuning.plan import Plan
+from ddrl.tuning.space import settings_of
+
+if TYPE_CHECKING:
+    import optuna
+
+PAGE, BEST, TRIALS = "report.html", "best.yaml", "trials.csv"
+SHOWN = 20  # best trials in the page
+ENOUGH = (
+    20  # trials that were not stopped early: the best tenth of fewer is one trial, which says nothing of importance
+)
+LABELS = {"online": "mean of the last 100 training games", "evaluation": "mean score of the last evaluation"}
+
+SLICES = "Every trial by the value of each setting. Hollow: stopped early, with its last score"
+HISTORY = "Score of each trial in the order of the trials, and the best so far"
+PARALLEL = "Parallel coordinates: a line is a trial, lighter ones score higher, dotted ones were stopped early"
+IMPORTANCE = (
+    "Importance of the settings (PED-ANOVA): how much the values of the best tenth of the trials differ from those of "
+    "all, without trials that were stopped early"
+)
+
+
+def collect(plan: Plan) -> None:
+    """Reports the trials that have ended.
+
+    Raises:
+        UsageError: none has a score, or the directory cannot be written.
+    """
+    study = open_study(plan)
+    all_trials = study.get_trials(deepcopy=False)
+    trials = scored(all_trials)
+    if not any(not trial.pruned for trial in trials):
+        reasons = dict.fromkeys(str(trial.user_attrs.get(WHY, "")) for trial in all_trials) or [""]
+        raise UsageError(f"{plan.directory}: no trial has ended with a score{_reason(reasons)}")
+    best = max((trial for trial in trials if not trial.pruned), key=lambda trial: trial.score)
+    config = settings_of(plan.base, plan.space, best.values)
+    what = f"trial {best.number}, {LABELS[plan.score]} {number(best.score)}"
+    heading = [f"The best of {len(all_trials)} trials in {plan.directory}: {what}."]
+    parts = importance_of(study, plan) if sum(not trial.pruned for trial in trials) >= ENOUGH else {}
+    files = {
+        BEST: as_yaml(config, plan.algorithm, plan.preset, heading, run_dir=False),
+        TRIALS: _every_trial(plan, all_trials).csv(),
+        PAGE: _page(plan, all_trials, trials, best, parts),
+    }
+    try:
+        for name, content in files.items():
+            (plan.directory / name).write_text(content)
+    except OSError as error:
+        raise UsageError(f"--dir {plan.directory}: {error.strerror}; free space or mend permissions") from error
+    print(f"best: {_sentence(plan, best)}")
+    print(f"report: {plan.directory / PAGE}\nthe best settings: ddrl train --config {_quoted(plan, BEST)}")
+
+
+def scored(trials: Sequence[optuna.trial.FrozenTrial]) -> list[Trial]:
+    """Those that have ended with a score, or were stopped early, by their numbers."""
+    states = optuna_module().trial.TrialState
+    found = []
+    for trial in trials:
+        last = trial.intermediate_values[max(trial.intermediate_values)] if trial.intermediate_values else None
+        score = trial.value if trial.state == states.COMPLETE else last
+        if score is not None and trial.state in (states.COMPLETE, states.PRUNED):
+            found.append(Trial(trial.number, trial.params, score, trial.state == states.PRUNED))
+    return found
+
+
+def importance_of(study: optuna.Study, plan: Plan) -> dict[str, float]:
+    """Setting -> part of the importance of all (PED-ANOVA: Watanabe et al. 2023); nothing where trials do not tell.
+
+    Trials that were stopped early do not count.
+    """
+    optuna = optuna_module()
+    if len(plan.space) < 2:
+        return {}
+    try:
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+        parts = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    except (ValueError, RuntimeError, ZeroDivisionError):
+        return {}
+    return {name: float(part) for name, part in parts.items()} if any(parts.values()) else {}
+
+
+def _page(
+    plan: Plan,
+    all_trials: Sequence[optuna.trial.FrozenTrial],
+    trials: Sequence[Trial],
+    best: Trial,
+    parts: Mapping[str, float],
+) -> str:
+    space, label = plan.space, f"{plan.score} score"
+    shown = [
+        _figure(figures.slices(trials, space, label), SLICES),
+        _figure(figures.history(trials, label), HISTORY),
+        _figure(figures.parallel(trials, space, label), PARALLEL),
+    ]
+    if parts:
+        shown.insert(1, _figure(figures.importances(parts), IMPORTANCE))
+    usual = by_name(plan.base)
+    found = by_name(settings_of(plan.base, space, best.values))
+    names = [dimension.name for dimension in space]
+    settings = table("Best settings", names, {
+        "setting": str, "best": lambda name: _shown(found[name]),
+        "preset and options": lambda name: _shown(usual[name]),
+        "searched": lambda name: next(text for text in plan.texts if name in text.replace("_", "-")).split("=", 1)[1],
+    })  # fmt: skip
+    here = machine.describe()
+    again = f"ddrl tune --dir {shlex.quote(str(plan.directory))}  # goes on; with --collect this page alone"
+    return render(
+        title=f"{plan.algorithm} on {plan.base.environment.game}: a search over {' and '.join(names)}",
+        summary=[_sentence(plan, best), _counts(plan, all_trials), _careful(plan, trials, best)],
+        command=f"{plan.command}\n{again}",
+        figures=shown,
+        tables=[settings, _best_trials(plan, trials)],
+        protocol={
+            "score": LABELS[plan.score],
+            "budget of a trial": _budget(plan),
+            "seed of training": str(plan.base.run.seed),
+        },
+        hardware=provenance.hardware([here]),
+        versions=provenance.versions([here]) | {"Optuna": optuna_module().__version__},
+        notes=_notes(all_trials),
+        files=[BEST, TRIALS],
+        date=provenance.date(),
+    )
+
+
+def _sentence(plan: Plan, best: Trial) -> str:
+    values = ", ".join(f"{name} {_shown(value)}" for name, value in best.values.items())
+    return f"{values}: {LABELS[plan.score]} {number(best.score)} (trial {best.number})."
+
+
+def _counts(plan: Plan, trials: Sequence[optuna.trial.FrozenTrial]) -> str:
+    named = {"COMPLETE": "ended", "PRUNED": "stopped early", "FAIL": "failed", "RUNNING": "run or were interrupted"}
+    counts = {text: sum(trial.state.name == state for trial in trials) for state, text in named.items()}
+    return f"{plan.trials} trials: {', '.join(f'{count} {text}' for text, count in counts.items() if count)}."
+
+
+def _careful(plan: Plan, trials: Sequence[Trial], best: Trial) -> str:
+    """The best of many trials was lucky, too."""
+    scores = [trial.score for trial in trials if not trial.pruned]
+    middle = f"The median of the trials that were not stopped early is {number(statistics.median(scores))}. "
+    return (
+        f"{middle}Each trial is one run with one seed, and the best of many was lucky, too: before you rely on it, "
+        f"train with {BEST} and several other seeds, and look at them with `ddrl compare`."
+    )
+
+
+def _notes(trials: Sequence[optuna.trial.FrozenTrial]) -> list[str]:
+    return [f"trial {trial.number} failed: {trial.user_attrs[WHY]}" for trial in trials if WHY in trial.user_attrs]
+
+
+def _best_trials(plan: Plan, trials: Sequence[Trial]) -> Table:
+    ranked = sorted(trials, key=lambda trial: (trial.pruned, -trial.score))[:SHOWN]
+    title = "Trials" if len(ranked) == len(trials) else f"The best {SHOWN} of {len(trials)} trials"
+
+    def value(name: str) -> Any:
+        return lambda trial: _shown(trial.values[name])
+
+    return table(title, ranked, {
+        "trial": lambda trial: trial.number, **{dimension.name: value(dimension.name) for dimension in plan.space},
+        "score": lambda trial: trial.score, "ended": lambda trial: "early" if trial.pruned else "whole",
+    })  # fmt: skip
+
+
+def _every_trial(plan: Plan, trials: Sequence[optuna.trial.FrozenTrial]) -> Table:
+    rungs = [trial.intermediate_values[max(trial.intermediate_values)] if trial.intermediate_values else None
+             for trial in trials]  # fmt: skip
+    names = [dimension.name for dimension in plan.space]
+    rows = [
+        (
+            trial.number, trial.state.name.lower(), *(trial.params.get(name) for name in names), trial.value, last,
+            trial.duration.total_seconds() if trial.duration else None, trial.user_attrs.get(WHY, ""),
+        )
+        for trial, last in zip(trials, rungs)
+    ]  # fmt: skip
+    return Table("Trials", ("trial", "state", *names, "score", "last score seen", "seconds", "why"), rows)
+
+
+def _figure(png: bytes, caption: str) -> dict[str, Any]:
+    return {"png": png, "description": caption, "caption": f"{caption}."}
+
+
+def _budget(plan: Plan) -> str:
+    run = plan.base.run
+    named = ((run.minutes, "minutes"), (run.agent_steps, "agent steps"), (run.max_updates, "updates"))
+    return ", ".join(f"{value:,g} {name}" for value, name in named if value)
+
+
+def _reason(reasons: Any) -> str:
+    known = [reason for reason in reasons if reason]
+    return f" ({known[0]})" if known else ""
+
+
+def _shown(value: Any) -> str:
+    return number(value) if isinstance(value, float) else provenance.value_text(value)
+
+
+def _quoted(plan: Plan, name: str) -> str:
+    return shlex.quote(str(plan.directory / name))

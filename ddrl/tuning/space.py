@@ -1,0 +1,141 @@
+"""What is searched: NAME=log(LOW,HIGH), NAME=uniform(LOW,HIGH) or NAME=choice(A,B,...) for settings of `ddrl train`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from ddrl.checks import did_you_mean, is_finite
+from ddrl.command_line import Option, item_of, meant_by, value_of
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+
+EXPRESSION = re.compile(r"\s*(?:--)?([A-Za-z][\w-]*)\s*=\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
+KINDS = ("log", "uniform", "choice")
+FORM = 'write it as "NAME=log(LOW,HIGH)", "NAME=uniform(LOW,HIGH)" or "NAME=choice(A,B)"'
+
+
+class Dimension(NamedTuple):
+    """A setting that is searched.
+
+    Attributes:
+        kind: log: any number of a range, each order of magnitude alike; uniform: any number; choice: one of some.
+        texts: the ends of the range, or the choices, as they were typed.
+    """
+
+    option: Option
+    kind: str
+    texts: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Of the setting on the command line."""
+        return self.option.name
+
+    @property
+    def whole(self) -> bool:
+        """Whether its numbers are whole ones."""
+        return self.values() == tuple(map(int, self.values())) and type(self.values()[0]) is int
+
+    def values(self) -> tuple[Any, ...]:
+        """The ends of the range, or the choices."""
+        return tuple(_value(self.option, text) for text in self.texts)
+
+    def value(self, suggested: Any) -> Any:
+        """The value of the setting that was suggested: a number of the range, or the text of a choice."""
+        return _value(self.option, suggested) if self.kind == "choice" else suggested
+
+
+def read_space(texts: Sequence[str], options: Sequence[Option]) -> tuple[Dimension, ...]:
+    """The dimensions of these expressions.
+
+    Args:
+        options: of the algorithm.
+
+    Raises:
+        UsageError: an expression that is none, of a setting that there is not, or with values that it cannot have.
+    """
+    space = tuple(_dimension(text, options) for text in texts)
+    names = [dimension.name for dimension in space]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"--space {twice[0]}: it is there twice; give each setting once")
+    return space
+
+
+def settings_of(base: TrainConfig, space: Sequence[Dimension], suggested: Mapping[str, Any]) -> TrainConfig:
+    """The settings of a trial.
+
+    Raises:
+        UsageError: they do not go together.
+    """
+    groups: dict[str, dict[str, Any]] = {}
+    for dimension in space:
+        option = dimension.option
+        groups.setdefault(option.group, {})[option.field] = dimension.value(suggested[option.name])
+    return base.changed(**groups)
+
+
+def check(base: TrainConfig, space: Sequence[Dimension]) -> None:
+    """Tries each end and each choice beside one value of all others, so that a mistake shows before the first trial.
+
+    Raises:
+        UsageError: none of the others' values goes with one of them.
+    """
+    usual = {dimension.name: _ends(dimension)[0] for dimension in space}
+    last = {dimension.name: _ends(dimension)[-1] for dimension in space}
+    for dimension in space:
+        for value in _ends(dimension):
+            try:
+                settings_of(base, space, usual | {dimension.name: value})
+            except UsageError as error:
+                try:
+                    settings_of(base, space, last | {dimension.name: value})
+                except UsageError:
+                    raise UsageError(f"--space {dimension.name}={value}: {error}") from error
+
+
+def _ends(dimension: Dimension) -> Sequence[Any]:
+    return dimension.texts if dimension.kind == "choice" else dimension.values()
+
+
+def _dimension(text: str, options: Sequence[Option]) -> Dimension:
+    match = EXPRESSION.fullmatch(text)
+    if match is None:
+        raise UsageError(f"--space {text:.80}: {FORM}")
+    name, kind = match[1].replace("_", "-"), match[2]
+    by_name = {option.name: option for option in options if option.group not in ("", "run", "evaluation")}
+    if name not in by_name:
+        raise UsageError(f"--space {name}: there is no such setting of learning{meant_by(name, by_name)}")
+    if kind not in KINDS:
+        raise UsageError(f"--space {text:.80}: {kind} is none of {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
+    texts = tuple(part.strip() for part in match[3].split(","))
+    dimension = Dimension(by_name[name], kind, texts)
+    try:
+        _check_values(dimension)
+    except ValueError as error:
+        raise UsageError(f"--space {text:.80}: {error}") from error
+    return dimension
+
+
+def _check_values(dimension: Dimension) -> None:
+    values = dimension.values()
+    if dimension.kind == "choice":
+        if len(set(values)) != len(values):
+            raise ValueError("give every choice once")
+        return
+    if len(values) != 2 or not all(type(value) in (int, float) and is_finite(value) for value in values):
+        raise ValueError(f"{dimension.kind} takes two numbers; of other values give choice(A,B)")
+    low, high = values
+    if low >= high:
+        raise ValueError("the first number must be below the second")
+    if dimension.kind == "log" and low <= 0:
+        raise ValueError("a logarithm has no number of 0 or below; begin above 0, or take uniform")
+
+
+def _value(option: Option, text: str) -> Any:
+    kind = item_of(option.hint)
+    return value_of(option.hint, text) if kind is None else tuple(value_of(kind, each) for each in text.split())
+
+
+Score = Literal["online", "evaluation"]

@@ -1,0 +1,131 @@
+"""Runs side by side: which are a group, what is said of few and of many, and what of runs that are no good."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ddrl import cli, rundir
+from ddrl.options import parse
+from ddrl.studies import compare
+from ddrl.studies.measures import EVALUATION, ONLINE
+from ddrl.studies.statistics import Interval
+from ddrl.types import Machine
+
+MACHINE = Machine(2, 16 * 10**9)
+
+
+def write(path: Path, slope: float, *words: str, evaluated: bool = False, ended: bool = True) -> str:
+    """A run whose score grows by `slope` in 100 agent steps, 10 updates and a second."""
+    config = parse(["ppo", "--preset", "smoke", *words, "--run-dir", str(path)], MACHINE).config
+    rundir.create_run_dir(config)
+    lines = []
+    for i in range(1, 41):
+        told = {"wall_seconds": float(i), "agent_steps": 100 * i, "update": 10 * i, "updates_per_s": 10.0}
+        lines.append({"kind": "train", **told, "online_score_mean": slope * i})
+    if evaluated:
+        last = {"wall_seconds": 40.0, "agent_steps": 4000, "version": 400}
+        scores = {"mean": 100 * slope, "maximum": 1.0, "games": 5, "unfinished": 0, "timed_out": 0, "seconds": 1.0}
+        lines.append({"kind": "evaluation", **last, **scores, "protocol": "made up"})
+    (path / rundir.METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if ended:
+        rundir.write_json(path / rundir.RESULT, {"status": "finished"})
+    return str(path)
+
+
+def many(directory: Path, count: int, *words: str) -> list[str]:
+    return [write(directory / str(seed), float(seed), "--seed", str(seed), *words) for seed in range(1, count + 1)]
+
+
+def groups(paths: list[str]) -> dict[str, int]:
+    labels = [run.point.labels[compare.GROUP] for run in compare.read_runs(paths)]
+    return {label: labels.count(label) for label in labels}
+
+
+def test_groups_are_of_equal_settings_but_for_the_seed_and_the_length(tmp_path):
+    usual = [*many(tmp_path / "a", 2), write(tmp_path / "long", 1.0, "--minutes", "3", "--no-evaluator")]
+    other = many(tmp_path / "b", 2, "--learning-rate", "0.5")
+    assert groups(usual) == {"ppo": 3}
+    assert groups([*usual, *other]) == {"learning-rate 0.002": 3, "learning-rate 0.5": 2}
+    much = ("--epochs", "1", "--beta1", "0", "--beta2", "0", "--discount", "0")
+    assert groups([usual[0], write(tmp_path / "c", 1.0, *much)]) == {"ppo (1)": 1, "ppo (2)": 1}
+
+
+def test_groups_of_different_games_may_have_one_name(tmp_path):
+    runs = [write(tmp_path / name, 1.0, "--game", "CartPole-v1", "--network", "mlp", *more) for name, more in
+            (("a", ()), ("b", ("--adam-epsilon", "0.123456")))]  # fmt: skip
+    runs.append(write(tmp_path / "c", 1.0, "--network", "mlp"))
+    assert groups(runs) == {"adam-epsilon 1e-08": 2, "adam-epsilon 0.1235": 1}
+    rows = compare.groups_table(compare.read_runs(runs), ONLINE).rows
+    assert [row[:3] for row in rows] == [
+        ["adam-epsilon 1e-08", "CartPole-v1", 1], ["adam-epsilon 0.1235", "CartPole-v1", 1],
+        ["adam-epsilon 1e-08", "ddrl/Catch-v0", 1],
+    ]  # fmt: skip
+
+
+def test_other_algorithms_are_called_so(tmp_path):
+    config = parse(["a2c", "--preset", "smoke", "--run-dir", str(tmp_path / "b")], MACHINE).config
+    rundir.create_run_dir(config)
+    assert groups([write(tmp_path / "a", 1.0), str(tmp_path / "b")]) == {"ppo": 1, "a2c": 1}
+
+
+def test_few_runs_are_shown_as_they_are(tmp_path):
+    outcomes = compare.read_runs(many(tmp_path, 3))
+    assert compare.groups_table(outcomes, ONLINE).rows[0][3] == "40.0, 80.0, 120"
+    by_steps, by_updates, by_time, final, *_ = compare.panels_of(outcomes, ONLINE)
+    assert [curve.y[-1] for curve in by_steps.curves] == [40.0, 80.0, 120.0]
+    assert not any(curve.low for curve in by_steps.curves)
+    assert [by_steps.curves[0].x[-1], by_updates.curves[0].x[-1], by_time.curves[0].x[-1]] == [4.0, 400.0, 40.0]
+    assert final.curves[0].y == [40.0, 80.0, 120.0] and len(final.curves) == 1
+    assert "as fewer than 5 of a group say nothing of its spread" in compare._spread(outcomes)
+
+
+def test_many_runs_are_their_interquartile_mean(tmp_path):
+    paths = [*many(tmp_path, 6), write(tmp_path / "far", 1000.0, "--seed", "7")]
+    outcomes = compare.read_runs(paths)
+    middle = compare.groups_table(outcomes, ONLINE).rows[0][3]
+    assert isinstance(middle, Interval) and middle.bounds
+    assert middle.mean == pytest.approx(40 * 4.0), "of 1 to 6 and 1000 the middle ones are 2 to 6"
+    curve = compare.panels_of(outcomes, ONLINE)[0].curves[0]
+    assert curve.low and curve.y[-1] == pytest.approx(40 * 4.0) and curve.label == "ppo (7 runs)"
+
+
+def test_the_score_is_of_evaluations_where_all_have_one(tmp_path):
+    one, two = (write(tmp_path / name, 1.0, evaluated=True) for name in ("one", "two"))
+    outcomes = compare.read_runs([one, two])
+    assert compare.score_of(outcomes, "auto") == EVALUATION and compare.score_of(outcomes, "online") == ONLINE
+    assert compare.panels_of(outcomes, EVALUATION)[1].curves[0].x == [400.0], "an evaluation's update is its version"
+    assert compare.score_of(compare.read_runs([one, write(tmp_path / "three", 1.0)]), "auto") == ONLINE
+
+
+def test_the_page_and_the_figure(tmp_path, capsys):
+    paths = [*many(tmp_path / "<a>", 5), *many(tmp_path / "b", 2, "--adam-epsilon", "1e-3")]
+    paths.append(write(tmp_path / "c", 1.0, "--game", "CartPole-v1", "--network", "mlp", ended=False))
+    assert cli.main(["compare", *paths, "--output", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / compare.FIGURE).read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "out" / compare.PAGE).read_text()
+    assert "&lt;a&gt;" in page and "<a>" not in page and "http" not in page.split("<body>")[1]
+    printed = capsys.readouterr().out
+    assert "careful: " in printed and "was stopped before its end" in printed
+    for name in ("adam-epsilon", "game", "seed", "agent steps/s"):
+        assert name in page and name in printed
+
+
+def test_refusals(tmp_path, capsys):
+    run = write(tmp_path / "run", 1.0)
+    config = parse(["ppo", "--preset", "smoke", "--run-dir", str(tmp_path / "new")], MACHINE).config
+    rundir.create_run_dir(config)
+    (tmp_path / "file").touch()
+    for words, message in (
+        ([], "name the directories of runs"),
+        ([str(tmp_path / "nowhere")], "does not exist, so it is not a run"),
+        ([run, run + "/"], "is named twice"),
+        ([str(tmp_path / "new")], "nothing is in their metrics.jsonl yet"),
+        ([run, "--score", "onlin"], "did you mean online?"),
+        ([run, "--output", str(tmp_path / "file")], "choose one that can be written"),
+    ):
+        assert cli.main(["compare", *words]) == 2
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1, error

@@ -1,0 +1,167 @@
+"""Words of a command line: what is mistyped is told in one line, with what may be meant."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import pytest
+import tyro
+
+from ddrl import checks, cli, command_line, options
+from ddrl.errors import UsageError
+from ddrl.types import Machine
+
+MACHINE = Machine(2, 16 * 10**9)
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    """Options of a group."""
+
+    learning_rate: float = 1e-3
+    sizes: tuple[int, ...] = (3,)
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """Options of every kind."""
+
+    what: tyro.conf.Positional[Literal["first", "second"]]
+    count: int | None = 5
+    loud: bool = True
+    text: str = ""
+    inner: Inner = Inner()
+
+
+def read(*words: str) -> Arguments:
+    return command_line.read(Arguments, words, "ddrl test", config=(tyro.conf.OmitArgPrefixes,))
+
+
+@pytest.mark.parametrize(
+    "words, wanted",
+    [
+        (["first"], Arguments("first")),
+        (["second", "--count", "1e6"], Arguments("second", 10**6)),
+        (["--count=2.5e3", "first"], Arguments("first", 2500)),
+        (["first", "--count", "None", "--no-loud"], Arguments("first", None, False)),
+        (
+            ["first", "--sizes", "1e2", "7", "--text=--odd"],
+            Arguments("first", text="--odd", inner=Inner(sizes=(100, 7))),
+        ),
+        (["--learning_rate", "-3", "first"], Arguments("first", inner=Inner(-3.0))),
+        (["first", "--text", "1e6"], Arguments("first", text="1e6")),
+    ],
+)
+def test_values(words, wanted):
+    assert read(*words) == wanted
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["frist"], r"frist: must be one of first, second; did you mean first\?"),
+        (["first", "more"], "more: no option takes this word"),
+        (["first", "--lr", "1"], r"--lr: there is no such option; did you mean --learning-rate\?"),
+        (["first", "--Cuont", "1"], r"--Cuont: there is no such option; did you mean --count\?"),
+        (["first", "--qqqq"], r"--qqqq: there is no such option \(ddrl test --help"),
+        (["first", "--count", "many"], "--count many: must be a whole number, such as 1000000 or 1e6"),
+        (["first", "--count", "1.5"], "--count 1.5: must be a whole number"),
+        (["first", "--count", "1e999999999"], "--count 1e999999999: must be a whole number"),
+        (["first", "--sizes", "3", "x"], "--sizes x: must be a whole number"),
+        (["first", "--learning-rate=fast"], "--learning-rate fast: must be a number"),
+        (["first", "--text", "--loud"], "--text: it needs a value, not --loud; or write --text=--loud"),
+        (["first", "--count"], "--count: it needs a value"),
+    ],
+)
+def test_mistakes(words, message):
+    with pytest.raises(UsageError, match=message):
+        read(*words)
+
+
+@dataclasses.dataclass(frozen=True)
+class Many:
+    """A list without a name."""
+
+    runs: tyro.conf.Positional[tuple[int, ...]]
+    loud: bool = False
+
+
+def test_a_list_without_a_name():
+    assert command_line.read(Many, ["1", "1e3", "--loud"], "ddrl test") == Many((1, 1000), True)
+    with pytest.raises(UsageError, match="7: no option takes this word"):
+        command_line.read(Many, ["1", "--loud", "7"], "ddrl test")
+
+
+def test_help_is_not_taken_for_a_mistake(capsys):
+    with pytest.raises(SystemExit) as end:
+        read("--help")
+    assert end.value.code == 0
+    assert "--learning-rate" in capsys.readouterr().out
+
+
+def test_every_value_goes_there_and_back_as_words():
+    wanted = Arguments("second", None, False, "--a b", Inner(1e-8, (1, 2)))
+    words = []
+    for option in command_line.options_of(Arguments):
+        if not option.positional:
+            holder = getattr(wanted, option.group) if option.group else wanted
+            words += command_line.words_of(option, getattr(holder, option.field))
+    assert read("second", *words) == wanted
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("PPO", r"PPO: there is no such algorithm; did you mean ppo\?"),
+        ("sarsa", "sarsa: there is no such algorithm; choose one of ba3c, "),
+        ("ppo --lr 1", r"did you mean --learning-rate\?"),
+        ("ppo --total-timesteps 1e6", r"did you mean --agent-steps\?"),
+        ("a2c --clip-range 1", "--clip-range: there is no such option for a2c; ppo, appo, hts-ppo have it"),
+        ("ppo --preset latop", r"--preset latop: there is none of that name; did you mean laptop\?"),
+        ("ppo --network natur", r"--network natur: must be one of .*; did you mean nature\?"),
+        ("ppo --simulators 100000000", "--simulators 100000000: must be in 1 to 65536"),
+        ("ppo --unroll-length 100000000", "--unroll-length 100000000: must be in 1 to 1000000"),
+        ("impala --unroll-length 100000000", "--unroll-length 100000000: must be in 1 to 1000000"),
+        ("ppo --seed 18446744073709551616", "--seed 18446744073709551616: must be a whole number of 0 to 1844"),
+        ("ppo --seed=-1", "--seed -1: must be"),
+        ("ppo --workers 1e9", "--workers 1000000000: must be in 1 to"),
+        ("apex-dqn --actors 1e9", "--actors 1000000000: must be in 0 to"),
+    ],
+)
+def test_refusals_of_ddrl_train(line, message):
+    with pytest.raises(UsageError, match=message):
+        options.parse(line.split(), MACHINE)
+
+
+def test_the_largest_seed_is_taken():
+    assert options.parse(["ppo", "--seed", str(checks.LARGEST_SEED)], MACHINE).config.run.seed == 2**64 - 1
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("trian", "trian: no such command; did you mean train?"),
+        ("bench rofline", "bench rofline: no such benchmark; did you mean roofline?"),
+        ("study scalng", "study scalng: there is none of that name; did you mean scaling?"),
+        ("study scaling --qick", "--qick: there is no such option; did you mean --quick?"),
+        ("evaluate run --gmes 3", "--gmes: there is no such option; did you mean --games?"),
+        ("bench roofline --jsn -", "--jsn: there is no such option; did you mean --json"),
+        ("diff one", "Missing"),
+    ],
+)
+def test_refusals_of_other_commands(line, message, capsys):
+    try:
+        assert cli.main(line.split()) == 2
+    except SystemExit as end:
+        assert end.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_names_of_games_that_are_nearly_right():
+    from ddrl.envs.game_names import unknown_game
+
+    assert "did you mean CartPole-v" in str(unknown_game("CartPole"))
+    assert "did you mean breakout?" in str(unknown_game("brakeout"))
+    assert "did you mean" not in str(unknown_game("xyzzyxyz"))

@@ -1,0 +1,239 @@
+"""`ddrl tune`: trials one after the other and at once, stopped early, interrupted and gone on with; its report."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import stat
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ddrl import cli, options, rundir
+from ddrl.placement.resources import this_machine
+from ddrl.studies.points import state_of
+from ddrl.studies.slurm import SCRIPT
+from ddrl.tuning import engine, report
+from ddrl.tuning import plan as plans
+from ddrl.tuning.journal import JOURNAL, open_study
+
+pytest.importorskip("optuna")
+
+SPACE = ("--space", "adam-epsilon=log(1e-9,1e-2)", "batch-size=choice(32,128)")
+BASE = ("--preset", "smoke", "--agent-steps", "1e4")
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """Trials that learn nothing."""
+    monkeypatch.setattr(engine, "TRIAL_PROGRAM", engine.python_command("tests.tuning.fake_trial"))
+    monkeypatch.setattr(engine, "POLL_SECONDS", 0.02)
+
+
+def tune(directory: Path, *words: str) -> int:
+    return cli.main(["tune", *words, "--dir", str(directory)])
+
+
+def begin(directory: Path, *words: str) -> int:
+    return tune(directory, "ba3c", *BASE, *SPACE, *words)
+
+
+def trials(directory: Path):
+    plan = plans.load(directory)
+    assert plan is not None
+    return open_study(plan).get_trials()
+
+
+def states(directory: Path) -> list[str]:
+    return [trial.state.name for trial in trials(directory)]
+
+
+def test_a_search_and_its_report(fake, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(report, "ENOUGH", 8)
+    assert begin(tmp_path, "--trials", "8") == 0
+    ended = trials(tmp_path)
+    assert states(tmp_path) == ["COMPLETE"] * 8
+    best = max(ended, key=lambda trial: trial.value)
+    for trial in ended:
+        run = rundir.load_config(tmp_path / "trials" / f"{trial.number:04d}")
+        assert run.optimizer.adam_epsilon == trial.params["adam-epsilon"]
+        assert str(run.optimizer.batch_size) == trial.params["batch-size"]
+        assert not run.evaluation.evaluator and not run.run.video
+    assert f"best {best.value:.4g} (trial {best.number})" in capsys.readouterr().out
+    config = options.parse(["--config", str(tmp_path / "best.yaml")], this_machine()).config
+    wanted = options.parse(["ba3c", *BASE], this_machine()).config.changed(
+        optimizer={"adam_epsilon": best.params["adam-epsilon"], "batch_size": int(best.params["batch-size"])}
+    )
+    assert config == wanted, "the evaluator and the video of the preset are those of the best run, too"
+    page = (tmp_path / "report.html").read_text()
+    assert (
+        page.count("<img") == 4
+        and "Importance" in page
+        and "adam-epsilon" in page
+        and "http" not in page.split("<body>")[1]
+    )
+    assert len((tmp_path / "trials.csv").read_text().splitlines()) == 9
+
+
+def test_equal_seeds_look_at_equal_settings(fake, tmp_path):
+    for name in ("one", "two"):
+        assert begin(tmp_path / name, "--trials", "3") == 0
+    one, two = ([trial.params for trial in trials(tmp_path / name)] for name in ("one", "two"))
+    assert one == two and len({trial["adam-epsilon"] for trial in one}) == 3
+    assert begin(tmp_path / "three", "--trials", "1", "--seed", "2") == 0
+    assert trials(tmp_path / "three")[0].params != one[0]
+
+
+def test_several_at_once_and_some_stopped_early(fake, tmp_path, capsys):
+    assert begin(tmp_path, "--trials", "14", "--prune", "--at-once", str(min(2, this_machine().cores))) == 0
+    ended = trials(tmp_path)
+    pruned = [trial for trial in ended if trial.state.name == "PRUNED"]
+    whole = [trial for trial in ended if trial.state.name == "COMPLETE"]
+    assert pruned and len(pruned) + len(whole) == 14
+    for trial in pruned:
+        assert state_of(tmp_path / "trials" / f"{trial.number:04d}").status in ("interrupted", "finished")
+        assert max(trial.intermediate_values) < engine.RUNGS
+    assert "stopped early" in capsys.readouterr().out
+    page = (tmp_path / "report.html").read_text()
+    assert f"{len(pruned)} stopped early" in page and page.count("<img") == 3, "too few to say something of importance"
+
+
+def stop_soon(directory: Path) -> threading.Thread:
+    """Asks this process to stop once the second trial has metrics."""
+
+    def wait() -> None:
+        end = time.monotonic() + 20
+        while not (directory / "trials/0001" / rundir.METRICS).exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def test_interrupted_and_gone_on_with(fake, tmp_path, capsys):
+    thread = stop_soon(tmp_path)
+    assert begin(tmp_path, "--trials", "4") == 130
+    thread.join()
+    assert states(tmp_path) == ["COMPLETE", "RUNNING"]
+    before = trials(tmp_path)[1].params
+    assert "stopping" in capsys.readouterr().out
+    assert tune(tmp_path) == 0
+    assert "trial 1 goes on with" in capsys.readouterr().out
+    assert states(tmp_path) == ["COMPLETE"] * 4
+    assert trials(tmp_path)[1].params == before
+    assert (tmp_path / "trials/0001" / rundir.METRICS).read_bytes().count(b"\n") == 20, "it went on where it was"
+    assert tune(tmp_path, "--trials", "5") == 0
+    assert len(trials(tmp_path)) == 5
+
+
+def test_a_trial_that_another_process_runs_is_left_alone(fake, tmp_path):
+    thread = stop_soon(tmp_path)
+    begin(tmp_path, "--trials", "2")
+    thread.join()
+    plan = plans.load(tmp_path)
+    with engine.locked(plan, "0001") as had:
+        assert had
+        assert tune(tmp_path) == 0
+        assert states(tmp_path) == ["COMPLETE", "RUNNING"]
+    assert tune(tmp_path, "--task", "7") == 0
+    assert states(tmp_path) == ["COMPLETE", "COMPLETE"]
+
+
+def test_failed_trials_are_told_and_count(fake, tmp_path, capsys):
+    assert tune(tmp_path, "ba3c", *BASE, "--space", "batch-size=choice(32,64)", "--trials", "6") == 0
+    failed = [trial for trial in trials(tmp_path) if trial.state.name == "FAIL"]
+    assert failed and all(trial.user_attrs["why"] == "it broke" for trial in failed)
+    assert f"trial {failed[0].number} failed: it broke" in (tmp_path / "report.html").read_text()
+
+
+def test_a_search_that_fails_altogether_is_one_line(fake, tmp_path, capsys):
+    words = ("ba3c", *BASE, "--space", "batch-size=choice(64)", "--trials", "2")
+    assert tune(tmp_path, *words) == 2
+    assert "no trial has ended with a score (it broke)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (("ba3c", *BASE), "--space: say what is searched"),
+        (("ba3c", *BASE, "--space", "lr=log(1e-5,1)"), "did you mean learning-rate?"),
+        (("bac3", *BASE, *SPACE), "bac3: there is no such algorithm; did you mean ba3c?"),
+        (("ba3c", "--game", "brakeout", *SPACE), "did you mean breakout?"),
+        (("ba3c", *BASE, *SPACE, "--trials", "0"), "--trials 0: must be in 1 to"),
+        (("ba3c", *BASE, *SPACE, "--trils", "3"), "--trils: there is no such option"),
+        (("ba3c", *BASE, *SPACE, "--collect"), "no search was begun there"),
+        (("ba3c", *BASE, *SPACE, "--collect", "--submit"), "--collect and --submit: give one of them"),
+        (("ba3c", *BASE, *SPACE, "--minutes", "0", "--agent-steps", "0"), "a trial would never end"),
+        (("ba3c", *BASE, *SPACE, "--at-once", "100000"), "give at most one trial to each"),
+        (("ba3c", *BASE, *SPACE, "--run-dir", "x"), "a search has its trials in --dir"),
+        ((), "no search was begun|name an algorithm|--space"),
+    ],
+)
+def test_refusals(tmp_path, words, message, capsys):
+    assert tune(tmp_path / "search", *words) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and re.search(message if "|" in message else re.escape(message), error), error
+
+
+def test_another_search_in_the_same_directory_is_refused(fake, tmp_path, capsys):
+    assert begin(tmp_path, "--trials", "1") == 0
+    for words, message in (
+        (("--space", "adam-epsilon=log(1e-9,1e-2)"), "--space 'adam-epsilon=log(1e-9,1e-2)': the search in"),
+        (("a2c",), "options of ddrl train a2c: the search in"),
+        (("--score", "evaluation"), "--score evaluation: the search in"),
+    ):
+        assert tune(tmp_path, *words) == 2
+        assert message in capsys.readouterr().err
+    assert tune(tmp_path, "ba3c") == 0, "the same algorithm says nothing new"
+
+
+def test_a_journal_of_another_study_is_refused(fake, tmp_path, capsys):
+    for name in ("one", "two"):
+        assert begin(tmp_path / name, "--trials", "1") == 0
+    (tmp_path / "two" / JOURNAL).write_bytes((tmp_path / "one" / JOURNAL).read_bytes())
+    capsys.readouterr()
+    assert tune(tmp_path / "two", "--trials", "2") == 2
+    error = capsys.readouterr().err
+    assert "it is the journal of another study, ba3c-" in error and error.count("\n") == 1
+    (tmp_path / "two" / JOURNAL).write_bytes(b"what\nis this\n")
+    assert tune(tmp_path / "two", "--trials", "2") == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    (tmp_path / "one" / plans.FILE).write_text("{}")
+    assert tune(tmp_path / "one") == 2
+    assert "is damaged" in capsys.readouterr().err
+
+
+def test_the_array_has_a_task_for_each_trial_that_is_left(fake, tmp_path, monkeypatch, capsys):
+    assert begin(tmp_path / "search", "--trials", "2") == 0
+    note, program = tmp_path / "arguments", tmp_path / "bin" / "sbatch"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{note}"\necho 42\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    assert tune(tmp_path / "search", "--trials", "7", "--submit", "--at-once", "2") == 0
+    told = note.read_text().splitlines()
+    assert "--array=0-4%2" in told and "--job-name=tune-ba3c" in told
+    assert told[told.index(str(SCRIPT)) + 1 :] == [
+        *engine.python_command("ddrl.cli"), "tune", "--dir", str(tmp_path / "search"), "--task",
+    ]  # fmt: skip
+    assert plans.load(tmp_path / "search").trials == 7
+    assert tune(tmp_path / "search", "--trials", "2", "--submit") == 2
+    assert "all 2 trials" in capsys.readouterr().err
+
+
+def test_real_trials_on_catch(tmp_path, capfd):
+    """Adam's epsilon for two batch sizes: what each run has learned with is what was suggested."""
+    space = ("--space", "adam-epsilon=log(1e-9,1e-2)", "batch-size=choice(64,128)")
+    assert tune(tmp_path, "ba3c", "--preset", "smoke", "--minutes", "0.05", "--trials", "2", *space) == 0
+    for trial in trials(tmp_path):
+        path = tmp_path / "trials" / f"{trial.number:04d}"
+        config = json.loads((path / rundir.CONFIG).read_text())
+        assert config["optimizer"]["adam_epsilon"] == trial.params["adam-epsilon"]
+        assert (path / "machine.json").exists() and -1.0 <= trial.value <= 1.0
+    assert (tmp_path / "report.html").exists()
