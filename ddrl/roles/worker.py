@@ -166,7 +166,7 @@ class WorkerRole:
         self._feed = feed or Feed()
         self.metrics, self.finished, self._stopped = metrics, False, False
         config, servers = context.config, context.layout.servers
-        self.client = setup_of(context).client(worker, network.size)
+        self.client = setup_of(context, network.parameter_shapes).client(worker, network.size)
         anneal = anneal_of(config.optimizer, config.agent_steps_per_update)
         self.trainer = Trainer(schedule, learner, metrics, wake, anneal, (config.run.seed, worker))
         self._next_report = time.monotonic() + context.config.run.log_every_seconds
