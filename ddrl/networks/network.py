@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from ddrl.errors import UsageError
+from ddrl.exchange.statistics import block_size
 from ddrl.lazy import tf
+from ddrl.networks.normalization import OBSERVATION, RETURN, Normalization, normalized, prepared_blocks
 from ddrl.ops.q_learning import dueling_values, expected_values, support
 from ddrl.types import ActionSpace, Continuous, Discrete, PolicyValue, QHead
 
@@ -39,7 +41,10 @@ class Network:
         parameter_shapes: (tensor name, shape) in the flat order.
         size: N, the length of the flat vector.
         observation_scale: what observations are multiplied with.
+        normalization: what running statistics, the last tensors, are there for.
     """
+
+    normalization = Normalization()
 
     def __init__(
         self,
@@ -59,6 +64,29 @@ class Network:
         self.compute_dtype = compute_dtype
         self.observation_scale = _observation_scale(name, observation_dtype)
         self._initializers = [initializer for _, _, initializer in tensors]
+
+    def normalize(self, observation_shape: tuple[int, ...], observations: bool, rewards: bool) -> None:
+        """Adds tensors of running statistics, by which observations and rewards are normalized from now on.
+
+        Args:
+            observation_shape: of one observation.
+            observations: whether they are normalized.
+            rewards: whether they are.
+
+        Raises:
+            UsageError: the observations are integers.
+        """
+        if observations and self.observation_scale != 1.0:
+            raise UsageError(
+                "--normalize-observations: these are uint8, whose range is known, and divided by 255 already; leave it "
+                "out"
+            )
+        widths = {OBSERVATION: math.prod(observation_shape)} if observations else {}
+        sizes = {name: block_size(width) for name, width in (widths | ({RETURN: 1} if rewards else {})).items()}
+        self.parameter_shapes += tuple((name, (size,)) for name, size in sizes.items())
+        self._initializers += [zeros] * len(sizes)
+        self.normalization = Normalization(observations, rewards, sum(sizes.values()))
+        self.size += self.normalization.size
 
     def initial_parameters(self, seed: int) -> np.ndarray:
         """<float32>[N] drawn from a NumPy generator of `seed`: equal for equal seeds."""
@@ -87,7 +115,16 @@ class Network:
 
         Inference prepares once per version; a gradient goes through it each time.
         """
-        return self.unflatten(parameters)
+        return prepared_blocks(self.unflatten(parameters))
+
+    def observed(self, prepared: dict[str, Any], observations: Any) -> Any:
+        """Observations [B, ...] as the layers take them: normalized, or as they are.
+
+        Args:
+            prepared: parameters, as `prepare` makes them.
+            observations: <observation dtype>[B, ...] as the environment gave them.
+        """
+        return normalized(prepared, observations) if self.normalization.observations else observations
 
     @staticmethod
     def policy(head: Any, prepared: dict[str, Any]) -> Any:
