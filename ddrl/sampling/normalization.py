@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ddrl.envs import Step
-from ddrl.exchange.statistics import Moments, Statistics, block_size, merged_moments, moments_of, packed
+from ddrl.exchange.statistics import Moments, Statistics, block_size, merged_moments, moments_of, packed, unpacked
 from ddrl.networks.normalization import LIMIT, Normalization, reward_scale
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.types import DataPoints, Unroll
@@ -137,8 +137,8 @@ class Seen:
             return
         self._told = True
         name, moments = wrong[0]
-        finite = np.isfinite(moments.mean.astype(np.float32)) & np.isfinite(moments.variance.astype(np.float32))
-        first = int(np.argmin(finite))
+        _, mean, variance = unpacked(packed(moments))  # what float32 holds of them
+        first = int(np.argmin(np.isfinite(mean) & np.isfinite(variance)))
         text = (
             f"{name.format(first)} that {self._metrics.role} {self._metrics.index} saw is NaN, infinite or too large "
             "for the running statistics: its gradient is refused; later ones are not reported"
