@@ -156,10 +156,8 @@ class WorkerClient:
         if not self.clip_norm:
             return gradient
         norm = math.sqrt(squared_norm(gradient, self.statistics))
-        if norm <= self.clip_norm:
-            return gradient
-        clipped = gradient * np.float32(self.clip_norm / norm)
-        if self.statistics is not None:
+        clipped = gradient * np.float32(self.clip_norm / norm) if norm > self.clip_norm else gradient
+        if self.statistics is not None and clipped is not gradient:
             self.statistics.of(clipped)[:] = self.statistics.of(gradient)
         return clipped
 
