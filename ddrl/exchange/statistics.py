@@ -2,8 +2,8 @@
 
 They come in blocks. A block of D components is the count of samples [2], their means [2, D] and variances [2, D]; every
 number is the sum of two float32, the second of which is what the first leaves over. In its gradient a worker has, in
-their place, what it saw since its last one in the same form, with a count of 0 for nothing. Blocks are merged as in
-Chan, Golub and LeVeque 1979, equations 2.1, in float64: no learning rate, clipping or slot of an optimizer has a part.
+their place, what it saw since its last one in the same form, with a count of 0 for nothing. Blocks are merged in
+float64 as in Chan, Golub and LeVeque 1979: no learning rate, clipping or slot of an optimizer has a part in it.
 
 Means and variances, since sums of squares cancel where a mean is large beside its deviation; two float32, since a
 single one stands still when what is new is less than 6e-8 of what there is, which a long run reaches, and float64 does
