@@ -67,8 +67,9 @@ def test_two_workers_have_the_statistics_of_all_that_both_saw(tmp_path, exchange
 @needs_mpirun
 def test_two_workers_resume_to_the_bit(tmp_path):
     whole, half = tmp_path / "whole", tmp_path / "half"
-    finish(whole, *A2C, "--checkpoint-every-updates", "10", start=light_train)
-    finish(half, *A2C, "--max-updates", "10", start=light_train)
+    servers = ("--parameter-servers", "2")
+    finish(whole, *A2C, *servers, "--checkpoint-every-updates", "10", start=light_train)
+    finish(half, *A2C, *servers, "--max-updates", "10", start=light_train)
     finish(half, "--resume", str(half), "--max-updates", str(UPDATES), start=light_train)
     assert events(half, "resumed")[0]["update"] == 10
     assert list(differences(newest(half), newest(whole))) == []
@@ -113,6 +114,8 @@ def test_a_reward_that_is_no_number_is_named_and_refused(tmp_path):
         assert job.wait() == 0, job.output
     (told,) = events(run, "statistics_not_finite")
     assert told["text"].startswith("the discounted return that worker 0 saw is NaN")
-    assert len(events(run, "gradient_refused")) == 3 and result(run)["update"] == 40
+    refused = len(events(run, "gradient_refused"))
+    assert refused > 1 and result(run)["update"] == 40
+    assert newest(run).step == 40 + refused, "a return goes on as if nothing had been"
     (returns,) = statistics_of(newest(run))
     assert np.isfinite(returns.variance).all() and returns.count > 0
