@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ddrl.algorithms.record import Loss
-from ddrl.config import AlgorithmConfig, OptimizerConfig
+from ddrl.config import AlgorithmConfig, FromReplay, OptimizerConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.vectors import lasting_memory
 from ddrl.graph import Graph, computes_on_gpu
@@ -88,8 +88,9 @@ def with_scaled_rewards(network: Network, prepared: Any, batch: Replayed, settin
     """
     if not network.normalization.rewards or batch.reward is None:
         return batch
-    steps = settings.learns_from.n_step
-    return batch._replace(reward=scaled_rewards(prepared, batch.reward, steps))
+    data = settings.learns_from
+    assert isinstance(data, FromReplay)  # whose transitions these are
+    return batch._replace(reward=scaled_rewards(prepared, batch.reward, data.n_step))
 
 
 class Learner:

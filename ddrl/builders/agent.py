@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,7 +128,7 @@ def _schedule(
     shape, dtype = environments[0].observation_shape, environments[0].observation_dtype
     common = [actor_arguments(config, environments, group, worker) for group in range(len(environments))]
     draw = exploration(config, metrics, network.action_space)
-    of_groups = returns or [None] * len(environments)
+    of_groups: Sequence[RunningReturns | None] = returns or [None] * len(environments)
     common = [{**arguments, "draw": draw, "returns": own} for arguments, own in zip(common, of_groups, strict=True)]
     transform_reward = as_they_are if returns else config.algorithm.transform_reward
     data = config.algorithm.learns_from

@@ -27,7 +27,7 @@ PREFIX = "normalization/"
 class Moments(NamedTuple):
     """Number of samples, and mean and variance of each component <float64>[D]."""
 
-    count: float
+    count: float  # type: ignore[assignment] # hides tuple.count
     mean: np.ndarray
     variance: np.ndarray
 

@@ -90,10 +90,9 @@ class MultiStepAdam(Adam):
     def ahead_of(self, theta: np.ndarray, out: np.ndarray) -> None:
         """out = theta - a_s: newer central parameters <float32>[size] with this learner's local steps kept."""
         parameters, ahead = slice(0, self._stepped), self.slots["a_s"]
-        merged = self.statistics and self.statistics.merged([self.statistics.of(theta), self.statistics.of(ahead)])
         np.subtract(theta[parameters], ahead[parameters], out=out[parameters])
-        if merged is not None:
-            self.statistics.of(out)[:] = merged
+        if self.statistics is not None:
+            self.statistics.advance(theta, [ahead], out)
 
     def apply(
         self,
