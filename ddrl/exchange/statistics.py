@@ -67,7 +67,8 @@ def packed(moments: Moments) -> np.ndarray:
 def unpacked(block: np.ndarray) -> Moments:
     """The inverse of `packed`."""
     pairs = np.split(block.astype(np.float64), [2, 2 + (block.size - 2) // 2])
-    count, mean, variance = (pair.reshape(2, -1).sum(axis=0) for pair in pairs)
+    with np.errstate(invalid="ignore"):  # what an infinity leaves over is NaN
+        count, mean, variance = (pair.reshape(2, -1).sum(axis=0) for pair in pairs)
     return Moments(float(count[0]), mean, variance)
 
 
