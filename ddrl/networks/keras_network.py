@@ -64,6 +64,7 @@ class KerasNetwork(Network):
 
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
         """Of each head, <float32>[B, width], for <uint8 or float32>[B, ...]."""
+        observations = self.observed(prepared, observations)
         if self._spaces.is_image:
             inputs = _channels_last()(observations, self.observation_scale, self.compute_dtype)
         else:

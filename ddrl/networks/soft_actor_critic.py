@@ -82,7 +82,9 @@ class SoftActorCriticNetwork(BoundedNetwork):
 
     def critics(self, prepared: dict[str, Any], observations: Any, actions: Any) -> tuple[Any, Any]:
         """Both q(s, a) <float32>[B] of `observations` [B, ...] and actions <float32>[B, A] in half ranges."""
-        inputs = tf.concat([flat_observations(self.observed(prepared, observations), self.observation_scale), actions], axis=1)
+        inputs = tf.concat(
+            [flat_observations(self.observed(prepared, observations), self.observation_scale), actions], axis=1
+        )
         activation = activation_named(self._activation, "relu")
         first, second = (
             tf.squeeze(tower_outputs(prepared, critic, self._critic_depth, inputs, activation), axis=-1)
