@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from ddrl.algorithms.record import Loss
-from ddrl.config import AlgorithmConfig, OptimizerConfig
+from ddrl.config import AlgorithmConfig, FromReplay, OptimizerConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.vectors import lasting_memory
 from ddrl.graph import Graph, computes_on_gpu
 from ddrl.lazy import tf
 from ddrl.networks.network import Network
+from ddrl.networks.normalization import scaled_rewards
 from ddrl.ops.clipping import clip_by_average_norm
 from ddrl.structured import spec_of, tensors_of
-from ddrl.types import LossContext
+from ddrl.types import LossContext, Replayed
 
 NO_CONTEXT = LossContext()
 UNUSED_FIELDS = ("behaviour_version", "key")  # of batches: for the lag and for the replay, not for the loss
@@ -72,6 +73,25 @@ def check_vector(vector: np.ndarray | tf.Tensor, network: Network) -> None:
         raise ValueError(
             f"a vector {tuple(vector.shape)} for the {network.size:,} parameters of network {network.name}"
         )
+
+
+def with_scaled_rewards(network: Network, prepared: Any, batch: Replayed, settings: AlgorithmConfig) -> Replayed:
+    """Transitions with rewards in the units that a version learns in.
+
+    A replay has the rewards as they were: all of a batch are divided by the same deviation, the one of the version that
+    is learned with, and not each by the one of its time, of which there would be many for the same reward.
+
+    Args:
+        network: that normalizes rewards or does not.
+        prepared: the version, as `network.prepare` makes it.
+        batch: tensors; with rewards, unless targets are there in their place.
+        settings: of the algorithm, which learns from a replay.
+    """
+    if not network.normalization.rewards or batch.reward is None:
+        return batch
+    data = settings.learns_from
+    assert isinstance(data, FromReplay)  # whose transitions these are
+    return batch._replace(reward=scaled_rewards(prepared, batch.reward, data.n_step))
 
 
 class Learner:
@@ -162,6 +182,8 @@ class Learner:
         tensors = tensors[len(self.context) :]
         unused = dict.fromkeys(self._template._fields)
         batch = type(self._template)(**unused | dict(zip(self._fields, tensors)))
+        if isinstance(batch, Replayed) and self._network.normalization.rewards:
+            batch = with_scaled_rewards(self._network, self._network.prepare(parameters), batch, self._settings)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(parameters)
             output = self._loss(self._network, parameters, batch, self._settings, context)

@@ -52,6 +52,18 @@ def float_parts(array: np.ndarray) -> list[np.ndarray]:
     return [array[name] for name, (_, base) in field_types(array.dtype).items() if base.kind == "f"]
 
 
+def float_fields(shape: tuple[int, ...], dtype: Any) -> dict[str, int]:
+    """Numbers of each field of floats, in order; of an observation that is one array of floats its own under ''."""
+    fields = field_types(dtype) or {"": (shape, np.dtype(dtype))}
+    return {name: math.prod(inner) for name, (inner, base) in fields.items() if base.kind == "f"}
+
+
+def float_rows(array: np.ndarray) -> np.ndarray:
+    """<float32>[B, D] of observations [B, ...]: all that is floating point in each, fields one after the other."""
+    parts = [part.reshape(len(array), math.prod(part.shape[1:])) for part in float_parts(array)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
 def spec_of(shape: Any, dtype: Any) -> Any:
     """The TensorSpec of an array, or of each field by its name.
 

@@ -12,7 +12,7 @@ from ddrl.config import AlgorithmConfig
 from ddrl.errors import UsageError
 from ddrl.graph import Graph
 from ddrl.lazy import tf
-from ddrl.learner import Preparation, padded
+from ddrl.learner import Preparation, padded, with_scaled_rewards
 from ddrl.networks.network import Network
 from ddrl.structured import spec_of, tensors_of
 from ddrl.types import Replayed
@@ -100,6 +100,7 @@ class TargetFunction(_InChunks):
         reward, discount, next_observation, target = tensors
         unused = dict.fromkeys(Replayed._fields)
         batch = Replayed(**unused | {"reward": reward, "discount": discount, "next_observation": next_observation})
+        batch = with_scaled_rewards(self._network, target, batch, self._settings)
         return self._targets(self._network, target, batch, self._settings)
 
 

@@ -46,6 +46,8 @@ ACTIONS: dict[type, str] = {
     Discrete: "discrete", MultiDiscrete: "discrete (also of several components)", Continuous: "continuous"
 }  # fmt: skip
 SMOKE_GAME = "ddrl/Catch-v0"
+GAMES = {"smoke": SMOKE_GAME, "mujoco": "HalfCheetah-v5"}
+"""Of presets that are for other games than Atari's, where none is named."""
 
 
 def names() -> dict[str, Name]:
@@ -98,7 +100,7 @@ def preset(name: str, game: str | None, machine: Machine, algorithm: str = "ba3c
         raise UsageError(
             f"--preset {name} is one of {', '.join(having)}, not of {algorithm}: choose {', '.join(known.presets)}"
         )
-    own = known.game or (SMOKE_GAME if name == "smoke" else EnvironmentConfig.game)
+    own = known.game or GAMES.get(name, EnvironmentConfig.game)
     return known.presets[name](game or own, machine)
 
 
@@ -119,7 +121,11 @@ def network_for(config: TrainConfig, shape: tuple[int, ...], dtype: Any, space: 
         UsageError: the algorithm takes no such actions, or the network no such observations.
     """
     check_action_space(config, space)
-    return algorithm_of(config.algorithm).network(config.network, config.algorithm, shape, dtype, space)
+    network = algorithm_of(config.algorithm).network(config.network, config.algorithm, shape, dtype, space)
+    observations, rewards = config.network.normalize_observations, config.algorithm.normalize_rewards
+    if observations or rewards:
+        network.normalize(shape, dtype, observations, rewards)
+    return network
 
 
 def check_action_space(config: TrainConfig, space: ActionSpace) -> None:

@@ -15,19 +15,30 @@ from ddrl.algorithms.actor_critic import ActorCriticConfig, actor_critic_loss, d
 from ddrl.algorithms.parts import (
     ALONE,
     PUBLISHED_NETWORK,
+    SMOKE_NETWORK,
     STOOKE_AGENT_STEPS,
     STOOKE_RUN,
     central_store,
     stooke_environment,
 )
 from ddrl.algorithms.record import Algorithm, Name, Preset
-from ddrl.config import EnvironmentConfig, FromRollouts, NetworkConfig, OptimizerConfig, SamplingConfig, TrainConfig
+from ddrl.config import (
+    EnvironmentConfig,
+    EvaluationConfig,
+    FromRollouts,
+    NetworkConfig,
+    OptimizerConfig,
+    RunConfig,
+    SamplingConfig,
+    TrainConfig,
+)
 from ddrl.lazy import tf
 from ddrl.networks.network import Network
 from ddrl.ops import distributions, policy_gradient
 from ddrl.types import LossContext, LossOutput, Machine, Transitions
 
 AGENT_STEPS = 10_000_000  # Schulman et al. 2017, table 6: 40 million frames
+MUJOCO_AGENT_STEPS = 1_000_000  # Schulman et al. 2017, section 6.1
 HTS_AGENT_STEPS = 20_000_000  # Liu et al. 2020, section 5
 
 
@@ -191,6 +202,33 @@ def stooke_appo(game: str, machine: Machine) -> TrainConfig:
     )
 
 
+def mujoco(game: str, machine: Machine) -> TrainConfig:
+    """Continuous control as in Schulman et al. 2017, table 3, and CleanRL's ppo_continuous_action (Huang et al. 2022,
+    "The 37 implementation details of PPO").
+
+    Both: one simulator x 2,048 steps, 10 epochs of minibatches of 64, Adam with 3e-4, gamma 0.99, lambda 0.95, clip
+    0.2, two layers of 64 tanh neurons, no entropy bonus. CleanRL alone: observations and rewards normalized and clipped
+    to +-10, the rate falls to 0 over a million agent steps, Adam's epsilon 1e-5, the norm clipped to 0.5, the value's
+    step clipped to 0.2, and a weight of 0.5 on half squares of the value, hence 0.25.
+    """
+    return TrainConfig(
+        environment=EnvironmentConfig(game=game),
+        network=dataclasses.replace(SMOKE_NETWORK, normalize_observations=True),
+        algorithm=PPOConfig(
+            unroll_length=2_048, entropy_cost=0.0, value_cost=0.25, epochs=10, clip_range=0.2, value_clip_range=0.2,
+            reward_clip=0.0, normalize_rewards=True,
+        ),
+        sampling=SamplingConfig(schedule="synchronized", simulators=1, groups=1),
+        optimizer=OptimizerConfig(
+            batch_size=64, learning_rate=3e-4, learning_rate_schedule="linear",
+            learning_rate_agent_steps=MUJOCO_AGENT_STEPS, adam_epsilon=1e-5, clip_global_norm=0.5,
+        ),
+        exchange=ALONE,
+        evaluation=EvaluationConfig(eval_every_updates=16_000, eval_games=10),  # every 102,400 agent steps
+        run=RunConfig(minutes=0.0, agent_steps=MUJOCO_AGENT_STEPS),
+    )  # fmt: skip
+
+
 def _laptop(preset: Preset, rate: float = 2.5e-4) -> Preset:
     """Settings of OpenAI Baselines, whose rate and clip stay: a budget of minutes ends long before the papers'
     schedules do.
@@ -214,7 +252,7 @@ ALGORITHM = Algorithm(
     settings=PPOConfig,
     loss=loss,
     names={
-        "ppo": Name("PPO", _presets(ppo, stooke=stooke_ppo)),
+        "ppo": Name("PPO", _presets(ppo, stooke=stooke_ppo, mujoco=mujoco)),
         "appo": Name("APPO", _presets(appo, rate=2.5e-4 / 4, stooke=stooke_appo)),
         "hts-ppo": Name("HTS-PPO", _presets(hts_ppo)),
     },

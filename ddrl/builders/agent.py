@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,12 @@ from ddrl.sampling.actor_threads import ActorThreads
 from ddrl.sampling.batcher import Batcher
 from ddrl.sampling.data_points import DataPointActor, DataPointBuilder
 from ddrl.sampling.minibatches import Minibatches
+from ddrl.sampling.normalization import RunningReturns, Seen
 from ddrl.sampling.predictors import Predictors
 from ddrl.sampling.rollout_schedules import DoubleBuffered, SynchronizedRollouts
 from ddrl.sampling.rollouts import RolloutActor, UnrollActor, UnrollBatcher, empty_unroll
 from ddrl.sampling.schedules import Asynchronous, Schedule, Synchronized
+from ddrl.structured import float_fields
 from ddrl.types import Transitions
 
 
@@ -99,19 +102,45 @@ def make_schedule(
     config: TrainConfig, environments: list[VectorEnvironment], network: Network, metrics: RankMetrics, worker: int
 ) -> Schedule:
     """A worker's schedule over its environments."""
+    returns = running_returns(config, environments) if network.normalization.rewards else []
+    schedule = _schedule(config, environments, network, metrics, worker, returns)
+    if network.normalization.size:
+        shape, dtype = environments[0].observation_shape, environments[0].observation_dtype
+        components = sum(float_fields(shape, dtype).values())
+        schedule.seen = Seen(network.normalization, components, returns, metrics)
+    return schedule
+
+
+def running_returns(config: TrainConfig, environments: list[VectorEnvironment]) -> list[RunningReturns]:
+    """Of each group; they transform rewards, which nobody does after them then."""
+    algorithm, from_replay = config.algorithm, config.has_replay
+    of_rewards = algorithm.discount, algorithm.transform_reward, config.environment.life_loss_terminal
+    return [RunningReturns(environment.num_envs, *of_rewards, scales=not from_replay) for environment in environments]
+
+
+def _schedule(
+    config: TrainConfig,
+    environments: list[VectorEnvironment],
+    network: Network,
+    metrics: RankMetrics,
+    worker: int,
+    returns: list[RunningReturns],
+) -> Schedule:
     shape, dtype = environments[0].observation_shape, environments[0].observation_dtype
     common = [actor_arguments(config, environments, group, worker) for group in range(len(environments))]
     draw = exploration(config, metrics, network.action_space)
-    common = [arguments | {"draw": draw} for arguments in common]
+    of_groups: Sequence[RunningReturns | None] = returns or [None] * len(environments)
+    common = [{**arguments, "draw": draw, "returns": own} for arguments, own in zip(common, of_groups, strict=True)]
+    transform_reward = as_they_are if returns else config.algorithm.transform_reward
     data = config.algorithm.learns_from
     if isinstance(data, FromDataPoints):
         of_points = Policy(network, shape, dtype, (environments[0].batch_size,))
-        return _on_data_points(config, data, environments, of_points, metrics, common)
+        return _on_data_points(config, data, environments, of_points, metrics, common, transform_reward)
     ended = threading.Event()
     policy = _policy_of_groups(config, environments[0], network, ended)
     rollout_arguments: dict[str, Any] = {
         "discount": config.algorithm.discount,
-        "transform_reward": config.algorithm.transform_reward,
+        "transform_reward": transform_reward,
         "life_loss_terminal": config.environment.life_loss_terminal,
         "ended": ended,
         "last_value": not isinstance(data, FromReplay),
@@ -136,6 +165,11 @@ def make_schedule(
     if isinstance(data, FromReplay):
         return replay_schedule(config, ActorThreads(actors, ended), ended, network, environments[0], metrics, worker)
     return _on_rollouts(config, data, ActorThreads(actors, ended), ended, network, (shape, dtype), worker)
+
+
+def as_they_are(rewards: np.ndarray) -> np.ndarray:
+    """Rewards that are transformed already."""
+    return rewards
 
 
 def _policy_of_groups(
@@ -169,6 +203,7 @@ def _on_data_points(
     policy: Policy,
     metrics: RankMetrics,
     common: list[dict[str, Any]],
+    transform_reward: Callable[[np.ndarray], np.ndarray],
 ) -> Schedule:
     shape, dtype = environments[0].observation_shape, environments[0].observation_dtype
     action_shape = environments[0].action_space.action_shape
@@ -181,7 +216,7 @@ def _on_data_points(
             shape,
             dtype,
             config.algorithm.discount,
-            config.algorithm.transform_reward,
+            transform_reward,
             config.environment.life_loss_terminal,
             action_shape,
         )
@@ -212,5 +247,5 @@ def _on_rollouts(
     learning = empty_unroll(config.rollout_length, config.rows, *observations, network.action_space)
     if config.sampling.schedule == "double-buffered":
         spare = empty_unroll(config.rollout_length, config.rows, *observations, network.action_space)
-        return DoubleBuffered(actor_threads, learning, spare, minibatches, ended)
+        return DoubleBuffered(actor_threads, learning, spare, minibatches, ended, network.normalization.size)
     return SynchronizedRollouts(actor_threads, learning, minibatches, ended, config.sampling.refresh_every_steps)

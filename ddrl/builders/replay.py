@@ -139,7 +139,8 @@ def replay_schedule(
     directory = worker_directory(run_dir, worker)
     named = functools.partial(names_on_disk, run_dir, directory)
     common = (actor_threads, buffer, batches, config.replay.replay_minimum, directory, metrics, ended, named)
+    statistics = network.normalization.size
     if concurrent:
-        return Concurrent(*common)
+        return Concurrent(*common, statistics=statistics)
     target_periods = sys.maxsize if data.target_average else data.target_period // steps
-    return Standard(*common, average=data.target_average, target_periods=target_periods)
+    return Standard(*common, average=data.target_average, target_periods=target_periods, statistics=statistics)

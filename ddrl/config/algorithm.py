@@ -87,6 +87,9 @@ class AlgorithmConfig:
     """Rewards are clipped to [-x, x] for learning only (0: not clipped); scores stay raw."""
     reward_scale: float = 1.0
     """Factor on rewards for learning, before they are clipped."""
+    normalize_rewards: bool = False
+    """Rewards for learning, after --reward-scale and --reward-clip, over the running deviation of the discounted return
+    in all workers, clipped to +-10."""
 
     def __post_init__(self) -> None:
         checks.known(self)

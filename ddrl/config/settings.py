@@ -110,6 +110,9 @@ class NetworkConfig:
     """DPG: neurons of the policy's hidden layers."""
     critic_layers: tuple[int, ...] = (400, 300)
     """DPG: neurons of the critic's hidden layers; the action enters beside the first."""
+    normalize_observations: bool = False
+    """Observations less their running mean, over their running deviation, clipped to +-10: over all workers, and frozen
+    in evaluation. Not for images of bytes."""
 
     def __post_init__(self) -> None:
         checks.known(self)

@@ -44,6 +44,10 @@ def check(config: TrainConfig) -> None:
 def warnings(config: TrainConfig) -> list[str]:
     """What may be meant, and mostly is not: one line each."""
     replay = validation_replay.warnings(config) if config.has_replay else []
+    settings = config.algorithm
+    if settings.normalize_rewards and settings.reward_clip:
+        clip = f"--normalize-rewards normalizes what --reward-clip {settings.reward_clip:g} leaves of the rewards"
+        replay.append(f"{clip}: they are clipped to +-10 afterwards anyway; --reward-clip 0")
     return replay + config.algorithm.warnings(config) + validation_apex.warnings(config)
 
 

@@ -67,6 +67,9 @@ def _check_unused(config: TrainConfig) -> None:
     uncounted = "the learner does not count actors' steps"
     checks.unused(config.optimizer, f"{uncounted}; --learning-rate-updates", "learning_rate_agent_steps")
     checks.unused(config.replay, f"{uncounted}; --importance-updates", "importance_agent_steps")
+    unseen = "the learner does not see what actors saw; leave it out, or train dqn or dpg"
+    checks.unused(config.network, unseen, "normalize_observations")
+    checks.unused(algorithm, unseen, "normalize_rewards")
     for name, why in UNUSED.items():
         if hasattr(algorithm, name):
             checks.unused(algorithm, why, name)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ddrl.exchange.averaging import squared_norm
 from ddrl.exchange.messages import Flag, Header, Kind, Message
+from ddrl.exchange.statistics import Statistics
 from ddrl.exchange.transport import Channel
 from ddrl.exchange.vectors import empty_vector
 from ddrl.types import Snapshot
@@ -91,6 +92,7 @@ class WorkerClient:
         asynchronous: shards answer this worker alone, and their versions differ.
         clip_norm: clip each gradient to this global norm (0: off), where gradients are applied one by one; it is
             done here, before a gradient is cut into shards.
+        statistics: in the gradients, which are not clipped.
     """
 
     def __init__(
@@ -100,9 +102,10 @@ class WorkerClient:
         ranges: Sequence[tuple[int, int]],
         asynchronous: bool = False,
         clip_norm: float = 0.0,
+        statistics: Statistics | None = None,
     ):
         self.worker, self.servers, self.asynchronous = worker, tuple(servers), asynchronous
-        self.clip_norm = clip_norm
+        self.clip_norm, self.statistics = clip_norm, statistics
         self.snapshot: Snapshot | None = None
         self.flags = Flag.NONE  # of the newest snapshot
         self.dropped = 0
@@ -152,8 +155,11 @@ class WorkerClient:
     def _clipped(self, gradient: np.ndarray) -> np.ndarray:
         if not self.clip_norm:
             return gradient
-        norm = math.sqrt(squared_norm(gradient))
-        return gradient * np.float32(self.clip_norm / norm) if norm > self.clip_norm else gradient
+        norm = math.sqrt(squared_norm(gradient, self.statistics))
+        clipped = gradient * np.float32(self.clip_norm / norm) if norm > self.clip_norm else gradient
+        if self.statistics is not None and clipped is not gradient:
+            self.statistics.of(clipped)[:] = self.statistics.of(gradient)
+        return clipped
 
 
 class Reader:

@@ -20,6 +20,7 @@ from ddrl.exchange.optimizers import Optimizer, UpdateRule, make_optimizer
 from ddrl.exchange.parameter_groups import ParameterGroup, cut
 from ddrl.exchange.settings import ExchangeConfig, OptimizerConfig
 from ddrl.exchange.sharding import shard_ranges
+from ddrl.exchange.statistics import Statistics
 from ddrl.exchange.transport import Channel
 
 
@@ -39,6 +40,7 @@ class Setup:
         refreshes: acting takes newer parameters between two gradients.
         groups: ranges of the parameters whose learning rate has a factor.
         threads: that an update may have.
+        statistics: at the end of the parameters, or None.
     """
 
     config: ExchangeConfig
@@ -52,6 +54,7 @@ class Setup:
     refreshes: bool = False
     groups: tuple[ParameterGroup, ...] = ()
     threads: int = 1
+    statistics: Statistics | None = None
 
     @property
     def clips_gradients(self) -> float:
@@ -64,13 +67,19 @@ class Setup:
         return self.optimizer.clip_global_norm if self.config.averages_gradients else 0.0
 
     def make_optimizer(self, start: int, stop: int) -> Optimizer:
-        """The optimizer of the slice [start, stop) of the parameters."""
-        return make_optimizer(self.optimizer, stop - start, cut(self.groups, start, stop), self.threads)
+        """The optimizer of the slice [start, stop) of the parameters.
+
+        Raises:
+            UsageError: it has a part of the statistics.
+        """
+        statistics = self.statistics and self.statistics.within(start, stop)
+        return make_optimizer(self.optimizer, stop - start, cut(self.groups, start, stop), self.threads, statistics)
 
     def client(self, worker: int, size: int) -> WorkerClient:
         """A worker's part, for `size` parameters."""
         ranges = shard_ranges(size, len(self.servers))
-        return WorkerClient(worker, self.servers, ranges, self.config.asynchronous, clip_norm=self.clips_gradients)
+        clip_norm, asynchronous = self.clips_gradients, self.config.asynchronous
+        return WorkerClient(worker, self.servers, ranges, asynchronous, clip_norm, self.statistics)
 
 
 class Due(NamedTuple):

@@ -15,6 +15,7 @@ import numpy as np
 
 from ddrl.exchange.parameter_groups import ParameterGroup, factors_of
 from ddrl.exchange.settings import OptimizerConfig
+from ddrl.exchange.statistics import Statistics
 from ddrl.exchange.vectors import empty_vector
 from ddrl.lazy import lazy_module
 
@@ -82,7 +83,11 @@ def anneal_of(config: OptimizerConfig, agent_steps_per_update: float = 0.0) -> C
 
 
 def make_optimizer(
-    config: OptimizerConfig, size: int, groups: Sequence[ParameterGroup] = (), threads: int = 1
+    config: OptimizerConfig,
+    size: int,
+    groups: Sequence[ParameterGroup] = (),
+    threads: int = 1,
+    statistics: Statistics | None = None,
 ) -> Optimizer:
     """The configured optimizer for a slice of the parameters, its slots zero.
 
@@ -91,12 +96,13 @@ def make_optimizer(
         size: parameters in the slice.
         groups: those of the slice.
         threads: 2 where a core has nothing else to do meanwhile: the second half of a large slice is its.
+        statistics: at the end of the slice, if it has any.
     """
     rules = {"adam": Adam, "rmsprop": RMSProp, "rmsprop-centered": CenteredRMSProp, "sgd": SGD}
     rule = rules[config.optimizer]
     nothing = np.zeros(1, np.float32)
     rule(config, 1).apply(nothing, nothing, 0.0)  # compiles it, or reads it from disk, before an update is waited for
-    optimizer = rule(config, size, groups)
+    optimizer = rule(config, size, groups, statistics)
     if threads > 1 and size >= SHARED_SIZE:
         optimizer.share()
     return optimizer
@@ -108,10 +114,12 @@ class UpdateRule(Protocol):
     Attributes:
         slots: name -> state for each parameter, <float32>[size].
         count: updates applied.
+        statistics: among the parameters, or None.
     """
 
     slots: dict[str, np.ndarray]
     count: int
+    statistics: Statistics | None
 
     def apply(
         self,
@@ -131,17 +139,31 @@ class Optimizer:
         config: of the rule.
         size: float32 values of the slice.
         groups: ranges of the slice whose learning rate has a factor.
+        statistics: at the end of the slice: they are merged, and take no step (None: there are none).
 
     Attributes:
         slots: name -> <float32>[size].
         count: updates applied.
+
+    Raises:
+        ValueError: the statistics are not at the end.
     """
 
     slot_names: tuple[str, ...] = ()
 
-    def __init__(self, config: OptimizerConfig, size: int, groups: Sequence[ParameterGroup] = ()) -> None:
+    def __init__(
+        self,
+        config: OptimizerConfig,
+        size: int,
+        groups: Sequence[ParameterGroup] = (),
+        statistics: Statistics | None = None,
+    ) -> None:
+        if statistics is not None and statistics.stop != size:
+            raise ValueError(f"{statistics} do not end with the {size} parameters")
         self.config = config
         self.size = size
+        self.statistics = statistics
+        self._stepped = size if statistics is None else statistics.start  # values that take steps; they come first
         self.count = 0
         self.slots = {name: np.zeros(size, np.float32) for name in self.slot_names}
         self._ahead: dict[str, np.ndarray] = {}
@@ -212,7 +234,7 @@ class Optimizer:
             raise ValueError("an update of no gradient")
         table = compiled.addresses(gradients, self.size)
         step = updates.Step(
-            self.size,
+            self._stepped,
             _where(table),
             len(gradients),
             np.float32(scale),
@@ -226,11 +248,19 @@ class Optimizer:
         )
         old = tuple(self._address(slot) for slot in self.slots.values())
         new = tuple(self._address(slot, written=True) for slot in new_slots.values())
+        self._run(step, table, old, new)
+        if self.statistics is not None:
+            self.statistics.advance(parameters, gradients, out)
+            if trail is not None:
+                self.statistics.advance(trail.vector, gradients, trail.vector)
+
+    def _run(self, step: updates.Step, table: np.ndarray, old: updates.Addresses, new: updates.Addresses) -> None:
+        """Takes a step, the second half of it in its thread if there is one; `table` is of the gradients."""
         if self._second is None:
             self._update(step, old, new)
             return
         thread, scratch = self._second
-        half = self.size // 2 // updates.BLOCK * updates.BLOCK
+        half = self._stepped // 2 // updates.BLOCK * updates.BLOCK
         tables = table + np.uint64(4 * half)  # of the gradients' second halves
         rest = _from(step, half)._replace(gradients=np.uint64(tables.ctypes.data), scratch=_where(scratch))
         second = thread.submit(
@@ -248,6 +278,8 @@ class Optimizer:
     def move(self, parameters: np.ndarray, direction: np.ndarray, step_size: float, out: np.ndarray) -> None:
         """Takes a step against a direction <float32>[size] that is known already; the state stays as it is.
 
+        Its statistics, those of a trail or of an average of trails, are merged.
+
         Args:
             parameters: <float32>[size].
             direction: <float32>[size].
@@ -255,9 +287,10 @@ class Optimizer:
             out: <float32>[size] that takes the new parameters.
         """
         where = map(self._address, (parameters, direction))
-        updates.move(
-            self.size, *where, np.float32(step_size), self._address(self._factors), self._address(out, written=True)
-        )
+        factors, target = self._address(self._factors), self._address(out, written=True)
+        updates.move(self._stepped, *where, np.float32(step_size), factors, target)
+        if self.statistics is not None:
+            self.statistics.advance(parameters, [direction], out)
 
     def _address(self, vector: np.ndarray | None, written: bool = False) -> np.uint64:
         return updates.NOTHING if vector is None else compiled.address(vector, self.size, written)
@@ -303,7 +336,7 @@ class Trail:
 
     def begin(self, step_size: float) -> None:
         """Forgets what there was; the next step has this size."""
-        self.vector.fill(-0.0)  # to which everything adds as it is, also a zero of either sign
+        self.vector.fill(-0.0)  # to which everything adds as it is, also a zero of either sign; and no statistics
         self._first = step_size
         self.next(step_size)
 

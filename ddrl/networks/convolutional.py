@@ -130,7 +130,7 @@ class ConvolutionalNetwork(Network):
 
     def prepare(self, parameters: Any) -> dict[str, Any]:
         """Hidden tensors in the compute type; the first kernel takes in the scale and the blocks."""
-        tensors = self.unflatten(parameters)
+        tensors = super().prepare(parameters)
         kernel = tensors["conv0/kernel"] * self.observation_scale
         tensors["conv0/kernel"] = _kernel_on_blocks(kernel, self._block) if self._block > 1 else kernel
         return {
@@ -140,7 +140,7 @@ class ConvolutionalNetwork(Network):
 
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
         """Of each head, <float32>[B, width], for <uint8 or float32>[B, C, H, W]."""
-        x = self._channels_last(observations)
+        x = self._channels_last(self.observed(prepared, observations))
         for layer, spec in enumerate(self.architecture.convolutions):
             stride = spec.stride // self._block if layer == 0 else spec.stride
             x = self._convolve(prepared, layer, stride, spec.pool, x)

@@ -49,13 +49,13 @@ class DeterministicNetwork(BoundedNetwork):
 
     def policy_actions(self, prepared: dict[str, Any], observations: Any) -> Any:
         """pi(s) <float32>[B, A] of `observations` [B, ...], in units of half the range: in [-1, 1]."""
-        inputs = flat_observations(observations, self.observation_scale)
+        inputs = flat_observations(self.observed(prepared, observations), self.observation_scale)
         activation = activation_named(self._activation, "tanh")
         return tf.tanh(tower_outputs(prepared, "policy", self._depths["policy"], inputs, activation))
 
     def critic(self, prepared: dict[str, Any], observations: Any, actions: Any) -> Any:
         """q(s, a) <float32>[B] of `observations` [B, ...] and actions <float32>[B, A] in units of half their range."""
-        inputs = flat_observations(observations, self.observation_scale)
+        inputs = flat_observations(self.observed(prepared, observations), self.observation_scale)
         activation = activation_named(self._activation, "tanh")
         values = tower_outputs(prepared, "critic", self._depths["critic"], inputs, activation, beside_first=actions)
         return tf.squeeze(values, axis=-1)

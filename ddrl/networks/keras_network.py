@@ -66,6 +66,7 @@ class KerasNetwork(Network):
 
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
         """Of each head, <float32>[B, width], for observations [B, ...] or a dict of them."""
+        observations = self.observed(prepared, observations)
         if self._spaces.fields:
             inputs = {
                 keras_name(name): tf.cast(observations[name], tf.float32) * scale_of(name, dtype)

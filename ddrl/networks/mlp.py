@@ -50,7 +50,7 @@ class MLP(Network):
 
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
         """Of each tower, <float32>[B, width], for observations [B, ...]."""
-        inputs = flat_observations(observations, self.observation_scale)
+        inputs = flat_observations(self.observed(prepared, observations), self.observation_scale)
         activation = activation_named(self._activation, "tanh")
         return {
             tower: tower_outputs(prepared, tower, len(self._hidden), inputs, activation)

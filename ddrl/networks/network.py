@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from ddrl.errors import UsageError
+from ddrl.exchange.statistics import block_size
 from ddrl.lazy import tf
+from ddrl.networks.normalization import OBSERVATION, RETURN, Normalization, normalized, prepared_blocks
 from ddrl.ops.action_masks import masked
 from ddrl.ops.q_learning import dueling_values, expected_values, support
-from ddrl.structured import ACTION_MASK, field_types
+from ddrl.structured import ACTION_MASK, field_types, float_fields
 from ddrl.types import ActionSpace, Continuous, Discrete, PolicyValue, QHead
 
 LOG_DEVIATION = "policy/log_deviation"
@@ -42,7 +44,10 @@ class Network:
         size: N, the length of the flat vector.
         initializers: by the tensors' names.
         observation_scale: what observations are multiplied with; of fields each has its own (`scale_of`).
+        normalization: what running statistics, the last tensors, are there for.
     """
+
+    normalization = Normalization()
 
     def __init__(
         self,
@@ -66,6 +71,32 @@ class Network:
         self.observation_scale = 1.0 if fields else scale_of(name, observation_dtype)
         self.initializers = {tensor: initializer for tensor, _, initializer in tensors}
 
+    def normalize(self, observation_shape: tuple[int, ...], dtype: Any, observations: bool, rewards: bool) -> None:
+        """Adds tensors of running statistics, by which observations and rewards are normalized from now on.
+
+        Of an observation of several entries those of floats are normalized.
+
+        Args:
+            observation_shape, dtype: of one observation.
+            observations: whether they are normalized.
+            rewards: whether they are.
+
+        Raises:
+            UsageError: no observations are floats.
+        """
+        self._float_fields = float_fields(observation_shape, dtype)
+        if observations and not self._float_fields:
+            raise UsageError(
+                "--normalize-observations: no numbers of these observations are floats; bytes are divided by 255, and "
+                "bits are 0 or 1 already; leave it out"
+            )
+        widths = {OBSERVATION: sum(self._float_fields.values())} if observations else {}
+        sizes = {name: block_size(width) for name, width in (widths | ({RETURN: 1} if rewards else {})).items()}
+        self.parameter_shapes += tuple((name, (size,)) for name, size in sizes.items())
+        self.initializers |= dict.fromkeys(sizes, zeros)
+        self.normalization = Normalization(observations, rewards, sum(sizes.values()))
+        self.size += self.normalization.size
+
     def initial_parameters(self, seed: int) -> np.ndarray:
         """<float32>[N] drawn from a NumPy generator of `seed`: equal for equal seeds."""
         random = np.random.default_rng(seed)
@@ -87,7 +118,24 @@ class Network:
 
         Inference prepares once per version; a gradient goes through it each time.
         """
-        return self.unflatten(parameters)
+        return prepared_blocks(self.unflatten(parameters))
+
+    def observed(self, prepared: dict[str, Any], observations: Any) -> Any:
+        """Observations [B, ...] as the layers take them: normalized, or as they are.
+
+        Args:
+            prepared: parameters, as `prepare` makes them.
+            observations: <observation dtype>[B, ...], or a dict of fields, as the environment gave them.
+        """
+        if not self.normalization.observations:
+            return observations
+        if not isinstance(observations, dict):
+            return normalized(prepared, observations)
+        widths, start, result = self._float_fields, 0, dict(observations)
+        for name, width in widths.items():
+            result[name] = normalized(prepared, observations[name], start, start + width)
+            start += width
+        return result
 
     @staticmethod
     def policy(head: Any, prepared: dict[str, Any]) -> Any:

@@ -75,7 +75,7 @@ class ResidualNetwork(Network):
 
     def prepare(self, parameters: Any) -> dict[str, Any]:
         """Hidden tensors in the compute type; the first kernel takes in the scale."""
-        tensors = self.unflatten(parameters)
+        tensors = super().prepare(parameters)
         tensors["section0/conv/kernel"] *= self.observation_scale
         return {
             name: tf.cast(x, self.compute_dtype) if name.startswith("section") or name == "dense/kernel" else x
@@ -84,10 +84,8 @@ class ResidualNetwork(Network):
 
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
         """Of each head, <float32>[B, width], for <uint8 or float32>[B, C, H, W]."""
-        if self._last:
-            x = tf.cast(observations, self.compute_dtype)
-        else:
-            x = transposed()(observations, 0, self.compute_dtype)
+        x = self.observed(prepared, observations)
+        x = tf.cast(x, self.compute_dtype) if self._last else transposed()(x, 0, self.compute_dtype)
         for section in range(len(SECTIONS)):
             x = tf.nn.max_pool2d(_convolved(prepared, f"section{section}/conv", x), 3, 2, "SAME")
             for block in range(BLOCKS):

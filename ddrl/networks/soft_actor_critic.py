@@ -62,7 +62,7 @@ class SoftActorCriticNetwork(BoundedNetwork):
 
     def gaussian(self, prepared: dict[str, Any], observations: Any) -> tuple[Any, Any]:
         """Mean and logarithm of the deviation of u, <float32>[B, A] each, of `observations` [B, ...]."""
-        inputs = flat_observations(observations, self.observation_scale)
+        inputs = flat_observations(self.observed(prepared, observations), self.observation_scale)
         activation = activation_named(self._activation, "relu")
         outputs = tower_outputs(prepared, "policy", self._policy_depth, inputs, activation)
         mean, log_deviation = tf.split(outputs, 2, axis=1)
@@ -83,7 +83,9 @@ class SoftActorCriticNetwork(BoundedNetwork):
 
     def critics(self, prepared: dict[str, Any], observations: Any, actions: Any) -> tuple[Any, Any]:
         """Both q(s, a) <float32>[B] of `observations` [B, ...] and actions <float32>[B, A] in half ranges."""
-        inputs = tf.concat([flat_observations(observations, self.observation_scale), actions], axis=1)
+        inputs = tf.concat(
+            [flat_observations(self.observed(prepared, observations), self.observation_scale), actions], axis=1
+        )
         activation = activation_named(self._activation, "relu")
         first, second = (
             tf.squeeze(tower_outputs(prepared, critic, self._critic_depth, inputs, activation), axis=-1)

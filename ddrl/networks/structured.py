@@ -10,6 +10,7 @@ import numpy as np
 
 from ddrl.config import NetworkConfig
 from ddrl.errors import UsageError
+from ddrl.exchange.statistics import PREFIX
 from ddrl.lazy import tf
 from ddrl.networks.convolutional import channels_first, channels_last, half_variance
 from ddrl.networks.dense import flat_observations
@@ -23,6 +24,7 @@ from ddrl.networks.network import (
     streams_of,
     zeros,
 )
+from ddrl.networks.normalization import prepared_blocks
 from ddrl.structured import ACTION_MASK, field_types
 from ddrl.types import ActionSpace, Discrete, QHead
 
@@ -88,19 +90,19 @@ class StructuredNetwork(Network):
         """Of each branch what it prepares, under FIELD/; of the rest the tensors."""
         sizes = [branch.size for branch in self._branches.values()]
         own = [math.prod(shape) for _, shape, _ in self._own]
-        pieces = cut_vector(parameters, [*sizes, *own])
+        statistics = {name: math.prod(shape) for name, shape in self.parameter_shapes if name.startswith(PREFIX)}
+        pieces = cut_vector(parameters, [*sizes, *own, *statistics.values()])
         prepared = {
             f"{name}/{tensor}": x
             for (name, branch), piece in zip(self._branches.items(), pieces)
             for tensor, x in branch.prepare(piece).items()
         }
-        return prepared | {
-            name: tf.reshape(piece, shape) for (name, shape, _), piece in zip(self._own, pieces[len(sizes) :])
-        }
+        prepared |= {name: tf.reshape(piece, shape) for (name, shape, _), piece in zip(self._own, pieces[len(sizes) :])}
+        return prepared | prepared_blocks(dict(zip(statistics, pieces[len(sizes) + len(own) :])))
 
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
         """Of each head, <float32>[B, width], for a dict of the fields [B, ...]."""
-        features = []
+        features, observations = [], self.observed(prepared, observations)
         for name, branch in self._branches.items():
             own = {key.removeprefix(f"{name}/"): x for key, x in prepared.items() if key.startswith(f"{name}/")}
             x = observations[name]

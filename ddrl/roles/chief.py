@@ -30,7 +30,7 @@ from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.budget import Budget
 from ddrl.roles.checkpoint_saver import CheckpointSaver
 from ddrl.roles.evaluations import Evaluations
-from ddrl.roles.exchanges import groups_of, make_coordinator
+from ddrl.roles.exchanges import make_coordinator
 from ddrl.roles.phase import Phase
 from ddrl.rundir import RESULT, stop_requested, write_json
 
@@ -144,7 +144,7 @@ class ChiefRole:
 
     def _begin(self, resumed: bool, notes: Sequence[tuple[str, str]]) -> None:
         layout, start = self.context.layout, self.start
-        setup = {"parameters": int(start.parameters.size), "groups": groups_of(self.context, start.layout)}
+        setup = {"parameters": int(start.parameters.size), "tensors": start.layout}
         servers = set(layout.servers) - set(layout.workers.values())
         self.transport.send(json_blob(process, Topic.SETUP, setup) for process in servers)
         for worker, process in layout.workers.items():

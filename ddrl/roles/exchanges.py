@@ -8,14 +8,24 @@ from cluster.topology import usable_cores
 from ddrl.exchange.interface import Coordinator, Server, Setup
 from ddrl.exchange.kind import Exchange
 from ddrl.exchange.optimizers import rate_of
-from ddrl.exchange.parameter_groups import ParameterGroup, groups_named
+from ddrl.exchange.parameter_groups import groups_named
 from ddrl.exchange.registry import OF_ONE_PROCESS, exchange_named
+from ddrl.exchange.statistics import statistics_in
 from ddrl.job.layout import JobContext
 
+Tensors = Sequence[tuple[str, tuple[int, ...]]]
+"""Name and shape of each tensor of a network, in the flat order."""
 
-def setup_of(context: JobContext, groups: tuple[ParameterGroup, ...] = ()) -> Setup:
-    """The exchange's part of the settings, and who is who in it; `groups` have learning rates of their own."""
+
+def setup_of(context: JobContext, tensors: Tensors = ()) -> Setup:
+    """The exchange's part of the settings, and who is who in it.
+
+    Args:
+        context: of the job.
+        tensors: of the network, for whoever takes gradients or makes them.
+    """
     config, layout = context.config, context.layout
+    factors = config.algorithm.learning_rate_factors
     acts_meanwhile = config.sampling.schedule in ("asynchronous", "double-buffered")
     evaluator = () if layout.evaluator is None else (layout.evaluator,)
     return Setup(
@@ -28,19 +38,15 @@ def setup_of(context: JobContext, groups: tuple[ParameterGroup, ...] = ()) -> Se
         layout.servers,
         readers=(*evaluator, *layout.actors),
         refreshes=config.sampling.refresh_every_steps > 0,
-        groups=groups,
+        groups=groups_named(tensors, factors) if tensors else (),
         threads=len(usable_cores()) if config.single_process and not acts_meanwhile else 1,
+        statistics=statistics_in(tensors),
     )
 
 
-def groups_of(context: JobContext, tensors: Sequence[tuple[str, tuple[int, ...]]]) -> tuple[ParameterGroup, ...]:
-    """Ranges of the parameters to which the algorithm gives a learning rate of their own."""
-    return groups_named(tensors, context.config.algorithm.learning_rate_factors)
-
-
-def make_server(context: JobContext, index: int, size: int, groups: tuple[ParameterGroup, ...] = ()) -> Server:
-    """The server of this process, for `size` parameters and these groups of them; see `Exchange.server`."""
-    return _exchange(context).server(setup_of(context, groups), index, size)
+def make_server(context: JobContext, index: int, size: int, tensors: Tensors = ()) -> Server:
+    """The server of this process, for `size` parameters, which are these tensors; see `Exchange.server`."""
+    return _exchange(context).server(setup_of(context, tensors), index, size)
 
 
 def make_coordinator(context: JobContext, step: int, version: int) -> Coordinator:

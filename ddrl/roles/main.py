@@ -34,7 +34,6 @@ from ddrl.placement.ranks import expose_gpu, place_ranks
 from ddrl.placement.start import AT_MPI, IN_JOB, MARGIN_SECONDS, bounded_start, leave_note
 from ddrl.placement.world import settled_world
 from ddrl.reporting.phases import phase_ended
-from ddrl.roles.exchanges import groups_of
 from ddrl.roles.server import ServerRole
 from ddrl.rundir import RESULT, write_json
 
@@ -233,8 +232,8 @@ def _roles_of_rank(
     if assignment.role == "worker":
         roles.append(factory.worker(transport, assignment.index, wake))
         if context.layout.hosts_servers:
-            groups = groups_of(context, factory.network.parameter_shapes)
-            roles.append(ServerRole(context, transport, assignment.index, factory.network.size, groups))
+            network = factory.network
+            roles.append(ServerRole(context, transport, assignment.index, network.size, network.parameter_shapes))
     if assignment.is_chief:
         roles.insert(0, factory.chief(transport, resume))
     phase_ended("environments and network")

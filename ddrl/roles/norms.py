@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,12 +17,13 @@ class NormMeter:
     The gauges are `parameter_norm/LAYER`, `gradient_norm/LAYER` and `step_norm/LAYER`, with LAYER `all` for the whole.
 
     Args:
-        shapes: of the network's tensors, in the order of the flat vector.
+        shapes: of the network's tensors, in the order of the flat vector; what comes after them is left out.
         every: updates between two measures.
     """
 
     def __init__(self, shapes: Sequence[tuple[str, tuple[int, ...]]], every: int, metrics: RankMetrics):
         self._shapes, self._every, self._metrics = shapes, every, metrics
+        self._size = sum(math.prod(shape) for _, shape in shapes)
         self._before: np.ndarray | None = None  # the version before the next one
 
     def parameters(self, version: int, vector: np.ndarray) -> None:
@@ -39,5 +41,5 @@ class NormMeter:
             self._gauge("gradient_norm", vector)
 
     def _gauge(self, name: str, vector: np.ndarray) -> None:
-        for layer, norm in layer_norms(self._shapes, vector).items():
+        for layer, norm in layer_norms(self._shapes, vector[: self._size]).items():
             self._metrics.gauge(f"{name}/{layer}", norm)

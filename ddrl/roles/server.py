@@ -7,12 +7,11 @@ import time
 
 from ddrl.exchange.interface import Server
 from ddrl.exchange.messages import Kind, Message
-from ddrl.exchange.parameter_groups import ParameterGroup
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport
 from ddrl.job.layout import JobContext
 from ddrl.job.role import Topic, Wait, end_of_job, essential_lost, first_word, json_blob
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.roles.exchanges import make_server, setup_of
+from ddrl.roles.exchanges import Tensors, make_server, setup_of
 
 
 class ServerRole:
@@ -21,20 +20,13 @@ class ServerRole:
     Args:
         index: of the server, or of the worker in whose process it is where every worker has one.
         size: float32 values in the parameter vector, where this process knows it; else it waits for the chief's SETUP.
-        groups: of the parameters, where it knows them, with learning rates of their own.
+        tensors: of the network, where it knows them.
 
     Attributes:
         server: None before the SETUP.
     """
 
-    def __init__(
-        self,
-        context: JobContext,
-        transport: Transport,
-        index: int,
-        size: int = 0,
-        groups: tuple[ParameterGroup, ...] = (),
-    ):
+    def __init__(self, context: JobContext, transport: Transport, index: int, size: int = 0, tensors: Tensors = ()):
         self.context, self.transport, self.index = context, transport, index
         self.finished = False
         self.server: Server | None = None
@@ -43,7 +35,7 @@ class ServerRole:
         self._counted: dict[str, int] = {}
         self._next_report = 0.0
         if size:
-            self._set_up(size, groups)
+            self._set_up(size, tensors)
 
     def handle(self, event: Event) -> None:
         layout, server = self.context.layout, self.server
@@ -51,7 +43,7 @@ class ServerRole:
         if isinstance(event, Blob):
             if event.topic == Topic.SETUP and server is None:
                 setup = json.loads(event.data)
-                self._set_up(setup["parameters"], tuple(ParameterGroup(*group) for group in setup["groups"]))
+                self._set_up(setup["parameters"], [(name, tuple(shape)) for name, shape in setup["tensors"]])
             elif event.topic == Topic.END:
                 self._end()
         elif server is None:
@@ -100,8 +92,8 @@ class ServerRole:
         with self._metrics.timer("send"):
             self.transport.send(answers)
 
-    def _set_up(self, parameters: int, groups: tuple[ParameterGroup, ...]) -> None:
-        self.server = make_server(self.context, self.index, parameters, groups)
+    def _set_up(self, parameters: int, tensors: Tensors) -> None:
+        self.server = make_server(self.context, self.index, parameters, tensors)
         self._metrics = RankMetrics(self.server.role, self.index)
         self.transport.open(self.server.channels(setup_of(self.context).readers))
 

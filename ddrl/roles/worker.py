@@ -21,6 +21,7 @@ from ddrl.builders.agent import seed_of
 from ddrl.errors import UsageError, read_as
 from ddrl.exchange.messages import Flag, Kind, Message
 from ddrl.exchange.optimizers import anneal_of
+from ddrl.exchange.statistics import PREFIX
 from ddrl.exchange.transport import Blob, Event, Transport
 from ddrl.job.feed import Feed
 from ddrl.job.layout import JobContext
@@ -110,12 +111,16 @@ class Trainer:
         metrics = self.metrics
         with metrics.timer("gradient"):
             vector, values, priorities = self.learner.gradient(snapshot.parameters, batch, self._context(snapshot))
+        contribution = self.schedule.contribution(batch)
+        seen_finite = contribution is None or bool(np.isfinite(contribution).all())
+        if contribution is not None:
+            vector = np.concatenate([vector[: -contribution.size], contribution])
         lag = snapshot.version - batch.behaviour_version
         metrics.mean("lag", lag.mean(), len(lag))
         metrics.maximum("lag", lag.max())
         metrics.count("datapoints", len(lag))
         metrics.count("gradients")
-        finite = math.isfinite(values["gradient_norm"]) or bool(np.isfinite(vector).all())
+        finite = seen_finite and (math.isfinite(values["gradient_norm"]) or bool(np.isfinite(vector).all()))
         if finite:
             for name, value in values.items():
                 metrics.mean(name, value)
@@ -166,7 +171,7 @@ class WorkerRole:
         self._feed = feed or Feed()
         self.metrics, self.finished, self._stopped = metrics, False, False
         config, servers = context.config, context.layout.servers
-        self.client = setup_of(context).client(worker, network.size)
+        self.client = setup_of(context, network.parameter_shapes).client(worker, network.size)
         anneal = anneal_of(config.optimizer, config.agent_steps_per_update)
         self.trainer = Trainer(schedule, learner, metrics, wake, anneal, (config.run.seed, worker))
         self._next_report = time.monotonic() + context.config.run.log_every_seconds
@@ -178,7 +183,8 @@ class WorkerRole:
         self._dropped = 0
         promised = context.config.run.deterministic and worker == 0
         every = context.config.run.norms_every_updates if worker == 0 else 0
-        self._norms = NormMeter(network.parameter_shapes, every, metrics) if every else None
+        stepped = [tensor for tensor in network.parameter_shapes if not tensor[0].startswith(PREFIX)]
+        self._norms = NormMeter(stepped, every, metrics) if every else None
         self._hashes = ParameterHashes(context.run_dir) if promised else None
         transport.open(self.client.assembler.channels(servers, Kind.PARAMETERS))
 

@@ -11,6 +11,7 @@ import numpy as np
 from ddrl.envs import Step, VectorEnvironment
 from ddrl.ops.draws import Draw, draw_for
 from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.sampling.normalization import RunningReturns
 from ddrl.types import Snapshot
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class ActorOptions(TypedDict, total=False):
     seed: Required[int]
     frames_per_step: float
     draw: Draw | None
+    returns: RunningReturns | None
 
 
 class Actor:
@@ -43,6 +45,7 @@ class Actor:
         seed: of the action streams.
         frames_per_step: emulator frames per agent step, for the count of frames.
         draw: actions from what the policy gives (None: from the distribution of the action space).
+        returns: makes the rewards of `step` those to learn from, where they are normalized.
 
     Attributes:
         received: whether the environments have answered since they were reset.
@@ -61,9 +64,10 @@ class Actor:
         seed: int,
         frames_per_step: float = 1.0,
         draw: Draw | None = None,
+        returns: RunningReturns | None = None,
     ):
         self.environment, self.policy, self.metrics = environment, policy, metrics
-        self.seed, self.frames_per_step = seed, frames_per_step
+        self.seed, self.frames_per_step, self.returns = seed, frames_per_step, returns
         self._draw = draw or draw_for(environment.action_space)
         self._ids = first_id + np.arange(environment.num_envs)
         self._draws = np.zeros(environment.num_envs, np.int64)
@@ -90,6 +94,8 @@ class Actor:
         """Starts new episodes in all environments."""
         self.environment.reset(seed)
         self._step = None
+        if self.returns is not None:
+            self.returns.reset()
 
     def receive(self, snapshot: Snapshot) -> None:
         """Takes the next observations and infers policy and values for them."""
@@ -99,7 +105,8 @@ class Actor:
     def observe(self) -> None:
         """Takes the next observations."""
         with self.metrics.timer("simulation"):
-            self._step = step = self.environment.recv()
+            step = self.environment.recv()
+            self._step = step if self.returns is None else step._replace(reward=self.returns.of(step))
         valid = int(step.valid.sum())
         self.metrics.count("agent_steps", valid)
         self.metrics.count("frames", valid * self.frames_per_step)
@@ -110,6 +117,8 @@ class Actor:
         """Queries the policy for the observations at hand."""
         with self.metrics.timer("inference"):
             self._policy, self.value = self.policy(snapshot.parameters, self.step.observation)
+        if self.returns is not None and self.version != snapshot.version:
+            self.returns.use(snapshot.parameters)
         self.version = snapshot.version
 
     def act(self) -> None:
@@ -122,6 +131,8 @@ class Actor:
     def get_state(self) -> dict[str, np.ndarray]:
         """Everything, before `act`; the environment's part only if it can be saved."""
         state = {"draws": self._draws.copy()}
+        if self.returns is not None:
+            state |= {f"returns.{k}": v for k, v in self.returns.get_state().items()}
         if self.environment.can_save_state and self.received:
             state |= {f"environment.{k}": v for k, v in self.environment.get_state().items()}
             state |= {f"step.{k}": np.asarray(v) for k, v in self.step._asdict().items()}
@@ -129,6 +140,8 @@ class Actor:
 
     def set_state(self, state: dict[str, np.ndarray]) -> bool:
         """The inverse of `get_state`; True if the environments go on where they were."""
+        if self.returns is not None:
+            self.returns.set_state(part(state, "returns."))
         same_number = len(state["draws"]) == len(self._draws)
         # Other simulators than before: their streams go on where the furthest one was, so that no draw recurs.
         self._draws[:] = state["draws"] if same_number else state["draws"].max()

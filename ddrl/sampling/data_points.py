@@ -170,7 +170,7 @@ class DataPointActor(Actor):
 
     def get_state(self) -> dict[str, np.ndarray]:
         state = super().get_state()
-        if len(state) > 1:
+        if "step.env_id" in state:
             state |= {f"segments.{k}": v for k, v in self.segments.get_state().items()}
         return state
 

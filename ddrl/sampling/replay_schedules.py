@@ -34,6 +34,7 @@ class ReplaySchedule(GroupSchedule):
         named: the names of the replay's files that checkpoints on disk name.
         average: part of newer parameters that enters theta^- with each update, where they are not copied.
         target_periods: periods from one copy to the target network to the next; `Concurrent` copies in each.
+        statistics: float32 values of running statistics at the end of the parameters; they are never averaged.
 
     Attributes:
         period: number of the period at hand; 0 while the replay is being filled.
@@ -52,8 +53,11 @@ class ReplaySchedule(GroupSchedule):
         named: Named = nothing_named,
         average: float = 0.0,
         target_periods: int = 1,
+        statistics: int = 0,
     ):
         super().__init__(actor_threads, ended)
+        self._statistics = statistics
+        self._contributions: list[np.ndarray] = []  # of what was put into the replay since the last gradient
         self._named, self._average, self._target_periods = named, average, target_periods
         self._stored, self._told = 0, False  # steps of each simulator in this part of the run; whether one was left out
         self.batches, self.replay, self.metrics = batches, batches.replay, metrics
@@ -67,6 +71,11 @@ class ReplaySchedule(GroupSchedule):
     def learned(self, batch: Replayed, priorities: np.ndarray) -> None:
         """The priorities count from the end of the period on."""
         self.batches.learned(batch, priorities)
+
+    def contribution(self, batch: Replayed) -> np.ndarray | None:
+        """With the first gradient after acting: what was acted, each step once, however often it will be drawn."""
+        contributions, self._contributions = self._contributions, []
+        return None if self.seen is None or not contributions else self.seen.statistics.merged(contributions)
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
         """Goes on from `state`. The replay and the period are there even where environments must be reset."""
@@ -88,7 +97,7 @@ class ReplaySchedule(GroupSchedule):
                 self.batches.finish()
             self._advance(snapshot)
         if self._average and self.target is not None:
-            self.target = averaged(self.target, snapshot, self._average)
+            self.target = averaged(self.target, snapshot, self._average, self._statistics)
         with self.metrics.timer("minibatch"):
             return snapshot, self.batches.take()
 
@@ -112,6 +121,9 @@ class ReplaySchedule(GroupSchedule):
     def _store(self, buffer: Unroll) -> None:
         with self.metrics.timer("replay"):
             finite = finite_part(buffer)
+            if self.seen is not None:
+                whole = (buffer,) if finite is None else (finite.unroll, finite.left_out)
+                self._contributions.append(self.seen.of_unroll(*whole))
             if finite is None:
                 self.replay.add(buffer)
             else:
@@ -147,18 +159,22 @@ class ReplaySchedule(GroupSchedule):
         return self.actor_threads.get_state()
 
 
-def averaged(target: Snapshot, newest: Snapshot, part: float) -> Snapshot:
+def averaged(target: Snapshot, newest: Snapshot, part: float, statistics: int = 0) -> Snapshot:
     """theta^- + part (theta - theta^-), once for each version of theta (Lillicrap et al. 2016, algorithm 1).
 
     Args:
         target: theta^-.
         newest: theta.
         part: of theta, in (0, 1].
+        statistics: values at the end that are taken from theta as they are.
     """
     if newest.version == target.version:
         return target
-    old = np.asarray(target.parameters)
-    return Snapshot(newest.version, -1, old + np.float32(part) * (np.asarray(newest.parameters) - old))
+    old, new = np.asarray(target.parameters), np.asarray(newest.parameters)
+    average = old + np.float32(part) * (new - old)
+    if statistics:
+        average[-statistics:] = new[-statistics:]
+    return Snapshot(newest.version, -1, average)
 
 
 class Standard(ReplaySchedule):

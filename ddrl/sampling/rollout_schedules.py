@@ -90,7 +90,20 @@ class RolloutSchedule(GroupSchedule):
         super().__init__(actor_threads, ended)
         self.learning, self.minibatches = learning, minibatches
         self.refresh_every = refresh_every
+        self._contribution: np.ndarray | None = None  # of the rollout at hand
         self.rollouts = 0  # learned from, the one at hand included
+
+    def contribution(self, batch: Any) -> np.ndarray | None:
+        """With the rollout's last batch, so that all its gradients normalize as acting did."""
+        if not self.minibatches.empty:
+            return None
+        contribution, self._contribution = self._contribution, None
+        return contribution
+
+    def _see(self) -> None:
+        """Counts what was seen in `learning`, once all of it was acted, and before acting goes on."""
+        if self.seen is not None:
+            self._contribution = self.seen.of_unroll(self.learning)
 
     def get_state(self) -> dict[str, np.ndarray]:
         state = super().get_state()
@@ -111,12 +124,14 @@ class RolloutSchedule(GroupSchedule):
         if self.minibatches.empty:
             return {}
         rollout = {f"learning.{name}": array.copy() for name, array in self.learning._asdict().items()}
-        return rollout | {"taken": np.int64(self.minibatches.taken)}
+        seen = {} if self._contribution is None else {"seen": self._contribution}
+        return rollout | seen | {"taken": np.int64(self.minibatches.taken)}
 
     def _set_learning_state(self, state: dict[str, np.ndarray]) -> None:
         if "taken" in state:
             for name, array in part(state, "learning.").items():
                 getattr(self.learning, name)[...] = array
+            self._contribution = state.get("seen")
             self.minibatches.start(self.learning, self.rollouts, int(state["taken"]))
 
 
@@ -137,6 +152,7 @@ class SynchronizedRollouts(RolloutSchedule):
         if self.minibatches.empty:
             self._latest = snapshot
             self.actor_threads.fill(self.learning, lambda: self._latest, self.refresh_every)
+            self._see()
             self.actor_threads.reset_ended()
             self._start()
         return snapshot, self.minibatches.take()
@@ -163,8 +179,11 @@ class DoubleBuffered(RolloutSchedule):
     each other as in PPO, and the data stay those of the policy that the first gradient is taken at. The denominator of
     PPO's ratio is the log-probability recorded when acting, which is that of theta_(j-1): the ratio is 1 at phi_0.
 
+    Running statistics are those of theta_(j-1) at all gradients of a storage.
+
     Args:
         spare: the second storage.
+        statistics: float32 values of running statistics at the end of the parameters.
     """
 
     def __init__(
@@ -174,11 +193,12 @@ class DoubleBuffered(RolloutSchedule):
         spare: Unroll,
         minibatches: Minibatches,
         ended: threading.Event,
+        statistics: int = 0,
     ):
         super().__init__(actor_threads, learning, minibatches, ended)
-        self._filling = spare
+        self._filling, self._statistics = spare, statistics
         self._acting: Snapshot | None = None  # parameters that fill `_filling`
-        self._behind: np.ndarray | None = None  # theta_(j-1) - theta_j of the storage at hand
+        self._behind: np.ndarray | None = None  # theta_(j-1) - theta_j of the storage at hand; statistics as they are
         self._first: np.ndarray | None = None  # theta_(j-1), until its gradient was taken
         self._begun: dict[str, np.ndarray] = {}  # the actors' state when it began to fill
 
@@ -188,7 +208,7 @@ class DoubleBuffered(RolloutSchedule):
         if self._first is not None:
             point, self._first = self._first, None
         else:
-            point = snapshot.parameters + self._behind
+            point = self._with_statistics(snapshot.parameters + self._behind, self._behind)
         return snapshot._replace(parameters=point), self.minibatches.take()
 
     def _synchronize(self, snapshot: Snapshot) -> None:
@@ -197,9 +217,17 @@ class DoubleBuffered(RolloutSchedule):
         self.actor_threads.wait()
         self.actor_threads.reset_ended()
         self.learning, self._filling = self._filling, self.learning
+        self._see()
         self._fill(snapshot)
-        self._first, self._behind = behaviour.parameters, behaviour.parameters - snapshot.parameters
+        behind = behaviour.parameters - snapshot.parameters
+        self._first, self._behind = behaviour.parameters, self._with_statistics(behind, behaviour.parameters)
         self._start()
+
+    def _with_statistics(self, vector: Any, source: Any) -> Any:
+        """A vector with the running statistics of another."""
+        if not self._statistics:
+            return vector
+        return np.concatenate([vector[: -self._statistics], source[-self._statistics :]])
 
     def _fill(self, snapshot: Snapshot) -> Snapshot:
         """Begins to act with these parameters, and returns them."""

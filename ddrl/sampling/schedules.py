@@ -15,6 +15,7 @@ import numpy as np
 
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.data_points import DataPointActor
+from ddrl.sampling.normalization import Seen
 from ddrl.sampling.rollouts import POLL_SECONDS
 from ddrl.types import DataPoints, Snapshot
 
@@ -24,9 +25,11 @@ class Schedule(Protocol):
 
     Attributes:
         target: theta^-, of those that learn from a replay; None before the first ones.
+        seen: counts for the running statistics; None where there are none.
     """
 
     target: Snapshot | None = None
+    seen: Seen | None = None
 
     @property
     def target_vector(self) -> Any:
@@ -60,6 +63,13 @@ class Schedule(Protocol):
             priorities: <float32>[M] of its rows.
         """
         return
+
+    def contribution(self, batch: Any) -> np.ndarray | None:
+        """What the gradient of a batch carries for the running statistics <float32>[S]; None: nothing.
+
+        To be called once for each batch, before the next one.
+        """
+        return None if self.seen is None else self.seen.of_batch(batch)
 
     def get_state(self) -> dict[str, np.ndarray]:
         """State for a checkpoint, taken while the trainer waits for parameters."""
@@ -226,7 +236,7 @@ class Synchronized(Schedule):
 
     def _state(self) -> dict[str, np.ndarray]:
         state = {f"actor.{k}": v for k, v in self.actor.get_state().items()}
-        if len(state) > 1:
+        if "actor.step.env_id" in state:
             state |= {f"batcher.{k}": v for k, v in self.batcher.get_state().items()}
         return state
 

@@ -24,7 +24,7 @@ class PlainSgd:
     """The simplest optimizer with the interface of the real ones."""
 
     def __init__(self):
-        self.slots, self.count = {}, 0
+        self.slots, self.count, self.statistics = {}, 0, None
 
     def apply(self, parameters, gradient, learning_rate, scale=1.0, out=None):
         self.count += 1

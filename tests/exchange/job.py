@@ -22,14 +22,23 @@ class Job:
         gradient: (worker, step, parameters) -> gradient.
         rate: of every update.
         groups: ranges of the parameters whose learning rate has a factor.
+        statistics: at the end of the parameters.
     """
 
-    def __init__(self, config, optimizer, theta, run_dir, gradient, *, rate=0.1, groups=()):
+    def __init__(self, config, optimizer, theta, run_dir, gradient, *, rate=0.1, groups=(), statistics=None):
         self.gradient, self.last = gradient, 0
         workers = {w: w for w in range(config.workers)}
         ranks = tuple(range(config.workers, config.workers + config.servers))
         setup = lambda own: Setup(
-            config, optimizer, lambda version: rate, run_dir, CHIEF, workers, ranks or (own,), groups=groups
+            config,
+            optimizer,
+            lambda version: rate,
+            run_dir,
+            CHIEF,
+            workers,
+            ranks or (own,),
+            groups=groups,
+            statistics=statistics,
         )
         make = lambda own, index: config.kind.server(setup(own), index, theta.size)
         places = enumerate(ranks or workers.values())
@@ -93,5 +102,6 @@ class Job:
     def _submit(self, worker):
         snapshot, client = self.clients[worker].snapshot, self.clients[worker]
         if snapshot is not None and snapshot.step < self.last and not client.flags & Flag.STOP:
-            parameters = self.gradient(worker, snapshot.step, snapshot.parameters)
-            self._send(worker, client.submit(parameters, snapshot.step, snapshot.version, 1, True))
+            gradient = self.gradient(worker, snapshot.step, snapshot.parameters)
+            finite = bool(np.isfinite(gradient).all())
+            self._send(worker, client.submit(gradient, snapshot.step, snapshot.version, 1, finite))

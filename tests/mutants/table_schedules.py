@@ -92,10 +92,26 @@ MUTANTS = (
     Mutant(
         "double-buffered-later-gradients-are-at-the-newest",
         "ddrl/sampling/rollout_schedules.py",
-        "point = snapshot.parameters + self._behind",
-        "point = snapshot.parameters",
+        "self._with_statistics(snapshot.parameters + self._behind, self._behind)",
+        "self._with_statistics(snapshot.parameters, self._behind)",
         ("tests/sampling/test_rollout_schedules.py::test_two_epochs_of_two_minibatches_against_the_reference",),
         "Only the first minibatch of a storage is taken at the parameters that acted.",
+    ),
+    Mutant(
+        "statistics-change-within-a-rollout",
+        "ddrl/sampling/rollout_schedules.py",
+        "        if not self.minibatches.empty:\n            return None\n        contribution",
+        "        contribution",
+        ("tests/sampling/test_normalization.py::test_a_rollout_is_counted_once_and_with_its_last_gradient",),
+        "Later minibatches of a rollout see other observations than acting did.",
+    ),
+    Mutant(
+        "averaged-target-has-averaged-statistics",
+        "ddrl/sampling/replay_schedules.py",
+        "average[-statistics:] = new[-statistics:]",
+        "pass",
+        ("tests/sampling/test_normalization.py::test_averaged_parameters_have_the_newest_statistics",),
+        "The target networks of SAC see inputs in wrong units for thousands of updates.",
     ),
     Mutant(
         "double-buffered-delay-has-the-wrong-sign",

@@ -14,6 +14,7 @@ from tests.presets.common_lines import (
     NO_RMSPROP,
     SMOKE,
     SMOKE_EVALUATION,
+    SMOKE_NETWORK,
 )
 from tests.presets.lines import (
     A3C16,
@@ -21,6 +22,7 @@ from tests.presets.lines import (
     ADAMSKI,
     BA3C_CODE,
     BASELINES_PPO,
+    CLEANRL,
     HTS,
     IMPALA,
     KOSTRIKOV,
@@ -29,6 +31,7 @@ from tests.presets.lines import (
     OURS,
     PPO,
     PPO1,
+    PPO_MUJOCO,
     SCALABLE_AGENT,
     STOOKE,
     UNUSED,
@@ -139,6 +142,19 @@ PPO_STOOKE = {
     **lines(STOOKE + ", section 5.3: APPO alone has no schedule", learning_rate_schedule="linear",
             clip_range_schedule="linear", learning_rate_agent_steps=50_000_000),
 }  # fmt: skip
+PPO_OF_MUJOCO = {
+    **PPO_DEFAULT, **SMOKE_NETWORK,
+    **lines(OURS, game="HalfCheetah-v5", eval_every_updates=16_000, eval_games=10),
+    **lines("continuous games have no lives", life_loss_terminal=False),
+    **lines(PPO_MUJOCO, unroll_length=2_048, learning_rate=3e-4, epochs=10, batch_size=64, discount=0.99,
+            gae_lambda=0.95),
+    **lines("Schulman et al. 2017, section 6.1", clip_range=0.2, clip_range_schedule="constant", network="mlp",
+            entropy_cost=0.0, agent_steps=1_000_000, minutes=0.0),
+    **lines(CLEANRL, simulators=1, normalize_observations=True, normalize_rewards=True, reward_clip=0.0,
+            learning_rate_schedule="linear", learning_rate_agent_steps=1_000_000, adam_epsilon=1e-5,
+            clip_global_norm=0.5, value_clip_range=0.2, normalize_advantages=True),
+    **lines(CLEANRL + ": 0.5 of half squares", value_cost=0.25),
+}  # fmt: skip
 APPO_OF_STOOKE = {
     **CONSTANT_RATE, **CENTRAL,
     **lines(STOOKE + ", section 5.3", simulators=8, unroll_length=256, batch_size=2_048 // 4, epochs=4,
@@ -211,6 +227,7 @@ ACTOR_CRITIC: dict[tuple[str, str], Table] = {
     ("ppo", "laptop"): PPO_LAPTOP,
     ("ppo", "smoke"): PPO_SMOKE,
     ("ppo", "stooke"): PPO_STOOKE,
+    ("ppo", "mujoco"): PPO_OF_MUJOCO,
     ("appo", "default"): {**PPO_DEFAULT, **APPO_OF_STOOKE},
     ("appo", "laptop"): APPO_LAPTOP,
     ("appo", "smoke"): {**PPO_SMOKE, **CENTRAL, **lines(STOOKE + ", section 5.3", local_steps=1)},

@@ -88,7 +88,9 @@ LOSS = {
 }
 """Of actor-critic algorithms."""
 
+NOT_NORMALIZED = lines(UNUSED, normalize_observations=False, normalize_rewards=False)
+
 COMMON = {
-    **ENVIRONMENT, **PUBLISHED_NETWORK, **SAMPLING, **NO_REPLAY, **NO_ACTORS, **NO_ADAM, **NO_RMSPROP, **OPTIMIZER,
-    **ALONE, **EVALUATION, **RUN,
+    **ENVIRONMENT, **PUBLISHED_NETWORK, **NOT_NORMALIZED, **SAMPLING, **NO_REPLAY, **NO_ACTORS, **NO_ADAM, **NO_RMSPROP,
+    **OPTIMIZER, **ALONE, **EVALUATION, **RUN,
 }  # fmt: skip

@@ -252,7 +252,7 @@ def test_the_trainer_of_a_worker_follows_alpha(tmp_path):
     """The gradient at a version is taken with what is left of the schedules there."""
     context, seen = context_of(config_of("ppo"), tmp_path), []
     network = SimpleNamespace(size=7, parameter_shapes=())
-    schedule = SimpleNamespace(update=lambda snapshot: None, stop=lambda: None)
+    schedule = SimpleNamespace(update=lambda _: None, stop=lambda: None, contribution=lambda _: None)
 
     def gradient(parameters, batch, context):
         seen.append(context.anneal)

@@ -46,7 +46,7 @@ def sent(run_dir, exchange, gradient, limit=LIMIT):
     optimizer = dataclasses.replace(config.optimizer, clip_global_norm=limit)
     context = JobContext(dataclasses.replace(config, optimizer=optimizer), run_dir, cast_of(config))
     schedule = SimpleNamespace(update=lambda snapshot: None, stop=lambda: None)
-    network, transport = SimpleNamespace(size=SIZE), Sent()
+    network, transport = SimpleNamespace(size=SIZE, parameter_shapes=()), Sent()
     role = WorkerRole(context, transport, 1, network, schedule, None, RankMetrics("worker", 1), lambda: None)
     servers = context.layout.servers
     for shard, (start, stop) in enumerate(shard_ranges(SIZE, len(servers))):

@@ -25,6 +25,7 @@ from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import budget, checkpoint_saver, chief
 from ddrl.roles.chief import ChiefRole, Phase
+from ddrl.roles.exchanges import setup_of
 from ddrl.rundir import RESULT, STOP, read_json
 
 SIZE = 5
@@ -190,14 +191,15 @@ def test_servers_are_told_which_tensors_have_a_learning_rate_of_their_own(play):
     class Halved(BA3CConfig):
         learning_rate_factors = {"x": 0.5}
 
-    setups = play(algorithm=Halved()).sent.take(Topic.SETUP)
-    assert json.loads(setups[0].data) == {"parameters": SIZE, "groups": [[0, SIZE, 0.5]]}
+    job = play(algorithm=Halved())
+    tensors = json.loads(job.sent.take(Topic.SETUP)[0].data)["tensors"]
+    assert setup_of(job.chief.context, [(name, tuple(shape)) for name, shape in tensors]).groups == ((0, SIZE, 0.5),)
 
 
 def test_it_begins_by_telling_everyone_what_they_need(play):
     job = play(version=3, resumed=True)
     setups = {blob.peer: blob.data for blob in job.sent.take(Topic.SETUP)}
-    assert json.loads(setups[2]) == json.loads(setups[3]) == {"parameters": SIZE, "groups": []}
+    assert json.loads(setups[2]) == json.loads(setups[3]) == {"parameters": SIZE, "tensors": [["x", [SIZE]]]}
     assert int(decode_arrays(setups[0])["version"]) == 3
     np.testing.assert_array_equal(decode_arrays(setups[1])["draws"], np.arange(3))
     loads = job.sent.take(Kind.LOAD)

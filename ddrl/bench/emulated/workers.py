@@ -96,7 +96,7 @@ class EmulatedChief:
         self.members = 0  # gradients averaged so far
         self.coordinator = make_coordinator(context, step=0, version=0)
         ranks = set(context.layout.servers) - set(context.layout.workers.values())
-        transport.send(json_blob(process, Topic.SETUP, {"parameters": parameters, "groups": []}) for process in ranks)
+        transport.send(json_blob(process, Topic.SETUP, {"parameters": parameters, "tensors": []}) for process in ranks)
         transport.open(self.coordinator.channels(parameters, slots))
         zeros = np.zeros(parameters, np.float32)
         transport.send(self.coordinator.begin(zeros, [zeros] * slots, 0))

@@ -32,6 +32,7 @@ from ddrl.exchange.interface import Due, Server, everything, load
 from ddrl.exchange.messages import TO_WORKER, Flag, Header, Kind, Message, Payload
 from ddrl.exchange.published import Published
 from ddrl.exchange.sharding import from_bitmap, shard_ranges, to_bitmap
+from ddrl.exchange.statistics import Statistics
 from ddrl.exchange.transport import Channel
 from ddrl.exchange.vectors import empty_vector
 
@@ -52,7 +53,7 @@ class Replica(Server):
         clip_norm: clip the averaged gradient to this global norm (0: off).
 
     Raises:
-        UsageError: more workers than parameters.
+        UsageError: more workers than parameters, or so many that they would divide the statistics.
     """
 
     role = "replica"
@@ -223,7 +224,8 @@ class Replica(Server):
         if not refused and self.worker not in self._norms:
             start, stop = self._ranges[self.worker]
             own = self._spare[start:stop]
-            average, self._norms[self.worker] = average_of([payload for _, payload in held], out=own)
+            statistics = self._statistics_of(start, stop)
+            average, self._norms[self.worker] = average_of([payload for _, payload in held], own, statistics)
             if average is not own:  # of a single replica
                 np.copyto(own, average)
             header = Header(
@@ -358,6 +360,11 @@ class Replica(Server):
     def _set_members(self, members: tuple[int, ...]) -> None:
         self.members = members
         self._ranges = dict(zip(members, shard_ranges(self.parameters.size, len(members)), strict=True))
+        for start, stop in self._ranges.values():
+            self._statistics_of(start, stop)  # refuses a part of them
+
+    def _statistics_of(self, start: int, stop: int) -> Statistics | None:
+        return self.optimizer.statistics and self.optimizer.statistics.within(start, stop)
 
     def _others(self) -> list[int]:
         return [worker for worker in self.members if worker != self.worker]

@@ -18,10 +18,15 @@ from ddrl.exchange.central_store.multistep_adam import MultiStepAdam
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.parameter_groups import ParameterGroup, cut
 from ddrl.exchange.settings import OptimizerConfig
+from ddrl.exchange.statistics import Statistics
 
 
 def make_learner(
-    store: CentralStore, config: OptimizerConfig, synchronize_every: int = 0, groups: Sequence[ParameterGroup] = ()
+    store: CentralStore,
+    config: OptimizerConfig,
+    synchronize_every: int = 0,
+    groups: Sequence[ParameterGroup] = (),
+    statistics: Statistics | None = None,
 ) -> CentralLearner:
     """A learner that synchronizes after so many local steps, or (0) applies each gradient to the central parameters.
 
@@ -30,9 +35,11 @@ def make_learner(
         config: of the update rule.
         synchronize_every: local steps.
         groups: ranges of the parameters whose learning rate has a factor.
+        statistics: at the end of the parameters, or None.
 
     Raises:
-        UsageError: if another optimizer than Adam is to take local steps, or the store lacks its slots.
+        UsageError: if another optimizer than Adam is to take local steps, the store lacks its slots, or a chunk has
+            a part of the statistics.
     """
     if synchronize_every and config.optimizer != "adam":
         raise UsageError(
@@ -43,8 +50,8 @@ def make_learner(
     if set(slots) != set(store.chunks[0].slots):
         raise UsageError(f"{store.path} has the slots {', '.join(store.chunks[0].slots)}, not {', '.join(slots)}")
     if synchronize_every:
-        return LocalSteps(store, config, synchronize_every, groups)
-    return SharedStatistics(store, config, groups)
+        return LocalSteps(store, config, synchronize_every, groups, statistics)
+    return SharedStatistics(store, config, groups, statistics)
 
 
 class CentralLearner(ABC):
@@ -113,10 +120,16 @@ class SharedStatistics(CentralLearner):
 
     local_steps = 0
 
-    def __init__(self, store: CentralStore, config: OptimizerConfig, groups: Sequence[ParameterGroup] = ()):
+    def __init__(
+        self,
+        store: CentralStore,
+        config: OptimizerConfig,
+        groups: Sequence[ParameterGroup] = (),
+        statistics: Statistics | None = None,
+    ):
         super().__init__(store)
         self._optimizers = [
-            make_optimizer(config, chunk.parameters.size, cut(groups, chunk.part.start, chunk.part.stop))
+            make_optimizer(config, *_of_chunk(chunk, groups), statistics=_statistics_of(chunk, statistics))
             for chunk in store.chunks
         ]
         for optimizer, chunk in zip(self._optimizers, store.chunks, strict=True):
@@ -151,11 +164,18 @@ class LocalSteps(CentralLearner):
     the next gradient is taken, and nothing that was accumulated for the next synchronization.
     """
 
-    def __init__(self, store: CentralStore, config: OptimizerConfig, every: int, groups: Sequence[ParameterGroup] = ()):
+    def __init__(
+        self,
+        store: CentralStore,
+        config: OptimizerConfig,
+        every: int,
+        groups: Sequence[ParameterGroup] = (),
+        statistics: Statistics | None = None,
+    ):
         super().__init__(store)
         self.every = every
         self._adams = [
-            MultiStepAdam(config, chunk.parameters.size, cut(groups, chunk.part.start, chunk.part.stop))
+            MultiStepAdam(config, *_of_chunk(chunk, groups), statistics=_statistics_of(chunk, statistics))
             for chunk in store.chunks
         ]
         self.synchronize()
@@ -191,3 +211,12 @@ class LocalSteps(CentralLearner):
         self.store.update(exchange, steps)
         self.staleness = int((before - self.versions).max())
         return self._renew(parameters, before + steps)
+
+
+def _of_chunk(chunk: Chunk, groups: Sequence[ParameterGroup]) -> tuple[int, tuple[ParameterGroup, ...]]:
+    """A chunk's size, and the groups in it."""
+    return chunk.parameters.size, cut(groups, chunk.part.start, chunk.part.stop)
+
+
+def _statistics_of(chunk: Chunk, statistics: Statistics | None) -> Statistics | None:
+    return statistics and statistics.within(chunk.part.start, chunk.part.stop)

@@ -9,7 +9,8 @@ The memory is one file (in /dev/shm, if the caller names that); `central_store_f
 and finds it odd knows that the last owner died: it counts a torn update, makes the number even, and goes on. The values
 are usable: all rules are elementwise, so each element is as before the update or as after it; in at most one block of
 a slot a mean is decayed and its gradient missing, as if that had been zero. Two values of one element may stem
-from different updates, which asynchronous training brings anyway.
+from different updates, which asynchronous training brings anyway. Running statistics are written at once at an update's
+end; where it was not whole, some components have another count than is said.
 """
 
 from __future__ import annotations

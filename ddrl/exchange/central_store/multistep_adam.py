@@ -30,9 +30,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddrl.exchange.optimizers import Adam
+from ddrl.exchange.optimizers import Adam, Trail
 from ddrl.exchange.parameter_groups import ParameterGroup
 from ddrl.exchange.settings import OptimizerConfig
+from ddrl.exchange.statistics import Statistics
 from ddrl.lazy import lazy_module
 
 if TYPE_CHECKING:
@@ -51,8 +52,14 @@ class MultiStepAdam(Adam):
 
     slot_names = ("m", "v", "a_g", "a_g2", "a_s")
 
-    def __init__(self, config: OptimizerConfig, size: int, groups: Sequence[ParameterGroup] = ()) -> None:
-        super().__init__(config, size, groups)
+    def __init__(
+        self,
+        config: OptimizerConfig,
+        size: int,
+        groups: Sequence[ParameterGroup] = (),
+        statistics: Statistics | None = None,
+    ) -> None:
+        super().__init__(config, size, groups, statistics)
         self._synchronized_count = 0
 
     @property
@@ -75,14 +82,32 @@ class MultiStepAdam(Adam):
                 compiled.address(vector, self.size, written=True) for vector in (slots[name], own[name], own[sums])
             ]
             updates.synchronize(self.size, *where, decay, steps)
-        theta -= own["a_s"]
+        self.ahead_of(theta, out=theta)
         own["a_s"].fill(0.0)
         out[:] = theta
         self.count = self._synchronized_count = count + self.local_steps
 
     def ahead_of(self, theta: np.ndarray, out: np.ndarray) -> None:
         """out = theta - a_s: newer central parameters <float32>[size] with this learner's local steps kept."""
-        np.subtract(theta, self.slots["a_s"], out=out)
+        parameters, ahead = slice(0, self._stepped), self.slots["a_s"]
+        np.subtract(theta[parameters], ahead[parameters], out=out[parameters])
+        if self.statistics is not None:
+            self.statistics.advance(theta, [ahead], out)
+
+    def apply(
+        self,
+        parameters: np.ndarray,
+        gradient: np.ndarray | Sequence[np.ndarray],
+        learning_rate: float,
+        scale: float = 1.0,
+        out: np.ndarray | None = None,
+        trail: Trail | None = None,
+    ) -> None:
+        """See `Optimizer.apply`; a_s has what the local steps saw in place of statistics."""
+        super().apply(parameters, gradient, learning_rate, scale, out, trail)
+        if self.statistics is not None:
+            gradients = [gradient] if isinstance(gradient, np.ndarray) else gradient
+            self.statistics.advance(self.slots["a_s"], gradients, self.slots["a_s"])
 
     def _update(self, step: updates.Step, old: updates.Addresses, new: updates.Addresses) -> None:
         config = self.config

@@ -106,7 +106,8 @@ class StoreServer(Server):
         """The main one creates the store, and then has the others open it."""
         store = self._open() if payload is None else self._create(header, payload)
         setup = self._setup
-        self.learner = make_learner(store, setup.optimizer, setup.config.local_steps, setup.groups)
+        local_steps = setup.config.local_steps
+        self.learner = make_learner(store, setup.optimizer, local_steps, setup.groups, setup.statistics)
         self.step, self.learning_rate, self.loaded = header.step, header.value, True
         self._named = self.main
         self._remove_name()

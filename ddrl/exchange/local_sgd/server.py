@@ -33,6 +33,7 @@ class AverageOfRound:
 
     def __init__(self, optimizer: Optimizer, steps: int):
         self.optimizer, self.steps = optimizer, steps
+        self.statistics = optimizer.statistics  # of the parameters, which come first
         self.slots: dict[str, np.ndarray] = {}  # they are in the vector itself
         self.count = 0
 

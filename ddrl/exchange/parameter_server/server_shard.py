@@ -187,7 +187,8 @@ class ServerShard(Server):
 
     def _norm(self, kind: Kind, members: int) -> Message:
         if self._average is None or self._average[0] != members:
-            self._average = (members, *average_of(self._gradients(members), out=self._sum))
+            average = average_of(self._gradients(members), out=self._sum, statistics=self.optimizer.statistics)
+            self._average = (members, *average)
         return self._report(kind, members, self._average[2])
 
     def _gradients(self, members: int) -> list[np.ndarray]:

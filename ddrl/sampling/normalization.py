@@ -1,0 +1,147 @@
+"""What a worker sees for the running statistics: moments of observations, and of discounted returns."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ddrl.envs import Step
+from ddrl.exchange.statistics import Moments, Statistics, block_size, merged_moments, moments_of, packed, unpacked
+from ddrl.networks.normalization import LIMIT, Normalization, reward_scale
+from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.structured import float_rows
+from ddrl.types import DataPoints, Unroll
+
+
+class RunningReturns:
+    """Rewards of an actor's simulators as they are learned from, and the moments of their discounted returns.
+
+    R <- discount R + r with each step, from 0 with each episode; a reward is divided by the deviation of R in the
+    statistics of the version that acts, and clipped to +-LIMIT. That is the scheme of Gymnasium's NormalizeReward and
+    Stable-Baselines3's VecNormalize, with the deviation over all workers.
+
+    Args:
+        simulators: B.
+        discount: per agent step.
+        transform_reward: raw rewards -> rewards before they are normalized.
+        life_loss_terminal: whether a lost life counts as an episode's end.
+        scales: whether rewards are divided here; those of a replay are when they are drawn, all by one deviation.
+    """
+
+    def __init__(
+        self,
+        simulators: int,
+        discount: float,
+        transform_reward: Callable[[np.ndarray], np.ndarray],
+        life_loss_terminal: bool,
+        scales: bool,
+    ):
+        self.discount, self.transform_reward, self.scales = discount, transform_reward, scales
+        self.life_loss_terminal = life_loss_terminal
+        self._returns = np.zeros(simulators)
+        self._sums = np.zeros(3)  # count, sum and sum of squares of the returns since the last `take`
+        self._scale = np.float32(1.0)
+        self._lock = threading.Lock()  # `take` is the trainer's
+
+    def use(self, parameters: Any) -> None:
+        """The version <float32>[N] that acts from now on."""
+        if self.scales:
+            self._scale = reward_scale(np.asarray(parameters[-block_size(1) :]))
+
+    def of(self, step: Step) -> np.ndarray:
+        """The rewards <float32>[b] of a step to learn from; its returns are counted."""
+        rewards, ids = self.transform_reward(step.reward), step.env_id
+        with np.errstate(all="ignore"):  # of infinities: their gradient is refused
+            returns = self.discount * self._returns[ids] + rewards
+            counted = returns[step.valid]
+            with self._lock:
+                self._sums += len(counted), counted.sum(), np.square(counted).sum()
+        ended = step.terminated | step.truncated | (step.life_lost & self.life_loss_terminal) | ~np.isfinite(returns)
+        self._returns[ids] = np.where(ended | ~step.valid, 0.0, returns)
+        return np.clip(rewards * self._scale, -LIMIT, LIMIT) if self.scales else rewards
+
+    def reset(self) -> None:
+        """New episodes begin everywhere."""
+        self._returns[:] = 0.0
+
+    def take(self) -> Moments:
+        """Of the returns since the last call."""
+        with self._lock:
+            (count, total, squares), self._sums = self._sums, np.zeros(3)
+        mean = total / max(count, 1.0)
+        variance = squares / max(count, 1.0) - mean * mean  # in float64, over a short time
+        return Moments(float(count), np.array([mean]), np.maximum(np.array([variance]), 0.0))
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """For a checkpoint."""
+        return {"returns": self._returns.copy(), "sums": self._sums.copy()}
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """The inverse; what is not there, or of another number of simulators, begins anew."""
+        self._returns[:], self._sums = 0.0, np.zeros(3)
+        if "sums" in state:
+            self._sums = state["sums"].copy()
+        if len(state.get("returns", ())) == len(self._returns):
+            self._returns[:] = state["returns"]
+
+
+class Seen:
+    """What the gradients of a worker carry for the running statistics.
+
+    Args:
+        normalization: of the network.
+        components: of an observation, those that are floats.
+        returns: of the actors, in their order; empty where rewards are not normalized.
+        metrics: of this rank.
+    """
+
+    def __init__(
+        self, normalization: Normalization, components: int, returns: Sequence[RunningReturns], metrics: RankMetrics
+    ):
+        self._normalization, self._returns, self._metrics = normalization, tuple(returns), metrics
+        widths = (components,) * normalization.observations + (1,) * normalization.rewards
+        self.statistics = Statistics(0, widths)
+        self._told = False
+
+    def of_batch(self, batch: DataPoints | Unroll) -> np.ndarray:
+        """<float32>[S] of a batch, all of whose states come in no other."""
+        if isinstance(batch, Unroll):
+            return self.of_unroll(batch)
+        return self._of(batch.observation, np.ones(len(batch.action), bool))
+
+    def of_unroll(self, unroll: Unroll, left_out: np.ndarray | None = None) -> np.ndarray:
+        """<float32>[S] of the states of an unroll [T, B] whose actions count, but for `left_out` <bool>[T, B]."""
+        counted = unroll.valid > 0
+        return self._of(unroll.observation[: len(counted)], counted if left_out is None else counted & ~left_out)
+
+    def _of(self, observations: np.ndarray, counted: np.ndarray) -> np.ndarray:
+        """<float32>[S]; it is not finite where observations or rewards were not, which is told."""
+        blocks = []
+        if self._normalization.observations:
+            rows = float_rows(observations[counted])
+            blocks.append(("component {} of the observations", moments_of(rows)))
+        if self._normalization.rewards:
+            moments = self._returns[0].take()
+            for returns in self._returns[1:]:
+                moments = merged_moments(moments, returns.take())
+            blocks.append(("the discounted return", moments))
+        vector = np.concatenate([packed(moments) for _, moments in blocks])
+        if not np.isfinite(vector).all():
+            self._tell([(name, moments) for name, moments in blocks if not np.isfinite(packed(moments)).all()])
+        return vector
+
+    def _tell(self, wrong: list[tuple[str, Moments]]) -> None:
+        if self._told:
+            return
+        self._told = True
+        name, moments = wrong[0]
+        _, mean, variance = unpacked(packed(moments))  # what float32 holds of them
+        first = int(np.argmin(np.isfinite(mean) & np.isfinite(variance)))
+        text = (
+            f"{name.format(first)} that {self._metrics.role} {self._metrics.index} saw is NaN, infinite or too large "
+            "for the running statistics: its gradient is refused; later ones are not reported"
+        )
+        self._metrics.event("statistics_not_finite", text)
