@@ -1,23 +1,27 @@
-"""The settings of a command line of `ddrl train`: from defaults, preset or earlier run, then flags."""
+"""The settings of `ddrl train` and `ddrl.train`: from defaults, preset or earlier run, then what is named."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import os
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import tyro
 
 from cluster.job import detect_job
-from ddrl import algorithms, rundir
+from ddrl import algorithms, checks, rundir
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.memory import check_replay
+from ddrl.reporting.callbacks import check_names
 from ddrl.resumable import check_resumable
 from ddrl.types import Machine
 
@@ -70,10 +74,92 @@ def parse(argv: Sequence[str], machine: Machine) -> TrainArguments:
         peek.add_argument(name)
     peek.add_argument("--resume-or-start", action="store_true")
     first, rest = peek.parse_known_args(list(argv))
-    algorithm = _algorithm(rest)
-    if first.resume is not None and first.preset is not None:
+    start = _start(_algorithm(rest), machine, **vars(first))
+    arguments = tyro.cli(
+        TrainArguments,
+        args=list(argv),
+        prog="ddrl train",
+        default=start,
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands),
+    )
+    return _resumable(start, arguments)
+
+
+def settings_of(
+    algorithm: str | None,
+    preset: str | None,
+    machine: Machine,
+    *,
+    resume: str | None = None,
+    resume_or_start: bool = False,
+    **names: Any,
+) -> TrainArguments:
+    """The arguments of `ddrl train` from Python: as `parse`, with settings by their names in snake case.
+
+    Args:
+        algorithm: None: that of the run to resume, or else ba3c.
+        preset: None: default.
+        machine: where it is read.
+        resume, resume_or_start: as in TrainArguments.
+        names: settings, such as learning_rate=1e-3.
+
+    Raises:
+        UsageError: for settings that cannot be, in the line of the command line.
+    """
+    texts = {"algorithm": algorithm, "--game": names.get("game"), "--run-dir": names.get("run_dir"), "--preset": preset, "--resume": resume}
+    for name, text in texts.items():  # which are needed before the others are looked at
+        if text is not None and not isinstance(text, str):
+            raise UsageError(f"{name} is {text!r:.80}, which is not of type str")
+    start = _start(algorithm, machine, preset, texts["--game"], resume, texts["--run-dir"], resume_or_start)
+    config = with_settings(start.config, names)
+    return _resumable(start, dataclasses.replace(start, config=config, resume_or_start=resume_or_start))
+
+
+def with_settings(config: TrainConfig, names: Mapping[str, Any]) -> TrainConfig:
+    """`config` with other values of settings that are named as on the command line, in snake case.
+
+    Raises:
+        UsageError: there is no such setting, a value has another type, or the settings cannot be.
+    """
+    groups = {
+        setting.name: (group.name, checks.hints(type(getattr(config, group.name)))[setting.name])
+        for group in dataclasses.fields(config)
+        for setting in dataclasses.fields(getattr(config, group.name))
+    }
+    changes: dict[str, dict[str, Any]] = {}
+    for name, value in names.items():
+        if name not in groups:
+            close = difflib.get_close_matches(name, groups, n=1)
+            help_ = f"; did you mean {close[0]}?" if close else ": `ddrl train --help` lists all"
+            raise UsageError(f"{name:.80}: {config.title} has no such setting{help_}")
+        group, hint = groups[name]
+        changes.setdefault(group, {})[name] = rundir.decode_value(hint, _plain(value, hint), checks.flag(name))
+    return config.changed(**changes)
+
+
+def _plain(value: Any, hint: Any) -> Any:
+    """A number of NumPy, a path or a whole float such as 1e6 as the type that a setting has."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    kinds = typing.get_args(hint) or (hint,)
+    whole = isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds
+    return int(value) if whole else value
+
+
+def _start(
+    algorithm: str | None,
+    machine: Machine,
+    preset: str | None,
+    game: str | None,
+    resume: str | None,
+    run_dir: str | None,
+    resume_or_start: bool,
+) -> TrainArguments:
+    """What the other options change: the settings of a preset, or of the run to go on with."""
+    if resume is not None and preset is not None:
         raise UsageError("--preset with --resume: a resumed run keeps its settings; give one of the two")
-    resume = _begun(first.run_dir, first.resume) if first.resume_or_start else first.resume
+    resume = _begun(run_dir, resume) if resume_or_start else resume
     if resume is not None:
         loaded, is_sealed = rundir.read_config(Path(resume) / rundir.CONFIG)
         if not is_sealed:
@@ -82,23 +168,21 @@ def parse(argv: Sequence[str], machine: Machine) -> TrainArguments:
                 "somebody else wrote it",
                 file=sys.stderr,
             )
-        start = loaded.changed(run={"run_dir": resume})
-        check_algorithm(algorithm, start, resume)
-        algorithm = algorithm or start.title
+        config = loaded.changed(run={"run_dir": resume})
+        check_algorithm(algorithm, config, resume)
+        algorithm = algorithm or config.title
     else:
         algorithm = algorithm or "ba3c"
-        start = algorithms.preset(first.preset or "default", first.game, machine, algorithm)
-    arguments = tyro.cli(
-        TrainArguments,
-        args=list(argv),
-        prog="ddrl train",
-        default=TrainArguments(algorithm, preset=first.preset or "default", resume=resume or "", config=start),
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands),
-    )
-    if arguments.resume:
-        check_resumable(start, arguments.config)
-        arguments = dataclasses.replace(arguments, config=with_schedules_of(start, arguments.config))
-    return arguments
+        config = algorithms.preset(preset or "default", game, machine, algorithm)
+    return TrainArguments(algorithm, preset=preset or "default", resume=resume or "", config=config)
+
+
+def _resumable(start: TrainArguments, arguments: TrainArguments) -> TrainArguments:
+    """The arguments with what a resume changes and keeps; UsageError for what it cannot change."""
+    if not arguments.resume:
+        return arguments
+    check_resumable(start.config, arguments.config)
+    return dataclasses.replace(arguments, config=with_schedules_of(start.config, arguments.config))
 
 
 def _algorithm(words: Sequence[str]) -> str | None:
@@ -158,9 +242,23 @@ def checked(argv: Sequence[str], machine: Machine, with_game: bool = True) -> tu
     Raises:
         UsageError: for settings that cannot be, a game or a checkpoint that is not there.
     """
-    arguments = parse(argv, machine)
+    return ready(parse(argv, machine), machine, with_game)
+
+
+def ready(arguments: TrainArguments, machine: Machine, with_game: bool = True) -> tuple[TrainConfig, Path | None]:
+    """As `checked`, of arguments that were read.
+
+    Args:
+        arguments: of `parse` or `settings_of`.
+        machine: where they were read.
+        with_game: the game and its replay are looked at, too.
+
+    Raises:
+        UsageError: as `checked`.
+    """
     if arguments.resume and not arguments.resume_or_start and not list_checkpoints(arguments.resume):
         raise UsageError(f"there is no checkpoint in {arguments.resume}: name a run that has one, or start anew")
+    check_names(arguments.config.run.loggers, arguments.config.run.callbacks)
     if with_game:
         check_game(arguments.config, machine)
     return arguments.config, Path(arguments.resume) if arguments.resume else None

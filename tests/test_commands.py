@@ -14,6 +14,7 @@ from rich.console import Console
 
 from ddrl import algorithms, checkpoint, cli, rundir
 from ddrl.commands import evaluate
+from ddrl.evaluation import newest
 from ddrl.launch import finish
 from ddrl.types import Machine
 
@@ -74,7 +75,7 @@ def test_an_evaluation_of_atari_says_that_human_starts_were_not_measured():
         "deviation": 0.0,
         "unfinished": 0,
         "protocol": {},
-        "human_starts": evaluate.HUMAN_STARTS,
+        "human_starts": newest.HUMAN_STARTS,
     }
     evaluate.show("pong", record, Console(file=lines, width=200))
     assert "human starts: not measured" in lines.getvalue()
