@@ -106,11 +106,12 @@ def settings_of(
     Raises:
         UsageError: for settings that cannot be, in the line of the command line.
     """
-    texts = {"algorithm": algorithm, "--game": names.get("game"), "--run-dir": names.get("run_dir"), "--preset": preset, "--resume": resume}
+    game, run_dir = names.get("game"), names.get("run_dir")
+    texts = {"algorithm": algorithm, "--game": game, "--run-dir": run_dir, "--preset": preset, "--resume": resume}
     for name, text in texts.items():  # which are needed before the others are looked at
         if text is not None and not isinstance(text, str):
             raise UsageError(f"{name} is {text!r:.80}, which is not of type str")
-    start = _start(algorithm, machine, preset, texts["--game"], resume, texts["--run-dir"], resume_or_start)
+    start = _start(algorithm, machine, preset, game, resume, run_dir, resume_or_start)
     config = with_settings(start.config, names)
     return _resumable(start, dataclasses.replace(start, config=config, resume_or_start=resume_or_start))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ddrl.config import TrainConfig
-from ddrl.errors import in_one_line
+from ddrl.errors import UsageError, in_one_line
 
 QUEUED = 1000
 """Records that wait for the callbacks at most; later ones are dropped, and counted."""
@@ -181,8 +181,11 @@ def check_names(loggers: Sequence[str], callbacks: Sequence[str]) -> None:
     from ddrl.reporting import loggers as built_in
 
     built_in.register()
-    for registry, names in ((plugins.LOGGERS, loggers), (plugins.CALLBACKS, callbacks)):
+    for option, registry, names in (("loggers", plugins.LOGGERS, loggers), ("callbacks", plugins.CALLBACKS, callbacks)):
         for name in names:
+            if name not in (known := registry.names()):
+                there = f"there are {', '.join(known)}" if known else "there are none"
+                raise UsageError(f"--{option} {name:.80}: nobody has registered it; {there}")
             getattr(registry.get(name), "check", lambda: None)()
 
 

@@ -10,6 +10,7 @@ import importlib.util
 import itertools
 import os
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class WeightsAndBiases(Callback):
         import wandb
 
         run_dir = self._context.run_dir
-        known = _known(run_dir).get("wandb") or wandb.util.generate_id()
+        known = _known(run_dir).get("wandb") or uuid.uuid4().hex[:8]
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             id=known,
