@@ -31,6 +31,7 @@ BENCHMARKS = {
     "replay": Entry(
         "replay:main", "samples/s of a prioritized replay while transitions come in; its sum tree over sizes"
     ),
+    "agent": Entry("agent:main", "the Python interface: its import, one action, and how near exported copies are"),
     "exchange": Entry("emulated.exchange:exchange", "one synchronous step, beside bare MPI and TensorFlow's gRPC"),
     "idle": Entry("idle:main", "processor time of roles that wait"),
     "faults": Entry(
