@@ -57,10 +57,12 @@ LAYERS = {
 }
 MAY_IMPORT_CLUSTER = (
     "cluster", "ddrl.apex", "ddrl.job", "ddrl.roles", "ddrl.cli", "ddrl.commands", "ddrl.options", "ddrl.placement",
-    "ddrl.launch", "ddrl.doctor", "ddrl.bench", "ddrl.reporting.machine",
+    "ddrl.launch", "ddrl.doctor", "ddrl.bench", "ddrl.reporting.machine", "ddrl.api",
 )  # fmt: skip
 ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.launch.job")
 LIGHT = (
+    "ddrl", "ddrl.api.run", "ddrl.api.training", "ddrl.plugins", "ddrl.reporting.callbacks", "ddrl.reporting.loggers",
+    "ddrl.evaluation.newest", "ddrl.commands.export",
     "ddrl.cli", "ddrl.options", "ddrl.commands.train", "ddrl.commands.evaluate", "ddrl.commands.play",
     "ddrl.commands.bench", "ddrl.commands.plan", "ddrl.commands.doctor", "ddrl.config", "ddrl.algorithms",
     "ddrl.algorithms.ppo", "ddrl.networks.convolutional", "ddrl.rundir", "ddrl.errors",

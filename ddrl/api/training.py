@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from cluster.job import detect_job
+from cluster.job import Job, detect_job
 from ddrl import options, programs, rundir
 from ddrl.api.run import Run
+from ddrl.config import TrainConfig
 from ddrl.errors import RunFailed, UsageError
 from ddrl.placement.resources import this_machine
 from ddrl.reporting.callbacks import Callback
@@ -24,7 +25,7 @@ def train(
     resume: str | os.PathLike[str] | None = None,
     resume_or_start: bool = False,
     progress: bool = True,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback | str] = (),
     **settings: Any,
 ) -> Run:
     """Trains an agent, with the settings, defaults and refusals of `ddrl train`, and returns the run when it has ended.
@@ -44,7 +45,8 @@ def train(
         resume: a run to go on with, or its directory.
         resume_or_start: go on with `run_dir` where a run has begun; begin it where none has.
         progress: show how it goes: a panel on a terminal, plain lines elsewhere. False: nothing is printed.
-        callbacks: called in this process with each record as it is written; not in a job.
+        callbacks: objects, which are called in this process with each record as it is written (not in a job), and names
+            that are registered, which the chief calls.
         settings: options of `ddrl train` in snake case: game="CartPole-v1", minutes=2, learning_rate=1e-3.
 
     Raises:
@@ -53,6 +55,9 @@ def train(
         KeyboardInterrupt: it was killed.
     """
     machine = this_machine()
+    here = [each for each in callbacks if not isinstance(each, str)]
+    named = [each for each in callbacks if isinstance(each, str)]
+    settings |= {"callbacks": named} if named else {}
     settings |= {name: os.fspath(settings[name]) for name in ("run_dir",) if settings.get(name) is not None}
     chosen: dict[str, Any] = {
         "resume": None if resume is None else os.fspath(resume),
@@ -60,28 +65,29 @@ def train(
     }
     with _refusals():
         job = detect_job(os.environ)
+
+        def ready() -> tuple[TrainConfig, Path | None]:
+            arguments = options.settings_of(algorithm, preset, machine, **chosen, **settings)
+            return options.ready(arguments, machine, with_game=job is None or job.rank == 0)
+
         if job is not None:
-            return _in_job(
-                lambda: options.settings_of(algorithm, preset, machine, **chosen, **settings), job, callbacks
-            )
+            _in_job(ready, job, here)
         from ddrl.launch import local
 
-        config, path = options.ready(options.settings_of(algorithm, preset, machine, **chosen, **settings), machine)
+        config, path = ready()
         run_dir = path or Path(config.run.run_dir or rundir.default_run_dir(config))
         config = config.changed(run={"run_dir": str(run_dir)})
         console = plain_console(quiet=not progress, force_jupyter=False)
-        status = local.train(config, path, machine, console, callbacks=callbacks)
+        status = local.train(config, path, machine, console, callbacks=here)
     return _ended(status, run_dir)
 
 
-def _in_job(settings: Any, job: Any, callbacks: Sequence[Callback]) -> Run:
+def _in_job(ready: Callable[[], tuple[TrainConfig, Path | None]], job: Job, callbacks: Sequence[Callback]) -> NoReturn:
     from ddrl.launch.job import Wanted, train_in_job
 
     if callbacks:
-        raise UsageError("callbacks: a job has none of this process; register them in a plugin, and name them there")
-    machine = this_machine()
-    status = train_in_job(lambda: Wanted(*options.ready(settings(), machine, job.rank == 0)), job)
-    raise SystemExit(status)
+        raise UsageError("callbacks: a job takes names of registered ones, as its ranks have no objects in common")
+    raise SystemExit(train_in_job(lambda: Wanted(*ready()), job))
 
 
 def _ended(status: int, run_dir: Path) -> Run:

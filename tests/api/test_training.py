@@ -119,6 +119,7 @@ def test_settings_are_those_of_the_command_line(words, names):
         (["ppo", "--preset", "none"], {"preset": "none"}),
         (["ppo", "--game", ""], {"game": ""}),
         (["ppo", "--loggers", "nobody"], {"loggers": ["nobody"]}),
+        (["ppo", "--callbacks", "nobody"], {"callbacks": ["nobody"]}),
         (["ppo", "--game", "CartPole-v9"], {"game": "CartPole-v9"}),
         (["sac", "--game", "CartPole-v1"], {"game": "CartPole-v1"}),
         (["ppo", "--run-dir", "~/x"], {"run_dir": "~/x"}),
