@@ -90,7 +90,7 @@ def settings_of(
     preset: str | None,
     machine: Machine,
     *,
-    resume: str | None = None,
+    resume: str | os.PathLike[str] | None = None,
     resume_or_start: bool = False,
     **names: Any,
 ) -> TrainArguments:
@@ -106,12 +106,13 @@ def settings_of(
     Raises:
         UsageError: for settings that cannot be, in the line of the command line.
     """
-    game, run_dir = names.get("game"), names.get("run_dir")
-    texts = {"algorithm": algorithm, "--game": game, "--run-dir": run_dir, "--preset": preset, "--resume": resume}
+    game, run_dir = names.get("game"), _plain(names.get("run_dir"), str)
+    before: str | None = _plain(resume, str)
+    texts = {"algorithm": algorithm, "--game": game, "--run-dir": run_dir, "--preset": preset, "--resume": before}
     for name, text in texts.items():  # which are needed before the others are looked at
         if text is not None and not isinstance(text, str):
             raise UsageError(f"{name} is {text!r:.80}, which is not of type str")
-    start = _start(algorithm, machine, preset, game, resume, run_dir, resume_or_start)
+    start = _start(algorithm, machine, preset, game, before, run_dir, resume_or_start)
     config = with_settings(start.config, names)
     return _resumable(start, dataclasses.replace(start, config=config, resume_or_start=resume_or_start))
 
@@ -122,19 +123,19 @@ def with_settings(config: TrainConfig, names: Mapping[str, Any]) -> TrainConfig:
     Raises:
         UsageError: there is no such setting, a value has another type, or the settings cannot be.
     """
-    groups = {
-        setting.name: (group.name, checks.hints(type(getattr(config, group.name)))[setting.name])
-        for group in dataclasses.fields(config)
-        for setting in dataclasses.fields(getattr(config, group.name))
-    }
+    groups: dict[str, tuple[str, Any]] = {}
+    for group in dataclasses.fields(config):
+        settings = getattr(config, group.name)
+        hints = checks.hints(settings.__class__)
+        groups |= {setting.name: (group.name, hints[setting.name]) for setting in dataclasses.fields(settings)}
     changes: dict[str, dict[str, Any]] = {}
     for name, value in names.items():
         if name not in groups:
             close = difflib.get_close_matches(name, groups, n=1)
             help_ = f"; did you mean {close[0]}?" if close else ": `ddrl train --help` lists all"
             raise UsageError(f"{name:.80}: {config.title} has no such setting{help_}")
-        group, hint = groups[name]
-        changes.setdefault(group, {})[name] = rundir.decode_value(hint, _plain(value, hint), checks.flag(name))
+        place, hint = groups[name]
+        changes.setdefault(place, {})[name] = rundir.decode_value(hint, _plain(value, hint), checks.flag(name))
     return config.changed(**changes)
 
 

@@ -135,7 +135,8 @@ class Run:
         """
         from ddrl.evaluation.agent import load_agent
 
-        return load_agent(self.path, checkpoint=checkpoint and Path(checkpoint), seed=seed, compute_dtype="float32")
+        chosen = None if checkpoint is None else Path(checkpoint)
+        return load_agent(self.path, checkpoint=chosen, seed=seed, compute_dtype="float32")
 
     def environment(self, render_mode: str | None = None) -> gymnasium.Env:
         """One game as the agent saw it; see `ddrl.make_environment`."""

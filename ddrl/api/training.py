@@ -58,16 +58,12 @@ def train(
     here = [each for each in callbacks if not isinstance(each, str)]
     named = [each for each in callbacks if isinstance(each, str)]
     settings |= {"callbacks": named} if named else {}
-    settings |= {name: os.fspath(settings[name]) for name in ("run_dir",) if settings.get(name) is not None}
-    chosen: dict[str, Any] = {
-        "resume": None if resume is None else os.fspath(resume),
-        "resume_or_start": resume_or_start,
-    }
+    settings |= {"resume": resume, "resume_or_start": resume_or_start}
     with _refusals():
         job = detect_job(os.environ)
 
         def ready() -> tuple[TrainConfig, Path | None]:
-            arguments = options.settings_of(algorithm, preset, machine, **chosen, **settings)
+            arguments = options.settings_of(algorithm, preset, machine, **settings)
             return options.ready(arguments, machine, with_game=job is None or job.rank == 0)
 
         if job is not None:

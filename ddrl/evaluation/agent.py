@@ -164,6 +164,8 @@ class Agent:
                 f"an observation of shape {rows.shape}, not {shape} or [b, *{shape}]: ddrl.make_environment(run) gives "
                 "observations as in training"
             )
+        if not single and not len(rows):
+            raise ValueError("a batch of no observations")
         if not np.can_cast(rows.dtype, self.observation_dtype, "same_kind"):
             raise ValueError(f"an observation of type {rows.dtype}, and the network takes {self.observation_dtype}")
         return (rows[None] if single else rows).astype(self.observation_dtype, copy=False), single

@@ -136,9 +136,8 @@ def _module(agent: Agent) -> Any:
         tensors = tf.nest.pack_sequence_as(prepared, [tf.convert_to_tensor(each) for each in module.parameters])
         output = network.apply(tensors, tf.cast(observation, tf.float32))
         if isinstance(space, Continuous):
-            bounded = tf.clip_by_value(
-                output.policy[:, : space.head_size], np.float32(space.low), np.float32(space.high)
-            )
+            low, high = (np.array(bound, np.float32) for bound in space)
+            bounded = tf.clip_by_value(output.policy[:, : space.head_size], low, high)
             return {"action": bounded, "value": tf.identity(output.value)}
         action = tf.argmax(output.policy, axis=1, output_type=tf.int32) + agent.first_action
         name, each = (

@@ -162,7 +162,9 @@ class ConvolutionalNetwork(Network):
             return tf.cast(blocks, self.compute_dtype)
         padding = -self._channels % self.architecture.channel_multiple
         if observations.dtype == self.compute_dtype:  # nothing to fuse with the transposition
-            return _transpose(observations, padding, self.compute_dtype)
+            x = tf.transpose(observations, [0, 2, 3, 1])
+            # Not tf.pad: TensorFlow's optimizer of graphs takes it for the convolution's own padding, and loses it.
+            return tf.concat([x, tf.tile(tf.zeros_like(x[..., :1]), [1, 1, 1, padding])], axis=3) if padding else x
         return _transposed()(observations, padding, self.compute_dtype)
 
     def _convolve(self, prepared: dict[str, Any], layer: int, stride: int, pool: int, x: Any) -> Any:
@@ -255,12 +257,11 @@ def _half_variance(x: Any) -> Any:
 def _transposed() -> Callable[[Any, int, str], Any]:
     """(images [B, C, H, W], padding, dtype) -> [B, H, W, C + padding] in `dtype`, the added channels zero."""
 
-    return tf.function(_transpose, jit_compile=True, autograph=False)  # fused by XLA it takes a third of the time
+    def transpose(images: Any, padding: int, dtype: str) -> Any:
+        x = tf.cast(tf.transpose(images, [0, 2, 3, 1]), dtype)
+        return tf.pad(x, [[0, 0], [0, 0], [0, 0], [0, padding]])
 
-
-def _transpose(images: Any, padding: int, dtype: str) -> Any:
-    x = tf.cast(tf.transpose(images, [0, 2, 3, 1]), dtype)
-    return tf.pad(x, [[0, 0], [0, 0], [0, 0], [0, padding]])
+    return tf.function(transpose, jit_compile=True, autograph=False)  # fused by XLA it takes a third of the time
 
 
 def _blocks(images: Any, size: int) -> Any:

@@ -171,14 +171,6 @@ MUTANTS = (
         "A callback that fails on events fails for ever.",
     ),
     Mutant(
-        "loggers-lose-what-a-resume-repeats",
-        "ddrl/reporting/loggers.py",
-        "self._context, self._step = context, context.lines",
-        "self._context, self._step = context, 0",
-        ("tests/reporting/test_loggers.py::test_weights_and_biases_offline_and_resumed",),
-        "Weights & Biases throws away what comes with a step that it has seen.",
-    ),
-    Mutant(
         "export-is-written-whatever-it-does",
         "ddrl/evaluation/export.py",
         'if not compared["largest_difference"] <= TOLERANCE:',
