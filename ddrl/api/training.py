@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,7 +74,9 @@ def train(
         config, path = ready()
         run_dir = path or Path(config.run.run_dir or rundir.default_run_dir(config))
         config = config.changed(run={"run_dir": str(run_dir)})
-        console = plain_console(quiet=not progress, force_jupyter=False)
+        # A notebook's output takes itself for a terminal, and cannot draw a panel in place.
+        terminal = None if sys.stdout is sys.__stdout__ else False
+        console = plain_console(quiet=not progress, force_jupyter=False, force_terminal=terminal)
         status = local.train(config, path, machine, console, callbacks=here)
     return _ended(status, run_dir)
 

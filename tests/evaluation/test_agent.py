@@ -75,7 +75,7 @@ RUNS = {
 def agent(request, tmp_path_factory):
     algorithm, game, groups = RUNS[request.param]
     path = run_of(tmp_path_factory.mktemp("runs") / "run", algorithm, game, **groups)
-    return load_agent(path, compute_dtype="float32", seed=3)
+    return load_agent(path, (1, 64), compute_dtype="float32", seed=3)
 
 
 @pytest.fixture(scope="module")
