@@ -27,6 +27,7 @@ commands:
   train --resume RUN go on with a run
   evaluate RUN       play games with the newest checkpoint of a run and print the scores
   play RUN           record a video of the newest checkpoint of a run
+  export RUN         write its policy as a TensorFlow SavedModel or as ONNX
   plan               which rank would be where and do what; starts nothing
   plugins            algorithms, networks, environments and more that there are, and where they are from
   doctor             is everything here that training needs? On every rank of a job, or on this machine
@@ -46,7 +47,9 @@ examples:
   ddrl train apex-dqn --actors 8 --replay-shards 1 --game pong
   ddrl train ba3c --preset ba3c-paper --game breakout
 """
-COMMANDS = ("train", "evaluate", "play", "plan", "plugins", "doctor", "bench", "study", "tune", "compare", "diff")
+COMMANDS = (
+    "train", "evaluate", "play", "export", "plan", "plugins", "doctor", "bench", "study", "tune", "compare", "diff",
+)  # fmt: skip
 SECOND_RANK_PATIENCE_SECONDS = 2.0
 
 

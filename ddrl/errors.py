@@ -5,10 +5,23 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 
 class UsageError(Exception):
     """Bad input from the user. The message names the value, the limit and the remedy, in one line."""
+
+
+class RunFailed(Exception):
+    """A run that `ddrl.train` began did not end well. The message says why, and how to go on.
+
+    Attributes:
+        path: of the run directory.
+    """
+
+    def __init__(self, message: str, path: Path):
+        super().__init__(message)
+        self.path = path
 
 
 LONGEST_LINE = 1000  # letters; log.txt has the whole text

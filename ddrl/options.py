@@ -7,19 +7,22 @@ import dataclasses
 import os
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import tyro
 
 from cluster.job import detect_job
-from ddrl import algorithms, command_line, config_files, plugins, rundir
+from ddrl import algorithms, checks, command_line, config_files, plugins, rundir
 from ddrl.checkpoint import list_checkpoints
 from ddrl.checks import did_you_mean
 from ddrl.config import EnvironmentConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.memory import check_replay
 from ddrl.networks import is_own
+from ddrl.reporting.callbacks import check_names
 from ddrl.resumable import check_resumable
 from ddrl.trial import try_network
 from ddrl.types import Machine
@@ -93,31 +96,124 @@ def parse(argv: Sequence[str], machine: Machine) -> TrainArguments:
     peek.add_argument("--resume-or-start", action="store_true")
     first, rest = peek.parse_known_args(list(argv))
     file = config_files.read(first.config) if first.config else config_files.ConfigFile("", {})
-    new = [*map(plugins.recorded, file.texts("plugin")), *new]
-    plugins.load(new)
+    new = [*_loaded(file.texts("plugin")), *new]
     algorithm = _algorithm(rest) or _algorithm_of(file)
-    if first.resume is not None and first.preset is not None:
-        raise UsageError("--preset with --resume: a resumed run keeps its settings; give one of the two")
     run_dir = first.run_dir or file.text("run-dir")
-    resume = _begun(run_dir, first.resume) if first.resume_or_start else first.resume
-    preset = first.preset or file.text("preset") or "default"
+    start = _start(
+        algorithm, machine, first.preset, first.game, first.resume, run_dir, first.resume_or_start, file, new
+    )
+    return _resumable(start, _read(argv, file, start))
+
+
+def settings_of(
+    algorithm: str | None,
+    preset: str | None,
+    machine: Machine,
+    *,
+    resume: str | os.PathLike[str] | None = None,
+    resume_or_start: bool = False,
+    plugin: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    config: str | os.PathLike[str] = "",
+    **names: Any,
+) -> TrainArguments:
+    """The arguments of `ddrl train` from Python: as `parse`, with settings by their names in snake case.
+
+    Args:
+        algorithm: None: that of the run to resume, or else ba3c.
+        preset: None: default.
+        machine: where it is read.
+        resume, resume_or_start: as in TrainArguments.
+        plugin: one, or several.
+        config: file of settings, which win over the preset, and `names` over them.
+        names: settings, such as learning_rate=1e-3.
+
+    Raises:
+        UsageError: for settings that cannot be, in the line of the command line.
+    """
+    one = isinstance(plugin, (str, os.PathLike))
+    file = config_files.read(os.fspath(config)) if config else config_files.ConfigFile("", {})
+    new = _loaded([*file.texts("plugin"), *map(os.fspath, [plugin] if one else plugin)])
+    before: str | None = _plain(resume, str)
+    game, run_dir = names.get("game"), _plain(names.get("run_dir"), str)
+    texts = {"algorithm": algorithm, "--game": game, "--run-dir": run_dir, "--preset": preset, "--resume": before}
+    for name, text in texts.items():  # which are needed before the others are looked at
+        if text is not None and not isinstance(text, str):
+            raise UsageError(f"{name} is {text!r:.80}, which is not of type str")
+    run_dir = run_dir or file.text("run-dir")
+    algorithm = algorithm or _algorithm_of(file)
+    start = _start(algorithm, machine, preset, game, before, run_dir, resume_or_start, file, new)
+    arguments = _read([], file, start) if config else start
+    settings = with_settings(arguments.config, names)
+    return _resumable(start, dataclasses.replace(arguments, config=settings, resume_or_start=resume_or_start))
+
+
+def with_settings(config: TrainConfig, names: Mapping[str, Any]) -> TrainConfig:
+    """`config` with other values of settings that are named as on the command line, in snake case.
+
+    Raises:
+        UsageError: there is no such setting, a value has another type, or the settings cannot be.
+    """
+    groups: dict[str, tuple[str, Any]] = {}
+    for group in dataclasses.fields(config):
+        settings = getattr(config, group.name)
+        hints = checks.hints(settings.__class__)
+        groups |= {setting.name: (group.name, hints[setting.name]) for setting in dataclasses.fields(settings)}
+    changes: dict[str, dict[str, Any]] = {}
+    for name, value in names.items():
+        if name not in groups:
+            meant = did_you_mean(name, list(groups)) or ": `ddrl train --help` lists all"
+            raise UsageError(f"{name:.80}: {config.title} has no such setting{meant}")
+        place, hint = groups[name]
+        changes.setdefault(place, {})[name] = rundir.decode_value(hint, _plain(value, hint), checks.flag(name))
+    return config.changed(**changes)
+
+
+def _plain(value: Any, hint: Any) -> Any:
+    """A number of NumPy, a path or a whole float such as 1e6 as the type that a setting has."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    kinds = typing.get_args(hint) or (hint,)
+    whole = isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds
+    return int(value) if whole else value
+
+
+def _start(
+    algorithm: str | None,
+    machine: Machine,
+    preset: str | None,
+    game: str | None,
+    resume: str | None,
+    run_dir: str | None,
+    resume_or_start: bool,
+    file: config_files.ConfigFile,
+    new: Sequence[str],
+) -> TrainArguments:
+    """What the other options change: the settings of a preset, or of the run to go on with; with plugins that came."""
+    if resume is not None and preset is not None:
+        raise UsageError("--preset with --resume: a resumed run keeps its settings; give one of the two")
+    resume = _begun(run_dir, resume) if resume_or_start else resume
+    name = preset or file.text("preset") or "default"
     if resume is not None:
-        start = _resumed(resume)
-        start = start.changed(run={"plugins": joined(start.run.plugins, new)})
-        check_algorithm(algorithm, start, resume)
-        algorithm = algorithm or (start.title if start.title in algorithms.names() else start.algorithm.name)
+        config = _resumed(resume)
+        check_algorithm(algorithm, config, resume)
+        algorithm = algorithm or (config.title if config.title in algorithms.names() else config.algorithm.name)
     else:
         algorithm = algorithm or "ba3c"
         try:
-            start = algorithms.preset(preset, first.game or file.text("game"), machine, algorithm)
+            config = algorithms.preset(name, game or file.text("game"), machine, algorithm)
         except UsageError as error:
-            raise file.located(error, {"preset"} if first.preset else ()) from error
-        start = start.changed(run={"plugins": joined((), new)})
-    default = TrainArguments(algorithm, preset=preset, resume=resume or "", config=start)
-    arguments = _read(argv, file, default)
-    if arguments.resume:
-        arguments = dataclasses.replace(arguments, config=with_schedules_of(start, arguments.config))
-    return arguments
+            raise file.located(error, {"preset"} if preset else ()) from error
+    config = config.changed(run={"plugins": joined(config.run.plugins, new)})
+    return TrainArguments(algorithm, preset=name, resume=resume or "", config=config)
+
+
+def _resumable(start: TrainArguments, arguments: TrainArguments) -> TrainArguments:
+    """The arguments with what a resume changes and keeps; UsageError for what it cannot change."""
+    if not arguments.resume:
+        return arguments
+    check_resumable(start.config, arguments.config)
+    return dataclasses.replace(arguments, config=with_schedules_of(start.config, arguments.config))
 
 
 def _read(argv: Sequence[str], file: config_files.ConfigFile, default: TrainArguments) -> TrainArguments:
@@ -178,9 +274,14 @@ def take_plugins(argv: Sequence[str], prog: str) -> tuple[list[str], list[str]]:
     peek = Parser(prog=prog)
     peek.add_argument("--plugin", action="append", default=[])
     found, rest = peek.parse_known_args(list(argv))
-    new = [plugins.recorded(plugin) for plugin in found.plugin]
+    return _loaded(found.plugin), rest
+
+
+def _loaded(named: Sequence[str]) -> list[str]:
+    """Loads plugins; returns them as they are recorded."""
+    new = [plugins.recorded(plugin) for plugin in named]
     plugins.load(new)
-    return new, rest
+    return new
 
 
 def joined(before: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
@@ -248,9 +349,23 @@ def checked(argv: Sequence[str], machine: Machine, with_game: bool = True) -> tu
     Raises:
         UsageError: for settings that cannot be, a game or a checkpoint that is not there.
     """
-    arguments = parse(argv, machine)
+    return ready(parse(argv, machine), machine, with_game)
+
+
+def ready(arguments: TrainArguments, machine: Machine, with_game: bool = True) -> tuple[TrainConfig, Path | None]:
+    """As `checked`, of arguments that were read.
+
+    Args:
+        arguments: of `parse` or `settings_of`.
+        machine: where they were read.
+        with_game: the game and its replay are looked at, too.
+
+    Raises:
+        UsageError: as `checked`.
+    """
     if arguments.resume and not arguments.resume_or_start and not list_checkpoints(arguments.resume):
         raise UsageError(f"there is no checkpoint in {arguments.resume}: name a run that has one, or start anew")
+    check_names(arguments.config.run.loggers, arguments.config.run.callbacks)
     if with_game:
         check_game(arguments.config, machine)
     return arguments.config, Path(arguments.resume) if arguments.resume else None

@@ -54,7 +54,7 @@ FREE = {
     "run": (
         "minutes", "agent_steps", "max_updates", "run_dir", "checkpoint_every_minutes", "checkpoint_every_updates",
         "checkpoints_kept", "stall_seconds", "start_seconds", "max_refused_steps", "max_restarts", "log_every_seconds",
-        "norms_every_updates", "video", "plugins",
+        "norms_every_updates", "video", "plugins", "loggers", "callbacks",
     ),
     "exchange": ("parameter_servers", "chief", "on_worker_loss", "on_server_loss"),
     "environment": ("pin_simulators", "simulator_processes"),

@@ -1,6 +1,6 @@
 """The run directory: made at once or not at all, and its config.json.
 
-A run directory holds config.json, metrics.jsonl, evaluations.jsonl, log.txt, checkpoints, events, and at
+A run directory holds config.json, metrics.jsonl, evaluations.jsonl, log.txt, checkpoints, what loggers write, and at
 the end result.json, learning_curve.png and a video. The file `stop` asks the ranks to checkpoint and end.
 """
 
@@ -27,11 +27,12 @@ from ddrl.files import open_regular, read_regular
 FORMAT = 1
 CONFIG, METRICS, EVALUATIONS, LOG = "config.json", "metrics.jsonl", "evaluations.jsonl", "log.txt"
 RESULT, STOP, LOCK, STALLED = "result.json", "stop", "lock", "stalled"
+LOGGERS = "loggers.json"
 STALE = (STOP, RESULT, STALLED)
 """What the ranks of one start leave for whoever waits for them, and must not be there for the next."""
 LEFT_BY_A_START = re.compile(
     r"config(-\d+)?\.json|metrics\.jsonl|log\.txt|result\.json|stop|stalled|lock|stacks-\d+\.txt|parameter_hashes\.txt|ranks/\d+|"
-    r"events\.out\.tfevents\..+|[a-z]+\.json\.\d+\.tmp"
+    r"events\.out\.tfevents\..+|loggers\.json|wandb/.+|[a-z]+\.json\.\d+\.tmp"
 )
 
 _EARLIER = re.compile(r"config-(\d+)\.json")
@@ -103,11 +104,12 @@ def _decode(kind: type, data: Any, where: str, **decoded: Any) -> Any:
     if unknown:
         raise UsageError(f"{where}: unknown setting {unknown[0]!r}; it was written by another version of ddrl")
     return kind(
-        **{name: _decode_value(hints[name], value, f"{where}: {name}") for name, value in data.items()}, **decoded
+        **{name: decode_value(hints[name], value, f"{where}: {name}") for name, value in data.items()}, **decoded
     )
 
 
-def _decode_value(hint: Any, value: Any, where: str) -> Any:
+def decode_value(hint: Any, value: Any, where: str) -> Any:
+    """A value of JSON as a setting of type `hint`. Raises UsageError, with `where` it was read, for another type."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return _decode(hint, value, where)
     origin = typing.get_origin(hint)
@@ -116,7 +118,7 @@ def _decode_value(hint: Any, value: Any, where: str) -> Any:
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
             raise UsageError(f"{where} is {value!r:.80}, which is no list")
-        return tuple(_decode_value(typing.get_args(hint)[0], item, where) for item in value)
+        return tuple(decode_value(typing.get_args(hint)[0], item, where) for item in value)
     kinds = typing.get_args(hint) if origin in (typing.Union, types.UnionType) else (hint,)
     if float in kinds and type(value) is int:
         return float(value)

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from ddrl import algorithms, checkpoint, cli, rundir
 from ddrl.commands import evaluate
+from ddrl.evaluation import newest
 from ddrl.launch import finish
 from ddrl.types import Machine
 
@@ -74,7 +75,7 @@ def test_an_evaluation_of_atari_says_that_human_starts_were_not_measured():
         "deviation": 0.0,
         "unfinished": 0,
         "protocol": {},
-        "human_starts": evaluate.HUMAN_STARTS,
+        "human_starts": newest.HUMAN_STARTS,
     }
     evaluate.show("pong", record, Console(file=lines, width=200))
     assert "human starts: not measured" in lines.getvalue()
@@ -91,8 +92,8 @@ def test_recorded_starts_are_for_atari(run_dir, tmp_path, capsys):
 
 def test_tensorflow_is_not_heard_and_python_is(run_dir):
     load = (
-        "import sys; from pathlib import Path; from ddrl.evaluation import agent; inner = agent._policy\n"
-        "agent._policy = lambda *settings: (print('loading', file=sys.stderr), inner(*settings))[1]\n"
+        "import sys; from pathlib import Path; from ddrl.evaluation import agent; inner = agent.Agent\n"
+        "agent.Agent = lambda *settings: (print('loading', file=sys.stderr), inner(*settings))[1]\n"
         "agent.load_agent(Path(sys.argv[1]), (1,)); print('loaded', file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", load, str(run_dir)], capture_output=True, text=True, timeout=100)

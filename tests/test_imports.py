@@ -67,7 +67,7 @@ LAYERS = {
 }
 MAY_IMPORT_CLUSTER = (
     "cluster", "ddrl.apex", "ddrl.job", "ddrl.roles", "ddrl.cli", "ddrl.commands", "ddrl.options", "ddrl.placement",
-    "ddrl.launch", "ddrl.doctor", "ddrl.bench", "ddrl.reporting.machine",
+    "ddrl.launch", "ddrl.doctor", "ddrl.bench", "ddrl.reporting.machine", "ddrl.api",
 )  # fmt: skip
 ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.launch.job")
 LIGHT = (
@@ -75,6 +75,10 @@ LIGHT = (
     "ddrl.commands.compare", "ddrl.commands.diff", "ddrl.commands.tune", "ddrl.commands.evaluate", "ddrl.commands.play",
     "ddrl.commands.bench", "ddrl.commands.plan", "ddrl.commands.plugins", "ddrl.commands.doctor", "ddrl.config",
     "ddrl.algorithms", "ddrl.plugins", "ddrl.trial", "ddrl.networks",
+    "ddrl", "ddrl.api.run", "ddrl.api.training", "ddrl.plugins", "ddrl.reporting.callbacks", "ddrl.reporting.loggers",
+    "ddrl.evaluation.newest", "ddrl.commands.export",
+    "ddrl.cli", "ddrl.options", "ddrl.commands.train", "ddrl.commands.evaluate", "ddrl.commands.play",
+    "ddrl.commands.bench", "ddrl.commands.plan", "ddrl.commands.doctor", "ddrl.config", "ddrl.algorithms",
     "ddrl.algorithms.ppo", "ddrl.networks.convolutional", "ddrl.rundir", "ddrl.errors",
     "ddrl.types", "ddrl.checks", "ddrl.checkpoint",
     "ddrl.placement.resources", "ddrl.launch.local", "ddrl.launch.outcome", "ddrl.launch.processes",

@@ -33,6 +33,7 @@ BENCHMARKS = {
         "replay:main", "samples/s of a prioritized replay while transitions come in; its sum tree over sizes"
     ),
     "networks": Entry("networks:main", "gradient and inference of networks, a user's too, beside each other"),
+    "agent": Entry("agent:main", "the Python interface: its import, one action, and how near exported copies are"),
     "exchange": Entry("emulated.exchange:exchange", "one synchronous step, beside bare MPI and TensorFlow's gRPC"),
     "idle": Entry("idle:main", "processor time of roles that wait"),
     "faults": Entry(

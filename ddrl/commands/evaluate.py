@@ -2,103 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import statistics
-import time
 from collections.abc import Sequence
-from pathlib import Path
 
-import tyro
 from rich.console import Console
 
-from ddrl import checks, command_line, programs, rundir
-from ddrl.placement.resources import this_machine
+from ddrl import command_line
+from ddrl.evaluation.newest import EvaluateArguments, evaluate_newest
 from ddrl.reporting.progress import plain_console
-from ddrl.types import Discrete
-
-HUMAN_STARTS = (
-    "not measured: they need games that people played, which are not public (--starts FILE, if you have some)"
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class EvaluateArguments:
-    """Play games with the newest checkpoint of a run: greedy actions (or --epsilon), raw scores."""
-
-    run: tyro.conf.Positional[str]
-    """Directory of the run."""
-    games: int = 50
-    """Games to play."""
-    seed: int = 0
-    """Seed of the games."""
-    epsilon: float | None = None
-    """Probability of a random action (None: --eval-epsilon of the run)."""
-    starts: str = ""
-    """Atari: begin each game with one of the recorded human starts in this .npz, drawn at random (README,
-    Environments and protocols)."""
-
-    def __post_init__(self) -> None:
-        checks.at_least(self, 1, "games")
-        checks.seed(self)
-        if self.epsilon is not None:
-            checks.between(self, 0.0, 1.0, "epsilon")
 
 
 def main(argv: Sequence[str]) -> int:
     """Plays, prints, and adds one line to RUN/evaluations.jsonl; returns the exit status."""
     arguments = command_line.read(EvaluateArguments, argv, "ddrl evaluate")
-    path = Path(arguments.run)
-    config = rundir.load_config(path)  # a wrong directory is said at once, not after TensorFlow has loaded
-    if arguments.epsilon and Discrete not in config.algorithm.takes:
-        checks.refuse(arguments, "epsilon", "continuous actions are evaluated without noise; leave it out")
-    from ddrl.envs import make_environment
-    from ddrl.envs.starts import load_starts
-
-    starts = load_starts(Path(arguments.starts)) if arguments.starts else None
-    if starts is not None:
-        make_environment(config.environment, 1, training=False, starts=starts).close()  # refuses what cannot be
-    from ddrl.evaluation.agent import load_agent
-
-    agent = load_agent(path, batch_sizes=sorted({1, min(8, arguments.games), min(64, arguments.games)}))
-    from ddrl.envs.game_names import atari_rom
-    from ddrl.evaluation.games import evaluate
-
-    began = time.monotonic()
-    config = agent.config
-    epsilon = config.evaluation.eval_epsilon if arguments.epsilon is None else arguments.epsilon
-    result = evaluate(
-        config.environment,
-        agent.policy,
-        arguments.games,
-        arguments.seed,
-        epsilon=epsilon,
-        ahead=this_machine().cores,
-        starts=starts,
-    )
-    record = {
-        "version": agent.checkpoint.version,
-        "agent_steps": agent.checkpoint.agent_steps,
-        "games": arguments.games,
-        "seed": arguments.seed,
-        "mean": result.mean,
-        "maximum": result.maximum,
-        "minimum": min(result.scores),
-        "deviation": statistics.stdev(result.scores) if len(result.scores) > 1 else 0.0,
-        "unfinished": result.unfinished,
-        "seconds": round(time.monotonic() - began, 3),
-        "scores": list(result.scores),
-        "protocol": result.stamp,
-    }
-    if result.not_finite:
-        record["not_finite"] = result.not_finite
-    if starts is None and atari_rom(config.environment.game) is not None:
-        record["human_starts"] = HUMAN_STARTS
-    try:
-        with programs.naming(path / rundir.EVALUATIONS), (path / rundir.EVALUATIONS).open("a") as file:
-            file.write(json.dumps(record) + "\n")
-    finally:
-        show(config.environment.game, record, plain_console())
+    evaluate_newest(arguments, lambda game, record: show(game, record, plain_console()))
     return 0
 
 

@@ -257,6 +257,11 @@ class RunConfig:
     """Restarts after the loss of a server or the chief without a new checkpoint in between (--on-server-loss)."""
     log_every_seconds: float = 5.0
     """Seconds between lines of metrics.jsonl."""
+    loggers: tuple[str, ...] = ("tensorboard",)
+    """Where metrics go beside metrics.jsonl: tensorboard, wandb, mlflow (extras of these names), and what plugins
+    register."""
+    callbacks: tuple[str, ...] = ()
+    """Callbacks that plugins register; the chief calls them."""
     norms_every_updates: int = 0
     """Updates between measures of the norms of parameters, gradients and steps, per layer (0: none)."""
     video: bool = True

@@ -41,6 +41,9 @@ class GymnasiumEnvironment(InTurn):
         random_start_steps: every simulator begins with its own number, uniform in 0 to this, of random actions.
         first: number of the first simulator among all of the same seed.
         core: the thread that calls recv first is fixed to this core.
+
+    Attributes:
+        first_action: what a simulator calls action 0.
     """
 
     chooses_rows = True
@@ -68,9 +71,7 @@ class GymnasiumEnvironment(InTurn):
             observation_of(stamp["game"], env.observation_space) if format is None else (format.shape, format.dtype)
         )
         self.action_space = action_space_of(stamp["game"], env.action_space)
-        self._first_action = (
-            int(getattr(env.action_space, "start", 0)) if isinstance(self.action_space, Discrete) else 0
-        )
+        self.first_action = int(getattr(env.action_space, "start", 0)) if isinstance(self.action_space, Discrete) else 0
         self.stamp, self._first, self._core = stamp, first, core
         self._random_start_steps = random_start_steps
         self.render_modes = tuple(env.metadata.get("render_modes") or ())
@@ -182,6 +183,11 @@ class GymnasiumEnvironment(InTurn):
         """<uint8>[h, w, 3] picture of environment 0, when made with render_mode 'rgb_array'."""
         return np.asarray(self._simulators[0].env.render())
 
+    @property
+    def game(self) -> gymnasium.Env:
+        """Environment 0 itself."""
+        return self._simulators[0].env
+
     def close(self) -> None:
         """Close all environments."""
         self._end_pause()
@@ -234,7 +240,7 @@ class GymnasiumEnvironment(InTurn):
 
     def _taken(self, actions: np.ndarray) -> Any:
         """The actions of a game's players as its step takes them."""
-        actions = actions + self._first_action if self._first_action else actions
+        actions = actions + self.first_action if self.first_action else actions
         return actions if self.players > 1 else actions[0]
 
 

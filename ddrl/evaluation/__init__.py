@@ -1,1 +1,1 @@
-"""Playing games with frozen parameters: scores, the policy of a run, and its video."""
+"""Frozen parameters at work: scores, agents for other loops, exports, videos."""

@@ -1,52 +1,209 @@
-"""The newest checkpoint of a run as a policy. Imports TensorFlow when it is loaded."""
+"""What a run has learned, as a policy for its own evaluations and any other loop. Loading one imports TensorFlow."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ddrl import rundir
-from ddrl.algorithms import network_for
-from ddrl.checkpoint import Checkpoint, check_layout, load_latest
+from ddrl.algorithms import Exploration, algorithm_of, network_for
+from ddrl.checkpoint import Checkpoint, check_layout, load, load_latest
 from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.ops.draws import Draw, draw_for, greedy_actions
 from ddrl.resumable import AGENT, check_settings
+from ddrl.types import Discrete
+
+if TYPE_CHECKING:
+    from ddrl.envs import VectorEnvironment
+
+BATCH_SIZES = (1, 8, 64)
+"""Sizes that observations are padded to; more are cut into pieces."""
 
 
-class Agent(NamedTuple):
-    """What a run has learned so far.
+class Agent:
+    """A policy with frozen parameters, without MPI. `Run.agent()` makes one.
+
+    It takes observations as the run's environments give them, preprocessing and stacked frames included
+    (`ddrl.make_environment(run)` gives a game with just these), one or a batch of them [b, ...], and gives actions as
+    the game's own `step` takes them. It keeps no state but the count of drawn actions. The rules of an evaluation
+    protocol, such as FIRE after 30 identical actions, are those of `Run.evaluate` and not its own.
+
+    Args:
+        config: settings of the run.
+        checkpoint: of the run.
+        environment: of the run's game, for its spaces.
+        batch_sizes: padded sizes that the policy is compiled for.
+        seed: of the actions that are drawn.
 
     Attributes:
-        config: settings of the run.
-        checkpoint: its newest sound checkpoint.
-        policy: observations [b, ...] -> logits <float32>[b, A], for any b.
+        config: settings of the run; its compute type is what this agent computes with.
+        checkpoint: what the parameters are from.
+        network: of the algorithm.
+        observation_shape, observation_dtype: of one observation.
+        action_space: what the policy gives actions of.
     """
 
-    config: TrainConfig
-    checkpoint: Checkpoint
-    policy: Callable[[np.ndarray], np.ndarray]
+    def __init__(
+        self,
+        config: TrainConfig,
+        checkpoint: Checkpoint,
+        environment: VectorEnvironment,
+        batch_sizes: Sequence[int] = BATCH_SIZES,
+        seed: int = 0,
+    ) -> None:
+        from ddrl.learner import Policy, as_device_vector
+
+        self.config, self.checkpoint = config, checkpoint
+        self.observation_shape = environment.observation_shape
+        self.observation_dtype = np.dtype(environment.observation_dtype)
+        self.action_space = environment.action_space
+        self.first_action = getattr(environment, "first_action", 0)
+        observations = self.observation_shape, self.observation_dtype
+        self.network = network_for(config, *observations, self.action_space)
+        check_layout(checkpoint, self.network.parameter_shapes)
+        self._policy = Policy(self.network, *observations, tuple(batch_sizes))
+        self._parameters = as_device_vector(checkpoint.parameters)
+        self._draw, self._seed, self._drawn = _draw(config, checkpoint, self.action_space), seed, 0
+
+    def policy(self, observations: np.ndarray) -> np.ndarray:
+        """What the network's policy head gives: <float32>[b, P] for observations [b, ...]; see `PolicyValue`."""
+        return self._policy(self._parameters, observations)[0]
+
+    def act(self, observation: Any, greedy: bool = True) -> Any:
+        """Actions for one observation or a batch.
+
+        Args:
+            observation: <observation dtype>[...], or [b, ...].
+            greedy: the best actions. False: drawn as in training after so many agent steps: from the policy's
+                distribution; in the Q-learning family epsilon-greedily, in DPG with noise, as its least exploring
+                simulator does.
+
+        Returns:
+            One action, or one for each: <int32>, or <float32>[A] within the bounds.
+
+        Raises:
+            ValueError: the observation has another shape, or a type that cannot be converted without loss.
+        """
+        rows, single = self._rows(observation)
+        outputs = self.policy(rows)
+        if greedy:
+            actions = greedy_actions(self.action_space, outputs)
+        else:
+            counts = np.full(len(rows), self._drawn, np.int64)
+            actions, _ = self._draw(outputs, self._seed, np.arange(len(rows)), counts)
+            self._drawn += 1
+        return _first_if(single, self.taken(actions))
+
+    def values(self, observation: Any) -> Any:
+        """The value of states <float32>, as the algorithm learns it: of the largest Q in the Q-learning family."""
+        rows, single = self._rows(observation)
+        return _first_if(single, self._policy(self._parameters, rows)[1])
+
+    def probabilities(self, observation: Any) -> np.ndarray:
+        """Probabilities of the actions <float32>[A], or [b, A].
+
+        Raises:
+            UsageError: the algorithm has values of actions, or continuous actions.
+        """
+        if self.network.head is not None or not isinstance(self.action_space, Discrete):
+            raise UsageError(f"{self.config.title} has no probabilities of actions here: ask for q_values or values")
+        rows, single = self._rows(observation)
+        logits = self.policy(rows)
+        exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return _first_if(single, exponentials / exponentials.sum(axis=1, keepdims=True))
+
+    def q_values(self, observation: Any) -> np.ndarray:
+        """Expected return of each action <float32>[A], or [b, A].
+
+        Raises:
+            UsageError: the algorithm learns a policy.
+        """
+        if self.network.head is None:
+            raise UsageError(f"{self.config.title} has no values of actions: ask for probabilities or values")
+        rows, single = self._rows(observation)
+        return _first_if(single, self.policy(rows))
+
+    def export(self, path: str | os.PathLike[str], observations: int = 1000) -> dict[str, Any]:
+        """Writes the agent for use without ddrl: ONNX where the name ends in .onnx (extra `onnx`), else a TensorFlow
+        SavedModel; see `ddrl.evaluation.export`. What is written is loaded again and compared with this agent first.
+
+        Args:
+            path: where nothing is yet.
+            observations: of the run's game, with which it is compared.
+
+        Returns:
+            What was compared: observations, same_actions, largest_difference.
+
+        Raises:
+            UsageError: something is there, a package is missing, or the copy acts differently.
+        """
+        from ddrl.evaluation.export import export
+
+        return export(self, Path(path), observations)
+
+    def taken(self, actions: np.ndarray) -> np.ndarray:
+        """Actions of the policy [b, ...] as the game's `step` takes them."""
+        from ddrl.envs.spaces import check_actions
+
+        return check_actions(actions, self.action_space, len(actions)) + self.first_action
+
+    def _rows(self, observation: Any) -> tuple[np.ndarray, bool]:
+        """Observations [b, ...] of the network's type, and whether there was a single one."""
+        rows = np.asarray(observation)
+        single = rows.shape == self.observation_shape
+        if not single and rows.shape[1:] != self.observation_shape:
+            shape = self.observation_shape
+            raise ValueError(
+                f"an observation of shape {rows.shape}, not {shape} or [b, *{shape}]: ddrl.make_environment(run) gives "
+                "observations as in training"
+            )
+        if not single and not len(rows):
+            raise ValueError("a batch of no observations")
+        if not np.can_cast(rows.dtype, self.observation_dtype, "same_kind"):
+            raise ValueError(f"an observation of type {rows.dtype}, and the network takes {self.observation_dtype}")
+        return (rows[None] if single else rows).astype(self.observation_dtype, copy=False), single
 
 
-def load_agent(path: Path, batch_sizes: Sequence[int]) -> Agent:
-    """Loads the newest checkpoint of the run in `path`.
+def load_agent(
+    path: Path,
+    batch_sizes: Sequence[int] = BATCH_SIZES,
+    *,
+    checkpoint: Path | None = None,
+    seed: int = 0,
+    compute_dtype: str = "",
+) -> Agent:
+    """Loads a checkpoint of the run in `path`.
 
     Args:
         path: run directory.
         batch_sizes: padded sizes that the policy is compiled for.
+        checkpoint: which (None: the newest sound one).
+        seed: of the actions that are drawn.
+        compute_dtype: of activations (empty: the run's own). In float32 an agent and its exports agree to rounding,
+            which bfloat16 has too few digits for.
 
     Raises:
         UsageError: when `path` is no run, or has no checkpoint that fits.
     """
     config = rundir.load_config(path)
-    checkpoint = load_latest(path)
-    check_settings(checkpoint, config, path, AGENT)
-    with quiet_libraries():
-        return Agent(config, checkpoint, _policy(config, checkpoint, batch_sizes))
+    loaded = load_latest(path) if checkpoint is None else load(checkpoint)
+    check_settings(loaded, config, path, AGENT)
+    if compute_dtype:
+        config = config.changed(network={"compute_dtype": compute_dtype})
+    from ddrl.envs import make_environment
+
+    with (
+        quiet_libraries(),
+        contextlib.closing(make_environment(config.environment, num_envs=1, training=False)) as environment,
+    ):
+        return Agent(config, loaded, environment, batch_sizes, seed)
 
 
 @contextlib.contextmanager
@@ -68,16 +225,22 @@ def quiet_libraries() -> Iterator[None]:
             os.dup2(errors.fileno(), 2)
 
 
-def _policy(
-    config: TrainConfig, checkpoint: Checkpoint, batch_sizes: Sequence[int]
-) -> Callable[[np.ndarray], np.ndarray]:
-    from ddrl.envs import make_environment
-    from ddrl.learner import Policy, as_device_vector
+def _draw(config: TrainConfig, checkpoint: Checkpoint, space: Any) -> Draw:
+    """How training draws actions after as many agent steps as the checkpoint has, on the last place of a ladder."""
+    draw = algorithm_of(config.algorithm).draw
+    if draw is None:
+        return draw_for(space)
+    each = max(0, checkpoint.agent_steps // config.exchange.workers - config.replay.replay_minimum)
+    return draw(
+        config.algorithm,
+        Exploration(
+            space,
+            agent_steps=lambda counts: np.full(len(counts), each),
+            places=lambda ids: np.ones(len(ids)),
+            gauge=lambda name, value: None,
+        ),
+    )
 
-    with contextlib.closing(make_environment(config.environment, num_envs=1, training=False)) as env:
-        shape, dtype, actions = env.observation_shape, env.observation_dtype, env.action_space
-    network = network_for(config, shape, dtype, actions)
-    check_layout(checkpoint, network.parameter_shapes)
-    policy = Policy(network, shape, dtype, tuple(batch_sizes))
-    parameters = as_device_vector(checkpoint.parameters)
-    return lambda observations: policy(parameters, observations)[0]
+
+def _first_if(single: bool, rows: np.ndarray) -> Any:
+    return rows[0] if single else rows

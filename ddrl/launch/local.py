@@ -6,9 +6,10 @@ checkpoint and end. Everything that was started is in that session, and is ended
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -24,6 +25,7 @@ from ddrl.launch.supervisor import Supervisor
 from ddrl.placement import start
 from ddrl.placement.resources import check_machine, heavy_ranks
 from ddrl.programs import python_command
+from ddrl.reporting.callbacks import Callback, CallbackThread, Record, Trouble
 from ddrl.reporting.progress import Progress, summary
 from ddrl.types import Machine
 
@@ -40,6 +42,7 @@ def train(
     console: Console,
     rank_program: Sequence[str] = RANK_PROGRAM,
     stop_seconds: float = STOP_SECONDS,
+    callbacks: Sequence[Callback] = (),
 ) -> int:
     """Runs a whole job on this machine; returns the exit status.
 
@@ -50,6 +53,7 @@ def train(
         console: where the user sees it.
         rank_program: what each rank runs.
         stop_seconds: for the ranks to end once they were asked to.
+        callbacks: called in this process.
 
     Raises:
         UsageError: for what cannot run here, before anything is started; for what the ranks refuse.
@@ -66,7 +70,27 @@ def train(
         rundir.update_run_dir(path, config)
         clear(path)
         program = [*rank_program, os.path.join(os.curdir, path)]  # mpirun takes the word : for its own
-        return _run(config, path, launcher, program, resume is not None, console, stop_seconds, lock)
+        with _told(callbacks, path, console) as tell:
+            return _run(config, path, launcher, program, resume is not None, console, stop_seconds, lock, tell)
+
+
+@contextlib.contextmanager
+def _told(callbacks: Sequence[Callback], path: Path, console: Console) -> Iterator[Callable[[Record], None]]:
+    """What hands records to callbacks; what becomes of them is printed."""
+    thread = CallbackThread({f"{type(each).__name__} ({i})": each for i, each in enumerate(callbacks, 1)})
+
+    def show(troubles: Sequence[Trouble]) -> None:
+        for trouble in troubles:
+            console.print(f"warning: callback {trouble.text}", highlight=False, markup=False)
+
+    def tell(record: Record) -> None:
+        thread.put(record)
+        show(thread.troubles())
+
+    try:
+        yield tell
+    finally:
+        show(thread.close(rundir.read_json(path / rundir.RESULT) or {"status": "failed", "message": "no result"}))
 
 
 def require_mpirun() -> Launcher:
@@ -100,6 +124,7 @@ def _run(
     console: Console,
     stop_seconds: float,
     lock: int,
+    tell: Callable[[Record], None],
 ) -> int:
     argv = [*program, *(["--resume"] if resume else [])]
     if launcher is not None and os.geteuid() == 0:
@@ -108,7 +133,7 @@ def _run(
     restarts = Restarts(config, path)
     with (path / rundir.LOG).open("ab") as log, Interrupts() as interrupts:
         follower = rundir.JsonLines(path / rundir.METRICS, from_end=True)
-        with Progress(config, console) as display:
+        with Progress(config, console, tell=tell) as display:
             while True:
                 log_start = log.tell()
                 supervisor = Supervisor(config, path, interrupts, stop_seconds)

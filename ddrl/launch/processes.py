@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,7 +96,8 @@ def _wait_empty(session: int, seconds: float) -> bool:
 class Interrupts:
     """Counts requests to end while it is open: the first signal asks to stop, a later Ctrl-C to kill.
 
-    SIGTERM and SIGHUP only ever ask: batch systems send them more than once.
+    SIGTERM and SIGHUP only ever ask: batch systems send them more than once. Python gives signals to its main thread
+    alone: a run that another thread started hears none.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -106,7 +108,8 @@ class Interrupts:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
-        self._before = {number: signal.signal(number, self._handle) for number in self.SIGNALS}
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._handle) for number in self.SIGNALS}
         return self
 
     def __exit__(self, *error: object) -> None:

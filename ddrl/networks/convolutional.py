@@ -154,7 +154,7 @@ class ConvolutionalNetwork(Network):
             blocks = _blocks(observations[:, :, : self._rows, : self._columns], self._block)
             return tf.cast(blocks, self.compute_dtype)
         padding = -self._channels % self.architecture.channel_multiple
-        return transposed()(observations, padding, self.compute_dtype)
+        return channels_moved_last(observations, padding, self.compute_dtype)
 
     def _convolve(self, prepared: dict[str, Any], layer: int, stride: int, pool: int, x: Any) -> Any:
         pad = self._padded_by if layer else 0  # apart: oneDNN has no gradient for a convolution with explicit padding
@@ -293,8 +293,17 @@ def half_variance(x: Any) -> Any:
     return tf.custom_gradient(lambda y: (y, lambda gradient: gradient * tf.cast(math.sqrt(0.5), gradient.dtype)))(x)
 
 
+def channels_moved_last(images: Any, padding: int, dtype: str) -> Any:
+    """[B, H, W, C + padding] in `dtype` of images [B, C, H, W]; the added channels are zero."""
+    if images.dtype != dtype:
+        return _moved_and_cast()(images, padding, dtype)
+    x = tf.transpose(images, [0, 2, 3, 1])  # there is nothing to fuse it with
+    # Not tf.pad: TensorFlow's optimizer of graphs takes it for the convolution's own padding, and loses it.
+    return tf.concat([x, tf.tile(tf.zeros_like(x[..., :1]), [1, 1, 1, padding])], axis=3) if padding else x
+
+
 @functools.cache
-def transposed() -> Callable[[Any, int, str], Any]:
+def _moved_and_cast() -> Callable[[Any, int, str], Any]:
     """(images [B, C, H, W], padding, dtype) -> [B, H, W, C + padding] in `dtype`, the added channels zero."""
 
     def transpose(images: Any, padding: int, dtype: str) -> Any:

@@ -11,10 +11,10 @@ from ddrl.networks.convolutional import (
     Architecture,
     channels_first,
     channels_last,
+    channels_moved_last,
     check_image,
     dense_outputs,
     dense_tensors,
-    transposed,
 )
 from ddrl.networks.network import Network, Tensors, streams_of, zeros
 from ddrl.types import ActionSpace, QHead
@@ -85,7 +85,7 @@ class ResidualNetwork(Network):
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
         """Of each head, <float32>[B, width], for <uint8 or float32>[B, C, H, W]."""
         x = self.observed(prepared, observations)
-        x = tf.cast(x, self.compute_dtype) if self._last else transposed()(x, 0, self.compute_dtype)
+        x = tf.cast(x, self.compute_dtype) if self._last else channels_moved_last(x, 0, self.compute_dtype)
         for section in range(len(SECTIONS)):
             x = tf.nn.max_pool2d(_convolved(prepared, f"section{section}/conv", x), 3, 2, "SAME")
             for block in range(BLOCKS):

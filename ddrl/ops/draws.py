@@ -46,6 +46,13 @@ def draw_for(space: ActionSpace) -> Draw:
     return _draw_gaussian if isinstance(space, Continuous) else _draw_categorical
 
 
+def greedy_actions(space: ActionSpace, policy: np.ndarray) -> np.ndarray:
+    """The best actions by a policy <float32>[b, P]: <int32>[b], the lowest of several, or means <float32>[b, A]."""
+    if isinstance(space, Continuous):
+        return policy[:, : space.head_size]
+    return policy.argmax(axis=1).astype(np.int32)
+
+
 def _draw_categorical(
     policy: np.ndarray, seed: int, environments: np.ndarray, counts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -1,1 +1,1 @@
-"""What a run tells: metrics, progress, the closing summary, TensorBoard events, figures."""
+"""What a run tells: metrics, progress, the closing summary, callbacks and loggers, figures."""

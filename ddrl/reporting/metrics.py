@@ -1,4 +1,4 @@
-"""metrics.jsonl: what the chief writes of a run, beside an events file for TensorBoard, and what is read from it.
+"""metrics.jsonl: what the chief writes of a run and tells its loggers, and what is read from it.
 
     rank: RankMetrics.report() --(MPI)--> chief: Collector.add, Collector.line --> MetricsWriter.write
 
@@ -15,13 +15,12 @@ import math
 import operator
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ddrl import sealed
 from ddrl.errors import UsageError
-from ddrl.reporting.tensorboard import LARGEST, EventWriter
 from ddrl.rundir import METRICS, JsonLines
 
 ONLINE_EPISODES = 100
@@ -75,23 +74,26 @@ def evaluation_record(
 
 
 class MetricsWriter:
-    """Appends records to `metrics.jsonl` and their numbers to a TensorBoard events file in the run directory.
+    """Appends records to `metrics.jsonl` in the run directory.
 
     A half-written last line, left by a run that was killed, is cut off at the start.
 
+    Args:
+        run_dir: of the run.
+        tell: is given each record, once it is written.
+
     Raises:
-        UsageError: the files cannot be written.
+        UsageError: the file cannot be written.
     """
 
-    def __init__(self, run_dir: str | Path) -> None:
-        self._path = Path(run_dir) / METRICS
+    def __init__(self, run_dir: str | Path, tell: Callable[[Mapping[str, Any]], None] = lambda record: None) -> None:
+        self._path, self._tell = Path(run_dir) / METRICS, tell
         try:
             self._path.touch(mode=0o644)
             _cut_half_line(self._path)
             self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115 - close() closes it
-            self._events = EventWriter(run_dir)
         except OSError as error:
-            raise self._refusal(error) from error
+            raise cannot_write(self._path.parent, error) from error
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append one record. Numbers that are not finite are left out: JSON has none."""
@@ -102,9 +104,9 @@ class MetricsWriter:
             if self._file.write(data) != len(data):
                 os.truncate(self._path, size)
                 raise OSError(0, "no space left for a whole line")
-            self._events.write(int(record.get("agent_steps", 0)), _scalars(record))
         except OSError as error:
-            raise self._refusal(error) from error
+            raise cannot_write(self._path.parent, error) from error
+        self._tell(record)
 
     def event(self, name: str, text: str, wall_seconds: float, **fields: Any) -> None:
         """Append an `event`: worker_lost, checkpoint, gradient_refused, resumed, target_reached, ...
@@ -120,12 +122,17 @@ class MetricsWriter:
 
     def close(self) -> None:
         self._file.close()
-        self._events.close()
 
-    def _refusal(self, error: OSError) -> UsageError:
-        return UsageError(
-            f"cannot write metrics in {self._path.parent}: {error.strerror or error}; free space or mend permissions"
-        )
+
+def cannot_write(run_dir: Path, error: OSError) -> UsageError:
+    """What is said where metrics cannot be written in a run directory."""
+    return UsageError(f"cannot write metrics in {run_dir}: {error.strerror or error}; free space or mend permissions")
+
+
+def lines_of(run_dir: Path) -> int:
+    """Lines of a run's metrics.jsonl; 0 where there is none."""
+    path = run_dir / METRICS
+    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
@@ -247,18 +254,16 @@ def without_missing(record: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _scalars(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Numbers of a record under TensorBoard tags such as train/time_split/worker/acting."""
+def scalars(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """Numbers of a `train` or `evaluation` record, under names such as train/time_split/worker/acting."""
     prefix = prefix or record.get("kind", "")
-    scalars: dict[str, float] = {}
-    if prefix == "event":
-        return scalars
+    found: dict[str, float] = {}
     for name, value in record.items():
         if isinstance(value, Mapping):
-            scalars |= _scalars(value, f"{prefix}/{name}")
-        elif isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST:
-            scalars[f"{prefix}/{name}"] = value
-    return scalars
+            found |= scalars(value, f"{prefix}/{name}")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            found[f"{prefix}/{name}"] = value
+    return found
 
 
 def _cut_half_line(path: Path) -> None:

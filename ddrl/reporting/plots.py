@@ -42,19 +42,22 @@ def plot_learning_curve(run_dir: str | Path) -> Path:
     Raises:
         UsageError: the run has no config.json, or the figure cannot be written.
     """
-    run_dir = Path(run_dir)
-    config = load_config(run_dir)
-    records = without_undone(read_metrics(run_dir))
-    online = [record for record in records if record["kind"] == "train" and "online_score_mean" in record]
-    evaluations = [record for record in records if record["kind"] == "evaluation"]
-    figure = learning_curve(online, evaluations, title(config))
-    path = run_dir / LEARNING_CURVE
+    figure, path = figure_of_run(run_dir), Path(run_dir) / LEARNING_CURVE
     try:
         figure.savefig(path, dpi=200)
     except OSError as error:
         reason = error.strerror or error
         raise UsageError(f"cannot write {path}: {reason}; free space or mend permissions") from error
     return path
+
+
+def figure_of_run(run_dir: str | Path) -> Any:
+    """The learning curve of a run as a matplotlib Figure. Raises UsageError where there is no run."""
+    config = load_config(run_dir)
+    records = without_undone(read_metrics(run_dir))
+    online = [record for record in records if record["kind"] == "train" and "online_score_mean" in record]
+    evaluations = [record for record in records if record["kind"] == "evaluation"]
+    return learning_curve(online, evaluations, title(config))
 
 
 def title(config: TrainConfig) -> str:

@@ -49,11 +49,17 @@ class Progress:
         config: settings of the run.
         console: where to (default: standard output).
         clock: seconds, for tests.
+        tell: is given each record, too.
     """
 
     def __init__(
-        self, config: TrainConfig, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        config: TrainConfig,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        tell: Callable[[Mapping[str, Any]], None] = lambda record: None,
     ) -> None:
+        self._tell = tell
         self._console = console or plain_console()
         self._clock = clock
         self._began = clock()
@@ -77,6 +83,7 @@ class Progress:
         """Take in new records of metrics.jsonl, and show them."""
         for record in records:
             self.state.add(record)
+            self._tell(record)
             if not self._panel:
                 self._say(record)
         self.tick()

@@ -15,6 +15,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from ddrl.reporting.callbacks import Callback, Record, RunContext
+from ddrl.reporting.metrics import cannot_write, scalars
+
 LARGEST = 3.4e38
 """Scalars are stored as float32: larger ones cannot be written."""
 
@@ -51,6 +54,29 @@ def scalar_event(wall_time: float, step: int, scalars: Mapping[str, float]) -> b
     for tag, value in scalars.items():
         values += _field(1, _field(1, tag.encode()) + b"\x15" + struct.pack("<f", value))
     return b"\x09" + struct.pack("<d", wall_time) + b"\x10" + _varint(step) + _field(5, values)
+
+
+class TensorBoard(Callback):
+    """The numbers of a run as an events file in its directory, against agent steps.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+
+    def __init__(self, context: RunContext) -> None:
+        try:
+            self._events = EventWriter(context.run_dir)
+        except OSError as error:
+            raise cannot_write(context.run_dir, error) from error
+
+    def on_metrics(self, record: Record) -> None:
+        kept = {tag: value for tag, value in scalars(record).items() if abs(value) <= LARGEST}
+        self._events.write(int(record.get("agent_steps", 0)), kept)
+
+    on_evaluation = on_metrics
+
+    def on_end(self, result: Record) -> None:
+        self._events.close()
 
 
 class EventWriter:

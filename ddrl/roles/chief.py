@@ -23,8 +23,9 @@ from ddrl.job.layout import JobContext
 from ddrl.job.role import Topic, Wait, essential_lost, json_blob
 from ddrl.npz import encode_arrays
 from ddrl.replay.storage import OTHER
+from ddrl.reporting.callbacks import CallbackThread, RunContext, Trouble, make_callbacks
 from ddrl.reporting.collector import Collector
-from ddrl.reporting.metrics import EVALUATED, MetricsWriter, evaluation_record
+from ddrl.reporting.metrics import EVALUATED, MetricsWriter, evaluation_record, lines_of
 from ddrl.reporting.phases import phase_ended, take_phases
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.budget import Budget
@@ -66,7 +67,9 @@ class ChiefRole:
         with read_as(f"what is counted in the checkpoint of update {start.version}", OTHER):
             self.collector = Collector(start.version, start.wall_seconds, start.counters.get("metrics"))
             self.evaluations = Evaluations(config.evaluation, start.version, start.counters.get("evaluations"))
-        self.writer = MetricsWriter(context.run_dir)
+        run_context = RunContext(config, context.run_dir, resumed, lines_of(context.run_dir))
+        self.callbacks = CallbackThread(make_callbacks(run_context))
+        self.writer = MetricsWriter(context.run_dir, self.callbacks.put)
         self.coordinator = make_coordinator(context, start.step, start.version)
         self._began = time.monotonic()
         self.budget = Budget(config.run, start)
@@ -184,6 +187,7 @@ class ChiefRole:
             "wall_seconds": round(self.wall_seconds, 3),
         }
         write_json(self.context.run_dir / RESULT, self.result | totals)
+        self._tell_of(self.callbacks.close(self.result | totals))
         self.writer.close()
         layout = self.context.layout
         others = {*range(layout.size), *layout.servers, *(() if layout.evaluator is None else (layout.evaluator,))}
@@ -390,6 +394,11 @@ class ChiefRole:
         self.metrics.gauge("live_workers", len(self.coordinator.live))
         self.collector.add(self.metrics.report())
         self.writer.write(self.collector.line(self.coordinator.version, self.wall_seconds))
+        self._tell_of(self.callbacks.troubles())
+
+    def _tell_of(self, troubles: Sequence[Trouble]) -> None:
+        for name, text, fields in troubles:
+            self._event(name, text, **fields)
 
     def _event(self, name: str, text: str, **fields: Any) -> None:
         self.writer.event(name, text, self.wall_seconds, **fields)

@@ -178,4 +178,28 @@ MUTANTS = (
         ("tests/studies/test_compare.py::test_few_runs_are_shown_as_they_are",),
         "An interval of three runs is shown as if it said something.",
     ),
+    Mutant(
+        "callbacks-hold-training-up",
+        "ddrl/reporting/callbacks.py",
+        "self._records.put_nowait((_method(record), (record,)))",
+        "self._records.put((_method(record), (record,)))",
+        ("tests/reporting/test_callbacks.py::test_a_full_queue_drops_and_counts",),
+        "A slow callback stops the chief, and so all workers.",
+    ),
+    Mutant(
+        "callbacks-are-told-of-their-own-failures",
+        "ddrl/reporting/callbacks.py",
+        ' or record.get("name") in OWN_EVENTS',
+        "",
+        ("tests/reporting/test_callbacks.py::test_they_are_not_told_of_themselves",),
+        "A callback that fails on events fails for ever.",
+    ),
+    Mutant(
+        "export-is-written-whatever-it-does",
+        "ddrl/evaluation/export.py",
+        'if not compared["largest_difference"] <= TOLERANCE:',
+        "if False:",
+        ("tests/evaluation/test_agent.py::test_a_copy_that_acts_otherwise_is_not_written",),
+        "A copy that acts otherwise than its agent is deployed.",
+    ),
 )

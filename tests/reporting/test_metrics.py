@@ -15,10 +15,11 @@ import pytest
 
 from ddrl import sealed
 from ddrl.errors import UsageError
+from ddrl.reporting.callbacks import CallbackThread, RunContext
 from ddrl.reporting.collector import Collector
 from ddrl.reporting.metrics import MetricsWriter, evaluation_record, read_metrics, without_undone
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.reporting.tensorboard import crc32c
+from ddrl.reporting.tensorboard import TensorBoard, crc32c
 
 
 class Clock:
@@ -369,13 +370,15 @@ def test_crc32c_of_known_vectors():
 
 def test_events_are_read_back_by_tensorflow(tmp_path):
     """TensorFlow's reader checks both CRCs of every record; the long tag needs a length of two bytes."""
-    writer = MetricsWriter(tmp_path)
+    thread = CallbackThread({"tensorboard": TensorBoard(RunContext(None, tmp_path))})
+    writer = MetricsWriter(tmp_path, thread.put)
     tag = "x" * 200
     numbers = {"agent_steps": 3_000_000_000, "update": 7, "split": {tag: -0.25}, "far": 1e300}
     writer.write({"kind": "train"} | numbers)
     writer.event("checkpoint", "saved", 1.0)
     writer.write(evaluation(protocol="nature"))
     writer.close()
+    assert thread.close({"status": "finished"}) == []
     import tensorflow as tf
 
     (path,) = [str(path) for path in tmp_path.glob("events.out.tfevents.*")]
@@ -404,7 +407,7 @@ def test_events_are_read_back_by_tensorflow(tmp_path):
 
 def test_every_start_has_an_events_file_of_its_own(tmp_path):
     for _ in range(2):
-        MetricsWriter(tmp_path).close()
+        TensorBoard(RunContext(None, tmp_path)).on_end({})
     assert len(list(tmp_path.glob("events.out.tfevents.*"))) == 2
 
 

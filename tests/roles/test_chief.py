@@ -11,6 +11,7 @@ import pytest
 
 from cluster.roles import Sizes, assign_roles
 from ddrl import checkpoint as checkpoints
+from ddrl import plugins
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.checkpoint import Checkpoint
 from ddrl.config import EvaluationConfig, ExchangeConfig, OptimizerConfig, RunConfig, TrainConfig
@@ -21,6 +22,7 @@ from ddrl.exchange.transport import Blob, PeerLost
 from ddrl.job.layout import JobContext, JobLayout
 from ddrl.job.role import RoleLost, Topic
 from ddrl.npz import decode_arrays, encode_arrays
+from ddrl.reporting.callbacks import Callback
 from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import budget, checkpoint_saver, chief
@@ -544,3 +546,22 @@ def test_counters_that_are_none_are_refused_in_one_line(play, counters):
     start = dataclasses.replace(job.chief.start, counters=counters)
     with pytest.raises(UsageError, match="what is counted in the checkpoint of update 0 is malformed"):
         ChiefRole(job.chief.context, Sent(), start, True)
+
+
+class Raising(Callback):
+    def on_metrics(self, record):
+        raise ValueError("a mistake of the user's")
+
+
+def test_a_callback_that_raises_is_an_event_and_not_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(plugins, "callbacks", plugins.Registry("callback"))
+    plugins.register_callback("raising", lambda context: Raising())
+    play = Play(tmp_path, monkeypatch, run={"callbacks": ("raising",), "loggers": ()})
+    play.chief._write_line(play.now)
+    play.have()
+    play.chief.result = {"status": "stopped", "message": "m"}
+    play.chief._end()
+    failed = [record for record in read_metrics(tmp_path) if record.get("name") == "callback_failed"]
+    assert failed[0]["text"] == "callback raising.on_metrics: ValueError: a mistake of the user's"
+    assert read_json(tmp_path / RESULT)["status"] == "stopped"
+    assert not list(tmp_path.glob("events.out.*")), "no logger was asked for"

@@ -1,0 +1,169 @@
+"""A run from Python: its settings, metrics, checkpoints, evaluations and agent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddrl import rundir
+from ddrl.checkpoint import list_checkpoints
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.reporting.metrics import read_metrics, without_undone
+from ddrl.reporting.plots import figure_of_run
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from ddrl.evaluation.agent import Agent
+
+KINDS = ("train", "evaluation", "event")
+
+
+def load(path: str | os.PathLike[str]) -> Run:
+    """The run in a directory, whether it has ended or not. Raises UsageError where there is none."""
+    return Run(path)
+
+
+class Run:
+    """A run directory. It reads what is there when it is asked, so that a run under way can be looked at, too.
+
+    Args:
+        path: of the run directory.
+
+    Attributes:
+        path: absolute.
+
+    Raises:
+        UsageError: it is no run.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        rundir.load_config(Path(path))
+        self.path = Path(path).absolute()
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        config, result = self.config, self.result
+        state = result.get("status", "no result yet")
+        return f"<ddrl.Run {self.path}: {config.title} on {config.environment.game}, {state}>"
+
+    @property
+    def config(self) -> TrainConfig:
+        """All settings."""
+        return rundir.load_config(self.path)
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """How it ended: status (finished, target, stopped, failed), message, totals; empty before its end."""
+        return rundir.read_json(self.path / rundir.RESULT) or {}
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """Its checkpoints, oldest first."""
+        return [Path(path) for path in list_checkpoints(self.path)]
+
+    def metrics(self, kind: str = "train", pandas: bool = False) -> Any:
+        """What was measured, by column: name -> array <float64 or object>[records], oldest record first.
+
+        What a record does not have is NaN in a column of numbers, and None in one of other things. What is nested has
+        names such as time_split/worker/acting. Records that a resume took back are left out.
+
+        Args:
+            kind: train, evaluation or event.
+            pandas: a pandas.DataFrame of the same columns.
+
+        Raises:
+            UsageError: there is no such kind, or pandas is not installed.
+        """
+        if kind not in KINDS:
+            raise UsageError(f"metrics of kind {kind!r:.80}: there are {', '.join(KINDS)}")
+        records = [record for record in without_undone(read_metrics(self.path)) if record["kind"] == kind]
+        columns = columns_of([{k: v for k, v in record.items() if k != "kind"} for record in records])
+        if not pandas:
+            return columns
+        try:
+            import pandas as library
+        except ImportError as error:
+            raise UsageError("pandas is not installed: pip install pandas, or take the arrays of metrics()") from error
+        return library.DataFrame(columns)
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """The learning curve as a matplotlib Figure, which a notebook shows.
+
+        Args:
+            path: of a picture to write, too.
+        """
+        figure = figure_of_run(self.path)
+        if path is not None:
+            figure.savefig(path, dpi=200)
+        return figure
+
+    def evaluate(
+        self, games: int = 50, seed: int = 0, epsilon: float | None = None, starts: str | os.PathLike[str] = ""
+    ) -> dict[str, Any]:
+        """Plays games with the newest checkpoint as `ddrl evaluate` does; returns the record that it adds to the run:
+        mean, maximum, minimum, deviation, scores, protocol, ...
+
+        Args:
+            games: to play.
+            seed: of the games.
+            epsilon: probability of a random action (None: that of the run's evaluations).
+            starts: Atari: a file of recorded starts.
+
+        Raises:
+            UsageError: no checkpoint, or numbers that cannot be.
+        """
+        from ddrl.evaluation.newest import EvaluateArguments, evaluate_newest
+
+        return evaluate_newest(EvaluateArguments(str(self.path), games, seed, epsilon, os.fspath(starts)))
+
+    def agent(self, checkpoint: str | os.PathLike[str] | None = None, seed: int = 0) -> Agent:
+        """What it has learned, for use in any loop. TensorFlow is loaded.
+
+        Args:
+            checkpoint: one of `checkpoints` (None: the newest).
+            seed: of the actions that are drawn.
+
+        Raises:
+            UsageError: there is no checkpoint that fits.
+        """
+        from ddrl.evaluation.agent import load_agent
+
+        chosen = None if checkpoint is None else Path(checkpoint)
+        return load_agent(self.path, checkpoint=chosen, seed=seed, compute_dtype="float32")
+
+    def environment(self, render_mode: str | None = None) -> gymnasium.Env:
+        """One game as the agent saw it; see `ddrl.make_environment`."""
+        from ddrl.evaluation.environment import make_environment
+
+        return make_environment(self, render_mode)
+
+
+def columns_of(records: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Name -> column of flat or nested records, NaN or None where one lacks it."""
+    flat = [dict(_flat(record)) for record in records]
+    columns = {}
+    for name in dict.fromkeys(name for record in flat for name in record):
+        values = [record.get(name) for record in flat]
+        numbers = all(value is None or isinstance(value, (int, float)) for value in values)
+        columns[name] = np.array(values, np.float64) if numbers else _objects(values)
+    return columns
+
+
+def _objects(values: list[Any]) -> np.ndarray:
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
+
+
+def _flat(record: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    items: list[tuple[str, Any]] = []
+    for name, value in record.items():
+        items += _flat(value, f"{prefix}{name}/") if isinstance(value, dict) else [(prefix + name, value)]
+    return items

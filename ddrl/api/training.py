@@ -1,0 +1,110 @@
+"""`ddrl.train`: `ddrl train` from Python."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from cluster.job import Job, detect_job
+from ddrl import options, programs, rundir
+from ddrl.api.run import Run
+from ddrl.config import TrainConfig
+from ddrl.errors import RunFailed, UsageError
+from ddrl.placement.resources import this_machine
+from ddrl.reporting.callbacks import Callback
+from ddrl.reporting.progress import plain_console
+
+
+def train(
+    algorithm: str | None = None,
+    *,
+    preset: str | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    resume_or_start: bool = False,
+    progress: bool = True,
+    callbacks: Sequence[Callback | str] = (),
+    **settings: Any,
+) -> Run:
+    """Trains an agent, with the settings, defaults and refusals of `ddrl train`, and returns the run when it has ended.
+
+    It starts the processes that `ddrl train` starts, one without MPI or several under mpirun, as the settings say, and
+    waits for them: TensorFlow and MPI can be begun only once in a process, and a rank that fails must not take a
+    notebook with it. So what they import must be importable by name (`--plugin`), and not be defined in the notebook.
+    Ctrl-C, or a notebook's 'interrupt', asks them to save and end, and then the run is returned as it is; another one
+    kills them, and KeyboardInterrupt is raised.
+
+    In a script that mpirun or srun started, every rank of the job calls this, as each runs `ddrl train`: the processes
+    end with the run, and nothing behind the call is done.
+
+    Args:
+        algorithm: as `ddrl train --help` names them (None: that of the run to resume, or else ba3c).
+        preset: named settings that the others change (None: default).
+        resume: a run to go on with, or its directory.
+        resume_or_start: go on with `run_dir` where a run has begun; begin it where none has.
+        progress: show how it goes: a panel on a terminal, plain lines elsewhere. False: nothing is printed.
+        callbacks: objects, which are called in this process with each record as it is written (not in a job), and names
+            that are registered, which the chief calls.
+        settings: options of `ddrl train` in snake case: game="CartPole-v1", minutes=2, learning_rate=1e-3.
+
+    Raises:
+        UsageError: for settings that cannot be, in the line that the command prints.
+        RunFailed: the run did not end well; what was saved can be gone on with.
+        KeyboardInterrupt: it was killed.
+    """
+    machine = this_machine()
+    here = [each for each in callbacks if not isinstance(each, str)]
+    named = [each for each in callbacks if isinstance(each, str)]
+    settings |= {"callbacks": named} if named else {}
+    settings |= {"resume": resume, "resume_or_start": resume_or_start}
+    with _refusals():
+        job = detect_job(os.environ)
+
+        def ready() -> tuple[TrainConfig, Path | None]:
+            arguments = options.settings_of(algorithm, preset, machine, **settings)
+            return options.ready(arguments, machine, with_game=job is None or job.rank == 0)
+
+        if job is not None:
+            _in_job(ready, job, here)
+        from ddrl.launch import local
+
+        config, path = ready()
+        run_dir = path or Path(config.run.run_dir or rundir.default_run_dir(config))
+        config = config.changed(run={"run_dir": str(run_dir)})
+        # A notebook's output takes itself for a terminal, and cannot draw a panel in place.
+        terminal = None if sys.stdout is sys.__stdout__ else False
+        console = plain_console(quiet=not progress, force_jupyter=False, force_terminal=terminal)
+        status = local.train(config, path, machine, console, callbacks=here)
+    return _ended(status, run_dir)
+
+
+def _in_job(ready: Callable[[], tuple[TrainConfig, Path | None]], job: Job, callbacks: Sequence[Callback]) -> NoReturn:
+    from ddrl.launch.job import Wanted, train_in_job
+
+    if callbacks:
+        raise UsageError("callbacks: a job takes names of registered ones, as its ranks have no objects in common")
+    raise SystemExit(train_in_job(lambda: Wanted(*ready()), job))
+
+
+def _ended(status: int, run_dir: Path) -> Run:
+    if status == 0:
+        return Run(run_dir)
+    from ddrl.launch.local import KILLED
+
+    if status == KILLED:
+        raise KeyboardInterrupt(f"killed; go on from the last checkpoint: ddrl.train(resume={str(run_dir)!r})")
+    result = rundir.read_json(run_dir / rundir.RESULT)
+    why = str((result or {}).get("message") or f"see {run_dir / rundir.LOG}")
+    raise RunFailed(f"the run in {run_dir} failed: {why}", run_dir)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What the system refuses becomes a UsageError, with the line of the command."""
+    try:
+        yield
+    except programs.SYSTEM_ERRORS as error:
+        raise UsageError(programs.reason(error)) from error

@@ -1,0 +1,203 @@
+"""Callbacks: code that is told what happens in a run, in a thread of its own, and never holds training up.
+
+    chief: MetricsWriter.write --> CallbackThread.put --queue--> thread: Callback.on_metrics, on_evaluation, ...
+
+`ddrl.train(callbacks=[...])` does the same in the process that called it, from the lines of metrics.jsonl.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError, in_one_line
+
+QUEUED = 1000
+"""Records that wait for the callbacks at most; later ones are dropped, and counted."""
+END_SECONDS = 30.0
+"""For the callbacks to take what waits, and `on_end`, when the run is over."""
+OWN_EVENTS = ("callback_failed", "callbacks_behind")
+"""Events that tell of callbacks, of which they are not told."""
+
+Record = Mapping[str, Any]
+
+
+class RunContext(NamedTuple):
+    """What a callback is made for.
+
+    Attributes:
+        config: all settings.
+        run_dir: its directory.
+        resumed: the run goes on from a checkpoint.
+        lines: of its metrics.jsonl so far.
+    """
+
+    config: TrainConfig
+    run_dir: Path
+    resumed: bool = False
+    lines: int = 0
+
+
+class Callback:
+    """Override what you want to be told of. Records are those of metrics.jsonl, and must not be changed.
+
+    All methods run in one thread, one after the other, beside the training of the chief's process: whatever computes
+    for long belongs into a process of its own. What one raises becomes an event of the run (`callback_failed`), and
+    training goes on.
+    """
+
+    def on_start(self) -> None:
+        """The run begins, or goes on. A callback that raises here is left out."""
+
+    def on_metrics(self, record: Record) -> None:
+        """A line of training, every --log-every-seconds."""
+
+    def on_evaluation(self, record: Record) -> None:
+        """An evaluation: mean, maximum, games, version, agent_steps, ..."""
+
+    def on_checkpoint(self, record: Record) -> None:
+        """A checkpoint was written: update, path."""
+
+    def on_event(self, record: Record) -> None:
+        """Anything else that happened: name, text, wall_seconds and what belongs to it."""
+
+    def on_end(self, result: Record) -> None:
+        """The run, or this part of it, is over: status, message, update, agent_steps, wall_seconds."""
+
+
+class Trouble(NamedTuple):
+    """An event about callbacks."""
+
+    name: str
+    text: str
+    fields: dict[str, Any]
+
+
+class CallbackThread:
+    """Calls callbacks one after the other. Used by one thread; only `close` waits.
+
+    Args:
+        callbacks: by name.
+        queued: records that wait at most.
+    """
+
+    def __init__(self, callbacks: Mapping[str, Callback], queued: int = QUEUED) -> None:
+        self._callbacks = dict(callbacks)
+        self._records: queue.Queue[tuple[str, tuple[Any, ...]]] = queue.Queue(queued)
+        self._troubles: queue.SimpleQueue[Trouble] = queue.SimpleQueue()
+        self._failures: dict[str, int] = {}
+        self._dropped, self._told, self._closed = 0, 0, False
+        self._thread = threading.Thread(target=self._run, name="callbacks", daemon=True)
+        self._any = bool(callbacks)
+        if callbacks:
+            self._thread.start()
+
+    def put(self, record: Record) -> None:
+        """Hands a record to the callbacks, if there is room for it."""
+        if not self._any or self._closed or record.get("name") in OWN_EVENTS:
+            return
+        try:
+            self._records.put_nowait((_method(record), (record,)))
+        except queue.Full:
+            self._dropped += 1
+
+    def troubles(self) -> list[Trouble]:
+        """What went wrong since the last call: what callbacks raised, and how many records were dropped."""
+        found = []
+        while not self._troubles.empty():
+            found.append(self._troubles.get())
+        if self._dropped > self._told and not self._records.full():
+            text = f"{self._dropped - self._told} records were dropped, as callbacks took longer than training"
+            found.append(Trouble("callbacks_behind", text, {"dropped": self._dropped}))
+            self._told = self._dropped
+        return found
+
+    def close(self, result: Record, seconds: float = END_SECONDS) -> list[Trouble]:
+        """Has `on_end` called behind what waits; returns what went wrong. Callbacks that take longer are left.
+
+        Args:
+            result: how the run ended.
+            seconds: to wait at most.
+        """
+        if not self._any or self._closed:
+            return self.troubles()
+        self._closed = True
+        end = time.monotonic() + seconds
+        try:
+            self._records.put(("on_end", (result,)), timeout=seconds)
+            self._thread.join(max(0.0, end - time.monotonic()))
+        except queue.Full:
+            pass
+        late = [Trouble("callback_failed", f"callbacks were not done after {seconds:g} s, and are left", {})]
+        return self.troubles() + (late if self._thread.is_alive() else [])
+
+    def _run(self) -> None:
+        for name, callback in list(self._callbacks.items()):
+            if not self._call(name, callback, "on_start", ()):
+                del self._callbacks[name]  # what has not begun cannot go on
+        method = ""
+        while method != "on_end":
+            method, arguments = self._records.get()
+            for name, callback in self._callbacks.items():
+                self._call(name, callback, method, arguments)
+
+    def _call(self, name: str, callback: Callback, method: str, arguments: tuple[Any, ...]) -> bool:
+        try:
+            getattr(callback, method)(*arguments)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a callback raises is not the run's end
+            self._note(name, method, error)
+            return False
+        return True
+
+    def _note(self, name: str, method: str, error: BaseException) -> None:
+        """The first, second, fourth, eighth, ... failure of a method is told of: it may fail at every line."""
+        place = f"{name}.{method}"
+        count = self._failures[place] = self._failures.get(place, 0) + 1
+        if count & (count - 1) == 0:
+            text = f"{place}: {in_one_line(error)}" + (f" ({count} times)" if count > 1 else "")
+            fields = {"callback": name, "times": count, "traceback": traceback.format_exc()}
+            self._troubles.put(Trouble("callback_failed", text, fields))
+
+
+def _method(record: Record) -> str:
+    if record["kind"] == "event":
+        return "on_checkpoint" if record["name"] == "checkpoint" else "on_event"
+    return {"train": "on_metrics", "evaluation": "on_evaluation"}[record["kind"]]
+
+
+def check_names(loggers: Sequence[str], callbacks: Sequence[str]) -> None:
+    """Refuses loggers and callbacks that nobody has registered, or that lack a package.
+
+    Raises:
+        UsageError: with those that there are, or with the package.
+    """
+    from ddrl import plugins
+    from ddrl.reporting import loggers as built_in
+
+    built_in.register()
+    for option, registry, names in (("loggers", plugins.loggers, loggers), ("callbacks", plugins.callbacks, callbacks)):
+        for name in names:
+            if name not in (known := registry.names()):
+                there = f"there are {', '.join(known)}" if known else "there are none"
+                raise UsageError(f"--{option} {name:.80}: nobody has registered it; {there}")
+            getattr(registry.get(name), "check", lambda: None)()
+
+
+def make_callbacks(context: RunContext) -> dict[str, Callback]:
+    """The loggers and callbacks of a run, by name.
+
+    Raises:
+        UsageError: one is not known, or lacks a package.
+    """
+    from ddrl import plugins
+
+    run = context.config.run
+    check_names(run.loggers, run.callbacks)
+    made: dict[str, Callback] = {name: plugins.loggers.get(name)(context) for name in run.loggers}
+    return made | {f"callback {name}": plugins.callbacks.get(name)(context) for name in run.callbacks}

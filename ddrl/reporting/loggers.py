@@ -1,0 +1,160 @@
+"""Loggers for other systems, as callbacks: Weights & Biases and MLflow. Their packages are extras.
+
+A run is one run there, too: RUN/loggers.json has its ids, with which a resume goes on.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import itertools
+import os
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ddrl import plugins
+from ddrl.errors import UsageError
+from ddrl.reporting.callbacks import Callback, Record, RunContext
+from ddrl.reporting.metrics import scalars
+from ddrl.reporting.tensorboard import TensorBoard
+from ddrl.rundir import LOGGERS, config_to_dict, read_json, write_json
+
+PROJECT = "ddrl"
+"""Project of Weights & Biases and experiment of MLflow, where their own variables name none."""
+LONGEST_PARAMETER = 500  # letters, of MLflow
+BATCH = 100  # parameters at once, of MLflow
+STATUS = {"finished": "FINISHED", "target": "FINISHED", "stopped": "KILLED"}  # of MLflow; else FAILED
+
+
+@functools.cache
+def register() -> None:
+    """Makes the built-in loggers known."""
+    for name, logger in {"tensorboard": TensorBoard, "wandb": WeightsAndBiases, "mlflow": MLflow}.items():
+        plugins.register_logger(name, logger)
+
+
+def require(package: str, extra: str) -> None:
+    """Raises UsageError where a package is not installed."""
+    if importlib.util.find_spec(package) is None:
+        raise UsageError(f"--loggers {extra}: the package {package} is not installed: pip install 'ddrl[{extra}]'")
+
+
+class WeightsAndBiases(Callback):
+    """A run of Weights & Biases, over agent steps. Its own variables say where it goes: WANDB_MODE=offline writes to
+    RUN/wandb alone (`wandb sync` sends it later), WANDB_PROJECT names another project than ddrl."""
+
+    def __init__(self, context: RunContext) -> None:
+        self.check()
+        self._context, self._step = context, context.lines
+
+    @staticmethod
+    def check() -> None:
+        """Raises UsageError where the package is missing."""
+        require("wandb", "wandb")
+
+    def on_start(self) -> None:
+        import wandb
+
+        run_dir = self._context.run_dir
+        known = _known(run_dir).get("wandb") or uuid.uuid4().hex[:8]
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            id=known,
+            name=os.environ.get("WANDB_NAME", run_dir.absolute().name),
+            dir=str(run_dir),
+            config=config_to_dict(self._context.config),
+            resume="allow",
+            settings=wandb.Settings(console="off", silent=True),
+        )
+        _remember(run_dir, "wandb", known)
+        self._run.define_metric("*", step_metric="agent_steps")
+
+    def on_metrics(self, record: Record) -> None:
+        # Steps of theirs must grow, and a resume may take updates back: lines of metrics.jsonl always grow.
+        self._run.log({**scalars(record), "agent_steps": record.get("agent_steps", 0)}, step=self._step)
+        self._step += 1
+
+    on_evaluation = on_metrics
+
+    def on_end(self, result: Record) -> None:
+        self._run.summary.update({name: result[name] for name in ("status", "message") if name in result})
+        self._run.finish(exit_code=int(result.get("status") == "failed"))
+
+
+class MLflow(Callback):
+    """A run of MLflow, over agent steps: in files in `mlruns` beside the run directory, or where MLFLOW_TRACKING_URI
+    says, in the experiment ddrl or the one that MLFLOW_EXPERIMENT_NAME names."""
+
+    def __init__(self, context: RunContext) -> None:
+        self.check()
+        self._context = context
+
+    @staticmethod
+    def check() -> None:
+        """Raises UsageError where the package is missing."""
+        require("mlflow", "mlflow")
+
+    def on_start(self) -> None:
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # they would rather have a database
+        from mlflow import MlflowClient
+
+        run_dir = self._context.run_dir.absolute()
+        store = os.environ.get("MLFLOW_TRACKING_URI") or (run_dir.parent / "mlruns").as_uri()
+        self._client = MlflowClient(store)
+        known = _known(run_dir).get("mlflow")
+        if known is not None:
+            self._client.update_run(known, status="RUNNING")
+            self._id = known
+            return
+        self._id = self._client.create_run(self._experiment(), run_name=run_dir.name).info.run_id
+        _remember(run_dir, "mlflow", self._id)
+        self._log_settings()
+
+    def on_metrics(self, record: Record) -> None:
+        from mlflow.entities import Metric
+
+        now, step = int(1000 * time.time()), int(record.get("agent_steps", 0))
+        self._client.log_batch(self._id, metrics=[Metric(name, x, now, step) for name, x in scalars(record).items()])
+
+    on_evaluation = on_metrics
+
+    def on_end(self, result: Record) -> None:
+        self._client.set_terminated(self._id, STATUS.get(str(result.get("status")), "FAILED"))
+
+    def _experiment(self) -> str:
+        from mlflow.exceptions import MlflowException
+
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is None:
+            try:
+                return self._client.create_experiment(name)
+            except MlflowException:  # another run has just made it
+                experiment = self._client.get_experiment_by_name(name)
+        return experiment.experiment_id
+
+    def _log_settings(self) -> None:
+        from mlflow.entities import Param
+
+        settings = [
+            Param(name, str(value)[:LONGEST_PARAMETER]) for name, value in _flat(config_to_dict(self._context.config))
+        ]
+        for start in range(0, len(settings), BATCH):
+            self._client.log_batch(self._id, params=settings[start : start + BATCH])
+
+
+def _flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    groups = ([(name, each)] if not isinstance(each, Mapping) else each.items() for name, each in settings.items())
+    return itertools.chain.from_iterable(groups)
+
+
+def _known(run_dir: Path) -> dict[str, Any]:
+    """Ids of the run, by logger."""
+    return read_json(run_dir / LOGGERS) or {}
+
+
+def _remember(run_dir: Path, logger: str, identity: str) -> None:
+    write_json(run_dir / LOGGERS, _known(run_dir) | {logger: identity})

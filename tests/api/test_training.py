@@ -1,0 +1,234 @@
+"""ddrl.train, ddrl.load and runs from Python: the command line's settings and refusals, a real run, a stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import ddrl
+from ddrl import options
+from ddrl.types import Machine
+
+MACHINE = Machine(2, 16 * 10**9)
+
+
+class Seen(ddrl.Callback):
+    def __init__(self):
+        self.calls, self.threads = [], set()
+
+    def _see(self, *call):
+        self.calls.append(call)
+        self.threads.add(threading.current_thread())
+
+    def on_start(self):
+        self._see("start")
+
+    def on_metrics(self, record):
+        self._see("metrics", record["update"])
+
+    def on_evaluation(self, record):
+        self._see("evaluation", record["mean"])
+
+    def on_checkpoint(self, record):
+        self._see("checkpoint", record["update"])
+
+    def on_event(self, record):
+        self._see("event", record["name"])
+
+    def on_end(self, result):
+        self._see("end", result["status"])
+
+
+class Raising(ddrl.Callback):
+    def on_metrics(self, record):
+        raise ValueError("a mistake of the user's")
+
+
+class Stopping(ddrl.Callback):
+    def on_event(self, record):
+        if record["name"] == "started":
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    seen = Seen()
+    run = ddrl.train(
+        "ppo",
+        preset="smoke",
+        minutes=0,
+        max_updates=30,
+        eval_games=2,
+        eval_every_updates=10,
+        log_every_seconds=0.2,
+        run_dir=tmp_path_factory.mktemp("runs") / "run",
+        progress=False,
+        callbacks=[Raising(), seen],
+    )
+    return run, seen
+
+
+def test_import_takes_nothing_along():
+    code = "import ddrl, sys; print(sorted(set(sys.modules) & set(sys.argv[1].split())))"
+    heavy = "numpy tensorflow mpi4py gymnasium ale_py matplotlib rich tyro numba"
+    done = subprocess.run([sys.executable, "-c", code, heavy], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_all_names_are_there():
+    assert all(getattr(ddrl, name) is not None for name in ddrl.__all__)
+    assert set(ddrl.__all__) <= set(dir(ddrl))
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        ddrl.trian  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "words, names",
+    [
+        (["ppo"], {}),
+        (["sac", "--game", "Pendulum-v1"], {"game": "Pendulum-v1"}),
+        (["a2c", "--preset", "stooke", "--game", "pong"], {"preset": "stooke", "game": "pong"}),
+        (
+            ["ppo", "--preset", "smoke", "--learning-rate", "1e-3", "--agent-steps", "1000000", "--no-evaluator"],
+            {"preset": "smoke", "learning_rate": 1e-3, "agent_steps": 1e6, "evaluator": False},
+        ),
+        (
+            ["dpg", "--policy-layers", "8", "9", "--minutes", "2", "--target-score", "None"],
+            {"policy_layers": [8, 9], "minutes": np.int64(2), "target_score": None},
+        ),
+        (["ba3c", "--loggers"], {"loggers": ()}),
+    ],
+)
+def test_settings_are_those_of_the_command_line(words, names):
+    names = dict(names)
+    by_names = options.settings_of(words[0], names.pop("preset", None), MACHINE, **names)
+    assert by_names.config == options.parse(words, MACHINE).config
+    assert by_names == options.parse(words, MACHINE)
+
+
+@pytest.mark.parametrize(
+    "words, names",
+    [
+        (["ppo", "--simulators", "0"], {"simulators": 0}),
+        (["ppo", "--preset", "none"], {"preset": "none"}),
+        (["ppo", "--game", ""], {"game": ""}),
+        (["ppo", "--loggers", "nobody"], {"loggers": ["nobody"]}),
+        (["ppo", "--callbacks", "nobody"], {"callbacks": ["nobody"]}),
+        (["ppo", "--game", "CartPole-v9"], {"game": "CartPole-v9"}),
+        (["sac", "--game", "CartPole-v1"], {"game": "CartPole-v1"}),
+        (["ppo", "--run-dir", "~/x"], {"run_dir": "~/x"}),
+        (["--resume", "nowhere"], {"resume": "nowhere"}),
+    ],
+)
+def test_a_refusal_is_the_line_of_the_command(words, names, capsys, tmp_path, monkeypatch):
+    from ddrl import cli
+
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", *words]) == 2
+    line = capsys.readouterr().err.splitlines()[-1].removeprefix("ddrl: ")
+    with pytest.raises(ddrl.UsageError) as refused:
+        ddrl.train(None if words[0].startswith("--") else words[0], progress=False, **names)
+    assert " ".join(str(refused.value).split()) == line
+    assert list(tmp_path.iterdir()) == [], "nothing was begun"
+
+
+@pytest.mark.parametrize(
+    "names, line",
+    [
+        ({"learning_rat": 1.0}, "learning_rat: ppo has no such setting; did you mean learning_rate?"),
+        ({"minutes": "2"}, "--minutes is '2', which is not of type float"),
+        ({"agent_steps": 1.5}, "--agent-steps is 1.5, which is not of type int"),
+        ({"evaluator": 1}, "--evaluator is 1, which is not of type bool"),
+        ({"game": 5}, "--game is 5, which is not of type str"),
+    ],
+)
+def test_a_mistake_of_python_is_one_line(names, line):
+    with pytest.raises(ddrl.UsageError) as refused:
+        ddrl.train("ppo", **names)
+    assert str(refused.value) == line
+
+
+def test_a_run_is_returned(trained):
+    run, _ = trained
+    assert run.result["status"] == "finished" and run.result["update"] == 30
+    assert "ppo on ddrl/Catch-v0, finished" in repr(run)
+    assert run.config.run.max_updates == 30
+    assert [path.name for path in run.checkpoints] == ["update-000000030.npz"]
+    assert ddrl.load(run.path).config == run.config
+    with pytest.raises(ddrl.UsageError, match="is not a run"):
+        ddrl.load(run.path / "checkpoints")
+
+
+def test_metrics_are_columns(trained):
+    run, _ = trained
+    columns = run.metrics()
+    assert columns["update"].dtype == np.float64 and columns["update"][-1] == 30
+    assert len({len(column) for column in columns.values()}) == 1
+    assert any(name.startswith("time_split/worker/") for name in columns)
+    assert "loss" in columns and np.isnan(columns["loss"]).any(), "the first line has none yet"
+    assert run.metrics("evaluation")["games"].tolist()[-1] == 2
+    assert "started" in run.metrics("event")["name"].tolist()
+    with pytest.raises(ddrl.UsageError, match="metrics of kind 'loss'"):
+        run.metrics("loss")
+
+
+def test_metrics_as_a_table(trained):
+    run, _ = trained
+    try:
+        import pandas
+    except ImportError:
+        with pytest.raises(ddrl.UsageError, match="pip install pandas"):
+            run.metrics(pandas=True)
+        return
+    assert isinstance(run.metrics(pandas=True), pandas.DataFrame)
+    assert run.metrics(pandas=True)["update"].iloc[-1] == 30
+
+
+def test_a_run_is_evaluated_plotted_and_played(trained, tmp_path):
+    run, _ = trained
+    record = run.evaluate(games=3, seed=2)
+    assert record["games"] == len(record["scores"]) == 3
+    with pytest.raises(ddrl.UsageError, match="--games 0"):
+        run.evaluate(games=0)
+    run.plot(tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").stat().st_size > 10_000
+    agent, environment = run.agent(), run.environment()
+    observation, _ = environment.reset(seed=1)
+    assert environment.observation_space.contains(observation)
+    over = False
+    while not over:
+        observation, _, terminated, truncated, _ = environment.step(agent.act(observation))
+        over = terminated or truncated
+
+
+def test_callbacks_hear_of_all_in_one_thread_beside_a_failing_one(trained):
+    run, seen = trained
+    kinds = [call[0] for call in seen.calls]
+    assert kinds[0] == "start" and seen.calls[-1] == ("end", "finished")
+    assert ("event", "started") in seen.calls and ("checkpoint", 30) in seen.calls
+    assert kinds.count("metrics") == len(run.metrics()["update"])
+    assert kinds.count("evaluation") == len(run.metrics("evaluation")["mean"]) > 0
+    assert len(seen.threads) == 1 and threading.main_thread() not in seen.threads
+
+
+def test_an_interrupt_stops_the_run_and_returns_it(tmp_path, capfd):
+    before = signal.getsignal(signal.SIGINT)
+    settings = {"preset": "smoke", "minutes": 5, "evaluator": False, "run_dir": tmp_path / "run"}
+    run = ddrl.train("ba3c", progress=False, callbacks=[Stopping()], **settings)
+    assert run.result["status"] == "stopped"
+    assert len(run.checkpoints) == 1 and run.metrics()["update"][-1] > 0
+    assert signal.getsignal(signal.SIGINT) is before
+    assert capfd.readouterr() == ("", ""), "progress=False: nothing is printed"
+
+
+def test_a_run_that_fails_says_why(tmp_path):
+    settings = {"preset": "smoke", "minutes": 0, "learning_rate": 1e30, "max_refused_steps": 1}
+    with pytest.raises(ddrl.RunFailed, match="not finite") as failed:
+        ddrl.train("ba3c", progress=False, run_dir=tmp_path / "run", evaluator=False, **settings)
+    assert failed.value.path == tmp_path / "run"

@@ -1,0 +1,193 @@
+"""Agents of untrained networks: actions, drawn ones, values; what they refuse; exports that act the same."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import gymnasium
+import numpy as np
+import pytest
+
+from ddrl import algorithms, checkpoint, cli, rundir
+from ddrl.algorithms import network_for
+from ddrl.envs import make_environment
+from ddrl.errors import UsageError
+from ddrl.evaluation import export as exports
+from ddrl.evaluation.agent import load_agent
+from ddrl.evaluation.environment import make_environment as one_game
+from ddrl.ops.draws import draw_actions, uniforms
+from ddrl.types import Machine
+
+has_onnx = importlib.util.find_spec("tf2onnx") is not None and importlib.util.find_spec("onnxruntime") is not None
+FORMATS = ["model", pytest.param("model.onnx", marks=pytest.mark.skipif(not has_onnx, reason="no tf2onnx here"))]
+
+
+class FromOne(gymnasium.Env):
+    """Two actions, called 1 and 2."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2, start=1)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(3), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return np.full(3, 0.5), 1.0, True, False, {}
+
+
+gymnasium.register("test/FromOne-v0", FromOne)
+
+
+def run_of(path, algorithm, game, **groups):
+    """The directory of a run whose checkpoint has parameters that no one has trained; their last bits are spread."""
+    config = algorithms.preset("default", game, Machine(2, 16 * 10**9), algorithm)
+    path, config = rundir.create_run_dir(config.changed(**{"run": {"run_dir": str(path)}, **groups}))
+    env = make_environment(config.environment, 1, training=False)
+    network = network_for(config, env.observation_shape, env.observation_dtype, env.action_space)
+    env.close()
+    parameters = network.initial_parameters(1)
+    parameters += np.random.default_rng(2).normal(0.0, 0.02, parameters.shape).astype(np.float32)
+    state = checkpoint.Checkpoint(
+        5, 5, 10**6, 1.0, parameters, {}, 5, network.parameter_shapes, config=rundir.config_to_dict(config)
+    )
+    checkpoint.save(path, state, keep=1)
+    return path
+
+
+MLP = {"network": {"network": "mlp"}}
+A3C = {"network": {"network": "a3c", "compute_dtype": "bfloat16"}}
+COLOUR = {"network": {"network": "ba3c"}, "environment": {"protocol": "ba3c"}}
+RUNS = {
+    "policy of vectors": ("ppo", "CartPole-v1", MLP),
+    "convolutions with pooling, in colour": ("ba3c", "pong", COLOUR),
+    "convolutions on blocks, in bfloat16": ("a2c", "breakout", A3C),
+    "dueling distributions": ("rainbow", "pong", {}),
+    "values": ("dqn", "CartPole-v1", MLP),
+    "a Gaussian": ("ppo", "Pendulum-v1", MLP),
+    "deterministic": ("dpg", "Pendulum-v1", {}),
+    "squashed": ("sac", "Pendulum-v1", {}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def agent(request, tmp_path_factory):
+    algorithm, game, groups = RUNS[request.param]
+    path = run_of(tmp_path_factory.mktemp("runs") / "run", algorithm, game, **groups)
+    return load_agent(path, (1, 64), compute_dtype="float32", seed=3)
+
+
+@pytest.fixture(scope="module")
+def observations(agent):
+    return next(exports.game_observations(agent, 12))
+
+
+def test_one_and_many(agent, observations):
+    actions, values = agent.act(observations), agent.values(observations)
+    assert actions.shape == (12, *agent.action_space.action_shape) and values.shape == (12,)
+    for i in (0, 11):
+        np.testing.assert_allclose(agent.act(observations[i]), actions[i], atol=1e-4)
+        np.testing.assert_allclose(agent.values(observations[i]), values[i], rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="no observations"):
+        agent.act(observations[:0])
+
+
+def test_drawn_actions_are_legal_and_follow_the_seed(agent, observations):
+    agent._drawn = 0
+    first = [agent.act(observations, greedy=False) for _ in range(3)]
+    agent._drawn = 0
+    again = [agent.act(observations, greedy=False) for _ in range(3)]
+    np.testing.assert_array_equal(first, again)
+    game = one_game(agent.config.run.run_dir)
+    assert all(game.action_space.contains(action.astype(game.action_space.dtype)) for row in first for action in row)
+    if agent.config.algorithm.name in ("ppo", "sac", "dpg"):
+        assert not np.array_equal(first[0], first[1]), "another number for each draw"
+
+
+def test_probabilities_or_q_values(agent, observations):
+    name = agent.config.algorithm.name
+    ask = {"probabilities": agent.probabilities, "q_values": agent.q_values}
+    has = set()
+    for kind, function in ask.items():
+        try:
+            numbers = function(observations)
+            has.add(kind)
+        except UsageError as error:
+            assert agent.config.title in str(error)
+            continue
+        np.testing.assert_array_equal(numbers.argmax(axis=1), agent.act(observations))
+        if kind == "probabilities":
+            np.testing.assert_allclose(numbers.sum(axis=1), 1.0, rtol=1e-5)
+            picked, _ = draw_actions(np.log(numbers), uniforms(3, np.arange(12), np.full(12, 7)))
+            agent._drawn = 7
+            np.testing.assert_array_equal(agent.act(observations, greedy=False), picked)
+        else:
+            np.testing.assert_allclose(numbers.max(axis=1), agent.values(observations), rtol=1e-5)
+    discrete = agent.config.environment.game != "Pendulum-v1"
+    assert has == ({"q_values" if name == "dqn" else "probabilities"} if discrete else set())
+
+
+def test_other_observations_are_refused(agent, observations):
+    with pytest.raises(ValueError, match="ddrl.make_environment"):
+        agent.act(np.zeros((3, 3, 3, 3, 3)))
+    if agent.observation_dtype == np.uint8:
+        with pytest.raises(ValueError, match="of type float32, and the network takes uint8"):
+            agent.act(observations.astype(np.float32) / 255.0)
+    else:
+        wide = agent.act(observations.astype(np.float64))
+        np.testing.assert_array_equal(wide, agent.act(observations))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_exports_act_the_same(agent, name, tmp_path):
+    compared = agent.export(tmp_path / name, 100)
+    assert (compared["observations"], compared["same_actions"]) == (100, 100)
+    assert compared["largest_difference"] < 1e-5
+    assert [path.name for path in tmp_path.iterdir()] == [name], "nothing is left beside it"
+    with pytest.raises(UsageError, match="exists, and nothing is overwritten"):
+        agent.export(tmp_path / name, 100)
+
+
+def test_a_copy_that_acts_otherwise_is_not_written(tmp_path, monkeypatch):
+    agent = load_agent(run_of(tmp_path / "run", "ppo", "CartPole-v1", **MLP), compute_dtype="float32")
+    read = exports._read_saved_model
+
+    def other(path):
+        outputs = read(path)
+        return lambda rows: {name: value + (name == "value") * 0.01 for name, value in outputs(rows).items()}
+
+    monkeypatch.setattr(exports, "_read_saved_model", other)
+    with pytest.raises(UsageError, match="is not written: its outputs differ by 0.01"):
+        agent.export(tmp_path / "model", 20)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_signatures_have_names(tmp_path, capsys):
+    import tensorflow as tf
+
+    path = run_of(tmp_path / "run", "ppo", "test/FromOne-v0", **MLP)
+    assert cli.main(["export", str(path), "--observations", "10"]) == 0
+    assert "the same action in 10 of 10 observations" in capsys.readouterr().out
+    loaded = tf.saved_model.load(str(path / "saved_model"))
+    assert set(loaded.signatures) == {"serving_default", "act", "evaluate"}
+    rows = tf.zeros((3, 3))
+    assert set(loaded.signatures["act"](observation=rows)) == {"action"}
+    assert set(loaded.signatures["evaluate"](observation=rows)) == {"action", "value", "probabilities"}
+
+
+def test_actions_are_called_as_the_game_calls_them(tmp_path):
+    agent = load_agent(run_of(tmp_path / "run", "ppo", "test/FromOne-v0", **MLP), seed=1)
+    game = one_game(tmp_path / "run")
+    observation, _ = game.reset(seed=1)
+    assert observation.dtype == np.float32 and game.observation_space.contains(observation)
+    actions = {int(agent.act(observation, greedy=False)) for _ in range(100)}
+    assert actions == {1, 2} and agent.act(observation) in actions
+    assert game.step(agent.act(observation))[2]
+
+
+def test_a_packages_absence_is_said(tmp_path, monkeypatch):
+    agent = load_agent(run_of(tmp_path / "run", "ppo", "CartPole-v1", **MLP), batch_sizes=(1,))
+    monkeypatch.setattr(exports.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"pip install 'ddrl\[onnx\]'"):
+        agent.export(tmp_path / "model.onnx")

@@ -1,0 +1,162 @@
+"""Callbacks in their thread: order, failures, a full queue, and an end that waits no longer than it may."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from ddrl import plugins
+from ddrl.config import RunConfig
+from ddrl.errors import UsageError
+from ddrl.reporting.callbacks import Callback, CallbackThread, RunContext, check_names, make_callbacks
+from ddrl.reporting.tensorboard import TensorBoard
+
+
+class Kept(Callback):
+    def __init__(self):
+        self.kept = []
+
+    def on_start(self):
+        self.kept.append("start")
+
+    def on_metrics(self, record):
+        self.kept.append(record["update"])
+
+    def on_checkpoint(self, record):
+        self.kept.append(record["path"])
+
+    def on_event(self, record):
+        self.kept.append(record["name"])
+
+    def on_evaluation(self, record):
+        self.kept.append(record["mean"])
+
+    def on_end(self, result):
+        self.kept.append(result["status"])
+
+
+class Failing(Callback):
+    """Fails in the methods that it is given."""
+
+    def __init__(self, *methods):
+        self.calls = 0
+        for method in methods:
+            setattr(self, method, self._fail)
+
+    def _fail(self, *arguments):
+        self.calls += 1
+        raise SystemExit("gone") if self.calls > 2 else ValueError(f"failure {self.calls}")
+
+
+class Held(Callback):
+    """Takes records only when it is told to."""
+
+    def __init__(self):
+        self.go = threading.Event()
+        self.kept = []
+
+    def on_metrics(self, record):
+        self.go.wait(5.0)
+        self.kept.append(record["update"])
+
+
+def train(update):
+    return {"kind": "train", "update": update}
+
+
+def event(name, **fields):
+    return {"kind": "event", "name": name, "text": "", **fields}
+
+
+def test_each_record_has_its_method_and_the_order_stays():
+    kept = Kept()
+    thread = CallbackThread({"kept": kept})
+    evaluation = {"kind": "evaluation", "mean": 1.5}
+    for record in (train(1), event("resumed"), event("checkpoint", path="x.npz"), evaluation, train(2)):
+        thread.put(record)
+    assert thread.close({"status": "stopped"}) == []
+    assert kept.kept == ["start", 1, "resumed", "x.npz", 1.5, 2, "stopped"]
+    thread.put(train(3))
+    assert thread.close({"status": "again"}) == [] and kept.kept[-1] == "stopped", "one end"
+
+
+def test_what_one_raises_is_told_and_the_others_go_on():
+    kept, failing = Kept(), Failing("on_metrics", "on_end")
+    thread = CallbackThread({"failing": failing, "kept": kept})
+    for update in range(9):
+        thread.put(train(update))
+    troubles = thread.close({"status": "finished"})
+    texts = [trouble.text for trouble in troubles]
+    assert texts[0] == "failing.on_metrics: ValueError: failure 1"
+    assert [trouble.fields["times"] for trouble in troubles] == [1, 2, 4, 8, 1], "not one for each line"
+    assert texts[-1] == "failing.on_end: SystemExit: gone"
+    assert "raise SystemExit" in troubles[-1].fields["traceback"]
+    assert kept.kept == ["start", *range(9), "finished"]
+
+
+def test_one_that_does_not_start_is_left_out():
+    failing = Failing("on_start", "on_metrics", "on_end")
+    thread = CallbackThread({"failing": failing})
+    thread.put(train(1))
+    assert [trouble.text for trouble in thread.close({"status": "finished"})] == [
+        "failing.on_start: ValueError: failure 1"
+    ]
+    assert failing.calls == 1
+
+
+def test_they_are_not_told_of_themselves():
+    failing = Failing("on_event")
+    thread = CallbackThread({"failing": failing})
+    for name in ("worker_lost", "callback_failed", "callbacks_behind"):
+        thread.put(event(name))
+    assert len(thread.close({"status": "finished"})) == failing.calls == 1
+
+
+def test_a_full_queue_drops_and_counts():
+    held = Held()
+    thread = CallbackThread({"held": held}, queued=3)
+    for update in range(6):
+        thread.put(train(update))
+    assert thread.troubles() == [], "told when there is room again"
+    held.go.set()
+    troubles = thread.close({"status": "finished"})
+    assert len(held.kept) in (3, 4), "one may be in its hands"
+    assert troubles[0].name == "callbacks_behind" and troubles[0].fields["dropped"] == 6 - len(held.kept)
+
+
+def test_an_end_does_not_wait_for_ever():
+    held = Held()
+    thread = CallbackThread({"held": held}, queued=1)
+    for update in range(3):
+        thread.put(train(update))
+    (trouble, *_) = [each for each in thread.close({"status": "finished"}, 0.2) if each.name == "callback_failed"]
+    assert trouble.text == "callbacks were not done after 0.2 s, and are left"
+    held.go.set()
+
+
+def test_none_is_no_thread():
+    before = threading.active_count()
+    thread = CallbackThread({})
+    thread.put(train(1))
+    assert thread.close({"status": "finished"}) == [] and threading.active_count() == before
+
+
+@pytest.fixture
+def mine(monkeypatch):
+    """A callback of a plugin."""
+    monkeypatch.setattr(plugins, "callbacks", plugins.Registry("callback"))
+    plugins.register_callback("mine", lambda context: Kept())
+
+
+def test_names_are_made_into_callbacks(mine, tmp_path):
+    config = type("Config", (), {"run": RunConfig(loggers=("tensorboard",), callbacks=("mine",))})
+    made = make_callbacks(RunContext(config, tmp_path))
+    assert [type(each) for each in made.values()] == [TensorBoard, Kept]
+
+
+def test_names_that_nobody_has_registered_are_refused(mine):
+    with pytest.raises(UsageError, match="--loggers aim: nobody has registered it; there are tensorboard, wandb, mlf"):
+        check_names(["aim"], [])
+    with pytest.raises(UsageError, match="--callbacks other: nobody has registered it; there are mine"):
+        check_names([], ["mine", "other"])
