@@ -18,7 +18,7 @@ from cluster.job import detect_job
 from ddrl import algorithms, checks, command_line, config_files, plugins, rundir
 from ddrl.checkpoint import list_checkpoints
 from ddrl.checks import did_you_mean
-from ddrl.config import EnvironmentConfig, RunConfig, TrainConfig
+from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.memory import check_replay
 from ddrl.networks import is_own
@@ -36,9 +36,6 @@ PresetName = typing.Annotated[
 ]
 # The option is --plugin, which is read before all others. Settings import no tyro, so they cannot say so themselves.
 RunConfig.__annotations__["plugins"] = tyro.conf.Suppress[tuple[str, ...]]
-
-
-EnvironmentConfig.__annotations__["wrapper"] = tyro.conf.UseAppendAction[tuple[str, ...]]  # --wrapper A --wrapper B
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,7 +25,7 @@ from ddrl.errors import UsageError
 # A checkpoint fits no other network, game or optimizer.
 FIXED = (
     ("environment", "game"),
-    ("environment", "wrapper"),
+    ("environment", "wrappers"),
     ("network", "network"),
     ("network", "fc_neurons"),
     ("network", "hidden_layers"),

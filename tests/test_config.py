@@ -33,8 +33,8 @@ REFUSED = [
     (EnvironmentConfig, {"game": " "}, "--game is empty"),
     (
         EnvironmentConfig,
-        {"wrapper": ("a",), "game": "football/x"},
-        "--wrapper ('a',): wrappers are for single environments",
+        {"wrappers": ("a",), "game": "football/x"},
+        "--wrappers ('a',): wrappers are for single environments",
     ),
     (EnvironmentConfig, {"protocol": "other"}, "--protocol other: must be one of nature"),
     (NetworkConfig, {"network": "resnet"}, "--network resnet: must be one of a3c"),
@@ -473,7 +473,7 @@ def test_ranks_of_a_job(exchange, evaluator, ranks):
 
 
 def test_wrappers_are_named_one_by_one():
-    argv = ["ppo", "--game", "CartPole-v1", "--network", "mlp", "--wrapper", "a", "--wrapper", "b"]
+    argv = ["ppo", "--game", "CartPole-v1", "--network", "mlp", "--wrappers", "a", "b"]
     config = parse(argv, TWO_CORES).config
-    assert config.environment.wrapper == ("a", "b")
+    assert config.environment.wrappers == ("a", "b")
     assert rundir.config_from_dict(json.loads(json.dumps(rundir.config_to_dict(config)))) == config

@@ -34,7 +34,7 @@ class EnvironmentConfig:
     """Atari ROM in snake case (breakout, space_invaders), any Gymnasium id (CartPole-v1, ddrl/Catch-v0), also with the
     module that registers it (my_module:My/Thing-v0), an environment that a plugin registered, or a scenario of Google
     Research Football (football/academy_3_vs_1_with_keeper)."""
-    wrapper: tuple[str, ...] = ()
+    wrappers: tuple[str, ...] = ()
     """Wrappers that plugins registered, by name, the first around the game, the next around that; in evaluation too."""
     protocol: Literal["nature", "machado18", "ba3c", "stooke"] = "nature"
     """Named Atari evaluation protocol; it is stamped into every result."""
@@ -79,10 +79,10 @@ class EnvironmentConfig:
             checks.unused(self, "EnvPool resets games at once (--backend envpool); leave one of them out", "reset")
             why = "EnvPool steps simulators in threads; give --simulator-threads, or leave --backend out"
             checks.unused(self, why, "simulator_processes")
-        if self.wrapper and (self.backend == "envpool" or self.game.startswith("football/")):
+        if self.wrappers and (self.backend == "envpool" or self.game.startswith("football/")):
             whose = "EnvPool" if self.backend == "envpool" else "football"
             checks.refuse(
-                self, "wrapper", f"wrappers are for single environments of Gymnasium, not {whose}'s; leave it out"
+                self, "wrappers", f"wrappers are for single environments of Gymnasium, not {whose}'s; leave it out"
             )
         if not self.game.startswith("football/"):
             why = f"--game {self.game} is no football; leave it out"

@@ -84,12 +84,12 @@ def _make_recorded(config: EnvironmentConfig, num_envs: int, starts: Starts) -> 
     rom = atari_rom(config.game)
     if rom is None:
         raise UsageError(f"--starts: {config.game} is no Atari game, and has no recorded starts; leave it out")
-    return make_atari(rom, _protocol(config), num_envs, starts=starts, wrappers=config.wrapper)
+    return make_atari(rom, _protocol(config), num_envs, starts=starts, wrappers=config.wrappers)
 
 
 def plain_game(config: EnvironmentConfig) -> EnvironmentConfig:
     """`config` without what concerns training only."""
-    kept = ("game", "wrapper", "protocol", "backend", "life_loss_terminal", "football_view", "football_players")
+    kept = ("game", "wrappers", "protocol", "backend", "life_loss_terminal", "football_view", "football_players")
     return EnvironmentConfig(**{name: getattr(config, name) for name in kept})
 
 
@@ -110,7 +110,7 @@ def _make(
             random_start_steps=starts,
             cores=cores,
         )
-    if rom is not None and protocol.native and not config.wrapper:
+    if rom is not None and protocol.native and not config.wrappers:
         from ddrl.envs.atari_native import NativeAtari
 
         _check_native(config, protocol)
@@ -157,9 +157,9 @@ def make_in_thread(config: EnvironmentConfig, num_envs: int, **options: Any) -> 
     options |= {"reset": config.reset, "random_start_steps": config.random_start_steps}
     rom = atari_rom(config.game)
     if rom is not None:
-        return make_atari(rom, _protocol(config), num_envs, wrappers=config.wrapper, **options)
+        return make_atari(rom, _protocol(config), num_envs, wrappers=config.wrappers, **options)
     if config.game.startswith(FOOTBALL):
         from ddrl.envs.football import make_football
 
         return make_football(config, num_envs, **options)
-    return make_gymnasium(config.game, num_envs, wrappers=config.wrapper, **options)
+    return make_gymnasium(config.game, num_envs, wrappers=config.wrappers, **options)

@@ -32,6 +32,8 @@ class Adapted(gymnasium.Wrapper):
 
     Attributes:
         format: of the observations.
+        native_action: from an action as a policy draws it to one of the game's own space; None where they are the same.
+        takes_native_actions: whether `step` takes the latter; it does not, unless somebody sets it.
 
     Raises:
         UsageError: a space that nobody handles.
@@ -41,7 +43,8 @@ class Adapted(gymnasium.Wrapper):
         super().__init__(env)
         self._game, self._masked = game, masked
         self._space = action_space_of(game, env.action_space)
-        self._take = action_taker(env.action_space)
+        self.native_action = action_taker(env.action_space)
+        self.takes_native_actions = False
         self._binary = isinstance(env.action_space, gymnasium.spaces.MultiBinary)
         self._observed = _has_mask(env.observation_space)
         space = _without_mask(env.observation_space) if masked and self._observed else env.observation_space
@@ -55,8 +58,9 @@ class Adapted(gymnasium.Wrapper):
         return self.format.array(observation, self._mask(observation, info, False)), info
 
     def step(self, action: Any) -> tuple[np.ndarray, Any, bool, bool, dict]:
-        """As the environment's, of an action as the policy draws it."""
-        action = action if self._take is None else self._take(action)
+        """As the environment's, of an action as the policy draws it, or of a native one."""
+        if self.native_action is not None and not self.takes_native_actions:
+            action = self.native_action(action)
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._steps += 1
         mask = self._mask(observation, info, bool(terminated or truncated))

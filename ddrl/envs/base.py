@@ -106,7 +106,7 @@ class InTurn:
 def frames_of(environment: VectorEnvironment) -> int:
     """Frames that an observation is a stack of, so that a replay may keep each once; wrappers may have changed it."""
     stamp = environment.stamp
-    return 1 if stamp.get("wrapper") else stamp.get("stack", 1)
+    return 1 if stamp.get("wrappers") else stamp.get("stack", 1)
 
 
 def environment_seeds(seed: int, num_envs: int, first: int = 0) -> np.ndarray:

@@ -44,6 +44,7 @@ class GymnasiumEnvironment(InTurn):
 
     Attributes:
         first_action: what a simulator calls action 0.
+        native_action: from an action of `action_space` to one that the game takes; None: they are the same.
     """
 
     chooses_rows = True
@@ -71,6 +72,7 @@ class GymnasiumEnvironment(InTurn):
             observation_of(stamp["game"], env.observation_space) if format is None else (format.shape, format.dtype)
         )
         self.action_space = action_space_of(stamp["game"], env.action_space)
+        self.native_action = env.native_action if isinstance(env, Adapted) else None
         self.first_action = int(getattr(env.action_space, "start", 0)) if isinstance(self.action_space, Discrete) else 0
         self.stamp, self._first, self._core = stamp, first, core
         self._random_start_steps = random_start_steps

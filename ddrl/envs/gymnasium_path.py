@@ -47,7 +47,7 @@ def make_atari(
         return _wrapped(AtariFrames(rom, protocol, on_frame, starts), wrappers)
 
     if wrappers:
-        stamp["wrapper"] = list(wrappers)
+        stamp["wrappers"] = list(wrappers)
         make = _adapting(rom, make)
     return GymnasiumEnvironment(make, num_envs, stamp, **options)
 
@@ -85,7 +85,7 @@ def make_gymnasium(
     limit = 0
     if not own:
         packages, limit = _packages_and_limit(game, name)
-    settings = {"wrapper": list(wrappers)} if wrappers else {}
+    settings = {"wrappers": list(wrappers)} if wrappers else {}
     stamp = stamp_of("gymnasium", game, limit, *packages, **settings)
     return GymnasiumEnvironment(_adapting(game, make), num_envs, stamp, **options)
 
@@ -122,9 +122,9 @@ def _wrapped(env: gymnasium.Env, wrappers: Sequence[str]) -> gymnasium.Env:
         try:
             env = wrap(env)
         except Exception as error:
-            raise UsageError(f"--wrapper {name} failed: {in_one_line(error)}") from error
+            raise UsageError(f"--wrappers {name} failed: {in_one_line(error)}") from error
         if not isinstance(env, gymnasium.Env):
-            raise UsageError(f"--wrapper {name} gave {env!r:.80}: have it return a gymnasium.Env")
+            raise UsageError(f"--wrappers {name} gave {env!r:.80}: have it return a gymnasium.Env")
     return env
 
 

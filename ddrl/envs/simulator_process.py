@@ -34,7 +34,7 @@ def main(settings: dict[str, Any]) -> None:
         if settings["core"] is not None:
             pin_thread(settings["core"])  # before an engine makes threads
         plugins.load(settings["plugins"])
-        config = EnvironmentConfig(**settings["config"] | {"wrapper": tuple(settings["config"]["wrapper"])})
+        config = EnvironmentConfig(**settings["config"] | {"wrappers": tuple(settings["config"]["wrappers"])})
         env = make_in_thread(config, settings["num_envs"], first=settings["first"])
         shape = shape_of(env)
         answer(shape._asdict())

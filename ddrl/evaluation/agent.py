@@ -65,6 +65,7 @@ class Agent:
         self.observation_dtype = np.dtype(environment.observation_dtype)
         self.action_space = environment.action_space
         self.first_action = getattr(environment, "first_action", 0)
+        self._native = getattr(environment, "native_action", None)
         observations = self.observation_shape, self.observation_dtype
         self.network = network_for(config, *observations, self.action_space)
         check_layout(checkpoint, self.network.parameter_shapes)
@@ -86,20 +87,24 @@ class Agent:
                 simulator does.
 
         Returns:
-            One action, or one for each: <int32>, or <float32>[A] within the bounds.
+            One action, or one for each, in the game's own action space: an <int32>, an array of several components, or
+            floats within the bounds.
 
         Raises:
             ValueError: the observation has another shape, or a type that cannot be converted without loss.
         """
         rows, single = self._rows(observation)
-        outputs = self.policy(rows)
+        return _first_if(single, self.taken(self.chosen(rows, greedy)))
+
+    def chosen(self, observations: np.ndarray, greedy: bool = True) -> np.ndarray:
+        """Actions as `VectorEnvironment.send` takes them, for observations [b, ...]; see `act`."""
+        outputs = self.policy(observations)
         if greedy:
-            actions = greedy_actions(self.action_space, outputs)
-        else:
-            counts = np.full(len(rows), self._drawn, np.int64)
-            actions, _ = self._draw(outputs, self._seed, np.arange(len(rows)), counts)
-            self._drawn += 1
-        return _first_if(single, self.taken(actions))
+            return greedy_actions(self.action_space, outputs)
+        counts = np.full(len(observations), self._drawn, np.int64)
+        actions, _ = self._draw(outputs, self._seed, np.arange(len(observations)), counts)
+        self._drawn += 1
+        return actions
 
     def values(self, observation: Any) -> Any:
         """The value of states <float32>, as the algorithm learns it: of the largest Q in the Q-learning family."""
@@ -152,7 +157,10 @@ class Agent:
         """Actions of the policy [b, ...] as the game's `step` takes them."""
         from ddrl.envs.spaces import check_actions
 
-        return check_actions(actions, self.action_space, len(actions)) + self.first_action
+        actions = check_actions(actions, self.action_space, len(actions))
+        if self._native is not None:
+            return np.stack([self._native(action) for action in actions])
+        return actions + self.first_action if self.first_action else actions
 
     def _rows(self, observation: Any) -> tuple[np.ndarray, bool]:
         """Observations [b, ...] of the network's type, and whether there was a single one."""

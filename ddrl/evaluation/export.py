@@ -101,7 +101,7 @@ def game_observations(agent: Agent, count: int) -> Iterator[np.ndarray]:
             step = environment.recv()
             waiting.extend(step.observation[:count])
             count -= len(step.observation)
-            environment.send(agent.act(step.observation, greedy=False) - agent.first_action)
+            environment.send(agent.chosen(step.observation, greedy=False))
             if len(waiting) >= CHUNK or count <= 0:
                 yield np.stack(waiting)
                 waiting = []

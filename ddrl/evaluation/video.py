@@ -76,7 +76,7 @@ class _Game:
         else:
             protocol = find_protocol(config.protocol)
             recorder = _AtariRecorder()
-            self._env = make_atari(rom, protocol, 1, recorder.on_frame, wrappers=config.wrapper)
+            self._env = make_atari(rom, protocol, 1, recorder.on_frame, wrappers=config.wrappers)
             self._draw, self.fps = recorder.take, ATARI_FPS
             repeat_fire_after = protocol.repeat_fire_after
         self._act = actions_for(self._env.action_space, policy, self._env.num_envs, repeat_fire_after)

@@ -47,9 +47,13 @@ def draw_for(space: ActionSpace) -> Draw:
 
 
 def greedy_actions(space: ActionSpace, policy: np.ndarray) -> np.ndarray:
-    """The best actions by a policy <float32>[b, P]: <int32>[b], the lowest of several, or means <float32>[b, A]."""
+    """The best actions by a policy <float32>[b, P], the lowest of several: <int32>[b], <int32>[b, K] of several
+    components, or means <float32>[b, A]."""
     if isinstance(space, Continuous):
         return policy[:, : space.head_size]
+    if isinstance(space, MultiDiscrete):
+        parts = split_components(policy, space.counts)
+        return np.stack([part.argmax(axis=1) for part in parts], axis=1).astype(np.int32)
     return policy.argmax(axis=1).astype(np.int32)
 
 

@@ -198,24 +198,24 @@ def registered():
 
 @pytest.mark.parametrize("game", ["test-own", "CartPole-v1"])
 def test_wrappers_in_their_order(registered, game):
-    env = make_environment(EnvironmentConfig(game=game, wrapper=("test-halved", "test-one-more")), 1)
-    assert play(env, 3)[-1].reward == [1.5] and env.stamp["wrapper"] == ["test-halved", "test-one-more"]
-    other = make_environment(EnvironmentConfig(game=game, wrapper=("test-one-more", "test-halved")), 1, training=False)
+    env = make_environment(EnvironmentConfig(game=game, wrappers=("test-halved", "test-one-more")), 1)
+    assert play(env, 3)[-1].reward == [1.5] and env.stamp["wrappers"] == ["test-halved", "test-one-more"]
+    other = make_environment(EnvironmentConfig(game=game, wrappers=("test-one-more", "test-halved")), 1, training=False)
     assert play(other, 3)[-1].reward == [1.0]
 
 
 def test_wrappers_of_atari(registered):
-    env = make_environment(EnvironmentConfig(game="pong", wrapper=("test-one-more",)), 1)
+    env = make_environment(EnvironmentConfig(game="pong", wrappers=("test-one-more",)), 1)
     assert env.stamp["backend"] == "gymnasium" and play(env, 3)[-1].reward == [1.0]
 
 
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"wrapper": ("nothing",)}, "wrapper nothing: there is none of that name"),
-        ({"wrapper": ("test-broken",)}, "--wrapper test-broken gave 3: have it return a gymnasium.Env"),
-        ({"wrapper": ("test-raising",)}, "--wrapper test-raising failed: ZeroDivisionError"),
-        ({"wrapper": ("test-halved",), "backend": "envpool"}, "--wrapper .*not EnvPool's; leave it out"),
+        ({"wrappers": ("nothing",)}, "wrapper nothing: there is none of that name"),
+        ({"wrappers": ("test-broken",)}, "--wrappers test-broken gave 3: have it return a gymnasium.Env"),
+        ({"wrappers": ("test-raising",)}, "--wrappers test-raising failed: ZeroDivisionError"),
+        ({"wrappers": ("test-halved",), "backend": "envpool"}, "--wrappers .*not EnvPool's; leave it out"),
     ],
 )
 def test_wrong_wrappers(registered, settings, message):
