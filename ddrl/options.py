@@ -127,9 +127,9 @@ def settings_of(
     Raises:
         UsageError: for settings that cannot be, in the line of the command line.
     """
-    one = isinstance(plugin, (str, os.PathLike))
+    named = [plugin] if isinstance(plugin, (str, os.PathLike)) else plugin
     file = config_files.read(os.fspath(config)) if config else config_files.ConfigFile("", {})
-    new = _loaded([*file.texts("plugin"), *map(os.fspath, [plugin] if one else plugin)])
+    new = _loaded([*file.texts("plugin"), *map(os.fspath, named)])
     before: str | None = _plain(resume, str)
     game, run_dir = names.get("game"), _plain(names.get("run_dir"), str)
     texts = {"algorithm": algorithm, "--game": game, "--run-dir": run_dir, "--preset": preset, "--resume": before}
