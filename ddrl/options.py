@@ -129,7 +129,7 @@ def settings_of(
     """
     named = [plugin] if isinstance(plugin, (str, os.PathLike)) else plugin
     file = config_files.read(os.fspath(config)) if config else config_files.ConfigFile("", {})
-    new = _loaded([*file.texts("plugin"), *map(os.fspath, named)])
+    new = _loaded([*file.texts("plugin"), *(os.fspath(each) for each in named)])
     before: str | None = _plain(resume, str)
     game, run_dir = names.get("game"), _plain(names.get("run_dir"), str)
     texts = {"algorithm": algorithm, "--game": game, "--run-dir": run_dir, "--preset": preset, "--resume": before}
