@@ -50,9 +50,7 @@ def build_network(
 
     spaces = Spaces(tuple(observation_shape), np.dtype(observation_dtype), action_space, head)
     if is_own(config) and spaces.observation_dtype.names:
-        from ddrl.networks.structured import StructuredNetwork
-
-        return StructuredNetwork(config, observation_dtype, action_space, head, build_network)
+        return _structured(spaces, config)
     if is_own(config):
         network: Network = OWN[config.network](spaces, config)
         return network
@@ -108,6 +106,17 @@ def _function_named(name: str) -> Build:
     if not callable(found):
         raise UsageError(f"--network {name}: {module_name} has no function {function}")
     return found
+
+
+def _structured(spaces: Spaces, config: NetworkConfig) -> Network:
+    from ddrl.networks.structured import StructuredNetwork, images_of
+
+    dtype = spaces.observation_dtype
+    if not spaces.fields:
+        raise UsageError("the observation has nothing but legal actions: add what a policy can see")
+    if not images_of(dtype):
+        return _mlp(spaces, config)
+    return StructuredNetwork(config, dtype, spaces.actions, spaces.head, build_network)
 
 
 def _mlp(spaces: Spaces, config: NetworkConfig) -> Network:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ddrl.config import NetworkConfig
 from ddrl.networks.dense import activation_named, flat_observations, tower_outputs, tower_tensors
 from ddrl.networks.network import Network, Tensors, deviation_tensors, streams_of
+from ddrl.structured import inputs_of
 from ddrl.types import ActionSpace, QHead
 
 MLP_HIDDEN = (64, 64)
@@ -25,7 +25,8 @@ class MLP(Network):
     Args:
         config: sizes and activation of the hidden layers.
         observation_shape: of one observation, flattened here.
-        observation_dtype: uint8 (scaled by 1/255) or float32 (taken as it is).
+        observation_dtype: uint8 (scaled by 1/255), float32 or bool (taken as they are), or fields of these, put side
+            by side in the order of their names.
         action_space: which decides the width of the heads.
         head: of the Q-learning family (None: policy and value).
     """
@@ -42,7 +43,7 @@ class MLP(Network):
         self._activation = config.activation
         tensors: Tensors = []
         for tower, width in mlp_towers(action_space, head).items():
-            widths = (math.prod(observation_shape), *self._hidden, width)
+            widths = (inputs_of(observation_shape, observation_dtype), *self._hidden, width)
             gain = 1.0 if head is None and tower == "value" else 0.01
             tensors += tower_tensors(tower, widths, gain, layer_norm=config.layer_norm)
         tensors += deviation_tensors(action_space)

@@ -1,4 +1,4 @@
-"""A network for observations of several fields: a branch for each, joined by a dense layer."""
+"""A network for observations of several fields with images among them: branches, joined by a dense layer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from ddrl.structured import ACTION_MASK, field_types
 from ddrl.types import ActionSpace, Discrete, QHead
 
 IMAGE_FEATURES = 256  # that an image's branch gives, and neurons of the layer that joins branches with an image's
-FEATURES = 64  # the same of other branches
+FEATURES = 64  # that the branch of all other fields gives
+OTHERS = "/others"  # its name, which no field has
 SMALL_FILTERS = (16, 32, 32)  # of the convolutions for images that are too small for the chosen network
 SMALL_KERNEL = 3
 LEAST_SIDE = 5  # of an image for a convolution; where a side is longer than STRIDED_SIDE it has stride 2
@@ -38,26 +39,24 @@ GAIN = orthogonal(math.sqrt(2.0))
 
 
 class StructuredNetwork(Network):
-    """A branch for each field, a dense layer over all branches' features, and linear heads.
+    """A branch for each image, one dense layer over all other fields, a dense layer over what these give, and linear
+    heads. (Observations without an image are flattened: `MLP`.)
 
     An image's branch is the network that the settings name, with a head of IMAGE_FEATURES in place of its own, or, for
-    --network mlp and for images that are too small for it, `SmallImageBranch`; any other field's is `DenseBranch`. With
-    an image all features and the joining layer are rectified, else they pass tanh. In the Q-learning family a dueling
-    head has two joining layers side by side, the value's first.
+    --network mlp and for images that are too small for it, `SmallImageBranch`. All features and the joining layer are
+    rectified. In the Q-learning family a dueling head has two joining layers side by side, the value's first.
 
-    Flat order: the branches in the order of the fields, each with its own tensors under FIELD/, then joined/kernel,
-    joined/bias, and kernel and bias of the heads. Orthogonal kernels with gain sqrt(2), 0.01 for the heads but 1.0 for
-    the value beside a policy; biases zero; the inside of an image's network as it is by itself.
+    Flat order: the images' branches in the order of the fields, each with its own tensors under FIELD/, that of the
+    other fields under OTHERS/, then joined/kernel, joined/bias, and kernel and bias of the heads. Orthogonal kernels
+    with gain sqrt(2), 0.01 for the heads but 1.0 for the value beside a policy; biases zero; the inside of an image's
+    network as it is by itself.
 
     Args:
         config: network settings.
-        observation_dtype: structured, of uint8, float32 and bool.
+        observation_dtype: structured, of uint8, float32 and bool, with an image.
         action_space: which decides the width of the heads.
         head: of the Q-learning family (None: policy and value).
         build: (settings, shape, dtype, action space, head) -> the network that the settings name, for an image.
-
-    Raises:
-        UsageError: there is no field but that of legal actions.
     """
 
     def __init__(
@@ -68,14 +67,14 @@ class StructuredNetwork(Network):
         head: QHead | None,
         build: Callable[..., Network],
     ) -> None:
-        fields = {name: field for name, field in field_types(observation_dtype).items() if name != ACTION_MASK}
-        if not fields:
-            raise UsageError("the observation has nothing but legal actions: add what a policy can see")
-        self._branches = {name: _branch(config, name, *field, build) for name, field in fields.items()}
-        self._flat = {name for name, (shape, _) in fields.items() if len(shape) == 2}  # an image of one channel
-        images = [name for name, branch in self._branches.items() if not isinstance(branch, DenseBranch)]
-        self._activation = tf.nn.relu if images else tf.tanh
-        width, streams = (IMAGE_FEATURES if images else FEATURES), streams_of(action_space, head)
+        fields = field_types(observation_dtype)
+        images = images_of(observation_dtype)
+        self._branches = {name: _branch(config, name, *fields[name], build) for name in images}
+        self._grey = {name for name in images if len(fields[name][0]) == 2}  # images of one channel
+        self._others = [name for name in fields if name not in images and name != ACTION_MASK]
+        if self._others:
+            self._branches[OTHERS] = DenseBranch(sum(math.prod(fields[name][0]) for name in self._others))
+        width, streams = IMAGE_FEATURES, streams_of(action_space, head)
         features = sum(branch.action_space.head_size for branch in self._branches.values())
         self._own = dense_tensors("joined", features, width * len(streams), GAIN)
         for name, outputs in (item for stream in streams for item in stream.items()):
@@ -83,8 +82,9 @@ class StructuredNetwork(Network):
             self._own += dense_tensors(name, width, outputs, orthogonal(gain))
         self._own += deviation_tensors(action_space)
         tensors = [tensor for name, branch in self._branches.items() for tensor in branch_tensors(name, branch)]
-        dtype = config.compute_dtype if images else "float32"
-        super().__init__(config.network, tensors + self._own, observation_dtype, action_space, dtype, head)
+        super().__init__(
+            config.network, tensors + self._own, observation_dtype, action_space, config.compute_dtype, head
+        )
 
     def prepare(self, parameters: Any) -> dict[str, Any]:
         """Of each branch what it prepares, under FIELD/; of the rest the tensors."""
@@ -105,13 +105,13 @@ class StructuredNetwork(Network):
         features, observations = [], self.observed(prepared, observations)
         for name, branch in self._branches.items():
             own = {key.removeprefix(f"{name}/"): x for key, x in prepared.items() if key.startswith(f"{name}/")}
-            x = observations[name]
-            x = tf.expand_dims(x, 1) if name in self._flat and not isinstance(branch, DenseBranch) else x
-            features.append(self._activation(branch.outputs(own, x)["q"]))
+            x = {other: observations[other] for other in self._others} if name == OTHERS else observations[name]
+            x = tf.expand_dims(x, 1) if name in self._grey else x
+            features.append(tf.nn.relu(branch.outputs(own, x)["q"]))
         streams = streams_of(self.action_space, self.head)
         x = tf.concat(features, axis=1)
         x = half_variance(x) if len(streams) > 1 else x
-        x = self._activation(dense(prepared, "joined", x))
+        x = tf.nn.relu(dense(prepared, "joined", x))
         return {
             name: dense(prepared, name, hidden)
             for hidden, heads in zip(tf.split(x, len(streams), axis=1), streams)
@@ -120,15 +120,15 @@ class StructuredNetwork(Network):
 
 
 class DenseBranch(Network):
-    """A dense layer over the flattened field."""
+    """A dense layer over fields of so many numbers together."""
 
-    def __init__(self, name: str, shape: tuple[int, ...], dtype: Any) -> None:
-        tensors = dense_tensors("dense", math.prod(shape), FEATURES, GAIN)
-        super().__init__(name, tensors, dtype, Discrete(FEATURES), "float32", QHead())
+    def __init__(self, inputs: int) -> None:
+        tensors = dense_tensors("dense", inputs, FEATURES, GAIN)
+        super().__init__(OTHERS, tensors, np.float32, Discrete(FEATURES), "float32", QHead())
 
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
-        """The features <float32>[B, FEATURES]."""
-        return {"q": dense(prepared, "dense", flat_observations(observations, self.observation_scale))}
+        """The features <float32>[B, FEATURES] of a dict of fields."""
+        return {"q": dense(prepared, "dense", flat_observations(observations, 1.0))}
 
 
 class SmallImageBranch(Network):
@@ -189,11 +189,14 @@ def is_image(shape: tuple[int, ...], dtype: Any) -> bool:
     return len(shape) == 3 and min(channels_first(shape)[1:]) >= LEAST_SIDE
 
 
+def images_of(dtype: Any) -> list[str]:
+    """The fields of a structured type that are images."""
+    return [name for name, field in field_types(dtype).items() if is_image(*field) and name != ACTION_MASK]
+
+
 def _branch(
     config: NetworkConfig, name: str, shape: tuple[int, ...], dtype: Any, build: Callable[..., Network]
 ) -> Network:
-    if not is_image(shape, dtype):
-        return DenseBranch(name, shape, dtype)
     image = (1, *shape) if len(shape) == 2 else shape
     if config.network == "mlp":
         return SmallImageBranch(name, image, dtype)

@@ -23,23 +23,44 @@ def tensors_by_name(network, vector):
     return {name: vector[start:stop].reshape(shape) for (name, shape), start, stop in parts}
 
 
-def test_vectors_against_numpy():
-    network = build_network(NetworkConfig(network="mlp"), (), VECTORS, Discrete(4))
+def test_fields_without_an_image_are_one_vector():
+    config = NetworkConfig(network="mlp", hidden_layers=(7,))
+    network = build_network(config, (), VECTORS, Discrete(4))
     random = np.random.default_rng(0)
     vector = random.standard_normal(network.size).astype(np.float32) * 0.1
     seen = np.zeros(5, VECTORS)
     seen["b"], seen["on"] = random.standard_normal((5, 3)), random.random(5) < 0.5
     seen["a/x"], seen[ACTION_MASK] = random.integers(0, 256, (5, 2, 2)), random.random((5, 4)) < 0.6
     policy, value = Policy(network, (), VECTORS, (5,))(vector, seen)
+    flat = np.concatenate([seen["a/x"].reshape(5, 4) / 255.0, seen["b"], seen["on"].reshape(5, 1)], axis=1)
+    plain = build_network(NetworkConfig(network="mlp", hidden_layers=(7,)), (8,), np.float32, Discrete(4))
+    wanted = plain(tf.constant(vector), tf.constant(flat, tf.float32))
+    np.testing.assert_allclose(policy, np.where(seen[ACTION_MASK], wanted.policy, -1e9), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(value, wanted.value, rtol=1e-4, atol=1e-5)
+    assert inputs_of((), VECTORS) == 8
+
+
+def test_an_image_and_other_fields_against_numpy():
+    dtype = np.dtype([*VECTORS.descr, ("image", "u1", (5, 6))])
+    network = build_network(NetworkConfig(network="mlp"), (), dtype, Discrete(4))
+    random = np.random.default_rng(0)
+    vector = random.standard_normal(network.size).astype(np.float32) * 0.1
+    seen = np.zeros(3, dtype)
+    seen["b"], seen["a/x"] = random.standard_normal((3, 3)), random.integers(0, 256, (3, 2, 2))
+    seen["image"], seen[ACTION_MASK] = random.integers(0, 256, (3, 5, 6)), random.random((3, 4)) < 0.6
+    policy, value = Policy(network, (), dtype, (3,))(vector, seen)
     named = tensors_by_name(network, vector)
     layer = lambda name, x: x @ named[f"{name}/kernel"] + named[f"{name}/bias"]
-    inputs = {"b": seen["b"], "a/x": seen["a/x"].reshape(5, 4) / 255.0, "on": seen["on"].reshape(5, 1)}
-    joined = np.concatenate([np.tanh(layer(f"{name}/dense", x)) for name, x in inputs.items()], axis=1)
-    hidden = np.tanh(layer("joined", joined))
-    expected = np.where(seen[ACTION_MASK], layer("policy", hidden), -1e9)
-    np.testing.assert_allclose(policy, expected, rtol=1e-4, atol=1e-5)
+    relu = lambda x: np.maximum(x, 0.0)
+    image = seen["image"] / 255.0
+    patches = np.lib.stride_tricks.sliding_window_view(image, (3, 3), axis=(1, 2))  # [B, 3, 4, 3, 3]
+    kernel = named["image/conv0/kernel"][:, :, 0]
+    convolved = relu(np.einsum("bhwij,ijf->bhwf", patches, kernel) + named["image/conv0/bias"])
+    others = np.concatenate([seen["a/x"].reshape(3, 4) / 255.0, seen["b"], np.zeros((3, 1))], axis=1)
+    features = [relu(layer("image/dense", convolved.reshape(3, -1))), relu(layer("/others/dense", others))]
+    hidden = relu(layer("joined", np.concatenate(features, axis=1)))
+    np.testing.assert_allclose(policy, np.where(seen[ACTION_MASK], layer("policy", hidden), -1e9), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(value, layer("value", hidden)[:, 0], rtol=1e-4, atol=1e-5)
-    assert inputs_of((), VECTORS) == 8
 
 
 @pytest.mark.parametrize("network_name", ["mlp", "a3c"])
