@@ -191,3 +191,21 @@ def test_a_packages_absence_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(exports.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'ddrl\[onnx\]'"):
         agent.export(tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("actions", ["one", "pair", "bits", "box"])
+def test_games_of_any_spaces(actions, tmp_path):
+    game = {"one": "Doors", "pair": "PairDoors", "bits": "BitDoors", "box": "BoxDoors"}[actions]
+    path = run_of(tmp_path / "run", "ppo", f"tests.envs.doors:ddrl-test/{game}-v0", **MLP)
+    agent = load_agent(path, (1, 64))
+    env = one_game(path)
+    observation, _ = env.reset(seed=1)
+    for greedy in (True, False) * 8:
+        action = agent.act(observation, greedy)
+        assert env.action_space.contains(action), action
+        observation, _, terminated, truncated, _ = env.step(action)  # raises for a closed door
+        if terminated or truncated:
+            observation, _ = env.reset()
+    several = np.stack([observation] * 3)
+    assert len(agent.act(several)) == len(agent.values(several)) == 3
+    env.close()
