@@ -87,7 +87,7 @@ class Chief:
         slots = make_optimizer(context.config.optimizer, SIZE).slots
         transport.open(self.coordinator.channels(SIZE, len(slots)))
         if not self.layout.hosts_servers:
-            transport.send(json_blob(p, Topic.SETUP, {"parameters": SIZE, "groups": []}) for p in self.layout.servers)
+            transport.send(json_blob(p, Topic.SETUP, {"parameters": SIZE, "tensors": []}) for p in self.layout.servers)
         transport.send(self.coordinator.begin(start(), list(slots.values()), 0))
 
     def handle(self, event) -> None:
