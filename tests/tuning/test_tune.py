@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sys
 import stat
 import threading
 import time
@@ -30,7 +31,7 @@ BASE = ("--preset", "smoke", "--agent-steps", "1e4")
 @pytest.fixture
 def fake(monkeypatch):
     """Trials that learn nothing."""
-    monkeypatch.setattr(engine, "TRIAL_PROGRAM", engine.python_command("tests.tuning.fake_trial"))
+    monkeypatch.setattr(engine, "TRIAL_PROGRAM", [sys.executable, str(Path(__file__).with_name("fake_trial.py"))])
     monkeypatch.setattr(engine, "POLL_SECONDS", 0.02)
 
 
@@ -107,7 +108,9 @@ def stop_soon(directory: Path) -> threading.Thread:
 
     def wait() -> None:
         end = time.monotonic() + 20
-        while not (directory / "trials/0001" / rundir.METRICS).exists() and time.monotonic() < end:
+        while not (directory / "trials/0001" / rundir.METRICS).exists():
+            if time.monotonic() > end:
+                return  # there is no trial, and nobody who takes the signal
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGTERM)
 
