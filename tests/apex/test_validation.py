@@ -29,7 +29,7 @@ FOUR = Machine(4, 1 << 40)
             "--replay-shards 2: there are no actors that fill such a replay; train apex-dqn, with",
         ),
         ("a2c", {"samples_per_insert": 2.0}, "--samples-per-insert 2.0: there are no actors"),
-        ("apex-dqn", {"actors": -1}, "--actors -1: must be a finite number of at least 0"),
+        ("apex-dqn", {"actors": -1}, "--actors -1: must be in 0 to 1000000"),
         ("apex-dqn", {"replay_shards": 0}, "--replay-shards 0: must be a finite number of at least 1"),
         (
             "apex-dqn",
