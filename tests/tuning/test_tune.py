@@ -6,8 +6,8 @@ import json
 import os
 import re
 import signal
-import sys
 import stat
+import sys
 import threading
 import time
 from pathlib import Path
