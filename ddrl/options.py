@@ -99,7 +99,7 @@ def parse(argv: Sequence[str], machine: Machine) -> TrainArguments:
     start = _start(
         algorithm, machine, first.preset, first.game, first.resume, run_dir, first.resume_or_start, file, new
     )
-    return _resumable(start, _read(argv, file, start))
+    return _with_schedules(start, _read(argv, file, start))
 
 
 def settings_of(
@@ -141,7 +141,9 @@ def settings_of(
     start = _start(algorithm, machine, preset, game, before, run_dir, resume_or_start, file, new)
     arguments = _read([], file, start) if config else start
     settings = with_settings(arguments.config, names)
-    return _resumable(start, dataclasses.replace(arguments, config=settings, resume_or_start=resume_or_start))
+    if start.resume:
+        check_resumable(start.config, settings)
+    return _with_schedules(start, dataclasses.replace(arguments, config=settings, resume_or_start=resume_or_start))
 
 
 def with_settings(config: TrainConfig, names: Mapping[str, Any]) -> TrainConfig:
@@ -205,11 +207,10 @@ def _start(
     return TrainArguments(algorithm, preset=name, resume=resume or "", config=config)
 
 
-def _resumable(start: TrainArguments, arguments: TrainArguments) -> TrainArguments:
-    """The arguments with what a resume changes and keeps; UsageError for what it cannot change."""
+def _with_schedules(start: TrainArguments, arguments: TrainArguments) -> TrainArguments:
+    """The arguments; of a resumed run with schedules that go on where they were."""
     if not arguments.resume:
         return arguments
-    check_resumable(start.config, arguments.config)
     return dataclasses.replace(arguments, config=with_schedules_of(start.config, arguments.config))
 
 

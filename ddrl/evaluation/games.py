@@ -14,7 +14,7 @@ from ddrl.envs.spaces import no_actions
 from ddrl.envs.starts import Starts
 from ddrl.errors import UsageError
 from ddrl.ops.action_masks import legal
-from ddrl.ops.draws import exploration_numbers, random_instead, several_uniforms, split_components
+from ddrl.ops.draws import exploration_numbers, greedy_actions, random_instead, several_uniforms, split_components
 from ddrl.structured import legal_actions
 from ddrl.types import ActionSpace, Continuous, MultiDiscrete
 
@@ -113,23 +113,15 @@ class GreedyComponents:
 
     def __call__(self, observations: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """<int32>[b, K] for observations [b, ...] of the environments `rows` <int>[b]."""
-        parts = split_components(_outputs(self._policy, observations), self._counts)
-        actions = [part.argmax(axis=1) for part in parts]
-        if self._epsilon:
-            explore, *which = several_uniforms(self._seed, rows, self._steps[rows], 1 + len(parts)).T
-            self._steps[rows] += 1
-            actions = [random_instead(a, p, self._epsilon, explore, w) for a, p, w in zip(actions, parts, which)]
-        return np.stack(actions, axis=1).astype(np.int32)
-
-
-def mean_actions(policy: Policy, size: int) -> Act:
-    """For continuous actions of `size` A: the means <float32>[b, A] of the policy's distributions, or the actions of a
-    deterministic one; without noise."""
-
-    def act(observations: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        return _outputs(policy, observations)[:, :size]
-
-    return act
+        outputs = _outputs(self._policy, observations)
+        actions = greedy_actions(MultiDiscrete(self._counts), outputs)
+        if not self._epsilon:
+            return actions
+        parts = split_components(outputs, self._counts)
+        explore, *which = several_uniforms(self._seed, rows, self._steps[rows], 1 + len(parts)).T
+        self._steps[rows] += 1
+        drawn = [random_instead(a, p, self._epsilon, explore, w) for a, p, w in zip(actions.T, parts, which)]
+        return np.stack(drawn, axis=1).astype(np.int32)
 
 
 def actions_for(
@@ -144,7 +136,7 @@ def actions_for(
         repeat_fire_after, epsilon, seed: as in GreedyActions; continuous actions do without.
     """
     if isinstance(space, Continuous):
-        return mean_actions(policy, space.head_size)
+        return lambda observations, rows: greedy_actions(space, _outputs(policy, observations))
     if isinstance(space, MultiDiscrete):
         return GreedyComponents(policy, space.counts, rows, epsilon, seed)
     return GreedyActions(policy, rows, repeat_fire_after, epsilon, seed)

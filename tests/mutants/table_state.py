@@ -139,8 +139,8 @@ MUTANTS = (
     Mutant(
         "evaluation-has-no-epsilon",
         "ddrl/evaluation/games.py",
-        "if not self._epsilon:",
-        "if True:",
+        "if not self._epsilon:\n            return actions\n        numbers",
+        "if True:\n            return actions\n        numbers",
         (
             "tests/evaluation/test_games.py::test_random_actions_come_with_their_probability_and_depend_on_the_seed_alone",
         ),
