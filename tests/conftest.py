@@ -5,12 +5,14 @@ What `make check` leaves out has the mark `slow`: all of some folders here, modu
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cluster.session import SessionFiles
+from ddrl import plugins
 
 HERE = Path(__file__).parent
 LONGEST = ("slurm", "parallel")  # folders, to begin with
@@ -24,6 +26,18 @@ def session_files() -> Iterator[None]:
         for name, value in files.variables.items():
             patch.setenv(name, value)
         yield
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """A test's plugins are not there for the next."""
+    registered, loaded, modules = plugins._registered(), dict(plugins._loaded), set(sys.modules)
+    yield
+    plugins._forget(registered)
+    for plugin in plugins._loaded.keys() - loaded.keys():
+        module = plugins._loaded.pop(plugin)
+        if module not in modules:
+            sys.modules.pop(module, None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -19,18 +19,6 @@ MACHINE = Machine(2, 16 * 10**9)
 REGISTERS = "from ddrl.plugins import register_network\nregister_network({name!r}, print)\n"
 
 
-@pytest.fixture(autouse=True)
-def forgotten():
-    """A test's plugins are not there for the next."""
-    registered, modules = plugins._registered(), set(sys.modules)
-    yield
-    plugins._forget(registered)
-    for plugin, name in list(plugins._loaded.items()):
-        del plugins._loaded[plugin]
-        if name not in modules:
-            sys.modules.pop(name, None)
-
-
 def written(directory: Path, name: str, text: str) -> str:
     (directory / name).write_text(text)
     return str(directory / name)
