@@ -94,7 +94,7 @@ def bounds_of(config: VMPOConfig, space: Any) -> dict[str, float]:
 
 
 def loss(network: Any, parameters: Any, batch: Any, config: VMPOConfig, context: Any) -> LossOutput:
-    """L_V + L_pi + L_eta + L_alpha (Song et al. 2019, sections 4.1 and 4.2), in float32.
+    """L_V + L_pi + L_eta + L_alpha (Song et al. 2019), in float32.
 
     L_V = sum (V(s) - G)^2 / (2 |D|).
     L_pi = -sum psi log pi(a|s) over D~, the half of D with the larger advantages, with
@@ -128,10 +128,8 @@ def loss(network: Any, parameters: Any, batch: Any, config: VMPOConfig, context:
     psi = tf.stop_gradient(tf.nn.softmax(scaled))
     log_probs = distributions.log_prob(space, policy, batch.action)
     policy_loss = -tf.reduce_sum(psi * tf.gather(log_probs, rows))
-    count = tf.cast(tf.maximum(tf.size(rows), 1), tf.float32)
-    # Without a row the sum is 0 and its logarithm is not finite: neither is learned then.
-    total = tf.cond(tf.size(rows) > 0, lambda: tf.reduce_logsumexp(scaled), lambda: 0.0 * eta)
-    temperature_loss = eta * (config.temperature_bound + total - tf.math.log(count))
+    log_mean = tf.reduce_logsumexp(scaled) - tf.math.log(tf.cast(tf.size(rows), tf.float32))
+    temperature_loss = eta * (config.temperature_bound + log_mean)
 
     metrics = {"value_loss": value_loss, "policy_loss": policy_loss, "eta": eta}
     trust_loss = 0.0
@@ -157,7 +155,7 @@ def better_half(advantage: Any, weight: Any) -> Any:
 
 
 def divergences(space: Any, old: Any, policy: Any) -> dict[str, Any]:
-    """Name -> KL(old, policy) <float32>[M]; of Gaussians by the mean alone and by the deviations alone (section 4.3)."""
+    """Name -> KL(old, policy) <float32>[M]; of Gaussians by the mean alone and by the deviations alone."""
     if not isinstance(space, Continuous):
         return {"policy": distributions.kl_divergence(space, old, policy)}
     (old_mean, old_deviation), (new_mean, new_deviation) = (tf.split(x, 2, axis=1) for x in (old, policy))
@@ -175,7 +173,7 @@ def _unbounded(value: float) -> float:
 
 
 def default(game: str, machine: Any) -> TrainConfig:
-    """One gradient of a whole rollout after the other, Adam with 1e-4 (table 4), 16 simulators."""
+    """16 simulators of 40 steps, each rollout used four times as a whole; Adam with 1e-4."""
     return TrainConfig(
         environment=EnvironmentConfig(game=game),
         network=NetworkConfig(compute_dtype="float32"),
