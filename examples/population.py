@@ -37,11 +37,15 @@ def train(member: Member, updates: int, settings: dict[str, Any]) -> None:
     if member.path.exists():
         run = ddrl.train(resume=member.path, **change)
     else:
-        run = ddrl.train(run_dir=member.path, video=False, **{"algorithm": "ppo", "preset": "smoke", **settings, **change})
+        run = ddrl.train(
+            run_dir=member.path, video=False, **{"algorithm": "ppo", "preset": "smoke", **settings, **change}
+        )
     member.score = float(run.metrics("evaluation")["mean"][-1])
 
 
-def population(directory: Path, members: int, generations: int, updates: int, seed: int, **settings: Any) -> list[Member]:
+def population(
+    directory: Path, members: int, generations: int, updates: int, seed: int, **settings: Any
+) -> list[Member]:
     """The members after the last generation, the best first.
 
     Args:

@@ -12,18 +12,19 @@ from ddrl import plugins
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def example():
     """Name of a file of examples/ -> its module."""
-    registered, loaded, modules = plugins._registered(), set(plugins._loaded), set(sys.modules)
+    before = set(plugins._loaded)
 
     def load(name):
         plugins.load([str(EXAMPLES / f"{name}.py")])
         return sys.modules[name]
 
     yield load
-    plugins._forget(registered)
-    for plugin in set(plugins._loaded) - loaded:
-        name = plugins._loaded.pop(plugin)
-        if name not in modules:
-            sys.modules.pop(name, None)
+    for plugin in set(plugins._loaded) - before:
+        module = plugins._loaded.pop(plugin)
+        del sys.modules[module]
+        for registry in plugins.REGISTRIES:
+            for name in registry.of_module(module):
+                registry.remove(name)
