@@ -4,8 +4,8 @@ Continuous Control").
     ddrl train v-mpo --plugin examples/v_mpo.py --preset smoke
     ddrl train v-mpo --plugin examples/v_mpo.py --game CartPole-v1 --network mlp --workers 2 --parameter-servers 1
 
-The policy follows the better half of what it did, weighted by exp(advantage / eta), and stays near the policy that acted.
-eta and the multipliers alpha are learned scalars beside the network.
+The policy follows the better half of what it did, weighted by exp(advantage / eta), and stays near the policy that
+acted. eta and the multipliers alpha are learned scalars beside the network.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class VMPOConfig(AlgorithmConfig):
     temperature_bound: float = 0.01
     """epsilon_eta: how far the weights of the better half may be from equal ones, in nats."""
     kl_bound: float = 0.01
-    """epsilon_alpha: KL that a policy of discrete actions, or the mean of another one, may be from the one that acted."""
+    """epsilon_alpha: KL from the policy that acted to that which learns; of continuous actions by their means alone."""
     deviation_kl_bound: float = 1e-4
     """The same for the deviations of continuous actions."""
     first_temperature: float = 1.0
@@ -100,8 +100,8 @@ def loss(network: Any, parameters: Any, batch: Any, config: VMPOConfig, context:
     L_pi = -sum psi log pi(a|s) over D~, the half of D with the larger advantages, with
     psi = exp(A / eta) / sum exp(A / eta) over D~, without gradient.
     L_eta = eta epsilon_eta + eta log(sum exp(A / eta) / |D~|) over D~.
-    L_alpha = sum [alpha (epsilon_alpha - sg KL) + sg(alpha) KL] / |D| with KL = KL(pi_old(.|s), pi(.|s)), where sg stops
-    the gradient; for Gaussians one of the mean and one of the deviations, each with an alpha and a bound of its own.
+    L_alpha = sum [alpha (epsilon_alpha - sg KL) + sg(alpha) KL] / |D| with KL = KL(pi_old(.|s), pi(.|s)), where sg
+    stops the gradient; for Gaussians one of the mean and one of the deviations, each with an alpha and a bound.
 
     pi_old is the policy that acted, and A = G - V are the advantages by its value. Each worker takes the half, and the
     weights, of its own minibatch.
@@ -185,15 +185,13 @@ def default(game: str, machine: Any) -> TrainConfig:
 
 
 def smoke(game: str, machine: Any) -> TrainConfig:
-    """Catch in seconds."""
+    """Catch in seconds: until it catches 50 balls of 50."""
     return default(game, machine).changed(
         network=NetworkConfig(network="mlp", compute_dtype="float32"),
-        algorithm=VMPOConfig(
-            unroll_length=18, temperature_bound=0.1, kl_bound=0.05, first_multiplier=1.0, multiplier_rate=3.0
-        ),
-        sampling={"simulators": 16},
-        optimizer=OptimizerConfig(batch_size=72, learning_rate=3e-3),
-        evaluation=EvaluationConfig(eval_every_updates=200, eval_games=20, target_score=1.0),
+        algorithm=VMPOConfig(unroll_length=18, epochs=2, temperature_bound=0.1, multiplier_rate=5.0),
+        sampling={"simulators": 32},
+        optimizer=OptimizerConfig(batch_size=144, learning_rate=2e-3),
+        evaluation=EvaluationConfig(eval_every_updates=200, eval_games=50, target_score=1.0),
         run=RunConfig(minutes=2.0, log_every_seconds=1.0, video=False),
     )
 

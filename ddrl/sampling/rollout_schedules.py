@@ -79,7 +79,7 @@ class RolloutSchedule(GroupSchedule):
         refresh_every: steps after which acting asks for newer parameters in the middle of a rollout (0: never).
 
     Attributes:
-        target: the parameters that `learning` was acted with, from its beginning on.
+        target: the parameters that `learning` was begun with.
         saves_target: the loss reads `target`, so that a state in the middle of a rollout has it.
     """
 
