@@ -36,6 +36,7 @@ def test_random_legal_actions_fetch_some_parcels_and_illegal_ones_are_refused(ex
             game.step(0)
 
 
+@pytest.mark.slow
 def test_ppo_learns_the_environment_and_the_callback_writes_a_table(tmp_path):
     run = ddrl.train(
         "ppo",
@@ -60,6 +61,7 @@ def test_ppo_learns_the_environment_and_the_callback_writes_a_table(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_the_keras_network_trains(tmp_path):
     settings = {"minutes": 0, "max_updates": 20, "eval_every_updates": 10, "eval_games": 2, "hidden_layers": (32,)}
     network = {"network": "normalized-convolutions", **settings}

@@ -140,6 +140,7 @@ def test_the_scalars_begin_where_they_should(example):
     assert values == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_it_learns_catch(tmp_path):
     run = train("v-mpo", "v_mpo", tmp_path, preset="smoke", seed=1)
