@@ -1,7 +1,9 @@
 """An environment of one's own with several entries in its observations and with legal actions.
 
-ddrl train ppo --plugin examples/courier.py --game courier --preset smoke
-ddrl train dqn --plugin examples/courier.py --game courier --network mlp --minutes 1
+    ddrl train ppo --plugin examples/courier.py --game courier --preset smoke
+    ddrl train dqn --plugin examples/courier.py --game courier --preset smoke
+
+Everything that a `gymnasium.Env` needs is here; ddrl needs nothing beyond that but its name.
 """
 
 from __future__ import annotations

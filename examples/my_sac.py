@@ -200,7 +200,7 @@ def default(game: str, machine: Any) -> TrainConfig:
 
 
 def laptop(game: str, machine: Any) -> TrainConfig:
-    """Pendulum in a few minutes of one core: 15,000 agent steps, four simulators, smaller layers, larger steps."""
+    """Pendulum in two minutes of one core: 15,000 agent steps, four simulators, smaller layers, larger steps."""
     return default(game, machine).changed(
         network={"policy_layers": (64, 64), "critic_layers": (128, 128)},
         sampling={"simulators": 4},

@@ -1,8 +1,9 @@
 """A Keras network of one's own: convolutions for small images, with layer normalization.
 
     ddrl train ppo --plugin examples/normalized_convolutions.py --network normalized-convolutions --preset smoke
-    ddrl train dqn --plugin examples/normalized_convolutions.py --network normalized-convolutions --preset smoke \
-        --hidden-layers 128 64
+    ddrl train dqn --plugin examples/normalized_convolutions.py --network normalized-convolutions --preset smoke
+
+`--hidden-layers 128 64` are its dense layers.
 """
 
 from __future__ import annotations
