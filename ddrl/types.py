@@ -249,7 +249,8 @@ class LossContext(NamedTuple):
 
     Attributes:
         anneal: <float32>[] what is left of the linear schedules, from 1 to 0.
-        target: <float32>[N] parameters of the target networks; None where the algorithm does not ask for them.
+        target: <float32>[N] parameters of the target networks; of an algorithm that learns from rollouts, those that
+            the rollout was begun with. None where the algorithm does not ask for them.
         key: <int32>[2] seed of `tf.random.stateless_*`, another one for each gradient; None where it is not asked for.
     """
 

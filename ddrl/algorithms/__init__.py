@@ -121,7 +121,9 @@ def network_for(config: TrainConfig, shape: tuple[int, ...], dtype: Any, space: 
         UsageError: the algorithm takes no such actions, or the network no such observations.
     """
     check_action_space(config, space)
-    network = algorithm_of(config.algorithm).network(config.network, config.algorithm, shape, dtype, space)
+    algorithm = algorithm_of(config.algorithm)
+    network = algorithm.network(config.network, config.algorithm, shape, dtype, space)
+    network.add_scalars(algorithm.learned(config.algorithm, space))
     observations, rewards = config.network.normalize_observations, config.algorithm.normalize_rewards
     if observations or rewards:
         network.normalize(shape, dtype, observations, rewards)

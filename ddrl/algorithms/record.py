@@ -82,11 +82,13 @@ class Algorithm:
         names: on the command line.
         loss: a pure function of tensors.
         targets: of a loss from a replay whose targets are computed ahead (None: it computes its own).
-        context: what the loss reads of its LossContext beside `anneal`: `target`, `key`.
+        context: what the loss reads of its LossContext beside `anneal`: `target` (from a replay or rollouts), `key`.
         network: (NetworkConfig, settings, observation shape, its dtype, action space) -> Network.
         draw: (settings, Exploration) -> how actions are drawn in training (None: from the policy's distribution).
         critic: (network, prepared parameters, observations, actions) -> q <float32>[M] of continuous actions, with
             which actors of Ape-X give initial priorities (None: the values that their policy gave already).
+        learned: (settings, action space) -> name and first value of scalars that the algorithm learns beside the
+            network, such as multipliers. They are tensors of the flat vector, in what `network.prepare` gives.
     """
 
     settings: type[AlgorithmConfig]
@@ -97,6 +99,7 @@ class Algorithm:
     network: Callable[..., Network] = _standard_network
     draw: Callable[[Any, Exploration], Draw] | None = None
     critic: Callable[[Any, Any, Any, Any], Any] | None = None
+    learned: Callable[[Any, Any], Mapping[str, float]] = lambda settings, space: {}
 
     @property
     def name(self) -> str:

@@ -25,7 +25,7 @@ from ddrl.sampling.data_points import DataPointActor, DataPointBuilder
 from ddrl.sampling.minibatches import Minibatches
 from ddrl.sampling.normalization import RunningReturns, Seen
 from ddrl.sampling.predictors import Predictors
-from ddrl.sampling.rollout_schedules import DoubleBuffered, SynchronizedRollouts
+from ddrl.sampling.rollout_schedules import DoubleBuffered, RolloutSchedule, SynchronizedRollouts
 from ddrl.sampling.rollouts import RolloutActor, UnrollActor, UnrollBatcher, empty_unroll
 from ddrl.sampling.schedules import Asynchronous, Schedule, Synchronized
 from ddrl.structured import float_fields
@@ -245,7 +245,12 @@ def _on_rollouts(
         seed=(config.run.seed, worker),
     )
     learning = empty_unroll(config.rollout_length, config.rows, *observations, network.action_space)
+    schedule: RolloutSchedule
     if config.sampling.schedule == "double-buffered":
         spare = empty_unroll(config.rollout_length, config.rows, *observations, network.action_space)
-        return DoubleBuffered(actor_threads, learning, spare, minibatches, ended, network.normalization.size)
-    return SynchronizedRollouts(actor_threads, learning, minibatches, ended, config.sampling.refresh_every_steps)
+        schedule = DoubleBuffered(actor_threads, learning, spare, minibatches, ended, network.normalization.size)
+    else:
+        refresh_every = config.sampling.refresh_every_steps
+        schedule = SynchronizedRollouts(actor_threads, learning, minibatches, ended, refresh_every)
+    schedule.saves_target = "target" in algorithms.algorithm_of(config.algorithm).context
+    return schedule

@@ -60,7 +60,7 @@ class KerasNetwork(Network):
             model = self._make()
             _outputs_of(model, self._spaces, self.compute_dtype)
         values = [np.asarray(variable, np.float32).reshape(-1) for variable in model.trainable_variables]
-        whole = np.zeros(self.size, np.float32)  # the rest is the logarithms of deviations
+        whole = super().initial_parameters(seed)  # whose rest is what stands behind the variables
         whole[: sum(map(len, values))] = np.concatenate(values)
         return whole
 

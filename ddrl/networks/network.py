@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,22 @@ class Network:
             scale_of(name, dtype)
         self.observation_scale = 1.0 if fields else scale_of(name, observation_dtype)
         self.initializers = {tensor: initializer for tensor, _, initializer in tensors}
+
+    def add_scalars(self, values: Mapping[str, float]) -> None:
+        """Adds tensors [] after those that are there, which the layers do not read: an algorithm's learned scalars.
+
+        Args:
+            values: name -> value at the beginning.
+
+        Raises:
+            UsageError: there is a tensor of that name.
+        """
+        for name, value in values.items():
+            if name in self.initializers:
+                raise UsageError(f"network {self.name} has a tensor {name} already: name the algorithm's otherwise")
+            self.initializers[name] = constant(value)
+        self.parameter_shapes += tuple((name, ()) for name in values)
+        self.size += len(values)
 
     def normalize(self, observation_shape: tuple[int, ...], dtype: Any, observations: bool, rewards: bool) -> None:
         """Adds tensors of running statistics, by which observations and rewards are normalized from now on.
@@ -266,6 +282,11 @@ def zeros(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 def ones(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     """All ones."""
     return np.ones(shape, np.float32)
+
+
+def constant(value: float) -> Initializer:
+    """All `value`."""
+    return lambda random, shape: np.full(shape, value, np.float32)
 
 
 def orthogonal(gain: float) -> Initializer:

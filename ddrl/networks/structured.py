@@ -10,7 +10,6 @@ import numpy as np
 
 from ddrl.config import NetworkConfig
 from ddrl.errors import UsageError
-from ddrl.exchange.statistics import PREFIX
 from ddrl.lazy import tf
 from ddrl.networks.convolutional import channels_first, channels_last, half_variance
 from ddrl.networks.dense import flat_observations
@@ -85,20 +84,22 @@ class StructuredNetwork(Network):
         super().__init__(
             config.network, tensors + self._own, observation_dtype, action_space, config.compute_dtype, head
         )
+        self._layers = len(self.parameter_shapes)  # tensors, before those that are added behind them
 
     def prepare(self, parameters: Any) -> dict[str, Any]:
         """Of each branch what it prepares, under FIELD/; of the rest the tensors."""
         sizes = [branch.size for branch in self._branches.values()]
         own = [math.prod(shape) for _, shape, _ in self._own]
-        statistics = {name: math.prod(shape) for name, shape in self.parameter_shapes if name.startswith(PREFIX)}
-        pieces = cut_vector(parameters, [*sizes, *own, *statistics.values()])
+        added = self.parameter_shapes[self._layers :]
+        pieces = cut_vector(parameters, [*sizes, *own, *(math.prod(shape) for _, shape in added)])
         prepared = {
             f"{name}/{tensor}": x
             for (name, branch), piece in zip(self._branches.items(), pieces)
             for tensor, x in branch.prepare(piece).items()
         }
         prepared |= {name: tf.reshape(piece, shape) for (name, shape, _), piece in zip(self._own, pieces[len(sizes) :])}
-        return prepared | prepared_blocks(dict(zip(statistics, pieces[len(sizes) + len(own) :])))
+        behind = {name: tf.reshape(x, shape) for (name, shape), x in zip(added, pieces[len(sizes) + len(own) :])}
+        return prepared | prepared_blocks(behind)
 
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
         """Of each head, <float32>[B, width], for a dict of the fields [B, ...]."""

@@ -55,5 +55,30 @@ def entropy(action_space: ActionSpace, policy: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(log_deviation + 0.5 * math.log(2.0 * math.pi * math.e), axis=1)
 
 
+def kl_divergence(action_space: ActionSpace, policy: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """KL(pi(.|s), other(.|s)) = E log pi - log other <float32>[B] in nats, the expectation by pi.
+
+    As in `entropy`, an action of probability 0 by pi counts as 0 and has no gradient.
+
+    Args:
+        action_space: says which distribution it is.
+        policy, other: <float32>[B, P].
+    """
+    _check(action_space, policy)
+    policy.shape.assert_is_compatible_with(other.shape)
+    if isinstance(action_space, Discrete):
+        log_probs = tf.nn.log_softmax(policy)
+        probs = tf.exp(log_probs)
+        return tf.reduce_sum(probs * tf.where(probs > 0.0, log_probs - tf.nn.log_softmax(other), 0.0), axis=1)
+    if isinstance(action_space, MultiDiscrete):
+        parts = zip(*(tf.split(x, list(action_space.counts), axis=1) for x in (policy, other)))
+        return tf.add_n([kl_divergence(Discrete(one.shape[1]), one, another) for one, another in parts])
+    mean, log_deviation = tf.split(policy, 2, axis=1)
+    other_mean, other_log_deviation = tf.split(other, 2, axis=1)
+    log_ratio = log_deviation - other_log_deviation
+    shift = tf.square((mean - other_mean) * tf.exp(-other_log_deviation))
+    return tf.reduce_sum(0.5 * (tf.exp(2.0 * log_ratio) + shift - 1.0) - log_ratio, axis=1)
+
+
 def _check(action_space: ActionSpace, policy: tf.Tensor) -> None:
     policy.shape.assert_is_compatible_with([None, action_space.policy_size])

@@ -77,7 +77,13 @@ class RolloutSchedule(GroupSchedule):
         learning: the rollout that is learned from.
         minibatches: cuts it.
         refresh_every: steps after which acting asks for newer parameters in the middle of a rollout (0: never).
+
+    Attributes:
+        target: the parameters that `learning` was begun with.
+        saves_target: the loss reads `target`, so that a state in the middle of a rollout has it.
     """
+
+    saves_target = False
 
     def __init__(
         self,
@@ -125,13 +131,20 @@ class RolloutSchedule(GroupSchedule):
             return {}
         rollout = {f"learning.{name}": array.copy() for name, array in self.learning._asdict().items()}
         seen = {} if self._contribution is None else {"seen": self._contribution}
-        return rollout | seen | {"taken": np.int64(self.minibatches.taken)}
+        return rollout | seen | self._target_state() | {"taken": np.int64(self.minibatches.taken)}
+
+    def _target_state(self) -> dict[str, np.ndarray]:
+        if not self.saves_target or self.target is None:
+            return {}
+        return {"target.version": np.int64(self.target.version), "target.vector": np.asarray(self.target.parameters)}
 
     def _set_learning_state(self, state: dict[str, np.ndarray]) -> None:
         if "taken" in state:
             for name, array in part(state, "learning.").items():
                 getattr(self.learning, name)[...] = array
             self._contribution = state.get("seen")
+            if "target.vector" in state:
+                self.target = Snapshot(int(state["target.version"]), -1, state["target.vector"])
             self.minibatches.start(self.learning, self.rollouts, int(state["taken"]))
 
 
@@ -150,7 +163,7 @@ class SynchronizedRollouts(RolloutSchedule):
 
     def _next(self, snapshot: Snapshot) -> tuple[Snapshot, Transitions]:
         if self.minibatches.empty:
-            self._latest = snapshot
+            self._latest = self.target = snapshot
             self.actor_threads.fill(self.learning, lambda: self._latest, self.refresh_every)
             self._see()
             self.actor_threads.reset_ended()
@@ -219,6 +232,7 @@ class DoubleBuffered(RolloutSchedule):
         self.learning, self._filling = self._filling, self.learning
         self._see()
         self._fill(snapshot)
+        self.target = behaviour
         behind = behaviour.parameters - snapshot.parameters
         self._first, self._behind = behaviour.parameters, self._with_statistics(behind, behaviour.parameters)
         self._start()

@@ -24,7 +24,8 @@ class Schedule(Protocol):
     """What a trainer needs. `update` may be called from another thread than `next_batch`.
 
     Attributes:
-        target: theta^-, of those that learn from a replay; None before the first ones.
+        target: theta^-: of target networks where a replay is learned from, those that acted where rollouts are; None
+            before the first ones.
         seen: counts for the running statistics; None where there are none.
     """
 

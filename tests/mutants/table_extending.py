@@ -37,4 +37,28 @@ MUTANTS = (
         ("tests/networks/test_residual.py::test_the_residual_network_is_that_of_the_paper",),
         "The network is a plain one of fifteen convolutions.",
     ),
+    Mutant(
+        "the-policy-that-acted-is-forgotten-at-a-resume",
+        "ddrl/sampling/rollout_schedules.py",
+        "        if not self.saves_target or self.target is None:",
+        "        if self.target is None or True:",
+        ("tests/sampling/test_rollout_schedules.py::test_the_target_is_what_acted_also_after_a_resume",),
+        "A loss that reads the policy that acted fails in a run that goes on in the middle of a rollout.",
+    ),
+    Mutant(
+        "hts-rl-gives-the-newest-parameters-for-those-that-acted",
+        "ddrl/sampling/rollout_schedules.py",
+        "        self.target = behaviour\n",
+        "        self.target = snapshot\n",
+        ("tests/sampling/test_rollout_schedules.py::test_the_target_is_what_acted_also_after_a_resume",),
+        "V-MPO's trust region is around another policy than the one that acted.",
+    ),
+    Mutant(
+        "scalars-of-an-algorithm-begin-at-zero-beside-keras",
+        "ddrl/networks/keras_network.py",
+        "        whole = super().initial_parameters(seed)",
+        "        whole = np.zeros(self.size, np.float32)",
+        ("tests/networks/test_scalars.py::test_scalars_are_beside_any_network",),
+        "An algorithm's multipliers begin elsewhere with a network of a user.",
+    ),
 )

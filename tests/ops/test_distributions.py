@@ -7,8 +7,9 @@ import pytest
 import tensorflow as tf
 
 from ddrl.ops import distributions
+from ddrl.ops.action_masks import ILLEGAL
 from ddrl.ops.draws import draw_for
-from ddrl.types import Continuous, Discrete
+from ddrl.types import Continuous, Discrete, MultiDiscrete
 from tests import references
 
 RANDOM = np.random.default_rng(0)
@@ -32,6 +33,46 @@ def test_log_probs_and_entropy_equal_the_references(name):
     np.testing.assert_allclose(log_probs, expected, rtol=1e-4, atol=1e-5)
     entropy = distributions.entropy(space, policy)
     np.testing.assert_allclose(entropy, references.entropies(space, policy.numpy()), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_kl_divergence_is_the_expected_difference_of_log_probabilities(name):
+    space, policy, _ = tensors(name)
+    other = policy + tf.constant(0.3 * np.random.default_rng(1).standard_normal(policy.shape), tf.float32)
+    found = distributions.kl_divergence(space, policy, other).numpy()
+    if name == "discrete":
+        logs = [[math.log(p) for p in np.exp(row) / np.exp(row).sum()] for row in np.concatenate([policy, other])]
+        rows = len(policy)
+        expected = [sum(math.exp(a) * (a - b) for a, b in zip(logs[i], logs[rows + i])) for i in range(rows)]
+    else:
+        nodes, weights = np.polynomial.hermite_e.hermegauss(20)  # exact for the squares in a Gaussian's logarithm
+        expected = np.zeros(len(policy))
+        means, deviations, others, other_deviations = (
+            x.numpy().astype(np.float64) for p in (policy, other) for x in tf.split(p, 2, axis=1)
+        )
+        for row, component in np.ndindex(means.shape):
+            mean, deviation = means[row, component], deviations[row, component]
+            x = mean + np.exp(deviation) * nodes
+            gaussian = np.log(references.gaussian_density(mean, deviation, x))
+            another = -0.5 * ((x - others[row, component]) * np.exp(-other_deviations[row, component])) ** 2
+            another -= other_deviations[row, component] + 0.5 * np.log(2 * np.pi)
+            expected[row] += np.sum(weights * (gaussian - another)) / weights.sum()
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+    np.testing.assert_array_equal(distributions.kl_divergence(space, policy, policy), np.zeros(len(policy)))
+
+
+def test_kl_divergence_of_several_components_is_their_sum_and_illegal_actions_count_nothing():
+    space, random = MultiDiscrete((2, 3)), np.random.default_rng(2)
+    one, other = (tf.constant(random.standard_normal((4, 5)), tf.float32) for _ in range(2))
+    parts = [distributions.kl_divergence(Discrete(n), one[:, a:b], other[:, a:b]) for n, a, b in ((2, 0, 2), (3, 2, 5))]
+    np.testing.assert_allclose(distributions.kl_divergence(space, one, other), parts[0] + parts[1], rtol=1e-6)
+    for illegal in (ILLEGAL, -math.inf):
+        masks = [tf.concat([x[:, :2], tf.fill([4, 1], illegal)], axis=1) for x in (one, other)]
+        with tf.GradientTape() as tape:
+            tape.watch(masks[1])
+            divergence = distributions.kl_divergence(Discrete(3), *masks)
+        np.testing.assert_allclose(divergence, parts[0], rtol=1e-6)
+        assert np.isfinite(tape.gradient(divergence, masks[1])).all()
 
 
 def test_entropy_limits_of_the_categorical():

@@ -69,6 +69,32 @@ def test_synchronized_acts_with_the_parameters_of_its_first_gradient():
     training.schedule.stop()
 
 
+@pytest.mark.parametrize("kind", [SynchronizedRollouts, DoubleBuffered])
+@pytest.mark.parametrize("at", [5, 8])
+def test_the_target_is_what_acted_also_after_a_resume(kind, at):
+    def targets(training, updates):
+        for _ in range(updates):
+            training.update()
+            yield training.schedule.target_vector, training.batches[-1][1].behaviour_version
+
+    settings = {"epochs": 2, "batch": 2 * SIZE}
+    schedules = [make_schedule(kind, **settings) for _ in range(2)]
+    for schedule in schedules:
+        schedule.saves_target = True
+    first = Training(schedules[0])
+    seen = list(targets(first, at))
+    resumed = Training(schedules[1], first.parameters, at)
+    schedules[1].set_state(schedules[0].get_state(), reset_seed=1)
+    seen += targets(resumed, 12 - at)
+    history = [*first.history, *resumed.history[1:]]
+    assert len({int(versions[0]) for _, versions in seen}) > 1
+    for target, versions in seen:
+        assert (versions == versions[0]).all()
+        np.testing.assert_array_equal(target, history[versions[0]])
+    for schedule in schedules:
+        schedule.stop()
+
+
 def test_synchronized_takes_newer_parameters_in_the_middle_where_it_may():
     schedule = make_schedule(SynchronizedRollouts, groups=1, refresh_every=2)
     receive = schedule.actor_threads.actors[0].receive
