@@ -38,8 +38,10 @@ def main(argv: Sequence[str]) -> int:
     video = Path(arguments.video) if arguments.video else path / "play.mp4"
     if video.suffix not in (".mp4", ".gif"):
         raise UsageError(f"--video {video}: the name must end in .mp4 or .gif")
+    from ddrl.envs.control import choose_renderer
     from ddrl.evaluation.agent import load_agent
 
+    choose_renderer()
     agent = load_agent(path, batch_sizes=(1,))
     from ddrl.evaluation.video import record_game
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes.util
 import os
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from ddrl.errors import UsageError
 
 DM_CONTROL = "dm_control/"
 RENDERER = "MUJOCO_GL"  # the variable that tells MuJoCo how to draw
+OFFSCREEN = {"egl": "EGL", "osmesa": "OSMesa"}  # its values that need no display -> the library of each
 
 
 def register_dm_control() -> None:
@@ -32,10 +34,21 @@ def register_dm_control() -> None:
     gymnasium.register_envs(shimmy)
 
 
+def choose_renderer() -> None:
+    """Has MuJoCo draw without a display in this process, by EGL or else Mesa, where the machine has one of them.
+
+    To be called before the first environment, because dm_control looks once; what MUJOCO_GL says already stays.
+    """
+    if _may_choose():
+        found = [name for name in OFFSCREEN if ctypes.util.find_library(OFFSCREEN[name])]
+        if found:
+            os.environ[RENDERER] = found[0]
+
+
 @contextlib.contextmanager
 def _without_renderer() -> Iterator[None]:
     """Without a display, importing dm_control looks for none; it would complain. MUJOCO_GL chooses another renderer."""
-    if RENDERER in os.environ or os.environ.get("DISPLAY") or not sys.platform.startswith("linux"):
+    if not _may_choose():
         yield
         return
     os.environ[RENDERER] = "disable"
@@ -43,6 +56,11 @@ def _without_renderer() -> Iterator[None]:
         yield
     finally:
         del os.environ[RENDERER]
+
+
+def _may_choose() -> bool:
+    """Whether nobody has chosen a renderer, and there is no display."""
+    return RENDERER not in os.environ and not os.environ.get("DISPLAY") and sys.platform.startswith("linux")
 
 
 def flat_space(entries: gymnasium.spaces.Dict) -> gymnasium.spaces.Box:

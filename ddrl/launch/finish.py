@@ -39,9 +39,11 @@ def _curve(path: Path) -> object:
 
 
 def _video(path: Path) -> object:
+    from ddrl.envs.control import choose_renderer
     from ddrl.evaluation.agent import load_agent
     from ddrl.evaluation.video import record_game
 
+    choose_renderer()
     agent = load_agent(path, batch_sizes=(1,))
     video = path / "video.mp4"
     score = record_game(agent.config.environment, agent.policy, video, seed=agent.config.run.seed)

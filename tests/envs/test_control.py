@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import gymnasium
@@ -73,3 +74,25 @@ def test_a_task_of_dm_control():
     env.reset(3)
     np.testing.assert_array_equal(env.recv().observation, first)
     env.close()
+
+
+@pytest.mark.parametrize(
+    ("environment", "libraries", "chosen"),
+    [
+        ({}, {"EGL", "OSMesa"}, "egl"),
+        ({}, {"OSMesa"}, "osmesa"),
+        ({}, set(), None),
+        ({"DISPLAY": ":0"}, {"EGL"}, None),
+        ({"MUJOCO_GL": "glfw"}, {"EGL"}, "glfw"),
+    ],
+)
+def test_mujoco_draws_without_a_display_where_it_can(monkeypatch, environment, libraries, chosen):
+    for name in ("MUJOCO_GL", "DISPLAY"):
+        monkeypatch.setenv(name, "")  # so that what the test sets is undone
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(control.sys, "platform", "linux")
+    monkeypatch.setattr(control.ctypes.util, "find_library", lambda name: name if name in libraries else None)
+    control.choose_renderer()
+    assert os.environ.get("MUJOCO_GL") == chosen
