@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 import time
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, in_one_line
+from ddrl.reporting.metrics import read_metrics
 
 QUEUED = 1000
 """Records that wait for the callbacks at most; later ones are dropped, and counted."""
@@ -201,3 +203,19 @@ def make_callbacks(context: RunContext) -> dict[str, Callback]:
     check_names(run.loggers, run.callbacks)
     made: dict[str, Callback] = {name: plugins.loggers.get(name)(context) for name in run.loggers}
     return made | {f"callback {name}": plugins.callbacks.get(name)(context) for name in run.callbacks}
+
+
+def start_callbacks(context: RunContext) -> CallbackThread:
+    """The thread of a run's loggers and callbacks. They are told first of what the launcher wrote behind the last
+    lines of the chief: `restarted`, when no rank was alive that could have told them.
+
+    Raises:
+        UsageError: one is not known, or lacks a package.
+    """
+    thread = CallbackThread(make_callbacks(context))
+    behind = itertools.takewhile(
+        lambda record: record.get("name") == "restarted", reversed(read_metrics(context.run_dir))
+    )
+    for record in reversed(list(behind)):
+        thread.put(record)
+    return thread

@@ -23,7 +23,7 @@ from ddrl.job.layout import JobContext
 from ddrl.job.role import Topic, Wait, essential_lost, json_blob
 from ddrl.npz import encode_arrays
 from ddrl.replay.storage import OTHER
-from ddrl.reporting.callbacks import CallbackThread, RunContext, Trouble, make_callbacks
+from ddrl.reporting.callbacks import RunContext, Trouble, start_callbacks
 from ddrl.reporting.collector import Collector
 from ddrl.reporting.metrics import EVALUATED, MetricsWriter, evaluation_record, lines_of
 from ddrl.reporting.phases import phase_ended, take_phases
@@ -67,8 +67,7 @@ class ChiefRole:
         with read_as(f"what is counted in the checkpoint of update {start.version}", OTHER):
             self.collector = Collector(start.version, start.wall_seconds, start.counters.get("metrics"))
             self.evaluations = Evaluations(config.evaluation, start.version, start.counters.get("evaluations"))
-        run_context = RunContext(config, context.run_dir, resumed, lines_of(context.run_dir))
-        self.callbacks = CallbackThread(make_callbacks(run_context))
+        self.callbacks = start_callbacks(RunContext(config, context.run_dir, resumed, lines_of(context.run_dir)))
         self.writer = MetricsWriter(context.run_dir, self.callbacks.put)
         self.coordinator = make_coordinator(context, start.step, start.version)
         self._began = time.monotonic()

@@ -9,7 +9,8 @@ import pytest
 from ddrl import plugins
 from ddrl.config import RunConfig
 from ddrl.errors import UsageError
-from ddrl.reporting.callbacks import Callback, CallbackThread, RunContext, check_names, make_callbacks
+from ddrl.reporting.callbacks import Callback, CallbackThread, RunContext, check_names, make_callbacks, start_callbacks
+from ddrl.reporting.metrics import MetricsWriter
 from ddrl.reporting.tensorboard import TensorBoard
 
 
@@ -153,6 +154,21 @@ def test_names_are_made_into_callbacks(mine, tmp_path):
     config = type("Config", (), {"run": RunConfig(loggers=("tensorboard",), callbacks=("mine",))})
     made = make_callbacks(RunContext(config, tmp_path))
     assert [type(each) for each in made.values()] == [TensorBoard, Kept]
+
+
+def test_new_starts_that_no_chief_could_tell_of_are_told_first(monkeypatch, tmp_path):
+    kept = Kept()
+    monkeypatch.setattr(plugins, "callbacks", plugins.Registry("callback"))
+    plugins.register_callback("mine", lambda context: kept)
+    writer = MetricsWriter(tmp_path)
+    for name in ("restarted", "worker_lost", "restarted", "restarted"):
+        writer.event(name, "...", 1.0)
+    writer.close()
+    config = type("Config", (), {"run": RunConfig(loggers=(), callbacks=("mine",))})
+    thread = start_callbacks(RunContext(config, tmp_path))
+    thread.put(event("resumed"))
+    thread.close({"status": "finished"})
+    assert kept.kept == ["start", "restarted", "restarted", "resumed", "finished"]
 
 
 def test_names_that_nobody_has_registered_are_refused(mine):
