@@ -37,7 +37,7 @@ PAPERS = {
 }
 """Module of ddrl.studies.papers -> its studies."""
 STUDIES = {name: f"ddrl.studies.papers.{paper}" for paper, names in PAPERS.items() for name in names}
-STUDIES["simulate"] = "ddrl.studies.simulate"
+STUDIES |= {name: f"ddrl.studies.{name}" for name in ("race", "simulate")}
 HELP = """usage: ddrl study NAME [--dir DIR] [OPTIONS]
 
 An experiment of a paper as one command: many runs, one after the other or as a Slurm array, and a report

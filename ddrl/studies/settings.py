@@ -20,7 +20,7 @@ from ddrl.types import Machine
 
 Settings = TypeVar("Settings", bound="StudySettings")
 LONGEST_EVALUATION_MINUTES = 60.0
-Preset = Literal["default", "laptop", "smoke", "stooke"]
+Preset = Literal["default", "laptop", "smoke", "stooke", "mujoco"]
 
 
 @dataclasses.dataclass(frozen=True)

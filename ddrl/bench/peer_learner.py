@@ -1,0 +1,338 @@
+"""Stable-Baselines3 learns a game with the settings of its zoo. Run as a file by the Python of an environment that has
+it; it imports nothing of this package, and prints records such as those of a run's metrics.jsonl, a line each.
+
+The clock stands still while games are played for an evaluation: only training counts. SIGTERM saves the model; the same
+command goes on from there, with new games and, for DQN, an empty replay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import signal
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+MISSING, STOPPED = 3, 4  # exit statuses
+ONLINE_EPISODES = 100
+LEAST_BETWEEN_SECONDS = 60.0  # of training between two evaluations for an online score that reached the target
+RECORD = "RECORD "
+STATE, MODEL = "state.json", "model.pt"
+
+# Settings of rl-baselines3-zoo, hyperparams/{ppo,a2c,dqn}.yml at commit 00128b5 (ppo), 02846e4 (a2c), 019107e (dqn).
+MUJOCO_NETWORK = {"log_std_init": -2.0, "ortho_init": False, "activation_fn": "ReLU",
+                  "net_arch": {"pi": [256, 256], "vf": [256, 256]}}  # fmt: skip
+ZOO: dict[str, dict[str, dict[str, Any]]] = {
+    "a2c": {
+        "atari": {"n_envs": 16, "n_timesteps": 1e7, "ent_coef": 0.01, "vf_coef": 0.25,
+                  "policy_kwargs": {"optimizer_class": "RMSpropTFLike", "optimizer_kwargs": {"eps": 1e-5}}},
+        "CartPole-v1": {"n_envs": 8, "n_timesteps": 5e5, "ent_coef": 0.0},
+    },
+    "ppo": {
+        "atari": {"n_envs": 8, "n_timesteps": 1e7, "n_steps": 128, "n_epochs": 4, "batch_size": 256,
+                  "learning_rate": "lin_2.5e-4", "clip_range": "lin_0.1", "vf_coef": 0.5, "ent_coef": 0.01},
+        "CartPole-v1": {"n_envs": 8, "n_timesteps": 1e5, "n_steps": 32, "batch_size": 256, "gae_lambda": 0.8,
+                        "gamma": 0.98, "n_epochs": 20, "ent_coef": 0.0, "learning_rate": "lin_0.001",
+                        "clip_range": "lin_0.2"},
+        "HalfCheetah": {"normalize": True, "n_envs": 1, "n_timesteps": 1e6, "batch_size": 64, "n_steps": 512,
+                        "gamma": 0.98, "learning_rate": 2.0633e-05, "ent_coef": 0.000401762, "clip_range": 0.1,
+                        "n_epochs": 20, "gae_lambda": 0.92, "max_grad_norm": 0.8, "vf_coef": 0.58096,
+                        "policy_kwargs": MUJOCO_NETWORK},
+        "Hopper": {"normalize": True, "n_envs": 1, "n_timesteps": 1e6, "batch_size": 32, "n_steps": 512,
+                   "gamma": 0.999, "learning_rate": 9.80828e-05, "ent_coef": 0.00229519, "clip_range": 0.2,
+                   "n_epochs": 5, "gae_lambda": 0.99, "max_grad_norm": 0.7, "vf_coef": 0.835671,
+                   "policy_kwargs": MUJOCO_NETWORK},
+    },
+    "dqn": {
+        "atari": {"n_envs": 1, "n_timesteps": 1e7, "buffer_size": 1_000_000, "learning_rate": 1e-4, "batch_size": 32,
+                  "learning_starts": 100_000, "target_update_interval": 10_000, "train_freq": 4, "gradient_steps": 1,
+                  "exploration_fraction": 0.1, "exploration_final_eps": 0.1},
+        "CartPole-v1": {"n_envs": 1, "n_timesteps": 2e5, "learning_rate": 2.5e-4, "batch_size": 512,
+                        "buffer_size": 100_000, "learning_starts": 0, "gamma": 0.99, "target_update_interval": 5000,
+                        "train_freq": 16, "gradient_steps": 4, "exploration_fraction": 0.06,
+                        "exploration_final_eps": 0.11},
+    },
+}  # fmt: skip
+
+
+def main() -> int:
+    """Learns until the target, a limit or SIGTERM; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--algorithm", choices=tuple(ZOO))
+    parser.add_argument("--game", help="CartPole-v1, HalfCheetah-v5, or an Atari game in camel case with --atari")
+    parser.add_argument("--atari", action="store_true")
+    parser.add_argument("--directory", type=Path)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--target", type=float, help="mean of the games of an evaluation that ends it")
+    parser.add_argument("--minutes", type=float, default=0.0, help="of training (0: any)")
+    parser.add_argument("--agent-steps", type=int, default=0, help="(0: any)")
+    parser.add_argument("--games", type=int, help="of an evaluation")
+    parser.add_argument("--eval-every-minutes", type=float, help="of training between evaluations")
+    parser.add_argument("--line-seconds", type=float, help="of training between records")
+    parser.add_argument("--replay", type=int, default=0, help="transitions of DQN's replay at most (0: the zoo's)")
+    options = parser.parse_args()
+    try:
+        import stable_baselines3  # noqa: F401
+    except ImportError as error:
+        print(error, file=sys.stderr)
+        return MISSING
+    return Learner(options).learn()
+
+
+def settings_of(algorithm: str, game: str, atari: bool) -> dict[str, Any]:
+    """The zoo's. Raises KeyError: it has none for the game."""
+    return dict(ZOO[algorithm]["atari" if atari else game if game in ZOO[algorithm] else game.rpartition("-v")[0]])
+
+
+class Stopped(Exception):
+    """SIGTERM came while games were played."""
+
+
+class Games:
+    """Environments by the zoo's protocol: of training, and of evaluation with raw scores of whole games."""
+
+    def __init__(self, options: argparse.Namespace, settings: dict[str, Any]):
+        self._options, self._normalizes = options, settings.pop("normalize", False)
+        self._discount = settings.get("gamma", 0.99)
+        self.training = self._make(settings.pop("n_envs"), options.seed, {})
+        whole = {"terminal_on_life_loss": False, "clip_reward": False}
+        self._whole = self._make(8 if options.atari else 1, options.seed + 10_000, whole, for_scores=True)
+
+    def _make(self, count: int, seed: int, atari: dict[str, Any], for_scores: bool = False) -> Any:
+        from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+        from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
+
+        if self._options.atari:
+            import ale_py
+            import gymnasium
+
+            gymnasium.register_envs(ale_py)
+            name = f"{self._options.game}NoFrameskip-v4"
+            return VecFrameStack(make_atari_env(name, n_envs=count, seed=seed, wrapper_kwargs=atari), n_stack=4)
+        games = make_vec_env(self._options.game, n_envs=count, seed=seed)
+        if not self._normalizes:
+            return games
+        return VecNormalize(games, training=not for_scores, norm_reward=not for_scores, gamma=self._discount)
+
+    def scores(self, model: Any, watch: Any) -> list[float]:
+        """Raw scores of whole games: by draws from the policy on Atari, as the zoo plays them, else greedy.
+
+        `watch` is called with each step.
+        """
+        from stable_baselines3.common.evaluation import evaluate_policy
+        from stable_baselines3.common.vec_env import sync_envs_normalization
+
+        if self._normalizes:
+            sync_envs_normalization(self.training, self._whole)
+        greedy = not self._options.atari
+        scores, _ = evaluate_policy(
+            model, self._whole, self._options.games, greedy, callback=watch, return_episode_rewards=True
+        )
+        return [float(score) for score in scores]
+
+    def statistics(self) -> dict[str, Any]:
+        """Of the normalization, JSON types; empty where there is none."""
+        if not self._normalizes:
+            return {}
+        both = {"obs_rms": self.training.obs_rms, "ret_rms": self.training.ret_rms}
+        return {
+            name: {"mean": rms.mean.tolist(), "var": rms.var.tolist(), "count": float(rms.count)}
+            for name, rms in both.items()
+        }
+
+    def use(self, statistics: dict[str, Any]) -> None:
+        """The inverse."""
+        import numpy as np
+
+        for name, values in statistics.items():
+            rms = getattr(self.training, name)
+            rms.mean, rms.var, rms.count = np.array(values["mean"]), np.array(values["var"]), values["count"]
+
+
+class Learner:
+    """One run: its model, clock and records."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.options, self.directory = options, options.directory
+        settings = settings_of(options.algorithm, options.game, options.atari)
+        self.horizon = int(settings.pop("n_timesteps"))
+        self.games = Games(options, settings)
+        self.model = self._new_model(settings)
+        state = self._load()
+        self._before, self._began, self._paused = state.get("seconds", 0.0), time.monotonic(), 0.0
+        self._next_line, self._next_evaluation = 0.0, self.seconds + 60 * options.eval_every_minutes
+        self._evaluated_at, self._evaluated_steps = self.seconds, -1
+        self._last_line: tuple[float, int] | None = None
+        self.online: collections.deque[float] = collections.deque(maxlen=ONLINE_EPISODES)
+        self.status, self.stopped = "", False
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of training, earlier parts included."""
+        return self._before + time.monotonic() - self._began - self._paused
+
+    def learn(self) -> int:
+        """To the end; returns the exit status."""
+        from stable_baselines3.common.callbacks import BaseCallback
+
+        learner = self
+
+        class Watch(BaseCallback):
+            def _on_step(self) -> bool:
+                return learner.on_step([info["episode"]["r"] for info in self.locals["infos"] if "episode" in info])
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        budget = self.options.agent_steps or self.horizon
+        left = max(0, budget - self.model.num_timesteps)
+        if left:
+            self.model.learn(left, callback=Watch(), reset_num_timesteps=False)
+        if not self.status and not self.stopped:
+            self.status = "finished"
+            self.evaluate()
+        self._save()
+        self._line()
+        if self.stopped:
+            return STOPPED
+        say({"kind": "result", "status": self.status, "agent_steps": self.model.num_timesteps,
+             "wall_seconds": self.seconds, "peer": self._about()})  # fmt: skip
+        return 0
+
+    def on_step(self, scores: list[float]) -> bool:
+        """After a step of all environments; whether training goes on."""
+        self.online.extend(scores)
+        now = self.seconds
+        if now >= self._next_line:
+            self._line()
+            self._next_line = now + self.options.line_seconds
+        if self._due(now):
+            self.evaluate()
+            self._save()
+        if self.options.minutes and now >= 60 * self.options.minutes and not self.status:
+            self.status = "finished"
+            if self._evaluated_steps != self.model.num_timesteps:
+                self.evaluate()
+        return not self.status and not self.stopped
+
+    def _due(self, now: float) -> bool:
+        """Whether to play games now: regularly, and when the training games say that the target may be reached."""
+        if now >= self._next_evaluation:
+            return True
+        if self.options.target is None or len(self.online) < ONLINE_EPISODES // 2:
+            return False
+        recent = list(self.online)[-ONLINE_EPISODES // 2 :]
+        return sum(recent) / len(recent) >= self.options.target and now - self._evaluated_at >= LEAST_BETWEEN_SECONDS
+
+    def evaluate(self) -> None:
+        """Plays whole games while the clock stands still; the target ends the run."""
+        paused, seconds = time.monotonic(), self.seconds
+        try:
+            scores = self.games.scores(self.model, self._watch)
+        except Stopped:
+            return
+        finally:
+            self._paused += time.monotonic() - paused
+        mean = sum(scores) / len(scores)
+        record = {"kind": "evaluation", "wall_seconds": seconds, "mean": mean,
+                  "maximum": max(scores), "games": len(scores), "agent_steps": self.model.num_timesteps,
+                  "version": self.model.num_timesteps, "update": self.model.num_timesteps}  # fmt: skip
+        say(record)
+        self._evaluated_at, self._evaluated_steps = seconds, self.model.num_timesteps
+        self._next_evaluation = seconds + 60 * self.options.eval_every_minutes
+        if self.options.target is not None and mean >= self.options.target:
+            self.status = "target"
+
+    def _line(self) -> None:
+        seconds, steps = self.seconds, self.model.num_timesteps
+        record = {"kind": "train", "wall_seconds": seconds, "agent_steps": steps,
+                  "update": steps, "episodes": len(self.online)}  # fmt: skip
+        if self.online:
+            record["online_score_mean"] = sum(self.online) / len(self.online)
+        if self._last_line is not None and seconds > self._last_line[0]:
+            record["agent_steps_per_s"] = (steps - self._last_line[1]) / (seconds - self._last_line[0])
+        self._last_line = seconds, steps
+        say(record)
+
+    def _stop(self, number: int, frame: object) -> None:
+        self.stopped = True
+
+    # files ------------------------------------------------------------------------------------------------------------
+
+    def _new_model(self, settings: dict[str, Any]) -> Any:
+        import stable_baselines3
+        from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
+        from torch import nn
+
+        objects = {"RMSpropTFLike": RMSpropTFLike, "ReLU": nn.ReLU}
+        network = {
+            name: objects[value] if isinstance(value, str) else value
+            for name, value in settings.pop("policy_kwargs", {}).items()
+        }
+        for name, value in settings.items():
+            if isinstance(value, str):
+                settings[name] = linear(float(value.removeprefix("lin_")))
+        if self.options.algorithm == "dqn":
+            settings["buffer_size"] = min(settings["buffer_size"], self.options.replay or settings["buffer_size"])
+            settings |= {"optimize_memory_usage": True, "replay_buffer_kwargs": {"handle_timeout_termination": False}}
+        kind = getattr(stable_baselines3, self.options.algorithm.upper())
+        policy = "CnnPolicy" if self.options.atari else "MlpPolicy"
+        return kind(
+            policy, self.games.training, seed=self.options.seed, device="cpu", policy_kwargs=network, **settings
+        )
+
+    def _save(self) -> None:
+        """Model, optimizer and clock; written beside the old ones, and put in their place."""
+        import torch
+
+        partial = self.directory / f"{MODEL}.partial"
+        torch.save(self.model.get_parameters(), partial)
+        partial.replace(self.directory / MODEL)
+        state = {"seconds": self.seconds, "statistics": self.games.statistics(),
+                 "agent_steps": self.model.num_timesteps}  # fmt: skip
+        partial = self.directory / f"{STATE}.partial"
+        partial.write_text(json.dumps(state))
+        partial.replace(self.directory / STATE)
+
+    def _load(self) -> dict[str, Any]:
+        """What `_save` left, put into the model; empty where this is the beginning."""
+        import torch
+
+        path = self.directory / STATE
+        if not path.exists():
+            return {}
+        state: dict[str, Any] = json.loads(path.read_text())
+        # weights_only: tensors and numbers, no objects of Python
+        self.model.set_parameters(torch.load(self.directory / MODEL, weights_only=True))
+        self.model.num_timesteps = state["agent_steps"]
+        self.games.use(state["statistics"])
+        say({"kind": "event", "name": "resumed", "text": f"from agent step {state['agent_steps']}",
+             "wall_seconds": state["seconds"], "update": state["agent_steps"]})  # fmt: skip
+        return state
+
+    def _watch(self, *step: Any) -> None:
+        if self.stopped:
+            raise Stopped
+
+    def _about(self) -> dict[str, Any]:
+        import torch
+
+        names = ("stable-baselines3", "torch", "gymnasium", "ale-py")
+        return {name: version(name) for name in names} | {"threads": torch.get_num_threads()}
+
+
+def say(record: dict[str, Any]) -> None:
+    """Tells whoever started this program."""
+    print(RECORD + json.dumps(record), flush=True)
+
+
+def linear(first: float) -> Any:
+    """From `first` at the beginning to 0 at the end, by the share of the run that is left."""
+    return lambda left: left * first
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""`ddrl study race`: algorithms here and in Stable-Baselines3, on one machine, until each holds a score."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ddrl import checks
+from ddrl.bench.peer_learner import ZOO, settings_of
+from ddrl.config import TrainConfig
+from ddrl.envs.game_names import atari_rom
+from ddrl.errors import UsageError
+from ddrl.studies.curves import SECONDS, learning_panel, spread_text
+from ddrl.studies.measures import EVALUATION, count, final, given_seconds, mean, most, rate
+from ddrl.studies.points import Group, Outcome, Point, grouped
+from ddrl.studies.rival import run_rival
+from ddrl.studies.settings import TargetSettings, base_config
+from ddrl.studies.statistics import TimeToScore
+from ddrl.studies.study import Labels, Report, Study
+from ddrl.studies.tables import table
+from ddrl.studies.training import train_point
+from ddrl.types import Machine
+
+OURS, THEIRS = "ddrl", "SB3"
+LINE_SECONDS = 5.0
+NOTES = (
+    f"{THEIRS}: Stable-Baselines3 with the settings of its zoo; its clock stands still during evaluations, ours goes "
+    "on. On Atari it plays evaluation games by draws from its policy, as its zoo does, ours by the protocol "
+    "below; both count raw scores of whole games"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class RaceSettings(TargetSettings):
+    """Algorithms here and in Stable-Baselines3 (with the settings of its zoo) learn a game one after the other on this
+    machine, until the mean of 50 evaluation games reaches --target-score or the time is over: score against minutes."""
+
+    ours: tuple[str, ...] = ("ba3c", "ppo", "apex-dqn")
+    """Algorithms of ddrl."""
+    peers: tuple[str, ...] = ("a2c", "ppo", "dqn")
+    """Algorithms of Stable-Baselines3: a2c, ppo, dqn."""
+    peer_python: str = ""
+    """Python of a virtual environment that has Stable-Baselines3; without it only ours run."""
+    eval_every_minutes: float = 10.0
+    """Training between two evaluations of the peer, which has one at once when its training games reach the target."""
+    peer_replay: int = 200_000
+    """Transitions of its DQN's replay at most, 28 KB each on Atari (its zoo: a million)."""
+    cores: int = 0
+    """Cores that a run may use (0: all)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.above(self, 0.0, "eval_every_minutes")
+        for name in self.peers if self.peer_python else ():
+            for game in self.games:
+                if name not in ZOO:
+                    raise UsageError(f"--peers {name}: choose from {', '.join(ZOO)}")
+                try:
+                    settings_of(name, *peer_game(game))
+                except KeyError:
+                    raise UsageError(f"--peers {name}: the zoo's settings for {game} are not known here") from None
+
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        """Seed by seed, so that all systems have run whenever it is stopped after one."""
+        systems = [(OURS, name) for name in self.ours]
+        systems += [(THEIRS, name) for name in self.peers] if self.peer_python else []
+        for seed in self.seeds:
+            for game in self.games:
+                for library, algorithm in systems:
+                    rival = {"rival": self._rival} if library == THEIRS else {}
+                    yield {"game": game, "library": library, "algorithm": algorithm, "seed": seed, **rival}
+
+    @property
+    def _rival(self) -> dict[str, Any]:
+        """What its runs need that is no setting of ours."""
+        names = ("peer_python", "eval_every_minutes", "peer_replay")
+        return {name: getattr(self, name) for name in names}
+
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        """Of a run of ours. Of a rival's run only game, evaluation and budget have a meaning."""
+        algorithm = labels["algorithm"] if labels["library"] == OURS else "ppo"
+        evaluation = {"evaluator": True, "eval_games": self.eval_games, "target_score": self.target_score}
+        config = base_config(self, algorithm, labels["game"], machine)
+        return config.changed(run=self.run, evaluation=evaluation)
+
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        """A table and a panel for each game; the verdict is the ratio of the medians of both libraries' fastest."""
+        groups = grouped(outcomes, "game", "library", "algorithm")
+        target = {} if self.target_score is None else {f"to {self.target_score:g}": self._time_text}
+        columns = {
+            "system": name_of, "runs": count, **target,
+            "minutes": mean(lambda run: given_seconds(run) / 60.0),
+            "agent steps": most("agent_steps"), "agent steps/s": mean(rate()), "last score": final(EVALUATION),
+        }  # fmt: skip
+        tables, panels = [], []
+        for game in grouped(outcomes, "game"):
+            those = [group for group in groups if group["game"] == game["game"]]
+            tables.append(table(f"{game['game']}, {self.eval_games} games an evaluation", those, columns))
+            panels.append(
+                learning_panel(game["game"], "raw evaluation score", those, EVALUATION, name_of, SECONDS, hold=True)
+            )
+        return Report(
+            heading="Score against time, beside Stable-Baselines3",
+            caption=f"mean of {self.eval_games} evaluation games with frozen parameters; {spread_text(outcomes)}",
+            tables=tables,
+            panels=panels,
+            notes=[*filter(None, (self._verdict(groups, game["game"]) for game in grouped(outcomes, "game"))), NOTES],
+        )
+
+    def _time_text(self, group: Group) -> str:
+        times = self.times(group)
+        return "-" if times is None else times.text()
+
+    def _verdict(self, groups: Sequence[Group], game: str) -> str:
+        """Which of each library is fastest by its median, and the ratio; nothing without a target or a rival."""
+        medians: dict[str, tuple[float, str]] = {}
+        for library in (OURS, THEIRS):
+            timed = [
+                (self.times(group), group) for group in groups if (group["game"], group["library"]) == (game, library)
+            ]
+            found = [(_median(times), name_of(group)) for times, group in timed if times is not None]
+            if found:
+                medians[library] = min(found)
+        if len(medians) < 2 or not np.isfinite(medians[OURS][0]):
+            return ""
+        (ours, name), (theirs, rival) = medians[OURS], medians[THEIRS]
+        if not np.isfinite(theirs):
+            return f"{game}: {name} holds {self.target_score:g} after {ours / 60:.1f} min (median), {rival} never did"
+        return (
+            f"{game}: {name} holds {self.target_score:g} after {ours / 60:.1f} min and {rival} after "
+            f"{theirs / 60:.1f} min (medians): {theirs / ours:.1f} times as long"
+        )
+
+
+def peer_game(game: str) -> tuple[str, bool]:
+    """Its name as Gymnasium has it, and whether it is an Atari game."""
+    rom = atari_rom(game)
+    return (game, False) if rom is None else ("".join(part.capitalize() for part in rom.split("_")), True)
+
+
+def name_of(group: Group) -> str:
+    """Such as ddrl ba3c."""
+    return f"{group['library']} {group['algorithm']}"
+
+
+def _median(times: TimeToScore) -> float:
+    return np.inf if times.median is None else times.median
+
+
+def run_point(point: Point, path: Path) -> None:
+    """One run, of ours or of the rival."""
+    if point.labels["library"] == OURS:
+        train_point(point, path)
+        return
+    game, atari = peer_game(point.labels["game"])
+    run, evaluation, rival = point.config.run, point.config.evaluation, point.labels["rival"]
+    options: dict[str, Any] = {
+        "algorithm": point.labels["algorithm"], "game": game, "seed": run.seed, "minutes": run.minutes,
+        "agent-steps": run.agent_steps, "games": evaluation.eval_games, "line-seconds": LINE_SECONDS,
+        "eval-every-minutes": rival["eval_every_minutes"], "replay": rival["peer_replay"],
+    }  # fmt: skip
+    if evaluation.target_score is not None:
+        options["target"] = evaluation.target_score
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    run_rival(rival["peer_python"], [*words, *["--atari"] * atari], path)
+
+
+RACE = Study(
+    name="race",
+    about="score against minutes, beside Stable-Baselines3 on the same machine, to a target",
+    defaults=RaceSettings(minutes=180.0, games=("pong",), target_score=18.0),
+    quick_changes={
+        "games": ("CartPole-v1",),
+        "minutes": 0.5,
+        "target_score": 450.0,
+        "ours": ("a2c", "ppo"),
+        "peers": ("ppo",),
+        "preset": "laptop",
+        "eval_games": 10,
+        "eval_every_minutes": 0.2,
+    },
+    point_name="{game}-{library}-{algorithm}-seed{seed}",
+    cores=lambda settings, labels: settings.cores,
+    run=run_point,
+)

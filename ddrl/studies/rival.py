@@ -1,0 +1,84 @@
+"""A point of a study that another library learns, by a program that the Python of its own environment runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ddrl import rundir
+from ddrl.bench import peer_learner
+from ddrl.bench.peers import how_to_install, peer_command
+from ddrl.errors import UsageError
+from ddrl.launch.processes import Interrupts
+from ddrl.reporting.metrics import MetricsWriter
+
+PEER = "stable-baselines3"
+PROGRAM = "peer_learner.py"
+POLL_SECONDS = 0.2
+END_SECONDS = 60.0  # to save its model after a request to stop
+
+
+def run_rival(python: str, options: Sequence[str], path: Path) -> None:
+    """Learns in `path`, or goes on there, and leaves metrics.jsonl and result.json as a run of ours does.
+
+    Args:
+        python: of the environment that has the library.
+        options: of the program, without its directory.
+
+    Raises:
+        UsageError: there is no such Python, or it lacks the library.
+        RuntimeError: it failed; what it said is in log.txt.
+    """
+    command = [*peer_command(python, PEER, PROGRAM), *options, "--directory", str(path)]
+    path.mkdir(parents=True, exist_ok=True)
+    with rundir.locked(path), Interrupts() as interrupts, (path / rundir.LOG).open("ab") as log:
+        (path / rundir.RESULT).unlink(missing_ok=True)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+        )
+        result: dict[str, Any] = {}
+        reader = threading.Thread(target=_read, args=(process, path, result), daemon=True)
+        reader.start()
+        status = _wait(process, interrupts)
+        reader.join()
+    if status == peer_learner.MISSING:
+        raise UsageError(f"--peer-python {python}: {PEER} is not there; {how_to_install(PEER)}")
+    if result:
+        rundir.write_json(path / rundir.RESULT, result)
+    elif status != peer_learner.STOPPED and not interrupts.stop:
+        raise RuntimeError(f"the rival ended with status {status}: see {path / rundir.LOG}")
+
+
+def _read(process: subprocess.Popen[str], path: Path, result: dict[str, Any]) -> None:
+    """Writes the records that the program prints, to the end of its output."""
+    assert process.stdout is not None
+    writer = MetricsWriter(path)
+    for line in process.stdout:
+        if line.startswith(peer_learner.RECORD):
+            record = json.loads(line.removeprefix(peer_learner.RECORD))
+            if record["kind"] == "result":
+                result.update(record)
+            else:
+                writer.write(record)
+    writer.close()
+
+
+def _wait(process: subprocess.Popen[str], interrupts: Interrupts) -> int:
+    """The exit status; after a request to stop it is asked to save, and killed when that takes too long."""
+    while True:
+        try:
+            return process.wait(POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            if interrupts.stop:
+                break
+    process.send_signal(signal.SIGTERM)
+    try:
+        return process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()

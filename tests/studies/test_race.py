@@ -1,0 +1,122 @@
+"""The race: its points, its verdict, and a rival's program with its end."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from ddrl import rundir
+from ddrl.bench import peer_learner
+from ddrl.errors import UsageError
+from ddrl.launch.processes import Interrupts
+from ddrl.reporting.metrics import read_metrics
+from ddrl.studies import rival
+from ddrl.studies.measures import EVALUATION
+from ddrl.studies.points import Outcome, Point
+from ddrl.studies.race import RACE, peer_game
+from tests.bench.fake_peer import peer_python
+from tests.studies.support import MACHINE
+
+SAYS = """
+import json, signal, sys, time
+say = lambda **record: print("RECORD " + json.dumps(record), flush=True)
+"""
+
+
+def settings(**changes):
+    return dataclasses.replace(RACE.defaults, peer_python="python", repeats=2, **changes)
+
+
+def test_each_seed_has_all_systems_and_the_rivals_know_what_they_need():
+    points = RACE.points(settings(), MACHINE)
+    assert [point.name for point in points[:6]] == [
+        *(f"pong-ddrl-{name}-seed1" for name in ("ba3c", "ppo", "apex-dqn")),
+        *(f"pong-SB3-{name}-seed1" for name in ("a2c", "ppo", "dqn")),
+    ]
+    assert len(points) == 12 and all(point.config.evaluation.target_score == 18.0 for point in points)
+    assert points[-1].labels["rival"] == {"peer_python": "python", "eval_every_minutes": 10.0, "peer_replay": 200_000}
+    assert len(RACE.points(dataclasses.replace(settings(), peer_python=""), MACHINE)) == 6, "ours alone"
+
+
+def test_a_game_has_the_name_of_the_library():
+    assert peer_game("space_invaders") == ("SpaceInvaders", True) and peer_game("Hopper-v5") == ("Hopper-v5", False)
+    assert peer_learner.settings_of("ppo", "Hopper-v5", False)["clip_range"] == 0.2
+    assert peer_learner.settings_of("a2c", "SpaceInvaders", True)["n_envs"] == 16
+
+
+def test_what_the_zoo_does_not_have_is_refused():
+    with pytest.raises(UsageError, match="--peers sac: choose from a2c, ppo, dqn"):
+        settings(peers=("sac",))
+    with pytest.raises(UsageError, match="--peers dqn: the zoo's settings for Hopper-v5 are not known here"):
+        settings(peers=("dqn",), games=("Hopper-v5",))
+
+
+def outcome(library, algorithm, seed, minutes, score=19.0):
+    labels = {"game": "pong", "library": library, "algorithm": algorithm}
+    record = {"kind": "evaluation", EVALUATION: score, "games": 50, "wall_seconds": 60.0 * minutes, "agent_steps": 7}
+    point = Point(f"{library}-{algorithm}-{seed}", RACE.points(settings(), MACHINE)[0].config, labels)
+    return Outcome(point, {"status": "target"}, [record], None)
+
+
+def test_the_verdict_compares_the_medians_of_the_fastest():
+    runs = [outcome("ddrl", "ba3c", seed, minutes) for seed, minutes in enumerate((4, 5, 30))]
+    runs += [outcome("ddrl", "ppo", seed, 9) for seed in range(3)]
+    runs += [outcome("SB3", "a2c", seed, minutes) for seed, minutes in enumerate((20, 40, 60))]
+    runs += [outcome("SB3", "dqn", seed, 180, score=3.0) for seed in range(3)]
+    report = settings().report(runs)
+    assert "ddrl ba3c holds 18 after 5.0 min and SB3 a2c after 40.0 min (medians): 8.0 times as long" in report.notes[0]
+    never = settings().report([run for run in runs if run.point.labels["algorithm"] != "a2c"])
+    assert never.notes[0] == "pong: ddrl ba3c holds 18 after 5.0 min (median), SB3 dqn never did"
+    assert len(settings().report(runs[:6]).notes) == 1, "without a rival there is no verdict"
+
+
+def test_a_rivals_records_are_those_of_a_run(tmp_path):
+    python = peer_python(
+        tmp_path,
+        SAYS + 'say(kind="train", wall_seconds=1.0, agent_steps=5)\nprint("other words")\n'
+        'say(kind="evaluation", wall_seconds=2.0, mean=3.0, maximum=3.0, games=1, version=5)\n'
+        'say(kind="result", status="target", argv=sys.argv)\n',
+    )
+    rival.run_rival(python, ["--game", "Pong"], tmp_path / "run")
+    assert [record["kind"] for record in read_metrics(tmp_path / "run")] == ["train", "evaluation"]
+    result = rundir.read_json(tmp_path / "run" / rundir.RESULT)
+    assert result["status"] == "target"
+    assert result["argv"][-4:] == ["--game", "Pong", "--directory", str(tmp_path / "run")]
+
+
+@pytest.mark.parametrize(
+    ("program", "error", "message"),
+    [
+        ("sys.exit(3)", UsageError, "--peer-python .*: stable-baselines3 is not there; python -m venv PEER"),
+        ("1 / 0", RuntimeError, "the rival ended with status 1: see .*log.txt"),
+    ],
+)
+def test_a_rival_that_ends_without_a_result_is_told_of(tmp_path, program, error, message):
+    with pytest.raises(error, match=message):
+        rival.run_rival(peer_python(tmp_path, SAYS + program), [], tmp_path / "run")
+    assert not (tmp_path / "run" / rundir.RESULT).exists()
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_rival_is_asked_to_save_and_killed_where_it_does_not(tmp_path, monkeypatch, stubborn):
+    monkeypatch.setattr(rival, "END_SECONDS", 1.0)
+    saves = "lambda *_: (say(kind='event', name='saved', text=''), sys.exit(4))"
+    handler = "signal.SIG_IGN" if stubborn else saves
+    program = f"signal.signal(signal.SIGTERM, {handler})\nsay(kind='train', wall_seconds=0.5)\ntime.sleep(60)\n"
+    path = tmp_path / "run"
+
+    def stop():
+        while not read_metrics(path):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with Interrupts():  # so that the signal ends nothing but the rival
+        threading.Thread(target=stop, daemon=True).start()
+        rival.run_rival(peer_python(tmp_path, SAYS + program), [], path)
+    assert not (path / rundir.RESULT).exists(), "the point is interrupted, and goes on"
+    assert [record["kind"] for record in read_metrics(path)] == ["train"] + ["event"] * (not stubborn)
