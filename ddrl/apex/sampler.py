@@ -162,8 +162,8 @@ class Sampler:
                 self._ask()
 
     def due(self) -> bool:
-        """Whether a batch is on its way."""
-        return self.outstanding > 0
+        """Whether a batch is on its way that is wanted at once: while others are ready there is time."""
+        return self.outstanding > 0 and not self.schedule.ready
 
     def waits(self) -> Wait:
         """What the trainer waits for, when it waits for a batch."""

@@ -87,6 +87,9 @@ class Transport(Protocol):
         """Waits until everything is sent, at most `timeout` seconds; True if it is."""
 
 
+IDLE_LEAST_SECONDS = 0.001  # of a sleep while nothing is due: short ones cost whoever computes beside it
+
+
 class Waiter:
     """Waits between polls: yields the core at first, then sleeps a fixed share of the time that it has waited.
 
@@ -99,7 +102,8 @@ class Waiter:
             costs 25 microseconds of processor time in a virtual machine, a yield two.
         shortest_sleep: seconds.
         longest_sleep: seconds, while something is due.
-        idle_sleep: seconds, while nothing is: a worker that computes, an evaluator between games.
+        idle_sleep: seconds, while nothing is: a worker that computes, an evaluator between games. No such sleep is
+            shorter than IDLE_LEAST_SECONDS.
         sleep: for a role that another thread may wake up.
         ranks_per_core: of this job on this host (0: as few as one).
     """
@@ -140,8 +144,10 @@ class Waiter:
         if due and waited < self.yield_seconds:
             os.sched_yield()
         else:
-            longest = self.longest_sleep if due else self.idle_sleep
-            pause = min(longest, max(self.shortest_sleep, waited * self.sleep_share))
+            shortest, longest = (
+                (self.shortest_sleep, self.longest_sleep) if due else (IDLE_LEAST_SECONDS, self.idle_sleep)
+            )
+            pause = min(longest, max(shortest, waited * self.sleep_share))
             self._sleep(pause * random.uniform(0.8, 1.2))
 
 

@@ -25,7 +25,7 @@ POLL_SECONDS = 0.2
 KILL_SECONDS = 5.0
 SIGNALLED = 128  # and the number: exit status of mpirun, where a signal ended a rank
 TERM_SECONDS = 3.0  # an mpirun that ends its ranks sends them SIGTERM first, which asks for a stop
-LOST_SECONDS = 15.0  # after the loss of a server or the chief: nobody has anything left to save
+LOST_SECONDS = 15.0  # after the loss of a server or the chief, or a failure before the start: nothing is left to save
 GONE_SECONDS = 0.6  # a rank that is gone for so long before MPI knew of it did not end as it should
 UNSAID_SECONDS = 15.0  # the same for a later one, of which the others tell once they have loaded TensorFlow
 LAUNCHER_SECONDS = 10.0  # for mpirun, once there is a result and all of its ranks are gone
@@ -148,8 +148,9 @@ class Supervisor:
         self._stop_since = (self._stop_since or now) if stop else None
         self.asked = self.asked or (self._stop_since is not None and now > self._stop_since + TERM_SECONDS)
         if self._deadline is None and (self._said or result):
-            lost = result and "lost" in (rundir.read_json(self._path / rundir.RESULT) or {})
-            self._patience = min(LOST_SECONDS, self._stop_seconds) if lost else self._stop_seconds
+            told = (rundir.read_json(self._path / rundir.RESULT) or {}) if result else {}
+            nothing_to_save = "lost" in told or (self._heard is None and told.get("status") == "failed")
+            self._patience = min(LOST_SECONDS, self._stop_seconds) if nothing_to_save else self._stop_seconds
             self._deadline = now + self._patience
         if self._heard is None and not result:
             self._look_for_ranks(now)

@@ -126,7 +126,8 @@ class ChiefRole:
             self._write_line(now)
 
     def due(self) -> bool:
-        return self.phase is Phase.RUNNING  # a server may report at any time
+        # A server of another process may report at any time.
+        return self.phase is Phase.RUNNING and set(self.context.layout.servers) != {self.transport.rank}
 
     def waits(self) -> Wait | None:
         """Reports of the servers. Whatever else the chief waits for has a deadline of its own."""

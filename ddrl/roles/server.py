@@ -70,6 +70,8 @@ class ServerRole:
         return False
 
     def due(self) -> bool:
+        if set(self.context.layout.workers.values()) == {self.transport.rank}:
+            return False  # gradients come from this process alone
         return self.server is not None and self.server.due()
 
     def waits(self) -> Wait | None:

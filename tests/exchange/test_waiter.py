@@ -55,3 +55,8 @@ def test_progress_begins_the_wait_anew(clock):
     waiter.wait(True, True)
     waiter.wait(False, True)
     assert taken == [pytest.approx(0.002), 60e-6]
+
+
+def test_where_nothing_is_due_no_sleep_is_short(clock):
+    """Each costs whoever computes in the same process or on the same core."""
+    assert min(sleeps(clock, 0.2, due=False)) == transport.IDLE_LEAST_SECONDS

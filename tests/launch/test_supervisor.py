@@ -34,7 +34,10 @@ def watched(path, stop_seconds, seconds=60):
     return one.overdue
 
 
-@pytest.mark.parametrize("content, limit", [({"lost": "server 0 died"}, "0.4"), ({"status": "finished"}, "0.8")])
+@pytest.mark.parametrize(
+    "content, limit",
+    [({"lost": "server 0 died"}, "0.4"), ({"status": "failed"}, "0.4"), ({"status": "finished"}, "0.8")],
+)
 def test_after_a_loss_there_is_nothing_to_wait_for(tmp_path, monkeypatch, content, limit):
     monkeypatch.setattr(supervisor, "LOST_SECONDS", 0.4)
     rundir.write_json(tmp_path / rundir.RESULT, content)
