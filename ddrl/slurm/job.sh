@@ -105,7 +105,9 @@ train() {
   export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}               # srun does not take it from sbatch
   [[ -z ${INTERFACE:-} ]] || export OMPI_MCA_btl_tcp_if_include=$INTERFACE PRTE_MCA_prte_if_include=$INTERFACE
   note_job "$run"
-  local command=(ddrl train "${ALGORITHM:-ba3c}" --resume-or-start --run-dir "$run" "$@") tasks=(--ntasks="$ranks")
+  local command=(ddrl train) tasks=(--ntasks="$ranks")
+  [[ -z ${ALGORITHM-ba3c} ]] || command+=("${ALGORITHM-ba3c}") # set and empty: the options say it
+  command+=(--resume-or-start --run-dir "$run" "$@")
   [[ -z ${HET_GROUPS:-} ]] || tasks=(--het-group="$HET_GROUPS")
   if [[ $LAUNCHER == srun ]]; then
     command=(srun --mpi="${SRUN_MPI:-pmix}" --kill-on-bad-exit=1 "${tasks[@]}" "${command[@]}")

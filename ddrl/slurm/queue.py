@@ -43,19 +43,22 @@ class QueuedJob(NamedTuple):
         return match[0] if match else ""
 
 
+def has_queue() -> bool:
+    """Whether there is a Slurm here."""
+    return shutil.which("squeue") is not None
+
+
 def queue() -> list[QueuedJob]:
     """All jobs of this user that wait, run or end, by their numbers.
 
     Raises:
         UsageError: there is no Slurm here, or it does not answer.
     """
-    if shutil.which("squeue") is None:
-        raise UsageError("there is no squeue here: log in where Slurm is")
+    if not has_queue():
+        raise UsageError("there is no Slurm here (no squeue): log in where it is")
     command = ["squeue", "--noheader", f"--user={os.getuid()}", f"--format={_FORMAT}"]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"squeue did not answer ({error}); try again") from error
     if done.returncode != 0:

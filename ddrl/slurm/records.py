@@ -39,7 +39,9 @@ class JobRecord(NamedTuple):
             return [self.output] if self.output.is_file() else []
         name = re.compile(re.escape(before) + r"(\d+)" + re.escape(after))
         try:
-            found = [(int(match[1]), path) for path in self.output.parent.iterdir() if (match := name.fullmatch(path.name))]
+            found = [
+                (int(match[1]), path) for path in self.output.parent.iterdir() if (match := name.fullmatch(path.name))
+            ]
         except OSError:
             return []
         return [path for _, path in sorted(found)]
@@ -56,7 +58,9 @@ def note(directory: Path, record: JobRecord) -> None:
             with (directory / JOBS).open("a") as file:
                 file.write(f"{record.job}\t{record.output}\n")
     except OSError as error:
-        raise UsageError(f"job {record.job} is submitted, but cannot be noted in {directory}: {error.strerror}") from error
+        raise UsageError(
+            f"job {record.job} is submitted, but cannot be noted in {directory}: {error.strerror}"
+        ) from error
 
 
 def noted(directory: Path) -> list[JobRecord]:

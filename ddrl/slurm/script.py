@@ -34,15 +34,12 @@ def words_of(options: str) -> list[str]:
     """The words of --sbatch-options.
 
     Raises:
-        UsageError: they are none, or have line ends.
+        UsageError: a quote is not closed.
     """
     try:
-        words = shlex.split(options)
+        return shlex.split(options)
     except ValueError as error:
         raise UsageError(f"--sbatch-options {options}: {error}") from error
-    if any(not word.isprintable() for word in words):
-        raise UsageError(f"--sbatch-options {options!r}: it has control characters; leave them out")
-    return words
 
 
 def minutes_for(minutes: float) -> str:
@@ -52,7 +49,9 @@ def minutes_for(minutes: float) -> str:
 
 def has_memory(words: Sequence[str], site: Site) -> bool:
     """Whether a user has asked for memory: sbatch takes one kind of such an option alone."""
-    return any(word.startswith("--mem") for word in words) or any(name.startswith("SBATCH_MEM") for name in site.variables)
+    return any(word.startswith("--mem") for word in words) or any(
+        name.startswith("SBATCH_MEM") for name in site.variables
+    )
 
 
 def output_in(directory: Path, name: str) -> str:
@@ -65,14 +64,12 @@ def output_in(directory: Path, name: str) -> str:
     Raises:
         UsageError: Slurm would take the directory's name for another.
     """
-    if "\\" in str(directory) or not str(directory).isprintable():
-        raise UsageError(f"{str(directory)!r}: Slurm cannot write there; choose a name without \\ and control characters")
+    if "\\" in str(directory):
+        raise UsageError(f"{directory}: Slurm cannot write its output there; choose a name without \\")
     return f"--output={str(directory).replace('%', '%%')}/{name}"
 
 
-def script_of(
-    options: Sequence[str], body: Sequence[str], site: Site, command: str, words: Sequence[str] = ()
-) -> str:
+def script_of(options: Sequence[str], body: Sequence[str], site: Site, command: str, words: Sequence[str] = ()) -> str:
     """The text of a script.
 
     Args:
@@ -81,6 +78,9 @@ def script_of(
         site: whose options come after these.
         command: that asked for the job, for a comment.
         words: more options of sbatch, which come last.
+
+    Raises:
+        UsageError: an option has line ends or other control characters.
     """
     of_site = [f"--{NAMES[name]}={value}" for name, value in site.variables.items() if name in NAMES]
     directives = [*options, f"--chdir={Path.cwd()}", *of_site]
@@ -116,6 +116,8 @@ def _shown(text: str) -> str:
 
 def _directive(word: str) -> str:
     """A word as sbatch reads it in a script: quotes keep blanks and # together, a backslash keeps the next sign."""
+    if not word.isprintable():
+        raise UsageError(f"{word!r:.200}: sbatch takes no control characters; choose another name")
     if _PLAIN.fullmatch(word):
         return word
     name, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)

@@ -53,5 +53,5 @@ def submit(script: Path, text: str, site: Site, words: Sequence[str] = ()) -> st
         raise UsageError(f"sbatch did not answer ({error}); try again") from error
     if done.returncode != 0:
         said = " ".join(done.stderr.replace("sbatch: error: ", "").split())
-        raise UsageError(f"sbatch refuses {script}: {said or 'it does not say why'}")
+        raise UsageError(f"sbatch refuses the job: {said or 'it does not say why'}")
     return done.stdout.strip().split(";")[0]
