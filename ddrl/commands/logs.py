@@ -82,7 +82,8 @@ def main(argv: Sequence[str]) -> int:
     if not records:
         return show_log(directory, arguments)
     if not arguments.follow:
-        if not any([output.show(True) for output in opened(records, {}, arguments.lines)]):
+        shown = [output.show(True) for output in opened(records, {}, arguments.lines)]
+        if not any(shown):
             raise UsageError(nothing_yet(directory, records))
         return 0
     return follow(records, arguments.lines)

@@ -16,7 +16,7 @@ from ddrl.slurm import site as sites
 from ddrl.slurm.queue import QueuedJob, has_queue, queue
 from ddrl.slurm.records import JOBS, JobRecord, noted
 from ddrl.slurm.runs import read_run, why_gone
-from ddrl.slurm.text import printable
+from ddrl.slurm.text import as_typed, printable
 from ddrl.studies.plan import PLAN
 from ddrl.studies.points import ENDED_WELL, POINTS
 from ddrl.tuning.plan import FILE as SEARCH
@@ -119,7 +119,7 @@ def rows_of(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
         yield from _rows_of_many(directory, jobs)
         return
     run = read_run(directory)
-    where = _shown(directory)
+    where = as_typed(directory)
     for job in _merged(jobs):
         yield Row(*job, run.progress, run.score, where)
     if not jobs:
@@ -138,7 +138,7 @@ def _rows_of_many(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
     ended = [result.get("status") for result in results.values() if isinstance(result, dict)]
     finished, failed = sum(status in ENDED_WELL for status in ended), ended.count("failed")
     progress = f"{finished} of {total} {noun} finished" + (f", {failed} failed" if failed else "")
-    where, records = _shown(directory), noted(directory)
+    where, records = as_typed(directory), noted(directory)
     for job in _merged(jobs):
         yield Row(*job, progress, "", where)
     if not jobs:
@@ -147,7 +147,7 @@ def _rows_of_many(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
     for path, result in results.items():
         if jobs and result is None and (path / rundir.CONFIG).is_file():
             run = read_run(path)
-            yield Row("", "", "", run.progress, run.score, _shown(path))
+            yield Row("", "", "", run.progress, run.score, as_typed(path))
 
 
 def runs_of(directory: Path) -> tuple[list[Path], int, str]:
@@ -177,13 +177,6 @@ def _why_gone(record: JobRecord) -> str:
     outputs = record.outputs()
     why = why_gone(outputs[-1]) if outputs else "it has left no output"
     return why or f"it has left no result; the last it said is in {outputs[-1]}"
-
-
-def _shown(path: Path) -> str:
-    """As it is typed here."""
-    here = Path.cwd()
-    absolute = path.absolute()
-    return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)
 
 
 def show(rows: Sequence[Row]) -> None:

@@ -19,6 +19,7 @@ from ddrl.checks import did_you_mean
 from ddrl.commands.plan import needs_of, ranks_as_json
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.launch.job import JOB_END, check_time
 from ddrl.placement.ranks import place_ranks, sizes_of
 from ddrl.placement.resources import this_machine
 from ddrl.slurm import site as sites
@@ -26,6 +27,7 @@ from ddrl.slurm.queue import queue
 from ddrl.slurm.records import JobRecord, note, noted
 from ddrl.slurm.script import COMMON, SCRIPT, has_memory, minutes_for, output_in, own_venv, script_of, words_of
 from ddrl.slurm.submission import require_sbatch, submit
+from ddrl.slurm.text import as_typed, printable
 from ddrl.types import Machine
 
 HELP = """usage: ddrl submit train [ALGORITHM] [OPTIONS]
@@ -48,7 +50,7 @@ COMMANDS = ("train", "study", "tune", "site")
 LEAST_MEGABYTES = 2000  # of a core, as in the scripts of slurm/
 NO_LIMIT = 1 << 62  # the memory of nodes that nobody here knows
 BYTES_PER_MEGABYTE = 1e6
-TIME = re.compile(r"[0-9:-]*")
+TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +84,19 @@ class JobArguments:
             if getattr(self, name) is not None:
                 checks.between(self, 1, 1_000_000, name)
         checks.between(self, 0, 1_000, "gpus_per_node")
-        if not TIME.fullmatch(self.time):
+        if self.time and not TIME.fullmatch(self.time):
             checks.refuse(self, "time", "write it as Slurm does: 90 (minutes), 04:00:00 or 1-12 (a day and a half)")
+
+    @property
+    def seconds(self) -> int | None:
+        """Time limit of the job; None where it is not given."""
+        match = TIME.fullmatch(self.time)
+        if match is None:
+            return None
+        days, first, second, third = (int(part or 0) for part in match.groups())
+        has_hours = match["days"] is not None or match["third"] is not None
+        hours, minutes, seconds = (first, second, third) if has_hours else (0, first, second)
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
     @property
     def ranks(self) -> int | None:
@@ -132,6 +145,8 @@ def submit_train(argv: Sequence[str]) -> int:
     config, resumed = options.ready(arguments, machine_of(job))
     directory = run_directory(config, resumed, site)
     place_ranks(config, [Seat()] * config.ranks)
+    if job.seconds is not None:
+        check_time(config, {JOB_END: str(job.seconds)}, now=0.0)
     given = shlex.join(["ddrl", "submit", "train", *argv])
     body = body_of(config, directory, words)
     text = script_of(sbatch_options(config, job, directory, site, more), body, site, given, more)
@@ -148,10 +163,10 @@ def submit_train(argv: Sequence[str]) -> int:
         give_up(directory)
         raise
     note(directory, JobRecord(number, directory / f"slurm-{number}.out"))
-    where = shlex.quote(str(directory))
+    where = as_typed(directory)
     print(f"job {number}: {config.title} on {config.environment.game}, {config.ranks} ranks: {sizes_of(config)}")
-    print(f"run directory {directory}")
-    print(f"how it goes: ddrl status; ddrl logs {where} -f")
+    print(f"run directory {printable(where)}")
+    print(f"how it goes: ddrl status; ddrl logs {printable(shlex.quote(where))} -f")
     return 0
 
 
@@ -170,16 +185,20 @@ def with_ranks(words: Sequence[str], job: JobArguments) -> tuple[list[str], opti
     if any(command_line.name_of(word) == role for word in words):
         check_ranks(config, job)
         return list(words), arguments
-    number += 0 if job.ranks is None else job.ranks - config.ranks
-    if number < 1:
-        raise UsageError(
-            f"{_nodes(job)}, and other roles leave none of them for {role} ({sizes_of(config)}): give more ranks, or "
-            "lower the others"
-        )
-    words = [*words, f"--{role}", str(number)]
-    arguments = options.parse(words, machine)
-    check_ranks(arguments.config, job)
-    return words, arguments
+    for _ in range(2):  # the evaluator of a single process has no rank, and of several processes it has
+        number += 0 if job.ranks is None else job.ranks - config.ranks
+        if number < 1:
+            raise UsageError(
+                f"{_nodes(job)}, and other roles leave none of them for {role} ({sizes_of(config)}): give more ranks, "
+                "or lower the others"
+            )
+        pinned = [*words, f"--{role}", str(number)]
+        arguments = options.parse(pinned, machine)
+        config = arguments.config
+        if job.ranks in (None, config.ranks):
+            break
+    check_ranks(config, job)
+    return pinned, arguments
 
 
 def check_ranks(config: TrainConfig, job: JobArguments) -> None:
@@ -188,7 +207,7 @@ def check_ranks(config: TrainConfig, job: JobArguments) -> None:
         raise UsageError(f"{_nodes(job)}, and the settings need {config.ranks}: {sizes_of(config)}; change the numbers")
     if config.exchange.kind.one_host and (job.nodes or 1) > 1:
         raise UsageError(
-            f"--nodes {job.nodes}: --exchange {config.exchange.exchange} is memory that the workers share; give one node"
+            f"--nodes {job.nodes}: --exchange {config.exchange.exchange} is memory that workers share; give one node"
         )
 
 

@@ -13,7 +13,7 @@ from ddrl.reporting.metrics import is_sound
 
 TAIL_BYTES = 4 * 2**20  # of metrics.jsonl: hours of lines
 LOG_TAIL_BYTES = 2**16
-SPEAKERS = ("ddrl: ", "slurmstepd: error: ", "srun: error: ")
+SPEAKERS = ("ddrl: ", "slurmstepd", "srun: error: ")
 """Lines of a job's output that say why it ended begin with these."""
 
 
@@ -63,7 +63,7 @@ def tail(path: Path, most: int) -> bytes:
 
 
 def newest(data: bytes, kind: str, name: str = "") -> Mapping[str, Any]:
-    """The last sound record of a kind in lines of metrics.jsonl, and of events with this name; empty if there is none."""
+    """The last sound record of a kind in lines of metrics.jsonl, and with this name; empty if there is none."""
     mark = f'"name": "{name}"' if name else f'"kind": "{kind}"'
     stop = data.rfind(b"\n") + 1
     while (place := data.rfind(mark.encode(), 0, stop)) >= 0:

@@ -56,9 +56,8 @@ def find(named: str = "") -> Path | None:
     asked = named or os.environ.get(VARIABLE)
     if asked is not None:
         if asked and not Path(asked).is_file():
-            raise UsageError(
-                f"{'--site' if named else VARIABLE} {asked}: there is no such file; `ddrl submit site {asked}` writes one"
-            )
+            option = "--site" if named else VARIABLE
+            raise UsageError(f"{option} {asked}: there is no such file; `ddrl submit site {asked}` writes one")
         return Path(asked).absolute() if asked else None
     usual = (HERE.parents[1] / "slurm" / "site.conf", home())  # job.sh looks there, too
     return next((path for path in usual if path.is_file()), None)

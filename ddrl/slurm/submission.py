@@ -52,6 +52,6 @@ def submit(script: Path, text: str, site: Site, words: Sequence[str] = ()) -> st
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"sbatch did not answer ({error}); try again") from error
     if done.returncode != 0:
-        said = " ".join(done.stderr.replace("sbatch: error: ", "").split())
+        said = "; ".join(line.removeprefix("sbatch: error: ") for line in done.stderr.splitlines() if line.strip())
         raise UsageError(f"sbatch refuses the job: {said or 'it does not say why'}")
     return done.stdout.strip().split(";")[0]
