@@ -19,7 +19,7 @@ from ddrl.errors import UsageError
 from ddrl.files import open_regular
 from ddrl.slurm.queue import has_queue, queue
 from ddrl.slurm.records import JobRecord, noted
-from ddrl.slurm.text import printable
+from ddrl.slurm.text import as_typed, printable
 
 READ_SECONDS = 0.5
 QUEUE_SECONDS = 10.0  # Slurm's controller has others to answer
@@ -68,7 +68,7 @@ class Output:
             while data := file.read(CHUNK_BYTES):
                 self._offset += len(data)
                 if heading and not shown:
-                    print(f"==> {printable(str(self.path))} <==")
+                    print(f"==> {printable(as_typed(self.path))} <==")
                 shown = True
                 print(printable(self._decoder.decode(data)), end="", flush=True)
         return shown

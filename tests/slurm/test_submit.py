@@ -23,7 +23,8 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 HOSTILE = "runs/$(touch owned); \"#'%j é"
 SMALL = "--sbatch-options=--mem-per-cpu=1"
 TRAIN = (
-    "ba3c", "--preset", "smoke", "--no-evaluator", "--parameter-servers", "1", "--minutes", "0", "--checkpoint-every-updates", "20",
+    "ba3c", "--preset", "smoke", "--no-evaluator", "--parameter-servers", "1", "--minutes", "0",
+    "--checkpoint-every-updates", "20",
 )  # fmt: skip
 
 
@@ -50,8 +51,8 @@ def ddrl(slurm, tmp_path) -> Callable[..., str]:
 
 def test_a_run_is_submitted_watched_warned_and_goes_on(ddrl, slurm, tmp_path):
     """Whatever its directory is called."""
-    said = ddrl("submit", "train", *TRAIN, "--max-updates", "600", "--nodes", "2", "--ranks-per-node", "2", "--time", "10",
-                "--run-dir", HOSTILE, SMALL)  # fmt: skip
+    size = ("--nodes", "2", "--ranks-per-node", "2", "--time", "10")
+    said = ddrl("submit", "train", *TRAIN, "--max-updates", "600", *size, "--run-dir", HOSTILE, SMALL)
     run = tmp_path / HOSTILE
     number = re.search(r"job (\d+): ba3c on ddrl/Catch-v0, 4 ranks: 3 workers", said)[1]
     job = Job(slurm, number, run / f"slurm-{number}.out", run.parent)
