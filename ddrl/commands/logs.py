@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import tyro
 
@@ -32,8 +31,8 @@ class LogsArguments:
 
     directory: tyro.conf.Positional[str]
     """Directory of a run, study or search."""
-    follow: Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(aliases=["-f"])] = False
-    """Go on as more is printed, until the job is gone from the queue. Also -f."""
+    follow: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Go on as more is printed, until the job is gone from the queue. -f is short for it."""
     lines: int | None = None
     """Only so many of the last lines of each output (default: all)."""
 

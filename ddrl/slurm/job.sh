@@ -25,7 +25,7 @@ if [[ $DDRL_SITE ]]; then
   [[ -r $DDRL_SITE ]] || fail "DDRL_SITE=$DDRL_SITE cannot be read on $(uname -n): keep it where all nodes see it"
   set +u
   # shellcheck source=/dev/null
-  source "$DDRL_SITE"
+  source "$DDRL_SITE" || true # its last command may be a condition
   load_modules
   set -u
 fi

@@ -16,10 +16,11 @@ EXAMPLE = HERE / "site.conf.example"
 VARIABLE = "DDRL_SITE"
 READ_SECONDS = 30.0
 READ = """\
-source "$1" >&2 || exit
+bash -n "$1" || exit
+source "$1" >&2
 for name in RUNS VENV "${!SBATCH_@}"; do printf '%s=%s\\0' "$name" "${!name-}"; done
 """
-"""Prints those settings that are needed before a job begins; $1 is the file."""
+"""Prints those settings that are needed before a job begins; $1 is the file, whose last command may well fail."""
 
 
 class Site(NamedTuple):
