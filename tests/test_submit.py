@@ -139,7 +139,10 @@ def test_words_of_users_stay_words(here, ddrl, monkeypatch):
     head, body = text.split("\n\n")
     assert all(line.startswith("#") for line in head.splitlines()), "a line end in a word begins no command"
     quoted = HOSTILE.replace('"', '\\"')
-    assert f'#SBATCH --account="{quoted}"\n' in head and f'#SBATCH --mem=1G --comment="{quoted}" -p "{quoted}"' in head + "\n"
+    assert (
+        f'#SBATCH --account="{quoted}"\n' in head
+        and f'#SBATCH --mem=1G --comment="{quoted}" -p "{quoted}"' in head + "\n"
+    )
     assert f'runs/{quoted.replace("%", "%%")}/slurm-%j.out"\n' in head
     stubs = "source() { :; }; check_nodes() { :; }; train() { printf '%s\\0' \"$@\"; }\n"
     done = subprocess.run(["bash", "-c", stubs + body], capture_output=True, text=True, cwd=here, check=True)

@@ -166,7 +166,7 @@ def submit_train(argv: Sequence[str]) -> int:
     where = as_typed(directory)
     print(f"job {number}: {config.title} on {config.environment.game}, {config.ranks} ranks: {sizes_of(config)}")
     print(f"run directory {printable(where)}")
-    print(f"how it goes: ddrl status; ddrl logs {printable(shlex.quote(where))} -f")
+    print(f"follow it with: ddrl logs {printable(shlex.quote(where))} -f")
     return 0
 
 

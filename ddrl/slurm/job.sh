@@ -34,6 +34,7 @@ RUNS=${RUNS:-$PWD/runs}
 [[ ${LAUNCHER:-} ]] || { LAUNCHER=srun; ! command -v mpirun >/dev/null || LAUNCHER=mpirun; }
 case $LAUNCHER in srun | mpirun) ;; *) fail "LAUNCHER=$LAUNCHER in $DDRL_SITE: use srun or mpirun" ;; esac
 export PYTHONUNBUFFERED=1
+export SLURM_EXPORT_ENV=ALL # srun hands this environment on, also where sbatch was told to hand on none
 if [[ -z ${SLURM_JOB_END_TIME:-} ]]; then                         # Slurm before 23.02 does not set it
   end=$(squeue -h -j "$SLURM_JOB_ID" -o %e) && end=$(date -d "$end" +%s 2>/dev/null) && export SLURM_JOB_END_TIME=$end
 fi
@@ -87,16 +88,19 @@ evaluators() {
   echo "$number"
 }
 
-# share_ranks OPTION...: sets WORKERS and SERVERS by these options. Workers that they do not name are the ranks that are left.
+# share_ranks OPTION...: sets WORKERS and SERVERS by these options; workers that they do not name are the ranks that are
+# left.
 share_ranks() {
   SERVERS=$(option parameter-servers "$SERVERS" "$@")
   WORKERS=$(option workers "" "$@")
-  [[ $WORKERS ]] || WORKERS=$(rest workers "$SLURM_NTASKS" "$SERVERS" "parameter servers" "$(evaluators "$@")" evaluator)
+  [[ $WORKERS ]] \
+    || WORKERS=$(rest workers "$SLURM_NTASKS" "$SERVERS" "parameter servers" "$(evaluators "$@")" evaluator)
 }
 
 # train RUN RANKS OPTION...: trains in the run directory RUN (or --run-dir), or goes on there, with so many
 # ranks; returns when that has ended, after at most RESTARTS new starts when a rank died. USR1 (Slurm's warning, see
-# --signal) and TERM lead to a checkpoint and an end; after USR1, with REQUEUE=yes, the job then goes back into the queue.
+# --signal) and TERM lead to a checkpoint and an end; after USR1, with REQUEUE=yes, the job then goes back into the
+# queue.
 train() {
   local run=$1 ranks=$2 restarts=${RESTARTS:-0} status
   shift 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -50,7 +51,13 @@ def submit_study(plan: Plan, asked: Asked) -> None:
     task = ["study", plan.study, "--dir", str(plan.directory.absolute())]
     name, array = f"study-{plan.study}", ",".join(map(str, numbers))
     number = submit_array(name, plan.directory, array, plan.points, [*task, "--point"], asked)
-    report = submit_report(name, plan.directory, number, [*task, "--collect"], asked)
+    try:
+        report = submit_report(name, plan.directory, number, [*task, "--collect"], asked)
+    except UsageError as error:
+        raise UsageError(
+            f"job {number} is submitted and runs the points, but no job reports them ({error}): do that with "
+            f"`ddrl study {plan.study} --dir {shlex.quote(str(plan.directory))} --collect`"
+        ) from error
     if not asked.dry_run:
         print(f"job {number}: an array of {len(numbers)} points of {plan.directory}")
         print(f"job {report}: the report, when all of them have ended")

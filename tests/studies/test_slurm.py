@@ -83,6 +83,15 @@ def test_a_job_after_the_array_reports(plan, sbatch):
     assert "--array" not in text
 
 
+def test_a_report_that_is_refused_is_told_with_the_array_that_was_not(plan, sbatch, tmp_path):
+    sbatch()
+    program = tmp_path / "bin" / "sbatch"
+    text = program.read_text().replace("echo", 'case "$*" in *report*) echo too many jobs >&2; exit 1 ;; esac; echo')
+    program.write_text(text)
+    with pytest.raises(UsageError, match="job 42 is submitted .* too many jobs\): do that with `ddrl study fake --dir"):
+        submit(plan)
+
+
 def test_the_words_of_a_task_stay_words(tmp_path):
     """job.sh hands them on as they are, and a signal too; its status is that of the command."""
     program = f'words=("$@"); set --; source "{HERE / "job.sh"}"; task "${{words[@]}}"'
