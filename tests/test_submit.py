@@ -273,22 +273,26 @@ def test_status_of_runs_studies_and_searches(here, ddrl):
 
 def test_jobs_in_the_queue_come_first(here, ddrl, monkeypatch):
     runs = {name: a_run(here / "runs" / name, [TRAIN]) for name in ("first", "array", "waits")}
+    elsewhere = a_run(here / "of another place", [TRAIN])
+    note(elsewhere, JobRecord("15", elsewhere / "slurm-15.out"))
     for job, run in zip(("12", "13", "14"), runs.values()):
         note(run, JobRecord(job, run / "slurm.out"))
     jobs = [
-        queues.QueuedJob("13_0", "RUNNING", "1:00", "2:00", "1", "None", "x"),
-        queues.QueuedJob("13_1", "RUNNING", "0:30", "2:00", "1", "None", "x"),
-        queues.QueuedJob("13_[2-9]", "PENDING", "0:00", "2:00", "1", "Priority", "x"),
-        queues.QueuedJob("14", "PENDING", "0:00", "2:00", "1", "Resources", "x"),
-        queues.QueuedJob("99", "RUNNING", "0:00", "2:00", "1", "None", "of others"),
+        queues.QueuedJob("13_0", "RUNNING", "1:00", "2:00", "None", "/x.sh"),
+        queues.QueuedJob("13_1", "RUNNING", "0:30", "2:00", "None", "/x.sh"),
+        queues.QueuedJob("13_[2-9]", "PENDING", "0:00", "2:00", "Priority", "/x.sh"),
+        queues.QueuedJob("14", "PENDING", "0:00", "2:00", "Resources", "/x.sh"),
+        queues.QueuedJob("99", "RUNNING", "0:00", "2:00", "None", "/x.sh"),
+        queues.QueuedJob("15", "RUNNING", "0:00", "2:00", "None", f"{elsewhere}/job.sbatch"),
     ]
     monkeypatch.setattr("ddrl.commands.status.queue", lambda: jobs)
     status, out, _ = ddrl("status")
     lines = out.splitlines()
-    assert status == 0 and len(lines) == 5
+    assert status == 0 and len(lines) == 6
     assert lines[1].startswith("13   RUNNING (2 tasks)    1:00 of 2:00") and lines[1].endswith("runs/array")
-    assert lines[2].startswith("14   PENDING (Resources)") and lines[3].startswith("12   gone")
-    assert lines[4].strip() == "it has left no output"
+    assert lines[2].startswith("14   PENDING (Resources)") and lines[4].startswith("12   gone")
+    assert lines[3].startswith("15   RUNNING") and lines[3].endswith("of another place")
+    assert lines[5].strip() == "it has left no output"
 
 
 def test_logs_show_the_newest_job_and_follow_it_to_its_end(here, ddrl, monkeypatch):
@@ -306,7 +310,7 @@ def test_logs_show_the_newest_job_and_follow_it_to_its_end(here, ddrl, monkeypat
         if len(asked) == 2:
             with (run / "slurm-13.out").open("a") as file:
                 file.write(" and more\nfour\n")
-        there = queues.QueuedJob("13", "RUNNING", "0:00", "2:00", "1", "None", "x")
+        there = queues.QueuedJob("13", "RUNNING", "0:00", "2:00", "None", "/x.sh")
         return [there] if len(asked) < 3 else []
 
     monkeypatch.setattr("ddrl.commands.logs.queue", queue)

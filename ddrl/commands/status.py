@@ -58,7 +58,8 @@ def main(argv: Sequence[str]) -> int:
     arguments = command_line.read(StatusArguments, argv, "ddrl status", StatusArguments())
     named = [known(name) for name in arguments.directories]
     jobs = queue() if has_queue() or not named else []
-    directories = named or list(dict.fromkeys(found(sites.read(sites.find(arguments.site)).runs)))
+    runs = sites.read(sites.find(arguments.site)).runs
+    directories = named or list(dict.fromkeys([*found(runs), *(job.directory for job in jobs if job.directory)]))
     working, ended = [], []
     for directory in directories:
         theirs = jobs_of(directory, jobs)
@@ -142,7 +143,8 @@ def _rows_of_many(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
     for job in _merged(jobs):
         yield Row(*job, progress, "", where)
     if not jobs:
-        state = "finished" if finished == total else "gone" if records else "no job"
+        state = "gone" if records else "no job"
+        state = "finished" if finished == total else "ended" if finished + failed == total else state
         yield Row(records[0].job if records else "", state, "", progress, "", where)
     for path, result in results.items():
         if jobs and result is None and (path / rundir.CONFIG).is_file():

@@ -6,13 +6,15 @@ import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from typing import NamedTuple
 
 from ddrl.errors import UsageError
+from ddrl.slurm.script import REPORT_SCRIPT, SCRIPT
 
 SECONDS = 30.0
 _SEPARATOR = "\x1f"
-_FORMAT = _SEPARATOR.join(("%i", "%T", "%M", "%l", "%D", "%r", "%j"))
+_FORMAT = _SEPARATOR.join(("%i", "%T", "%M", "%l", "%r", "%o"))
 _NUMBER = re.compile(r"\d+")
 
 
@@ -23,24 +25,28 @@ class QueuedJob(NamedTuple):
         job: as Slurm shows it, such as 12, 12_3, 12_[4-7] or 12+1.
         state: RUNNING, PENDING, ...
         elapsed, limit: such as 1:02:03; UNLIMITED.
-        nodes: how many.
         reason: why it waits.
-        name: that was given to it.
+        command: its script, with the words for it.
     """
 
     job: str
     state: str
     elapsed: str
     limit: str
-    nodes: str
     reason: str
-    name: str
+    command: str
 
     @property
     def number(self) -> str:
         """Of the job, without those of tasks and components."""
         match = _NUMBER.match(self.job)
         return match[0] if match else ""
+
+    @property
+    def directory(self) -> Path | None:
+        """Where `ddrl` has written its script; None of other jobs."""
+        script = Path(self.command)
+        return script.parent if script.name in (SCRIPT, REPORT_SCRIPT) else None
 
 
 def has_queue() -> bool:

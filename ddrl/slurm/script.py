@@ -13,7 +13,8 @@ from ddrl.errors import UsageError
 from ddrl.programs import python_command
 from ddrl.slurm.site import HERE, VARIABLE, Site
 
-SCRIPT = "job.sbatch"
+SCRIPT, REPORT_SCRIPT = "job.sbatch", "report.sbatch"
+"""Written into the directory of the run, study or search."""
 WARNING_SECONDS = 120
 """Before the end of a job, for a checkpoint."""
 COMMON = ("--open-mode=append", "--requeue", f"--signal=B:USR1@{WARNING_SECONDS}")

@@ -11,12 +11,21 @@ from typing import NamedTuple
 from ddrl.errors import UsageError
 from ddrl.slurm import site as sites
 from ddrl.slurm.records import JobRecord, note
-from ddrl.slurm.script import COMMON, SCRIPT, ddrl_command, has_memory, minutes_for, output_in, script_of, words_of
+from ddrl.slurm.script import (
+    COMMON,
+    REPORT_SCRIPT,
+    SCRIPT,
+    ddrl_command,
+    has_memory,
+    minutes_for,
+    output_in,
+    script_of,
+    words_of,
+)
 from ddrl.slurm.submission import require_sbatch, submit
 from ddrl.studies.plan import Plan
 from ddrl.studies.points import Point
 
-REPORT_SCRIPT = "report.sbatch"
 CORE_MEGABYTES = 2000
 TRANSITION_BYTES = 7500  # of an Atari game in a replay
 REPORT_MINUTES = 30

@@ -88,7 +88,9 @@ def test_a_report_that_is_refused_is_told_with_the_array_that_was_not(plan, sbat
     program = tmp_path / "bin" / "sbatch"
     text = program.read_text().replace("echo", 'case "$*" in *report*) echo too many jobs >&2; exit 1 ;; esac; echo')
     program.write_text(text)
-    with pytest.raises(UsageError, match="job 42 is submitted .* too many jobs\): do that with `ddrl study fake --dir"):
+    with pytest.raises(
+        UsageError, match=r"job 42 is submitted .* too many jobs\): do that with `ddrl study fake --dir"
+    ):
         submit(plan)
 
 
