@@ -202,7 +202,7 @@ def test_what_cannot_be_is_one_line(here, ddrl, name):
     status, out, err = ddrl(*words)
     assert (status, out) == (2, "") and message in err
     assert err.startswith("ddrl: ") and err.count("\n") == 1
-    assert not (here / "runs").exists(), "nothing is left"
+    assert not (here / "runs").exists() and not (here / "studies").exists(), "nothing is left"
 
 
 # job.sh ---------------------------------------------------------------------------------------------------------------

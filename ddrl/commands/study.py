@@ -16,6 +16,7 @@ from ddrl import command_line
 from ddrl.checks import did_you_mean
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
+from ddrl.slurm.submission import require_sbatch
 from ddrl.studies import plan as plans
 from ddrl.studies.settings import StudySettings, from_json, to_json
 
@@ -109,6 +110,8 @@ def main(argv: Sequence[str]) -> int:
             raise UsageError(f"--collect: {directory} holds no study that was begun; name one with --dir")
         points = tuple(study.points(settings, this_machine()))
         plan = plans.Plan(directory, study.name, to_json(settings), points, shlex.join(["ddrl", "study", *argv]))
+        if actions.submit and not actions.dry_run:
+            require_sbatch()
         if not (actions.list or actions.dry_run):
             plans.write(plan)
     return act(study, plan, actions, shlex.join(["ddrl", "study", *argv]))

@@ -141,6 +141,7 @@ def submit_train(argv: Sequence[str]) -> int:
     """Submits one run; returns the exit status."""
     job, words = command_line.read_known(JobArguments, argv, "ddrl submit train", JobArguments(), others=True)
     site, more = sites.read(sites.find(job.site)), words_of(job.sbatch_options)
+    more = [f"--time={job.time}", *more] if job.time else more  # a limit of the site would win over the script
     words, arguments = with_ranks(words, job)
     config, resumed = options.ready(arguments, machine_of(job))
     directory = run_directory(config, resumed, site)
@@ -269,9 +270,7 @@ def sbatch_options(
     wanted += [f"--gpus-per-node={job.gpus_per_node}"] * bool(job.gpus_per_node)
     if not has_memory(words, site):
         wanted.append(f"--mem-per-cpu={megabytes_per_cpu(config, job.cpus_per_rank)}M")
-    if job.time:
-        wanted.append(f"--time={job.time}")
-    elif config.run.minutes and "SBATCH_TIMELIMIT" not in site.variables:
+    if config.run.minutes and not job.time and "SBATCH_TIMELIMIT" not in site.variables:
         wanted.append(minutes_for(config.run.minutes))
     return [*wanted, output_in(directory, "slurm-%j.out"), *COMMON]
 

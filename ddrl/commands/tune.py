@@ -14,6 +14,7 @@ import tyro
 from ddrl import checks, command_line, options
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
+from ddrl.slurm.submission import require_sbatch
 from ddrl.tuning import plan as plans
 from ddrl.tuning.journal import optuna_module
 from ddrl.tuning.plan import Plan
@@ -118,6 +119,8 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
     )  # fmt: skip
     check(plan.of_trials, plan.space)
     options.check_game(plan.of_trials, share)
+    if arguments.submit and not arguments.dry_run:
+        require_sbatch()
     if not arguments.dry_run:
         plans.write(plan)
     return plan
