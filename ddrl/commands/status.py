@@ -60,7 +60,8 @@ def main(argv: Sequence[str]) -> int:
     jobs = queue() if has_queue() or not named else []
     runs = sites.read(sites.find(arguments.site)).runs
     directories = named or list(dict.fromkeys([*found(runs), *(job.directory for job in jobs if job.directory)]))
-    working, ended = [], []
+    working: list[tuple[Path, list[QueuedJob]]] = []
+    ended: list[tuple[Path, list[QueuedJob]]] = []
     for directory in directories:
         theirs = jobs_of(directory, jobs)
         (working if theirs else ended).append((directory, theirs))

@@ -198,5 +198,6 @@ def submit(plan: Plan, arguments: TuneArguments, command: str) -> int:
     point = Point("trial", plan.of_trials, {})
     number = submit_array(f"tune-{plan.algorithm}", plan.directory, array, [point], task, asked)
     if not asked.dry_run:
-        print(f"job {number}: an array of {left} trials of {plan.directory}; the last one writes the report")
+        trials_left = f"{left} trial{'s' * (left > 1)}"
+        print(f"job {number}: an array with {trials_left} of {plan.directory}; the last one writes the report")
     return 0

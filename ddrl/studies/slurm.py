@@ -23,6 +23,7 @@ from ddrl.slurm.script import (
     words_of,
 )
 from ddrl.slurm.submission import require_sbatch, submit
+from ddrl.slurm.text import as_typed
 from ddrl.studies.plan import Plan
 from ddrl.studies.points import Point
 
@@ -68,7 +69,8 @@ def submit_study(plan: Plan, asked: Asked) -> None:
             f"`ddrl study {plan.study} --dir {shlex.quote(str(plan.directory))} --collect`"
         ) from error
     if not asked.dry_run:
-        print(f"job {number}: an array of {len(numbers)} points of {plan.directory}")
+        points = f"{len(numbers)} point{'s' * (len(numbers) > 1)}"
+        print(f"job {number}: an array with {points} of {as_typed(plan.directory)}")
         print(f"job {report}: the report, when all of them have ended")
 
 

@@ -67,7 +67,7 @@ def test_the_array_has_a_task_for_each_point_that_has_not_finished(plan, sbatch,
     task = f'task ddrl study fake --dir {plan.directory} --point "$SLURM_ARRAY_TASK_ID"'
     assert (plan.directory / "job.sbatch").read_text().splitlines()[-1] == task
     said = capsys.readouterr().out
-    assert said.startswith("job 42: an array of 3 points") and "job 42: the report" in said
+    assert said.startswith("job 42: an array with 3 points") and "job 42: the report" in said
     outputs = [str(record.output.name) for record in noted(plan.directory)]
     assert outputs == ["slurm-42-%a.out", "report-42.out"]
 
@@ -86,7 +86,9 @@ def test_a_job_after_the_array_reports(plan, sbatch):
 def test_a_report_that_is_refused_is_told_with_the_array_that_was_not(plan, sbatch, tmp_path):
     sbatch()
     program = tmp_path / "bin" / "sbatch"
-    text = program.read_text().replace("echo", 'case "$*" in *report*) echo too many jobs >&2; exit 1 ;; esac; echo')
+    text = program.read_text().replace(
+        "echo", 'case "$*" in *report.sbatch*) echo too many jobs >&2; exit 1 ;; esac; echo'
+    )
     program.write_text(text)
     with pytest.raises(
         UsageError, match=r"job 42 is submitted .* too many jobs\): do that with `ddrl study fake --dir"
