@@ -187,6 +187,7 @@ CASES = {
     "a game that is not": ([*SMOKE, "--game", "brakeout"], "brakeout"),
     "no run": (["status", "nowhere"], "nowhere: there is no such directory"),
     "an empty directory": (["logs", "empty"], "empty: it holds no run, study or search"),
+    "no name": (["logs"], "logs: name the directory of a run, study or search"),
     "no job of a run": (["logs", "run", "-f"], "run: no job of Slurm has worked there"),
     "a job that is gone": (["logs", "gone"], "job 12 of gone is gone from the queue and has left no output"),
     "dry run of nothing": (["study", "scaling", "--dry-run"], "--dry-run is about --submit"),

@@ -75,6 +75,8 @@ class Output:
 
 def main(argv: Sequence[str]) -> int:
     """Runs `ddrl logs`; returns the exit status."""
+    if not argv:
+        raise UsageError("logs: name the directory of a run, study or search (ddrl logs --help)")
     arguments = command_line.read(LogsArguments, ["--follow" if word == "-f" else word for word in argv], "ddrl logs")
     directory = known(arguments.directory)
     records = newest(noted(directory))

@@ -10,7 +10,7 @@ MUTANTS = (
         "ddrl/slurm/site.py",
         "for name, value in found.items() if value}",
         "for name, value in found.items()}",
-        ("tests/test_submit.py::test_the_example_is_a_site_file_that_asks_for_nothing",),
+        ("tests/test_submit.py::test_a_site_file_is_read_by_bash_and_what_is_empty_is_unset",),
         "Slurm takes an empty partition for a name, and refuses every job.",
     ),
     Mutant(
