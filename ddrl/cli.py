@@ -36,6 +36,9 @@ commands:
   tune ALGORITHM     look for good settings with Optuna, in runs one after the other, at once, or as a Slurm array
   compare RUN...     one page with the curves, scores and rates of runs, grouped by the settings that differ
   diff RUN RUN       the settings that differ
+  submit COMMAND     train, study or tune as jobs of Slurm, with the same options
+  status [RUN...]    jobs of Slurm with their runs, progress and scores
+  logs RUN           what the jobs of a run have printed; -f follows it
 
 options:
   -h, --help         this text; `ddrl COMMAND --help` explains every option
@@ -49,6 +52,7 @@ examples:
 """
 COMMANDS = (
     "train", "evaluate", "play", "export", "plan", "plugins", "doctor", "bench", "study", "tune", "compare", "diff",
+    "submit", "status", "logs",
 )  # fmt: skip
 SECOND_RANK_PATIENCE_SECONDS = 2.0
 

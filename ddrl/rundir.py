@@ -32,7 +32,7 @@ STALE = (STOP, RESULT, STALLED)
 """What the ranks of one start leave for whoever waits for them, and must not be there for the next."""
 LEFT_BY_A_START = re.compile(
     r"config(-\d+)?\.json|metrics\.jsonl|log\.txt|result\.json|stop|stalled|lock|stacks-\d+\.txt|parameter_hashes\.txt|ranks/\d+|"
-    r"events\.out\.tfevents\..+|loggers\.json|wandb/.+|[a-z]+\.json\.\d+\.tmp"
+    r"events\.out\.tfevents\..+|loggers\.json|wandb/.+|[a-z]+\.json\.\d+\.tmp|job\.sbatch|slurm-jobs\.tsv|slurm-\d+\.out"
 )
 
 _EARLIER = re.compile(r"config-(\d+)\.json")
@@ -143,6 +143,19 @@ def create_run_dir(config: TrainConfig) -> tuple[Path, TrainConfig]:
     """
     path = Path(config.run.run_dir or default_run_dir(config))
     config = config.changed(run={"run_dir": str(path)})
+    make_run_dir(path)
+    with locked(path):
+        _check_untrained(path)
+        write_json(path / CONFIG, config_to_dict(config))
+    return path, config
+
+
+def make_run_dir(path: Path) -> None:
+    """Makes the directory of a new run, or takes one that holds nothing but what a start leaves that trained nothing.
+
+    Raises:
+        UsageError: it holds more, or cannot be made.
+    """
     _check_name(str(path))
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -150,10 +163,6 @@ def create_run_dir(config: TrainConfig) -> tuple[Path, TrainConfig]:
         why = "it is no directory" if isinstance(error, FileExistsError) else error.strerror
         raise UsageError(f"cannot make run directory {path}: {why}; choose another --run-dir") from error
     _check_untrained(path)  # before anything is written there
-    with locked(path):
-        _check_untrained(path)
-        write_json(path / CONFIG, config_to_dict(config))
-    return path, config
 
 
 def _check_name(path: str) -> None:

@@ -92,6 +92,8 @@ LIGHT = (
     "ddrl.studies.papers.stooke.q_learning", "ddrl.studies.papers.stooke.sampling",
     "ddrl.studies.papers.stooke.simulators", "ddrl.studies.simulate", "ddrl.studies.collect", "ddrl.studies.engine",
     "ddrl.studies.figures", "ddrl.studies.slurm", "ddrl.studies.training",
+    "ddrl.commands.submit", "ddrl.commands.status", "ddrl.commands.logs", "ddrl.slurm.runs", "ddrl.slurm.site",
+    "ddrl.slurm.queue", "ddrl.slurm.records", "ddrl.slurm.script", "ddrl.slurm.submission",
 )  # fmt: skip
 
 

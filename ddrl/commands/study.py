@@ -16,6 +16,7 @@ from ddrl import command_line
 from ddrl.checks import did_you_mean
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
+from ddrl.slurm.submission import require_sbatch
 from ddrl.studies import plan as plans
 from ddrl.studies.settings import StudySettings, from_json, to_json
 
@@ -50,7 +51,7 @@ An experiment of a paper as one command: many runs, one after the other or as a 
   ddrl study NAME --dir DIR --list      the points, and what became of them
   ddrl study NAME --dir DIR             run what has not finished; Ctrl-C stops, the same command goes on
   ddrl study NAME --dir DIR --point P   run one point alone, by name or number
-  ddrl study NAME --dir DIR --submit    run them as one Slurm array, a task for each point
+  ddrl study NAME --dir DIR --submit    run them as one Slurm array, a task for each point, and report at the end
   ddrl study NAME --dir DIR --collect   report, table and figure of what has finished, while others still run
 
 `ddrl study NAME --help` explains the options. DIR/study.json keeps them, so that later calls need only --dir.
@@ -71,16 +72,23 @@ class Actions:
     collect: tyro.conf.FlagCreatePairsOff[bool] = False
     """Report what has finished; run nothing."""
     submit: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Submit all points that have not finished as one Slurm array, a task for each."""
+    """Submit all points that have not finished as one Slurm array, a task for each, and a job that reports when they
+    have ended."""
     point: str = ""
     """Run this point alone, by its name or number in --list, and report nothing."""
     sbatch_options: str = ""
     """More options of sbatch for --submit, in one word: --sbatch-options="--partition=cpu --time=60"."""
+    site: str = ""
+    """Site file for --submit (default: $DDRL_SITE, slurm/site.conf of a clone, or ~/.config/ddrl/site.conf)."""
+    dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
+    """With --submit: print the scripts of the jobs, and submit nothing."""
 
     def __post_init__(self) -> None:
         asked = [name for name in ("list", "collect", "submit", "point") if getattr(self, name)]
         if len(asked) > 1:
             raise UsageError(f"--{asked[0]} with --{asked[1]}: give one of the two")
+        if self.dry_run and not self.submit:
+            raise UsageError("--dry-run is about --submit: give both, or --list, which runs nothing")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -101,11 +109,12 @@ def main(argv: Sequence[str]) -> int:
         if actions.collect:
             raise UsageError(f"--collect: {directory} holds no study that was begun; name one with --dir")
         points = tuple(study.points(settings, this_machine()))
-        command = shlex.join(["ddrl", "study", *argv])
-        plan = plans.Plan(directory, study.name, to_json(settings), points, command)
-        if not actions.list:
+        plan = plans.Plan(directory, study.name, to_json(settings), points, shlex.join(["ddrl", "study", *argv]))
+        if actions.submit and not actions.dry_run:
+            require_sbatch()
+        if not (actions.list or actions.dry_run):
             plans.write(plan)
-    return act(study, plan, actions)
+    return act(study, plan, actions, shlex.join(["ddrl", "study", *argv]))
 
 
 def study_of(name: str) -> Study:
@@ -150,8 +159,15 @@ def directory_of(study: Study, named: str, quick: bool) -> Path:
     return Path(named or f"studies/{study.name}{'-quick' if quick else ''}")
 
 
-def act(study: Study, plan: plans.Plan, actions: Actions) -> int:
-    """Does what was asked for with a study that has begun; returns the exit status."""
+def act(study: Study, plan: plans.Plan, actions: Actions, command: str) -> int:
+    """Does what was asked for with a study that has begun; returns the exit status.
+
+    Args:
+        study: its declaration.
+        plan: what was begun.
+        actions: what to do.
+        command: what was typed.
+    """
     from ddrl.studies.collect import collect
     from ddrl.studies.engine import run_points
 
@@ -161,10 +177,9 @@ def act(study: Study, plan: plans.Plan, actions: Actions) -> int:
             print(f"{number:3d}  {point.name:50s} {state.status}{': ' + state.why if state.why else ''}")
         return 0
     if actions.submit:
-        from ddrl.studies.slurm import submit
+        from ddrl.studies.slurm import Asked, submit_study
 
-        array = submit(plan, actions.sbatch_options)
-        print(f"Slurm array {array}; what has finished: ddrl study {study.name} --dir {plan.directory} --collect")
+        submit_study(plan, Asked(actions.sbatch_options, actions.site, actions.dry_run, command))
         return 0
     if actions.point:
         return run_points(plan, study.run, [plan.find(actions.point)])

@@ -14,6 +14,7 @@ import tyro
 from ddrl import checks, command_line, options
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
+from ddrl.slurm.submission import require_sbatch
 from ddrl.tuning import plan as plans
 from ddrl.tuning.journal import optuna_module
 from ddrl.tuning.plan import Plan
@@ -53,6 +54,10 @@ class TuneArguments:
     """Run one trial, as the task of this number of the array does."""
     sbatch_options: str = ""
     """More options of sbatch for --submit, in one word: --sbatch-options="--partition=cpu --time=60"."""
+    site: str = ""
+    """Site file for --submit (default: $DDRL_SITE, slurm/site.conf of a clone, or ~/.config/ddrl/site.conf)."""
+    dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
+    """With --submit: print the script of the jobs, and submit nothing."""
 
     def __post_init__(self) -> None:
         checks.between(self, 1, 1_000_000, "trials")
@@ -62,6 +67,8 @@ class TuneArguments:
         ]
         if len(asked) > 1:
             raise UsageError(f"{' and '.join(asked)}: give one of them")
+        if self.dry_run and not self.submit:
+            raise UsageError("--dry-run is about --submit: give both")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -78,13 +85,14 @@ def main(argv: Sequence[str]) -> int:
     if before is not None:
         default = TuneArguments(before.texts, before.trials, before.prune, before.score)  # type: ignore[arg-type]
     arguments, train = command_line.read_known(TuneArguments, argv, "ddrl tune", default, others=True)
+    command = shlex.join(["ddrl", "tune", *argv])
     if before is None:
         if arguments.collect or arguments.task is not None:
             raise UsageError(f"--dir {directory}: no search was begun there; name one, or begin it without --collect")
-        plan = begin(directory, arguments, train, shlex.join(["ddrl", "tune", *argv]))
+        plan = begin(directory, arguments, train, command)
     else:
         plan = go_on(before, arguments, train)
-    return act(plan, arguments)
+    return act(plan, arguments, command)
 
 
 def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], command: str) -> Plan:
@@ -111,7 +119,10 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
     )  # fmt: skip
     check(plan.of_trials, plan.space)
     options.check_game(plan.of_trials, share)
-    plans.write(plan)
+    if arguments.submit and not arguments.dry_run:
+        require_sbatch()
+    if not arguments.dry_run:
+        plans.write(plan)
     return plan
 
 
@@ -133,20 +144,26 @@ def go_on(plan: Plan, arguments: TuneArguments, train: Sequence[str]) -> Plan:
                 "trials stay as they are; leave that out, or choose another --dir"
             )
     changed = dataclasses.replace(plan, trials=arguments.trials, prune=arguments.prune)
-    if changed != plan and arguments.task is None:
+    if changed != plan and arguments.task is None and not arguments.dry_run:
         plans.write(changed)
     return changed
 
 
-def act(plan: Plan, arguments: TuneArguments) -> int:
-    """Does what was asked for with a search that has begun; returns the exit status."""
+def act(plan: Plan, arguments: TuneArguments, command: str) -> int:
+    """Does what was asked for with a search that has begun; returns the exit status.
+
+    Args:
+        plan: what was begun.
+        arguments: what to do.
+        command: what was typed.
+    """
     from ddrl.tuning.report import collect
 
     if arguments.collect:
         collect(plan)
         return 0
     if arguments.submit:
-        return submit(plan, arguments)
+        return submit(plan, arguments, command)
     from ddrl.tuning.engine import Engine
 
     engine = Engine(plan, arguments.at_once, most=None if arguments.task is None else 1)
@@ -158,23 +175,29 @@ def act(plan: Plan, arguments: TuneArguments) -> int:
     return 0 if ended else 130
 
 
-def submit(plan: Plan, arguments: TuneArguments) -> int:
-    """Submits an array with a task for each trial that is left; returns the exit status."""
-    from ddrl.studies.points import Point
-    from ddrl.studies.slurm import array_command, submit_array
-    from ddrl.tuning.journal import open_study
+def submit(plan: Plan, arguments: TuneArguments, command: str) -> int:
+    """Submits an array with a task for each trial that is left; returns the exit status.
 
-    trials = open_study(plan).get_trials(deepcopy=False)
+    Args:
+        plan: of the search.
+        arguments: what to do.
+        command: what was typed.
+    """
+    from ddrl.studies.points import Point
+    from ddrl.studies.slurm import Asked, submit_array
+    from ddrl.tuning.journal import JOURNAL, open_study
+
+    begun = (plan.directory / JOURNAL).exists() or not arguments.dry_run
+    trials = open_study(plan).get_trials(deepcopy=False) if begun else []
     left = plan.trials - sum(trial.state.is_finished() for trial in trials)
     if left <= 0:
         raise UsageError(f"--submit: all {plan.trials} trials of {plan.directory} have ended; give more --trials")
-    directory = plan.directory.resolve()
     array = f"0-{left - 1}" + (f"%{arguments.at_once}" if arguments.at_once > 1 else "")
-    task = ["tune", "--dir", str(directory), "--task"]
+    task = ["tune", "--dir", str(plan.directory.absolute()), "--task"]
+    asked = Asked(arguments.sbatch_options, arguments.site, arguments.dry_run, command)
     point = Point("trial", plan.of_trials, {})
-    number = submit_array(
-        array_command(f"tune-{plan.algorithm}", directory, array, [point], task, arguments.sbatch_options)
-    )
-    print(f"Slurm array {number}: {left} trials; the last one writes the report, as does "
-          f"ddrl tune --dir {shlex.quote(str(plan.directory))} --collect at any time")  # fmt: skip
+    number = submit_array(f"tune-{plan.algorithm}", plan.directory, array, [point], task, asked)
+    if not asked.dry_run:
+        trials_left = f"{left} trial{'s' * (left > 1)}"
+        print(f"job {number}: an array with {trials_left} of {plan.directory}; the last one writes the report")
     return 0

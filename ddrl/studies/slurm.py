@@ -4,103 +4,148 @@ from __future__ import annotations
 
 import math
 import shlex
-import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ddrl.errors import UsageError
-from ddrl.programs import python_command
+from ddrl.slurm import site as sites
+from ddrl.slurm.records import JobRecord, note
+from ddrl.slurm.script import (
+    COMMON,
+    REPORT_SCRIPT,
+    SCRIPT,
+    ddrl_command,
+    has_memory,
+    minutes_for,
+    output_in,
+    script_of,
+    words_of,
+)
+from ddrl.slurm.submission import require_sbatch, submit
+from ddrl.slurm.text import as_typed
 from ddrl.studies.plan import Plan
 from ddrl.studies.points import Point
 
-SCRIPT = Path(__file__).with_name("study.sbatch")
-SUBMIT_SECONDS = 60.0
 CORE_MEGABYTES = 2000
 TRANSITION_BYTES = 7500  # of an Atari game in a replay
+REPORT_MINUTES = 30
+HOLD = ("-H", "--hold")
 
 
-def submit(plan: Plan, options: str) -> str:
-    """Submits the array; returns its number.
+class Asked(NamedTuple):
+    """What a command line says of the jobs.
 
-    Args:
-        options: of sbatch, as one would write them on its command line.
+    Attributes:
+        options: of sbatch, as one would write them on its command line; they win over our own.
+        site: the site file, or empty for the usual one.
+        dry_run: scripts are printed, and nothing is submitted.
+        command: what was typed, for a comment.
+    """
+
+    options: str
+    site: str
+    dry_run: bool
+    command: str
+
+
+def submit_study(plan: Plan, asked: Asked) -> None:
+    """Submits an array with a task for each point that has not finished, and a job after it that reports.
 
     Raises:
         UsageError: there is no sbatch, it refuses, or there is nothing to run.
     """
-    require_sbatch()
     numbers = [i for i, point in enumerate(plan.points) if plan.state(point).status not in ("finished", "running")]
     if not numbers:
         raise UsageError(f"--submit: every point of {plan.directory} has finished or runs; --collect reports them")
-    return submit_array(sbatch_command(plan, numbers, options))
+    task = ["study", plan.study, "--dir", str(plan.directory.absolute())]
+    name, array = f"study-{plan.study}", ",".join(map(str, numbers))
+    number = submit_array(name, plan.directory, array, plan.points, [*task, "--point"], asked)
+    try:
+        report = submit_report(name, plan.directory, number, [*task, "--collect"], asked)
+    except UsageError as error:
+        raise UsageError(
+            f"job {number} is submitted and runs the points, but no job reports them ({error}): do that with "
+            f"`ddrl study {plan.study} --dir {shlex.quote(str(plan.directory))} --collect`"
+        ) from error
+    if not asked.dry_run:
+        points = f"{len(numbers)} point{'s' * (len(numbers) > 1)}"
+        print(f"job {number}: an array with {points} of {as_typed(plan.directory)}")
+        print(f"job {report}: the report, when all of them have ended")
 
 
-def require_sbatch() -> None:
-    """Raises UsageError where there is none."""
-    if shutil.which("sbatch") is None:
-        raise UsageError("--submit: there is no sbatch here; log in where Slurm is, or leave --submit out to run here")
+def submit_array(
+    name: str, directory: Path, array: str, points: Sequence[Point], task: Sequence[str], asked: Asked
+) -> str:
+    """Submits runs as an array, or prints its script; returns its number.
 
-
-def submit_array(command: Sequence[str]) -> str:
-    """Submits an array; returns its number.
+    Args:
+        name: of the job.
+        directory: of the script, and of what the tasks print.
+        array: numbers of the tasks.
+        points: what they run: the largest of them says what a task needs.
+        task: words of `ddrl`, which the number of the task follows.
+        asked: by the user.
 
     Raises:
         UsageError: there is no sbatch, or it refuses.
     """
-    require_sbatch()
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SUBMIT_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"--submit: sbatch did not answer ({error}); try again") from error
-    if done.returncode != 0:
-        raise UsageError(f"--submit: {' '.join(done.stderr.split()) or 'sbatch failed'}")
-    return done.stdout.strip().split(";")[0]
-
-
-def sbatch_command(plan: Plan, numbers: Sequence[int], options: str) -> list[str]:
-    """The command; options given by the user come last, so that they win.
-
-    Raises:
-        UsageError: options that are no words.
-    """
-    directory = plan.directory.resolve()
-    task = ["study", plan.study, "--dir", str(directory), "--point"]
-    array = ",".join(map(str, numbers))
-    return array_command(f"study-{plan.study}", directory, array, plan.points, task, options)
-
-
-def array_command(
-    name: str, directory: Path, array: str, points: Sequence[Point], task: Sequence[str], options: str
-) -> list[str]:
-    """The command that submits runs as an array.
-
-    Args:
-        name: of the job.
-        directory: of what the tasks print.
-        array: numbers of the tasks.
-        points: what they run: the largest of them says what a task needs.
-        task: words of `ddrl`, which the number of the task follows.
-        options: of sbatch, given by the user; they come last, so that they win.
-
-    Raises:
-        UsageError: options that are no words.
-    """
-    try:
-        words = shlex.split(options)
-    except ValueError as error:
-        raise UsageError(f"--sbatch-options {options}: {error}") from error
-    own = [
-        f"--job-name={name}", f"--array={array}", f"--cpus-per-task={max(map(cores_of, points))}",
-        f"--output={directory}/slurm-%A-%a.out",
-    ]  # fmt: skip
-    has_replay = any(point.config.has_replay for point in points)
-    if has_replay and not any(word.startswith("--mem") for word in words):  # sbatch takes one of its kinds alone
-        own.append(f"--mem-per-cpu={max(map(core_megabytes, points))}M")
+    site, words = sites.read(sites.find(asked.site)), words_of(asked.options)
+    options = [f"--job-name={name}", "--nodes=1", "--ntasks=1", f"--cpus-per-task={max(map(cores_of, points))}"]
+    if not has_memory(words, site):
+        options.append(f"--mem-per-cpu={max(map(core_megabytes, points))}M")
     minutes = [point.config.run.minutes for point in points]
     if all(minutes):
-        own.append(f"--time={round(1.2 * max(minutes)) + 15}")  # start, last evaluation and end
-    return ["sbatch", "--parsable", *own, *words, str(SCRIPT), *python_command("ddrl.cli"), *task]
+        options.append(minutes_for(max(minutes)))
+    body = [f'task {ddrl_command(*task)} "$SLURM_ARRAY_TASK_ID"']
+    options += [f"--array={array}", *COMMON]
+    return _submit(directory, SCRIPT, "slurm-%A-%a.out", options, body, site, asked, words)
+
+
+def submit_report(name: str, directory: Path, array: str, command: Sequence[str], asked: Asked) -> str:
+    """Submits the job that reports when an array has ended, or prints its script; returns its number.
+
+    Args:
+        name: of the array.
+        directory: of the script, and of what the job prints.
+        array: its number.
+        command: words of `ddrl`.
+        asked: by the user.
+
+    Raises:
+        UsageError: as `submit_array`.
+    """
+    site = sites.read(sites.find(asked.site))
+    words = [word for word in words_of(asked.options) if word not in HOLD]  # it waits for the array as it is
+    options = [f"--job-name={name}-report", "--nodes=1", "--ntasks=1", f"--time={REPORT_MINUTES}"]
+    if not has_memory(words, site):
+        options.append(f"--mem-per-cpu={CORE_MEGABYTES}M")
+    dependency = [f"--dependency=afterany:{array}"]  # failed or not: what has finished is reported
+    body = [f"task {ddrl_command(*command)}"]
+    options += COMMON
+    return _submit(directory, REPORT_SCRIPT, "report-%j.out", options, body, site, asked, [*words, *dependency])
+
+
+def _submit(
+    directory: Path,
+    script: str,
+    output: str,
+    options: Sequence[str],
+    body: Sequence[str],
+    site: sites.Site,
+    asked: Asked,
+    words: Sequence[str],
+) -> str:
+    """The number of the job; of a dry run what stands for it in the text of another job."""
+    directory = directory.absolute()
+    text = script_of([*options, output_in(directory, output)], body, site, asked.command, words)
+    if asked.dry_run:
+        print(text)
+        return "ARRAY"
+    require_sbatch()
+    number = submit(directory / script, text, site, words)
+    note(directory, JobRecord(number, directory / output.replace("%A", number).replace("%j", number)))
+    return number
 
 
 def cores_of(point: Point) -> int:
@@ -111,6 +156,8 @@ def cores_of(point: Point) -> int:
 
 
 def core_megabytes(point: Point) -> int:
-    """Memory for each core: that of the script, and a share of the replays."""
+    """Memory for each core: of its ranks, and a share of the replays."""
+    if not point.config.has_replay:
+        return CORE_MEGABYTES
     replays = point.config.replay.replay_capacity * point.config.exchange.workers * TRANSITION_BYTES
     return CORE_MEGABYTES + math.ceil(replays / 1e6 / cores_of(point))

@@ -14,6 +14,7 @@ from tests.mutants import (
     table_replay,
     table_schedules,
     table_shards,
+    table_slurm,
     table_state,
 )
 from tests.mutants.mutant import Mutant
@@ -25,6 +26,7 @@ _TABLES = (
     table_exploration,
     table_replay,
     table_shards,
+    table_slurm,
     table_exchange,
     table_optimizers,
     table_schedules,

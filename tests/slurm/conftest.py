@@ -126,7 +126,12 @@ def submitted(
         assert old in text
         text = text.replace(old, new)
     mine.write_text(text)
-    variables = {"SITE": str(conf), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    variables = {
+        "DDRL_SITE": str(conf),
+        "DDRL_SLURM": str(ROOT / "ddrl" / "slurm"),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
     output = directory / f"{serial}.out"
     number = slurm.run(
         "env",

@@ -98,7 +98,7 @@ def study(slurm: Cluster, directory: Path) -> dict[str, object]:
         ).stdout
 
     begin = time.time()
-    number = call(*STUDY, "--submit", options).split("Slurm array ")[1].split(";")[0]
+    number = call(*STUDY, "--submit", options).split("job ")[1].split(":")[0]
     job = Job(slurm, number, place / "none", place)
     job.wait(600.0)
     ended = round(time.time() - begin, 1)

@@ -45,6 +45,9 @@ READ_ONLY = (
 )
 CASES = {
     "more roles than ranks": Case("has 2 ranks and the settings need 10: 9 workers + 1 par", "--workers 9"),
+    "no rank for a worker": Case(
+        "2 ranks leave none for workers beside 2 parameter servers and 1 evaluator", more="SERVERS=2 OPTIONS=()"
+    ),
     "a mistake": Case("adam-epsilon", "--adam-epsilon -1", launcher="srun"),
     "a game that is not": Case("brakeout", "--game brakeout --network a3c", launcher="srun"),
     "no directory": Case("cannot make run directory /sys/ddrl", site="RUNS=/sys/ddrl"),

@@ -1,8 +1,9 @@
-"""A study as an array of a real Slurm: submitted, collected while it waits and when it has ended."""
+"""A study as an array of a real Slurm: submitted, collected while it waits, and reported by a job when it has ended."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -35,17 +36,20 @@ def study(slurm, tmp_path):
 def test_a_study_of_scaling_as_an_array(slurm, study, tmp_path):
     status, said = study(*OPTIONS, "--submit", f"--sbatch-options={SBATCH}")
     assert status == 0, said
-    job = Job(slurm, said.split("Slurm array ")[1].split(";")[0], tmp_path / "none", tmp_path)
+    array, report = re.findall(r"^job (\d+): ", said, re.MULTILINE)
+    job = Job(slurm, report, tmp_path / "scaling" / f"report-{report}.out", tmp_path)
+    assert job.show("Dependency").startswith(f"afterany:{array}_*")
     try:
         status, said = study("--collect")
         assert status == 2 and "no point has finished (not finished: 4 waiting)" in said
-        slurm.run("scontrol", "release", job.number)
-        job.wait_for(lambda: job.number not in slurm.run("squeue", "-h", "-o", "%F").split(), "end")
+        status, said = study("--list")
+        assert status == 0 and said.count("waiting") == 4
+        slurm.run("scontrol", "release", array)
+        assert job.wait() == ("COMPLETED", "0:0"), job.output
     finally:
-        slurm.run("scancel", "--quiet", job.number)
+        slurm.run("scancel", "--quiet", array, report)
     outputs = "\n".join(path.read_text() for path in (tmp_path / "scaling").glob("slurm-*.out"))
-    status, said = study("--collect")
-    assert status == 0, said + outputs
+    said = job.output
     assert "failed: strong-nowhere-v0-2workers-seed1" in said and "failed: strong-nowhere-v0-1workers-seed1" in said
     results = json.loads((tmp_path / "scaling" / "results.json").read_text())
     rows = {row[2]: row for row in results["tables"][0]["rows"]}

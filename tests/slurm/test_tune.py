@@ -32,7 +32,7 @@ def test_a_search_as_an_array(slurm, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    job = Job(slurm, done.stdout.split("Slurm array ")[1].split(":")[0], tmp_path / "none", tmp_path)
+    job = Job(slurm, done.stdout.split("job ")[1].split(":")[0], tmp_path / "none", tmp_path)
     try:
         job.wait_for(lambda: job.number not in slurm.run("squeue", "-h", "-o", "%F").split(), "end")
     finally:

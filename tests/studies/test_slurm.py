@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 import stat
 import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
 from ddrl.errors import UsageError
-from ddrl.programs import python_command
+from ddrl.slurm.records import noted
+from ddrl.slurm.site import HERE, VARIABLE
 from ddrl.studies import plan as plans
 from ddrl.studies.points import note_failure
 from ddrl.studies.settings import base_config
-from ddrl.studies.slurm import SCRIPT, cores_of, sbatch_command, submit
+from ddrl.studies.slurm import Asked, cores_of, submit_study
 from tests.studies.support import MACHINE, FakeSettings, points, write_run
 
 
@@ -27,50 +28,92 @@ def plan(tmp_path):
 
 @pytest.fixture
 def sbatch(tmp_path, monkeypatch):
-    """An sbatch that notes its arguments and says what it is told to."""
+    """An sbatch that notes its arguments and says what it is told to; the path of its note."""
 
     def install(answer="42;cluster", status=0):
         program, note = tmp_path / "bin" / "sbatch", tmp_path / "arguments"
         program.parent.mkdir(exist_ok=True)
         says = f'echo "{answer}"' + (" >&2" if status else "")
-        program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{note}"\n{says}\nexit {status}\n')
+        program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> "{note}"\n{says}\nexit {status}\n')
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+        monkeypatch.setenv(VARIABLE, "")  # no site file
         return note
 
     return install
 
 
-def test_the_array_has_a_task_for_each_point_that_has_not_finished(plan, sbatch):
+def submit(plan, options=""):
+    submit_study(plan, Asked(options, "", False, "ddrl study fake --submit"))
+
+
+def options_of(script: Path) -> list[str]:
+    """What a script asks of sbatch."""
+    lines = script.read_text().splitlines()
+    return [
+        word for line in lines if line.startswith("#SBATCH ") for word in shlex.split(line.removeprefix("#SBATCH "))
+    ]
+
+
+def test_the_array_has_a_task_for_each_point_that_has_not_finished(plan, sbatch, capsys):
     note = sbatch()
     write_run(plan.path(plan.points[0]))
     note_failure(plan.path(plan.points[2]), "broke")
-    assert submit(plan, "--partition=cpu --time=60") == "42"
+    submit(plan, "--partition=cpu --time=60")
     told = note.read_text().splitlines()
-    assert told[0] == "--parsable" and "--array=1,2,3" in told and "--time=27" in told
-    told, starts_ddrl = told[: told.index(sys.executable)], told[told.index(sys.executable) :]
-    assert told[-3:] == ["--partition=cpu", "--time=60", str(SCRIPT)]
-    assert starts_ddrl == [*python_command("ddrl.cli"), "study", "fake", "--dir", str(plan.directory), "--point"]
+    assert told[:4] == ["--parsable", "--partition=cpu", "--time=60", str(plan.directory / "job.sbatch")]
+    options = options_of(plan.directory / "job.sbatch")
+    assert "--array=1,2,3" in options and options.index("--time=27") < options.index("--time=60")
+    task = f'task ddrl study fake --dir {plan.directory} --point "$SLURM_ARRAY_TASK_ID"'
+    assert (plan.directory / "job.sbatch").read_text().splitlines()[-1] == task
+    said = capsys.readouterr().out
+    assert said.startswith("job 42: an array with 3 points") and "job 42: the report" in said
+    outputs = [str(record.output.name) for record in noted(plan.directory)]
+    assert outputs == ["slurm-42-%a.out", "report-42.out"]
 
 
-def test_the_script_is_there_and_runs_the_point_of_its_task():
-    text = SCRIPT.read_text()
-    assert '"$@" "$SLURM_ARRAY_TASK_ID"' in text and "scontrol requeue" in text
-    done = subprocess.run(
-        ["bash", str(SCRIPT), "printf", "<%s>", "study", "fake", "--dir", "a directory", "--point"],
-        env=dict(os.environ) | {"SLURM_ARRAY_TASK_ID": "3"},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=True,
+def test_a_job_after_the_array_reports(plan, sbatch):
+    note = sbatch()
+    submit(plan, "--dependency=afterok:7 --hold --comment='two words'")
+    told = note.read_text().splitlines()[5:]
+    options = ["--parsable", "--dependency=afterok:7", "--comment=two words", "--dependency=afterany:42"]
+    assert told == [*options, str(plan.directory / "report.sbatch")], "not held, and after the array whatever else"
+    text = (plan.directory / "report.sbatch").read_text()
+    assert text.splitlines()[-1] == f"task ddrl study fake --dir {plan.directory} --collect"
+    assert "--array" not in text
+
+
+def test_a_report_that_is_refused_is_told_with_the_array_that_was_not(plan, sbatch, tmp_path):
+    sbatch()
+    program = tmp_path / "bin" / "sbatch"
+    text = program.read_text().replace(
+        "echo", 'case "$*" in *report.sbatch*) echo too many jobs >&2; exit 1 ;; esac; echo'
     )
-    assert done.stdout == "<study><fake><--dir><a directory><--point><3>"
+    program.write_text(text)
+    with pytest.raises(
+        UsageError, match=r"job 42 is submitted .* too many jobs\): do that with `ddrl study fake --dir"
+    ):
+        submit(plan)
 
 
-def test_no_time_is_asked_for_where_no_point_has_minutes(plan):
+def test_the_words_of_a_task_stay_words(tmp_path):
+    """job.sh hands them on as they are, and a signal too; its status is that of the command."""
+    program = f'words=("$@"); set --; source "{HERE / "job.sh"}"; task "${{words[@]}}"'
+    done = subprocess.run(
+        ["bash", "-c", program, "job", "printf", "<%s>", "a directory", "$(touch owned)", "3"],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "SLURM_JOB_ID": "1", "SLURM_NTASKS": "1",
+             "SLURM_JOB_END_TIME": "1", VARIABLE: "", "LAUNCHER": "srun"},
+        cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "<a directory><$(touch owned)><3>"), done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_time_is_asked_for_where_no_point_has_minutes(plan, sbatch):
+    sbatch()
     open_ended = plan.points[0]._replace(config=plan.points[0].config.changed(run={"minutes": 0.0}))
-    command = sbatch_command(plan._replace(points=(open_ended,)), [0], "")
-    assert not [word for word in command if word.startswith("--time")]
+    submit(plan._replace(points=(open_ended,)))
+    assert not [word for word in options_of(plan.directory / "job.sbatch") if word.startswith("--time")]
 
 
 def test_cores_of_a_point(plan):
@@ -80,25 +123,29 @@ def test_cores_of_a_point(plan):
 
 def test_refusals_are_one_line(plan, sbatch, monkeypatch, tmp_path):
     with pytest.raises(UsageError, match="--sbatch-options"):
-        sbatch_command(plan, [0], "--comment='half")
-    sbatch("sbatch: error:\ninvalid partition", 1)
-    with pytest.raises(UsageError, match="--submit: sbatch: error: invalid partition"):
-        submit(plan, "")
+        submit(plan, "--comment='half")
+    sbatch("sbatch: error: invalid partition\nsbatch: error: Batch job submission failed", 1)
+    with pytest.raises(UsageError, match="sbatch refuses the job: invalid partition; Batch job submission failed"):
+        submit(plan)
     for point in plan.points:
         write_run(plan.path(point))
     with pytest.raises(UsageError, match="has finished or runs"):
-        submit(plan, "")
+        submit(plan)
+    plan = plan._replace(directory=tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="there is no sbatch here"):
-        submit(plan, "")
+        submit(plan)
 
 
-def test_a_replay_has_its_memory_and_q_learning_a_core_for_acting(plan):
+def test_a_replay_has_its_memory_and_q_learning_a_core_for_acting(plan, sbatch):
+    sbatch()
     config = base_config(FakeSettings(minutes=10.0, preset="default"), "dqn", "pong", MACHINE)
-    point = plan.points[0]._replace(config=config)
-    with_replay = plan._replace(points=(point,))
-    command = sbatch_command(with_replay, [0], "")
-    assert "--cpus-per-task=2" in command and "--mem-per-cpu=5750M" in command  # half of 7.5 GB, and 2 GB
-    asked = [word for word in sbatch_command(with_replay, [0], "--mem=50G") if word.startswith("--mem")]
-    assert asked == ["--mem=50G"]
-    assert not [word for word in sbatch_command(plan, [0], "") if word.startswith("--mem")]
+    with_replay = plan._replace(points=(plan.points[0]._replace(config=config),))
+    submit(with_replay)
+    options = options_of(plan.directory / "job.sbatch")
+    assert "--cpus-per-task=2" in options and "--mem-per-cpu=5750M" in options  # half of 7.5 GB, and 2 GB
+    submit(with_replay, "--mem=50G")
+    for script in ("job.sbatch", "report.sbatch"):
+        assert [word for word in options_of(plan.directory / script) if word.startswith("--mem")] == ["--mem=50G"]
+    submit(plan)
+    assert "--mem-per-cpu=2000M" in options_of(plan.directory / "job.sbatch")

@@ -16,8 +16,8 @@ import pytest
 
 from ddrl import cli, options, rundir
 from ddrl.placement.resources import this_machine
+from ddrl.slurm.site import VARIABLE
 from ddrl.studies.points import state_of
-from ddrl.studies.slurm import SCRIPT
 from ddrl.tuning import engine, report
 from ddrl.tuning import plan as plans
 from ddrl.tuning.journal import JOURNAL, open_study
@@ -219,12 +219,18 @@ def test_the_array_has_a_task_for_each_trial_that_is_left(fake, tmp_path, monkey
     program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{note}"\necho 42\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    monkeypatch.setenv(VARIABLE, "")  # no site file
+    capsys.readouterr()
+    assert tune(tmp_path / "search", "--trials", "7", "--submit", "--at-once", "2", "--dry-run") == 0
+    dry = capsys.readouterr().out
+    assert not note.exists() and plans.load(tmp_path / "search").trials == 2
     assert tune(tmp_path / "search", "--trials", "7", "--submit", "--at-once", "2") == 0
-    told = note.read_text().splitlines()
-    assert "--array=0-4%2" in told and "--job-name=tune-ba3c" in told
-    assert told[told.index(str(SCRIPT)) + 1 :] == [
-        *engine.python_command("ddrl.cli"), "tune", "--dir", str(tmp_path / "search"), "--task",
-    ]  # fmt: skip
+    script = tmp_path / "search" / "job.sbatch"
+    assert note.read_text().splitlines() == ["--parsable", str(script)]
+    told = script.read_text().splitlines()
+    assert "#SBATCH --array=0-4%2" in told and "#SBATCH --job-name=tune-ba3c" in told
+    assert told[-1] == f'task ddrl tune --dir {tmp_path / "search"} --task "$SLURM_ARRAY_TASK_ID"'
+    assert told[2:] == dry.splitlines()[2:-1]
     assert plans.load(tmp_path / "search").trials == 7
     assert tune(tmp_path / "search", "--trials", "2", "--submit") == 2
     assert "all 2 trials" in capsys.readouterr().err

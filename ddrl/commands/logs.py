@@ -1,0 +1,156 @@
+"""`ddrl logs RUN`: what jobs of Slurm have printed, as `tail` would show it."""
+
+from __future__ import annotations
+
+import codecs
+import collections
+import dataclasses
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import tyro
+
+from ddrl import checks, command_line, rundir
+from ddrl.commands.status import known
+from ddrl.errors import UsageError
+from ddrl.files import open_regular
+from ddrl.slurm.queue import has_queue, queue
+from ddrl.slurm.records import JobRecord, noted
+from ddrl.slurm.text import as_typed, printable
+
+READ_SECONDS = 0.5
+QUEUE_SECONDS = 10.0  # Slurm's controller has others to answer
+CHUNK_BYTES = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class LogsArguments:
+    """Print what the newest job of a run has printed; of a study or search, what all tasks have."""
+
+    directory: tyro.conf.Positional[str]
+    """Directory of a run, study or search."""
+    follow: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Go on as more is printed, until the job is gone from the queue. -f is short for it."""
+    lines: int | None = None
+    """Only so many of the last lines of each output (default: all)."""
+
+    def __post_init__(self) -> None:
+        if self.lines is not None:
+            checks.between(self, 0, 1_000_000_000, "lines")
+
+
+class Output:
+    """One file that a job prints into.
+
+    Args:
+        path: of the file.
+        lines: with which it begins (None: all).
+    """
+
+    def __init__(self, path: Path, lines: int | None):
+        self.path, self._lines, self._offset = path, lines, 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def show(self, heading: bool) -> bool:
+        """Prints what has come since the last call; returns whether there was anything.
+
+        Args:
+            heading: the name of the file stands above it.
+        """
+        shown = False
+        with open_regular(self.path) as file:
+            if not self._offset and self._lines is not None:
+                self._offset = _begin_of_last(self.path, self._lines)
+            file.seek(self._offset)
+            while data := file.read(CHUNK_BYTES):
+                self._offset += len(data)
+                if heading and not shown:
+                    print(f"==> {printable(as_typed(self.path))} <==")
+                shown = True
+                print(printable(self._decoder.decode(data)), end="", flush=True)
+        return shown
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs `ddrl logs`; returns the exit status."""
+    if not argv:
+        raise UsageError("logs: name the directory of a run, study or search (ddrl logs --help)")
+    arguments = command_line.read(LogsArguments, ["--follow" if word == "-f" else word for word in argv], "ddrl logs")
+    directory = known(arguments.directory)
+    records = newest(noted(directory))
+    if not records:
+        return show_log(directory, arguments)
+    if not arguments.follow:
+        shown = [output.show(True) for output in opened(records, {}, arguments.lines)]
+        if not any(shown):
+            raise UsageError(nothing_yet(directory, records))
+        return 0
+    return follow(records, arguments.lines)
+
+
+def newest(records: Sequence[JobRecord]) -> list[JobRecord]:
+    """The last job of a run; of a study the last array and what came after it."""
+    arrays = [number for number, record in enumerate(records) if "%a" in record.output.name]
+    return list(records[arrays[-1] :] if arrays else records[-1:])
+
+
+def opened(records: Sequence[JobRecord], known: dict[Path, Output], lines: int | None) -> list[Output]:
+    """The outputs that are there; those that are known already go on."""
+    return [known.setdefault(path, Output(path, lines)) for record in records for path in record.outputs()]
+
+
+def follow(records: Sequence[JobRecord], lines: int | None) -> int:
+    """Prints until the jobs are gone from the queue; returns the exit status."""
+    numbers = {record.number for record in records}
+    outputs: dict[Path, Output] = {}
+    last, asked = None, time.monotonic() - QUEUE_SECONDS
+    while True:
+        gone = False
+        if time.monotonic() - asked >= QUEUE_SECONDS:
+            asked, gone = time.monotonic(), not numbers & {job.number for job in queue()}
+        for output in opened(records, outputs, lines):  # after the queue was asked, so that nothing is left
+            last = output if output.show(output is not last) else last
+        if gone:
+            print(f"ddrl: job {' and '.join(sorted(numbers, key=int))} is gone from the queue", file=sys.stderr)
+            return 0
+        time.sleep(READ_SECONDS)
+
+
+def nothing_yet(directory: Path, records: Sequence[JobRecord]) -> str:
+    """Why there is no output."""
+    numbers = {record.number for record in records}
+    for job in queue() if has_queue() else ():
+        if job.number in numbers:
+            return f"job {job.number} of {directory} is {job.state.lower()} ({job.reason}): it has printed nothing yet"
+    number = records[-1].number
+    return f"job {number} of {directory} is gone from the queue and has left no output; see `sacct -j {number}`"
+
+
+def show_log(directory: Path, arguments: LogsArguments) -> int:
+    """Of a run without a job: what its ranks have written; returns the exit status.
+
+    Raises:
+        UsageError: there is none, or it is to be followed.
+    """
+    log = directory / rundir.LOG
+    if arguments.follow or not log.is_file():
+        raise UsageError(f"{directory}: no job of Slurm has worked there; what its ranks have written is in {log}")
+    Output(log, arguments.lines).show(True)
+    return 0
+
+
+def _begin_of_last(path: Path, lines: int) -> int:
+    """Where the last lines of a file begin."""
+    starts = collections.deque([0], maxlen=lines + 1)
+    offset = 0
+    with open_regular(path) as file:
+        while data := file.read(CHUNK_BYTES):
+            place = -1
+            while (place := data.find(b"\n", place + 1)) >= 0:
+                starts.append(offset + place + 1)
+            offset += len(data)
+    if starts[-1] < offset:
+        starts.append(offset)
+    return starts[0] if len(starts) > lines else 0

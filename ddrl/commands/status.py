@@ -1,0 +1,193 @@
+"""`ddrl status`: jobs of Slurm with the runs, studies and searches that they work on."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import tyro
+
+from ddrl import command_line, rundir
+from ddrl.errors import UsageError
+from ddrl.slurm import site as sites
+from ddrl.slurm.queue import QueuedJob, has_queue, queue
+from ddrl.slurm.records import JOBS, JobRecord, noted
+from ddrl.slurm.runs import read_run, why_gone
+from ddrl.slurm.text import as_typed, printable
+from ddrl.studies.plan import PLAN
+from ddrl.studies.points import ENDED_WELL, POINTS
+from ddrl.tuning.plan import FILE as SEARCH
+from ddrl.tuning.plan import TRIALS
+
+ENDED = 10
+"""Directories that are listed after their jobs have ended."""
+PLACES = ("runs", "studies", "tuning")
+HEADINGS = ("job", "state", "time", "progress", "score", "where")
+
+
+@dataclasses.dataclass(frozen=True)
+class StatusArguments:
+    """List the jobs that wait and run, with their runs, progress and scores, and then those that ended last. Looks in
+    the site's directory of runs, and here in runs, studies and tuning."""
+
+    directories: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Runs, studies and searches to list, instead of those that are found."""
+    all: tyro.conf.FlagCreatePairsOff[bool] = False
+    """List all jobs that have ended, not only the last ten."""
+    site: str = ""
+    """Site file (default: $DDRL_SITE, slurm/site.conf of a clone, or ~/.config/ddrl/site.conf)."""
+
+
+class Row(NamedTuple):
+    """One line, and below it why something failed."""
+
+    job: str
+    state: str
+    time: str
+    progress: str
+    score: str
+    where: str
+    why: str = ""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs `ddrl status`; returns the exit status."""
+    arguments = command_line.read(StatusArguments, argv, "ddrl status", StatusArguments())
+    named = [known(name) for name in arguments.directories]
+    jobs = queue() if has_queue() or not named else []
+    runs = sites.read(sites.find(arguments.site)).runs
+    directories = named or list(dict.fromkeys([*found(runs), *(job.directory for job in jobs if job.directory)]))
+    working: list[tuple[Path, list[QueuedJob]]] = []
+    ended: list[tuple[Path, list[QueuedJob]]] = []
+    for directory in directories:
+        theirs = jobs_of(directory, jobs)
+        (working if theirs else ended).append((directory, theirs))
+    working.sort(key=lambda each: int(each[1][0].number))
+    if not named:
+        ended.sort(key=lambda each: os.stat(each[0] / JOBS).st_mtime, reverse=True)
+    shown = ended if named or arguments.all else ended[:ENDED]
+    rows = [row for directory, theirs in [*working, *shown] for row in rows_of(directory, theirs)]
+    if not rows:
+        print("no jobs of ddrl; `ddrl submit train` submits one")
+        return 0
+    show(rows)
+    if len(shown) < len(ended):
+        print(f"{len(ended) - len(shown)} more have ended (--all)")
+    return 0
+
+
+def known(name: str) -> Path:
+    """The directory of this name.
+
+    Raises:
+        UsageError: it is no run, study or search, and no job has worked there.
+    """
+    path = Path(name)
+    if not any((path / file).is_file() for file in (rundir.CONFIG, PLAN, SEARCH, JOBS)):
+        why = "it holds no run, study or search" if path.is_dir() else "there is no such directory"
+        raise UsageError(f"{name}: {why}; `ddrl status` lists those with jobs")
+    return path
+
+
+def found(runs: Path) -> Iterator[Path]:
+    """Directories in which jobs have worked; tasks of an array have theirs one below."""
+    for place in (runs, *map(Path, PLACES)):
+        for path in _directories(place):
+            if (path / JOBS).is_file():
+                yield path.absolute()
+            elif not (path / rundir.CONFIG).is_file():
+                yield from (each.absolute() for each in _directories(path) if (each / JOBS).is_file())
+
+
+def _directories(place: Path) -> list[Path]:
+    try:
+        return sorted(Path(entry.path) for entry in os.scandir(place) if entry.is_dir())
+    except OSError:
+        return []
+
+
+def jobs_of(directory: Path, jobs: Sequence[QueuedJob]) -> list[QueuedJob]:
+    """Those lines of the queue that work in a directory, by the numbers of their jobs."""
+    records = {record.job for record in noted(directory)}
+    return [job for job in jobs if {job.job, job.number} & records]
+
+
+def rows_of(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
+    """What is said of a directory: a row for each job that waits or runs, or one for how it ended."""
+    if any((directory / file).is_file() for file in (PLAN, SEARCH)):
+        yield from _rows_of_many(directory, jobs)
+        return
+    run = read_run(directory)
+    where = as_typed(directory)
+    for job in _merged(jobs):
+        yield Row(*job, run.progress, run.score, where)
+    if not jobs:
+        state, why, records = run.status, "", noted(directory)
+        if state == "failed":
+            why = run.message
+        elif not state:
+            state, why = ("gone", _why_gone(records[-1])) if records else ("no job", "")
+        yield Row(records[-1].job if records else "", state, "", run.progress, run.score, where, why)
+
+
+def _rows_of_many(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
+    """Of a study or search: its jobs, and the runs that are under way."""
+    runs, total, noun = runs_of(directory)
+    results = {path: rundir.read_json(path / rundir.RESULT) for path in runs}
+    ended = [result.get("status") for result in results.values() if isinstance(result, dict)]
+    finished, failed = sum(status in ENDED_WELL for status in ended), ended.count("failed")
+    progress = f"{finished} of {total} {noun} finished" + (f", {failed} failed" if failed else "")
+    where, records = as_typed(directory), noted(directory)
+    for job in _merged(jobs):
+        yield Row(*job, progress, "", where)
+    if not jobs:
+        state = "gone" if records else "no job"
+        state = "finished" if finished == total else "ended" if finished + failed == total else state
+        yield Row(records[0].job if records else "", state, "", progress, "", where)
+    for path, result in results.items():
+        if jobs and result is None and (path / rundir.CONFIG).is_file():
+            run = read_run(path)
+            yield Row("", "", "", run.progress, run.score, as_typed(path))
+
+
+def runs_of(directory: Path) -> tuple[list[Path], int, str]:
+    """The directories of a study or search, how many there will be, and what they are called."""
+    plan = rundir.read_json(directory / PLAN) or {}
+    names = [str(point.get("name")) for point in plan.get("points", ()) if isinstance(point, dict)]
+    if names:
+        return [directory / POINTS / name for name in names], len(names), "points"
+    runs = _directories(directory / TRIALS)
+    total = (rundir.read_json(directory / SEARCH) or {}).get("trials")
+    return runs, total if isinstance(total, int) else len(runs), "trials"
+
+
+def _merged(jobs: Sequence[QueuedJob]) -> Iterator[tuple[str, str, str]]:
+    """Number, state and time of each job: tasks of an array and components of a job are one."""
+    for number in dict.fromkeys(job.number for job in jobs):
+        lines = [job for job in jobs if job.number == number]
+        active = [job for job in lines if job.state != "PENDING"]
+        first = (active or lines)[0]
+        state = first.state if active else f"{first.state} ({first.reason})"
+        if len(active) > 1 and "+" not in first.job:
+            state += f" ({len(active)} tasks)"
+        yield number, state, f"{first.elapsed} of {first.limit}" if active else ""
+
+
+def _why_gone(record: JobRecord) -> str:
+    outputs = record.outputs()
+    why = why_gone(outputs[-1]) if outputs else "it has left no output"
+    return why or f"it has left no result; the last it said is in {outputs[-1]}"
+
+
+def show(rows: Sequence[Row]) -> None:
+    """Prints rows in columns."""
+    lines = [HEADINGS, *(tuple(printable(cell).replace("\n", " ") for cell in row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS) - 1)]
+    for line in lines:
+        cells = [f"{cell:{width}}" for cell, width in zip(line, widths)]
+        print("  ".join([*cells, line[len(widths)]]))
+        if len(line) > len(HEADINGS) and line[-1]:
+            print(f"      {line[-1]}")

@@ -1,0 +1,303 @@
+"""`ddrl submit`: the same options as of the commands that it submits, as a job of Slurm."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import math
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import tyro
+
+from cluster.topology import Seat
+from ddrl import checks, command_line, options, rundir
+from ddrl.checks import did_you_mean
+from ddrl.commands.plan import needs_of, ranks_as_json
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.launch.job import JOB_END, check_time
+from ddrl.placement.ranks import place_ranks, sizes_of
+from ddrl.placement.resources import this_machine
+from ddrl.slurm import site as sites
+from ddrl.slurm.queue import queue
+from ddrl.slurm.records import JobRecord, note, noted
+from ddrl.slurm.script import COMMON, SCRIPT, has_memory, minutes_for, output_in, own_venv, script_of, words_of
+from ddrl.slurm.submission import require_sbatch, submit
+from ddrl.slurm.text import as_typed, printable
+from ddrl.types import Machine
+
+HELP = """usage: ddrl submit train [ALGORITHM] [OPTIONS]
+       ddrl submit study NAME [OPTIONS]
+       ddrl submit tune ALGORITHM [OPTIONS]
+       ddrl submit site [FILE]
+
+Writes the script of a Slurm job and submits it, with the options that the command takes here.
+
+  ddrl submit train ppo --game pong --workers 8 --nodes 2
+                              one run; the job goes on in a new one when its time is up
+  ddrl submit study scaling   a task for each point of a study, and a job that writes the report at the end
+  ddrl submit tune ba3c ...   a task for each trial of a search; the last one writes the report
+  ddrl submit site            write the file that says what this cluster needs: account, partition, modules, MPI
+
+`--dry-run` prints the script and submits nothing; `ddrl submit train --help` explains the options of the job.
+Afterwards, `ddrl status` lists the jobs with their runs, and `ddrl logs RUN -f` follows what one prints.
+"""
+COMMANDS = ("train", "study", "tune", "site")
+LEAST_MEGABYTES = 2000  # of a core, as in the scripts of slurm/
+NO_LIMIT = 1 << 62  # the memory of nodes that nobody here knows
+BYTES_PER_MEGABYTE = 1e6
+TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
+
+
+@dataclasses.dataclass(frozen=True)
+class JobArguments:
+    """Submit a run as a job of Slurm. All other options are those of `ddrl train`, which reads and checks them before
+    the job is submitted. Without --workers, the workers are the ranks of the nodes that other roles leave.
+
+      ddrl submit train ppo --game pong --nodes 2 --ranks-per-node 16 --agent-steps 20e6 --minutes 0
+    """
+
+    nodes: int | None = None
+    """Nodes of the job (default: as many as Slurm takes for its ranks)."""
+    ranks_per_node: int | None = None
+    """Ranks on each node (default: those that the settings need, evenly)."""
+    cpus_per_rank: int = 1
+    """Processors of each rank."""
+    gpus_per_node: int = 0
+    """GPUs of each node; a worker has one."""
+    time: str = ""
+    """Time limit of the job, as Slurm writes it: 90 (minutes), 04:00:00, 1-12 (default: enough for --minutes; the
+    limit of the partition without these). When it is up, the run goes on in a new job until its budget is used up."""
+    site: str = ""
+    """Site file (default: $DDRL_SITE, slurm/site.conf of a clone, or ~/.config/ddrl/site.conf)."""
+    sbatch_options: str = ""
+    """More options of sbatch, in one word: --sbatch-options="--partition=gpu --constraint=avx512"."""
+    dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Print the script, and submit nothing."""
+
+    def __post_init__(self) -> None:
+        for name in ("nodes", "ranks_per_node", "cpus_per_rank"):
+            if getattr(self, name) is not None:
+                checks.between(self, 1, 1_000_000, name)
+        checks.between(self, 0, 1_000, "gpus_per_node")
+        if self.time and not TIME.fullmatch(self.time):
+            checks.refuse(self, "time", "write it as Slurm does: 90 (minutes), 04:00:00 or 1-12 (a day and a half)")
+
+    @property
+    def seconds(self) -> int | None:
+        """Time limit of the job; None where it is not given."""
+        match = TIME.fullmatch(self.time)
+        if match is None:
+            return None
+        days, first, second, third = (int(part or 0) for part in match.groups())
+        has_hours = match["days"] is not None or match["third"] is not None
+        hours, minutes, seconds = (first, second, third) if has_hours else (0, first, second)
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+    @property
+    def ranks(self) -> int | None:
+        """Ranks of the job, where both numbers are given."""
+        return self.nodes * self.ranks_per_node if self.nodes and self.ranks_per_node else None
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs `ddrl submit`; returns the exit status."""
+    if argv and argv[0] in command_line.HELP:
+        print(HELP, end="")
+        return 0
+    command, rest = (argv[0], list(argv[1:])) if argv else ("", [])
+    if command not in COMMANDS:
+        meant = did_you_mean(command, COMMANDS) or f"; use one of {', '.join(COMMANDS)}"
+        what = f"submit {command:.80}: there is no such job{meant}" if command else "submit: name what is submitted"
+        raise UsageError(f"{what} (ddrl submit --help)")
+    if command == "train":
+        return submit_train(rest)
+    if command == "site":
+        return write_site(rest)
+    if command == "study":
+        from ddrl.commands import study
+
+        return study.main([*rest, "--submit"])
+    from ddrl.commands import tune
+
+    return tune.main([*rest, "--submit"])
+
+
+def write_site(argv: Sequence[str]) -> int:
+    """Writes a site file; returns the exit status."""
+    if len(argv) > 1 or any(word.startswith("-") for word in argv):
+        raise UsageError(f"submit site: it takes one word, the file to write (default: {sites.home()})")
+    path = Path(argv[0]) if argv else sites.home()
+    sites.write_example(path, own_venv())
+    print(f"{path} is written: say there which account, partition, modules and MPI launcher this cluster needs")
+    return 0
+
+
+def submit_train(argv: Sequence[str]) -> int:
+    """Submits one run; returns the exit status."""
+    job, words = command_line.read_known(JobArguments, argv, "ddrl submit train", JobArguments(), others=True)
+    site, more = sites.read(sites.find(job.site)), words_of(job.sbatch_options)
+    more = [f"--time={job.time}", *more] if job.time else more  # a limit of the site would win over the script
+    words, arguments = with_ranks(words, job)
+    config, resumed = options.ready(arguments, machine_of(job))
+    directory = run_directory(config, resumed, site)
+    place_ranks(config, [Seat()] * config.ranks)
+    if job.seconds is not None:
+        check_time(config, {JOB_END: str(job.seconds)}, now=0.0)
+    given = shlex.join(["ddrl", "submit", "train", *argv])
+    body = body_of(config, directory, words)
+    text = script_of(sbatch_options(config, job, directory, site, more), body, site, given, more)
+    if job.dry_run:
+        print(text, end="")
+        return 0
+    require_sbatch()
+    refuse_while_queued(directory)
+    if resumed is None:
+        rundir.make_run_dir(directory)
+    try:
+        number = submit(directory / SCRIPT, text, site, more)
+    except UsageError:
+        give_up(directory)
+        raise
+    note(directory, JobRecord(number, directory / f"slurm-{number}.out"))
+    where = as_typed(directory)
+    print(f"job {number}: {config.title} on {config.environment.game}, {config.ranks} ranks: {sizes_of(config)}")
+    print(f"run directory {printable(where)}")
+    print(f"follow it with: ddrl logs {printable(shlex.quote(where))} -f")
+    return 0
+
+
+def with_ranks(words: Sequence[str], job: JobArguments) -> tuple[list[str], options.TrainArguments]:
+    """The options of `ddrl train` with the number of workers in them, and what they mean.
+
+    Presets take workers by the cores of the machine that reads them, and the job is another one.
+
+    Raises:
+        UsageError: for settings that cannot be, or that need other ranks than the nodes have.
+    """
+    machine = machine_of(job)
+    arguments = options.parse(words, machine)
+    config = arguments.config
+    role, number = ("actors", config.apex.actors) if config.apex.actors else ("workers", config.exchange.workers)
+    if any(command_line.name_of(word) == role for word in words):
+        check_ranks(config, job)
+        return list(words), arguments
+    for _ in range(2):  # the evaluator of a single process has no rank, and of several processes it has
+        number += 0 if job.ranks is None else job.ranks - config.ranks
+        if number < 1:
+            raise UsageError(
+                f"{_nodes(job)}, and other roles leave none of them for {role} ({sizes_of(config)}): give more ranks, "
+                "or lower the others"
+            )
+        pinned = [*words, f"--{role}", str(number)]
+        arguments = options.parse(pinned, machine)
+        config = arguments.config
+        if job.ranks in (None, config.ranks):
+            break
+    check_ranks(config, job)
+    return pinned, arguments
+
+
+def check_ranks(config: TrainConfig, job: JobArguments) -> None:
+    """Raises UsageError when the settings need other ranks than the nodes have."""
+    if job.ranks not in (None, config.ranks):
+        raise UsageError(f"{_nodes(job)}, and the settings need {config.ranks}: {sizes_of(config)}; change the numbers")
+    if config.exchange.kind.one_host and (job.nodes or 1) > 1:
+        raise UsageError(
+            f"--nodes {job.nodes}: --exchange {config.exchange.exchange} is memory that workers share; give one node"
+        )
+
+
+def _nodes(job: JobArguments) -> str:
+    return f"--nodes {job.nodes} --ranks-per-node {job.ranks_per_node}: {job.ranks} rank{'s' * (job.ranks != 1)}"
+
+
+def machine_of(job: JobArguments) -> Machine:
+    """The nodes as one machine; where nobody has said how large they are, with the cores of this one."""
+    return Machine((job.ranks or 0) * job.cpus_per_rank or this_machine().cores, NO_LIMIT)
+
+
+def run_directory(config: TrainConfig, resumed: Path | None, site: sites.Site) -> Path:
+    """Where the run is or will be: as named, or in the site's directory of runs."""
+    named = resumed or config.run.run_dir
+    if named:
+        return Path(named).absolute()
+    name = Path(rundir.default_run_dir(config)).name
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(site.runs / name for name in names if not (site.runs / name).exists())
+
+
+def give_up(directory: Path) -> None:
+    """Removes the script, and a directory that holds nothing else."""
+    with contextlib.suppress(OSError):
+        (directory / SCRIPT).unlink()
+        directory.rmdir()
+
+
+def refuse_while_queued(directory: Path) -> None:
+    """Raises UsageError when a job of this run waits or runs."""
+    numbers = {record.number for record in noted(directory)}
+    for job in queue() if numbers else ():
+        if job.number in numbers:
+            raise UsageError(
+                f"job {job.number} of {directory} is {job.state.lower()}: wait for its end, or end it with "
+                f"`scancel {job.number}`"
+            )
+
+
+def sbatch_options(
+    config: TrainConfig, job: JobArguments, directory: Path, site: sites.Site, words: Sequence[str]
+) -> list[str]:
+    """What the job asks for.
+
+    Args:
+        config: settings of the run.
+        job: what the command line says of the job.
+        directory: of the run.
+        site: where it runs.
+        words: options of sbatch that the user gives.
+    """
+    nodes = 1 if config.exchange.kind.one_host else job.nodes
+    per_node = job.ranks_per_node or (math.ceil(config.ranks / nodes) if nodes else None)
+    name = f"{config.title}-{config.environment.game.rpartition('/')[2]}"
+    wanted = [f"--job-name={re.sub(r'[^a-z0-9]+', '-', name.lower())}"]
+    wanted += [f"--nodes={nodes}"] * bool(nodes) + [f"--ntasks={config.ranks}"]
+    wanted += [f"--ntasks-per-node={per_node}"] * bool(per_node) + [f"--cpus-per-task={job.cpus_per_rank}"]
+    wanted += [f"--gpus-per-node={job.gpus_per_node}"] * bool(job.gpus_per_node)
+    if not has_memory(words, site):
+        wanted.append(f"--mem-per-cpu={megabytes_per_cpu(config, job.cpus_per_rank)}M")
+    if config.run.minutes and not job.time and "SBATCH_TIMELIMIT" not in site.variables:
+        wanted.append(minutes_for(config.run.minutes))
+    return [*wanted, output_in(directory, "slurm-%j.out"), *COMMON]
+
+
+def megabytes_per_cpu(config: TrainConfig, cpus_per_rank: int) -> int:
+    """Memory for each processor, so that the largest rank has room."""
+    ranks = ranks_as_json(config, place_ranks(config, [Seat()] * config.ranks), *needs_of(config))
+    most = max(rank["memory_bytes"] for rank in ranks) / BYTES_PER_MEGABYTE
+    return max(LEAST_MEGABYTES, math.ceil(most / cpus_per_rank))
+
+
+def body_of(config: TrainConfig, directory: Path, words: Sequence[str]) -> list[str]:
+    """What the script does.
+
+    Args:
+        config: settings of the run.
+        directory: of the run.
+        words: options of `ddrl train`.
+    """
+    peek = options.Parser(prog="ddrl submit train")  # --resume-or-start and --run-dir stand for these
+    for name in ("--resume", "--run-dir"):
+        peek.add_argument(name)
+    peek.add_argument("--resume-or-start", action="store_true")
+    _, left = peek.parse_known_args(list(words))
+    quoted = " ".join(map(shlex.quote, left))
+    return [
+        f"ALGORITHM= REQUEUE=yes RESTARTS={config.run.max_restarts}",
+        "check_nodes",
+        f"train {shlex.quote(str(directory))} {config.ranks} {quoted}".rstrip(),
+    ]

@@ -1,0 +1,228 @@
+# What jobs of ddrl share: the scripts of slurm/ and those that `ddrl submit` writes source it. The functions below are
+# for them.
+
+set -euo pipefail
+umask 022
+
+fail() { echo "ddrl: $*" >&2; exit 2; }
+
+[[ -n ${SLURM_JOB_ID:-} ]] || fail "not inside a Slurm job: submit the script with sbatch"
+SLURM_NTASKS=${SLURM_NTASKS:-${SLURM_NTASKS_HET_GROUP_0:-}}
+[[ $SLURM_NTASKS =~ ^[1-9][0-9]*$ ]] || fail "SLURM_NTASKS='$SLURM_NTASKS': give sbatch --ntasks or --ntasks-per-node"
+if [[ ${1:-} && $1 != -* ]]; then # the first word after the name of the script
+  ALGORITHM=$1
+  shift
+fi
+load_modules() { :; }
+# the same order as in site.py; set and empty: none is wanted
+if [[ -z ${DDRL_SITE+set} ]]; then
+  home=${XDG_CONFIG_HOME:-$HOME/.config}/ddrl
+  for DDRL_SITE in "${BASH_SOURCE[0]%/*}/../../slurm/site.conf" "$home/site.conf" ''; do
+    [[ ! -r $DDRL_SITE ]] || break
+  done
+fi
+if [[ $DDRL_SITE ]]; then
+  [[ -r $DDRL_SITE ]] || fail "DDRL_SITE=$DDRL_SITE cannot be read on $(uname -n): keep it where all nodes see it"
+  set +u
+  # shellcheck source=/dev/null
+  source "$DDRL_SITE" || true # its last command may be a condition
+  load_modules
+  set -u
+fi
+[[ -z ${VENV:-} ]] || export PATH=$VENV/bin:$PATH
+RUNS=${RUNS:-$PWD/runs}
+[[ ${LAUNCHER:-} ]] || { LAUNCHER=srun; ! command -v mpirun >/dev/null || LAUNCHER=mpirun; }
+case $LAUNCHER in srun | mpirun) ;; *) fail "LAUNCHER=$LAUNCHER in $DDRL_SITE: use srun or mpirun" ;; esac
+export PYTHONUNBUFFERED=1
+export SLURM_EXPORT_ENV=ALL # srun hands this environment on, also where sbatch was told to hand on none
+if [[ -z ${SLURM_JOB_END_TIME:-} ]]; then                         # Slurm before 23.02 does not set it
+  end=$(squeue -h -j "$SLURM_JOB_ID" -o %e) && end=$(date -d "$end" +%s 2>/dev/null) && export SLURM_JOB_END_TIME=$end
+fi
+
+# check_nodes: every node has the same ddrl.
+check_nodes() {
+  local found
+  # shellcheck disable=SC2016 # expanded on the nodes
+  found=$(srun --mpi=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \
+    bash -c 'echo "$SLURMD_NODENAME: $(ddrl --version 2>/dev/null || echo no ddrl)"' | sort)
+  if [[ $(cut -d: -f2 <<<"$found" | sort -u) != " ddrl "* || $(cut -d: -f2 <<<"$found" | sort -u | wc -l) != 1 ]]; then
+    fail "the nodes differ (${found//$'\n'/, }): install one version where all see it, and name it as VENV in" \
+      "${DDRL_SITE:-a site file}"
+  fi
+}
+
+# option NAME DEFAULT WORD...: the last value that the words give to --NAME, or the default.
+option() {
+  local name=--$1 value=$2
+  shift 2
+  while (($#)); do
+    case ${1//_/-} in
+      "$name") value=${2:-} ;;
+      "$name"=*) value=${1#*=} ;;
+    esac
+    shift
+  done
+  echo "$value"
+}
+
+# rest ROLE RANKS [NUMBER WHAT]...: the ranks of RANKS that others leave, such as: rest workers 8 2 "parameter servers"
+rest() {
+  local role=$1 ranks=$2 left=$2 taken=
+  shift 2
+  while (($#)); do
+    [[ $1 =~ ^[0-9]{1,9}$ ]] || fail "$1 $2: give a whole number"
+    left=$((left - 10#$1)) taken+="${taken:+ and }$1 $2"
+    shift 2
+  done
+  ((left > 0)) || fail "$ranks ranks leave none for $role beside $taken: ask sbatch for more (--nodes," \
+    "--ntasks-per-node), or take fewer of the others"
+  echo "$left"
+}
+
+# evaluators WORD...: 0 where the words say --no-evaluator, else 1.
+evaluators() {
+  local number=1 word
+  for word in "$@"; do
+    case ${word//_/-} in --no-evaluator) number=0 ;; --evaluator) number=1 ;; esac
+  done
+  echo "$number"
+}
+
+# share_ranks OPTION...: sets WORKERS and SERVERS by these options; workers that they do not name are the ranks that are
+# left.
+share_ranks() {
+  SERVERS=$(option parameter-servers "$SERVERS" "$@")
+  WORKERS=$(option workers "" "$@")
+  [[ $WORKERS ]] \
+    || WORKERS=$(rest workers "$SLURM_NTASKS" "$SERVERS" "parameter servers" "$(evaluators "$@")" evaluator)
+}
+
+# train RUN RANKS OPTION...: trains in the run directory RUN (or --run-dir), or goes on there, with so many
+# ranks; returns when that has ended, after at most RESTARTS new starts when a rank died. USR1 (Slurm's warning, see
+# --signal) and TERM lead to a checkpoint and an end; after USR1, with REQUEUE=yes, the job then goes back into the
+# queue.
+train() {
+  local run=$1 ranks=$2 restarts=${RESTARTS:-0} status
+  shift 2
+  run=$(option run-dir "$run" "$@")
+  export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 # a rank computes with the cores that ddrl gives it
+  export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}               # srun does not take it from sbatch
+  [[ -z ${INTERFACE:-} ]] || export OMPI_MCA_btl_tcp_if_include=$INTERFACE PRTE_MCA_prte_if_include=$INTERFACE
+  note_job "$run"
+  local command=(ddrl train) tasks=(--ntasks="$ranks")
+  [[ -z ${ALGORITHM-ba3c} ]] || command+=("${ALGORITHM-ba3c}") # set and empty: the options say it
+  command+=(--resume-or-start --run-dir "$run" "$@")
+  [[ -z ${HET_GROUPS:-} ]] || tasks=(--het-group="$HET_GROUPS")
+  if [[ $LAUNCHER == srun ]]; then
+    command=(srun --mpi="${SRUN_MPI:-pmix}" --kill-on-bad-exit=1 "${tasks[@]}" "${command[@]}")
+  else
+    command=(mpirun --with-ft ulfm --bind-to none -n "$ranks" "${command[@]}")
+  fi
+  while true; do
+    status=0
+    supervise "$run" "${command[@]}" || status=$?
+    # with ULFM, mpirun takes the loss of any rank for survived
+    [[ $status != 0 ]] || well "$run" || status=1
+    if [[ $ASKED || $status == [02] || $restarts == 0 ]] || ended "$run"; then break; fi
+    nodes_answer || await_requeue
+    restarts=$((restarts - 1))
+    echo "ddrl ended with status $status: it starts again, from the last checkpoint if there is one"
+  done
+  if [[ $ASKED == USR1 && ${REQUEUE:-no} == yes ]] && ! ended "$run"; then
+    scontrol requeue "$SLURM_JOB_ID"
+    sleep 60 # Slurm ends it
+  fi
+  return "$status"
+}
+
+# note_job RUN: writes into RUN which job this is and where its output goes, for `ddrl status` and `ddrl logs`. A
+# directory that cannot be made is ddrl's to refuse.
+note_job() {
+  local jobs=$1/slurm-jobs.tsv job=$SLURM_JOB_ID output
+  [[ -z ${SLURM_ARRAY_JOB_ID:-} ]] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+  ! grep -qs "^$job"$'\t' "$jobs" || return 0
+  output=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *StdOut=//p' | head -n 1)
+  mkdir -p "$1" 2>/dev/null && printf '%s\t%s\n' "$job" "$output" 2>/dev/null >>"$jobs" || true
+}
+
+# task COMMAND...: runs a command of one process, and returns its status. USR1 and TERM reach it as TERM; after USR1
+# the job goes back into the queue.
+task() {
+  local requeue='' run status=0
+  "$@" &
+  run=$!
+  trap 'requeue=yes; kill -TERM "$run" 2>/dev/null || true' USR1
+  trap 'kill -TERM "$run" 2>/dev/null || true' TERM
+  wait "$run" || status=$?
+  while kill -0 "$run" 2>/dev/null; do # the signal ended the wait, not the run
+    status=0
+    wait "$run" || status=$?
+  done
+  [[ -z $requeue ]] || scontrol requeue "$SLURM_JOB_ID"
+  return "$status"
+}
+
+# nodes_answer: a step on every node of the job begins.
+nodes_answer() {
+  timeout 60 srun --mpi=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 true 2>&1 \
+    | sed 's/^/check of the nodes: /'
+}
+
+# await_requeue: a node is gone. Slurm puts the job back into the queue once it has seen that (SlurmdTimeout).
+await_requeue() {
+  [[ ${REQUEUE:-no} == yes ]] || fail "a node does not answer: submit the job again (REQUEUE=no)"
+  echo "a node does not answer: waiting until Slurm puts the job back into the queue, ${NODE_SECONDS:-600} s at most"
+  sleep "${NODE_SECONDS:-600}" &
+  wait $! || true
+  fail "Slurm did not put the job back into the queue: submit it again"
+}
+
+# ended RUN: the run came to an end that a new start would not change. Without its last checkpoint it did not.
+ended() {
+  grep -Eqs '"status": "(finished|target|failed)"' "$1/result.json" && ! grep -Eqs '"(lost|unsaved)":' "$1/result.json"
+}
+
+# supervise RUN COMMAND...: the command's status; once asked to end, passes that on until the command has ended.
+supervise() {
+  local run=$1 status=0 launcher guard before
+  shift
+  ASKED=
+  before=$(result_of "$run")
+  trap 'ASKED=USR1' USR1
+  trap 'ASKED=${ASKED:-TERM}' TERM
+  "$@" &
+  launcher=$!
+  release "$run" "$before" "$launcher" &
+  guard=$!
+  wait "$launcher" || status=$?
+  while [[ $ASKED ]] && kill -0 "$launcher" 2>/dev/null; do
+    [[ ! -d $run ]] || touch "$run/stop" # again and again, as ranks that begin remove an old one
+    sleep 1
+  done
+  if [[ $ASKED ]]; then
+    status=0
+    wait "$launcher" || status=$?
+  fi
+  kill "$guard" 2>/dev/null || true
+  [[ $status != 137 ]] || ! ended_well "$run" "$before" || status=0
+  return "$status"
+}
+
+# result_of RUN: what tells its results apart.
+result_of() { stat -c '%i %Y' "$1/result.json" 2>/dev/null || true; }
+
+# ended_well RUN BEFORE: the run has ended by itself or as asked since its result was BEFORE.
+ended_well() {
+  [[ $(result_of "$1") != "$2" ]] && well "$1"
+}
+
+# well RUN: its result is one of a run that did not fail.
+well() { grep -Eqs '"status": "(finished|target|stopped)"' "$1/result.json"; }
+
+# release RUN BEFORE LAUNCHER: kills a launcher that stays for LAUNCHER_SECONDS after the run has ended well.
+release() {
+  until ended_well "$1" "$2"; do sleep 5; done
+  sleep "${LAUNCHER_SECONDS:-600}"
+  echo "the run has ended, and $LAUNCHER has not in ${LAUNCHER_SECONDS:-600} s: it is killed"
+  kill -KILL "$3"
+}

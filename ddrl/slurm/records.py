@@ -1,0 +1,74 @@
+"""Which jobs work in a directory: its slurm-jobs.tsv, a line for each with the job's number and its output.
+
+`ddrl submit` writes it, and job.sh does for jobs of other scripts.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from ddrl.errors import UsageError
+from ddrl.files import read_regular
+
+JOBS = "slurm-jobs.tsv"
+_TASK = "%a"
+
+
+class JobRecord(NamedTuple):
+    """One job of a directory.
+
+    Attributes:
+        job: its number, of a task of an array with _ and the task's.
+        output: file of what it prints; of an array with %a where the number of the task is.
+    """
+
+    job: str
+    output: Path
+
+    @property
+    def number(self) -> str:
+        """The job's number without a task's."""
+        return self.job.partition("_")[0]
+
+    def outputs(self) -> list[Path]:
+        """The files that are there, by the number of the task."""
+        before, mark, after = self.output.name.partition(_TASK)
+        if not mark:
+            return [self.output] if self.output.is_file() else []
+        name = re.compile(re.escape(before) + r"(\d+)" + re.escape(after))
+        try:
+            found = [
+                (int(match[1]), path) for path in self.output.parent.iterdir() if (match := name.fullmatch(path.name))
+            ]
+        except OSError:
+            return []
+        return [path for _, path in sorted(found)]
+
+
+def note(directory: Path, record: JobRecord) -> None:
+    """Adds a job.
+
+    Raises:
+        UsageError: it cannot be written, though the job is submitted.
+    """
+    try:
+        if record not in noted(directory):  # the job itself may have begun, and written it
+            with (directory / JOBS).open("a") as file:
+                file.write(f"{record.job}\t{record.output}\n")
+    except OSError as error:
+        raise UsageError(
+            f"job {record.job} is submitted, but cannot be noted in {directory}: {error.strerror}"
+        ) from error
+
+
+def noted(directory: Path) -> list[JobRecord]:
+    """The jobs of a directory, oldest first; none where nothing was submitted or the file cannot be read."""
+    try:
+        lines = read_regular(directory / JOBS).decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    parts = (line.partition("\t") for line in lines)
+    records = [JobRecord(job, Path(output)) for job, _, output in parts if re.fullmatch(r"\d+(_\d+)?", job) and output]
+    return list(dict.fromkeys(records))

@@ -1,0 +1,116 @@
+"""How far a run is, from what it has written so far: a status must not wait for a lock, nor import a user's plugins."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ddrl import rundir, sealed
+from ddrl.files import open_regular
+from ddrl.reporting.metrics import is_sound
+
+TAIL_BYTES = 4 * 2**20  # of metrics.jsonl: hours of lines
+LOG_TAIL_BYTES = 2**16
+SPEAKERS = ("ddrl: ", "slurmstepd", "srun: error: ")
+"""Lines of a job's output that say why it ended begin with these."""
+
+
+class RunState(NamedTuple):
+    """What there is to say of a run.
+
+    Attributes:
+        status: of its result, such as finished or failed; empty where it has none.
+        message: of its result.
+        progress, score: in a few words; empty where it has not begun.
+    """
+
+    status: str
+    message: str
+    progress: str
+    score: str
+
+
+def read_run(path: Path) -> RunState:
+    """The state of the run in directory `path`."""
+    result, config = (_as_object(rundir.read_json(path / name)) for name in (rundir.RESULT, rundir.CONFIG))
+    data = tail(path / rundir.METRICS, TAIL_BYTES)
+    train, evaluation = (newest(data, kind) for kind in ("train", "evaluation"))
+    resumed = newest(data, "event", "resumed")
+    status = str(result.get("status", ""))
+    progress = _progress(_as_object(config.get("run")), train, resumed, bool(status)) if train else ""
+    return RunState(
+        status, str(result.get("message", "")), progress or ("starting" if config and not status else ""),
+        _score(train, evaluation),
+    )  # fmt: skip
+
+
+def why_gone(output: Path) -> str:
+    """The last line of a job's output that says why it ended, or nothing."""
+    lines = tail(output, LOG_TAIL_BYTES).decode(errors="replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.startswith(SPEAKERS)), "")
+
+
+def tail(path: Path, most: int) -> bytes:
+    """The last bytes of a file, at most so many; none where it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            file.seek(-min(most, file.seek(0, io.SEEK_END)), io.SEEK_END)
+            return file.read()
+    except OSError:
+        return b""
+
+
+def newest(data: bytes, kind: str, name: str = "") -> Mapping[str, Any]:
+    """The last sound record of a kind in lines of metrics.jsonl, and with this name; empty if there is none."""
+    mark = f'"name": "{name}"' if name else f'"kind": "{kind}"'
+    stop = data.rfind(b"\n") + 1
+    while (place := data.rfind(mark.encode(), 0, stop)) >= 0:
+        start = data.rfind(b"\n", 0, place) + 1
+        try:
+            record = sealed.read_line(data[start : data.find(b"\n", place) + 1]).content
+        except ValueError:
+            record = {}
+        if record.get("kind") == kind and is_sound(record):
+            return record
+        stop = start
+    return {}
+
+
+def _progress(run: Mapping[str, Any], train: Mapping[str, Any], resumed: Mapping[str, Any], ended: bool) -> str:
+    """Such as '35% of 20,000,000 agent steps, 1:02:03 left'."""
+    from ddrl.reporting.progress import duration
+
+    minutes, steps, updates = (_number(run.get(name)) for name in ("minutes", "agent_steps", "max_updates"))
+    if steps:
+        text = _share(train.get("agent_steps", 0), steps, "agent steps")
+    elif updates:
+        text = _share(train.get("update", 0), updates, "updates")
+    elif minutes:
+        text = _share((train["wall_seconds"] - resumed.get("wall_seconds", 0.0)) / 60, minutes, "minutes")
+    else:
+        text = f"{train.get('agent_steps', 0):,} agent steps"
+    phase, left = train.get("phase"), train.get("seconds_left")
+    if ended:
+        return text
+    if isinstance(phase, str) and phase != "training":
+        text += f", {phase}"
+    return text + (f", {duration(left)} left" if isinstance(left, (int, float)) else "")
+
+
+def _share(done: float, total: float, unit: str) -> str:
+    return f"{min(1.0, done / total):.0%} of {total:,} {unit}"
+
+
+def _score(train: Mapping[str, Any], evaluation: Mapping[str, Any]) -> str:
+    parts = [f"{train['online_score_mean']:.1f}"] if "online_score_mean" in train else []
+    return ", ".join(parts + ([f"evaluated {evaluation['mean']:.1f}"] if evaluation else []))
+
+
+def _as_object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: Any) -> float:
+    return value if isinstance(value, (int, float)) and value > 0 else 0

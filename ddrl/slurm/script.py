@@ -1,0 +1,126 @@
+"""Scripts of jobs: options of sbatch as #SBATCH lines, then what job.sh does. Words of users are quoted everywhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddrl.errors import UsageError
+from ddrl.programs import python_command
+from ddrl.slurm.site import HERE, VARIABLE, Site
+
+SCRIPT, REPORT_SCRIPT = "job.sbatch", "report.sbatch"
+"""Written into the directory of the run, study or search."""
+WARNING_SECONDS = 120
+"""Before the end of a job, for a checkpoint."""
+COMMON = ("--open-mode=append", "--requeue", f"--signal=B:USR1@{WARNING_SECONDS}")
+"""A job that was put back goes on in the same file."""
+START_AND_END_MINUTES = 15
+NAMES = {
+    "SBATCH_ACCOUNT": "account",
+    "SBATCH_PARTITION": "partition",
+    "SBATCH_QOS": "qos",
+    "SBATCH_CONSTRAINT": "constraint",
+    "SBATCH_RESERVATION": "reservation",
+}
+"""Variables that sbatch reads -> the options that they stand for. A script names them, so that it says all."""
+_PLAIN = re.compile(r"[A-Za-z0-9_./=,:@%+-]+")
+
+
+def words_of(options: str) -> list[str]:
+    """The words of --sbatch-options.
+
+    Raises:
+        UsageError: a quote is not closed.
+    """
+    try:
+        return shlex.split(options)
+    except ValueError as error:
+        raise UsageError(f"--sbatch-options {options}: {error}") from error
+
+
+def minutes_for(minutes: float) -> str:
+    """What is asked for a run of so many minutes: with its start, last evaluation and end."""
+    return f"--time={round(1.2 * minutes) + START_AND_END_MINUTES}"
+
+
+def has_memory(words: Sequence[str], site: Site) -> bool:
+    """Whether a user has asked for memory: sbatch takes one kind of such an option alone."""
+    return any(word.startswith("--mem") for word in words) or any(
+        name.startswith("SBATCH_MEM") for name in site.variables
+    )
+
+
+def output_in(directory: Path, name: str) -> str:
+    """The option for a job's output.
+
+    Args:
+        directory: absolute.
+        name: of the file, with Slurm's marks such as %j.
+
+    Raises:
+        UsageError: Slurm would take the directory's name for another.
+    """
+    if "\\" in str(directory):
+        raise UsageError(f"{directory}: Slurm cannot write its output there; choose a name without \\")
+    return f"--output={str(directory).replace('%', '%%')}/{name}"
+
+
+def script_of(options: Sequence[str], body: Sequence[str], site: Site, command: str, words: Sequence[str] = ()) -> str:
+    """The text of a script.
+
+    Args:
+        options: of sbatch.
+        body: lines after job.sh is there.
+        site: whose options come after these.
+        command: that asked for the job, for a comment.
+        words: more options of sbatch, which come last.
+
+    Raises:
+        UsageError: an option has line ends or other control characters.
+    """
+    of_site = [f"--{NAMES[name]}={value}" for name, value in site.variables.items() if name in NAMES]
+    directives = [*options, f"--chdir={Path.cwd()}", *of_site]
+    lines = [
+        "#!/usr/bin/env bash",
+        f"# Written by: {_shown(command)}",
+        *(f"#SBATCH {_directive(option)}" for option in directives),
+        *(["#SBATCH " + " ".join(map(_directive, words))] if words else []),
+        "",
+        f"{VARIABLE}={shlex.quote(str(site.path or ''))}",
+        *([f"VENV={shlex.quote(own_venv())}"] if own_venv() else []),
+        f"source {shlex.quote(str(HERE / 'job.sh'))}",
+        *body,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def own_venv() -> str:
+    """The environment of this Python, where it has the program `ddrl`; else nothing."""
+    program = Path(sys.executable).with_name("ddrl")
+    return str(program.parents[1]) if program.parent.name == "bin" and os.access(program, os.X_OK) else ""
+
+
+def ddrl_command(*words: str) -> str:
+    """A line that runs ddrl with these words: that of the job's environment, or of this Python where it has none."""
+    return shlex.join([*(["ddrl"] if own_venv() else python_command("ddrl.cli")), *words])
+
+
+def _shown(text: str) -> str:
+    """On one line, whatever it holds."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _directive(word: str) -> str:
+    """A word as sbatch reads it in a script: quotes keep blanks and # together, a backslash keeps the next sign."""
+    if not word.isprintable():
+        raise UsageError(f"{word!r:.200}: sbatch takes no control characters; choose another name")
+    if _PLAIN.fullmatch(word):
+        return word
+    name, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    quoted = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{name}{equals}"{quoted}"'

@@ -1,0 +1,57 @@
+"""sbatch: what it is given, and what it says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddrl.errors import UsageError
+from ddrl.slurm.site import Site
+
+SUBMIT_SECONDS = 60.0
+PREFIX = "SBATCH_"
+
+
+def require_sbatch() -> None:
+    """Raises UsageError where there is none."""
+    if shutil.which("sbatch") is None:
+        raise UsageError("there is no sbatch here: log in where Slurm is, or run it here instead of submitting it")
+
+
+def submit(script: Path, text: str, site: Site, words: Sequence[str] = ()) -> str:
+    """Writes a script and submits it; returns the number of the job.
+
+    Args:
+        script: where it is written; its directory is there.
+        text: of the script.
+        site: whose variables sbatch gets.
+        words: options of sbatch that come before those of the script and of the site.
+
+    Raises:
+        UsageError: there is no sbatch, it refuses, or the script cannot be written.
+    """
+    require_sbatch()
+    try:
+        script.write_text(text)
+    except OSError as error:
+        raise UsageError(f"cannot write {script}: {error.strerror}; choose another directory") from error
+    own = {name: value for name, value in os.environ.items() if value or not name.startswith(PREFIX)}
+    try:
+        done = subprocess.run(
+            ["sbatch", "--parsable", *words, str(script)],
+            env=own | dict(site.variables),  # sbatch takes an empty variable for a name
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=SUBMIT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"sbatch did not answer ({error}); try again") from error
+    if done.returncode != 0:
+        said = "; ".join(line.removeprefix("sbatch: error: ") for line in done.stderr.splitlines() if line.strip())
+        raise UsageError(f"sbatch refuses the job: {said or 'it does not say why'}")
+    return done.stdout.strip().split(";")[0]

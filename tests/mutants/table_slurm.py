@@ -1,0 +1,32 @@
+"""Jobs of Slurm."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "empty-settings-of-a-site-reach-sbatch",
+        "ddrl/slurm/site.py",
+        "for name, value in found.items() if value}",
+        "for name, value in found.items()}",
+        ("tests/test_submit.py::test_a_site_file_is_read_by_bash_and_what_is_empty_is_unset",),
+        "Slurm takes an empty partition for a name, and refuses every job.",
+    ),
+    Mutant(
+        "a-percent-sign-in-a-directory-is-a-mark",
+        "ddrl/slurm/script.py",
+        "{str(directory).replace('%', '%%')}",
+        "{directory}",
+        ("tests/test_submit.py::test_words_of_users_stay_words",),
+        "The output of a job goes to a directory that there is not, and the job fails without a word.",
+    ),
+    Mutant(
+        "the-report-comes-before-the-runs",
+        "ddrl/studies/slurm.py",
+        "asked, [*words, *dependency])",
+        "asked, words)",
+        ("tests/studies/test_slurm.py::test_a_job_after_the_array_reports",),
+        "A study is reported before any of its points has finished.",
+    ),
+)

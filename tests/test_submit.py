@@ -1,0 +1,355 @@
+"""`ddrl submit`, `status` and `logs` without a Slurm: site files, scripts whose words stay words, and refusals."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ddrl import cli, rundir, sealed
+from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.slurm import queue as queues
+from ddrl.slurm import site as sites
+from ddrl.slurm.records import JobRecord, note, noted
+
+HOSTILE = "$(touch owned); `touch owned` \"'#%j"
+SMOKE = ("submit", "train", "ba3c", "--preset", "smoke")
+ESCAPE = "\x1b]0;owned\x07"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """An empty directory, without site files and without Slurm."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(sites.VARIABLE, "")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "configuration"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(queues, "has_queue", lambda: False)
+    for module in ("ddrl.commands.status", "ddrl.commands.logs"):
+        monkeypatch.setattr(f"{module}.has_queue", lambda: False)
+    monkeypatch.setattr("ddrl.slurm.submission.shutil.which", lambda name: None)
+    return tmp_path
+
+
+@pytest.fixture
+def ddrl(capsys):
+    """ddrl(WORD...) -> exit status, standard output, standard error."""
+
+    def call(*words):
+        try:
+            status = cli.main(list(words))
+        except SystemExit as end:
+            status = end.code
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return call
+
+
+def a_run(path: Path, lines=(), result=None) -> Path:
+    config = TrainConfig(algorithm=BA3CConfig()).changed(run={"run_dir": str(path), "max_updates": 200, "minutes": 0.0})
+    rundir.create_run_dir(config)
+    (path / rundir.METRICS).write_bytes(b"".join(sealed.line_bytes(line) for line in lines))
+    if result:
+        rundir.write_json(path / rundir.RESULT, result)
+    return path
+
+
+TRAIN = {"kind": "train", "wall_seconds": 9.0, "update": 50, "agent_steps": 800, "online_score_mean": 1.25}
+EVALUATION = {"kind": "evaluation", "wall_seconds": 8.0, "version": 40, "mean": 2.0, "maximum": 3.0, "games": 4}
+
+
+# site files -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_site_file_is_read_by_bash_and_what_is_empty_is_unset(here):
+    path = here / HOSTILE
+    path.write_text(
+        "export SBATCH_ACCOUNT=\nSBATCH_PARTITION='a b'\nRUNS=$HOME/$((1 + 1))\necho said\n[[ $X ]] && X=1\n"
+    )
+    site = sites.read(sites.find(str(path)))
+    assert site.variables == {"SBATCH_PARTITION": "a b"}
+    assert site.runs == Path.home() / "2"
+    assert not (here / "owned").exists()
+
+
+def test_the_example_is_a_site_file_that_asks_for_nothing(here, ddrl):
+    status, out, _ = ddrl("submit", "site")
+    path = here / "configuration" / "ddrl" / "site.conf"
+    assert status == 0 and str(path) in out
+    site = sites.read(path)
+    assert site.variables == {} and site.runs == Path.home() / "runs" and Path(site.venv, "bin", "ddrl").exists()
+    status, _, said = ddrl("submit", "site")
+    assert status == 2 and "is there already" in said and said.count("\n") == 1
+
+
+def test_where_site_files_are_looked_for(here, monkeypatch):
+    assert sites.find() is None, "the variable is set, and empty"
+    monkeypatch.delenv(sites.VARIABLE)
+    users = here / "configuration" / "ddrl" / "site.conf"
+    users.parent.mkdir(parents=True)
+    users.touch()
+    clones = sites.HERE.parents[1] / "slurm" / "site.conf"
+    assert sites.find() == (clones if clones.exists() else users)
+    (here / "mine").touch()
+    monkeypatch.setenv(sites.VARIABLE, "mine")
+    assert sites.find() == here / "mine"
+    assert sites.find(str(users)) == users
+
+
+@pytest.mark.parametrize("text", ["if", "exit 3"])
+def test_a_site_file_that_bash_cannot_read_is_refused_in_one_line(here, text):
+    (here / "site.conf").write_text(text)
+    with pytest.raises(UsageError, match="site.conf: bash cannot read it") as refusal:
+        sites.read(here / "site.conf")
+    assert "\n" not in str(refusal.value)
+
+
+# scripts --------------------------------------------------------------------------------------------------------------
+
+
+def script_of(ddrl, *words) -> str:
+    status, out, err = ddrl(*SMOKE, *words, "--dry-run")
+    assert status == 0, err
+    return out
+
+
+def test_a_dry_run_shows_the_script_and_makes_nothing(here, ddrl):
+    text = script_of(ddrl, "--nodes", "2", "--ranks-per-node", "4", "--parameter-servers", "2", "--minutes", "10")
+    for option in ("nodes=2", "ntasks=8", "ntasks-per-node=4", "cpus-per-task=1", "time=27", "job-name=ba3c-catch-v0"):
+        assert f"#SBATCH --{option}\n" in text
+    last = shlex.split(text.splitlines()[-1])
+    assert last[0] == "train" and last[2] == "8" and last[1].startswith(f"{here}/runs/ba3c-ddrl-catch-v0-")
+    assert last[-2:] == ["--workers", "5"], "the ranks that are left"
+    assert list(here.iterdir()) == []
+
+
+def test_words_of_users_stay_words(here, ddrl, monkeypatch):
+    monkeypatch.setattr("ddrl.options.check_game", lambda config, machine: None)  # there is no such wrapper
+    (here / "site.conf").write_text(f"SBATCH_ACCOUNT={shlex.quote(HOSTILE)}\n")
+    text = script_of(
+        ddrl, "--run-dir", f"runs/{HOSTILE}", "--wrappers", f"x{HOSTILE}\nsecond line", "--site", "site.conf",
+        f"--sbatch-options=--mem=1G --comment={shlex.quote(HOSTILE)} -p {shlex.quote(HOSTILE)}",
+    )  # fmt: skip
+    head, body = text.split("\n\n")
+    assert all(line.startswith("#") for line in head.splitlines()), "a line end in a word begins no command"
+    quoted = HOSTILE.replace('"', '\\"')
+    assert (
+        f'#SBATCH --account="{quoted}"\n' in head
+        and f'#SBATCH --mem=1G --comment="{quoted}" -p "{quoted}"' in head + "\n"
+    )
+    assert f'runs/{quoted.replace("%", "%%")}/slurm-%j.out"\n' in head
+    stubs = "source() { :; }; check_nodes() { :; }; train() { printf '%s\\0' \"$@\"; }\n"
+    done = subprocess.run(["bash", "-c", stubs + body], capture_output=True, text=True, cwd=here, check=True)
+    words = done.stdout.split("\0")
+    assert words[0] == f"{here}/runs/{HOSTILE}" and f"x{HOSTILE}\nsecond line" in words
+    assert not (here / "owned").exists()
+
+
+def test_a_resumed_run_is_gone_on_with_where_it_is(here, ddrl):
+    run = a_run(here / "a run")
+    (run / "checkpoints").mkdir()
+    status, _, said = ddrl("submit", "train", "--resume", str(run), "--dry-run")
+    assert status == 2 and "there is no checkpoint" in said
+    text = script_of(ddrl, "--run-dir", "a run", "--resume-or-start", "--workers", "2", "--time", "1-2:30")
+    assert shlex.split(text.splitlines()[-1])[1] == str(run) and "--resume" not in text.splitlines()[-1]
+    assert "#SBATCH --time=1-2:30\n" in text
+
+
+CASES = {
+    "no such job": (["submit", "trian"], "submit trian: there is no such job; did you mean train?"),
+    "no job": (["submit"], "submit: name what is submitted"),
+    "no Slurm": (SMOKE, "there is no sbatch here"),
+    "no Slurm for a study": (["submit", "study", "scaling", "--quick"], "there is no sbatch here"),
+    "no queue": (["status"], "there is no Slurm here"),
+    "too few ranks": (
+        [*SMOKE, "--nodes", "1", "--ranks-per-node", "3", "--parameter-servers", "4"],
+        "--nodes 1 --ranks-per-node 3: 3 ranks, and other roles leave none of them for workers",
+    ),
+    "other ranks": (
+        [*SMOKE, "--nodes", "2", "--ranks-per-node", "3", "--parameter-servers", "1", "--workers", "1"],
+        "--nodes 2 --ranks-per-node 3: 6 ranks, and the settings need 3",
+    ),
+    "memory of one host": (["submit", "train", "a3c", "--preset", "smoke", "--nodes", "2"], "--nodes 2: --exchange"),
+    "no time": ([*SMOKE, "--time", "soon"], "--time soon: write it as Slurm does"),
+    "too little time": ([*SMOKE, "--minutes", "9", "--time", "3"], "the first checkpoint is due after 5"),
+    "no nodes": ([*SMOKE, "--nodes", "0"], "--nodes 0: must be in 1 to"),
+    "no quote": ([*SMOKE, "--sbatch-options=--comment='x"], "--sbatch-options --comment='x: No closing quotation"),
+    "line end": ([*SMOKE, "--sbatch-options=--comment='x\ny'"], "sbatch takes no control characters"),
+    "backslash": ([*SMOKE, "--run-dir", "a\\b"], "Slurm cannot write its output there"),
+    "no site": ([*SMOKE, "--site", "none"], "--site none: there is no such file; `ddrl submit site none` writes one"),
+    "a mistake of train": ([*SMOKE, "--adam-epsilon", "-1"], "--adam-epsilon"),
+    "a game that is not": ([*SMOKE, "--game", "brakeout"], "brakeout"),
+    "no run": (["status", "nowhere"], "nowhere: there is no such directory"),
+    "an empty directory": (["logs", "empty"], "empty: it holds no run, study or search"),
+    "no name": (["logs"], "logs: name the directory of a run, study or search"),
+    "no job of a run": (["logs", "run", "-f"], "run: no job of Slurm has worked there"),
+    "a job that is gone": (["logs", "gone"], "job 12 of gone is gone from the queue and has left no output"),
+    "dry run of nothing": (["study", "scaling", "--dry-run"], "--dry-run is about --submit"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_cannot_be_is_one_line(here, ddrl, name):
+    (here / "empty").mkdir()
+    a_run(here / "run")
+    note(a_run(here / "gone"), JobRecord("12", here / "gone" / "slurm-12.out"))
+    words, message = CASES[name]
+    status, out, err = ddrl(*words)
+    assert (status, out) == (2, "") and message in err
+    assert err.startswith("ddrl: ") and err.count("\n") == 1
+    assert not (here / "runs").exists() and not (here / "studies").exists(), "nothing is left"
+
+
+# job.sh ---------------------------------------------------------------------------------------------------------------
+
+
+def in_job(here, program: str, *words: str) -> subprocess.CompletedProcess:
+    variables = {
+        "SLURM_JOB_ID": "1", "SLURM_NTASKS": "4", "SLURM_JOB_END_TIME": "1", sites.VARIABLE: "", "LAUNCHER": "srun",
+        "PATH": os.environ["PATH"], "HOME": str(here),
+    }  # fmt: skip
+    command = ["bash", "-c", f'source "{sites.HERE}/job.sh"\n{program}', "job", *words]
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=30, check=False)
+
+
+@pytest.mark.parametrize(
+    "words, shares",
+    [
+        ("", "ba3c 1 2"),
+        ("ppo --parameter-servers 2 --no-evaluator", "ppo 2 2"),
+        ("--parameter_servers=1 --no-evaluator --evaluator", "ba3c 1 2"),
+        ("--workers 7", "ba3c 1 7"),
+        ("--parameter-servers 4", "4 ranks leave none for workers beside 4 parameter servers and 1 evaluator"),
+        ("--parameter-servers x", "x parameter servers: give a whole number"),
+    ],
+)
+def test_ranks_are_shared_by_the_options(here, words, shares):
+    program = 'SERVERS=1; share_ranks "$@"; echo "${ALGORITHM:-ba3c} $SERVERS $WORKERS"'
+    done = in_job(here, program, *words.split())
+    if done.returncode == 0:
+        assert done.stdout == f"{shares}\n"
+    else:
+        assert done.returncode == 2 and done.stderr.startswith("ddrl: ") and shares in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+# status and logs ------------------------------------------------------------------------------------------------------
+
+
+def test_status_of_runs_studies_and_searches(here, ddrl):
+    running = a_run(here / "running", [TRAIN, EVALUATION])
+    with (running / rundir.METRICS).open("ab") as file:
+        file.write(b'{"kind": "train", "update": "many"}\n{"kind": "train", "wall_')
+    a_run(here / "broken", [TRAIN], {"status": "failed", "message": f"a worker {ESCAPE}died"})
+    a_run(here / "done", [TRAIN | {"update": 200}], {"status": "finished", "message": "the budget is used up"})
+    gone = a_run(here / "gone").rename(here / f"gone{ESCAPE}")
+    note(gone, JobRecord("12", gone / "slurm-12.out"))
+    (gone / "slurm-12.out").write_text("ddrl: no such thing\nlast line\n")
+    study = here / "study"
+    points = [{"name": name} for name in ("one", "two", "three")]
+    a_run(study / "points" / "one", [], {"status": "target"})
+    a_run(study / "points" / "two", [], {"status": "failed"})
+    rundir.write_json(study / "study.json", {"points": points})
+    status, out, err = ddrl("status", *(path.name for path in (running, here / "broken", here / "done", gone, study)))
+    assert (status, err) == (0, "")
+    rows = [line.split("  ") for line in out.splitlines()]
+    rows = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    assert rows[1:] == [
+        ["no job", "25% of 200 updates", "1.2, evaluated 2.0", "running"],
+        ["failed", "25% of 200 updates", "1.2", "broken"],
+        ["a worker ?]0;owned?died"],
+        ["finished", "100% of 200 updates", "1.2", "done"],
+        ["12", "gone", "starting", "gone?]0;owned?"],
+        ["ddrl: no such thing"],
+        ["no job", "1 of 3 points finished, 1 failed", "study"],
+    ]
+    assert ESCAPE not in out
+
+
+def test_jobs_in_the_queue_come_first(here, ddrl, monkeypatch):
+    runs = {name: a_run(here / "runs" / name, [TRAIN]) for name in ("first", "array", "waits")}
+    elsewhere = a_run(here / "of another place", [TRAIN])
+    note(elsewhere, JobRecord("15", elsewhere / "slurm-15.out"))
+    for job, run in zip(("12", "13", "14"), runs.values()):
+        note(run, JobRecord(job, run / "slurm.out"))
+    jobs = [
+        queues.QueuedJob("13_0", "RUNNING", "1:00", "2:00", "None", "/x.sh"),
+        queues.QueuedJob("13_1", "RUNNING", "0:30", "2:00", "None", "/x.sh"),
+        queues.QueuedJob("13_[2-9]", "PENDING", "0:00", "2:00", "Priority", "/x.sh"),
+        queues.QueuedJob("14", "PENDING", "0:00", "2:00", "Resources", "/x.sh"),
+        queues.QueuedJob("99", "RUNNING", "0:00", "2:00", "None", "/x.sh"),
+        queues.QueuedJob("15", "RUNNING", "0:00", "2:00", "None", f"{elsewhere}/job.sbatch"),
+    ]
+    monkeypatch.setattr("ddrl.commands.status.queue", lambda: jobs)
+    status, out, _ = ddrl("status")
+    lines = out.splitlines()
+    assert status == 0 and len(lines) == 6
+    assert lines[1].startswith("13   RUNNING (2 tasks)    1:00 of 2:00") and lines[1].endswith("runs/array")
+    assert lines[2].startswith("14   PENDING (Resources)") and lines[4].startswith("12   gone")
+    assert lines[3].startswith("15   RUNNING") and lines[3].endswith("of another place")
+    assert lines[5].strip() == "it has left no output"
+
+
+def test_logs_show_the_newest_job_and_follow_it_to_its_end(here, ddrl, monkeypatch):
+    run = a_run(here / "run")
+    for job in ("12", "13"):
+        note(run, JobRecord(job, run / f"slurm-{job}.out"))
+        (run / f"slurm-{job}.out").write_text(f"one of {job}\ntwo {ESCAPE}\nthree")
+    assert ddrl("logs", "run")[1].splitlines()[1:] == ["one of 13", "two ?]0;owned?", "three"]
+    assert ddrl("logs", "run", "--lines", "1")[1].splitlines()[1:] == ["three"]
+    assert ddrl("logs", "run", "--lines=2")[1].splitlines()[1:] == ["two ?]0;owned?", "three"]
+    asked = []
+
+    def queue():
+        asked.append(len(asked))
+        if len(asked) == 2:
+            with (run / "slurm-13.out").open("a") as file:
+                file.write(" and more\nfour\n")
+        there = queues.QueuedJob("13", "RUNNING", "0:00", "2:00", "None", "/x.sh")
+        return [there] if len(asked) < 3 else []
+
+    monkeypatch.setattr("ddrl.commands.logs.queue", queue)
+    monkeypatch.setattr("ddrl.commands.logs.QUEUE_SECONDS", 0.0)
+    monkeypatch.setattr("ddrl.commands.logs.READ_SECONDS", 0.01)
+    status, out, err = ddrl("logs", "run", "-f")
+    assert status == 0 and out.splitlines()[1:] == ["one of 13", "two ?]0;owned?", "three and more", "four"]
+    assert err == "ddrl: job 13 is gone from the queue\n"
+
+
+def test_logs_of_a_study_are_those_of_all_tasks(here, ddrl):
+    study = here / "study"
+    study.mkdir()
+    rundir.write_json(study / "study.json", {"points": []})
+    for job, name in (("9", "slurm-9-%a.out"), ("12", "slurm-12-%a.out"), ("13", "report-13.out")):
+        note(study, JobRecord(job, study / name))
+    for name in ("slurm-9-0", "slurm-12-10", "slurm-12-2", "report-13"):
+        (study / f"{name}.out").write_text(f"of {name}\n")
+    lines = [line for line in ddrl("logs", "study")[1].splitlines() if not line.startswith("==>")]
+    assert lines == ["of slurm-12-2", "of slurm-12-10", "of report-13"]
+
+
+def test_jobs_are_noted_once_and_damaged_lines_left_out(here):
+    record = JobRecord("12_3", here / "slurm-12_3.out")
+    for _ in range(2):
+        note(here, record)
+    with (here / "slurm-jobs.tsv").open("ab") as file:
+        file.write(b"\xff\xfe\nno job\tx\n17\n18\tout")
+    assert noted(here) == [record, JobRecord("18", Path("out"))]
+    assert record.number == "12"
+
+
+def test_a_directory_with_what_jobs_leave_can_be_begun_in(here):
+    run = here / "run"
+    run.mkdir()
+    for name in ("job.sbatch", "slurm-jobs.tsv", "slurm-12.out"):
+        (run / name).write_text("x")
+    rundir.make_run_dir(run)
+    (run / "notes.txt").write_text("x")
+    with pytest.raises(UsageError, match="holds other files"):
+        rundir.make_run_dir(run)
