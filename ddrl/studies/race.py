@@ -181,6 +181,7 @@ RACE = Study(
         "peers": ("ppo",),
         "preset": "laptop",
         "eval_games": 10,
+        "train_options": "--network mlp",
         "eval_every_minutes": 0.2,
     },
     point_name="{game}-{library}-{algorithm}-seed{seed}",
