@@ -13,11 +13,12 @@ from pathlib import Path
 import tyro
 
 from ddrl import command_line
-from ddrl.checks import did_you_mean
+from ddrl.checks import did_you_mean, flag
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
 from ddrl.slurm.submission import require_sbatch
 from ddrl.studies import plan as plans
+from ddrl.studies.data import pack, unpack
 from ddrl.studies.settings import StudySettings, from_json, to_json
 
 if typing.TYPE_CHECKING:
@@ -53,6 +54,8 @@ An experiment of a paper as one command: many runs, one after the other or as a 
   ddrl study NAME --dir DIR --point P   run one point alone, by name or number
   ddrl study NAME --dir DIR --submit    run them as one Slurm array, a task for each point, and report at the end
   ddrl study NAME --dir DIR --collect   report, table and figure of what has finished, while others still run
+  ddrl study NAME --dir DIR --pack D    what was measured, in small files for a repository or a paper
+  ddrl study NAME --from-data D --dir DIR   report, table and figure again, from these files alone
 
 `ddrl study NAME --help` explains the options. DIR/study.json keeps them, so that later calls need only --dir.
 """
@@ -74,6 +77,10 @@ class Actions:
     submit: tyro.conf.FlagCreatePairsOff[bool] = False
     """Submit all points that have not finished as one Slurm array, a task for each, and a job that reports when they
     have ended."""
+    pack: str = ""
+    """Write what the finished points measured into this directory, in small files that fit into a repository."""
+    from_data: str = ""
+    """Make the study from what --pack has written, and report it; runs nothing."""
     point: str = ""
     """Run this point alone, by its name or number in --list, and report nothing."""
     sbatch_options: str = ""
@@ -84,9 +91,9 @@ class Actions:
     """With --submit: print the scripts of the jobs, and submit nothing."""
 
     def __post_init__(self) -> None:
-        asked = [name for name in ("list", "collect", "submit", "point") if getattr(self, name)]
+        asked = [name for name in ("list", "collect", "submit", "pack", "from_data", "point") if getattr(self, name)]
         if len(asked) > 1:
-            raise UsageError(f"--{asked[0]} with --{asked[1]}: give one of the two")
+            raise UsageError(f"{flag(asked[0])} with {flag(asked[1])}: give one of the two")
         if self.dry_run and not self.submit:
             raise UsageError("--dry-run is about --submit: give both, or --list, which runs nothing")
 
@@ -134,8 +141,12 @@ def parse(study: Study, argv: Sequence[str]) -> tuple[Actions, StudySettings, pl
     peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     peek.add_argument("--dir", nargs="?", default="")
     peek.add_argument("--quick", action="store_true")
+    peek.add_argument("--from-data", nargs="?", default="")
     first, _ = peek.parse_known_args(list(argv))
-    plan = plans.load(directory_of(study, first.dir or "", first.quick), study.name)
+    directory = directory_of(study, first.dir or "", first.quick)
+    if first.from_data:
+        unpack(Path(first.from_data), directory)
+    plan = plans.load(directory, study.name)
     defaults = study.quick if first.quick else study.defaults
     if plan is not None:
         defaults = from_json(type(study.defaults), plan.settings)
@@ -181,9 +192,13 @@ def act(study: Study, plan: plans.Plan, actions: Actions, command: str) -> int:
 
         submit_study(plan, Asked(actions.sbatch_options, actions.site, actions.dry_run, command))
         return 0
+    if actions.pack:
+        pack(plan, Path(actions.pack))
+        return 0
     if actions.point:
         return run_points(plan, study.run, [plan.find(actions.point)])
-    status = 0 if actions.collect else run_points(plan, study.run)
-    if actions.collect or any(plan.state(point).status == "finished" for point in plan.points):
+    reports = actions.collect or bool(actions.from_data)
+    status = 0 if reports else run_points(plan, study.run)
+    if reports or any(plan.state(point).status == "finished" for point in plan.points):
         collect(plan, study)
     return status

@@ -1,0 +1,121 @@
+"""What a study measured in small files that fit into a repository, and back: study.json, ends.json, records.csv.gz.
+
+DIR of a study --pack--> PATH --unpack--> DIR, which `ddrl study NAME --collect` reports as if it had run there
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ddrl import rundir
+from ddrl.errors import UsageError
+from ddrl.reporting.metrics import read_metrics, without_undone
+from ddrl.studies.engine import MACHINE
+from ddrl.studies.plan import PLAN, Plan
+from ddrl.studies.points import POINTS
+
+RECORDS, ENDS = "records.csv.gz", "ends.json"
+KEPT = 400
+"""Train records of a run at most, at even distances; its first, its last and all evaluations are kept."""
+TEXTS = ("parameter_hashes.txt",)
+"""Small files of a run that reports read."""
+
+
+def pack(plan: Plan, path: Path) -> None:
+    """Writes what the finished points of a study measured. Numbers keep all their digits.
+
+    Raises:
+        UsageError: none has finished, the path is there already, or cannot be written.
+    """
+    finished = [plan.path(point) for point in plan.points if plan.state(point).status == "finished"]
+    if not finished:
+        raise UsageError(f"--pack {path}: no point of {plan.directory} has finished")
+    ends = {run.name: _end(run) for run in finished}
+    try:
+        path.mkdir(parents=True)
+        shutil.copyfile(plan.directory / PLAN, path / PLAN)
+        rundir.write_json(path / ENDS, ends)
+        rows = [{"point": run.name, **record} for run in finished for record in thinned(_measured(run))]
+        # Without a time in its header the file is the same whenever the same is packed.
+        (path / RECORDS).write_bytes(gzip.compress(_csv(rows).encode(), mtime=0))
+    except OSError as error:
+        raise UsageError(f"--pack {path}: {error.strerror}; name a directory that is not there yet") from error
+
+
+def unpack(path: Path, directory: Path) -> None:
+    """The inverse: makes a study's directory from what `pack` has written.
+
+    Raises:
+        UsageError: there is no packed study, it is damaged, or the directory is there already.
+    """
+    try:
+        rows = list(csv.DictReader(io.StringIO(gzip.decompress((path / RECORDS).read_bytes()).decode())))
+        ends = rundir.read_json(path / ENDS)
+        if not isinstance(ends, dict):
+            raise ValueError(f"{ENDS} is missing or damaged")
+        runs = {name: [dict(_record(row)) for row in rows if row["point"] == name] for name in ends}
+    except (OSError, EOFError, ValueError, KeyError) as error:
+        raise UsageError(f"--from-data {path}: it holds no packed study that can be read ({error})") from error
+    try:
+        directory.mkdir(parents=True)
+        shutil.copyfile(path / PLAN, directory / PLAN)
+        for name, end in ends.items():
+            run = directory / POINTS / name
+            run.mkdir(parents=True)
+            (run / rundir.METRICS).write_text("".join(json.dumps(record) + "\n" for record in runs[name]))
+            for file, content in end["files"].items():
+                rundir.write_json(run / file, content)
+            for file, text in end["texts"].items():
+                (run / file).write_text(text)
+    except OSError as error:
+        raise UsageError(f"--dir {directory}: {error.strerror}; name a directory that is not there yet") from error
+
+
+def thinned(records: Sequence[Mapping[str, Any]], kept: int = KEPT) -> list[Mapping[str, Any]]:
+    """Without events, and with so many train records at most."""
+    train = [i for i, record in enumerate(records) if record["kind"] == "train"]
+    last = len(train) - 1
+    left = {train[round(i * last / (kept - 1))] for i in range(kept)} if last >= kept else set(train)
+    return [record for i, record in enumerate(records) if i in left or record["kind"] == "evaluation"]
+
+
+def _measured(run: Path) -> list[dict[str, Any]]:
+    return without_undone(read_metrics(run))
+
+
+def _end(run: Path) -> dict[str, Any]:
+    """Small files of a run, by their names: JSON and text."""
+    names = (rundir.RESULT, MACHINE, rundir.CONFIG)
+    files = {name: content for name in names if (content := rundir.read_json(run / name)) is not None}
+    if rundir.CONFIG in files:
+        files[rundir.CONFIG]["run"]["run_dir"] = ""  # a path of the machine says nothing elsewhere
+    texts = {name: (run / name).read_text() for name in TEXTS if (run / name).exists()}
+    return {"files": files, "texts": texts}
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Cells are JSON, so that a number comes back as one; an empty cell is nothing."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    plain = ("point", "kind")
+    for row in rows:
+        cells = {name: value if name in plain else json.dumps(value) for name, value in row.items()}
+        writer.writerow([cells.get(name, "") for name in columns])
+    return text.getvalue()
+
+
+def _record(row: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    for name, cell in row.items():
+        if name == "kind":
+            yield name, cell
+        elif cell and name != "point":
+            yield name, json.loads(cell)

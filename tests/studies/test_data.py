@@ -1,0 +1,79 @@
+"""A study packed into small files, and made anew from them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+
+from ddrl.commands import study as command
+from ddrl.errors import UsageError
+from ddrl.reporting.metrics import read_metrics
+from ddrl.studies import data, plan
+from ddrl.studies.collect import CURVES, RUNS, TABLE, collect
+from ddrl.studies.settings import to_json
+from tests.studies.support import MACHINE, FakeSettings, Runner, study, write_run
+
+
+@pytest.fixture
+def measured(tmp_path):
+    """The fake study and the plan of two of its points that have finished, and one that has not."""
+    fake = study(Runner())
+    points = tuple(fake.points(FakeSettings(minutes=1.0), MACHINE))[:3]
+    made = plan.Plan(tmp_path / "study", fake.name, to_json(FakeSettings(minutes=1.0)), points)
+    plan.write(made)
+    for slope, point in enumerate(points[:2], 1):
+        write_run(made.path(point), slope / 3)
+    return fake, made
+
+
+def test_the_report_from_the_data_is_that_of_the_runs(measured, tmp_path, monkeypatch):
+    fake, made = measured
+    collect(made, fake)
+    data.pack(made, tmp_path / "packed")
+    again = tmp_path / "again"
+    monkeypatch.setattr(command, "STUDIES", {fake.name: "unused"})
+    monkeypatch.setattr(command, "study_of", lambda name: fake)
+    assert command.main([fake.name, "--from-data", str(tmp_path / "packed"), "--dir", str(again)]) == 0
+    for name in (CURVES, RUNS, TABLE):
+        assert (again / name).read_text() == (made.directory / name).read_text(), name
+    assert read_metrics(made.path(made.points[0])) == read_metrics(again / "points" / made.points[0].name)
+    data.pack(plan.load(again, fake.name), tmp_path / "second")
+    for name in (plan.PLAN, data.ENDS, data.RECORDS):
+        assert (tmp_path / "second" / name).read_bytes() == (tmp_path / "packed" / name).read_bytes(), name
+
+
+def test_long_runs_keep_their_ends_and_all_evaluations():
+    records = [{"kind": "train", "update": i} for i in range(5000)] + [{"kind": "evaluation", "mean": 1.0}] * 500
+    records.insert(7, {"kind": "event", "name": "checkpoint"})
+    kept = data.thinned(records)
+    train = [record["update"] for record in kept if record["kind"] == "train"]
+    assert len(train) == data.KEPT and train[0] == 0 and train[-1] == 4999 and len(kept) == data.KEPT + 500
+    assert max(b - a for a, b in itertools.pairwise(train)) <= 13
+
+
+def test_no_path_of_the_machine_is_packed(measured, tmp_path):
+    fake, made = measured
+    run = made.path(made.points[0])
+    (run / "config.json").write_text(json.dumps({"run": {"run_dir": str(run)}}))
+    data.pack(made, tmp_path / "packed")
+    assert str(tmp_path) not in (tmp_path / "packed" / data.ENDS).read_text()
+
+
+def test_what_cannot_be_is_refused(measured, tmp_path):
+    fake, made = measured
+    with pytest.raises(UsageError, match="--from-data .*nowhere: it holds no packed study that can be read"):
+        data.unpack(tmp_path / "nowhere", tmp_path / "new")
+    data.pack(made, tmp_path / "packed")
+    with pytest.raises(UsageError, match="--pack .*: File exists; name a directory that is not there yet"):
+        data.pack(made, tmp_path / "packed")
+    with pytest.raises(UsageError, match="--dir .*: File exists"):
+        data.unpack(tmp_path / "packed", made.directory)
+    (tmp_path / "packed" / data.RECORDS).write_bytes(b"no gzip")
+    with pytest.raises(UsageError, match="it holds no packed study"):
+        data.unpack(tmp_path / "packed", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    empty = made._replace(points=made.points[2:])
+    with pytest.raises(UsageError, match="no point of .* has finished"):
+        data.pack(empty, tmp_path / "none")
