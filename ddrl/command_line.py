@@ -1,7 +1,7 @@
 """Options read from dataclasses: every mistake is one line that says what was meant, and whole numbers may be 1e6.
 
-Tyro makes the parsers and the help. It tells mistakes in frames of many lines, so words are looked at before it sees
-them.
+Tyro makes the parsers. It tells mistakes in frames of many lines, so words are looked at before it sees them; and its
+help keeps the lines of the source, so the pages are made here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import tyro
 
 from ddrl.checks import did_you_mean
+from ddrl.docstrings import field_texts, paragraphs
 from ddrl.errors import UsageError
+from ddrl.help_page import Entry, Section, page
 
 Kind = TypeVar("Kind")
 HELP = ("-h", "--help")
@@ -33,6 +35,12 @@ ELSEWHERE = {
     "update-epochs": "epochs", "vf-coef": "value-cost",
 }  # fmt: skip
 """Names of options in other libraries (CleanRL, RLlib, Sample Factory, Stable-Baselines3) -> ours."""
+WORDS = {
+    "config": "FILE", "dir": "DIR", "game": "GAME", "json": "FILE", "output": "PATH", "resume": "RUN",
+    "run-dir": "DIR", "sbatch-options": "WORDS", "starts": "FILE", "train-options": "WORDS", "video": "FILE",
+}  # fmt: skip
+"""Of options whose values are texts -> what stands for them in help, where NAME says too little."""
+LONGEST_CHOICES = 40  # characters of a list of choices that stands beside an option
 
 
 class Option(NamedTuple):
@@ -43,14 +51,51 @@ class Option(NamedTuple):
         hint: the type of its value.
         group: the field of the nested record that has it (empty: it is in none).
         field: its name there.
+        kind: the class that has this field.
         positional: it is a word without a name.
+        negative: of a truth: there is --no-NAME, too.
     """
 
     name: str
     hint: Any
     group: str
     field: str
+    kind: type
     positional: bool = False
+    negative: bool = True
+
+    @property
+    def text(self) -> str:
+        """What the source says of it."""
+        return field_texts(self.kind).get(self.field, "")
+
+    @property
+    def word(self) -> str:
+        """What stands for its value in a line of help; nothing where it has none."""
+        if self.positional:
+            return self.field.removesuffix("s").upper()
+        if self.name in WORDS:
+            return WORDS[self.name]
+        hint = item_of(self.hint) or _without_none(self.hint)
+        if typing.get_origin(hint) is Literal:
+            choices = f"{{{','.join(filter(None, map(str, typing.get_args(hint))))}}}"
+            return choices if len(choices) <= LONGEST_CHOICES else "NAME"
+        return {bool: "", int: "N", float: "X"}.get(hint, "NAME") + ("..." if item_of(self.hint) else "")
+
+    @property
+    def head(self) -> str:
+        """The option with its value, as in a line of help."""
+        if self.positional:
+            return self.word + ("..." if item_of(self.hint) else "")
+        flag = f"--[no-]{self.name}" if self.hint is bool and self.negative else f"--{self.name}"
+        return f"{flag} {self.word}".rstrip()
+
+    def value(self, default: Any = None) -> Any:
+        """Its value in a record that has everything, or, without one, where it is not given: MISSING if it must be."""
+        if default is not None:
+            return getattr(getattr(default, self.group) if self.group else default, self.field)
+        field = next(field for field in dataclasses.fields(self.kind) if field.name == self.field)
+        return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def read(
@@ -87,8 +132,11 @@ def read_known(
 ) -> tuple[Kind, list[str]]:
     """As `read`; with `others` the words that are no options of this command, too."""
     words = list(argv)
-    if not any(word in HELP or word.startswith(TYRO) for word in words):
-        words = list(_checked(words, list(options_of(kind, default)), prog, others, hint))
+    if any(word in HELP for word in words):
+        print(help_of(kind, prog, default, description, others), end="")
+        raise SystemExit(0)
+    if not any(word.startswith(TYRO) for word in words):
+        words = list(_checked(words, list(options_of(kind, default)), prog, others, hint, default is None))
     more: dict[str, Any] = {} if default is None else {"default": default}
     if others:
         return tyro.cli(
@@ -111,7 +159,50 @@ def options_of(kind: type, default: Any = None, group: str = "") -> Iterator[Opt
         elif tyro.conf.Suppress not in markers:
             named = next((marker.name for marker in markers if getattr(marker, "name", None)), field.name)
             positional = tyro.conf.Positional in markers
-            yield Option(str(named).replace("_", "-"), hint, group, field.name, positional)
+            negative = tyro.conf.FlagCreatePairsOff not in markers
+            yield Option(str(named).replace("_", "-"), hint, group, field.name, kind, positional, negative)
+
+
+def help_of(kind: type, prog: str, default: Any = None, description: str | None = None, others: bool = False) -> str:
+    """The page of a command's --help.
+
+    Args:
+        kind: a dataclass; its docstring, or else `description`, stands above the options.
+        default: as for `read`.
+        others: it takes the options of `ddrl train`, too.
+    """
+    options = list(options_of(kind, default))
+    usage = " ".join([prog, *(option.head for option in options if option.positional), "[OPTIONS]"])
+    groups = dict.fromkeys(option.group for option in options)
+    sections = [_section(group, [option for option in options if option.group == group], default) for group in groups]
+    closing = ["It takes the options of `ddrl train`, too: `ddrl train --help` explains them."] if others else []
+    return page(usage + (" [OPTIONS OF ddrl train]" if others else ""), paragraphs(description or kind.__doc__),
+                sections, closing)  # fmt: skip
+
+
+def shown(value: Any) -> str:
+    """A value as it would be typed; nothing for what is empty."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return " ".join(map(shown, value))
+    if isinstance(value, (int, float)):
+        short = f"{value:.6g}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
+        return short if float(short) == value else str(value)
+    return str(value)
+
+
+def _section(group: str, options: Sequence[Option], default: Any) -> Section:
+    """The options of a group: a short description is its title."""
+    about = paragraphs(options[0].kind.__doc__) if group else []
+    title = about.pop(0).rstrip(".") if about and len(about[0]) <= LONGEST_CHOICES else group or "options"
+    entries = [_entry(option, option.value(default)) for option in options]
+    return Section(title, entries if group else [*entries, Entry("-h, --help", "This text.")], " ".join(about))
+
+
+def _entry(option: Option, value: Any) -> Entry:
+    text = "" if value is dataclasses.MISSING or option.hint is bool and not option.negative else shown(value)
+    return Entry(option.head, f"{option.text} [{text}]" if text else option.text)
 
 
 def name_of(word: str) -> str:
@@ -197,9 +288,14 @@ def _whole_number(text: str) -> int:
 
 
 def _checked(
-    words: list[str], options: Sequence[Option], prog: str, others: bool, hint: Callable[[str], str]
+    words: list[str],
+    options: Sequence[Option],
+    prog: str,
+    others: bool,
+    hint: Callable[[str], str],
+    must_be: bool,
 ) -> Iterator[str]:
-    """The words, whole numbers written out."""
+    """The words, whole numbers written out; `must_be`: what has no value of its own must be given."""
     by_name = {option.name: option for option in options if not option.positional}
     positional = [option for option in options if option.positional]
     last, begun = None, None  # the option, and what has no name, whose list goes on
@@ -238,6 +334,16 @@ def _checked(
         else:
             meant = hint(name) or meant_by(name, by_name, "--")
             raise UsageError(f"--{name}: there is no such option{meant} ({prog} --help explains the options)")
+    for option in positional:
+        if must_be and item_of(option.hint) is None and option.value() is dataclasses.MISSING:
+            raise UsageError(f"{prog}: {option.word} is missing ({prog} --help explains what to give)")
+
+
+def _without_none(hint: Any) -> Any:
+    """The type of an optional value, or the type itself."""
+    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
+        return hint
+    return next(kind for kind in typing.get_args(hint) if kind is not type(None))
 
 
 def _checked_value(option: Option, text: str, shown: str = "") -> str:

@@ -15,12 +15,11 @@ import numpy as np
 import tyro
 
 from cluster.job import detect_job
-from ddrl import algorithms, checks, command_line, config_files, plugins, rundir
+from ddrl import algorithms, checks, command_line, config_files, plugins, rundir, train_help
 from ddrl.checkpoint import list_checkpoints
 from ddrl.checks import did_you_mean
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
-from ddrl.memory import check_replay
 from ddrl.networks import is_own
 from ddrl.reporting.callbacks import check_names
 from ddrl.resumable import check_resumable
@@ -81,7 +80,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(argv: Sequence[str], machine: Machine) -> TrainArguments:
-    """The arguments of `ddrl train`. Help and mistakes end the process, as usual for command lines.
+    """The arguments of `ddrl train`. Help ends the process, as usual for command lines.
 
     Raises:
         UsageError: for settings that cannot be.
@@ -99,6 +98,9 @@ def parse(argv: Sequence[str], machine: Machine) -> TrainArguments:
     start = _start(
         algorithm, machine, first.preset, first.game, first.resume, run_dir, first.resume_or_start, file, new
     )
+    if asked := set(argv) & set(train_help.ASKED):
+        print(train_help.text(algorithm, start, machine, train_help.ALL in asked), end="")
+        raise SystemExit(0)
     return _with_schedules(start, _read(argv, file, start))
 
 
@@ -378,6 +380,7 @@ def check_game(config: TrainConfig, machine: Machine) -> None:
             take; for a replay that does not fit into memory here. Ranks on other hosts see for themselves.
     """
     from ddrl.envs import make_environment
+    from ddrl.memory import check_replay
 
     environment = make_environment(config.environment, num_envs=1)
     environment.close()

@@ -27,10 +27,10 @@ def main(argv: Sequence[str]) -> int:
         from ddrl.launch.job import Wanted, train_in_job
 
         return train_in_job(lambda: Wanted(*checked(argv, machine, job.rank == 0)), job)
+    config, resume = checked(argv, machine)
     from ddrl.launch import local as launch
     from ddrl.reporting.progress import plain_console
 
-    config, resume = checked(argv, machine)
     programs.outlast_output()
     return launch.train(config, resume, machine, plain_console())
 

@@ -1,0 +1,68 @@
+"""What the source says of settings and commands: the string below each field of a dataclass, and texts as paragraphs."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import re
+import sys
+import textwrap
+import typing
+
+SENTENCE_END = re.compile(r"(?<=[.)])\s+(?=[A-Z`-])")
+
+
+@functools.cache
+def field_texts(kind: type) -> dict[str, str]:
+    """Name -> text of the fields of a dataclass and of those it extends, in one line each.
+
+    A text is the string below a field, or the `Doc` of its type.
+    """
+    found: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        if dataclasses.is_dataclass(each):
+            found |= _classes(each.__module__).get(each.__name__, {})
+    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
+        documents = (getattr(marker, "documentation", "") for marker in getattr(hint, "__metadata__", ()))
+        found |= {name: text for text in documents if text}
+    return {name: " ".join(text.split()) for name, text in found.items()}
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a text in one line; a new one begins with a capital letter."""
+    return SENTENCE_END.split(text, maxsplit=1)[0]
+
+
+def paragraphs(text: str | None) -> list[str]:
+    """The paragraphs of a docstring in one line each; those that are indented stay as they are."""
+    parts = re.split(r"\n\s*\n", inspect.cleandoc(text or ""))
+    return [part if part.startswith(" ") else " ".join(part.split()) for part in parts if part.strip()]
+
+
+def flowing(text: str, width: int, indent: str = "") -> list[str]:
+    """A paragraph in lines of at most `width` columns; an indented one as it is."""
+    if text.startswith(" "):
+        return textwrap.indent(text, indent).splitlines()
+    return textwrap.wrap(
+        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+@functools.cache
+def _classes(module: str) -> dict[str, dict[str, str]]:
+    """Class -> field -> text, of a module whose source can be read."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError):  # made in a notebook, or while the program runs
+        return {}
+    return {node.name: dict(_fields(node.body)) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+
+
+def _fields(body: list[ast.stmt]) -> typing.Iterator[tuple[str, str]]:
+    for field, below in zip(body, body[1:]):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            value = below.value if isinstance(below, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield field.target.id, value.value

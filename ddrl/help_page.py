@@ -1,0 +1,78 @@
+"""The page that --help prints: sections of options, whose texts flow to the width of the terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ddrl.docstrings import flowing
+
+COLUMN = 26  # at which texts begin
+NARROWEST, WIDEST, USUAL = 60, 110, 100  # columns; the last where there is no terminal
+
+
+class Entry(NamedTuple):
+    """An option with its value, such as '--minutes X', and what it does."""
+
+    head: str
+    text: str
+
+
+class Section(NamedTuple):
+    """Options that belong together, under a title; `about` says what they have in common."""
+
+    title: str
+    entries: Sequence[Entry]
+    about: str = ""
+
+
+def terminal_width() -> int:
+    """Columns for a page. A terminal counts also where the output goes through a pipe, as to a pager."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return _bounded(int(columns))
+    for descriptor in (1, 2, 0):
+        try:
+            return _bounded(os.get_terminal_size(descriptor).columns or USUAL)
+        except OSError:
+            continue
+    return USUAL
+
+
+def page(usage: str, about: Iterable[str], sections: Iterable[Section], closing: Iterable[str] = ()) -> str:
+    """The whole page.
+
+    Args:
+        usage: without the word usage.
+        about: paragraphs below it.
+        sections: those without an entry are left out.
+        closing: paragraphs at the end.
+    """
+    width = terminal_width()
+    lines = [f"usage: {usage}"]
+    for paragraph in about:
+        lines += ["", *flowing(paragraph, width)]
+    for section in sections:
+        if section.entries:
+            lines += ["", f"{section.title}:", *flowing(section.about, width, "  ")]
+            lines += [line for entry in section.entries for line in _entry_lines(entry, width)]
+    for paragraph in closing:
+        lines += ["", *flowing(paragraph, width)]
+    return "\n".join(lines) + "\n"
+
+
+def _entry_lines(entry: Entry, width: int) -> list[str]:
+    """The head, and the text beside it and below."""
+    head = f"  {entry.head:<{COLUMN - 4}}  "
+    lines = flowing(entry.text, width - COLUMN) or [""]
+    if len(head) > COLUMN:  # the text begins behind the head, where there is room for some of it
+        first = flowing("x" * (len(head) - COLUMN) + " " + entry.text, width - COLUMN)
+        if len(head) > width - COLUMN or len(first[0]) <= len(head) - COLUMN:
+            return [head.rstrip(), *(" " * COLUMN + line for line in lines)]
+        lines = [first[0][len(head) - COLUMN + 1 :], *first[1:]]
+    return [(head + lines[0]).rstrip(), *(" " * COLUMN + line for line in lines[1:])]
+
+
+def _bounded(columns: int) -> int:
+    return max(NARROWEST, min(columns, WIDEST))
