@@ -40,7 +40,8 @@ WORDS = {
     "run-dir": "DIR", "sbatch-options": "WORDS", "starts": "FILE", "train-options": "WORDS", "video": "FILE",
 }  # fmt: skip
 """Of options whose values are texts -> what stands for them in help, where NAME says too little."""
-LONGEST_CHOICES = 40  # characters of a list of choices that stands beside an option
+LONGEST_CHOICES = 28  # characters of a list of choices that stands beside an option
+SHORT_TITLE = 40  # characters of a description that is the title of its group
 
 
 class Option(NamedTuple):
@@ -70,16 +71,21 @@ class Option(NamedTuple):
         return field_texts(self.kind).get(self.field, "")
 
     @property
+    def choices(self) -> tuple[str, ...]:
+        """What its value is one of; nothing where it is no choice."""
+        return tuple(map(str, filter(None, typing.get_args(self.hint)))) if _is_choice(self.hint) else ()
+
+    @property
     def word(self) -> str:
         """What stands for its value in a line of help; nothing where it has none."""
         if self.positional:
             return self.field.removesuffix("s").upper()
-        if self.name in WORDS:
+        if self.name in WORDS and self.hint is not bool:
             return WORDS[self.name]
         hint = item_of(self.hint) or _without_none(self.hint)
-        if typing.get_origin(hint) is Literal:
-            choices = f"{{{','.join(filter(None, map(str, typing.get_args(hint))))}}}"
-            return choices if len(choices) <= LONGEST_CHOICES else "NAME"
+        if self.choices:
+            listed = choices_word(self.choices)
+            return listed if len(listed) <= LONGEST_CHOICES else "NAME"
         return {bool: "", int: "N", float: "X"}.get(hint, "NAME") + ("..." if item_of(self.hint) else "")
 
     @property
@@ -195,14 +201,30 @@ def shown(value: Any) -> str:
 def _section(group: str, options: Sequence[Option], default: Any) -> Section:
     """The options of a group: a short description is its title."""
     about = paragraphs(options[0].kind.__doc__) if group else []
-    title = about.pop(0).rstrip(".") if about and len(about[0]) <= LONGEST_CHOICES else group or "options"
+    title = about.pop(0).rstrip(".") if about and len(about[0]) <= SHORT_TITLE else group or "options"
     entries = [_entry(option, option.value(default)) for option in options]
     return Section(title, entries if group else [*entries, Entry("-h, --help", "This text.")], " ".join(about))
 
 
+def choices_word(choices: Sequence[str]) -> str:
+    """Choices as they stand beside an option."""
+    return f"{{{','.join(choices)}}}"
+
+
+def told(head: str, text: str, choices: Sequence[str], value: str) -> Entry:
+    """A line of help: what an option does, the choices where they are not beside it, and its value, if any."""
+    missing = "{" not in head and not all(choice in text for choice in choices)
+    one_of = f" One of {', '.join(choices)}." if missing else ""
+    return Entry(head, f"{text}{one_of}{f' [{value}]' if value else ''}")
+
+
 def _entry(option: Option, value: Any) -> Entry:
-    text = "" if value is dataclasses.MISSING or option.hint is bool and not option.negative else shown(value)
-    return Entry(option.head, f"{option.text} [{text}]" if text else option.text)
+    hidden = value is dataclasses.MISSING or (option.hint is bool and not option.negative)
+    return told(option.head, option.text, option.choices, "" if hidden else shown(value))
+
+
+def _is_choice(hint: Any) -> bool:
+    return typing.get_origin(hint) is Literal
 
 
 def name_of(word: str) -> str:

@@ -11,7 +11,7 @@ import sys
 import textwrap
 import typing
 
-SENTENCE_END = re.compile(r"(?<=[.)])\s+(?=[A-Z`-])")
+SENTENCE_END = re.compile(r"(?<=\.)(?<!\bal\.)\s+(?!\d)")
 
 
 @functools.cache
@@ -31,7 +31,7 @@ def field_texts(kind: type) -> dict[str, str]:
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence of a text in one line; a new one begins with a capital letter."""
+    """The first sentence of a text in one line; 'et al.' ends none."""
     return SENTENCE_END.split(text, maxsplit=1)[0]
 
 

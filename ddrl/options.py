@@ -46,19 +46,18 @@ class TrainArguments:
     central store, hts-* act and learn at once; dqn, categorical-dqn and rainbow learn from a replay, and dpg does
     for continuous actions; apex-* have actors and the replay in ranks of their own."""
     preset: PresetName = "default"
-    """Named settings that the other options change. default: those of a paper (of ba3c our own; docs/differences.md);
-    laptop: a small network on all cores here; ba3c-paper: Adamski et al. 2018, 64 workers; smoke: Catch in seconds;
-    stooke: Stooke and Abbeel 2018, for a2c, a3c, ppo, appo, dqn, categorical-dqn and rainbow."""
+    """Named settings, which the other options change. default has those of a paper (those of ba3c are our own; see
+    docs/differences.md)."""
     resume: str = ""
-    """Directory of a run to go on with; its settings are the defaults, --minutes counts from now."""
+    """Directory of a run to go on with. Its settings are the defaults, and --minutes counts from now."""
     resume_or_start: bool = False
-    """Go on with --run-dir where a run has begun, from its beginning if it has no checkpoint; begin it where none
-    has: for jobs that are requeued. --preset then counts for the beginning only."""
+    """Go on with --run-dir where a run has begun; begin it where none has. A run without a checkpoint goes on from its
+    beginning. This is for jobs that are requeued; --preset then counts for the beginning only."""
     plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A module of your own, a file that ends in .py, or an installed plugin (`ddrl plugins` lists them), which
-    registers algorithms, networks and more; may be given several times. All processes of the run import it."""
+    """A module, a file that ends in .py, or an installed plugin. It registers algorithms, networks and more, and all
+    processes of the run import it (`ddrl plugins` lists those installed). May be given several times."""
     settings_file: typing.Annotated[str, tyro.conf.arg(name="config")] = ""
-    """File of settings (.yaml, .toml), named as these options are. They win over the preset, and options over them."""
+    """File of settings, .yaml or .toml, named as these options are. They win over the preset, and options over them."""
     print_config: tyro.conf.FlagCreatePairsOff[bool] = False
     """Print all settings as YAML for --config, and start nothing."""
     config: TrainConfig = dataclasses.field(kw_only=True)

@@ -8,35 +8,36 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import sys
-import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ddrl import algorithms
-from ddrl.command_line import Option, options_of, shown
+from ddrl.command_line import Option, choices_word, options_of, shown, told
 from ddrl.config import TrainConfig
 from ddrl.config.algorithm import FromDataPoints, FromReplay, FromRollouts, FromUnrolls
 from ddrl.docstrings import first_sentence, paragraphs
 from ddrl.errors import UsageError
-from ddrl.help_page import Entry, Section, page
+from ddrl.help_page import USUAL, Entry, Section, page, terminal_width
 from ddrl.types import Discrete, Machine
 
 ALL = "--help-all"
 ASKED = ("-h", "--help", ALL)
 COMMON = {
-    "what to learn": ("game", "preset", "network", "config", "plugin"),
-    "how long, and where it is kept": (
-        "minutes", "agent-steps", "target-score", "seed", "run-dir", "resume", "checkpoint-every-minutes",
-    ),
-    "processes": (
-        "workers", "parameter-servers", "exchange", "updates", "actors", "replay-shards", "simulators", "schedule",
-    ),
+    "what to learn": ("game", "network", "plugin", "config"),
+    "the run": ("minutes", "agent-steps", "target-score", "seed", "run-dir", "resume", "video"),
+    "processes": ("workers", "parameter-servers", "exchange", "actors", "replay-shards", "simulators", "schedule"),
     "optimizer": ("optimizer", "learning-rate", "learning-rate-schedule", "batch-size", "clip-global-norm"),
     "replay": ("replay-capacity", "replay-minimum", "priority-exponent"),
-    "evaluation": ("eval-games", "eval-every-updates", "video"),
 }  # fmt: skip
 """The options of --help, by what they are about; those of the algorithm alone come behind."""
+OF_ALGORITHM = ("optimizer", "replay")  # sections, the last ones, of which nothing can be said without an algorithm
+NUMBERS = "Numbers may be written as 1e6."
+CLOSING = (
+    "`ddrl train ALGORITHM --help` shows what an algorithm can use, and what its presets make of it; `ddrl train "
+    f"ALGORITHM --help-all` has every option. {NUMBERS}",
+)
 TITLES = {
     "": "the command",
     "environment": "environment",
@@ -55,6 +56,8 @@ PRESETS = {
     "stooke": "Stooke and Abbeel 2018.",
 }
 """What is said of presets whose functions have no docstring."""
+SOURCE_END = re.compile(r": ")  # where the docstring of a preset goes on with its settings
+MOST_LINES = 80  # of --help, for an algorithm, where lines have at least 100 columns
 TRIAL = "smoke"  # whose values, made to end in seconds, are no advice
 
 
@@ -129,23 +132,28 @@ def text(named: str | None, start: Any, machine: Machine, whole: bool) -> str:
     describe = _Describer(start, {} if start.resume else _presets(start, machine), whole)
     unmet = {_key(option): need for option in options if (need := _unmet(option, config))}
     usable = [option for option in options if _key(option) not in unmet and not option.positional]
+    usage = f"ddrl train {start.algorithm if named else 'ALGORITHM'} [OPTIONS]"
     if whole:
-        sections = [*_groups(usable, describe, start.algorithm), _rest(options, unmet)]
-    else:
-        own = [option for option in usable if option.group == "algorithm"] if named else []
-        sections = [*_common(usable, describe), _own(own, describe, start.algorithm)]
-        sections[1:1] = [] if start.resume else [_preset_section(start.algorithm)]
-        sections = sections if named else [_algorithm_section(), *sections]
-    return page(f"ddrl train {start.algorithm if named else 'ALGORITHM'} [OPTIONS]", _about(named, start), sections,
-                _closing(named, whole))  # fmt: skip
+        return page(usage, _about(named, start), [*_groups(usable, describe, start.algorithm), _rest(options, unmet)])
+    common = [describe.section(title, usable, names) for title, names in COMMON.items()]
+    if not named:
+        return page(usage, _about(named, start), [_algorithm_section(), *common[:-len(OF_ALGORITHM)]], CLOSING)
+    common[1:1] = [] if start.resume else [_preset_section(start.algorithm)]
+    own = [option.name for option in usable if option.group == "algorithm"]
+    for shown_ones in range(len(own), -1, -1):
+        section = describe.section(algorithms.printed_name(start.algorithm), usable, own[:shown_ones])
+        left = _listed(own[shown_ones:])
+        more = [f"{ALL} shows {left}{' and ' if left else ''}all other options, too. {NUMBERS}"]
+        made = page(usage, _about(named, start), [*common, section], more)
+        if made.count("\n") <= MOST_LINES or terminal_width() < USUAL:
+            break
+    return made
 
 
 def choices(option: Option, config: TrainConfig) -> Sequence[str]:
     """What an option with a list of choices can have, given the algorithm."""
-    hint = option.hint
-    every = typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else ()
     if option.name != "schedule":
-        return every
+        return option.choices
     return ("asynchronous",) if _apex(config) else SCHEDULES[type(config.algorithm.learns_from)]
 
 
@@ -165,13 +173,14 @@ class _Describer:
 
     def __call__(self, option: Option) -> Entry:
         said = option.text if self.whole else first_sentence(option.text)
-        values = self._values(option)
-        return Entry(self._head(option), f"{said} [{values}]" if values else said)
-
-    def _head(self, option: Option) -> str:
-        every = typing.get_args(option.hint) if typing.get_origin(option.hint) is typing.Literal else ()
         able = choices(option, self.start.config)
-        return option.head if every == able else f"--{option.name} {{{','.join(able)}}}"
+        head = option.head if able == option.choices else f"--{option.name} {choices_word(able)}"
+        return told(head, said, able, self._values(option))
+
+    def section(self, title: str, usable: Sequence[Option], names: Sequence[str]) -> Section:
+        """The options of these names that can be used, in this order."""
+        by_name = {option.name: option for option in usable}
+        return Section(title, [self(by_name[name]) for name in names if name in by_name])
 
     def _values(self, option: Option) -> str:
         """Its value, and the other ones that presets have."""
@@ -183,8 +192,7 @@ class _Describer:
             value = getattr(getattr(config, option.group), option.field, own)
             if value != own and option.name != "game":
                 others.setdefault(_shown(value), []).append(name)
-        named = [f"{' and '.join(names) if len(names) < 3 else ', '.join(names)}: {value}"
-                 for value, names in others.items()]  # fmt: skip
+        named = [f"{', '.join(names)} {value}" for value, names in others.items()]
         return "; ".join([_shown(own), *named] if named else filter(None, [shown(own)]))
 
 
@@ -217,9 +225,8 @@ def _presets(start: Any, machine: Machine) -> dict[str, TrainConfig]:
 
 
 def _about(named: str | None, start: Any) -> Iterator[str]:
-    settings = algorithms.algorithm_named(start.algorithm).settings
     if named:
-        yield from paragraphs(sys.modules[settings.__module__].__doc__)[:2]
+        yield " ".join(_module_says(algorithms.algorithm_named(start.algorithm)))
     whose = f"the run in {start.resume}" if start.resume else f"--preset {start.preset}"
     if named:
         yield f"Values in brackets are those of {whose}, and of presets that have others."
@@ -228,16 +235,16 @@ def _about(named: str | None, start: Any) -> Iterator[str]:
                f"its {whose.removeprefix('--')}.")  # fmt: skip
 
 
-def _closing(named: str | None, whole: bool) -> Iterator[str]:
-    if named is None:
-        yield "`ddrl train ALGORITHM --help` shows what an algorithm can use, and what its presets make of it."
-    if not whole:
-        yield f"{ALL} shows every option. Numbers may be written as 1e6."
+def _listed(names: Sequence[str]) -> str:
+    return "".join(f"--{name}, " for name in names).removesuffix(", ")
 
 
 def _algorithm_section() -> Section:
-    """Every name with what its default preset is."""
-    return Section("algorithms", [Entry(name, _source(known, "default")) for name, known in algorithms.names().items()])
+    """Every name: an algorithm's own with the first paragraph of its module, others with what their defaults are."""
+    return Section("algorithms", [
+        Entry(name, _module_says(algorithm)[0] if name == algorithm.name else _says(known.presets["default"]))
+        for algorithm in algorithms.ALGORITHMS.values() for name, known in algorithm.names.items()
+    ])  # fmt: skip
 
 
 def _preset_section(algorithm: str) -> Section:
@@ -246,22 +253,20 @@ def _preset_section(algorithm: str) -> Section:
 
 
 def _source(known: algorithms.Name, preset: str) -> str:
-    """The first sentence on a preset."""
-    function: Any = known.presets[preset]
-    said = paragraphs(inspect.getdoc(function))
-    return first_sentence(said[0]) if said else PRESETS.get(preset, known.printed)
+    """Where a preset is from, without its settings."""
+    said = SOURCE_END.split(_says(known.presets[preset]))[0].rstrip(".")
+    return f"{said}." if said else PRESETS.get(preset, "")
 
 
-def _common(usable: Sequence[Option], describe: _Describer) -> list[Section]:
-    by_name = {option.name: option for option in usable}
-    return [
-        Section(title, [describe(by_name[name]) for name in names if name in by_name])
-        for title, names in COMMON.items()
-    ]
+def _says(function: Any) -> str:
+    """The first sentence of a function's docstring."""
+    return first_sentence(" ".join(paragraphs(inspect.getdoc(function))[:1]))
 
 
-def _own(own: Sequence[Option], describe: _Describer, algorithm: str) -> Section:
-    return Section(algorithms.printed_name(algorithm), [describe(option) for option in own])
+def _module_says(algorithm: algorithms.Algorithm) -> list[str]:
+    """The first two paragraphs of the module that an algorithm is in."""
+    module = sys.modules.get(algorithm.settings.__module__)
+    return (paragraphs(getattr(module, "__doc__", "")) or [""])[:2]
 
 
 def _groups(usable: Collection[Option], describe: _Describer, algorithm: str) -> Iterator[Section]:

@@ -31,9 +31,9 @@ class ActorCriticConfig(AlgorithmConfig):
     asynchronous_name: ClassVar[str] = ""  # with asynchronous updates, where that has a name of its own
 
     unroll_length: int = 5
-    """Agent steps n to which a return reaches; then the value bootstraps."""
+    """Agent steps before a return bootstraps with the value."""
     entropy_cost: float = 0.01
-    """Weight of the policy entropy bonus."""
+    """Weight of the entropy bonus of the policy."""
     value_cost: float = 0.5
     """Weight of the value loss, the mean of (R - V)^2."""
 

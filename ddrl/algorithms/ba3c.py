@@ -38,7 +38,7 @@ class BA3CConfig(ActorCriticConfig):
     takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete)
 
     importance_clip: float = 0.0
-    """Upper clip of the importance ratio pi/mu that corrects for the lag (0: no correction)."""
+    """Upper clip of the importance ratio pi/mu, which corrects for the lag (0: no correction)."""
     log_epsilon: float = 1e-6
     """Added to the probability inside the logarithm of the policy loss."""
 

@@ -44,16 +44,17 @@ class DPGConfig(AlgorithmConfig):
     dense_alone: ClassVar[bool] = True
 
     n_step: int = 5
-    """Agent steps whose rewards a target sums before it bootstraps."""
+    """Rewards that a target sums before it bootstraps."""
     slope_clip: float = 1.0
-    """The critic's gradient by the action, in units of half its range, is clipped to [-x, x] in each component before
-    it goes into the policy (0: not clipped)."""
+    """Clip the critic's gradient by the action to [-x, x] (0: do not). Its components are in units of half the action's
+    range, and are clipped before they go into the policy."""
     noise: float = 0.3
-    """Standard deviation of the normal noise on every action in training, in units of half the action's range."""
+    """Standard deviation of the noise on actions in training. The noise is normal, in units of half the action's
+    range."""
     reward_clip: float = 0.0
-    """Rewards are clipped to [-x, x] for learning only (0: not clipped); scores stay raw."""
+    """Clip rewards to [-x, x] for learning (0: do not). Scores stay raw."""
     target_updates: int = 100
-    """Updates from one copy of the parameters to the target networks to the next."""
+    """Updates between copies of the parameters to the target networks."""
     steps_per_update: int = 8
     """Agent steps of this worker per gradient."""
 

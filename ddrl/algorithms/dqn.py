@@ -57,22 +57,23 @@ class DQNConfig(EpsilonGreedyConfig):
     name: ClassVar[str] = "dqn"
 
     n_step: int = 1
-    """Agent steps whose rewards a target sums before it bootstraps."""
+    """Rewards that a target sums before it bootstraps."""
     double: bool = False
-    """The online network chooses the next action, the target network values it (van Hasselt et al. 2016)."""
+    """Let the online network choose the next action (van Hasselt et al. 2016). The target network values it."""
     dueling: bool = False
-    """The state's value and the actions' advantages have hidden layers and heads of their own (Wang et al. 2016)."""
+    """Estimate state value and advantages apart (Wang et al. 2016). Both have hidden layers and heads of their own."""
     atoms: int = 0
-    """Atoms of each return's distribution, evenly from --value-min to --value-max (0: expected returns, plain DQN)."""
+    """Atoms of a return's distribution (0: expected returns). They lie evenly from --value-min to --value-max; 0 is
+    plain DQN."""
     value_min: float = -10.0
-    """Smallest return that a distribution holds; smaller ones count as this."""
+    """Smallest return in a distribution; smaller ones count as this."""
     value_max: float = 10.0
-    """Largest return that a distribution holds; larger ones count as this."""
+    """Largest return in a distribution; larger ones count as this."""
     loss: Literal["huber", "squared"] = "huber"
-    """Of the difference d between return and value: d^2/2, with huber |d| - 1/2 where |d| > 1. Distributions have the
-    cross entropy instead."""
+    """Loss of the difference d between return and value. It is d^2/2, or with huber |d| - 1/2 where |d| > 1.
+    Distributions have the cross entropy instead."""
     target_period: int = 10_000
-    """Agent steps of this worker from one copy of the parameters to the target network to the next (C)."""
+    """Agent steps between copies to the target network (C). They are those of this worker."""
     steps_per_update: int = 4
     """Agent steps of this worker per gradient (F)."""
 

@@ -25,13 +25,14 @@ class EpsilonGreedyConfig(AlgorithmConfig):
     epsilon_end: float = 0.1
     """Probability of a random action once it has fallen."""
     epsilon_steps: int = 1_000_000
-    """Agent steps of this worker, after --replay-minimum, over which it falls linearly (0: it starts at its end)."""
+    """Agent steps over which it falls (0: it starts at its end). It falls linearly; the steps are those of this worker,
+    after --replay-minimum."""
     epsilon_ladder: float = 0.0
-    """Simulator i of the job's N ends at epsilon_end^(1 + x i / (N - 1)) (Horgan et al. 2018: 0.4 and x = 7; 0: all
-    end alike)."""
+    """Spread of the simulators' last epsilons (0: all alike). Simulator i of the job's N ends at epsilon_end^(1 + x i /
+    (N - 1)); Horgan et al. 2018 have 0.4 and x = 7."""
     epsilon_values: int = 0
-    """Different values on the ladder, from its one end to the other, which neighbours share (Horgan et al. 2018,
-    appendix B: 6; 0: every simulator has its own)."""
+    """Different values on that ladder (0: one per simulator). Neighbors share them; Horgan et al. 2018, appendix B,
+    have 6."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

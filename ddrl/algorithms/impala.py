@@ -29,9 +29,9 @@ class ImpalaConfig(ActorCriticConfig):
     name: ClassVar[str] = "impala"
 
     unroll_length: int = 20
-    """Agent steps of an unroll, to which V-trace reaches; then the value bootstraps."""
+    """Agent steps of an unroll, before the value bootstraps. V-trace reaches as far."""
     rho_clip: float = 1.0
-    """Upper clip of the importance ratio in the temporal differences and the policy gradient (rho-bar)."""
+    """Upper clip of the importance ratio in temporal differences (rho-bar). It is that of the policy gradient, too."""
     c_clip: float = 1.0
     """Upper clip of the importance ratio in the traces (c-bar)."""
 

@@ -50,19 +50,20 @@ class PPOConfig(ActorCriticConfig):
     asynchronous_name: ClassVar[str] = "appo"
 
     unroll_length: int = 128
-    """Agent steps to which a generalized advantage reaches; then the value bootstraps."""
+    """Agent steps before an advantage bootstraps with the value."""
     gae_lambda: float = 0.95
-    """Lambda of the generalized advantages (Schulman et al. 2016)."""
+    """Lambda of generalized advantages (Schulman et al. 2016)."""
     epochs: int = 4
-    """Times that every transition of a rollout is used, in minibatches of --batch-size."""
+    """Times that each step of a rollout is used. Minibatches have --batch-size."""
     clip_range: float = 0.2
-    """The ratio pi/mu is clipped to 1 - x .. 1 + x."""
+    """Clip the ratio pi/mu to 1 - x .. 1 + x."""
     clip_range_schedule: Literal["constant", "linear"] = "constant"
-    """linear: --clip-range falls to 0 over --learning-rate-agent-steps or --learning-rate-updates, as the rate may."""
+    """How the clip range changes. linear: to 0 over --learning-rate-agent-steps or --learning-rate-updates, as the rate
+    may."""
     normalize_advantages: bool = True
-    """Advantages of a minibatch less their mean, over their standard deviation."""
+    """Normalize the advantages of each minibatch. They lose their mean and are divided by their standard deviation."""
     value_clip_range: float = 0.0
-    """The value moves at most this far from the one when acting, in one rollout (0: not clipped)."""
+    """Most that the value moves in a rollout (0: not clipped). It is counted from the value when acting."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -203,8 +204,8 @@ def stooke_appo(game: str, machine: Machine) -> TrainConfig:
 
 
 def mujoco(game: str, machine: Machine) -> TrainConfig:
-    """Continuous control as in Schulman et al. 2017, table 3, and CleanRL's ppo_continuous_action (Huang et al. 2022,
-    "The 37 implementation details of PPO").
+    """Continuous control, as in Schulman et al. 2017, table 3, and CleanRL: its ppo_continuous_action (Huang et al.
+    2022, "The 37 implementation details of PPO").
 
     Both: one simulator x 2,048 steps, 10 epochs of minibatches of 64, Adam with 3e-4, gamma 0.99, lambda 0.95, clip
     0.2, two layers of 64 tanh neurons, no entropy bonus. CleanRL alone: observations and rewards normalized and clipped

@@ -46,13 +46,14 @@ class SACConfig(AlgorithmConfig):
     dense_alone: ClassVar[bool] = True
 
     n_step: int = 1
-    """Agent steps whose rewards a target sums before it bootstraps."""
+    """Rewards that a target sums before it bootstraps."""
     reward_clip: float = 0.0
-    """Rewards are clipped to [-x, x] for learning only (0: not clipped); scores stay raw."""
+    """Clip rewards to [-x, x] for learning (0: do not). Scores stay raw."""
     target_average: float = 0.005
-    """Part of the parameters that enters the target critics with each update (tau)."""
+    """Part of the parameters that enters the target critics per update (tau)."""
     target_entropy: float | None = None
-    """Of the policy, in nats, with actions in units of half their range (None: minus the number of components)."""
+    """Entropy that the policy is held at, in nats (None: minus the action's components). Actions are in units of half
+    their range."""
     temperature_rate: float = 1.0
     """Factor on the learning rate of the temperature."""
     steps_per_update: int = 1

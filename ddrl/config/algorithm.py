@@ -84,12 +84,12 @@ class AlgorithmConfig:
     discount: float = 0.99
     """Discount per agent step (gamma)."""
     reward_clip: float = 1.0
-    """Rewards are clipped to [-x, x] for learning only (0: not clipped); scores stay raw."""
+    """Clip rewards to [-x, x] for learning (0: do not). Scores stay raw."""
     reward_scale: float = 1.0
     """Factor on rewards for learning, before they are clipped."""
     normalize_rewards: bool = False
-    """Rewards for learning, after --reward-scale and --reward-clip, over the running deviation of the discounted return
-    in all workers, clipped to +-10."""
+    """Divide rewards by the running deviation of the return. The return is discounted. This comes after --reward-scale
+    and --reward-clip, counts all workers, and is for learning only. The result is clipped to +-10."""
 
     def __post_init__(self) -> None:
         checks.known(self)

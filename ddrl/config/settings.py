@@ -31,40 +31,45 @@ class EnvironmentConfig:
     """Environment."""
 
     game: str = "breakout"
-    """Atari ROM in snake case (breakout, space_invaders), any Gymnasium id (CartPole-v1, ddrl/Catch-v0), also with the
-    module that registers it (my_module:My/Thing-v0), an environment that a plugin registered, or a scenario of Google
-    Research Football (football/academy_3_vs_1_with_keeper)."""
+    """Atari game, Gymnasium id, or what a --plugin registers. An Atari game is a ROM in snake case (breakout,
+    space_invaders). A Gymnasium id is CartPole-v1 or ddrl/Catch-v0, or names the module that registers it, too
+    (my_module:My/Thing-v0). Scenarios of Google Research Football begin with football/
+    (football/academy_3_vs_1_with_keeper)."""
     wrappers: tuple[str, ...] = ()
-    """Wrappers that plugins registered, by name, the first around the game, the next around that; in evaluation too."""
+    """Wrappers that plugins register, by name, innermost first. They apply in evaluation, too."""
     protocol: Literal["nature", "machado18", "ba3c", "stooke"] = "nature"
-    """Named Atari evaluation protocol; it is stamped into every result."""
+    """Named evaluation protocol for Atari. It is stamped into every result."""
     backend: Literal["auto", "envpool"] = "auto"
-    """What steps the simulators: auto: ale-py's threads for Atari where they have the protocol, Gymnasium for all else;
-    envpool: EnvPool's threads, for the games that it has (extra `envpool`)."""
+    """What steps the simulators. auto: ale-py's threads for Atari where they have the protocol, Gymnasium for
+    everything else; envpool: EnvPool's threads, for the games that it has (extra `envpool`)."""
     life_loss_terminal: bool = False
-    """Treat the loss of a life as the end of an episode for the returns (training only; the game goes on)."""
+    """Treat the loss of a life as the end of an episode. This concerns the returns of training only; the game goes
+    on."""
     reset: Literal["at-once", "in-pause", "swap"] = "at-once"
-    """After an episode, in training: at-once: reset when the next step is due; in-pause: idle until the learner's
-    pause; swap: a second instance, reset beforehand, takes over. Not for Atari's native path."""
+    """When an environment is reset after a training episode. at-once: when its next step is due; in-pause: while the
+    learner works, so it idles until then; swap: beforehand, in a second instance that takes over. Atari's native
+    threads know only at-once."""
     episode_frames: int = 0
-    """Frames after which a training episode of an Atari game is cut off (0: as the protocol has it)."""
+    """Frames after which a training episode of an Atari game is cut off (0: by the protocol)."""
     random_start_steps: int = 0
-    """Before training every simulator takes a random number of random actions, up to this (0: none)."""
+    """Most random actions that each simulator takes before training (0: none). Each draws its own number up to this."""
     step_time_mean_ms: float = 0.0
-    """Time that a step of a simulator takes at least, in milliseconds: mean of a Gamma distribution (0: off)."""
+    """Shortest time of a simulator's step, in milliseconds (0: off). Times are drawn from a Gamma distribution with
+    this mean."""
     step_time_cv: float = 0.0
-    """Standard deviation of the step times over their mean (1: exponential, 0: all alike)."""
+    """Standard deviation of those times, divided by their mean (1: exponential, 0: all alike)."""
     pin_simulators: bool = False
-    """Fix every simulator thread or process to one core of this process' affinity mask."""
+    """Pin each simulator thread or process to one core of this process's affinity mask."""
     simulator_processes: int = 0
-    """Processes per group that step its simulators, one each at most (0: the group's own thread). Not for Atari's
-    native path."""
+    """Processes per group that step its simulators (0: the group's own thread). There are never more than simulators.
+    Atari's native threads take none."""
     football_view: Literal["map", "pixels"] = "map"
-    """Football: the extracted map of 4 planes, or the picture in colour; 72x96, 4 frames."""
+    """What a football player sees: the extracted map of 4 planes, or the picture in color. Both have 72x96 pixels and 4
+    frames."""
     football_players: int = 1
-    """Football: players of the left team that the policy controls, each with its own observation and action."""
+    """Football players of the left team that the policy controls. Each has its own observation and action."""
     football_checkpoints: bool = False
-    """Football: 0.1 more for each tenth of the way to the goal with the ball, in training; scores stay goals."""
+    """Reward 0.1 for each tenth of the way to the goal with the ball. This is for training; scores remain goals."""
 
     def __post_init__(self) -> None:
         checks.known(self)
@@ -94,25 +99,27 @@ class NetworkConfig:
     """Network."""
 
     network: str = "nature"
-    """Architecture: a3c (2 convolutions, 256), nature (3, 512), ba3c (4, --fc-neurons), impala (15 in residual blocks,
-    256), mlp (vectors); one that a --plugin registers; or module:function, which makes one (docs/extending.md)."""
+    """Architecture: a3c, nature, ba3c or impala for images, mlp for vectors. a3c has 2 convolutions and 256 neurons,
+    nature 3 and 512, ba3c 4 and --fc-neurons, impala 15 in residual blocks and 256. A --plugin may register others, and
+    module:function names a function that makes one (docs/extending.md). Without this option, a game without images gets
+    mlp."""
     fc_neurons: int = 128
     """Neurons of the fully connected layer of the ba3c network (16 to 256)."""
     compute_dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    """Type of activations and kernels; master weights, heads and losses are float32 always."""
+    """Type of activations and kernels. Master weights, heads and losses are always float32."""
     hidden_layers: tuple[int, ...] = ()
-    """mlp: neurons of the hidden layers of each head's tower (none: 64 64)."""
+    """Neurons of each hidden layer of mlp, in each head's tower (none: 64 64)."""
     activation: Literal["default", "tanh", "relu", "elu", "gelu", "silu"] = "default"
-    """Of the hidden layers of mlp, and of DPG's and SAC's (default: tanh, of SAC relu)."""
+    """Activation of the hidden layers of mlp, DPG and SAC (default: tanh, for SAC relu)."""
     layer_norm: bool = False
     """Normalize the inputs of these activations over the layer (Ba et al. 2016)."""
     policy_layers: tuple[int, ...] = (300, 200)
-    """DPG: neurons of the policy's hidden layers."""
+    """Neurons of each hidden layer of the policy."""
     critic_layers: tuple[int, ...] = (400, 300)
-    """DPG: neurons of the critic's hidden layers; the action enters beside the first."""
+    """Neurons of each hidden layer of the critic. The action enters beside the first."""
     normalize_observations: bool = False
-    """Observations less their running mean, over their running deviation, clipped to +-10: over all workers, and frozen
-    in evaluation. Not for images of bytes."""
+    """Normalize observations by their running mean and deviation, clipped to +-10. The statistics are those of all
+    workers, and are frozen in evaluation. Images of bytes are left as they are."""
 
     def __post_init__(self) -> None:
         checks.known(self)
@@ -135,27 +142,28 @@ class SamplingConfig:
     """Sampling."""
 
     schedule: Literal["asynchronous", "synchronized", "double-buffered", "standard", "concurrent"] = "asynchronous"
-    """asynchronous: predictor threads beside the trainer (BA3C, IMPALA); synchronized: act, then learn, in turn
-    (A2C, PPO); double-buffered: both at once, one rollout apart (HTS-RL). From a replay (DQN): standard: act, then
-    learn, in turn; concurrent: both at once, acting with the target network's parameters, and with priorities that are
-    set once a target period (fast DQN)."""
+    """When workers act and when they learn. asynchronous: predictor threads act beside the trainer (BA3C, IMPALA);
+    synchronized: they act, then learn, in turn (A2C, PPO); double-buffered: both at once, one rollout apart (HTS-RL);
+    standard: from a replay, act, then learn, in turn (DQN); concurrent: from a replay, both at once, acting with the
+    target network's parameters, and with priorities that are set once per target period (fast DQN)."""
     simulators: int = 32
-    """Environments per worker, in all groups together, or per actor of Ape-X."""
+    """Environments per worker, or per actor of Ape-X. The groups share them equally."""
     groups: int = 2
-    """Groups of simulators per worker, each with a thread: one is inferred while another steps."""
+    """Groups of simulators per worker, each with a thread. The policy serves one group while another steps."""
     rollout_length: int = 0
-    """Agent steps of every simulator between two synchronizations, HTS-RL's alpha (0: --unroll-length)."""
+    """Agent steps of each simulator between two synchronizations (0: --unroll-length). This is alpha of HTS-RL."""
     refresh_every_steps: int = 0
-    """Agent steps after which acting takes newer parameters in the middle of a rollout (0: not before its end)."""
+    """Agent steps after which acting takes newer parameters within a rollout (0: never)."""
     predictors: int = 0
-    """Predictor threads that serve all groups together, as in HTS-RL (0: every group queries the policy itself)."""
+    """Predictor threads that serve all groups together, as in HTS-RL (0: none). Without them, each group queries the
+    policy itself."""
     predict_batch: int = 0
-    """Observations per policy query (0: all of a group; with --predictors all simulators); the ones that are ready
-    first are taken."""
+    """Observations per query of the policy (0: all of a group). With --predictors, 0 means those of all simulators. The
+    observations that are ready first are taken."""
     simulator_threads: int = 1
     """Emulator threads per group."""
     queue_batches: int = 2
-    """Bound of the training queue, in batches; acting waits when it is full, which bounds the lag."""
+    """Most batches in the training queue. Acting waits while it is full, which bounds the lag."""
 
     def __post_init__(self) -> None:
         checks.known(self)
@@ -224,11 +232,11 @@ class RunConfig:
     """Run."""
 
     minutes: float = 10.0
-    """Wall-clock budget of this run, in minutes (0: none)."""
+    """Wall-clock budget in minutes (0: none). It counts from now."""
     agent_steps: int = 0
-    """Budget in agent steps over all workers, resumed ones included (0: none)."""
+    """Budget in agent steps of all workers (0: none). Steps before a resume are included."""
     max_updates: int = 0
-    """Budget in updates, resumed ones included (0: none)."""
+    """Budget in updates (0: none). Updates before a resume are included."""
     run_dir: str = ""
     """Directory of the run (default: runs/ALGORITHM-GAME-TIME). It must hold nothing else, unless resuming."""
     plugins: tuple[str, ...] = ()
@@ -236,34 +244,35 @@ class RunConfig:
     seed: int = 1
     """Seed of initial parameters, environments and action draws."""
     checkpoint_every_minutes: float = 5.0
-    """Minutes between checkpoints; there is one at the end always."""
+    """Minutes between checkpoints. There is always one at the end."""
     checkpoint_every_updates: int = 0
     """Updates between checkpoints (0: by time only)."""
     checkpoints_kept: int = 3
     """Newest checkpoints kept on disk."""
     reset_at_checkpoint: bool = False
-    """Reset environments whose state cannot be saved at each checkpoint: resume equals uninterrupted."""
+    """Reset environments whose state cannot be saved at each checkpoint. Then a resumed run equals an uninterrupted
+    one."""
     deterministic: bool = False
-    """Promise that the same seed gives the same parameters to the bit, or refuse; the hash of each version's parameters
-    is written to parameter_hashes.txt."""
+    """Promise the same parameters for the same seed, to the bit, or refuse. The hash of each version's parameters is
+    written to parameter_hashes.txt."""
     stall_seconds: float = 300.0
-    """End the job when a rank waits this long for something that is due, and say for what (0: never)."""
+    """End the job when a rank waits this long for something that is due (0: never). It says for what."""
     start_seconds: float = 180.0
-    """End the job when a rank has not begun after this time, and say which. First gradients, which compile, and
-    other things that happen once have this much patience, too, however short --stall-seconds is."""
+    """End the job when a rank has not begun after this time, and say which. First gradients, which compile, and other
+    things that happen once have at least this long, however short --stall-seconds is."""
     max_refused_steps: int = 10
     """Stop after this many steps refused for a gradient that is not finite."""
     max_restarts: int = 3
-    """Restarts after the loss of a server or the chief without a new checkpoint in between (--on-server-loss)."""
+    """Restarts after the loss of a server or the chief without a new checkpoint in between. See --on-server-loss."""
     log_every_seconds: float = 5.0
     """Seconds between lines of metrics.jsonl."""
     loggers: tuple[str, ...] = ("tensorboard",)
-    """Where metrics go beside metrics.jsonl: tensorboard, wandb, mlflow (extras of these names), and what plugins
-    register."""
+    """Where metrics go, besides metrics.jsonl. There are tensorboard, wandb and mlflow (extras of these names), and
+    what plugins register."""
     callbacks: tuple[str, ...] = ()
-    """Callbacks that plugins register; the chief calls them."""
+    """Callbacks that plugins register. The chief calls them."""
     norms_every_updates: int = 0
-    """Updates between measures of the norms of parameters, gradients and steps, per layer (0: none)."""
+    """Updates between measurements of norms per layer (0: none). Parameters, gradients and steps are measured."""
     video: bool = True
     """Record a short video of the agent at the end of the run."""
 

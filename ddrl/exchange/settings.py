@@ -13,7 +13,8 @@ from ddrl.exchange.registry import NAMES, exchange_named
 
 MOST_RANKS = 1_000_000
 SUMMARIES = "; ".join(f"{name}: {exchange_named(name).summary}" for name in NAMES)
-ExchangeName = Annotated[str, Doc(f"How gradients become parameters. {SUMMARIES}. Or one that a --plugin registers.")]
+LISTED = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
+ExchangeName = Annotated[str, Doc(f"How gradients become parameters: {LISTED}. {SUMMARIES}. Or one that a --plugin registers.")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,31 +23,33 @@ class ExchangeConfig:
 
     exchange: ExchangeName = NAMES[0]
     workers: int = 2
-    """Workers that train; worker 0 is the chief unless --chief dedicated."""
+    """Ranks that train. Worker 0 is the chief unless --chief is dedicated."""
     parameter_servers: int | None = None
-    """Parameter servers, each owning one byte-balanced slice (None: one for every 8 workers, and none where --exchange
-    has no servers). 0 with --workers 1: one process, no MPI."""
+    """Ranks that each own a slice of the parameters (None: 1 per 8 workers). Where --exchange has no servers, None
+    means none. With 0 and --workers 1 there is one process, without MPI."""
     chief: Literal["trains", "dedicated"] = "trains"
-    """dedicated: one more rank that only coordinates, as in the BA3C paper."""
+    """Whether worker 0 trains besides coordinating. dedicated: one more rank coordinates and does nothing else, as in
+    the BA3C paper."""
     updates: Literal["synchronous", "asynchronous"] = "synchronous"
-    """synchronous: all servers average the same quorum of gradients; asynchronous: each as it comes (as a central
-    store always does)."""
+    """Whether servers average a step's gradients or apply each as it comes. synchronous: all servers average the same
+    quorum of gradients; asynchronous: each as it comes, as a central store always does."""
     quorum: int = 0
-    """Gradients per synchronous update (0: all live workers); the rest are the papers' backup workers."""
+    """Gradients per synchronous update (0: those of all live workers). The rest are the papers' backup workers."""
     quorum_deadline_seconds: float = 0.0
-    """Close a step with what is there after this time since its first gradient (0: no deadline)."""
+    """Close a step this long after its first gradient, with what is there (0: no deadline)."""
     max_staleness: int = 0
-    """Asynchronous: drop gradients more than this many versions old (0: unbounded)."""
+    """Drop gradients more than this many versions old (0: none). For asynchronous updates."""
     store_chunks: int = 3
     """Parts of the central store, each with a lock of its own."""
     local_steps: int = 0
-    """Steps that a worker takes by itself between two synchronizations, where --exchange has such: of Adam with a
-    central_store (0: it applies each gradient to the store)."""
+    """Steps that a worker takes by itself between two synchronizations. This is for an --exchange that has such: with
+    central_store they are steps of Adam (0: it applies each gradient to the store)."""
     on_worker_loss: Literal["survive", "restart"] = "survive"
-    """survive: go on without a dead worker (Open MPI with ULFM); restart: as for a server."""
+    """What happens when a worker dies. survive: the others go on without it (Open MPI with ULFM); restart: as for a
+    server."""
     on_server_loss: Literal["stop", "restart"] = "restart"
-    """When a server or the chief dies, all ranks end. restart: whoever started them starts them again from the last
-    checkpoint; stop: go on with --resume."""
+    """What happens when a server or the chief dies, which ends all ranks. restart: whoever started them starts them
+    again from the last checkpoint; stop: they stay ended, until --resume."""
 
     def __post_init__(self) -> None:
         checks.known(self)
@@ -101,28 +104,29 @@ class OptimizerConfig:
     """Optimizer."""
 
     batch_size: int = 32
-    """Data-points per gradient, per worker (0: the whole rollout; PPO's minibatch). Effective batch = batch size x
-    gradients per update."""
+    """Data-points per gradient of a worker (0: the whole rollout). Of PPO this is the minibatch. The effective batch is
+    this times the gradients per update."""
     loss_reduction: Literal["mean", "sum"] = "mean"
-    """Over the data-points of an update: mean, or the sum that some papers take, whose epsilon and norm to clip at then
-    hold for any batch. Gradients and their norms grow with the sum, and the printed losses stay means. A sum is the
-    mean of the gradients that came times the effective batch, also where fewer workers are left."""
+    """Mean or sum over the data-points of an update. Some papers take the sum, and their epsilon and norm to clip at
+    then hold for any batch. Gradients and their norms grow with the sum; the printed losses stay means. A sum is the
+    mean of the gradients that came, times the effective batch, also where fewer workers are left."""
     optimizer: Literal["adam", "rmsprop", "rmsprop-centered", "sgd"] = "adam"
-    """Update rule, applied on the parameter servers."""
+    """Update rule, applied by the parameter servers."""
     learning_rate: float = 1e-3
     """Step size at the start."""
     learning_rate_schedule: Literal["constant", "linear"] = "constant"
-    """linear: to --learning-rate-end over --learning-rate-agent-steps or --learning-rate-updates."""
+    """How the rate changes. linear: to --learning-rate-end, over --learning-rate-agent-steps or
+    --learning-rate-updates."""
     learning_rate_end: float = 0.0
-    """Learning rate that the linear schedule ends at and stays at."""
+    """Learning rate at which the linear schedule ends and stays."""
     learning_rate_agent_steps: int = 0
-    """Agent steps of all workers over which linear schedules run, whatever batch, epochs and workers are (0: by
-    --learning-rate-updates)."""
+    """Agent steps of all workers over which linear schedules run (0: by --learning-rate-updates). They count the same
+    whatever batch, epochs and workers are."""
     learning_rate_updates: int = 100_000
     """Updates over which linear schedules run, unless --learning-rate-agent-steps says otherwise."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
-    """How the rate grows with the effective batch over --learning-rate-batch: not, in proportion (Goyal et al. 2017),
-    or with the square root (Stooke and Abbeel 2018, A2C)."""
+    """How the rate grows with the effective batch over --learning-rate-batch. none: not at all; linear: in proportion
+    (Goyal et al. 2017); sqrt: with the square root (Stooke and Abbeel 2018, A2C)."""
     learning_rate_batch: int = 0
     """Effective batch at which --learning-rate holds as it is, for --learning-rate-scaling."""
     warmup_updates: int = 0
@@ -138,11 +142,12 @@ class OptimizerConfig:
     rmsprop_epsilon: float = 1e-5
     """RMSProp's epsilon."""
     rmsprop_epsilon_inside: bool = False
-    """RMSProp's epsilon inside the root (sqrt(v + eps)) instead of outside (sqrt(v) + eps)."""
+    """Put RMSProp's epsilon inside the root, sqrt(v + eps), instead of outside, sqrt(v) + eps."""
     clip_global_norm: float = 0.0
-    """Clip the averaged gradient to this global norm, after aggregation (0: off)."""
+    """Clip the gradient to this global norm (0: do not). This is the average of all workers."""
     clip_tensor_average_norm: float = 0.0
-    """Clip each tensor's gradient to norm <= x times its number of elements, before aggregation (0: off)."""
+    """Clip each tensor's gradient to x times its number of elements (0: do not). This limits its norm, before
+    aggregation."""
 
     def __post_init__(self) -> None:
         checks.known(self)
