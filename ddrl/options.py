@@ -20,6 +20,7 @@ from ddrl.checkpoint import list_checkpoints
 from ddrl.checks import did_you_mean
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
+from ddrl.named_runs import go_on
 from ddrl.networks import is_own
 from ddrl.reporting.callbacks import check_names
 from ddrl.resumable import check_resumable
@@ -63,6 +64,7 @@ class TrainArguments:
     config: TrainConfig = dataclasses.field(kw_only=True)
 
 
+Kind = typing.TypeVar("Kind")
 COMMAND_LINE_ALONE = ("config", "print-config", "resume", "resume-or-start")
 """Options that a file of settings cannot have."""
 MARKERS = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands)
@@ -276,6 +278,15 @@ def take_plugins(argv: Sequence[str], prog: str) -> tuple[list[str], list[str]]:
     return _loaded(found.plugin), rest
 
 
+def read_with_plugins(kind: type[Kind], argv: Sequence[str], prog: str) -> Kind:
+    """The options of a command about a run, whose plugins may have moved to where --plugin says.
+
+    Raises:
+        UsageError: as `take_plugins` and `command_line.read`.
+    """
+    return command_line.read(kind, take_plugins(argv, prog)[1], prog)
+
+
 def _loaded(named: Sequence[str]) -> list[str]:
     """Loads plugins; returns them as they are recorded."""
     new = [plugins.recorded(plugin) for plugin in named]
@@ -363,7 +374,7 @@ def ready(arguments: TrainArguments, machine: Machine, with_game: bool = True) -
         UsageError: as `checked`.
     """
     if arguments.resume and not arguments.resume_or_start and not list_checkpoints(arguments.resume):
-        raise UsageError(f"there is no checkpoint in {arguments.resume}: name a run that has one, or start anew")
+        raise UsageError(f"--resume {arguments.resume}: {go_on(arguments.resume)}")
     check_names(arguments.config.run.loggers, arguments.config.run.callbacks)
     if with_game:
         check_game(arguments.config, machine)

@@ -23,6 +23,7 @@ from ddrl.algorithms import ALGORITHMS
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, read_as
 from ddrl.files import open_regular, read_regular
+from ddrl.named_runs import go_on
 
 FORMAT = 1
 CONFIG, METRICS, EVALUATIONS, LOG = "config.json", "metrics.jsonl", "evaluations.jsonl", "log.txt"
@@ -160,9 +161,13 @@ def make_run_dir(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        why = "it is no directory" if isinstance(error, FileExistsError) else error.strerror
+        why = _why_no_directory(path) if isinstance(error, FileExistsError) else error.strerror
         raise UsageError(f"cannot make run directory {path}: {why}; choose another --run-dir") from error
     _check_untrained(path)  # before anything is written there
+
+
+def _why_no_directory(path: Path) -> str:
+    return f"it is a link to {os.readlink(path)}, which does not exist" if path.is_symlink() else "it is a file"
 
 
 def _check_name(path: str) -> None:
@@ -178,8 +183,7 @@ def _check_untrained(path: Path) -> None:
         if not (path / CONFIG).exists():
             raise UsageError(f"run directory {path} holds other files: choose another --run-dir")
         raise UsageError(
-            f"run directory {path} exists and nothing in it is overwritten: "
-            f"go on with `ddrl train --resume {path}`, or choose another --run-dir"
+            f"run directory {path} exists and nothing in it is overwritten: {go_on(path)}, or choose another --run-dir"
         )
 
 
@@ -244,7 +248,7 @@ def read_config(path: Path) -> tuple[TrainConfig, bool]:
     try:
         data, is_sealed = sealed.read_file(read_regular(path))
     except (FileNotFoundError, NotADirectoryError) as error:
-        why = f"holds no {path.name}" if path.parent.is_dir() else "does not exist"
+        why = _why_no_run(path.parent)
         raise UsageError(
             f"{path.parent} {why}, so it is not a run: name the directory of an earlier `ddrl train`"
         ) from error
@@ -256,6 +260,15 @@ def read_config(path: Path) -> tuple[TrainConfig, bool]:
             "the comma before; settings are changed on the command line of --resume"
         ) from error
     return config_from_dict(data, str(path)), is_sealed
+
+
+def _why_no_run(path: Path) -> str:
+    """Why a directory without config.json is none of a run."""
+    if path.is_dir():
+        return f"holds no {CONFIG}" if any(path.iterdir()) else "is empty"
+    if path.is_symlink():
+        return f"is a link to {os.readlink(path)}, which does not exist"
+    return "is a file" if path.exists() else "does not exist"
 
 
 def earlier_configs(path: Path) -> Iterator[tuple[str, TrainConfig]]:

@@ -95,7 +95,9 @@ def _ended(status: int, run_dir: Path) -> Run:
     from ddrl.launch.local import KILLED
 
     if status == KILLED:
-        raise KeyboardInterrupt(f"killed; go on from the last checkpoint: ddrl.train(resume={str(run_dir)!r})")
+        begun = f"resume={str(run_dir)!r}"
+        again = begun if list_checkpoints(run_dir) else f"run_dir={str(run_dir)!r}, resume_or_start=True"
+        raise KeyboardInterrupt(f"killed; go on with ddrl.train({again})")
     result = rundir.read_json(run_dir / rundir.RESULT)
     why = str((result or {}).get("message") or f"see {run_dir / rundir.LOG}")
     raise RunFailed(f"the run in {run_dir} failed: {why}", run_dir)

@@ -1,4 +1,4 @@
-"""`ddrl evaluate RUN`: games with the newest checkpoint."""
+"""`ddrl evaluate RUN`: games with a checkpoint."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from ddrl import command_line
+from ddrl import options
 from ddrl.evaluation.newest import EvaluateArguments, evaluate_newest
 from ddrl.reporting.progress import plain_console
 
 
 def main(argv: Sequence[str]) -> int:
     """Plays, prints, and adds one line to RUN/evaluations.jsonl; returns the exit status."""
-    arguments = command_line.read(EvaluateArguments, argv, "ddrl evaluate")
+    arguments = options.read_with_plugins(EvaluateArguments, argv, "ddrl evaluate")
     evaluate_newest(arguments, lambda game, record: show(game, record, plain_console()))
     return 0
 

@@ -8,38 +8,42 @@ from pathlib import Path
 
 import tyro
 
-from ddrl import checks, rundir
+from ddrl import checks, options, rundir
+from ddrl.named_runs import run_and_checkpoint
+
+MOST_OBSERVATIONS = 10_000_000
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportArguments:
-    """Write the policy of a run's newest checkpoint for programs without ddrl, and compare it with the agent itself on
-    observations of its game: greedy actions, values, and probabilities or Q-values, in float32."""
+    """Write the policy of a checkpoint for programs without ddrl, and compare it with the agent itself on observations
+    of its game: greedy actions, values, and probabilities or Q-values, in float32."""
 
     run: tyro.conf.Positional[str]
-    """Directory of the run."""
+    """Directory of the run, or the file of one of its checkpoints."""
     output: str = ""
-    """What to write: ONNX where the name ends in .onnx (extra `onnx`), else the directory of a TensorFlow SavedModel
-    (default: saved_model in the run's directory)."""
+    """What to write: an ONNX file if the name ends in .onnx (extra `onnx`), else the directory of a TensorFlow
+    SavedModel (default: saved_model in the run's directory)."""
     observations: int = 1000
     """Observations of the game with which it is compared."""
     checkpoint: str = ""
-    """File of the checkpoint (default: the newest of the run)."""
+    """Checkpoint to write: the number of its update, or a file (default: the newest of the run)."""
+    plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A plugin of the run that has moved, named where it is now. May be given several times."""
 
     def __post_init__(self) -> None:
-        checks.at_least(self, 1, "observations")
+        checks.between(self, 1, MOST_OBSERVATIONS, "observations")
 
 
 def main(argv: Sequence[str]) -> int:
     """Writes, compares and prints; returns the exit status."""
-    arguments = tyro.cli(ExportArguments, args=list(argv), prog="ddrl export")
-    path = Path(arguments.run)
+    arguments = options.read_with_plugins(ExportArguments, argv, "ddrl export")
+    path, checkpoint = run_and_checkpoint(arguments.run, arguments.checkpoint)
     rundir.load_config(path)
     output = Path(arguments.output) if arguments.output else path / "saved_model"
     from ddrl.evaluation.agent import load_agent
     from ddrl.evaluation.export import export
 
-    checkpoint = Path(arguments.checkpoint) if arguments.checkpoint else None
     agent = load_agent(path, checkpoint=checkpoint, compute_dtype="float32")
     compared = export(agent, output, arguments.observations)
     print(

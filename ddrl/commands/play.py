@@ -8,32 +8,39 @@ from pathlib import Path
 
 import tyro
 
-from ddrl import checks, command_line, rundir
+from ddrl import checks, options, rundir
 from ddrl.errors import UsageError
+from ddrl.named_runs import run_and_checkpoint
+
+MOST_AGENT_STEPS = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
 class PlayArguments:
-    """Record one greedy game of the newest checkpoint of a run."""
+    """Record a video of one greedy game with a checkpoint of a run."""
 
     run: tyro.conf.Positional[str]
-    """Directory of the run."""
+    """Directory of the run, or the file of one of its checkpoints."""
     video: str = ""
     """File to write, .mp4 or .gif (default: play.mp4 in the run's directory)."""
     seed: int = 0
     """Seed of the game."""
     max_agent_steps: int = 3000
-    """The video ends here, in agent steps, when the game has not."""
+    """The video ends after so many agent steps, if the game has not."""
+    checkpoint: str = ""
+    """Checkpoint to play with: the number of its update, or a file (default: the newest of the run)."""
+    plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A plugin of the run that has moved, named where it is now. May be given several times."""
 
     def __post_init__(self) -> None:
         checks.seed(self)
-        checks.at_least(self, 1, "max_agent_steps")
+        checks.between(self, 1, MOST_AGENT_STEPS, "max_agent_steps")
 
 
 def main(argv: Sequence[str]) -> int:
     """Plays and writes the video; returns the exit status."""
-    arguments = command_line.read(PlayArguments, argv, "ddrl play")
-    path = Path(arguments.run)
+    arguments = options.read_with_plugins(PlayArguments, argv, "ddrl play")
+    path, checkpoint = run_and_checkpoint(arguments.run, arguments.checkpoint)
     rundir.load_config(path)
     video = Path(arguments.video) if arguments.video else path / "play.mp4"
     if video.suffix not in (".mp4", ".gif"):
@@ -42,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     from ddrl.evaluation.agent import load_agent
 
     choose_renderer()
-    agent = load_agent(path, batch_sizes=(1,))
+    agent = load_agent(path, batch_sizes=(1,), checkpoint=checkpoint)
     from ddrl.evaluation.video import record_game
 
     score = record_game(

@@ -1,4 +1,4 @@
-"""Games with the newest checkpoint of a run, and the record of them: `ddrl evaluate`, `Run.evaluate`."""
+"""Games with a checkpoint of a run, and the record of them: `ddrl evaluate`, `Run.evaluate`."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from typing import Any
 import tyro
 
 from ddrl import checks, programs, rundir
+from ddrl.named_runs import run_and_checkpoint
 from ddrl.placement.resources import this_machine
 from ddrl.types import Discrete
 
 HUMAN_STARTS = (
     "not measured: they need games that people played, which are not public (--starts FILE, if you have some)"
 )
+MOST_GAMES = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateArguments:
-    """Play games with the newest checkpoint of a run: greedy actions (or --epsilon), raw scores."""
+    """Play games with a checkpoint of a run, with greedy actions unless --epsilon says otherwise, and print the raw
+    scores."""
 
     run: tyro.conf.Positional[str]
-    """Directory of the run."""
+    """Directory of the run, or the file of one of its checkpoints."""
     games: int = 50
     """Games to play."""
     seed: int = 0
@@ -34,11 +37,14 @@ class EvaluateArguments:
     epsilon: float | None = None
     """Probability of a random action (None: --eval-epsilon of the run)."""
     starts: str = ""
-    """Atari: begin each game with one of the recorded human starts in this .npz, drawn at random (README,
-    Environments and protocols)."""
+    """Begin each Atari game with one of the recorded human starts in this .npz, drawn at random."""
+    checkpoint: str = ""
+    """Checkpoint to play with: the number of its update, or a file (default: the newest of the run)."""
+    plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A plugin of the run that has moved, named where it is now. May be given several times."""
 
     def __post_init__(self) -> None:
-        checks.at_least(self, 1, "games")
+        checks.between(self, 1, MOST_GAMES, "games")
         checks.seed(self)
         if self.epsilon is not None:
             checks.between(self, 0.0, 1.0, "epsilon")
@@ -57,7 +63,7 @@ def evaluate_newest(
         UsageError: no run, no checkpoint that fits, or starts that do not.
         OSError: the line cannot be written.
     """
-    path = Path(arguments.run)
+    path, checkpoint = run_and_checkpoint(arguments.run, arguments.checkpoint)
     config = rundir.load_config(path)  # a wrong directory is said at once, not after TensorFlow has loaded
     if arguments.epsilon and Discrete not in config.algorithm.takes:
         checks.refuse(arguments, "epsilon", "continuous actions are evaluated without noise; leave it out")
@@ -69,7 +75,8 @@ def evaluate_newest(
         make_environment(config.environment, 1, training=False, starts=starts).close()  # refuses what cannot be
     from ddrl.evaluation.agent import load_agent
 
-    agent = load_agent(path, batch_sizes=sorted({1, min(8, arguments.games), min(64, arguments.games)}))
+    sizes = sorted({1, min(8, arguments.games), min(64, arguments.games)})
+    agent = load_agent(path, batch_sizes=sizes, checkpoint=checkpoint)
     from ddrl.envs.game_names import atari_rom
     from ddrl.evaluation.games import evaluate
 

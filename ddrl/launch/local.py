@@ -22,6 +22,7 @@ from ddrl.launch import outcome
 from ddrl.launch.processes import Interrupts
 from ddrl.launch.restarts import Restarts
 from ddrl.launch.supervisor import Supervisor
+from ddrl.named_runs import go_on
 from ddrl.placement import start
 from ddrl.placement.resources import check_machine, heavy_ranks
 from ddrl.programs import python_command
@@ -151,7 +152,7 @@ def _run(
                 clear(path)
                 argv = [*program, *(["--resume"] if again.resume else []), "--minutes", repr(again.minutes)]
     if supervisor.killed:
-        console.print(f"killed; go on from the last checkpoint: ddrl train --resume {path}", highlight=False)
+        console.print(f"killed; {go_on(path)}", highlight=False, markup=False, soft_wrap=True)
         return KILLED
     if restarts.refusal:
         console.print(restarts.refusal, highlight=False, markup=False)
@@ -165,13 +166,13 @@ def _run(
 def _files_lost(path: Path, why: str, console: Console) -> int:
     """The run directory went away under the ranks: whatever they had to say of it is gone, too."""
     text = f"ddrl: the run failed: run directory {path} cannot be written any more ({why})"
-    console.print(f"{text}: mend that, and go on with ddrl train --resume {path}", highlight=False, markup=False)
+    console.print(f"{text}: mend that; then {go_on(path)}", highlight=False, markup=False)
     return 1
 
 
 def _write_death(path: Path, died: str) -> None:
     """In place of what the ranks wrote when they were asked to end after it: nobody had asked for an end."""
-    message = f"{died}, and nobody had asked for an end; go on from the last checkpoint with ddrl train --resume {path}"
+    message = f"{died}, and nobody had asked for an end; {go_on(path)}"
     rundir.write_json(path / rundir.RESULT, {"status": "failed", "message": message, "lost": died})
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from ddrl import rundir
 from ddrl.errors import UsageError
+from ddrl.named_runs import go_on
 
 LOG_LINES = 15
 LOG_BYTES = 64 * 1024
@@ -60,7 +61,7 @@ def _print_failure(path: Path, log_start: int, message: str, overdue: str, conso
         console.print(f"the last lines of {path / rundir.LOG}:", highlight=False)
         console.print("\n".join(tail), highlight=False, markup=False)
     if overdue or message or not tail:
-        remedy = "" if "--resume" in message else f"; go on: ddrl train --resume {path}"
+        remedy = "" if "--resume" in message else f"; {go_on(path)}"
         console.print(f"see {path / rundir.LOG}{remedy}", highlight=False, soft_wrap=True)
 
 

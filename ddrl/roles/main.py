@@ -30,6 +30,7 @@ from ddrl.job.role import Role, RoleLost, StopSignal, run_roles, waiter_with_ala
 from ddrl.job.watchdog import Watchdog
 from ddrl.job.word import WordRole
 from ddrl.lazy import import_tensorflow
+from ddrl.named_runs import go_on
 from ddrl.placement.ranks import expose_gpu, place_ranks
 from ddrl.placement.start import AT_MPI, IN_JOB, MARGIN_SECONDS, bounded_start, leave_note
 from ddrl.placement.world import settled_world
@@ -143,7 +144,7 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
         time.sleep(1.0)  # whoever saw the death first says what happened
         leave_now(EXIT_FAILED)
     except RoleLost as error:
-        message = f"{error}; go on from the last checkpoint with `ddrl train --resume {run_dir}`"
+        message = f"{error}; {go_on(run_dir)}"
         write_failure(run_dir, message, lost=str(error))
         print(message, flush=True)
         transport.revoke()

@@ -1,0 +1,62 @@
+"""Runs and checkpoints as people name them, and the command that goes on with a run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from ddrl.checkpoint import DIRECTORY, checkpoint_path, list_checkpoints, version_of
+from ddrl.errors import UsageError
+
+CHECKPOINT = re.compile(r"update-(\d+)\.npz")  # zeros may be missing where somebody types it
+
+
+def run_and_checkpoint(named: str, checkpoint: str = "") -> tuple[Path, Path | None]:
+    """The directory of a run, and the file of the checkpoint that was named; None: the newest.
+
+    Args:
+        named: a run's directory, its directory of checkpoints, or one of the files there.
+        checkpoint: the number of its update, or a file; empty: as `named` says.
+
+    Raises:
+        UsageError: there is no such checkpoint, or both name one.
+    """
+    path = Path(named)
+    if path.name == DIRECTORY and list_checkpoints(path.absolute().parent):
+        return run_and_checkpoint(str(_above(path)), checkpoint)
+    match = CHECKPOINT.fullmatch(path.name)
+    if match and path.absolute().parent.name == DIRECTORY:
+        if checkpoint:
+            raise UsageError(f"--checkpoint {checkpoint}: {named} names one already; give one of the two")
+        run = _above(_above(path))
+        return run, _of_version(run, int(match[1]))
+    if not checkpoint:
+        return path, None
+    return path, _of_version(path, int(checkpoint)) if checkpoint.isdecimal() else Path(checkpoint)
+
+
+def go_on(run_dir: str | Path) -> str:
+    """What to do to go on with a run: with a checkpoint from there, else from its beginning."""
+    where = shlex.quote(str(run_dir))
+    try:
+        begun = bool(list_checkpoints(run_dir)) or not Path(run_dir).is_dir()
+    except UsageError:  # it cannot be read now, but may be once it is mended
+        begun = True
+    if begun:
+        return f"go on with `ddrl train --resume {where}`"
+    return f"it has no checkpoint yet; begin it again with `ddrl train --resume-or-start --run-dir {where}`"
+
+
+def _above(path: Path) -> Path:
+    """The directory that a path is in, as short as the path itself where that says it."""
+    return path.parent if path.parent.name or path.is_absolute() else path.absolute().parent
+
+
+def _of_version(run: Path, version: int) -> Path:
+    path = checkpoint_path(run, version)
+    if path.exists() or not run.is_dir():
+        return path
+    there = [str(version_of(each)) for each in list_checkpoints(run)]
+    have = f"it has those of updates {', '.join(there)}" if there else "it has none"
+    raise UsageError(f"{run}: there is no checkpoint of update {version}; {have}")
