@@ -46,7 +46,7 @@ options:
 
 examples:
   ddrl train ba3c --preset laptop --game pong --minutes 20
-  ddrl train ppo --game CartPole-v1 --network mlp
+  ddrl train ppo --game CartPole-v1
   ddrl train apex-dqn --actors 8 --replay-shards 1 --game pong
   ddrl train ba3c --preset ba3c-paper --game breakout
 """
@@ -70,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def dispatch(arguments: list[str]) -> int:
     """Imports and runs the subcommand."""
+    if arguments[0:1] == ["help"] and arguments[1:]:
+        arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(help_text(), end="")
         return 0
@@ -80,7 +82,7 @@ def dispatch(arguments: list[str]) -> int:
         return 0
     command, rest = arguments[0], arguments[1:]
     if command not in COMMANDS:
-        meant = did_you_mean(command, COMMANDS) or f"; use one of {', '.join(COMMANDS)}"
+        meant = did_you_mean(command, [*COMMANDS, "--help", "--version"]) or f"; use one of {', '.join(COMMANDS)}"
         raise UsageError(f"{command}: no such command{meant} (see ddrl --help)")
     status = importlib.import_module(f"ddrl.commands.{command}").main(rest)
     return int(status or 0)

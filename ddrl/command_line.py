@@ -22,6 +22,7 @@ from ddrl.help_page import Entry, Section, page
 
 Kind = TypeVar("Kind")
 HELP = ("-h", "--help")
+HELP_NAME = "help"
 TYRO = "--tyro-"  # its options for the completion of shells
 LARGEST_EXPONENT = 30  # of a whole number: beyond all limits, and quick to write out
 ELSEWHERE = {
@@ -310,12 +311,7 @@ def _whole_number(text: str) -> int:
 
 
 def _checked(
-    words: list[str],
-    options: Sequence[Option],
-    prog: str,
-    others: bool,
-    hint: Callable[[str], str],
-    must_be: bool,
+    words: list[str], options: Sequence[Option], prog: str, others: bool, hint: Callable[[str], str], must_be: bool
 ) -> Iterator[str]:
     """The words, whole numbers written out; `must_be`: what has no value of its own must be given."""
     by_name = {option.name: option for option in options if not option.positional}
@@ -354,7 +350,7 @@ def _checked(
         elif (name.removeprefix("no-") in by_name and by_name[name.removeprefix("no-")].hint is bool) or others:
             yield word
         else:
-            meant = hint(name) or meant_by(name, by_name, "--")
+            meant = hint(name) or meant_by(name, [*by_name, HELP_NAME], "--")
             raise UsageError(f"--{name}: there is no such option{meant} ({prog} --help explains the options)")
     for option in positional:
         if must_be and item_of(option.hint) is None and option.value() is dataclasses.MISSING:

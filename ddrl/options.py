@@ -7,24 +7,22 @@ import dataclasses
 import os
 import sys
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tyro
 
-from cluster.job import detect_job
 from ddrl import algorithms, checks, command_line, config_files, plugins, rundir, train_help
 from ddrl.checkpoint import list_checkpoints
 from ddrl.checks import did_you_mean
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
+from ddrl.game_settings import check_game, unusual, with_fitting_network
 from ddrl.named_runs import go_on
-from ddrl.networks import is_own
 from ddrl.reporting.callbacks import check_names
-from ddrl.resumable import check_resumable
-from ddrl.trial import try_network
+from ddrl.resumable import check_resumable, with_schedules_of
 from ddrl.types import Machine
 
 # Plugins add names, so the choices are made when a command line is read.
@@ -62,9 +60,12 @@ class TrainArguments:
     print_config: tyro.conf.FlagCreatePairsOff[bool] = False
     """Print all settings as YAML for --config, and start nothing."""
     config: TrainConfig = dataclasses.field(kw_only=True)
+    notes: tyro.conf.Suppress[tuple[str, ...]] = ()
+    """What was chosen for the user, who is to know."""
 
 
 Kind = typing.TypeVar("Kind")
+TRAIN = "ddrl train"
 COMMAND_LINE_ALONE = ("config", "print-config", "resume", "resume-or-start")
 """Options that a file of settings cannot have."""
 MARKERS = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands)
@@ -80,14 +81,20 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} ({self.prog} --help explains the options)")
 
 
-def parse(argv: Sequence[str], machine: Machine) -> TrainArguments:
+def parse(argv: Sequence[str], machine: Machine, prog: str = TRAIN, own: Collection[str] = ()) -> TrainArguments:
     """The arguments of `ddrl train`. Help ends the process, as usual for command lines.
+
+    Args:
+        argv: without the command.
+        machine: where it is read.
+        prog: the command, of which these are the options that it passes on.
+        own: names of its other options, which may be meant by one that is mistyped.
 
     Raises:
         UsageError: for settings that cannot be.
     """
-    new, argv = take_plugins(argv, "ddrl train")
-    peek = Parser(prog="ddrl train")
+    new, argv = take_plugins(argv, prog)
+    peek = Parser(prog=prog)
     for name in ("--preset", "--game", "--resume", "--run-dir", "--config"):
         peek.add_argument(name)
     peek.add_argument("--resume-or-start", action="store_true")
@@ -102,7 +109,8 @@ def parse(argv: Sequence[str], machine: Machine) -> TrainArguments:
     if asked := set(argv) & set(train_help.ASKED):
         print(train_help.text(algorithm, start, machine, train_help.ALL in asked), end="")
         raise SystemExit(0)
-    return _with_schedules(start, _read(argv, file, start))
+    arguments, given = _read(argv, file, start, prog, own)
+    return _with_schedules(start, _fitting(arguments, given))
 
 
 def settings_of(
@@ -142,11 +150,12 @@ def settings_of(
     run_dir = run_dir or file.text("run-dir")
     algorithm = algorithm or _algorithm_of(file)
     start = _start(algorithm, machine, preset, game, before, run_dir, resume_or_start, file, new)
-    arguments = _read([], file, start) if config else start
+    arguments, given = _read([], file, start, TRAIN) if config else (start, set[str]())
     settings = with_settings(arguments.config, names)
     if start.resume:
         check_resumable(start.config, settings)
-    return _with_schedules(start, dataclasses.replace(arguments, config=settings, resume_or_start=resume_or_start))
+    arguments = dataclasses.replace(arguments, config=settings, resume_or_start=resume_or_start)
+    return _with_schedules(start, _fitting(arguments, {*given, *names}))
 
 
 def with_settings(config: TrainConfig, names: Mapping[str, Any]) -> TrainConfig:
@@ -217,32 +226,43 @@ def _with_schedules(start: TrainArguments, arguments: TrainArguments) -> TrainAr
     return dataclasses.replace(arguments, config=with_schedules_of(start.config, arguments.config))
 
 
-def _read(argv: Sequence[str], file: config_files.ConfigFile, default: TrainArguments) -> TrainArguments:
-    """The arguments of a command line and of its file, whose settings stand before those of the command line."""
+def _fitting(arguments: TrainArguments, given: Collection[str]) -> TrainArguments:
+    """The arguments; with a network that fits the game, where nobody named one."""
+    if arguments.resume or "network" in given:
+        return arguments
+    config, note = with_fitting_network(arguments.config)
+    return dataclasses.replace(arguments, config=config, notes=(note,)) if note else arguments
+
+
+def _read(
+    argv: Sequence[str], file: config_files.ConfigFile, default: TrainArguments, prog: str, own: Collection[str] = ()
+) -> tuple[TrainArguments, set[str]]:
+    """The arguments of a command line and of its file, whose settings stand before those of the command line; and the
+    names of the options that either gives."""
     options = list(command_line.options_of(TrainArguments, default))
     given = command_line.given(argv, options)
     words = file.words(options, but={"algorithm", "preset", "plugin", *given}, alone=COMMAND_LINE_ALONE)
 
     def whose(name: str) -> str:
-        return _other_algorithms(name, default.algorithm)
+        of_others = _other_algorithms(name, default.algorithm)
+        return of_others or command_line.meant_by(name, [*(option.name for option in options), *own], "--")
 
     try:
-        arguments = command_line.read(TrainArguments, [*argv, *words], "ddrl train", default, MARKERS, whose)
+        arguments = command_line.read(TrainArguments, [*argv, *words], prog, default, MARKERS, whose)
         if arguments.resume:
             check_resumable(default.config, arguments.config)
     except UsageError as error:
         raise file.located(error, given) from error
-    return arguments
+    return arguments, given | set(file.entries)
 
 
 def _resumed(run: str) -> TrainConfig:
     """The settings of a run that is gone on with."""
     loaded, is_sealed = rundir.read_config(Path(run) / rundir.CONFIG)
     if not is_sealed:
-        print(
-            f"ddrl: warning: {run}: its {rundir.CONFIG} bears no checksum, as an earlier version of ddrl or "
-            "somebody else wrote it",
-            file=sys.stderr,
+        warn(
+            f"warning: {run}: its {rundir.CONFIG} bears no checksum, as an earlier version of ddrl or "
+            "somebody else wrote it"
         )
     return loaded.changed(run={"run_dir": run})
 
@@ -334,20 +354,6 @@ def _begun(run_dir: str | None, resume: str | None) -> str | None:
     return None if rundir.read_json(path / rundir.CONFIG) is None and rundir.untrained(path) else run_dir
 
 
-def with_schedules_of(before: TrainConfig, now: TrainConfig) -> TrainConfig:
-    """`now` with schedules over agent steps that go on where they are: updates so far stood for other agent steps where
-    batch, epochs or workers are new, so what is left is stretched with these."""
-    old, new = before.agent_steps_per_update, now.agent_steps_per_update
-    if not old or not new or old == new:
-        return now
-    stretched = {}
-    for group, name in (("optimizer", "learning_rate_agent_steps"), ("replay", "importance_agent_steps")):
-        steps = getattr(getattr(now, group), name)
-        if steps and steps == getattr(getattr(before, group), name):
-            stretched[group] = {name: max(1, round(steps * new / old))}
-    return now.changed(**stretched)
-
-
 def checked(argv: Sequence[str], machine: Machine, with_game: bool = True) -> tuple[TrainConfig, Path | None]:
     """The settings, and the directory to go on with; its game and its checkpoint are there.
 
@@ -362,13 +368,21 @@ def checked(argv: Sequence[str], machine: Machine, with_game: bool = True) -> tu
     return ready(parse(argv, machine), machine, with_game)
 
 
-def ready(arguments: TrainArguments, machine: Machine, with_game: bool = True) -> tuple[TrainConfig, Path | None]:
+def warn(text: str) -> None:
+    """Tells the user something in one line that does not end the program."""
+    print(f"ddrl: {text}", file=sys.stderr)
+
+
+def ready(
+    arguments: TrainArguments, machine: Machine, with_game: bool = True, tell: Callable[[str], None] = warn
+) -> tuple[TrainConfig, Path | None]:
     """As `checked`, of arguments that were read.
 
     Args:
         arguments: of `parse` or `settings_of`.
         machine: where they were read.
-        with_game: the game and its replay are looked at, too.
+        with_game: the game and its replay are looked at, too, and the user is told what was chosen.
+        tell: takes what the user is to know.
 
     Raises:
         UsageError: as `checked`.
@@ -377,25 +391,9 @@ def ready(arguments: TrainArguments, machine: Machine, with_game: bool = True) -
         raise UsageError(f"--resume {arguments.resume}: {go_on(arguments.resume)}")
     check_names(arguments.config.run.loggers, arguments.config.run.callbacks)
     if with_game:
-        check_game(arguments.config, machine)
+        space = check_game(arguments.config, machine)
+        control = "mujoco" in {*algorithms.names()[arguments.algorithm].presets} - {arguments.preset}
+        told = [] if arguments.resume else unusual(arguments.config, space, control)
+        for note in (*arguments.notes, *told):
+            tell(note)
     return arguments.config, Path(arguments.resume) if arguments.resume else None
-
-
-def check_game(config: TrainConfig, machine: Machine) -> None:
-    """Refuses an unknown game, a network of a user that does not suit it, and a replay of it that is too large, before
-    any rank starts.
-
-    Raises:
-        UsageError: for a game that neither the emulator nor Gymnasium has, or whose actions the algorithm does not
-            take; for a replay that does not fit into memory here. Ranks on other hosts see for themselves.
-    """
-    from ddrl.envs import make_environment
-    from ddrl.memory import check_replay
-
-    environment = make_environment(config.environment, num_envs=1)
-    environment.close()
-    algorithms.check_action_space(config, environment.action_space)
-    replays = config.apex.replay_shards if config.apex.actors else config.exchange.workers
-    if not is_own(config.network):
-        try_network(config)
-    check_replay(config, environment, replays if detect_job(os.environ) is None else 1, machine.memory_bytes)

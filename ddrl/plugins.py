@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ddrl.checks import did_you_mean
 from ddrl.errors import UsageError, in_one_line
 
 GROUP = "ddrl.plugins"
@@ -81,8 +82,9 @@ class Registry(Generic[Value]):
             UsageError: there is none.
         """
         if name not in self._values:
-            known = ", ".join(self._values) or "there is none at all"
-            raise UsageError(f"{self.kind} {name:.80}: there is none of that name; choose one of {known}")
+            known = f"choose one of {', '.join(self._values)}" if self._values else "a --plugin may register one"
+            meant = did_you_mean(name, self._values) or f"; {known}"
+            raise UsageError(f"{self.kind} {name:.80}: there is none of that name{meant}")
         return self._values[name]
 
     def names(self) -> list[str]:

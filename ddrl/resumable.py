@@ -83,6 +83,20 @@ def check_resumable(before: TrainConfig, now: TrainConfig) -> None:
         raise UsageError(f"--run-dir {now.run.run_dir}: a resumed run stays in {before.run.run_dir}; leave it out")
 
 
+def with_schedules_of(before: TrainConfig, now: TrainConfig) -> TrainConfig:
+    """`now` with schedules over agent steps that go on where they are: updates so far stood for other agent steps where
+    batch, epochs or workers are new, so what is left is stretched with these."""
+    old, new = before.agent_steps_per_update, now.agent_steps_per_update
+    if not old or not new or old == new:
+        return now
+    stretched = {}
+    for group, name in (("optimizer", "learning_rate_agent_steps"), ("replay", "importance_agent_steps")):
+        steps = getattr(getattr(now, group), name)
+        if steps and steps == getattr(getattr(before, group), name):
+            stretched[group] = {name: max(1, round(steps * new / old))}
+    return now.changed(**stretched)
+
+
 def check_settings(
     checkpoint: Checkpoint, config: TrainConfig, run_dir: Path, groups: tuple[str, ...] | None = None
 ) -> str:

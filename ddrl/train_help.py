@@ -35,8 +35,8 @@ COMMON = {
 OF_ALGORITHM = ("optimizer", "replay")  # sections, the last ones, of which nothing can be said without an algorithm
 NUMBERS = "Numbers may be written as 1e6."
 CLOSING = (
-    "`ddrl train ALGORITHM --help` shows what an algorithm can use, and what its presets make of it; `ddrl train "
-    f"ALGORITHM --help-all` has every option. {NUMBERS}",
+    "`ddrl train ALGORITHM --help` shows what an algorithm can use, and what its presets make of it; "
+    f"`ddrl train ALGORITHM --help-all` has every option. {NUMBERS}"
 )
 TITLES = {
     "": "the command",
@@ -137,7 +137,7 @@ def text(named: str | None, start: Any, machine: Machine, whole: bool) -> str:
         return page(usage, _about(named, start), [*_groups(usable, describe, start.algorithm), _rest(options, unmet)])
     common = [describe.section(title, usable, names) for title, names in COMMON.items()]
     if not named:
-        return page(usage, _about(named, start), [_algorithm_section(), *common[:-len(OF_ALGORITHM)]], CLOSING)
+        return page(usage, _about(named, start), [_algorithm_section(), *common[: -len(OF_ALGORITHM)]], [CLOSING])
     common[1:1] = [] if start.resume else [_preset_section(start.algorithm)]
     own = [option.name for option in usable if option.group == "algorithm"]
     for shown_ones in range(len(own), -1, -1):

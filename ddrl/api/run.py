@@ -105,23 +105,32 @@ class Run:
         return figure
 
     def evaluate(
-        self, games: int = 50, seed: int = 0, epsilon: float | None = None, starts: str | os.PathLike[str] = ""
+        self,
+        games: int = 50,
+        seed: int = 0,
+        epsilon: float | None = None,
+        starts: str | os.PathLike[str] = "",
+        checkpoint: int | str | os.PathLike[str] = "",
     ) -> dict[str, Any]:
-        """Plays games with the newest checkpoint as `ddrl evaluate` does; returns the record that it adds to the run:
-        mean, maximum, minimum, deviation, scores, protocol, ...
+        """Plays games with a checkpoint as `ddrl evaluate` does; returns the record that it adds to the run: mean,
+        maximum, minimum, deviation, scores, protocol, ...
 
         Args:
             games: to play.
             seed: of the games.
             epsilon: probability of a random action (None: that of the run's evaluations).
             starts: Atari: a file of recorded starts.
+            checkpoint: the number of its update, or one of `checkpoints` (empty: the newest).
 
         Raises:
             UsageError: no checkpoint, or numbers that cannot be.
         """
         from ddrl.evaluation.newest import EvaluateArguments, evaluate_newest
 
-        return evaluate_newest(EvaluateArguments(str(self.path), games, seed, epsilon, os.fspath(starts)))
+        named = checkpoint if isinstance(checkpoint, os.PathLike) else str(checkpoint)
+        return evaluate_newest(
+            EvaluateArguments(str(self.path), games, seed, epsilon, os.fspath(starts), os.fspath(named))
+        )
 
     def agent(self, checkpoint: str | os.PathLike[str] | None = None, seed: int = 0) -> Agent:
         """What it has learned, for use in any loop. TensorFlow is loaded.

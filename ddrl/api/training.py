@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from cluster.job import Job, detect_job
 from ddrl import options, programs, rundir
 from ddrl.api.run import Run
+from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import RunFailed, UsageError
 from ddrl.placement.resources import this_machine
@@ -65,7 +66,8 @@ def train(
 
         def ready() -> tuple[TrainConfig, Path | None]:
             arguments = options.settings_of(algorithm, preset, machine, **settings)
-            return options.ready(arguments, machine, with_game=job is None or job.rank == 0)
+            tell = options.warn if progress else lambda text: None
+            return options.ready(arguments, machine, with_game=job is None or job.rank == 0, tell=tell)
 
         if job is not None:
             _in_job(ready, job, here)

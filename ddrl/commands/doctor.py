@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import os
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from cluster.job import Job, detect_job
 from cluster.launch import mpirun_command, mpirun_environment, start_mpirun
 from cluster.roles import Sizes
 from cluster.session import SessionFiles
-from ddrl import options, rundir
+from ddrl import checks, command_line, options, rundir
 from ddrl.config import TrainConfig
 from ddrl.doctor import report
 from ddrl.doctor.checks import exit_status
@@ -29,23 +28,32 @@ from ddrl.placement.ranks import sizes_of
 from ddrl.placement.resources import check_machine, this_machine
 from ddrl.programs import python_command
 
-HELP = """usage: ddrl doctor [--timeout SECONDS] [--json FILE] [--gpus-per-node N] [OPTIONS OF ddrl train]
-
-Looks at everything that training needs, on every rank, and prints one table, problems first. Start it as you will
-start `ddrl train`, with the same options; alone it starts the ranks itself, on this machine.
-
-  --timeout SECONDS    time for all ranks to start and to tell what they see; the missing are named (default 60)
-  --json FILE          write one JSON object to this file (-: standard output) instead of a table
-  --gpus-per-node N    GPUs that each node must show (default: at least one where Slurm gave some)
-  -h, --help           this text; `ddrl train --help` explains the other options
-
-  mpirun -n 4 ddrl doctor --preset laptop --workers 2 --run-dir RUN
-  srun --mpi=pmix ddrl doctor --run-dir RUN
-
-Exit status: 0 ready to train (there may be warnings), 1 training would fail, 2 what was asked for cannot be.
-"""
+PROG = "ddrl doctor"
 KILL_SECONDS = 5.0
 LAUNCH_SECONDS = 60.0  # for mpirun, and for Python on a slow file system, before any rank's own time begins
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnArguments:
+    """Look at everything that training needs, on every rank, and print one table, problems first. Start it as you will
+    start `ddrl train`, with the same options; alone it starts the ranks itself, on this machine.
+
+      mpirun -n 4 ddrl doctor --preset laptop --workers 2 --run-dir RUN
+      srun --mpi=pmix ddrl doctor --run-dir RUN
+
+    Exit status: 0 ready to train (there may be warnings), 1 training would fail, 2 what was asked for cannot be.
+    """
+
+    timeout: float = 60.0
+    """Seconds for all ranks to start and to tell what they see. Those missing are named."""
+    json: str = ""
+    """Write one JSON object to this file (-: standard output) instead of a table."""
+    gpus_per_node: int = 0
+    """GPUs that each node must show (0: at least one where Slurm gave some)."""
+
+    def __post_init__(self) -> None:
+        checks.above(self, 0.0, "timeout")
+        checks.at_least(self, 0, "gpus_per_node")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,16 +61,12 @@ class DoctorArguments:
     """Doctor's own options, and what it is to be compared with.
 
     Attributes:
-        timeout: seconds for all ranks to start and tell their facts.
-        json: file for one JSON object, - for standard output, or nothing for a table.
-        gpus_per_node: GPUs that each node must show; 0: those that the job was given.
+        own: its own.
         given: whether there are options of `ddrl train` besides the run directory.
         train: settings of the run.
     """
 
-    timeout: float
-    json: str
-    gpus_per_node: int
+    own: OwnArguments
     given: bool
     train: options.TrainArguments
 
@@ -73,19 +77,12 @@ def parse(argv: Sequence[str]) -> DoctorArguments:
     Raises:
         UsageError: for what cannot be.
     """
-    parser = options.Parser(prog="ddrl doctor")
-    parser.add_argument("--timeout", type=float, default=60.0)
-    parser.add_argument("--json", default="")
-    parser.add_argument("--gpus-per-node", type=int, default=0)
-    own, rest = parser.parse_known_args(list(argv))
-    if not (math.isfinite(own.timeout) and own.timeout > 0):
-        raise UsageError(f"--timeout {own.timeout}: must be a number of seconds above 0")
-    if own.gpus_per_node < 0:
-        raise UsageError(f"--gpus-per-node {own.gpus_per_node}: must be 0 or more")
-    where = options.Parser(prog="ddrl doctor")
+    own, rest = command_line.read_known(OwnArguments, argv, PROG, others=True)
+    where = options.Parser(prog=PROG)
     where.add_argument("--run-dir")
     given = bool(where.parse_known_args(rest)[1])
-    return DoctorArguments(own.timeout, own.json, own.gpus_per_node, given, options.parse(rest, this_machine()))
+    names = [option.name for option in command_line.options_of(OwnArguments)]
+    return DoctorArguments(own, given, options.parse(rest, this_machine(), PROG, names))
 
 
 def need_of(arguments: DoctorArguments, alone: bool) -> Need:
@@ -99,7 +96,7 @@ def need_of(arguments: DoctorArguments, alone: bool) -> Need:
     return Need(
         sizes=sizes_of(config) if arguments.given or alone else None,
         survive=config.exchange.on_worker_loss == "survive",
-        gpus_per_node=arguments.gpus_per_node,
+        gpus_per_node=arguments.own.gpus_per_node,
         existing=bool(arguments.train.resume),
         outside=_outside() if alone else "",
     )
@@ -112,9 +109,6 @@ def _outside() -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Runs `ddrl doctor`; returns the exit status."""
-    if set(argv) & {"-h", "--help"}:
-        print(HELP, end="")
-        return 0
     job = detect_job(os.environ)
     if job is None or job.rank == 0:
         return _main(argv, job)
@@ -134,8 +128,8 @@ def _main(argv: Sequence[str], job: Job | None) -> int:
         job or Job(0, 1, "none"),
         need,
         run_dir,
-        arguments.timeout,
-        lambda findings, survey: report.emit(findings, survey, arguments.json),
+        arguments.own.timeout,
+        lambda findings, survey: report.emit(findings, survey, arguments.own.json),
     ).run()
 
 
@@ -155,7 +149,7 @@ def _alone(argv: Sequence[str], arguments: DoctorArguments, run_dir: Path) -> in
     findings, survey = examine_here(dataclasses.replace(need, sizes=Sizes(1, 0)), run_dir)
     if refusal:
         findings = [Finding("problem", "ranks", refusal), *(f for f in findings if f.check != "ranks")]
-    report.emit(findings, survey, arguments.json)
+    report.emit(findings, survey, arguments.own.json)
     return exit_status(findings)
 
 
@@ -170,7 +164,7 @@ def _start_ranks(argv: Sequence[str], arguments: DoctorArguments, config: TrainC
         options = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": errors}
         process = start_mpirun(launcher, command, environment, files, **options)
         try:
-            status = process.wait(timeout=8 * arguments.timeout + LAUNCH_SECONDS)
+            status = process.wait(timeout=8 * arguments.own.timeout + LAUNCH_SECONDS)
         except subprocess.TimeoutExpired:
             raise UsageError(f"{launcher.path} did not end in time; start it yourself to see why") from None
         finally:

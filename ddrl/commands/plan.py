@@ -13,7 +13,7 @@ from cluster.job import detect_job
 from cluster.roles import COMPUTES, Assignment, gpus_of_node
 from cluster.slurm import read_allocation
 from cluster.topology import Seat, allotted, balanced, gather_seats, made_up, this_seat, usable_cores
-from ddrl import options
+from ddrl import checks, command_line, options
 from ddrl.algorithms import network_for
 from ddrl.apex.memory import prefetch_bytes
 from ddrl.config import TrainConfig, validation
@@ -26,40 +26,36 @@ from ddrl.placement.world import settled_world
 from ddrl.reporting.json_output import write_json_output
 from ddrl.types import Machine
 
-HELP = """usage: ddrl plan [--nodes N] [--cpus-per-node C] [--gpus-per-node G] [--ranks-per-node R]
-                 [--json FILE] [OPTIONS OF ddrl train]
-
-Prints what `ddrl train` with the same options would make of the nodes: host, role, processors, GPU, threads,
-simulators, shard and memory of every rank. Starts nothing.
-
-  --nodes N            plan for this many equal nodes that need not be there (default: what is here: the ranks
-                       of this job, the nodes of this Slurm allocation, or this machine)
-  --cpus-per-node C    processors of each (default: as many as here)
-  --gpus-per-node G    GPUs of each (default: 0)
-  --ranks-per-node R   ranks on each (default: those that the settings need, evenly; in an allocation, its
-                       tasks)
-  --json FILE          write one JSON object to this file (-: standard output) instead of a table
-  -h, --help           this text; `ddrl train --help` explains the other options
-
-  ddrl plan --preset ba3c-paper --nodes 16 --cpus-per-node 32
-  srun --mpi=pmix ddrl plan --workers 12 --parameter-servers 3      # from the ranks themselves
-"""
+MOST_NODES, MOST_CORES = 100_000, 65_536
 
 
 @dataclasses.dataclass(frozen=True)
-class Nodes:
-    """Nodes that were asked for; None: not said."""
+class PlanArguments:
+    """Print what `ddrl train` with the same options would make of the nodes: host, role, processors, GPU, threads,
+    simulators, shard and memory of every rank. Nothing is started.
 
-    nodes: int | None
-    cpus_per_node: int | None
-    gpus_per_node: int | None
-    ranks_per_node: int | None
+      ddrl plan --preset ba3c-paper --nodes 16 --cpus-per-node 32
+      srun --mpi=pmix ddrl plan --workers 12 --parameter-servers 3      # from the ranks themselves
+    """
+
+    nodes: int | None = None
+    """Plan for this many equal nodes, which need not be there (None: what is here, that is, the ranks of this job, the
+    nodes of this Slurm allocation, or this machine)."""
+    cpus_per_node: int | None = None
+    """Processors of each node (None: as many as here)."""
+    gpus_per_node: int | None = None
+    """GPUs of each node (None: none)."""
+    ranks_per_node: int | None = None
+    """Ranks on each node (None: as many as the settings need, evenly; in an allocation, its tasks)."""
+    json: str = ""
+    """Write one JSON object to this file (-: standard output) instead of a table."""
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value, least = getattr(self, field.name), int(field.name != "gpus_per_node")
-            if value is not None and value < least:
-                raise UsageError(f"--{field.name.replace('_', '-')} {value}: must be {least} or more")
+        limits = {"nodes": MOST_NODES, "cpus_per_node": MOST_CORES, "gpus_per_node": MOST_CORES,
+                  "ranks_per_node": MOST_CORES}  # fmt: skip
+        for name, most in limits.items():
+            if getattr(self, name) is not None:
+                checks.between(self, int(name != "gpus_per_node"), most, name)
 
     @property
     def made_up(self) -> bool:
@@ -69,17 +65,10 @@ class Nodes:
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Runs `ddrl plan`; returns the exit status."""
-    if set(argv) & {"-h", "--help"}:
-        print(HELP, end="")
-        return 0
-    parser = options.Parser(prog="ddrl plan")
-    for field in dataclasses.fields(Nodes):
-        parser.add_argument(f"--{field.name.replace('_', '-')}", type=int)
-    parser.add_argument("--json", default="")
-    own, rest = parser.parse_known_args(list(argv))
-    json_target = vars(own).pop("json")
-    nodes = Nodes(**vars(own))
-    config = options.parse(rest, _machine(nodes)).config
+    nodes, rest = command_line.read_known(PlanArguments, argv, "ddrl plan", others=True)
+    own = [option.name for option in command_line.options_of(PlanArguments)]
+    arguments = options.parse(rest, _machine(nodes), "ddrl plan", own)
+    config = arguments.config
     try:
         seats, source = topology(config, nodes, environ)
     except ValueError as error:
@@ -88,12 +77,12 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     job = detect_job(environ)
     if job is not None and job.rank > 0:
         return 0
-    warnings = validation.warnings(config)
-    warnings += check_machine(config, this_machine()) if source == HERE else []
+    warnings = [*arguments.notes, *validation.warnings(config)]
+    warnings += _doubts(config) if source == HERE else []
     warnings += warnings_of(seats, assignments)
     content = as_json(config, source, seats, assignments, warnings)
-    if json_target:
-        write_json_output(json_target, content)
+    if nodes.json:
+        write_json_output(nodes.json, content)
     else:
         _show(content)
     return 0
@@ -102,14 +91,22 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 HERE = "this machine"
 
 
-def _machine(nodes: Nodes) -> Machine:
+def _doubts(config: TrainConfig) -> list[str]:
+    """Why the run would be refused here, or fits only just; a plan can be made all the same."""
+    try:
+        return check_machine(config, this_machine())
+    except UsageError as error:
+        return [f"`ddrl train` refuses this here: {error}"]
+
+
+def _machine(nodes: PlanArguments) -> Machine:
     here = this_machine()
     if not nodes.made_up:
         return here
     return Machine((nodes.nodes or 1) * (nodes.cpus_per_node or here.cores), 1 << 62)
 
 
-def topology(config: TrainConfig, nodes: Nodes, environ: Mapping[str, str]) -> tuple[tuple[Seat, ...], str]:
+def topology(config: TrainConfig, nodes: PlanArguments, environ: Mapping[str, str]) -> tuple[tuple[Seat, ...], str]:
     """Where the ranks sit, and where that is known from.
 
     Args:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
+
+import tyro
 
 from ddrl import algorithms, options, plugins
 
-HELP = """usage: ddrl plugins [--plugin PLUGIN]...
 
-Lists what there is by name and where it is from, and the plugins that installed packages have.
+@dataclasses.dataclass(frozen=True)
+class PluginsArguments:
+    """List what there is by name and where it is from, and the plugins that installed packages have."""
 
-  --plugin PLUGIN    load this one first: a module, a file that ends in .py, or an installed plugin
-  -h, --help         this text
-"""
+    plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Load this one first: a module, a file that ends in .py, or an installed plugin. May be given several times."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs `ddrl plugins`; returns the exit status."""
-    if set(argv) & {"-h", "--help"}:
-        print(HELP, end="")
-        return 0
-    _, rest = options.take_plugins(argv, "ddrl plugins")
-    options.Parser(prog="ddrl plugins").parse_args(rest)
+    options.read_with_plugins(PluginsArguments, argv, "ddrl plugins")
     table = [("kind", "name", "from"), *_registered()]
     widths = [max(len(row[column]) for row in table) for column in range(2)]
     for kind, name, origin in table:

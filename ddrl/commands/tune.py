@@ -13,6 +13,7 @@ import tyro
 
 from ddrl import checks, command_line, options
 from ddrl.errors import UsageError
+from ddrl.game_settings import check_game
 from ddrl.placement.resources import this_machine
 from ddrl.slurm.submission import require_sbatch
 from ddrl.tuning import plan as plans
@@ -102,11 +103,12 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
         UsageError: for settings that cannot be.
     """
     optuna_module()
-    if not arguments.space:
-        raise UsageError(f"--space: say what is searched; {FORM}")
     here = this_machine()
     share = Machine(max(1, here.cores // arguments.at_once), here.memory_bytes / arguments.at_once)
-    asked = options.parse(train, share)
+    own = [option.name for option in command_line.options_of(TuneArguments)]
+    asked = options.parse(train, share, "ddrl tune", own)
+    if not arguments.space:
+        raise UsageError(f"--space: say what is searched; {FORM}")
     run = asked.config.run
     if asked.resume or run.run_dir:
         raise UsageError("--resume and --run-dir are of one run: a search has its trials in --dir")
@@ -118,7 +120,7 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
         arguments.space, arguments.score, arguments.trials, arguments.prune, command,
     )  # fmt: skip
     check(plan.of_trials, plan.space)
-    options.check_game(plan.of_trials, share)
+    check_game(plan.of_trials, share)
     if arguments.submit and not arguments.dry_run:
         require_sbatch()
     if not arguments.dry_run:

@@ -8,6 +8,7 @@ from ddrl import checks
 from ddrl.exchange.settings import MOST_RANKS
 
 LARGEST_RATIO = 10_000.0
+MOST_WAITING = 4_096  # segments or batches, which take memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +42,8 @@ class ApexConfig:
 
     def __post_init__(self) -> None:
         checks.between(self, 0, MOST_RANKS, "actors")
-        checks.at_least(self, 1, "replay_shards", "segments_in_flight", "refresh_every_frames", "duplicates")
-        checks.at_least(self, 1, "prefetch", "target_every_updates", "trim_every_updates")
+        checks.at_least(self, 1, "replay_shards", "refresh_every_frames", "target_every_updates", "trim_every_updates")
+        checks.between(self, 1, MOST_WAITING, "segments_in_flight", "prefetch", "duplicates")
         checks.between(self, 1, 10_000, "segment_length")
         checks.between(self, 0.0, LARGEST_RATIO, "samples_per_insert")
         if self.eviction_exponent is not None:

@@ -22,6 +22,7 @@ CONVOLUTIONAL = ("a3c", "nature", "ba3c", "impala")
 DENSE = ("mlp",)
 FUNCTION = re.compile(r"\w+(\.\w+)*:\w+")  # module:function
 MOST_SIMULATORS, MOST_THREADS, MOST_BATCHES, MOST_NEURONS = 65_536, 4_096, 4_096, 1_000_000
+MOST_RANDOM_STEPS, MOST_LAYER_NEURONS = 1_000_000, 65_536
 """Beyond these a rank would allocate until the machine gives up, where somebody mistyped a number."""
 WHOLE_GAMES_SECONDS = 3 * 3600.0  # after which even an evaluation of whole games is not waited for any more
 
@@ -75,7 +76,9 @@ class EnvironmentConfig:
         checks.known(self)
         if not self.game.strip():
             raise UsageError("--game is empty: name an Atari game (breakout) or a Gymnasium id (CartPole-v1)")
-        checks.at_least(self, 0, "episode_frames", "random_start_steps", "simulator_processes")
+        checks.at_least(self, 0, "episode_frames")
+        checks.between(self, 0, MOST_RANDOM_STEPS, "random_start_steps")
+        checks.between(self, 0, MOST_SIMULATORS, "simulator_processes")
         checks.at_least(self, 0.0, "step_time_mean_ms", "step_time_cv")
         checks.between(self, 1, 11, "football_players", why="a team has no more")
         if self.step_time_cv and not self.step_time_mean_ms:
@@ -129,6 +132,9 @@ class NetworkConfig:
                 checks.refuse(self, name, "give one hidden layer or more, of at least 1 neuron each")
         if min(self.hidden_layers, default=1) < 1:
             checks.refuse(self, "hidden_layers", "a hidden layer has at least 1 neuron")
+        for name in ("hidden_layers", "policy_layers", "critic_layers"):
+            if max(getattr(self, name), default=1) > MOST_LAYER_NEURONS:
+                checks.refuse(self, name, f"a hidden layer has at most {MOST_LAYER_NEURONS} neurons")
         if not FUNCTION.fullmatch(self.network):
             known = dict.fromkeys([*CONVOLUTIONAL, *DENSE, *plugins.networks.names()])
             checks.registered(self, "network", list(known), ", module:function")

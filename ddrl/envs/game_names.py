@@ -61,6 +61,8 @@ def atari_rom(game: str) -> str | None:
 
 def unknown_game(game: str) -> UsageError:
     """The error for a game that is no ROM, no Gymnasium id and no scenario, with the closest names."""
+    match = _SPELLING.match(game)
     close = checks.closest(game, atari_games() + gymnasium_games() + football_games())
+    close = close or checks.closest(match.group(1) if match else game, atari_games())
     hint = f"did you mean {' or '.join(close)}? " if close else ""
     return UsageError(f"unknown game {game!r}; {hint}`python -m ddrl.envs` lists them all")

@@ -156,6 +156,8 @@ def _clear_errors(game: str) -> Iterator[None]:
     except gymnasium.error.UnregisteredEnv as error:
         raise unknown_game(game) from error
     except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
+        if "No registered env" in str(error):  # an id without a version
+            raise unknown_game(game) from error
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         message = f"cannot make the game {game!r}: {reason}; `python -m ddrl.envs` lists games"
         raise UsageError(message) from error

@@ -12,9 +12,12 @@ from ddrl.exchange.kind import Exchange
 from ddrl.exchange.registry import NAMES, exchange_named
 
 MOST_RANKS = 1_000_000
+MOST_CHUNKS = 4_096
 SUMMARIES = "; ".join(f"{name}: {exchange_named(name).summary}" for name in NAMES)
 LISTED = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
-ExchangeName = Annotated[str, Doc(f"How gradients become parameters: {LISTED}. {SUMMARIES}. Or one that a --plugin registers.")]
+ExchangeName = Annotated[
+    str, Doc(f"How gradients become parameters: {LISTED}. {SUMMARIES}. Or one that a --plugin registers.")
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +59,7 @@ class ExchangeConfig:
         checks.registered(self, "exchange", plugins.exchanges.names())
         checks.between(self, 1, MOST_RANKS, "workers")
         checks.at_least(self, 0, "quorum", "max_staleness", "quorum_deadline_seconds", "local_steps")
-        checks.at_least(self, 1, "store_chunks")
+        checks.between(self, 1, MOST_CHUNKS, "store_chunks")
         if self.parameter_servers is not None:
             checks.between(self, 0, MOST_RANKS, "parameter_servers")
         self.kind.check(self)

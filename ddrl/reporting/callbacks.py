@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ddrl.checks import did_you_mean
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, in_one_line
 from ddrl.reporting.metrics import read_metrics
@@ -187,6 +188,7 @@ def check_names(loggers: Sequence[str], callbacks: Sequence[str]) -> None:
         for name in names:
             if name not in (known := registry.names()):
                 there = f"there are {', '.join(known)}" if known else "there are none"
+                there += did_you_mean(name, known)
                 raise UsageError(f"--{option} {name:.80}: nobody has registered it; {there}")
             getattr(registry.get(name), "check", lambda: None)()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ddrl import rundir
-from ddrl.checks import flag
+from ddrl.checks import did_you_mean, flag
 from ddrl.errors import UsageError
 from ddrl.studies.points import POINTS, Point, State, state_of
 
@@ -48,7 +48,8 @@ class Plan(NamedTuple):
         for point in self.points:
             if point.name == name:
                 return point
-        raise UsageError(f"--point {name}: {self.directory} has none of that name; --list shows all {len(self.points)}")
+        meant = did_you_mean(name, [point.name for point in self.points]) or f"; --list shows all {len(self.points)}"
+        raise UsageError(f"--point {name}: {self.directory} has none of that name{meant}")
 
 
 def load(directory: Path, study: str) -> Plan | None:

@@ -20,6 +20,7 @@ from ddrl.types import Machine
 
 Settings = TypeVar("Settings", bound="StudySettings")
 LONGEST_EVALUATION_MINUTES = 60.0
+MOST_REPEATS = 1_000  # of each point; every one is a run with a directory
 Preset = Literal["default", "laptop", "smoke", "stooke", "mujoco"]
 
 
@@ -37,7 +38,7 @@ class StudySettings:
     def __post_init__(self) -> None:
         """Numbers are not negative; lists have nothing twice, and something, unless their default has nothing."""
         checks.known(self)
-        checks.at_least(self, 1, "repeats")
+        checks.between(self, 1, MOST_REPEATS, "repeats")
         for name, hint in typing.get_type_hints(type(self)).items():
             value = getattr(self, name)
             if hint in (int, float):

@@ -1,0 +1,75 @@
+"""Settings and their game: whether they go together, the network that fits where none was named, what is seldom meant."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from cluster.job import detect_job
+from ddrl import algorithms
+from ddrl.config import TrainConfig
+from ddrl.config.settings import CONVOLUTIONAL, DENSE
+from ddrl.errors import UsageError
+from ddrl.networks import is_own
+from ddrl.trial import try_network
+from ddrl.types import ActionSpace, Continuous, Machine
+
+
+def check_game(config: TrainConfig, machine: Machine) -> ActionSpace:
+    """Refuses an unknown game, a network of a user that does not suit it, and a replay of it that is too large, before
+    any rank starts. Returns the space of the game's actions.
+
+    Raises:
+        UsageError: for a game that neither the emulator nor Gymnasium has, or whose actions the algorithm does not
+            take; for a replay that does not fit into memory here. Ranks on other hosts see for themselves.
+    """
+    from ddrl.envs import make_environment
+    from ddrl.memory import check_replay
+
+    environment = make_environment(config.environment, num_envs=1)
+    environment.close()
+    algorithms.check_action_space(config, environment.action_space)
+    replays = config.apex.replay_shards if config.apex.actors else config.exchange.workers
+    if not is_own(config.network):
+        try_network(config)
+    check_replay(config, environment, replays if detect_job(os.environ) is None else 1, machine.memory_bytes)
+    return environment.action_space
+
+
+def with_fitting_network(config: TrainConfig) -> tuple[TrainConfig, str]:
+    """The settings with mlp in place of a network for images that the game does not have, and a note of that."""
+    from ddrl.envs import make_environment
+    from ddrl.envs.game_names import FOOTBALL, atari_rom
+
+    game, network = config.environment.game, config.network.network
+    if network not in CONVOLUTIONAL or game.startswith(FOOTBALL) or atari_rom(game) is not None:
+        return config, ""
+    try:
+        with contextlib.closing(make_environment(config.environment, num_envs=1)) as environment:
+            shape, dtype, space = environment.observation_shape, environment.observation_dtype, environment.action_space
+    except UsageError:  # a game that is refused later
+        return config, ""
+    try:
+        algorithms.network_for(config, shape, dtype, space)
+    except UsageError:
+        with contextlib.suppress(UsageError):  # it is the actions or other settings that do not fit
+            fitting = config.changed(network={"network": DENSE[0]})
+            algorithms.network_for(fitting, shape, dtype, space)
+            return fitting, f"{game} has no images for --network {network}; taking --network {DENSE[0]}"
+    return config, ""
+
+
+def unusual(config: TrainConfig, space: ActionSpace, presets: bool) -> Iterator[str]:
+    """What suits Atari, and is seldom meant for such a game.
+
+    Args:
+        config: of a new run.
+        space: of the game's actions.
+        presets: whether another preset of the algorithm is for continuous control.
+    """
+    clip = config.algorithm.reward_clip
+    if isinstance(space, Continuous) and clip and not config.algorithm.normalize_rewards:
+        remedy = f"--reward-clip 0{', or --preset mujoco' if presets else ''}"
+        clipped = f"rewards of {config.environment.game} are clipped to [-{clip:g}, {clip:g}] for learning"
+        yield f"warning: {clipped}, as those of Atari games; give {remedy}"
