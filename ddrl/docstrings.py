@@ -1,4 +1,4 @@
-"""What the source says of settings and commands: the string below each field of a dataclass, and texts as paragraphs."""
+"""What the source says of settings and commands: the string below each field of a dataclass, and its paragraphs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import functools
 import inspect
+import itertools
 import re
 import sys
 import textwrap
@@ -25,8 +26,8 @@ def field_texts(kind: type) -> dict[str, str]:
         if dataclasses.is_dataclass(each):
             found |= _classes(each.__module__).get(each.__name__, {})
     for name, hint in typing.get_type_hints(kind, include_extras=True).items():
-        documents = (getattr(marker, "documentation", "") for marker in getattr(hint, "__metadata__", ()))
-        found |= {name: text for text in documents if text}
+        for marker in getattr(hint, "__metadata__", ()):
+            found[name] = getattr(marker, "documentation", found.get(name, ""))
     return {name: " ".join(text.split()) for name, text in found.items()}
 
 
@@ -61,7 +62,7 @@ def _classes(module: str) -> dict[str, dict[str, str]]:
 
 
 def _fields(body: list[ast.stmt]) -> typing.Iterator[tuple[str, str]]:
-    for field, below in zip(body, body[1:]):
+    for field, below in itertools.pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             value = below.value if isinstance(below, ast.Expr) else None
             if isinstance(value, ast.Constant) and isinstance(value.value, str):

@@ -1,4 +1,4 @@
-"""Settings and their game: whether they go together, the network that fits where none was named, what is seldom meant."""
+"""Settings and their game: do they go together, which network fits where none was named, what is seldom meant?"""
 
 from __future__ import annotations
 

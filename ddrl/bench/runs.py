@@ -13,6 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
@@ -20,6 +21,7 @@ from ddrl.programs import python_command
 from ddrl.reporting.metrics import read_metrics
 
 LINE_SECONDS = 2.0  # between lines of metrics.jsonl
+STOP_SECONDS = 5.0  # for ranks to end after Ctrl-C: they have nothing that is to be kept
 
 
 def run_for(config: TrainConfig, seconds: float) -> list[dict[str, Any]]:
@@ -42,6 +44,7 @@ def train_records(config: TrainConfig, program: Sequence[str] = (), **run: Any) 
 
     Raises:
         UsageError: the run failed.
+        KeyboardInterrupt: Ctrl-C ended it, for which the launcher has a handler of its own.
     """
     from ddrl.launch import local as launch
 
@@ -50,7 +53,11 @@ def train_records(config: TrainConfig, program: Sequence[str] = (), **run: Any) 
         settings = {"minutes": 0.0, "agent_steps": 0, "max_updates": 0, "run_dir": str(path), "video": False} | run
         config = config.changed(run=settings)
         said = io.StringIO()
-        if launch.train(config, None, this_machine(), Console(file=said), program or launch.RANK_PROGRAM) != 0:
+        console, ranks = Console(file=said), program or launch.RANK_PROGRAM
+        status = launch.train(config, None, this_machine(), console, ranks, stop_seconds=STOP_SECONDS)
+        if status == launch.KILLED or (path / rundir.STOP).exists():
+            raise KeyboardInterrupt
+        if status != 0:
             raise UsageError(f"the run failed: {said.getvalue().strip().splitlines()[-1]}")
         return [record for record in read_metrics(path) if record["kind"] == "train"]
 

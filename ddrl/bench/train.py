@@ -16,6 +16,7 @@ from ddrl.errors import UsageError
 from ddrl.options import parse
 from ddrl.placement.resources import this_machine
 
+CHANGED = 1.2  # ratio of two rooflines beyond which they are not of one machine
 WARM_UP_LINES = 3  # of metrics.jsonl, left out: the simulators start together and the queues fill
 
 
@@ -24,7 +25,8 @@ class EndToEndArguments(TakesTrainOptions):
     """Train in a directory that is removed afterwards, without an evaluator unless --evaluator is given.
 
     Measures achieved agent steps/s, the roofline of the same settings before and after, their ratio, and each role's
-    time split. All other options are those of `ddrl train` (the preset is laptop unless one is given)."""
+    time split. A warning says when the two rooflines differ, as the machine was then not the same throughout. The
+    preset is laptop unless one is given."""
 
     seconds: float = 60.0
     """Length of the run."""
@@ -54,6 +56,7 @@ def measure(config: TrainConfig, seconds: float, roofline_seconds: float) -> dic
     after = measure_roofline(config, roofline_seconds, cores)
     roofline = (before["roofline"] + after["roofline"]) / 2
     return {
+        **_doubt(before["roofline"], after["roofline"]),
         "agent_steps_per_s": achieved["agent_steps_per_s"],
         "roofline": roofline,
         "ratio": achieved["agent_steps_per_s"] / roofline,
@@ -66,6 +69,16 @@ def measure(config: TrainConfig, seconds: float, roofline_seconds: float) -> dic
         "parameter_servers": config.exchange.servers,
         "simulators": config.sampling.simulators,
     }
+
+
+def _doubt(before: float, after: float) -> dict[str, str]:
+    """A warning where the machine was faster or slower after the run than before: the ratio is of neither machine."""
+    factor = max(before, after) / min(before, after)
+    if factor < CHANGED:
+        return {}
+    became = "slower" if after < before else "faster"
+    text = f"the machine became {became} by a factor of {factor:.2f} during the measurement (roofline {before:,.0f}, "
+    return {"warning": f"{text}then {after:,.0f}), so the ratio says little; measure again when nothing else runs"}
 
 
 def _run(config: TrainConfig, seconds: float) -> dict[str, Any]:
