@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import datetime
 import hashlib
-import importlib.metadata
 import io
 import itertools
 import json
@@ -52,6 +51,8 @@ _OTHER = "use another one"
 
 def new_stamp() -> dict[str, Any]:
     """What wrote a checkpoint: format and package versions, date in UTC."""
+    import importlib.metadata
+
     packages = {}
     for name in ("ddrl", "numpy", "tensorflow", "ale-py", "gymnasium", "mpi4py"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

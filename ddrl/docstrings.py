@@ -58,7 +58,7 @@ def _classes(module: str) -> dict[str, dict[str, str]]:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (KeyError, OSError, TypeError):  # made in a notebook, or while the program runs
         return {}
-    return {node.name: dict(_fields(node.body)) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    return {node.name: dict(_fields(node.body)) for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def _fields(body: list[ast.stmt]) -> typing.Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from ddrl.apex.memory import segment_format, shard_bytes
 from ddrl.builders.replay import replay_size
 from ddrl.config import TrainConfig
 from ddrl.envs import VectorEnvironment
-from ddrl.replay import Replay, check_memory
+from ddrl.replay.replay import Replay, check_memory
 
 
 def replay_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:

@@ -14,13 +14,15 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from ddrl.checks import did_you_mean
 from ddrl.errors import UsageError, in_one_line
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "ddrl.plugins"
 """Of entry points."""
@@ -249,6 +251,8 @@ def load(plugins: Iterable[str]) -> None:
 
 def installed() -> list[EntryPoint]:
     """The entry points of installed packages, by name; nothing of them is imported."""
+    from importlib.metadata import entry_points  # which takes a tenth of what a page of help may
+
     return sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
 
 

@@ -22,7 +22,7 @@ from ddrl.job.layout import JobContext
 from ddrl.job.role import Topic, Wait, essential_lost, first_word, json_blob
 from ddrl.npz import decode_arrays, encode_arrays
 from ddrl.placement.resources import available_memory
-from ddrl.replay import check_memory
+from ddrl.replay.replay import check_memory
 from ddrl.replay_files import names_on_disk, shard_directory
 from ddrl.reporting.rank_metrics import RankMetrics
 

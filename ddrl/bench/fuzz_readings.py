@@ -28,7 +28,8 @@ from ddrl.envs import VectorEnvironment, make_environment
 from ddrl.errors import UsageError
 from ddrl.launch import outcome
 from ddrl.placement import start
-from ddrl.replay import Replay, storage
+from ddrl.replay import storage
+from ddrl.replay.replay import Replay
 from ddrl.replay_files import check_replays, replays_of
 from ddrl.reporting.metrics import read_counted, without_undone
 from ddrl.reporting.plots import learning_curve, title

@@ -16,7 +16,7 @@ from ddrl import checks
 from ddrl.bench import replay_shard, timing
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
 from ddrl.placement.resources import available_memory
-from ddrl.replay import Replay, check_memory
+from ddrl.replay.replay import Replay, check_memory
 from ddrl.replay.sum_tree import SumTree
 from ddrl.types import Unroll
 

@@ -16,7 +16,7 @@ from ddrl.envs import VectorEnvironment
 from ddrl.envs.base import frames_of
 from ddrl.networks.network import Network
 from ddrl.ops.draws import Draw
-from ddrl.replay import Replay
+from ddrl.replay.replay import Replay
 from ddrl.replay_files import names_on_disk, worker_directory
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.actor_threads import ActorThreads

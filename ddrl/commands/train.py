@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from cluster.job import detect_job
 from ddrl import programs
@@ -41,6 +40,8 @@ def print_config(argv: Sequence[str], machine: Machine, first: bool) -> int:
     Args:
         first: this is the rank that prints.
     """
+    from importlib.metadata import version
+
     arguments = parse(argv, machine)
     command = shlex.join(["ddrl", "train", *(word for word in argv if word != PRINT)])
     heading = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ddrl.replay import Replay
+from ddrl.replay.replay import Replay
 from ddrl.types import Replayed, Snapshot
 
 Targets = Callable[[Any, Replayed], np.ndarray]

@@ -14,7 +14,8 @@ from ddrl.bench.fuzz_flips import BEFORE, CHANGED, HARMLESS, REFUSED, TRACEBACK,
 from ddrl.builders.replay import replay_size
 from ddrl.envs import make_environment
 from ddrl.errors import UsageError
-from ddrl.replay import Replay, storage
+from ddrl.replay import storage
+from ddrl.replay.replay import Replay
 from ddrl.replay_files import worker_directory
 from ddrl.reporting.metrics import MetricsWriter, evaluation_record
 from ddrl.sampling.rollouts import empty_unroll

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddrl.replay import Replay
 from ddrl.replay.finite import finite_part
+from ddrl.replay.replay import Replay
 from tests.replay.simulators import DISCOUNT, Simulators
 
 STEPS, SIMULATORS = 12, 2

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ddrl.errors import UsageError
-from ddrl.replay import Replay
+from ddrl.replay.replay import Replay
 from ddrl.replay.settings import ReplayConfig
 from tests.replay.simulators import Simulators
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ddrl.errors import UsageError
-from ddrl.replay import Replay, check_memory
+from ddrl.replay.replay import Replay, check_memory
 from tests.replay.simulators import DISCOUNT, Simulators, SlowReplay
 from tests.unrolls import random_unroll
 

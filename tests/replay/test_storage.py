@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from ddrl.errors import UsageError
-from ddrl.replay import Replay, storage
+from ddrl.replay import storage
+from ddrl.replay.replay import Replay
 from tests.replay.simulators import Simulators
 
 

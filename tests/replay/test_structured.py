@@ -12,8 +12,8 @@ from ddrl.apex.shard_replay import ShardReplay
 from ddrl.apex.shard_setup import ShardSetup
 from ddrl.errors import UsageError
 from ddrl.npz import decode_arrays, encode_arrays
-from ddrl.replay import Replay
 from ddrl.replay.finite import finite_part
+from ddrl.replay.replay import Replay
 from ddrl.structured import space_facts, space_from, type_of, type_text
 from ddrl.types import Continuous, Discrete, MultiDiscrete
 from tests.unrolls import random_unroll

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ddrl.ops.draws import epsilon_greedy
-from ddrl.replay import Replay
+from ddrl.replay.replay import Replay
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.actor_threads import ActorThreads
 from ddrl.sampling.replay_batches import ReplayBatches
