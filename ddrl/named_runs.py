@@ -45,7 +45,7 @@ def go_on(run_dir: str | Path) -> str:
         begun = True
     if begun:
         return f"go on with `ddrl train --resume {where}`"
-    return f"it has no checkpoint yet; begin it again with `ddrl train --resume-or-start --run-dir {where}`"
+    return f"begin it again with `ddrl train --resume-or-start --run-dir {where}`, as it has no checkpoint yet"
 
 
 def _above(path: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -55,8 +56,8 @@ def test_help_imports_nothing_heavy(arguments):
 
 
 def help_text(*arguments: str) -> str:
-    """The help of `ddrl train` without frames and line ends. A wide terminal would have two columns."""
-    return " ".join(ddrl("train", *arguments, "--help", COLUMNS="90").stdout.replace("\u2502", " ").split())
+    """The whole help of `ddrl train` without line ends."""
+    return " ".join(ddrl("train", *arguments, "--help-all", COLUMNS="90").stdout.split())
 
 
 @pytest.mark.slow
@@ -67,7 +68,7 @@ def test_help_explains_every_option_of_an_algorithm(algorithm):
     for group in dataclasses.fields(config):
         for field in dataclasses.fields(getattr(config, group.name)):
             option = {"plugins": "plugin"}.get(field.name, field.name)
-            assert "--" + option.replace("_", "-") in text
+            assert re.search(rf"--(\[no-\])?{option.replace('_', '-')}\b", text)
     others = {"--importance-clip", "--gae-lambda", "--clip-range", "--rho-clip"}
     own = {"--" + field.name.replace("_", "-") for field in dataclasses.fields(config.algorithm)}
     assert not any(option + " " in text for option in others - own)
@@ -75,14 +76,13 @@ def test_help_explains_every_option_of_an_algorithm(algorithm):
 
 def test_help_says_units_and_defaults():
     text = help_text()
-    assert "Wall-clock budget of this run, in minutes" in text
-    assert "(default: 10.0)" in text
-    assert "--evaluator, --no-evaluator" in text
+    assert "--minutes X Wall-clock budget in minutes (0: none). It counts from now. [10" in text
+    assert "--[no-]evaluator" in text
 
 
 def test_help_shows_the_presets_defaults():
-    assert "the papers' backup workers. (default: 60)" in help_text("--preset", "ba3c-paper")
-    assert "the papers' backup workers. (default: 0)" in help_text()
+    assert "the papers' backup workers. [60; default, laptop 0]" in help_text("--preset", "ba3c-paper")
+    assert "the papers' backup workers. [0; ba3c-paper 60]" in help_text()
 
 
 def test_flags_are_flat():
@@ -106,8 +106,13 @@ def test_a_preset_is_the_default_and_flags_win():
     assert parse("").config == TrainConfig(algorithm=BA3CConfig())
 
 
-def test_the_choices_of_preset_are_the_presets():
-    assert f"--preset {{{','.join(algorithms.preset_names())}}}" in help_text()
+@pytest.mark.parametrize("line", ["train ppo", "plan", "bench train"])
+def test_help_before_a_command_is_its_own(line, capsys):
+    for words in (["help", *line.split()], [*line.split(), "--help"]):
+        with pytest.raises(SystemExit):
+            cli.main(words)
+    one, other = capsys.readouterr().out.split("usage: ")[1:]
+    assert one == other and one.startswith(f"ddrl {line}")
 
 
 def test_resume_starts_from_the_runs_settings(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 import tyro
 
 from ddrl import checks, cli, command_line, options
+from ddrl.config import EnvironmentConfig
 from ddrl.errors import UsageError
 from ddrl.types import Machine
 
@@ -127,6 +128,11 @@ def test_every_value_goes_there_and_back_as_words():
         ("ppo --seed=-1", "--seed -1: must be"),
         ("ppo --workers 1e9", "--workers 1000000000: must be in 1 to"),
         ("apex-dqn --actors 1e9", "--actors 1000000000: must be in 0 to"),
+        ("apex-dqn --prefetch 1e12", "--prefetch 1000000000000: must be in 1 to 4096"),
+        ("ppo --network mlp --hidden-layers 1e9", "--hidden-layers .*: a hidden layer has at most 65536 neurons"),
+        ("sac --policy-layers 1e9", "--policy-layers .*: a hidden layer has at most 65536 neurons"),
+        ("ppo --random-start-steps 1e15", "--random-start-steps 1000000000000000: must be in 0 to 1000000"),
+        ("ppo --hlep", r"--hlep: there is no such option; did you mean --help\?"),
     ],
 )
 def test_refusals_of_ddrl_train(line, message):
@@ -147,7 +153,18 @@ def test_the_largest_seed_is_taken():
         ("study scaling --qick", "--qick: there is no such option; did you mean --quick?"),
         ("evaluate run --gmes 3", "--gmes: there is no such option; did you mean --games?"),
         ("bench roofline --jsn -", "--jsn: there is no such option; did you mean --json"),
-        ("diff one", "Missing"),
+        ("diff one", "ddrl diff: SECOND is missing (ddrl diff --help explains what to give)"),
+        ("evaluate", "ddrl evaluate: RUN is missing"),
+        ("evaluat", "evaluat: no such command; did you mean evaluate?"),
+        ("--hlep", "--hlep: no such command; did you mean --help?"),
+        ("export run --otput x", "--otput: there is no such option; did you mean --output?"),
+        ("plan --nods 3", "--nods: there is no such option; did you mean --nodes? (ddrl plan --help"),
+        ("plan ppo --lr 1", "--lr: there is no such option; did you mean --learning-rate? (ddrl plan --help"),
+        ("plan --nodes 1e9", "--nodes 1000000000: must be in 1 to 100000"),
+        ("doctor --timeut 3", "--timeut: there is no such option; did you mean --timeout? (ddrl doctor --help"),
+        ("tune ppo --spce x", "--spce: there is no such option; did you mean --space? (ddrl tune --help"),
+        ("plugins --plgin x", "--plgin: there is no such option; did you mean --plugin?"),
+        ("study epsilon --quick --repeats 1e9 --list", "--repeats 1000000000: must be in 1 to 1000"),
     ],
 )
 def test_refusals_of_other_commands(line, message, capsys):
@@ -160,8 +177,12 @@ def test_refusals_of_other_commands(line, message, capsys):
 
 @pytest.mark.slow
 def test_names_of_games_that_are_nearly_right():
+    from ddrl.envs import make_environment
     from ddrl.envs.game_names import unknown_game
 
     assert "did you mean CartPole-v" in str(unknown_game("CartPole"))
     assert "did you mean breakout?" in str(unknown_game("brakeout"))
+    assert "did you mean pong?" in str(unknown_game("ALE/Pnog-v5"))
     assert "did you mean" not in str(unknown_game("xyzzyxyz"))
+    with pytest.raises(UsageError, match="unknown game 'CartPole'; did you mean CartPole-v"):
+        make_environment(EnvironmentConfig(game="CartPole"), 1)

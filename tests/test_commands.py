@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from ddrl import algorithms, checkpoint, cli, rundir
+from ddrl import algorithms, checkpoint, cli, plugins, rundir
 from ddrl.commands import evaluate
 from ddrl.evaluation import newest
 from ddrl.launch import finish
@@ -60,6 +60,19 @@ def test_evaluate_prints_and_records(run_dir, capsys):
     assert cli.main(["evaluate", str(run_dir), "--games", "6", "--seed", "3"]) == 0
     again = json.loads((run_dir / rundir.EVALUATIONS).read_text().splitlines()[-1])
     assert again["scores"] == record["scores"], "one seed, one result"
+
+
+def test_a_checkpoint_is_named_by_its_file_or_its_update(run_dir, capsys, tmp_path):
+    file = str(run_dir / "checkpoints" / "update-7.npz")
+    plugin = tmp_path / "brings_a_wrapper.py"
+    plugin.write_text("import ddrl\nddrl.register_wrapper('brought', lambda env: env)\n")
+    for words in ([file], [str(run_dir), "--checkpoint", "7"], [str(run_dir), "--plugin", str(plugin)]):
+        assert cli.main(["evaluate", *words, "--games", "1"]) == 0
+        assert "version 7 (" in capsys.readouterr().out
+    assert "brought" in plugins.wrappers.names()
+    for command in ("evaluate", "play", "export"):
+        assert cli.main([command, str(run_dir), "--checkpoint", "8"]) == 2
+        assert "there is no checkpoint of update 8; it has those of updates 7" in capsys.readouterr().err
 
 
 def test_an_evaluation_of_atari_says_that_human_starts_were_not_measured():

@@ -6,6 +6,7 @@ import pytest
 
 from ddrl import cli
 from ddrl.commands import plan
+from ddrl.types import Machine
 
 CATCH = ["ba3c", "--game", "ddrl/Catch-v0", "--network", "mlp"]
 ALLOCATION = {
@@ -121,9 +122,9 @@ def test_the_data_points_of_an_update(updates, batch, capsys):
 @pytest.mark.parametrize(
     "options, why",
     [
-        (["--nodes", "0"], "--nodes 0: must be 1 or more"),
-        (["--gpus-per-node", "-1"], "--gpus-per-node -1: must be 0 or more"),
-        (["--nodes", "two"], "invalid int value: 'two'"),
+        (["--nodes", "0"], "--nodes 0: must be in 1 to"),
+        (["--gpus-per-node", "-1"], "--gpus-per-node -1: must be in 0 to"),
+        (["--nodes", "two"], "--nodes two: must be a whole number"),
         (["--nodes", "2", "--ranks-per-node", "3"], "this job has 6 ranks and the settings need 4"),
         (["--nodes", "2", "--game", "brekout", "--network", "a3c"], "unknown game 'brekout'; did you mean breakout"),
         (["--nodes", "2", "--network", "nature"], "too small for network nature"),
@@ -135,6 +136,14 @@ def test_what_cannot_be_is_one_line_and_status_2(options, why, capsys):
     captured = capsys.readouterr()
     lines = [line for line in captured.err.splitlines() if line.startswith("ddrl: ")]
     assert len(lines) == 1 and why in lines[0] and captured.out == ""
+
+
+def test_a_plan_starts_nothing_so_it_is_made_for_what_does_not_fit_here(capsys, monkeypatch):
+    monkeypatch.setattr(plan, "this_machine", lambda: Machine(2, 8 * 10**9))
+    assert plan.main(["--preset", "ba3c-paper", "--agent-steps", "1e6", "--json", "-"], {}) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert len(answer["ranks"]) == 70
+    assert answer["warnings"][0].startswith("`ddrl train` refuses this here: 70 ranks need about 66.0 GB of memory and")
 
 
 def test_wrong_variables_of_slurm(capsys, monkeypatch):

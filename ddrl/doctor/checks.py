@@ -6,10 +6,13 @@ import dataclasses
 import statistics
 from collections.abc import Callable, Iterable
 from ipaddress import ip_address
+from pathlib import Path
 
 from cluster.roles import place
+from ddrl import rundir
 from ddrl.doctor.facts import SOURCE, Place, RankFacts
 from ddrl.doctor.survey import LEVELS, Finding, Findings, Level, LinkSpeed, Need, Survey, grouped
+from ddrl.named_runs import go_on
 from ddrl.placement.resources import HEAVY_RANK_BYTES, RANKS_PER_CORE, SERVER_BYTES
 
 SKEW_WARNING_SECONDS = 1.0
@@ -221,12 +224,20 @@ def check_run_dir(survey: Survey, need: Need) -> Findings:
         text = f"{first.base.path} on {first.host} and on {others} are not the same: files are not seen in 10 s"
         return [Finding("problem", "run directory", text, remedy)]
     exists = first.base.path == first.run_dir
-    if exists and not need.existing:
+    if exists and not need.existing and not _free(Path(first.run_dir)):
         text = f"{first.run_dir} exists, and a new run needs one of its own"
-        return [Finding("warning", "run directory", text, "name another --run-dir, or go on with --resume")]
+        return [Finding("warning", "run directory", text, f"name another --run-dir, or {go_on(first.run_dir)}")]
     text = first.run_dir if exists else f"{first.run_dir}, to be made in {first.base.path}"
     shared = ", writable and shared" if len(survey.ranks) > 1 else ", writable"
     return [Finding("fine", "run directory", text + shared)]
+
+
+def _free(path: Path) -> bool:
+    """Whether a new run can have it: it holds nothing but what a start leaves that trained nothing."""
+    try:
+        return rundir.untrained(path)
+    except OSError:
+        return False
 
 
 def check_space(survey: Survey, need: Need) -> Findings:

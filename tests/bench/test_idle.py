@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
 import pytest
 
+from cluster.launch import find_mpirun
+from ddrl import programs
 from ddrl.bench import idle
 from ddrl.errors import UsageError
 
@@ -29,3 +37,16 @@ def test_a_run_that_is_too_short_is_refused(monkeypatch):
     lines_of(monkeypatch)
     with pytest.raises(UsageError, match="too short"):
         idle.measure(10.0)
+
+
+@pytest.mark.skipif(find_mpirun() is None, reason="no mpirun on this machine")
+def test_control_c_ends_it(tmp_path):
+    command = [*programs.python_command("ddrl.cli"), "bench", "idle", "--seconds", "100"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True) as bench:
+        end = time.monotonic() + 60.0
+        while not list(Path(tmp_path).glob("*/run/metrics.jsonl")) and time.monotonic() < end:
+            time.sleep(0.1)
+        bench.send_signal(signal.SIGINT)
+        _, errors = bench.communicate(timeout=60)
+    assert (bench.returncode, errors.splitlines()[-1]) == (130, "ddrl: interrupted")

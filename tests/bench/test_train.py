@@ -11,6 +11,8 @@ from ddrl.types import Machine
 
 CONFIG = algorithms.preset("default", None, Machine(2, 16 * 10**9), "a2c")
 
+OTHERS = (*train.phases_of(CONFIG), "inference_batch", "gradient_batch", "network", "dtype", "game")
+
 
 def line(update, **more):
     rates = {
@@ -28,6 +30,18 @@ def test_a_run_without_updates_in_its_time_is_refused_in_one_line(monkeypatch):
     monkeypatch.setattr(train, "run_for", lambda config, seconds: [line(0), line(1), line(1)])
     with pytest.raises(UsageError, match="--seconds 20: too few updates in it to measure; give more"):
         train._run(CONFIG, 20.0)
+
+
+@pytest.mark.parametrize(
+    "after, said", [(1769.0, "slower by a factor of 1.81"), (5000.0, "faster by a factor of 1.56")]
+)
+def test_a_machine_that_changed_meanwhile_is_told(monkeypatch, after, said):
+    rooflines = iter([{"roofline": each, **dict.fromkeys(OTHERS, 1.0)} for each in (3209.0, after, 3209.0, 3300.0)])
+    monkeypatch.setattr(train, "measure_roofline", lambda config, seconds, cores: next(rooflines))
+    monkeypatch.setattr(train, "_run", lambda config, seconds: {"agent_steps_per_s": 2407.0})
+    values = train.measure(CONFIG, 20.0, 1.0)
+    assert f"the machine became {said} during the measurement (roofline 3,209, then {after:,.0f})" in values["warning"]
+    assert "warning" not in train.measure(CONFIG, 20.0, 1.0)
 
 
 def test_warm_up_and_the_unfinished_last_line_do_not_count(monkeypatch):
