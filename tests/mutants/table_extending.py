@@ -61,4 +61,28 @@ MUTANTS = (
         ("tests/networks/test_scalars.py::test_scalars_are_beside_any_network",),
         "An algorithm's multipliers begin elsewhere with a network of a user.",
     ),
+    Mutant(
+        "help-leaves-out-what-can-be-used",
+        "ddrl/train_help.py",
+        "_data(FromRollouts, FromUnrolls)",
+        "_data(FromUnrolls)",
+        ("tests/test_train_help.py::test_what_help_leaves_out_is_refused",),
+        "A reader of `ddrl train ppo --help-all` learns that --predictors is not for PPO.",
+    ),
+    Mutant(
+        "a-network-that-was-named-is-replaced",
+        "ddrl/options.py",
+        'if arguments.resume or "network" in given:',
+        "if arguments.resume:",
+        ("tests/test_game_settings.py::test_a_network_that_was_named_stays",),
+        "A user's choice of a network is overruled instead of refused.",
+    ),
+    Mutant(
+        "advice-is-to-resume-what-has-no-checkpoint",
+        "ddrl/named_runs.py",
+        "        begun = bool(list_checkpoints(run_dir)) or not Path(run_dir).is_dir()",
+        "        begun = True",
+        ("tests/test_named_runs.py::test_advice_works_with_and_without_a_checkpoint",),
+        "After a kill before the first checkpoint a user is told a command that is refused.",
+    ),
 )

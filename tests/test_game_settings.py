@@ -1,0 +1,62 @@
+"""Settings that fit their game: a network where none was named, and a word on rewards that are clipped."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddrl import options
+from ddrl.errors import UsageError
+from ddrl.types import Machine
+
+pytestmark = pytest.mark.slow  # Gymnasium is imported
+MACHINE = Machine(2, 16 * 10**9)
+
+
+def parse(line: str) -> options.TrainArguments:
+    return options.parse(line.split(), MACHINE)
+
+
+@pytest.mark.parametrize("line", ["ppo", "ba3c", "dqn", "impala --preset laptop", "apex-dqn"])
+def test_a_game_without_images_gets_a_network_for_vectors(line):
+    found = parse(f"{line} --game CartPole-v1")
+    assert found.config.network.network == "mlp"
+    assert len(found.notes) == 1 and found.notes[0].startswith("CartPole-v1 has no images for --network ")
+    assert parse(f"{line} --game ddrl/Catch-v0").config.network.network == "mlp", "its images are too small"
+
+
+def test_a_network_that_was_named_stays(tmp_path):
+    file = tmp_path / "settings.yaml"
+    file.write_text("game: CartPole-v1\nnetwork: nature\n")
+    for line in ("ppo --game CartPole-v1 --network nature", f"ppo --config {file}"):
+        found = parse(line)
+        assert (found.config.network.network, found.notes) == ("nature", ())
+    named = options.settings_of("ppo", None, MACHINE, game="CartPole-v1", network="a3c")
+    assert named.config.network.network == "a3c"
+    assert options.settings_of("ppo", None, MACHINE, game="CartPole-v1").config.network.network == "mlp"
+
+
+@pytest.mark.parametrize("line", ["ppo", "ppo --game nothing-of-the-kind", "ppo --preset smoke --game CartPole-v1"])
+def test_what_fits_or_is_refused_later_stays(line):
+    assert parse(line).notes == ()
+
+
+@pytest.mark.parametrize(
+    "line, remedy",
+    [
+        ("ppo", "--reward-clip 0, or --preset mujoco"),
+        ("impala", "--reward-clip 0"),
+        ("ppo --reward-clip 0", ""),
+        ("ppo --preset mujoco", ""),
+        ("sac", ""),
+    ],
+)
+def test_clipped_rewards_of_continuous_control_are_told(line, remedy):
+    told: list[str] = []
+    options.ready(parse(f"{line} --game Pendulum-v1 --no-video"), MACHINE, tell=told.append)
+    said = [text for text in told if text.startswith("warning: rewards of Pendulum-v1 are clipped to [-1, 1]")]
+    assert [text.rpartition("; give ")[2] for text in said] == ([remedy] if remedy else [])
+
+
+def test_actions_that_do_not_fit_are_refused_whatever_the_network():
+    with pytest.raises(UsageError, match="dqn takes discrete actions"):
+        options.ready(parse("dqn --game Pendulum-v1"), MACHINE)
