@@ -42,12 +42,20 @@ def paragraphs(text: str | None) -> list[str]:
     return [part if part.startswith(" ") else " ".join(part.split()) for part in parts if part.strip()]
 
 
-def flowing(text: str, width: int, indent: str = "") -> list[str]:
-    """A paragraph in lines of at most `width` columns; an indented one as it is."""
+def flowing(text: str, width: int, first: str = "", others: str | None = None) -> list[str]:
+    """A paragraph in lines of at most `width` columns; an indented one as it is.
+
+    Args:
+        text: in one line.
+        width: of the lines; a longer word has a line of its own.
+        first: what the first line begins with.
+        others: what the others begin with (None: the same).
+    """
     if text.startswith(" "):
-        return textwrap.indent(text, indent).splitlines()
+        return textwrap.indent(text, first).splitlines()
+    below = first if others is None else others
     return textwrap.wrap(
-        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        text, width, initial_indent=first, subsequent_indent=below, break_long_words=False, break_on_hyphens=False
     )
 
 

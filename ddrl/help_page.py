@@ -65,13 +65,14 @@ def page(usage: str, about: Iterable[str], sections: Iterable[Section], closing:
 def _entry_lines(entry: Entry, width: int) -> list[str]:
     """The head, and the text beside it and below."""
     head = f"  {entry.head:<{COLUMN - 4}}  "
-    lines = flowing(entry.text, width - COLUMN) or [""]
-    if len(head) > COLUMN:  # the text begins behind the head, where there is room for some of it
-        first = flowing("x" * (len(head) - COLUMN) + " " + entry.text, width - COLUMN)
-        if len(head) > width - COLUMN or len(first[0]) <= len(head) - COLUMN:
-            return [head.rstrip(), *(" " * COLUMN + line for line in lines)]
-        lines = [first[0][len(head) - COLUMN + 1 :], *first[1:]]
-    return [(head + lines[0]).rstrip(), *(" " * COLUMN + line for line in lines[1:])]
+    beyond = len(head) - COLUMN  # columns of the text's own that a long head takes
+    room = width - COLUMN
+    lines = flowing(entry.text, room) if beyond == 0 else flowing(entry.text, room, " " * beyond, "")
+    if not lines:
+        return [head.rstrip()]
+    if len(lines[0]) > room and beyond:
+        return [head.rstrip(), *(" " * COLUMN + line for line in flowing(entry.text, room))]
+    return [head + lines[0][beyond:], *(" " * COLUMN + line for line in lines[1:])]
 
 
 def _bounded(columns: int) -> int:

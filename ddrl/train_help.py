@@ -172,8 +172,8 @@ class _Describer:
     whole: bool
 
     def __call__(self, option: Option) -> Entry:
-        said = option.text if self.whole else first_sentence(option.text)
         able = choices(option, self.start.config)
+        said = _without(option.text, set(option.choices) - set(able)) if self.whole else first_sentence(option.text)
         head = option.head if able == option.choices else f"--{option.name} {choices_word(able)}"
         return told(head, said, able, self._values(option))
 
@@ -194,6 +194,14 @@ class _Describer:
                 others.setdefault(_shown(value), []).append(name)
         named = [f"{', '.join(names)} {value}" for value, names in others.items()]
         return "; ".join([_shown(own), *named] if named else filter(None, [shown(own)]))
+
+
+def _without(text: str, choices: Collection[str]) -> str:
+    """A text without what it says of some choices, such as 'linear: to 0; ' behind its first sentence."""
+    first = first_sentence(text)
+    said = text[len(first) :].strip().removesuffix(".").split("; ")
+    kept = [part for part in said if part.partition(":")[0] not in choices]
+    return f"{first} {'; '.join(kept)}." if choices else text
 
 
 def _shown(value: Any) -> str:
