@@ -17,43 +17,40 @@ from ddrl import programs
 from ddrl.checks import did_you_mean
 from ddrl.errors import UsageError
 
-HELP = """usage: ddrl COMMAND [OPTIONS]
-
-Distributed deep reinforcement learning with TensorFlow and MPI parameter servers.
-
-commands:
-  train ALGORITHM    train an agent; alone on this machine, or as one rank of a job (`ddrl train --help` names
-                     the algorithms)
-  train --resume RUN go on with a run
-  evaluate RUN       play games with the newest checkpoint of a run and print the scores
-  play RUN           record a video of the newest checkpoint of a run
-  export RUN         write its policy as a TensorFlow SavedModel or as ONNX
-  plan               which rank would be where and do what; starts nothing
-  plugins            algorithms, networks, environments and more that there are, and where they are from
-  doctor             is everything here that training needs? On every rank of a job, or on this machine
-{benchmarks}
-  study NAME         an experiment of a paper: many runs, one table, one figure; `ddrl study --help` lists them
-  tune ALGORITHM     look for good settings with Optuna, in runs one after the other, at once, or as a Slurm array
-  compare RUN...     one page with the curves, scores and rates of runs, grouped by the settings that differ
-  diff RUN RUN       the settings that differ
-  submit COMMAND     train, study or tune as jobs of Slurm, with the same options
-  status [RUN...]    jobs of Slurm with their runs, progress and scores
-  logs RUN           what the jobs of a run have printed; -f follows it
-
-options:
-  -h, --help         this text; `ddrl COMMAND --help` explains every option
-  --version          print the version
-
-examples:
+ABOUT = "Distributed deep reinforcement learning with TensorFlow and MPI parameter servers."
+COMMANDS = {
+    "train": (
+        "ALGORITHM",
+        "Train an agent, alone on this machine or as one rank of a job. --resume RUN goes on with a run.",
+    ),
+    "evaluate": ("RUN", "Play games with a checkpoint of a run, and print the scores."),
+    "play": ("RUN", "Record a video of a game with a checkpoint of a run."),
+    "export": ("RUN", "Write the policy of a checkpoint as a TensorFlow SavedModel or as ONNX."),
+    "plan": ("", "Show which rank would be where and do what. Starts nothing."),
+    "doctor": ("", "Look whether everything is here that training needs, on every rank of a job or on this machine."),
+    "tune": (
+        "ALGORITHM",
+        "Look for good settings with Optuna, one run after the other, several at once, or as a Slurm array.",
+    ),
+    "study": ("NAME", "Repeat an experiment of a paper: many runs, one report. `ddrl study --help` lists them."),
+    "compare": ("RUN...", "Put curves, scores and rates of runs on one page, grouped by the settings that differ."),
+    "diff": ("RUN RUN", "Print the settings in which two runs differ."),
+    "submit": ("COMMAND", "Submit train, study or tune as jobs of Slurm, with the same options."),
+    "status": ("[RUN...]", "List the jobs of Slurm with their runs, progress and scores."),
+    "logs": ("RUN", "Print what the jobs of a run have printed; -f follows it."),
+    "plugins": ("", "List algorithms, networks, environments and more, and where they are from."),
+    "bench": ("NAME", "Measure one of"),
+}
+"""Name -> what follows it, and what it does; `bench` names the benchmarks behind that."""
+OPTIONS = (
+    ("-h, --help", "This text; `ddrl COMMAND --help` explains every option."),
+    ("--version", "Print the version."),
+)
+EXAMPLES = """
   ddrl train ba3c --preset laptop --game pong --minutes 20
   ddrl train ppo --game CartPole-v1
   ddrl train apex-dqn --actors 8 --replay-shards 1 --game pong
-  ddrl train ba3c --preset ba3c-paper --game breakout
-"""
-COMMANDS = (
-    "train", "evaluate", "play", "export", "plan", "plugins", "doctor", "bench", "study", "tune", "compare", "diff",
-    "submit", "status", "logs",
-)  # fmt: skip
+  ddrl train ba3c --preset ba3c-paper --game breakout"""
 SECOND_RANK_PATIENCE_SECONDS = 2.0
 
 
@@ -91,9 +88,13 @@ def dispatch(arguments: list[str]) -> int:
 def help_text() -> str:
     """All commands, every benchmark among them."""
     from ddrl.commands.bench import BENCHMARKS
+    from ddrl.help_page import Entry, Section, page
 
-    lines = [f"  {f'bench {name}':<18} {entry.about}" for name, entry in BENCHMARKS.items()]
-    return HELP.format(benchmarks="\n".join(lines))
+    commands = [Entry(f"{name} {words}".rstrip(), text) for name, (words, text) in COMMANDS.items()]
+    measured = f"{commands[-1].text} {', '.join(BENCHMARKS)}. `ddrl bench --help` says what each one tells."
+    commands[-1] = commands[-1]._replace(text=measured)
+    sections = [Section("commands", commands), Section("options", [Entry(*option) for option in OPTIONS])]
+    return page("ddrl COMMAND [OPTIONS]", [ABOUT], sections, ["Examples:", EXAMPLES.strip("\n")])
 
 
 def _end_modestly() -> None:

@@ -19,50 +19,50 @@ class Entry(NamedTuple):
 
 BENCHMARKS = {
     "roofline": Entry(
-        "roofline:main", "emulation, inference and gradient alone on this machine, and what they allow together"
+        "roofline:main", "Emulation, inference and gradient alone on this machine, and what they allow together."
     ),
-    "train": Entry("train:main", "end to end, achieved / roofline"),
+    "train": Entry("train:main", "A run end to end, and its ratio to the roofline."),
     "profile": Entry(
-        "profile.command:main", "where an update's time goes, by thread and part; a trace file for Perfetto"
+        "profile.command:main", "Where the time of an update goes, by thread and part, with a trace file for Perfetto."
     ),
-    "peers": Entry("peers:main", "an algorithm here and in Stable-Baselines3, Sample Factory or RLlib, in turns"),
+    "peers": Entry("peers:main", "An algorithm here and in Stable-Baselines3, Sample Factory or RLlib, in turns."),
     "learning": Entry(
-        "learning:main", "agent steps that PPO needs to a score, here and in Stable-Baselines3, over seeds"
+        "learning:main", "Agent steps that PPO needs to reach a score, here and in Stable-Baselines3, over seeds."
     ),
     "replay": Entry(
-        "replay:main", "samples/s of a prioritized replay while transitions come in; its sum tree over sizes"
+        "replay:main", "Samples/s of a prioritized replay while transitions come in, and of its sum tree over sizes."
     ),
-    "networks": Entry("networks:main", "gradient and inference of networks, a user's too, beside each other"),
-    "agent": Entry("agent:main", "the Python interface: its import, one action, and how near exported copies are"),
-    "exchange": Entry("emulated.exchange:exchange", "one synchronous step, beside bare MPI and TensorFlow's gRPC"),
-    "idle": Entry("idle:main", "processor time of roles that wait"),
+    "networks": Entry("networks:main", "Gradient and inference of networks side by side, including a user's own."),
+    "agent": Entry("agent:main", "The Python interface: its import, one action, and how close exported copies are."),
+    "exchange": Entry("emulated.exchange:exchange", "One synchronous step, beside bare MPI and TensorFlow's gRPC."),
+    "idle": Entry("idle:main", "Processor time of roles that wait."),
     "faults": Entry(
-        "faults.command:main", "real runs broken in all known ways: what becomes of them, what is left or lost"
+        "faults.command:main", "Real runs broken in all known ways: what becomes of them, and what is left or lost."
     ),
     "fuzz": Entry(
-        "fuzz:main", "flipped bits in run directories, odd inputs at the parsers: is anything wrong accepted"
+        "fuzz:main", "Flipped bits in run directories and odd input to the parsers: is anything wrong accepted?"
     ),
-    "soak": Entry("soak:main", "hours of training: does the memory of any process grow"),
+    "soak": Entry("soak:main", "Hours of training: does the memory of any process grow?"),
     "scaling": Entry(
-        "emulated.exchange:scaling", "updates/s over the number of workers, which sleep instead of computing"
+        "emulated.exchange:scaling", "Updates/s over the number of workers, which sleep instead of computing."
     ),
-    "stragglers": Entry("emulated.exchange:stragglers", "waiting for all, a quorum and a deadline, with slow workers"),
-    "actors": Entry("emulated.apex:actors", "inserts/s over the number of Ape-X's actors, which sleep"),
-    "learner": Entry("emulated.apex:learner", "updates/s of Ape-X's learner while emulated actors feed the replay"),
+    "stragglers": Entry(
+        "emulated.exchange:stragglers", "Waiting for all workers, a quorum or a deadline, while some workers are slow."
+    ),
+    "actors": Entry("emulated.apex:actors", "Inserts/s over the number of Ape-X's actors, which sleep."),
+    "learner": Entry("emulated.apex:learner", "Updates/s of Ape-X's learner while emulated actors feed the replay."),
 }
-HELP = """usage: ddrl bench NAME [OPTIONS]
-
-{benchmarks}
-
-`ddrl bench NAME --help` explains the options; --json - prints one JSON object.
-"""
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs one benchmark."""
     if argv and argv[0] in ("-h", "--help"):
-        lines = [f"  {name:<10} {entry.about}" for name, entry in BENCHMARKS.items()]
-        print(HELP.format(benchmarks="\n".join(lines)), end="")
+        from ddrl.help_page import Entry as Line
+        from ddrl.help_page import Section, page
+
+        section = Section("benchmarks", [Line(name, entry.about) for name, entry in BENCHMARKS.items()])
+        closing = "`ddrl bench NAME --help` explains the options; --json - prints one JSON object."
+        print(page("ddrl bench NAME [OPTIONS]", [], [section], [closing]), end="")
         return 0
     if not argv:
         raise UsageError(f"bench: name what to measure, one of {', '.join(BENCHMARKS)}")

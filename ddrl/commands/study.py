@@ -14,7 +14,9 @@ import tyro
 
 from ddrl import command_line
 from ddrl.checks import did_you_mean, flag
+from ddrl.docstrings import paragraphs
 from ddrl.errors import UsageError
+from ddrl.help_page import Entry, Section, page
 from ddrl.placement.resources import this_machine
 from ddrl.slurm.submission import require_sbatch
 from ddrl.studies import plan as plans
@@ -40,25 +42,24 @@ PAPERS = {
 """Module of ddrl.studies.papers -> its studies."""
 STUDIES = {name: f"ddrl.studies.papers.{paper}" for paper, names in PAPERS.items() for name in names}
 STUDIES |= {name: f"ddrl.studies.{name}" for name in ("race", "simulate")}
-HELP = """usage: ddrl study NAME [--dir DIR] [OPTIONS]
-
-An experiment of a paper as one command: many runs, one after the other or as a Slurm array, and a report
-(report.html, which needs no network), a table (table.md), raw data (results.json, curves.csv, runs.csv) and a figure
-(figure.png, figure.pdf) of those that have finished.
-
-{studies}
-
-  ddrl study NAME --quick               tiny sizes, a few minutes in all: does it work here?
-  ddrl study NAME --dir DIR --list      the points, and what became of them
-  ddrl study NAME --dir DIR             run what has not finished; Ctrl-C stops, the same command goes on
-  ddrl study NAME --dir DIR --point P   run one point alone, by name or number
-  ddrl study NAME --dir DIR --submit    run them as one Slurm array, a task for each point, and report at the end
-  ddrl study NAME --dir DIR --collect   report, table and figure of what has finished, while others still run
-  ddrl study NAME --dir DIR --pack D    what was measured, in small files for a repository or a paper
-  ddrl study NAME --from-data D --dir DIR   report, table and figure again, from these files alone
-
-`ddrl study NAME --help` explains the options. DIR/study.json keeps them, so that later calls need only --dir.
+HELP = """
+    Repeat an experiment of a paper as one command: many runs, one after the other or as a Slurm array, and a report of
+    those that have finished (report.html, which needs no network), with a table (table.md), raw data (results.json,
+    curves.csv, runs.csv) and a figure (figure.png, figure.pdf).
 """
+WAYS = (
+    ("NAME --quick", "Tiny sizes, a few minutes in all: does it work here?"),
+    ("NAME --dir DIR --list", "Print the points, and what became of them."),
+    ("NAME --dir DIR", "Run what has not finished. Ctrl-C stops, and the same command goes on."),
+    ("NAME --dir DIR --point P", "Run one point alone, by its name or number."),
+    ("NAME --dir DIR --submit", "Run them as one Slurm array, a task for each point, and report at the end."),
+    ("NAME --dir DIR --collect", "Report what has finished, while others still run."),
+    ("NAME --dir DIR --pack D", "Write what was measured in small files, for a repository or a paper."),
+    ("NAME --from-data D --dir DIR", "Write report, table and figure again, from these files alone."),
+)
+CLOSING = (
+    "`ddrl study NAME --help` explains the options. DIR/study.json keeps them, so that later calls need only --dir."
+)
 
 
 ABOUT = "A study goes on where its directory is; the settings there are then the defaults, and stay as they are."
@@ -101,8 +102,9 @@ class Actions:
 def main(argv: Sequence[str]) -> int:
     """Runs one study; returns the exit status."""
     if argv and argv[0] in ("-h", "--help"):
-        lines = [f"  {name:<28} {study_of(name).about}" for name in STUDIES]
-        print(HELP.format(studies="\n".join(lines)), end="")
+        studies = Section("studies", [Entry(name, _sentence(study_of(name).about)) for name in STUDIES])
+        ways = Section("what to do", [Entry(*way) for way in WAYS])
+        print(page("ddrl study NAME [--dir DIR] [OPTIONS]", paragraphs(HELP), [studies, ways], [CLOSING]), end="")
         return 0
     if not argv:
         raise UsageError(f"study: name one of {', '.join(STUDIES)}")
@@ -122,6 +124,10 @@ def main(argv: Sequence[str]) -> int:
         if not (actions.list or actions.dry_run):
             plans.write(plan)
     return act(study, plan, actions, shlex.join(["ddrl", "study", *argv]))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('?') else '.'}"
 
 
 def study_of(name: str) -> Study:
