@@ -22,11 +22,15 @@ from ddrl.types import Machine
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory):
     """A run of the smoke preset with one checkpoint of initial parameters."""
+    return untrained(tmp_path_factory.mktemp("runs") / "run")
+
+
+def untrained(path, game=None):
+    """The directory of a run with one checkpoint of initial parameters."""
     from ddrl.envs import make_environment
     from ddrl.networks import build_network
 
-    config = algorithms.preset("smoke", None, Machine(2, 16 * 10**9))
-    path = tmp_path_factory.mktemp("runs") / "run"
+    config = algorithms.preset("smoke", game, Machine(2, 16 * 10**9))
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=str(path), video=True))
     path, config = rundir.create_run_dir(config)
     env = make_environment(config.environment, num_envs=1)
@@ -118,6 +122,17 @@ def test_play_writes_the_video(run_dir, tmp_path, capsys):
     assert cli.main(["play", str(run_dir), "--video", str(video)]) == 0
     assert video.stat().st_size > 0
     assert f"{video}: score" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("output", ["out", "out.onnx"])
+@pytest.mark.parametrize("game", ["Doors", "PairDoors"])
+def test_spaces_that_cannot_be_exported_are_refused_in_one_line(game, output, tmp_path, capsys):
+    name = f"tests.envs.doors:ddrl-test/{game}-v0"
+    run = untrained(tmp_path / "run", name)
+    assert cli.main(["export", str(run), "--output", str(tmp_path / output)]) == 2
+    errors = capsys.readouterr().err
+    assert errors == f"ddrl: {name}: only plain observations and Discrete or Box actions can be exported\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
 
 
 def test_play_refuses_another_suffix(run_dir, capsys):

@@ -55,7 +55,9 @@ def report(path: Path, log_start: int, overdue: str, console: Console) -> int:
 
 
 def _print_failure(path: Path, log_start: int, message: str, overdue: str, console: Console) -> None:
-    console.print(f"ddrl: the run failed: {message or overdue or 'no result'}", highlight=False, markup=False)
+    # What is wrapped cannot be copied.
+    said = f"ddrl: the run failed: {message or overdue or 'no result'}"
+    console.print(said, highlight=False, markup=False, soft_wrap=True)
     tail = log_tail(path / rundir.LOG, log_start)
     if tail and not message:
         console.print(f"the last lines of {path / rundir.LOG}:", highlight=False)

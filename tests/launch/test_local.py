@@ -246,7 +246,7 @@ def test_a_terminated_mpirun_ends_the_run(tmp_path):
     path = tmp_path / "run"
     status, said = end_of_mpirun("willing", path, signal.SIGTERM)
     assert status == 1 and "was asked to end, and killed the ranks before they had saved" in said
-    assert f"--resume {path}" in said and "starts again" not in said
+    assert f"--resume-or-start --run-dir {path}" in said and "starts again" not in said
     assert_none_left(path)
 
 
@@ -256,7 +256,7 @@ def test_a_killed_mpirun_is_no_end_that_was_asked_for(tmp_path):
     path = tmp_path / "run"
     status, said = end_of_mpirun("polite", path, signal.SIGKILL)
     assert status == 1
-    assert "was killed (SIGKILL), and nobody had asked for an end" in said and f"--resume {path}" in said
+    assert "was killed (SIGKILL), and nobody had asked for an end" in said and f"--run-dir {path}" in said
     assert "as asked" not in said and "finished" not in said
     assert json.loads((path / rundir.RESULT).read_text())["status"] == "failed"
     assert_none_left(path)
