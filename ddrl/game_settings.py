@@ -17,15 +17,15 @@ from ddrl.types import ActionSpace, Continuous, Machine
 
 
 def check_game(config: TrainConfig, machine: Machine) -> ActionSpace:
-    """Refuses an unknown game, a network of a user that does not suit it, and a replay of it that is too large, before
-    any rank starts. Returns the space of the game's actions.
+    """Refuses an unknown game, a network of a user that does not suit it, and a replay, rollouts or batches of it that
+    are too large, before any rank starts. Returns the space of the game's actions.
 
     Raises:
         UsageError: for a game that neither the emulator nor Gymnasium has, or whose actions the algorithm does not
-            take; for a replay that does not fit into memory here. Ranks on other hosts see for themselves.
+            take; for what does not fit into memory here. Ranks on other hosts see for themselves.
     """
     from ddrl.envs import make_environment
-    from ddrl.memory import check_replay
+    from ddrl.memory import check_replay, check_rollouts
 
     environment = make_environment(config.environment, num_envs=1)
     environment.close()
@@ -34,6 +34,7 @@ def check_game(config: TrainConfig, machine: Machine) -> ActionSpace:
     if not is_own(config.network):
         try_network(config)
     check_replay(config, environment, replays if detect_job(os.environ) is None else 1, machine.memory_bytes)
+    check_rollouts(config, environment, machine.memory_bytes)
     return environment.action_space
 
 

@@ -1,4 +1,4 @@
-"""The memory that replays take, wherever they are, and whether it is there."""
+"""The memory that replays, rollouts and batches take, wherever they are, and whether it is there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import numpy as np
 from ddrl.apex.memory import segment_format, shard_bytes
 from ddrl.builders.replay import replay_size
 from ddrl.config import TrainConfig
+from ddrl.config.algorithm import FromRollouts
 from ddrl.envs import VectorEnvironment
+from ddrl.errors import UsageError
 from ddrl.replay.replay import Replay, check_memory
 
 
@@ -36,3 +38,33 @@ def check_replay(config: TrainConfig, environment: VectorEnvironment, replays: i
     owners = "replay shards" if config.apex.actors else "workers"
     whose = f"the replays of {replays} {owners} need" if replays > 1 else "the replay needs"
     check_memory(replays * replay_bytes(config, environment), available, whose)
+
+
+def check_rollouts(config: TrainConfig, environment: VectorEnvironment, available: float) -> None:
+    """Whether what a worker acts before it learns from it, and a batch, fit into memory.
+
+    Raises:
+        UsageError: one of them does not; nothing was allocated.
+    """
+    observation = math.prod(environment.observation_shape) * np.dtype(environment.observation_dtype).itemsize
+    storages = 2 if config.sampling.schedule == "double-buffered" else 1
+    data = config.algorithm.learns_from
+    rollout = 0 if config.has_replay else storages * config.rows * (config.rollout_length + 1)
+    length = "--rollout-length" if config.sampling.rollout_length else "--unroll-length"
+    for count, whose, remedy in (
+        (
+            rollout,
+            f"rollouts of {config.rollout_length} steps of {config.rows} simulators",
+            f"{length} or --simulators",
+        ),
+        (
+            0 if isinstance(data, FromRollouts) else config.batch_size,
+            f"batches of {config.batch_size} data-points",
+            "--batch-size",
+        ),
+    ):
+        if count * observation > available:
+            raise UsageError(
+                f"{whose} need {count * observation / 1e9:,.1f} GB of memory for observations alone, and "
+                f"{available / 1e9:.1f} GB are free here: lower {remedy}"
+            )

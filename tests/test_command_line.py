@@ -132,6 +132,8 @@ def test_every_value_goes_there_and_back_as_words():
         ("ppo --network mlp --hidden-layers 1e9", "--hidden-layers .*: a hidden layer has at most 65536 neurons"),
         ("sac --policy-layers 1e9", "--policy-layers .*: a hidden layer has at most 65536 neurons"),
         ("ppo --random-start-steps 1e15", "--random-start-steps 1000000000000000: must be in 0 to 1000000"),
+        ("rainbow --atoms 1e9", "--atoms 1000000000: must be in 0 to 10000"),
+        ("ppo --stall-seconds 1e300", "--stall-seconds 1e.300: must be in 0.0 to 1"),
         ("ppo --hlep", r"--hlep: there is no such option; did you mean --help\?"),
     ],
 )

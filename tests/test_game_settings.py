@@ -60,3 +60,20 @@ def test_clipped_rewards_of_continuous_control_are_told(line, remedy):
 def test_actions_that_do_not_fit_are_refused_whatever_the_network():
     with pytest.raises(UsageError, match="dqn takes discrete actions"):
         options.ready(parse("dqn --game Pendulum-v1"), MACHINE)
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        (
+            "ppo --unroll-length 1e6 --simulators 65536 --batch-size 0",
+            "rollouts of 1000000 steps of 65536 simulators need",
+        ),
+        ("hts-ppo --unroll-length 1e5 --batch-size 0", "GB are free here: lower --unroll-length or --simulators"),
+        ("ba3c --batch-size 1e12", "batches of 1000000000000 data-points need .* lower --batch-size"),
+        ("dqn --batch-size 1e9", "batches of 1000000000 data-points need"),
+    ],
+)
+def test_what_does_not_fit_into_memory_is_refused_before_anything_is_allocated(line, message):
+    with pytest.raises(UsageError, match=message):
+        options.ready(parse(f"{line} --game breakout"), MACHINE)

@@ -42,6 +42,7 @@ from ddrl.types import Discrete, LossContext, LossOutput, Machine, QHead, Replay
 
 BATCH_SIZE = 32
 STEPS_PER_UPDATE = 4
+MOST_ATOMS = 10_000
 RAINBOW_AGENT_STEPS = 50_000_000  # 200 million frames
 # Section 5: every million steps for up to 125,000, in games of at most 27,000; how many at once is ours.
 STOOKE_EVALUATION = {
@@ -80,7 +81,7 @@ class DQNConfig(EpsilonGreedyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.at_least(self, 1, "n_step", "target_period", "steps_per_update")
-        checks.at_least(self, 0, "atoms")
+        checks.between(self, 0, MOST_ATOMS, "atoms")
         if self.atoms == 1:
             checks.refuse(self, "atoms", "one atom cannot tell returns apart; 51 is usual, 0: expected returns")
         if self.atoms:
