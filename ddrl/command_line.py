@@ -194,9 +194,17 @@ def shown(value: Any) -> str:
     if isinstance(value, tuple):
         return " ".join(map(shown, value))
     if isinstance(value, (int, float)):
-        short = f"{value:.6g}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
-        return short if float(short) == value else str(value)
+        return min(_ways_to_write(value), key=len)
     return str(value)
+
+
+def _ways_to_write(value: float) -> Iterator[str]:
+    """A number in digits, or with an exponent, which only short ones have."""
+    yield f"{value:.6g}" if float(f"{value:.6g}") == value and "e" not in f"{value:.6g}" else str(value)
+    digits, exponent = f"{value:e}".split("e")
+    power = f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
+    if float(power) == value and not 1e-4 <= abs(value) < 1e5:
+        yield power
 
 
 def _section(group: str, options: Sequence[Option], default: Any) -> Section:

@@ -330,7 +330,10 @@ def _import_named(plugin: str) -> str:
         if not isinstance(register, ModuleType):
             register()
         return entries[0].module
-    import_named_module(plugin)
+    try:
+        import_named_module(plugin)
+    except UsageError as error:
+        raise UsageError(f"{error}{did_you_mean(plugin, [entry.name for entry in installed()])}") from error
     return plugin
 
 

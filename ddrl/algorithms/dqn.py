@@ -60,7 +60,7 @@ class DQNConfig(EpsilonGreedyConfig):
     n_step: int = 1
     """Rewards that a target sums before it bootstraps."""
     double: bool = False
-    """Let the online network choose the next action (van Hasselt et al. 2016). The target network values it."""
+    """Let the online network choose next actions (van Hasselt et al. 2016). The target network values them."""
     dueling: bool = False
     """Estimate state value and advantages apart (Wang et al. 2016). Both have hidden layers and heads of their own."""
     atoms: int = 0
@@ -197,7 +197,7 @@ def loss(network: Network, parameters: Any, batch: Replayed, config: DQNConfig, 
 
 
 def dqn(game: str, machine: Machine) -> TrainConfig:
-    """Mnih et al. 2015 as in fast DQN, table 5, with Concurrent Training and Synchronized Execution of 8 samplers.
+    """Mnih et al. 2015 as in fast DQN, table 5: Concurrent Training and Synchronized Execution of 8 samplers.
 
     Epsilon falls over a million agent steps; 30 games are played every 250,000.
     Larger batches: learning rates 7.5e-4 for 512, 15e-4 for 1,024 (Stooke and Abbeel 2018, section 5.4).

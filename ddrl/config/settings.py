@@ -103,7 +103,7 @@ class NetworkConfig:
     """Network."""
 
     network: str = "nature"
-    """Architecture: a3c, nature, ba3c or impala for images, mlp for vectors. a3c has 2 convolutions and 256 neurons,
+    """Architecture: a3c, nature, ba3c, impala (images) or mlp (vectors). a3c has 2 convolutions and 256 neurons,
     nature 3 and 512, ba3c 4 and --fc-neurons, impala 15 in residual blocks and 256. A --plugin may register others, and
     module:function names a function that makes one (docs/extending.md). Without this option, a game without images gets
     mlp."""

@@ -15,7 +15,7 @@ class ReplayConfig:
     """Transitions kept by each worker, or by all replay shards. A worker's are those of all its simulators together; a
     million of Atari's take 7.3 GB."""
     replay_minimum: int = 50_000
-    """Agent steps of random actions before learning begins. They are counted per worker. In Ape-X, transitions in the
+    """Agent steps of random actions before learning. They are counted per worker. In Ape-X, transitions in the
     replay, whatever the actions."""
     priority_exponent: float = 0.0
     """Exponent of the priorities by which it is sampled (0: uniformly)."""
