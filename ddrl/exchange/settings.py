@@ -107,8 +107,8 @@ class OptimizerConfig:
     """Optimizer."""
 
     batch_size: int = 32
-    """Data-points per gradient (0: the whole rollout). They are those of one worker; of PPO this is the minibatch. The effective batch is
-    this times the gradients per update."""
+    """Data-points per gradient (0: the whole rollout). They are those of one worker; of PPO this is the minibatch. The
+    effective batch is this times the gradients per update."""
     loss_reduction: Literal["mean", "sum"] = "mean"
     """Mean or sum over the data-points of an update. Some papers take the sum, and their epsilon and norm to clip at
     then hold for any batch. Gradients and their norms grow with the sum; the printed losses stay means. A sum is the
