@@ -67,11 +67,12 @@ LAYERS = {
 }
 MAY_IMPORT_CLUSTER = (
     "cluster", "ddrl.apex", "ddrl.job", "ddrl.roles", "ddrl.cli", "ddrl.commands", "ddrl.options", "ddrl.placement",
-    "ddrl.launch", "ddrl.doctor", "ddrl.bench", "ddrl.reporting.machine", "ddrl.api",
+    "ddrl.launch", "ddrl.doctor", "ddrl.bench", "ddrl.reporting.machine", "ddrl.api", "ddrl.game_settings",
 )  # fmt: skip
 ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.launch.job")
 LIGHT = (
     "ddrl.cli", "ddrl.command_line", "ddrl.config_files", "ddrl.named_settings", "ddrl.options", "ddrl.commands.train",
+    "ddrl.docstrings", "ddrl.help_page", "ddrl.train_help", "ddrl.named_runs", "ddrl.game_settings",
     "ddrl.commands.compare", "ddrl.commands.diff", "ddrl.commands.tune", "ddrl.commands.evaluate", "ddrl.commands.play",
     "ddrl.commands.bench", "ddrl.commands.plan", "ddrl.commands.plugins", "ddrl.commands.doctor", "ddrl.config",
     "ddrl.algorithms", "ddrl.plugins", "ddrl.trial", "ddrl.networks",
