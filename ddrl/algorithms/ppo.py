@@ -1,7 +1,7 @@
 """PPO with the clipped objective (Schulman et al. 2017; Stooke and Abbeel 2018, section 3.1).
 
 It acts for a rollout of --unroll-length steps of all simulators, takes generalized advantages, and learns from the
-rollout --epochs times, in shuffled minibatches. APPO is PPO in several workers that update a central store, HTS-PPO
+rollout --epochs times, in shuffled minibatches. APPO is PPO in several workers that update a central store; HTS-PPO
 acts and learns at once (Liu et al. 2020).
 """
 
@@ -63,7 +63,7 @@ class PPOConfig(ActorCriticConfig):
     normalize_advantages: bool = True
     """Normalize the advantages of each minibatch. They lose their mean and are divided by their standard deviation."""
     value_clip_range: float = 0.0
-    """Most that the value moves in a rollout (0: not clipped). It is counted from the value when acting."""
+    """Largest change of the value in a rollout (0: not clipped). It is counted from the value when acting."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -54,7 +54,7 @@ class EnvironmentConfig:
     episode_frames: int = 0
     """Frames after which a training episode of an Atari game is cut off (0: by the protocol)."""
     random_start_steps: int = 0
-    """Most random actions that each simulator takes before training (0: none). Each draws its own number up to this."""
+    """Largest number of random actions before training (0: none). Each simulator draws its own number up to this."""
     step_time_mean_ms: float = 0.0
     """Shortest time of a simulator's step, in milliseconds (0: off). Times are drawn from a Gamma distribution with
     this mean."""
@@ -63,8 +63,8 @@ class EnvironmentConfig:
     pin_simulators: bool = False
     """Pin each simulator thread or process to one core of this process's affinity mask."""
     simulator_processes: int = 0
-    """Processes per group that step its simulators (0: the group's own thread). There are never more than simulators.
-    Atari's native threads take none."""
+    """Processes per group that step its simulators (0: the group's own thread). There are never more of them than
+    simulators. Atari's native threads take none."""
     football_view: Literal["map", "pixels"] = "map"
     """What a football player sees: the extracted map of 4 planes, or the picture in color. Both have 72x96 pixels and 4
     frames."""
@@ -103,8 +103,8 @@ class NetworkConfig:
     """Network."""
 
     network: str = "nature"
-    """Architecture: a3c, nature, ba3c, impala (images) or mlp (vectors). a3c has 2 convolutions and 256 neurons,
-    nature 3 and 512, ba3c 4 and --fc-neurons, impala 15 in residual blocks and 256. A --plugin may register others, and
+    """Architecture: a3c, nature, ba3c, impala (images) or mlp (vectors). a3c has 2 convolutions and 256 neurons, nature
+    3 and 512, ba3c 4 and --fc-neurons, impala 15 in residual blocks and 256. A --plugin may register others, and
     module:function names a function that makes one (docs/extending.md). Without this option, a game without images gets
     mlp."""
     fc_neurons: int = 128
@@ -170,7 +170,7 @@ class SamplingConfig:
     simulator_threads: int = 1
     """Emulator threads per group."""
     queue_batches: int = 2
-    """Most batches in the training queue. Acting waits while it is full, which bounds the lag."""
+    """Largest number of batches in the training queue. Acting waits while it is full, which bounds the lag."""
 
     def __post_init__(self) -> None:
         checks.known(self)

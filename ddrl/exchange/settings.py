@@ -112,7 +112,7 @@ class OptimizerConfig:
     loss_reduction: Literal["mean", "sum"] = "mean"
     """Mean or sum over the data-points of an update. Some papers take the sum, and their epsilon and norm to clip at
     then hold for any batch. Gradients and their norms grow with the sum; the printed losses stay means. A sum is the
-    mean of the gradients that came, times the effective batch, also where fewer workers are left."""
+    mean of the gradients that arrived times the effective batch, even where fewer workers are left."""
     optimizer: Literal["adam", "rmsprop", "rmsprop-centered", "sgd"] = "adam"
     """Update rule, applied by the parameter servers."""
     learning_rate: float = 1e-3
@@ -123,8 +123,8 @@ class OptimizerConfig:
     learning_rate_end: float = 0.0
     """Learning rate at which the linear schedule ends and stays."""
     learning_rate_agent_steps: int = 0
-    """Agent steps of all workers over which linear schedules run (0: by --learning-rate-updates). They count the same
-    whatever batch, epochs and workers are."""
+    """Agent steps of all workers over which linear schedules run (0: by --learning-rate-updates). They count the same,
+    whatever the batch, the epochs and the number of workers."""
     learning_rate_updates: int = 100_000
     """Updates over which linear schedules run, unless --learning-rate-agent-steps says otherwise."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
@@ -147,9 +147,9 @@ class OptimizerConfig:
     rmsprop_epsilon_inside: bool = False
     """Put RMSProp's epsilon inside the root, sqrt(v + eps), instead of outside, sqrt(v) + eps."""
     clip_global_norm: float = 0.0
-    """Clip the gradient to this global norm (0: do not). This is the average of all workers."""
+    """Clip the gradient to this global norm (0: do not). It is applied to the average over all workers."""
     clip_tensor_average_norm: float = 0.0
-    """Clip each tensor's gradient to x times its number of elements (0: do not). This limits its norm, before
+    """Clip each tensor's gradient to x times its number of elements (0: do not). This bounds its norm before
     aggregation."""
 
     def __post_init__(self) -> None:
