@@ -16,15 +16,15 @@ from ddrl.errors import UsageError
 
 @dataclasses.dataclass(frozen=True)
 class CompareArguments:
-    """Put runs side by side: compare.html, which needs no network, and compare.png. Runs that differ in their seed
-    alone, or in how long they went on, are a group: five or more are shown as their interquartile mean with a 95%
-    interval, fewer as they are."""
+    """Put runs side by side in compare.html, which needs no network, and compare.png. Runs that differ only in their
+    seed or in how long they went on form a group. Groups of five or more are shown as their interquartile mean with a
+    95% interval, smaller ones run by run."""
 
     runs: tyro.conf.Positional[tuple[str, ...]]
-    """Directories of runs; they may still be running."""
+    """Directories of runs, which may still be going on."""
     score: Literal["auto", "evaluation", "online"] = "auto"
-    """evaluation: of games with frozen parameters; online: mean of the last 100 training games; auto: evaluation where
-    every run has one."""
+    """Score to compare. evaluation: that of games with frozen parameters; online: the mean of the last 100 training
+    games; auto: evaluation where every run has one, else online."""
     output: str = "comparison"
     """Directory to write to."""
 

@@ -14,7 +14,8 @@ from ddrl.studies.provenance import value_text
 
 @dataclasses.dataclass(frozen=True)
 class DiffArguments:
-    """Print the settings in which two runs differ, but for their directories; '-' where a run has no such setting."""
+    """Print the settings in which two runs differ, apart from their directories. A '-' stands where a run has no such
+    setting."""
 
     first: tyro.conf.Positional[str]
     """Directory of a run."""

@@ -62,7 +62,7 @@ CLOSING = (
 )
 
 
-ABOUT = "A study goes on where its directory is; the settings there are then the defaults, and stay as they are."
+ABOUT = "A study that was begun goes on with the settings in its directory, which cannot be changed."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,11 +70,11 @@ class Actions:
     """What to do."""
 
     dir: str = ""
-    """Directory of the study (default: studies/NAME, or studies/NAME-quick); one that is there goes on."""
+    """Directory of the study (default: studies/NAME, or studies/NAME-quick). A study that is there goes on."""
     list: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Print the points and what became of them; run nothing."""
+    """Print the points and what became of them, and run nothing."""
     collect: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Report what has finished; run nothing."""
+    """Report what has finished, and run nothing."""
     submit: tyro.conf.FlagCreatePairsOff[bool] = False
     """Submit all points that have not finished as one Slurm array, a task for each, and a job that reports when they
     have ended."""

@@ -27,32 +27,32 @@ TRIALS = 20
 
 @dataclasses.dataclass(frozen=True)
 class TuneArguments:
-    """Look for good settings with Optuna: each trial is a run of `ddrl train` in DIR/trials, and a report says which
-    settings matter and which are best. A search goes on where its directory is. All other options are those of
-    `ddrl train`, such as --preset, --game and --minutes, which every trial has.
+    """Look for good settings with Optuna. Each trial is a run of `ddrl train` in DIR/trials, and a report says which
+    settings matter and which are best. The same command goes on with a search that was begun. All other options are
+    those of `ddrl train`, such as --preset, --game and --minutes, and hold for every trial.
 
       ddrl tune ba3c --preset smoke --minutes 1 --space "adam-epsilon=log(1e-9,1e-2)" "batch-size=choice(64,256)"
     """
 
     space: tuple[str, ...] = ()
-    """What is searched: "NAME=log(LOW,HIGH)", "NAME=uniform(LOW,HIGH)" or "NAME=choice(A,B,...)" each."""
+    """Settings to search, each as "NAME=log(LOW,HIGH)", "NAME=uniform(LOW,HIGH)" or "NAME=choice(A,B,...)"."""
     trials: int = TRIALS
-    """Trials in all, those of earlier calls included."""
+    """Number of trials, including those of earlier calls."""
     prune: bool = False
-    """Stop trials early whose score is below the median of the others after the same part of their budget."""
+    """Stop a trial early when its score is below the median of the others after the same part of their budget."""
     score: Score = "online"
-    """What is to be high: online: mean of the last 100 training games; evaluation: of the last evaluation's games,
-    which take time of their own. Trials have no evaluator otherwise."""
+    """Score to maximize. online: the mean of the last 100 training games; evaluation: the mean of the last evaluation's
+    games, which take time of their own. Trials have an evaluator for the latter alone."""
     at_once: int = 1
-    """Trials at once, each with its share of the cores; of an array the tasks at once, where it is not 1."""
+    """Trials at once, each with its share of the cores. In a Slurm array, the tasks at once, unless it is 1."""
     dir: str = ""
     """Directory of the search (default: tuning/ALGORITHM)."""
     collect: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Report the trials that have ended; run nothing."""
+    """Report the trials that have ended, and run nothing."""
     submit: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Submit the trials that are left as one Slurm array."""
+    """Submit the remaining trials as one Slurm array."""
     task: int | None = None
-    """Run one trial, as the task of this number of the array does."""
+    """Run one trial, as the task of this number in the array does."""
     sbatch_options: str = ""
     """More options of sbatch for --submit, in one word: --sbatch-options="--partition=cpu --time=60"."""
     site: str = ""
