@@ -89,12 +89,12 @@ class Option(NamedTuple):
             return listed if len(listed) <= LONGEST_CHOICES else "NAME"
         return {bool: "", int: "N", float: "X"}.get(hint, "NAME") + ("..." if item_of(self.hint) else "")
 
-    @property
-    def head(self) -> str:
-        """The option with its value, as in a line of help."""
+    def head(self, value: Any = None) -> str:
+        """The option and what stands for its value, as in a line of help, where it has `value`: one that is on can be
+        turned off."""
         if self.positional:
             return self.word + ("..." if item_of(self.hint) else "")
-        flag = f"--[no-]{self.name}" if self.hint is bool and self.negative else f"--{self.name}"
+        flag = f"--[no-]{self.name}" if value is True and self.negative else f"--{self.name}"
         return f"{flag} {self.word}".rstrip()
 
     def value(self, default: Any = None) -> Any:
@@ -179,7 +179,7 @@ def help_of(kind: type, prog: str, default: Any = None, description: str | None 
         others: it takes the options of `ddrl train`, too.
     """
     options = list(options_of(kind, default))
-    usage = " ".join([prog, *(option.head for option in options if option.positional), "[OPTIONS]"])
+    usage = " ".join([prog, *(option.head() for option in options if option.positional), "[OPTIONS]"])
     groups = dict.fromkeys(option.group for option in options)
     sections = [_section(group, [option for option in options if option.group == group], default) for group in groups]
     closing = ["It takes the options of `ddrl train`, too: `ddrl train --help` explains them."] if others else []
@@ -229,7 +229,7 @@ def told(head: str, text: str, choices: Sequence[str], value: str) -> Entry:
 
 def _entry(option: Option, value: Any) -> Entry:
     hidden = value is dataclasses.MISSING or (option.hint is bool and not option.negative)
-    return told(option.head, option.text, option.choices, "" if hidden else shown(value))
+    return told(option.head(value), option.text, option.choices, "" if hidden else shown(value))
 
 
 def _is_choice(hint: Any) -> bool:

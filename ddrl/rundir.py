@@ -167,7 +167,7 @@ def make_run_dir(path: Path) -> None:
 
 
 def _why_no_directory(path: Path) -> str:
-    return f"it is a link to {os.readlink(path)}, which does not exist" if path.is_symlink() else "it is a file"
+    return f"it is a link to {os.readlink(path)}, which does not exist" if path.is_symlink() else "it is no directory"
 
 
 def _check_name(path: str) -> None:

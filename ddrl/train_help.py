@@ -174,7 +174,8 @@ class _Describer:
     def __call__(self, option: Option) -> Entry:
         able = choices(option, self.start.config)
         said = _without(option.text, set(option.choices) - set(able)) if self.whole else first_sentence(option.text)
-        head = option.head if able == option.choices else f"--{option.name} {choices_word(able)}"
+        value = option.value(self.start.config if option.group else self.start)
+        head = option.head(value) if able == option.choices else f"--{option.name} {choices_word(able)}"
         return told(head, said, able, self._values(option))
 
     def section(self, title: str, usable: Sequence[Option], names: Sequence[str]) -> Section:

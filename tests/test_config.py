@@ -320,6 +320,9 @@ def test_a_resumed_config_keeps_the_one_before(tmp_path):
 def test_what_is_no_run_is_said(tmp_path):
     with pytest.raises(UsageError, match="does not exist, so it is not a run"):
         rundir.load_config(tmp_path / "none")
+    with pytest.raises(UsageError, match="is empty, so it is not a run"):
+        rundir.load_config(tmp_path)
+    (tmp_path / "notes.txt").touch()
     with pytest.raises(UsageError, match="holds no config.json, so it is not a run"):
         rundir.load_config(tmp_path)
     (tmp_path / "config.json").write_text("{")

@@ -75,4 +75,4 @@ def test_a_rank_that_does_not_come_is_named(tmp_path, fault, found):
 def test_bad_input_is_refused_once(tmp_path):
     with start(tmp_path, "none", "--timeout", "0") as job:
         assert job.wait(60.0) == 2, job.output
-    assert job.output.count("ddrl: --timeout 0.0: must be a number of seconds above 0") == 1
+    assert job.output.count("ddrl: --timeout 0.0: must be a finite number above 0") == 1
