@@ -41,7 +41,9 @@ def _letters(name: str) -> str:
 
 def refuse(config: Any, name: str, why: str) -> typing.NoReturn:
     """Raises the UsageError for field `name` of `config`."""
-    raise UsageError(f"{flag(name)} {getattr(config, name)!s:.80}: {why}")
+    value = getattr(config, name)
+    shown = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    raise UsageError(f"{flag(name)} {shown:.80}: {why}")
 
 
 def is_finite(value: float) -> bool:

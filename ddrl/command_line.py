@@ -269,7 +269,8 @@ def value_of(hint: Any, text: str) -> Any:
     if typing.get_origin(hint) is Literal:
         choices = typing.get_args(hint)
         if text not in choices:
-            raise ValueError(f"must be one of {', '.join(map(str, choices))}{did_you_mean(text, choices)}")
+            named = list(filter(None, choices))  # an empty one stands for what is not given
+            raise ValueError(f"must be one of {', '.join(map(str, named))}{did_you_mean(text, named)}")
         return text
     if hint is bool:
         return _truth(text)
@@ -362,7 +363,7 @@ def _checked(
             raise UsageError(f"--{name}: there is no such option{meant} ({prog} --help explains the options)")
     for option in positional:
         if must_be and item_of(option.hint) is None and option.value() is dataclasses.MISSING:
-            raise UsageError(f"{prog}: {option.word} is missing ({prog} --help explains what to give)")
+            raise UsageError(f"{option.word} is missing ({prog} --help explains what to give)")
 
 
 def _without_none(hint: Any) -> Any:

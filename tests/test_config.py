@@ -34,7 +34,7 @@ REFUSED = [
     (
         EnvironmentConfig,
         {"wrappers": ("a",), "game": "football/x"},
-        "--wrappers ('a',): wrappers are for single environments",
+        "--wrappers a: wrappers are for single environments",
     ),
     (EnvironmentConfig, {"protocol": "other"}, "--protocol other: must be one of nature"),
     (NetworkConfig, {"network": "resnet"}, "--network resnet: must be one of a3c"),

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from ddrl import checks, command_line
+from ddrl.errors import UsageError
+from ddrl.options import option_names
 from ddrl.reporting import machine
 from ddrl.reporting.json_output import write_json_output
 
@@ -85,8 +87,17 @@ class Benchmark:
         prog = f"ddrl bench {self.name}"
         arguments, rest = command_line.read_known(self.arguments, argv, prog, description=about, others=takes)
         if isinstance(arguments, TakesTrainOptions):
+            self._refuse_mistyped(rest, prog)
             return dataclasses.replace(arguments, train_options=tuple(rest))
         return arguments
+
+    def _refuse_mistyped(self, rest: Sequence[str], prog: str) -> None:
+        """Refuses an option that is nearly one of the benchmark's own, and none of `ddrl train`."""
+        own, others = [option.name for option in command_line.options_of(self.arguments)], option_names()
+        for name in (command_line.name_of(word) for word in rest if word.startswith("--")):
+            meant = command_line.meant_by(name, own, "--")
+            if meant and name.removeprefix("no-") not in others:
+                raise UsageError(f"--{name}: there is no such option{meant} ({prog} --help explains the options)")
 
 
 def show(title: str, values: Mapping[str, Any], notes: Mapping[str, str]) -> None:

@@ -24,7 +24,7 @@ FUNCTION = re.compile(r"\w+(\.\w+)*:\w+")  # module:function
 MOST_SIMULATORS, MOST_THREADS, MOST_BATCHES, MOST_NEURONS = 65_536, 4_096, 4_096, 1_000_000
 MOST_RANDOM_STEPS, MOST_LAYER_NEURONS = 1_000_000, 65_536
 """Beyond these a rank would allocate until the machine gives up, where somebody mistyped a number."""
-LONGEST_TIME = 1e8  # minutes or seconds: three years and more, which Python can wait for
+LONGEST_TIME = 100_000_000  # minutes or seconds: three years and more, which Python can wait for
 WHOLE_GAMES_SECONDS = 3 * 3600.0  # after which even an evaluation of whole games is not waited for any more
 
 
@@ -289,7 +289,7 @@ class RunConfig:
         checks.seed(self)
         checks.above(self, 0.0, "checkpoint_every_minutes", "log_every_seconds", "start_seconds")
         for name in ("minutes", "checkpoint_every_minutes", "stall_seconds", "log_every_seconds", "start_seconds"):
-            checks.between(self, 0.0, LONGEST_TIME, name)
+            checks.between(self, 0, LONGEST_TIME, name)
         checks.at_least(self, 1, "checkpoints_kept", "max_refused_steps")
 
 
