@@ -307,13 +307,6 @@ def read_with_plugins(kind: type[Kind], argv: Sequence[str], prog: str) -> Kind:
     return command_line.read(kind, take_plugins(argv, prog)[1], prog)
 
 
-def option_names() -> set[str]:
-    """Of all options of `ddrl train`, whatever the algorithm."""
-    kinds = [TrainArguments, *(known.settings for known in algorithms.ALGORITHMS.values())]
-    kinds += [type(group.default) for group in dataclasses.fields(TrainConfig) if group.name != "algorithm"]
-    return {option.name for kind in kinds for option in command_line.options_of(kind)}
-
-
 def _loaded(named: Sequence[str]) -> list[str]:
     """Loads plugins; returns them as they are recorded."""
     new = [plugins.recorded(plugin) for plugin in named]

@@ -92,8 +92,8 @@ def _no_apex(config: TrainConfig) -> bool:
 NEEDS = (
     Need("replay", (), "an algorithm with a replay (dqn, rainbow, sac, ...)", lambda config: config.has_replay),
     Need("apex", (), "Ape-X (apex-dqn, apex-dpg)", _apex),
-    Need("sampling", ("rollout_length",), "an algorithm with rollouts (a2c, ppo)", _data(FromRollouts)),
-    Need("sampling", ("refresh_every_steps",), "an algorithm with rollouts (a2c, ppo)", _data(FromRollouts)),
+    Need("sampling", ("rollout_length", "refresh_every_steps"), "an algorithm with rollouts (a2c, ppo)",
+         _data(FromRollouts)),
     Need("sampling", ("predictors",), "an algorithm with rollouts or unrolls", _data(FromRollouts, FromUnrolls)),
     Need("sampling", ("predict_batch",), "an algorithm without a replay",
          _data(FromDataPoints, FromRollouts, FromUnrolls)),

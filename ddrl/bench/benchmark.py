@@ -12,9 +12,9 @@ import tyro
 from rich.console import Console
 from rich.table import Column, Table
 
-from ddrl import checks, command_line
+from ddrl import algorithms, checks, command_line, options
+from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.options import option_names
 from ddrl.reporting import machine
 from ddrl.reporting.json_output import write_json_output
 
@@ -98,6 +98,13 @@ class Benchmark:
             meant = command_line.meant_by(name, own, "--")
             if meant and name.removeprefix("no-") not in others:
                 raise UsageError(f"--{name}: there is no such option{meant} ({prog} --help explains the options)")
+
+
+def option_names() -> set[str]:
+    """Of all options of `ddrl train`, whatever the algorithm."""
+    kinds: list[type] = [options.TrainArguments, *(known.settings for known in algorithms.ALGORITHMS.values())]
+    kinds += [type(group.default) for group in dataclasses.fields(TrainConfig) if group.name != "algorithm"]
+    return {option.name for kind in kinds for option in command_line.options_of(kind)}
 
 
 def show(title: str, values: Mapping[str, Any], notes: Mapping[str, str]) -> None:
