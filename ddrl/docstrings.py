@@ -37,9 +37,14 @@ def first_sentence(text: str) -> str:
 
 
 def paragraphs(text: str | None) -> list[str]:
-    """The paragraphs of a docstring in one line each; those that are indented stay as they are."""
-    parts = re.split(r"\n\s*\n", inspect.cleandoc(text or ""))
-    return [part if part.startswith(" ") else " ".join(part.split()) for part in parts if part.strip()]
+    """The paragraphs of a docstring in one line each; indented lines stay as they are, as a paragraph of their own."""
+    parts = re.split(r"\n[^\S\n]*\n", inspect.cleandoc(text or ""))
+    runs = (
+        (indented, list(lines))
+        for part in parts
+        for indented, lines in itertools.groupby(part.splitlines(), key=lambda line: line.startswith(" "))
+    )
+    return ["\n".join(lines) if indented else " ".join(" ".join(lines).split()) for indented, lines in runs if lines]
 
 
 def flowing(text: str, width: int, first: str = "", others: str | None = None) -> list[str]:
