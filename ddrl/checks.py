@@ -42,7 +42,7 @@ def _letters(name: str) -> str:
 def refuse(config: Any, name: str, why: str) -> typing.NoReturn:
     """Raises the UsageError for field `name` of `config`."""
     value = getattr(config, name)
-    shown = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    shown = " ".join(map(str, value)) or "(nothing)" if isinstance(value, tuple) else str(value)
     raise UsageError(f"{flag(name)} {shown:.80}: {why}")
 
 
