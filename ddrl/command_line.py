@@ -81,7 +81,7 @@ class Option(NamedTuple):
     def word(self) -> str:
         """What stands for its value in a line of help; nothing where it has none."""
         if self.positional:
-            return self.field.removesuffix("s").upper()
+            return (self.field.removesuffix("s") if not self.field.endswith("ies") else f"{self.field[:-3]}y").upper()
         if self.name in WORDS and self.hint is not bool:
             return WORDS[self.name]
         hint = item_of(self.hint) or _without_none(self.hint)

@@ -180,7 +180,8 @@ def with_ranks(words: Sequence[str], job: JobArguments) -> tuple[list[str], opti
         UsageError: for settings that cannot be, or that need other ranks than the nodes have.
     """
     machine = machine_of(job)
-    arguments = options.parse(words, machine)
+    own = [option.name for option in command_line.options_of(JobArguments)]
+    arguments = options.parse(words, machine, "ddrl submit train", own)
     config = arguments.config
     role, number = ("actors", config.apex.actors) if config.apex.actors else ("workers", config.exchange.workers)
     if any(command_line.name_of(word) == role for word in words):
