@@ -14,8 +14,15 @@ from pathlib import Path
 STARTING, TRAINING, EVALUATING, DRAWING = PHASES = ("starting", "training", "evaluating", "drawing")
 """Of a run, one after the other: processes load and compile; learning; the final evaluation; curve and video."""
 
+_CURVE_SECONDS, _VIDEO_SECONDS = 5.0, 15.0  # about, on a quiet machine, TensorFlow's start included
+
 _seconds: dict[str, float] = {}
 _last: float | None = None
+
+
+def drawing_seconds(video: bool) -> float:
+    """What the last phase takes, about."""
+    return _CURVE_SECONDS + video * _VIDEO_SECONDS
 
 
 def phase_ended(name: str) -> None:
