@@ -24,9 +24,7 @@ FUNCTION = re.compile(r"\w+(\.\w+)*:\w+")  # module:function
 MOST_SIMULATORS, MOST_THREADS, MOST_BATCHES, MOST_NEURONS = 65_536, 4_096, 4_096, 1_000_000
 """Beyond these a rank would allocate until the machine gives up, where somebody mistyped a number."""
 WHOLE_GAMES_SECONDS = 3 * 3600.0  # after which even an evaluation of whole games is not waited for any more
-FINAL_EVALUATION_SHARE = (
-    0.08  # of the time of training: with curve and video, a run of minutes takes 1.15 times as long
-)
+FINAL_EVALUATION_SHARE = 0.08  # of training's time: with its start, curve and video a command takes at most 15% more
 SHORTEST_FINAL_SECONDS = 15.0
 
 
@@ -205,8 +203,8 @@ class EvaluationConfig:
     """Longest time of one evaluation during training, in minutes; games that are not over by then have no score (0: all
     games, however long they take)."""
     final_evaluation_minutes: float | None = None
-    """Longest time of the evaluation at the end of the run, in minutes; Ctrl-C ends it and keeps what was played (None: 8%
-    of the time of training, at least 15 seconds; 0: no such evaluation)."""
+    """Longest time of the evaluation at the end of the run, in minutes; Ctrl-C ends it and keeps what was played (None:
+    8% of the time of training, at least 15 seconds; 0: no such evaluation)."""
     target_score: float | None = None
     """Stop when the mean score of all --eval-games games reaches this, and write the time that it took. An evaluation
     during training whose first games may have reached it goes on to play the others, too."""

@@ -272,8 +272,8 @@ def play_games(
         ahead: groups that step at the same time; each native group has one emulator thread.
         stop: asked before every step of all games; True ends them.
         starts: games of Atari begin with these.
-        turns: a few environments play all games, one after the other, as long as there is time for them; not together with
-            `agent_steps`.
+        turns: a few environments play all games, one after the other, as long as there is time for them; not together
+            with `agent_steps`.
 
     Raises:
         UsageError: no games, a policy whose logits are not finite, or no game with a finite score.

@@ -11,9 +11,9 @@ from collections.abc import Callable
 class Turns:
     """Lets games of an evaluation begin, a few at once, as long as there is time for them.
 
-    Of games that are cut off at a moment, the short ones are over and the long ones are not, and in most games a long one is a
-    good one. So the mean of those that are over is fair only if hardly any is cut off: a game begins only where it
-    would be over in time if it took as long as the longest one so far.
+    When games are cut off, the short ones are over and the long ones are not, and a long game is often a good one. So
+    the mean of those that are over is fair only if hardly any is cut off: a game begins only where it would be over in
+    time if it took as long as the longest one so far.
 
     Attributes:
         begun: games that have begun.

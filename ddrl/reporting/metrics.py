@@ -201,7 +201,7 @@ def _is_number(value: Any) -> bool:
 
 
 def evaluation_remarks(record: Mapping[str, Any]) -> list[str]:
-    """What a reader of an `evaluation` record's mean must know beside it, in a few phrases; none where it is a plain one."""
+    """What a reader of an `evaluation` record's mean must know beside it, in a few phrases."""
     games, of_games, cut = record["games"], record.get("of_games", 0), record.get("timed_out", 0)
     remarks = [f"{games} of {of_games} games"] if games < of_games else []
     if cut:
@@ -222,7 +222,8 @@ def whole(evaluations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def complete(evaluations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Those of them that had time for all games: a score as the protocol defines it."""
-    return [record for record in whole(evaluations) if record["games"] >= record.get("of_games", 0)]
+    records = whole(evaluations)
+    return [record for record in records if record["games"] + record.get("not_finite", 0) >= record.get("of_games", 0)]
 
 
 def first_online(trained: Sequence[Mapping[str, Any]], score: float) -> Mapping[str, Any] | None:

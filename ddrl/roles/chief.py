@@ -30,7 +30,7 @@ from ddrl.reporting.phases import phase_ended, take_phases
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.budget import Budget
 from ddrl.roles.checkpoint_saver import CheckpointSaver
-from ddrl.roles.evaluations import Evaluations, unfinished_text
+from ddrl.roles.evaluations import Evaluations, announcement, unfinished_text
 from ddrl.roles.exchanges import make_coordinator
 from ddrl.roles.phase import Phase
 from ddrl.roles.time_left import TimeLeft, plan
@@ -367,11 +367,7 @@ class ChiefRole:
             self._stop_deadline = now + limit + LAST_RESULT_SECONDS
             if self._final:
                 self.time_left.final_evaluation(now - self._began, limit)
-                games = self.context.config.evaluation.eval_games
-                text = (
-                    f"the final evaluation: {games} games, {limit:.0f} s at most; Ctrl-C ends it and keeps its result"
-                )
-                self._event("phase", text, **self._now())
+                self._event("phase", announcement(self.context.config.evaluation, limit), **self._now())
 
     def _counted(self) -> tuple[int, dict[str, Any]]:
         """Agent steps and counters that a checkpoint has; workers report before they send their state."""

@@ -6,11 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddrl.config import EvaluationConfig
+from ddrl.config.settings import WHOLE_GAMES_SECONDS
 from ddrl.reporting.rank_metrics import RankMetrics
 
 SHORTEST_SECONDS = 5.0  # an evaluation gets this much whatever its share of the time, or it would say nothing
 PARTS = 10  # a run's share of the time is enough for so many evaluations
 AT_ONCE, FINAL_AT_ONCE = 4, 20  # games; few are over soon, many take less time in all
+
+
+def announcement(config: EvaluationConfig, limit: float) -> str:
+    """What is said when the final evaluation begins, which may take so many seconds."""
+    games = f"{config.eval_games} games"
+    at_most = "" if limit >= WHOLE_GAMES_SECONDS else f", {limit:.0f} s at most"
+    return f"the final evaluation: {games}{at_most}; Ctrl-C ends it and keeps the games that are over"
 
 
 def unfinished_text(content: Mapping[str, Any]) -> str:
