@@ -264,7 +264,7 @@ def test_a_killed_mpirun_is_no_end_that_was_asked_for(tmp_path):
 
 def test_one_process_needs_no_mpi(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(launch, "find_mpirun", lambda: None)
-    monkeypatch.setattr(launch, "finish", lambda path, console: None)
+    monkeypatch.setattr(launch, "finish", lambda *arguments: None)
     path = tmp_path / "run"
     exchange = ExchangeConfig(workers=1, parameter_servers=0)
     config = TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(path)), exchange=exchange)
