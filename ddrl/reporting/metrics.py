@@ -56,7 +56,7 @@ def evaluation_record(
         mean, maximum: raw score over the games.
         games: that were over and have a finite score.
         not_finite: further games, whose score is NaN or infinite.
-        of_games: that the evaluation has, if it has time for all (0: as many as were played).
+        of_games: that the evaluation has; in the record where not all of them have a score.
         unfinished: games that a limit of steps ended; their score until then counts.
         timed_out: further games, which time ended: they have no score, and a mean without them is not to be compared.
         stuck: games that a limit ended and that had earned nothing for long.
@@ -67,7 +67,13 @@ def evaluation_record(
         seconds: that the games took.
         protocol: stamp of the rules of the games.
     """
-    rare = {"not_finite": not_finite, "stuck": stuck, "forced_actions": forced_actions, "final": final}
+    rare = {
+        "of_games": of_games * (of_games > games),
+        "not_finite": not_finite,
+        "stuck": stuck,
+        "forced_actions": forced_actions,
+        "final": final,
+    }
     return {
         "kind": "evaluation",
         "wall_seconds": round(wall_seconds, 3),
@@ -80,7 +86,6 @@ def evaluation_record(
         "timed_out": timed_out,
         "seconds": round(seconds, 3),
         "protocol": protocol,
-        "of_games": of_games or games,
     } | {name: value for name, value in rare.items() if value}
 
 

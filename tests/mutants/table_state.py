@@ -115,7 +115,7 @@ MUTANTS = (
     Mutant(
         "evaluation-adds-games-up",
         "ddrl/evaluation/games.py",
-        "self._scores[row], self._steps[row] = 0.0, 0",
+        "self._scores[row], self._steps[row], self._rewarded[row] = 0.0, 0, 0",
         "pass",
         ("tests/evaluation/test_games.py::test_by_a_budget_of_steps_all_games_count_that_are_over",),
         "A game's score has those of the games before in it.",
@@ -123,8 +123,8 @@ MUTANTS = (
     Mutant(
         "evaluation-hides-cut-games",
         "ddrl/evaluation/games.py",
-        "unfinished=sum(game.cut for game in games)",
-        "unfinished=len(under_way)",
+        "unfinished=sum(game.cut for game in finite)",
+        "unfinished=0",
         ("tests/evaluation/test_games.py::test_endless_game_is_cut_and_counted",),
         "Nobody is told that games were cut off.",
     ),
