@@ -242,7 +242,7 @@ def test_a_few_environments_play_all_games_where_there_is_time(at_once, players)
 
 def test_games_begin_only_where_they_will_be_over_in_time():
     now = [0.0]
-    # A game of Catch takes 9 steps, and a row lies between two: at 10 and 20 s two begin, at 30 s none, as 35 s end first.
+    # A game of Catch takes 9 steps, and a row lies between two: two begin at 10 s and at 20 s, and none at 30 s.
     result = play_timed(CATCH, constant(1, 3), 50, now, turns(50, 2, 35.0, now))
     assert len(result.scores) == 6 and result.timed_out == 0 and now[0] < 31.0
     now = [0.0]
