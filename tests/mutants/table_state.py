@@ -129,6 +129,22 @@ MUTANTS = (
         "Nobody is told that games were cut off.",
     ),
     Mutant(
+        "evaluation-begins-games-that-time-cuts-off",
+        "ddrl/evaluation/turns.py",
+        "return spent + self._longest <= self._seconds",
+        "return spent <= self._seconds",
+        ("tests/evaluation/test_games.py::test_games_begin_only_where_they_will_be_over_in_time",),
+        "The long games are cut off and left out, and the mean is that of the short ones.",
+    ),
+    Mutant(
+        "target-is-reached-by-a-few-games",
+        "ddrl/roles/chief.py",
+        'content["mean"] >= target and complete([record])',
+        'content["mean"] >= target and not record["timed_out"]',
+        ("tests/roles/test_chief.py::test_scores_that_do_not_reach_the_target",),
+        "A lucky handful of games ends the run.",
+    ),
+    Mutant(
         "evaluation-repeat-rule-never-lets-go",
         "ddrl/evaluation/games.py",
         "np.where(choice == self._last[rows], self._run[rows] + 1, 1)",
