@@ -222,14 +222,16 @@ def finish(
         except subprocess.TimeoutExpired:
             show()
         if (interrupts.stop, interrupts.kill) != before:
-            given_up = "plot and video: left out"
+            given_up = "stopped: what is not named here is left out"
         elif time.monotonic() > end:
             given_up = f"warning: plot and video took more than {FINISH_SECONDS:g} s and were given up"
     if given_up:
         end_session(process.pid, KILL_SECONDS)
         said, _ = process.communicate()
-    nothing = given_up or f"warning: no plot and no video, see {path / rundir.LOG}"
-    console.print(said.strip() or nothing, highlight=False, markup=False)
+    lines = [*said.splitlines(), *filter(None, [given_up])] or [
+        f"warning: no plot and no video, see {path / rundir.LOG}"
+    ]
+    console.print("\n".join(lines), highlight=False, markup=False)
 
 
 def _tell_of_drawing(path: Path) -> None:
