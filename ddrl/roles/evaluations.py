@@ -100,12 +100,12 @@ class Evaluations:
         """Takes a result; False if it is not the one that is waited for."""
         if content["version"] != self._playing:
             return False
-        seconds, games = content["seconds"], content.get("games", 0)
+        seconds, games = content["seconds"], content.get("games")
         self.seconds += seconds
         # One that went on for its target took longer than the next one will.
         self._longest = min(seconds, self._limit) if self._limit else seconds
         # Where no game was over, the next evaluation waits until it may take twice as long, or none would ever be.
-        self._needed = 0.0 if games else min(2.0 * seconds, self.config.longest_seconds)
+        self._needed = 0.0 if games != 0 else min(2.0 * seconds, self.config.longest_seconds)
         self._longest = max(self._longest, self._needed)
         if games:
             self._game_seconds = seconds / games

@@ -165,7 +165,7 @@ MUTANTS = (
     Mutant(
         "evaluation-counts-players-apart",
         "ddrl/evaluation/games.py",
-        "if row % self.env.players == 0:",
+        "if row == first:",
         "if True:",
         ("tests/evaluation/test_games.py::test_players_of_one_game_are_one_score",),
         "A game of several players counts several times.",

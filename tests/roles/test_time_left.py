@@ -19,9 +19,9 @@ def config(evaluation=None, **run):
     return TrainConfig(algorithm=BA3CConfig(), evaluation=EvaluationConfig(**(evaluation or {})), run=RunConfig(**run))
 
 
-def time_left(version=0, agent_steps=0, **options):
+def time_left(version=0, steps_before=0, **options):
     settings = config(**options)
-    start = Checkpoint(version, version, agent_steps, 50.0, np.zeros(1, np.float32), {}, version, (("x", (1,)),))
+    start = Checkpoint(version, version, steps_before, 50.0, np.zeros(1, np.float32), {}, version, (("x", (1,)),))
     return TimeLeft(settings, start, Evaluations(settings.evaluation, version))
 
 
