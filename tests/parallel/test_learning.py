@@ -7,6 +7,7 @@ import statistics
 import pytest
 
 from ddrl.reporting.metrics import read_metrics
+from ddrl.reporting.phases import PHASES
 from tests.parallel.support import CATCH, evaluations, events, finish, lines, needs_mpirun, newest, result
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
@@ -44,7 +45,8 @@ def test_catch_is_learned(learned):
 def test_phases_time_left_and_the_final_evaluation_are_told(learned):
     assert [event["phase"] for event in events(learned, "phase")] == ["training", "evaluating"]
     train = lines(learned)
-    assert {"training", "evaluating"} >= {line["phase"] for line in train[1:]} and train[-1]["phase"] == "evaluating"
+    phases = [PHASES.index(line["phase"]) for line in train]
+    assert phases == sorted(phases) and {"training", "evaluating"} <= {line["phase"] for line in train}
     left = [line["seconds_left"] for line in train if "seconds_left" in line]
     assert left[-1] < left[0] and all(seconds >= 5.0 for seconds in left), "curve and video are still to come"
     played = [record for record in read_metrics(learned) if record["kind"] == "evaluation"]
