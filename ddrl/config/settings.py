@@ -253,7 +253,8 @@ class RunConfig:
     """Run."""
 
     minutes: float = 10.0
-    """Wall-clock budget of this run, in minutes (0: none)."""
+    """Time of training in this run, in minutes of wall time (0: no such budget). The final evaluation, curve and video
+    follow."""
     agent_steps: int = 0
     """Budget in agent steps over all workers, resumed ones included (0: none)."""
     max_updates: int = 0
@@ -294,7 +295,7 @@ class RunConfig:
     norms_every_updates: int = 0
     """Updates between measures of the norms of parameters, gradients and steps, per layer (0: none)."""
     video: bool = True
-    """Record a short video of the agent at the end of the run."""
+    """Record a video of the agent at the end of the run: the best of several games, of a minute at most."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 0, "minutes", "agent_steps", "max_updates", why="0: no such budget")

@@ -22,7 +22,7 @@ class Turns:
     Args:
         games: that the evaluation has; no more begin.
         at_once: under way at the same time, at most.
-        seconds: that all of them together may take, from the first one's beginning.
+        seconds: that all of them together may take, from now on.
         target: mean score that the run is to reach, or None. Where the games that are over may have reached it when the
             time is up, the rest of the games begins after all, since only all of them can tell.
         target_seconds: that all games may take then.
@@ -42,14 +42,13 @@ class Turns:
         self.begun = self.over = 0
         self._seconds, self._target, self._target_seconds, self._clock = seconds, target, target_seconds, clock
         self._began: dict[int, float] = {}  # by row, of the game under way there
-        self._start: float | None = None
+        self._start = clock()
         self._longest = 0.0
         self._scores: list[float] = []
 
     def begin(self, row: int) -> None:
         """A game begins in this row."""
         self._began[row] = self._clock()
-        self._start = self._began[row] if self._start is None else self._start
         self.begun += 1
 
     def end(self, row: int, score: float, cut: bool) -> bool:
@@ -71,10 +70,10 @@ class Turns:
 
     def time_is_up(self) -> bool:
         """Whether the games that are under way are to be cut off."""
-        return self._start is not None and self._clock() - self._start > self._seconds
+        return self._clock() - self._start > self._seconds
 
     def _time_for_another(self) -> bool:
-        spent = self._clock() - (self._start or 0.0)
+        spent = self._clock() - self._start
         if spent + self._longest > self._seconds and self._may_have_reached_target():
             self._seconds = max(self._seconds, self._target_seconds)
         return spent + self._longest <= self._seconds

@@ -9,8 +9,8 @@ from ddrl.config import EvaluationConfig
 from ddrl.config.settings import WHOLE_GAMES_SECONDS
 from ddrl.reporting.rank_metrics import RankMetrics
 
-SHORTEST_SECONDS = 5.0  # an evaluation gets this much whatever its share of the time, or it would say nothing
-PARTS = 10  # a run's share of the time is enough for so many evaluations
+SHORTEST_SECONDS = 8.0  # an evaluation gets this much whatever its share of the time, or it would say nothing
+PARTS = 6  # a run's share of the time is enough for so many evaluations
 AT_ONCE, FINAL_AT_ONCE = 4, 20  # games; few are over soon, many take less time in all
 
 

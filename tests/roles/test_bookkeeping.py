@@ -110,11 +110,11 @@ def test_whole_games_have_no_limit_of_time():
         assert whole.finish({"version": version, "seconds": 999.0, "games": 50})
 
 
-def test_an_evaluation_has_a_tenth_of_the_share_of_the_time():
+def test_an_evaluation_has_a_part_of_the_share_of_the_time():
     counted = evaluations(share=0.1)
     limits = [counted.during_training(elapsed, planned)["limit_seconds"] for elapsed, planned in
               ((60.0, 0.0), (60.0, 600.0), (1200.0, 600.0), (60.0, 3600.0), (60.0, 36_000.0))]  # fmt: skip
-    assert limits == [evaluations_module.SHORTEST_SECONDS, 6.0, 12.0, 36.0, 180.0]
+    assert limits == [evaluations_module.SHORTEST_SECONDS, 10.0, 20.0, 60.0, 180.0]
     assert counted.during_training(60.0, 600.0)["at_once"] == 4
     studied = evaluations(share=1.0)  # every evaluation is to play all its games
     assert studied.during_training(60.0, 0.0) == {"at_once": 0, "limit_seconds": 180.0}
@@ -122,16 +122,16 @@ def test_an_evaluation_has_a_tenth_of_the_share_of_the_time():
 
 def test_where_no_game_was_over_the_next_evaluation_has_twice_the_time():
     metrics, counted = RankMetrics("chief", 0), evaluations(share=0.1)
-    for version, seconds in ((100, 6.0), (200, 12.0), (300, 24.0)):
+    for version, seconds in ((100, 10.0), (200, 20.0), (300, 40.0)):
         assert counted.due(version, 1e9, metrics)
         assert counted.during_training(60.0, 600.0)["limit_seconds"] == seconds
         counted.start(version)
         counted.finish({"version": version, "seconds": seconds, "games": 0, "timed_out": 4})
-    assert not counted.due(400, 42.0 / 0.1, metrics), "it waits until its share has room for the 48 s"
-    assert counted.due(400, 90.0 / 0.1 - 47.0, metrics)
+    # 70 s were played, and 80 s are to come: a tenth of 1,420 s and these 80 s.
+    assert not counted.due(400, 1410.0, metrics) and counted.due(400, 1430.0, metrics)
     counted.start(400)
-    counted.finish({"version": 400, "seconds": 48.0, "games": 3, "timed_out": 0})
-    assert counted.during_training(60.0, 600.0)["limit_seconds"] == 6.0
+    counted.finish({"version": 400, "seconds": 60.0, "games": 3, "timed_out": 0})
+    assert counted.during_training(60.0, 600.0)["limit_seconds"] == 10.0
 
 
 def test_the_final_evaluation_has_a_share_of_the_time_of_training_or_what_was_asked_for():
