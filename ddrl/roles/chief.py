@@ -320,7 +320,7 @@ class ChiefRole:
             self._event("evaluation_failed", content["failed"], update=content["version"])
             return
         if not content["games"]:
-            self._event("evaluation_unfinished", unfinished_text(content), update=content["version"])
+            self._event("evaluation_unfinished", unfinished_text({**content, **self._final}), update=content["version"])
             return
         known = {name: content[name] for name in EVALUATED if name in content}
         record = evaluation_record(protocol=content["stamp"], **known)

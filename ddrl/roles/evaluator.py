@@ -21,6 +21,7 @@ from ddrl.job.layout import JobContext
 from ddrl.job.role import Topic, Wait, essential_lost, failure_of, json_blob
 from ddrl.learner import Policy, as_device_vector
 from ddrl.networks.network import Network
+from ddrl.placement.resources import this_machine
 from ddrl.reporting.rank_metrics import RankMetrics
 
 SLICE_SECONDS = 0.02  # it plays this long between two polls
@@ -107,6 +108,7 @@ class EvaluatorRole:
             seed=config.run.seed + 7919 * (version + 1),  # other games than training's, other ones each time
             epsilon=config.evaluation.eval_epsilon,
             agent_steps=config.evaluation.eval_agent_steps,
+            ahead=this_machine().cores if request.get("final") else 1,  # nobody trains any more
             stop=lambda: time.monotonic() > self._deadline,
             turns=self._turns,
         )

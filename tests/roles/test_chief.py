@@ -442,6 +442,20 @@ def test_an_evaluation_in_which_no_game_was_over_has_no_number(play):
     assert event["text"].startswith("no game was over within 6 s (4 under way, 2 of them stuck without a reward)")
 
 
+def test_who_ends_an_evaluation_without_a_game_is_not_told_to_give_it_time(play):
+    job = play(run={"max_updates": 1}, evaluation={"final_evaluation_minutes": 2.0})
+    job.have()
+    content = job.request | {"games": 0, "of_games": 50, "timed_out": 20, "seconds": 6.0, "stamp": {}}
+    job.everything()
+    (job.run_dir / STOP).touch()
+    job.now += 1.0
+    job.chief.advance()
+    job.chief.handle(Blob(4, Topic.RESULT, json.dumps(content).encode()))
+    job.chief.advance()
+    assert job.ended()["status"] == "finished"
+    assert job.events("evaluation_unfinished")[0]["text"] == "no game was over within 6 s (20 under way)"
+
+
 def test_whole_games_are_waited_for_as_long_as_the_evaluator_speaks(play):
     job = play(run={"max_updates": 1, "stall_seconds": 300.0}, evaluation={"evaluation_minutes": 0.0})
     job.have()
