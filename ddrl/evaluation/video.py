@@ -50,8 +50,10 @@ def record_best_game(
     candidate = path.with_name(f".{path.stem}.candidate{path.suffix}")
     try:
         while games < BEST_GAMES and (not games or time.monotonic() < end):
-            limits = {"max_seconds": BEST_SECONDS, "stop": lambda: games > 0 and time.monotonic() > end}
-            score = record_game(config, policy, candidate, seed=seed + games, epsilon=epsilon, **limits)
+            until = end if games else math.inf
+            score = record_game(
+                config, policy, candidate, seed=seed + games, epsilon=epsilon, max_seconds=BEST_SECONDS, until=until
+            )
             games += 1
             if score > best or games == 1:
                 candidate.replace(path)
@@ -70,7 +72,7 @@ def record_game(
     max_agent_steps: int = 3000,
     max_seconds: float = math.inf,
     epsilon: float = 0.0,
-    stop: Callable[[], bool] = lambda: False,
+    until: float = math.inf,
 ) -> float:
     """Play one game greedily, write it as .mp4 (H.264) or .gif, and return its raw score.
 
@@ -86,7 +88,7 @@ def record_game(
         max_agent_steps: the video and the score end here when the game has not.
         max_seconds: the same, in seconds of the video.
         epsilon: probability of a random action.
-        stop: asked before every step; True ends them, too.
+        until: they end at this time.monotonic(), too.
 
     Raises:
         UsageError: another suffix, a folder that does not exist, or an environment that draws no pictures.
@@ -102,7 +104,7 @@ def record_game(
     partial = path.with_name(f".{path.stem}.partial{path.suffix}")
     try:
         most = max(1, int(max_seconds * game.fps)) if math.isfinite(max_seconds) else None
-        pictures = itertools.islice(game.pictures(max_agent_steps, stop), most)
+        pictures = itertools.islice(game.pictures(max_agent_steps, until), most)
         (_write_mp4 if path.suffix == ".mp4" else _write_gif)(partial, pictures, game.fps)
         partial.replace(path)
     finally:
@@ -134,12 +136,12 @@ class _Game:
         self._act = actions_for(self._env.action_space, policy, rows, repeat_fire_after, epsilon, seed)
         self._env.reset(seed)
 
-    def pictures(self, max_agent_steps: int, stop: Callable[[], bool]) -> Iterator[np.ndarray]:
+    def pictures(self, max_agent_steps: int, until: float) -> Iterator[np.ndarray]:
         """Play; `score` is that of the pictures so far."""
         step = self._env.recv()
         yield from self._draw()
         for _ in range(max_agent_steps):
-            if stop():
+            if time.monotonic() > until:
                 break
             self._env.send(self._act(step.observation, step.env_id))
             step = self._env.recv()

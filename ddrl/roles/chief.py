@@ -290,7 +290,7 @@ class ChiefRole:
     def _evaluate(self, evaluator: int, version: int, how: Mapping[str, Any]) -> None:
         at = {"version": version, "agent_steps": self.collector.agent_steps, "wall_seconds": self.wall_seconds}
         self.evaluations.start(version)
-        self.transport.send([json_blob(evaluator, Topic.EVALUATE, at | how)])
+        self.transport.send([json_blob(evaluator, Topic.EVALUATE, {**at, **how})])
 
     def _evaluate_last(self, evaluator: int, version: int) -> None:
         """By the whole protocol, unless the run ends early, or is not to have it."""
