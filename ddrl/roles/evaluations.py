@@ -80,7 +80,10 @@ class Evaluations:
         if config.plays_all_games:
             return {"at_once": 0, "limit_seconds": longest}
         part = config.eval_time_share * max(elapsed, planned) / PARTS
-        self._limit = min(longest, max(SHORTEST_SECONDS, part, self._needed))
+        saved = min(
+            config.eval_time_share * elapsed - self.seconds, 2.0 * part
+        )  # of a machine with few updates a minute
+        self._limit = min(longest, max(SHORTEST_SECONDS, part, saved, self._needed))
         target = {} if config.target_score is None else {"target": config.target_score, "target_seconds": longest}
         return {"at_once": AT_ONCE, "limit_seconds": self._limit, **target}
 

@@ -114,8 +114,9 @@ def test_an_evaluation_has_a_part_of_the_share_of_the_time():
     counted = evaluations(share=0.1)
     limits = [counted.during_training(elapsed, planned)["limit_seconds"] for elapsed, planned in
               ((60.0, 0.0), (60.0, 600.0), (1200.0, 600.0), (60.0, 3600.0), (60.0, 36_000.0))]  # fmt: skip
-    assert limits == [evaluations_module.SHORTEST_SECONDS, 10.0, 20.0, 60.0, 180.0]
+    assert limits == [evaluations_module.SHORTEST_SECONDS, 10.0, 40.0, 60.0, 180.0]
     assert counted.during_training(60.0, 600.0)["at_once"] == 4
+    assert [counted.during_training(elapsed, 600.0)["limit_seconds"] for elapsed in (150.0, 400.0)] == [15.0, 20.0]
     studied = evaluations(share=1.0)  # every evaluation is to play all its games
     assert studied.during_training(60.0, 0.0) == {"at_once": 0, "limit_seconds": 180.0}
 
