@@ -161,9 +161,12 @@ class TwoLearners:
         games, wall = self.config.evaluation.eval_games, time.monotonic() - self._began
         policy = Policy(self.network, *self._observations, (*(n for n in (1, 4, 10, 20) if n < games), games))
         for learner, student in ((SAMPLER, self.sampler), (SECONDARY, self.secondary)):
-            yield self._evaluation(policy, student.snapshot, wall) | {"learner": learner}
+            record = self._evaluation(policy, student.snapshot, wall)
+            if record is not None:
+                yield record | {"learner": learner}
 
-    def _evaluation(self, policy: Any, snapshot: Snapshot, wall_seconds: float) -> dict[str, Any]:
+    def _evaluation(self, policy: Any, snapshot: Snapshot, wall_seconds: float) -> dict[str, Any] | None:
+        """None where no game was over in its time."""
         from ddrl.evaluation.games import evaluate
 
         config, start = self.config, time.monotonic()
@@ -176,10 +179,13 @@ class TwoLearners:
             ahead=this_machine().cores,
             stop=lambda: time.monotonic() > start + config.evaluation.longest_seconds,
         )
+        if not result.scores:
+            return None
         counted = {name: getattr(result, name) for name in ("mean", "maximum", "unfinished", "timed_out", "not_finite")}
         return evaluation_record(
             **counted,
             games=len(result.scores),
+            of_games=config.evaluation.eval_games,
             version=snapshot.version,
             agent_steps=self._collector.agent_steps,
             wall_seconds=wall_seconds,

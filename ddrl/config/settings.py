@@ -26,6 +26,8 @@ MOST_RANDOM_STEPS, MOST_LAYER_NEURONS = 1_000_000, 65_536
 """Beyond these a rank would allocate until the machine gives up, where somebody mistyped a number."""
 LONGEST_TIME = 100_000_000  # minutes or seconds: three years and more, which Python can wait for
 WHOLE_GAMES_SECONDS = 3 * 3600.0  # after which even an evaluation of whole games is not waited for any more
+FINAL_EVALUATION_SHARE = 0.08  # of training's time: with its start, curve and video a command takes at most 15% more
+SHORTEST_FINAL_SECONDS = 15.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,22 +204,30 @@ class EvaluationConfig:
     eval_every_updates: int = 1000
     """Updates between evaluations; one that falls due while the last still plays is skipped and counted."""
     eval_games: int = 50
-    """Games per evaluation; frozen parameters, greedy actions but for --eval-epsilon."""
+    """Games per evaluation; frozen parameters, greedy actions but for --eval-epsilon. An evaluation during training
+    plays as many of them as its share of the time allows; the one at the end plays all."""
     eval_agent_steps: int = 0
     """Agent steps of one evaluation in all, in which --eval-games environments play one game after the other, and those
     that are over count (0: one game each)."""
     eval_epsilon: float = 0.0
     """Probability of a random action in evaluation games (0.05 for the Q-learning family, as in Mnih et al. 2015)."""
     eval_time_share: float = 0.1
-    """Largest share of the run's time that evaluation may take (0 to 1)."""
+    """Largest share of the run's time that evaluations during training may take (0 to 1; 0: none; 1: each of them plays
+    all its games)."""
     evaluation_minutes: float = 3.0
-    """Longest time of one evaluation, in minutes; games that still go on then count with their score
-    so far, and the evaluation as cut off (0: whole games, however long they take)."""
+    """Longest time of one evaluation during training, in minutes; games that are not over by then have no score (0: all
+    games, however long they take)."""
+    final_evaluation_minutes: float | None = None
+    """Longest time of the evaluation at the end of the run, in minutes; Ctrl-C ends it and keeps what was played (None:
+    8% of the time of training, at least 15 seconds; 0: no such evaluation)."""
     target_score: float | None = None
-    """Stop when the evaluation's mean score reaches this, and write the time that it took."""
+    """Stop when the mean score of all --eval-games games reaches this, and write the time that it took. An evaluation
+    during training whose first games may have reached it goes on to play the others, too."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 0.0, "evaluation_minutes")
+        if self.final_evaluation_minutes is not None:
+            checks.at_least(self, 0.0, "final_evaluation_minutes")
         checks.at_least(self, 1, "eval_every_updates")
         checks.between(self, 1, MOST_SIMULATORS, "eval_games")
         checks.at_least(self, 0, "eval_agent_steps")
@@ -230,8 +240,27 @@ class EvaluationConfig:
 
     @property
     def longest_seconds(self) -> float:
-        """Of one evaluation. Whole games end by their protocol's own limit; this is far beyond."""
+        """Of one evaluation during training. Whole games end by their protocol's own limit; this is far beyond."""
         return 60.0 * self.evaluation_minutes or WHOLE_GAMES_SECONDS
+
+    @property
+    def plays_all_games(self) -> bool:
+        """Whether every evaluation plays all its games, as no share of the time bounds it."""
+        return not self.evaluation_minutes or self.eval_time_share == 1.0
+
+    def longest_final_seconds(self, trained_seconds: float) -> float:
+        """Of the evaluation at the end of a run; 0: there is none.
+
+        Args:
+            trained_seconds: that training took; infinite where that is not known yet.
+        """
+        if not self.evaluator:
+            return 0.0
+        if self.final_evaluation_minutes is not None:
+            return 60.0 * self.final_evaluation_minutes
+        if self.plays_all_games:
+            return self.longest_seconds
+        return min(max(FINAL_EVALUATION_SHARE * trained_seconds, SHORTEST_FINAL_SECONDS), WHOLE_GAMES_SECONDS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,7 +268,8 @@ class RunConfig:
     """Run."""
 
     minutes: float = 10.0
-    """Wall-clock budget in minutes (0: none). It counts from now."""
+    """Time of training in this run, in minutes of wall time (0: no such budget). The final evaluation, curve and video
+    follow."""
     agent_steps: int = 0
     """Budget in agent steps of all workers (0: none). Steps before a resume are included."""
     max_updates: int = 0
@@ -281,7 +311,7 @@ class RunConfig:
     norms_every_updates: int = 0
     """Updates between measurements of norms per layer (0: none). Parameters, gradients and steps are measured."""
     video: bool = True
-    """Record a short video of the agent at the end of the run."""
+    """Record a video of the agent at the end of the run: the best of several games, of a minute at most."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 0, "minutes", "agent_steps", "max_updates", why="0: no such budget")

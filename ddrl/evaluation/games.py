@@ -13,6 +13,7 @@ from ddrl.envs import VectorEnvironment, environment_seeds, make_environment
 from ddrl.envs.spaces import no_actions
 from ddrl.envs.starts import Starts
 from ddrl.errors import UsageError
+from ddrl.evaluation.turns import Turns
 from ddrl.ops.action_masks import legal
 from ddrl.ops.draws import exploration_numbers, greedy_actions, random_instead, several_uniforms, split_components
 from ddrl.structured import legal_actions
@@ -29,19 +30,23 @@ UNLIMITED_GAME_STEPS = 108_000
 """Agent steps after which a game without a limit of its own is cut off."""
 DRAWN_GROUPS = 4
 """Groups at once whose games draw pictures."""
+STUCK_STEPS = 1_000
+"""A game that a limit ends is stuck where it earned nothing in so many agent steps before."""
 
 
 class EvaluationResult(NamedTuple):
     """Raw scores of whole games.
 
     Attributes:
-        mean, maximum: over `scores`.
+        mean, maximum: over `scores`; NaN where there are none.
         scores: raw score per game, in order of the environments, without those that are not finite.
         agent_steps: length per game, in the same order.
         stamp: protocol, every setting, backend, versions, seed and number of games; JSON-able.
-        unfinished: games that a limit of steps or time ended; their score until then counts.
-        timed_out: those of them that `stop` ended: by their protocol they would have gone on.
-        not_finite: games whose score is NaN or infinite.
+        unfinished: games among them that a limit of steps ended; their score until then counts.
+        timed_out: further games, which were under way when `stop` or the time ended the evaluation; they have no score.
+        not_finite: further games, whose score is NaN or infinite.
+        stuck: games that a limit of steps or time ended after STUCK_STEPS agent steps without a reward.
+        forced_actions: actions that the rule of `GreedyActions` sent in place of the policy's.
     """
 
     mean: float
@@ -52,6 +57,8 @@ class EvaluationResult(NamedTuple):
     unfinished: int
     timed_out: int = 0
     not_finite: int = 0
+    stuck: int = 0
+    forced_actions: int = 0
 
 
 class GreedyActions:
@@ -66,6 +73,9 @@ class GreedyActions:
         repeat_fire_after: n, identical choices in a row.
         epsilon: probability of a random action instead, whatever the policy chose.
         seed: of the random actions.
+
+    Attributes:
+        forced: actions that the rule has sent.
     """
 
     def __init__(
@@ -75,6 +85,7 @@ class GreedyActions:
         self._steps = np.zeros(num_envs, np.int64)
         self._last = np.full(num_envs, -1, np.int32)
         self._run = np.zeros(num_envs, np.int64)
+        self.forced = 0
 
     def __call__(self, observations: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """<int32>[b] for observations [b, ...] of the environments `rows` <int>[b]."""
@@ -83,8 +94,9 @@ class GreedyActions:
         self._run[rows] = np.where(choice == self._last[rows], self._run[rows] + 1, 1)
         self._last[rows] = choice
         stuck = self._run[rows] >= self._limit if self._limit else np.zeros(len(rows), bool)
-        fire = legal(logits)[:, 1:2].any(axis=1)
-        return self._explore(np.where(stuck & fire, 1, choice).astype(np.int32), rows, logits)
+        stuck &= legal(logits)[:, 1:2].any(axis=1)
+        self.forced += int(stuck.sum())
+        return self._explore(np.where(stuck, 1, choice).astype(np.int32), rows, logits)
 
     def _explore(self, actions: np.ndarray, rows: np.ndarray, logits: np.ndarray) -> np.ndarray:
         if not self._epsilon:
@@ -151,28 +163,38 @@ def _outputs(policy: Policy, observations: np.ndarray) -> np.ndarray:
 
 
 class _Game(NamedTuple):
-    """A game that counts: its first row among those of all groups, and whether a limit ended it."""
+    """A game: its first row among those of all groups, whether a limit ended it, and steps since its last reward."""
 
     row: int
     score: float
     agent_steps: int
     cut: bool
+    unrewarded_steps: int
+
+    @property
+    def stuck(self) -> bool:
+        return self.cut and self.unrewarded_steps >= STUCK_STEPS
 
 
 class _Group:
-    """Environments stepped together, until the first game of each is over or, in a relay, without an end.
+    """Environments stepped together; each plays one game after the other as long as it is told to.
 
     Attributes:
         over: the games that are over, in the order of their ends.
         agent_steps: of all environments.
+
+    Args:
+        first_game: number of the first environment's among those of all groups.
+        again: is told of each game that is over, and says whether its environment plays another one.
     """
 
-    def __init__(self, env: VectorEnvironment, first_game: int, relay: bool) -> None:
-        self.env, self._first_row, self._relay = env, first_game * env.players, relay
+    def __init__(self, env: VectorEnvironment, first_game: int, again: Callable[[_Game], bool]) -> None:
+        self.env, self._first_row, self._again = env, first_game * env.players, again
         self.over: list[_Game] = []
         self.agent_steps = 0
         self._scores = np.zeros(env.num_envs)
         self._steps = np.zeros(env.num_envs, np.int64)
+        self._rewarded = np.zeros(env.num_envs, np.int64)  # step of the last reward
         self._playing = np.ones(env.num_envs, bool)
         self._live = np.ones(env.num_envs, bool)  # of the rows that were received last
         self._mask: np.ndarray | None = None  # legal actions of these, where masks tell
@@ -184,6 +206,7 @@ class _Group:
         counted = step.valid & self._playing[ids]
         self._scores[ids] += np.where(counted, step.reward, 0.0)
         self._steps[ids] += counted
+        self._rewarded[ids] = np.where(counted & (step.reward != 0.0), self._steps[ids], self._rewarded[ids])
         self.agent_steps += int(counted.sum()) // self.env.players
         cut = counted & ~step.terminated & (step.truncated | (self._steps[ids] >= UNLIMITED_GAME_STEPS))
         for i in np.flatnonzero(counted & (step.terminated | cut)):
@@ -203,15 +226,17 @@ class _Group:
         return [self._game(row, cut=True) for row in rows if self._playing[row]]
 
     def _end(self, row: int, cut: bool) -> None:
-        if row % self.env.players == 0:  # the rows of one game tell the same
+        """Of one row; those of a game tell the same, and come in their order."""
+        first = row - row % self.env.players
+        if row == first:
             self.over.append(self._game(row, cut))
-        if self._relay:
-            self._scores[row], self._steps[row] = 0.0, 0
-        else:
-            self._playing[row] = False
+            self._playing[row] = self._again(self.over[-1])
+        self._playing[row] = self._playing[first]
+        self._scores[row], self._steps[row], self._rewarded[row] = 0.0, 0, 0
 
     def _game(self, row: int, cut: bool) -> _Game:
-        return _Game(self._first_row + row, float(self._scores[row]), int(self._steps[row]), cut)
+        steps = int(self._steps[row])
+        return _Game(self._first_row + row, float(self._scores[row]), steps, cut, steps - int(self._rewarded[row]))
 
 
 def play_games(
@@ -226,12 +251,13 @@ def play_games(
     ahead: int = 1,
     stop: Callable[[], bool] = lambda: False,
     starts: Starts | None = None,
+    turns: Turns | None = None,
 ) -> Generator[None, None, EvaluationResult]:
     """Play `games` games, one per environment, and return their scores.
 
     Yields after every step of a group, so that a role can look at its messages. Each environment's first
     game counts and no other, so long games weigh as much as short ones; a group whose games are all over
-    is retired.
+    is retired. Games that `stop` or the time of `turns` ends have no score.
 
     Args:
         config: game and protocol; the whole game counts, whatever life_loss_terminal says.
@@ -240,28 +266,38 @@ def play_games(
         seed: of the environments, and of random actions.
         epsilon: probability of a random action.
         agent_steps: all environments play one game after the other until they have made so many steps together, and
-            each game counts that is over by then (those under way, where none is); 0: one game each.
+            each game counts that is over by then; 0: one game each.
         group_size: environments stepped together. Groups of one waste no step on games that are over and
             yield at least every 0.1 s while they start (an Atari environment takes that long to make).
         ahead: groups that step at the same time; each native group has one emulator thread.
-        stop: asked before every step of all games; True ends them, and what they scored until then counts.
+        stop: asked before every step of all games; True ends them.
         starts: games of Atari begin with these.
+        turns: a few environments play all games, one after the other, as long as there is time for them; not together
+            with `agent_steps`.
 
     Raises:
         UsageError: no games, a policy whose logits are not finite, or no game with a finite score.
     """
     if games < 1:
         raise UsageError(f"evaluation of {games} games; at least 1 is needed")
-    numbers = range(0, games, group_size)  # of each group's first game
-    seeds = environment_seeds(seed, len(numbers))
     # A game that draws pictures takes a process and 0.5 GB.
-    at_once = len(numbers) if config.football_view == "map" else DRAWN_GROUPS
+    at_once = -(-games // group_size) if config.football_view == "map" else DRAWN_GROUPS
+    environments = min(turns.at_once, at_once * group_size) if turns else games
+    numbers = range(0, environments, group_size)  # of each group's first game
+    seeds = environment_seeds(seed, len(numbers))
     groups: list[_Group] = []
+    forced = 0
 
     def make(first_game: int) -> _Group:
-        size = min(group_size, games - first_game)
+        size = min(group_size, environments - first_game)
         env = make_environment(config, size, training=False, starts=starts)
-        return _Group(env, first_game, relay=agent_steps > 0)
+        return _Group(env, first_game, again)
+
+    def again(game: _Game) -> bool:
+        return agent_steps > 0 or (turns is not None and turns.end(game.row, game.score, game.cut))
+
+    def ended() -> bool:
+        return stop() or (turns is not None and turns.time_is_up())
 
     for start in range(0, len(numbers), at_once):
         wave: list[_Group] = []
@@ -271,13 +307,17 @@ def play_games(
             env = wave[0].env
             rows, repeats = games * env.players, env.stamp["repeat_fire_after"]
             act = actions_for(env.action_space, policy, rows, repeats, epsilon, seed)
-            yield from _play(wave, act, ahead, lambda: stop() or _used_up(wave, agent_steps))
+            if turns:
+                for row in range(0, environments * env.players, env.players):
+                    turns.begin(row)
+            yield from _play(wave, act, ahead, lambda: ended() or _used_up(wave, agent_steps))
         finally:
             for group in wave:
                 group.env.close()
-        if stop() or agent_steps:
+        forced += getattr(act, "forced", 0)
+        if ended() or agent_steps:
             break
-    return _result(groups, {"epsilon": epsilon, "seed": seed}, relay=agent_steps > 0)
+    return _result(groups, {"epsilon": epsilon, "seed": seed}, forced, relay=agent_steps > 0)
 
 
 def _begin(
@@ -327,22 +367,24 @@ def _play(groups: list[_Group], act: Act, ahead: int, stop: Callable[[], bool]) 
             actions = np.split(chosen, np.cumsum(sizes)[:-1])
 
 
-def _result(groups: list[_Group], stamp: dict, relay: bool) -> EvaluationResult:
-    games = [game for group in groups for game in group.over]
+def _result(groups: list[_Group], stamp: dict, forced: int, relay: bool) -> EvaluationResult:
+    games = sorted((game for group in groups for game in group.over), key=lambda game: game.row)
+    # At the end of a budget of steps the next games are under way always, and say nothing where some are over.
     under_way = [] if relay and games else [game for group in groups for game in group.under_way()]
-    games = sorted(games + under_way, key=lambda game: game.row)
     finite = [game for game in games if math.isfinite(game.score)]
-    if not finite:
+    if games and not finite:
         first = games[0].score
         raise UsageError(f"none of {len(games)} games has a finite score, the first {first}: mend the environment")
     scores = tuple(game.score for game in finite)
     return EvaluationResult(
-        mean=float(np.mean(scores)),
-        maximum=max(scores),
+        mean=float(np.mean(scores)) if scores else math.nan,
+        maximum=max(scores, default=math.nan),
         scores=scores,
         agent_steps=tuple(game.agent_steps for game in finite),
         stamp={**groups[0].env.stamp, **stamp, "games": len(games)},
-        unfinished=sum(game.cut for game in games),
+        unfinished=sum(game.cut for game in finite),
         timed_out=len(under_way),
         not_finite=len(games) - len(finite),
+        stuck=sum(game.stuck for game in [*games, *under_way]),
+        forced_actions=forced,
     )

@@ -106,8 +106,8 @@ def evaluate_newest(
         "scores": list(result.scores),
         "protocol": result.stamp,
     }
-    if result.not_finite:
-        record["not_finite"] = result.not_finite
+    rare = {name: getattr(result, name) for name in ("not_finite", "stuck", "forced_actions")}
+    record |= {name: number for name, number in rare.items() if number}
     if starts is None and atari_rom(config.environment.game) is not None:
         record["human_starts"] = HUMAN_STARTS
     try:

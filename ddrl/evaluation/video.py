@@ -1,8 +1,10 @@
-"""A video of one greedy game, made without a display."""
+"""Videos of greedy games, made without a display."""
 
 from __future__ import annotations
 
 import itertools
+import math
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +21,58 @@ if TYPE_CHECKING:
     from ddrl.envs.gymnasium_environment import GymnasiumEnvironment
 
 ATARI_FPS = 30
+BEST_SECONDS = 60.0
+"""Length of the best game's video, at most."""
+BEST_GAMES = 4
+PATIENCE_SECONDS = 12.0  # after which no further game is recorded, and the one under way is cut short
 GIF_FPS_LIMIT = 15
 LEAST_WIDTH = 320
 
 
+def record_best_game(
+    config: EnvironmentConfig, policy: Policy, path: str | Path, *, seed: int, epsilon: float = 0.0
+) -> tuple[float, int]:
+    """Record some games for up to a minute of play each, and keep the video of the best.
+
+    Args:
+        config, policy, path: see `record_game`.
+        seed: of the first game; the others have the numbers after it.
+        epsilon: probability of a random action, as in evaluations.
+
+    Returns:
+        What the best game scored in its video, and the number of games that were recorded.
+
+    Raises:
+        UsageError: as `record_game`.
+    """
+    path, best, games = Path(path), -math.inf, 0
+    end = time.monotonic() + PATIENCE_SECONDS
+    candidate = path.with_name(f".{path.stem}.candidate{path.suffix}")
+    try:
+        while games < BEST_GAMES and (not games or time.monotonic() < end):
+            until = end if games else math.inf
+            score = record_game(
+                config, policy, candidate, seed=seed + games, epsilon=epsilon, max_seconds=BEST_SECONDS, until=until
+            )
+            games += 1
+            if score > best or games == 1:
+                candidate.replace(path)
+                best = score
+    finally:
+        candidate.unlink(missing_ok=True)
+    return best, games
+
+
 def record_game(
-    config: EnvironmentConfig, policy: Policy, path: str | Path, *, seed: int, max_agent_steps: int = 3000
+    config: EnvironmentConfig,
+    policy: Policy,
+    path: str | Path,
+    *,
+    seed: int,
+    max_agent_steps: int = 3000,
+    max_seconds: float = math.inf,
+    epsilon: float = 0.0,
+    until: float = math.inf,
 ) -> float:
     """Play one game greedily, write it as .mp4 (H.264) or .gif, and return its raw score.
 
@@ -38,6 +86,9 @@ def record_game(
         path: overwritten only when the video is complete.
         seed: of the environment.
         max_agent_steps: the video and the score end here when the game has not.
+        max_seconds: the same, in seconds of the video.
+        epsilon: probability of a random action.
+        until: they end at this time.monotonic(), too.
 
     Raises:
         UsageError: another suffix, a folder that does not exist, or an environment that draws no pictures.
@@ -49,10 +100,12 @@ def record_game(
         raise UsageError(f"no folder {str(path.parent)!r} to write the video in")
     if max_agent_steps < 1:
         raise UsageError(f"a video of {max_agent_steps} agent steps; at least 1 is needed")
-    game = _Game(config, policy, seed, max_agent_steps)
+    game = _Game(config, policy, seed, epsilon)
     partial = path.with_name(f".{path.stem}.partial{path.suffix}")
     try:
-        (_write_mp4 if path.suffix == ".mp4" else _write_gif)(partial, game.pictures(), game.fps)
+        most = max(1, int(max_seconds * game.fps)) if math.isfinite(max_seconds) else None
+        pictures = itertools.islice(game.pictures(max_agent_steps, until), most)
+        (_write_mp4 if path.suffix == ".mp4" else _write_gif)(partial, pictures, game.fps)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -63,10 +116,10 @@ def record_game(
 class _Game:
     """One greedy game as a stream of pictures <uint8>[h, w, 3] at `fps`."""
 
-    def __init__(self, config: EnvironmentConfig, policy: Policy, seed: int, max_agent_steps: int) -> None:
+    def __init__(self, config: EnvironmentConfig, policy: Policy, seed: int, epsilon: float) -> None:
         from ddrl.envs.gymnasium_path import make_atari
 
-        self._max_agent_steps, self.score = max_agent_steps, 0.0
+        self.score = 0.0
         self._env: GymnasiumEnvironment
         self._draw: Callable[[], list[np.ndarray]]
         rom = atari_rom(config.game)
@@ -79,14 +132,17 @@ class _Game:
             self._env = make_atari(rom, protocol, 1, recorder.on_frame, wrappers=config.wrappers)
             self._draw, self.fps = recorder.take, ATARI_FPS
             repeat_fire_after = protocol.repeat_fire_after
-        self._act = actions_for(self._env.action_space, policy, self._env.num_envs, repeat_fire_after)
+        rows = self._env.num_envs
+        self._act = actions_for(self._env.action_space, policy, rows, repeat_fire_after, epsilon, seed)
         self._env.reset(seed)
 
-    def pictures(self) -> Iterator[np.ndarray]:
-        """Play; `score` is right when the iterator is exhausted."""
+    def pictures(self, max_agent_steps: int, until: float) -> Iterator[np.ndarray]:
+        """Play; `score` is that of the pictures so far."""
         step = self._env.recv()
         yield from self._draw()
-        for _ in range(self._max_agent_steps):
+        for _ in range(max_agent_steps):
+            if time.monotonic() > until:
+                break
             self._env.send(self._act(step.observation, step.env_id))
             step = self._env.recv()
             self.score += float(step.reward[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
+import math
 import signal
 import threading
 import traceback
@@ -143,5 +144,6 @@ def first_word(context: JobContext) -> Wait:
 
 def end_of_job(context: JobContext) -> Wait:
     """The wait for END after the last update: the last evaluation takes its time."""
-    patience = LAST_SECONDS + context.config.evaluation.longest_seconds
+    trained_seconds = 60.0 * context.config.run.minutes or math.inf
+    patience = LAST_SECONDS + context.config.evaluation.longest_final_seconds(trained_seconds)
     return Wait("the end of the job", (context.layout.chief,), patience)

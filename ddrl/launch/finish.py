@@ -41,13 +41,15 @@ def _curve(path: Path) -> object:
 def _video(path: Path) -> object:
     from ddrl.envs.control import choose_renderer
     from ddrl.evaluation.agent import load_agent
-    from ddrl.evaluation.video import record_game
+    from ddrl.evaluation.video import record_best_game
 
     choose_renderer()
     agent = load_agent(path, batch_sizes=(1,))
     video = path / "video.mp4"
-    score = record_game(agent.config.environment, agent.policy, video, seed=agent.config.run.seed)
-    return f"{video} (a game of score {score:g})"
+    config = agent.config
+    epsilon = config.evaluation.eval_epsilon
+    score, games = record_best_game(config.environment, agent.policy, video, seed=config.run.seed, epsilon=epsilon)
+    return f"{video} (score {score:g}, {'one game' if games == 1 else f'the best of {games} games'})"
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -19,14 +20,16 @@ from ddrl import rundir
 from ddrl.config import TrainConfig, validation
 from ddrl.errors import UsageError
 from ddrl.launch import outcome
-from ddrl.launch.processes import Interrupts
+from ddrl.launch.processes import Interrupts, end_session
 from ddrl.launch.restarts import Restarts
-from ddrl.launch.supervisor import Supervisor
+from ddrl.launch.supervisor import KILL_SECONDS, POLL_SECONDS, Supervisor
 from ddrl.named_runs import go_on
 from ddrl.placement import start
 from ddrl.placement.resources import check_machine, heavy_ranks
 from ddrl.programs import python_command
 from ddrl.reporting.callbacks import Callback, CallbackThread, Record, Trouble
+from ddrl.reporting.metrics import MetricsWriter
+from ddrl.reporting.phases import DRAWING, drawing_seconds
 from ddrl.reporting.progress import Progress, summary
 from ddrl.types import Machine
 
@@ -151,14 +154,15 @@ def _run(
                 display.update(follower.read())  # here, as the next records say that the ranks have begun
                 clear(path)
                 argv = [*program, *(["--resume"] if again.resume else []), "--minutes", repr(again.minutes)]
-    if supervisor.killed:
-        console.print(f"killed; {go_on(path)}", highlight=False, markup=False, soft_wrap=True)
-        return KILLED
-    if restarts.refusal:
-        console.print(restarts.refusal, highlight=False, markup=False)
-    status = outcome.report(path, log_start, supervisor.overdue, console)
+            if supervisor.killed:
+                console.print(f"killed; {go_on(path)}", highlight=False, markup=False, soft_wrap=True)
+                return KILLED
+            if restarts.refusal:
+                console.print(restarts.refusal, highlight=False, markup=False)
+            status = outcome.report(path, log_start, supervisor.overdue, console)
+            if status == 0:
+                finish(path, console, lambda: display.update(follower.read()), interrupts)
     if status == 0:
-        finish(path, console)
         summarise(config, path, console)
     return status
 
@@ -188,22 +192,55 @@ def summarise(config: TrainConfig, path: Path, console: Console) -> None:
     console.print(summary(path, config), crop=False)  # a path that is cut off cannot be copied
 
 
-def finish(path: Path, console: Console) -> None:
-    """Plot and video, in a process that may import TensorFlow; whatever fails there costs a warning only."""
-    try:
-        with (path / rundir.LOG).open("ab") as log:
-            done = subprocess.run(
-                [*python_command("ddrl.launch.finish"), str(path)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                timeout=FINISH_SECONDS,
-                check=False,
-            )
-        text = done.stdout.strip() or (f"warning: no plot and no video, see {path / rundir.LOG}")
-    except subprocess.TimeoutExpired:
-        text = f"warning: plot and video took more than {FINISH_SECONDS:g} s and were given up"
-    except KeyboardInterrupt:
-        text = "plot and video: left out"
-    console.print(text, highlight=False, markup=False)
+def finish(
+    path: Path, console: Console, show: Callable[[], None] = lambda: None, interrupts: Interrupts | None = None
+) -> None:
+    """Plot and video, in a process that may import TensorFlow; whatever fails there costs a warning only.
+
+    Args:
+        path: the run directory.
+        console: where the user sees what was made.
+        show: called every now and then meanwhile.
+        interrupts: a further one ends it.
+    """
+    interrupts = interrupts or Interrupts()
+    _tell_of_drawing(path)
+    end, before = time.monotonic() + FINISH_SECONDS, (interrupts.stop, interrupts.kill)
+    with (path / rundir.LOG).open("ab") as log:
+        process = subprocess.Popen(
+            [*python_command("ddrl.launch.finish"), str(path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,  # Ctrl-C is the launcher's to hear
+        )
+    given_up = ""
+    while not given_up:
+        try:
+            said, _ = process.communicate(timeout=POLL_SECONDS)
+            break
+        except subprocess.TimeoutExpired:
+            show()
+        if (interrupts.stop, interrupts.kill) != before:
+            given_up = "stopped: what is not named here is left out"
+        elif time.monotonic() > end:
+            given_up = f"warning: plot and video took more than {FINISH_SECONDS:g} s and were given up"
+    if given_up:
+        end_session(process.pid, KILL_SECONDS)
+        said, _ = process.communicate()
+    lines = [*said.splitlines(), *filter(None, [given_up])] or [
+        f"warning: no plot and no video, see {path / rundir.LOG}"
+    ]
+    console.print("\n".join(lines), highlight=False, markup=False)
+
+
+def _tell_of_drawing(path: Path) -> None:
+    """Writes the event of the last phase: the ranks have ended."""
+    result, video = rundir.read_json(path / rundir.RESULT) or {}, rundir.load_config(path).run.video
+    text = "drawing the learning curve" + (" and recording a video" if video else "")
+    fields = {"phase": DRAWING, "seconds_left": drawing_seconds(video)}
+    with contextlib.suppress(UsageError):  # a full disk costs no more than this
+        writer = MetricsWriter(path)
+        writer.event("phase", text, result.get("wall_seconds", 0.0), **fields)
+        writer.close()

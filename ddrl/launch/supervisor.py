@@ -19,6 +19,7 @@ from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.launch.processes import Interrupts, children, end_session, session_members
 from ddrl.placement import start
+from ddrl.reporting.phases import EVALUATING
 from ddrl.reporting.progress import Progress
 
 POLL_SECONDS = 0.2
@@ -49,6 +50,7 @@ class Supervisor:
         self._patience = stop_seconds
         self._said = False
         self._heard: float | None = None
+        self._phase = ""
         self._gone_since: float | None = None
         self._left_since: float | None = None  # that mpirun is alone
         self._stop_since: float | None = None
@@ -102,6 +104,7 @@ class Supervisor:
         records = follower.read()
         if records and self._heard is None:
             self._heard = time.monotonic()
+        self._phase = next((record["phase"] for record in reversed(records) if "phase" in record), self._phase)
         with contextlib.suppress(OSError):
             display.update(records)
 
@@ -135,9 +138,9 @@ class Supervisor:
             return
         (self._path / rundir.STOP).touch()
         self._said = self.asked = True
+        what = "end the final evaluation and keep its games" if self._phase == EVALUATING else "checkpoint and end"
         console.print(
-            f"{self._interrupts.stop.name}: asked the ranks to checkpoint and end; Ctrl-C again kills them",
-            highlight=False,
+            f"{self._interrupts.stop.name}: asked the ranks to {what}; Ctrl-C again kills them", highlight=False
         )
 
     def _look(self) -> None:

@@ -26,8 +26,8 @@ from ddrl.rundir import METRICS, JsonLines
 ONLINE_EPISODES = 100
 """Finished training episodes that the online score looks back on."""
 EVALUATED = (
-    "mean", "maximum", "games", "unfinished", "timed_out", "not_finite", "version", "agent_steps", "wall_seconds",
-    "seconds",
+    "mean", "maximum", "games", "of_games", "unfinished", "timed_out", "not_finite", "stuck", "forced_actions", "final",
+    "version", "agent_steps", "wall_seconds", "seconds",
 )  # fmt: skip
 """What an evaluator reports that goes into the record."""
 
@@ -40,6 +40,10 @@ def evaluation_record(
     unfinished: int,
     timed_out: int = 0,
     not_finite: int = 0,
+    of_games: int = 0,
+    stuck: int = 0,
+    forced_actions: int = 0,
+    final: bool = False,
     version: int,
     agent_steps: int,
     wall_seconds: float,
@@ -50,14 +54,26 @@ def evaluation_record(
 
     Args:
         mean, maximum: raw score over the games.
+        games: that were over and have a finite score.
         not_finite: further games, whose score is NaN or infinite.
-        unfinished: games that a limit of steps or time ended; their score until then counts.
-        timed_out: those of them that time ended; a mean with any in it says too little to be compared.
+        of_games: that the evaluation has; in the record where not all of them have a score.
+        unfinished: games that a limit of steps ended; their score until then counts.
+        timed_out: further games, which time ended: they have no score, and a mean without them is not to be compared.
+        stuck: games that a limit ended and that had earned nothing for long.
+        forced_actions: actions that the protocol's rule sent in place of the policy's, which repeated itself.
+        final: it is the one at the end of the run.
         version: updates behind the parameters that played.
         agent_steps, wall_seconds: of the run when those parameters were taken, not when the games ended.
         seconds: that the games took.
         protocol: stamp of the rules of the games.
     """
+    rare = {
+        "of_games": of_games * (of_games > games),
+        "not_finite": not_finite,
+        "stuck": stuck,
+        "forced_actions": forced_actions,
+        "final": final,
+    }
     return {
         "kind": "evaluation",
         "wall_seconds": round(wall_seconds, 3),
@@ -70,7 +86,7 @@ def evaluation_record(
         "timed_out": timed_out,
         "seconds": round(seconds, 3),
         "protocol": protocol,
-    } | ({"not_finite": not_finite} if not_finite else {})
+    } | {name: value for name, value in rare.items() if value}
 
 
 class MetricsWriter:
@@ -189,9 +205,30 @@ def _is_number(value: Any) -> bool:
     return type(value) is int or (type(value) is float and math.isfinite(value))
 
 
+def evaluation_remarks(record: Mapping[str, Any]) -> list[str]:
+    """What a reader of an `evaluation` record's mean must know beside it, in a few phrases."""
+    games, of_games, cut = record["games"], record.get("of_games", 0), record.get("timed_out", 0)
+    remarks = [f"{games} of {of_games} games"] if games < of_games else []
+    if cut:
+        remarks.append(f"{cut} not over in time and left out")
+    if record.get("not_finite"):
+        remarks.append(f"{record['not_finite']} more without a finite score")
+    if record.get("stuck"):
+        remarks.append(f"{record['stuck']} stuck without a reward")
+    if record.get("forced_actions"):
+        remarks.append(f"the protocol's rule against repetition acted {record['forced_actions']:,} times")
+    return remarks
+
+
 def whole(evaluations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those evaluation records whose games were all played to their end."""
+    """Those evaluation records whose games were all played to their end, as many as there were."""
     return [record for record in evaluations if not record.get("timed_out")]
+
+
+def complete(evaluations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those of them that had time for all games: a score as the protocol defines it."""
+    records = whole(evaluations)
+    return [record for record in records if record["games"] + record.get("not_finite", 0) >= record.get("of_games", 0)]
 
 
 def first_online(trained: Sequence[Mapping[str, Any]], score: float) -> Mapping[str, Any] | None:

@@ -1,4 +1,9 @@
-"""Where the time of a rank's start goes: phases that follow each other, from the start of its process."""
+"""Phases of a run, and of a rank's start: where the time goes.
+
+The chief writes the phase of the run and the time that is left of it, until the command ends, to metrics.jsonl:
+every `train` record has `phase` and, where the run has a budget, `seconds_left`; the event `phase` has both at the
+moment at which a phase begins. The launcher writes the last one, of drawing.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,18 @@ import os
 import time
 from pathlib import Path
 
+STARTING, TRAINING, EVALUATING, DRAWING = PHASES = ("starting", "training", "evaluating", "drawing")
+"""Of a run, one after the other: processes load and compile; learning; the final evaluation; curve and video."""
+
+_CURVE_SECONDS, _VIDEO_SECONDS = 5.0, 15.0  # about, on a quiet machine, TensorFlow's start included
+
 _seconds: dict[str, float] = {}
 _last: float | None = None
+
+
+def drawing_seconds(video: bool) -> float:
+    """What the last phase takes, about."""
+    return _CURVE_SECONDS + video * _VIDEO_SECONDS
 
 
 def phase_ended(name: str) -> None:

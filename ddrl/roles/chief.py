@@ -25,20 +25,22 @@ from ddrl.npz import encode_arrays
 from ddrl.replay.storage import OTHER
 from ddrl.reporting.callbacks import RunContext, Trouble, start_callbacks
 from ddrl.reporting.collector import Collector
-from ddrl.reporting.metrics import EVALUATED, MetricsWriter, evaluation_record, lines_of
+from ddrl.reporting.metrics import EVALUATED, MetricsWriter, complete, evaluation_record, lines_of
 from ddrl.reporting.phases import phase_ended, take_phases
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.budget import Budget
 from ddrl.roles.checkpoint_saver import CheckpointSaver
-from ddrl.roles.evaluations import Evaluations
+from ddrl.roles.evaluations import Evaluations, announcement, unfinished_text
 from ddrl.roles.exchanges import make_coordinator
 from ddrl.roles.phase import Phase
+from ddrl.roles.time_left import TimeLeft, plan
 from ddrl.rundir import RESULT, stop_requested, write_json
 
 STOP_FILE_SECONDS = 0.25  # how often the file `stop` is looked for
 LAST_COMMIT_SECONDS = 10.0  # a step that does not close in this time does not delay the end
 FAILED_COMMIT_SECONDS = 1.0  # the same where a rank has failed, whose gradient may be what the step waits for
 LAST_RESULT_SECONDS = 60.0  # the last evaluation's start and result, beyond the time of its games
+ENDED_RESULT_SECONDS = 5.0  # its result, when it was asked to end
 
 
 class ChiefRole:
@@ -72,12 +74,15 @@ class ChiefRole:
         self.coordinator = make_coordinator(context, start.step, start.version)
         self._began = time.monotonic()
         self.budget = Budget(config.run, start)
+        self.time_left = TimeLeft(config, start, self.evaluations)
         any_step = self.coordinator.asynchronous
         self.saver = CheckpointSaver(context, start, self.metrics, self._event, self._counted, any_step)
         self._next_line = self._next_stop_check = 0.0
         self._stop_deadline = 0.0
         self._evaluator_heard = time.monotonic()
         self._signalled = self._started = self._evaluation_due = False
+        self._final: dict[str, Any] = {}  # request of the final evaluation
+        self._trained_seconds = 0.0
         self._begin(resumed, notes)
 
     @property
@@ -115,12 +120,8 @@ class ChiefRole:
             self._command()
         self._gather(now)
         if self.phase is Phase.EVALUATING:
-            if not self.evaluations.idle and (now >= self._stop_deadline or self._evaluator_silent(now)):
-                evaluator = self.context.layout.evaluator
-                name = "the evaluator" if evaluator is None else self.context.layout.name(evaluator)
-                self._event("evaluation_failed", f"{name} did not give the last result in time; the run ends without")
-                self.evaluations.lost()
-            if self._signalled or self.evaluations.idle:
+            self._watch_final_evaluation(now)
+            if not self._final or self.evaluations.idle:
                 self._end()
         if now >= self._next_line:
             self._write_line(now)
@@ -166,6 +167,8 @@ class ChiefRole:
         if self.phase is not Phase.RUNNING:
             return
         self.phase, self._signalled = Phase.STOPPING, signalled
+        self._trained_seconds = time.monotonic() - self._began
+        self.time_left.training_over(self._trained_seconds, not signalled)
         self.result = {"status": status, "message": message}
         self._stop_deadline = time.monotonic() + LAST_COMMIT_SECONDS
         self.coordinator.request(Flag.STOP | Flag.CHECKPOINT | Flag.PUBLISH)
@@ -247,6 +250,8 @@ class ChiefRole:
         phases = take_phases()
         parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in phases.items())
         self._event("started", f"first update after {sum(phases.values()):.1f} s: {parts}", seconds=phases)
+        self.time_left.first_update(time.monotonic() - self._began)
+        self._event("phase", plan(self.context.config), **self._now())
 
     def _on_flags(self, closed: Closed) -> None:
         flags = closed.flags
@@ -260,8 +265,11 @@ class ChiefRole:
         evaluator, last = self.context.layout.evaluator, bool(flags & Flag.STOP)
         if flags & Flag.PUBLISH and self._evaluation_due and evaluator is not None:
             self._evaluation_due = False
-            if not (last and self._signalled):
-                self._evaluate(evaluator, closed.version, last)
+            if last:
+                self._evaluate_last(evaluator, closed.version)
+            else:
+                how = self.evaluations.during_training(self.wall_seconds, self._planned_seconds)
+                self._evaluate(evaluator, closed.version, how)
 
     def _on_refused(self, closed: Closed) -> None:
         self.metrics.count("steps_refused")
@@ -279,15 +287,31 @@ class ChiefRole:
 
     # Evaluation ----------------------------------------------------------------------------------------------
 
-    def _evaluate(self, evaluator: int, version: int, last: bool) -> None:
-        request = {
-            "version": version,
-            "agent_steps": self.collector.agent_steps,
-            "wall_seconds": self.wall_seconds,
-            "limit_seconds": self.evaluations.limit(self.wall_seconds, self._planned_seconds, last),
-        }
+    def _evaluate(self, evaluator: int, version: int, how: Mapping[str, Any]) -> None:
+        at = {"version": version, "agent_steps": self.collector.agent_steps, "wall_seconds": self.wall_seconds}
         self.evaluations.start(version)
-        self.transport.send([json_blob(evaluator, Topic.EVALUATE, request)])
+        self.transport.send([json_blob(evaluator, Topic.EVALUATE, {**at, **how})])
+
+    def _evaluate_last(self, evaluator: int, version: int) -> None:
+        """By the whole protocol, unless the run ends early, or is not to have it."""
+        how = self.evaluations.at_the_end(self._trained_seconds)
+        if self._signalled or not how["limit_seconds"]:
+            return
+        self._final = how
+        self._evaluate(evaluator, version, how)
+
+    def _watch_final_evaluation(self, now: float) -> None:
+        evaluator = self.context.layout.evaluator
+        if not self._final or self.evaluations.idle or evaluator is None:
+            return
+        if self._signalled and "ended" not in self._final:
+            self._final["ended"] = True
+            self.transport.send([json_blob(evaluator, Topic.EVALUATE, {"end": True})])
+            self._stop_deadline = min(self._stop_deadline, now + ENDED_RESULT_SECONDS)
+        if now >= self._stop_deadline or self._evaluator_silent(now):
+            name = self.context.layout.name(evaluator)
+            self._event("evaluation_failed", f"{name} did not give the last result in time; the run ends without")
+            self.evaluations.lost()
 
     def _on_result(self, content: Mapping[str, Any]) -> None:
         if not self.evaluations.finish(content):
@@ -295,12 +319,16 @@ class ChiefRole:
         if "failed" in content:
             self._event("evaluation_failed", content["failed"], update=content["version"])
             return
+        if not content["games"]:
+            self._event("evaluation_unfinished", unfinished_text({**content, **self._final}), update=content["version"])
+            return
         known = {name: content[name] for name in EVALUATED if name in content}
-        self.writer.write(evaluation_record(protocol=content["stamp"], **known))
+        record = evaluation_record(protocol=content["stamp"], **known)
+        self.writer.write(record)
         target = self.context.config.evaluation.target_score
         if target is None or "time_to_score_seconds" in self.result:
             return
-        if content["mean"] >= target and not content["timed_out"]:
+        if content["mean"] >= target and complete([record]):
             text = f"{content['mean']:.1f} >= {target:g} after {content['wall_seconds']:.0f} s"
             self._event("target_reached", text, seconds=content["wall_seconds"], update=content["version"])
             self.stop("target", f"target score reached: {text}")
@@ -335,7 +363,11 @@ class ChiefRole:
             self.result |= {"status": "failed", "message": text, "unsaved": True}
         if last and self.saver.idle:
             self.phase = Phase.EVALUATING
-            self._stop_deadline = now + self.context.config.evaluation.longest_seconds + LAST_RESULT_SECONDS
+            limit = self._final.get("limit_seconds", 0.0)
+            self._stop_deadline = now + limit + LAST_RESULT_SECONDS
+            if self._final:
+                self.time_left.final_evaluation(now - self._began, limit)
+                self._event("phase", announcement(self.context.config.evaluation, limit), **self._now())
 
     def _counted(self) -> tuple[int, dict[str, Any]]:
         """Agent steps and counters that a checkpoint has; workers report before they send their state."""
@@ -347,6 +379,8 @@ class ChiefRole:
         if blob.topic == Topic.REPORT:
             report = json.loads(blob.data)
             self.collector.add(report)
+            if "evaluation_games_over" in report["gauges"]:
+                self.time_left.games_over(report["gauges"]["evaluation_games_over"])
             for event in report.get("events", ()):
                 self._event(**event)
         elif blob.topic == Topic.RESULT:
@@ -393,8 +427,13 @@ class ChiefRole:
         self._next_line = now + self.context.config.run.log_every_seconds
         self.metrics.gauge("live_workers", len(self.coordinator.live))
         self.collector.add(self.metrics.report())
-        self.writer.write(self.collector.line(self.coordinator.version, self.wall_seconds))
+        line = self.collector.line(self.coordinator.version, self.wall_seconds)
+        self.writer.write(line | self._now())
         self._tell_of(self.callbacks.troubles())
+
+    def _now(self) -> dict[str, Any]:
+        """Phase of the run and time that is left."""
+        return self.time_left.now(time.monotonic() - self._began, self.coordinator.version, self.collector.agent_steps)
 
     def _tell_of(self, troubles: Sequence[Trouble]) -> None:
         for name, text, fields in troubles:

@@ -1,4 +1,4 @@
-"""When the chief has a version evaluated: every so many updates, and never more than its share of the time."""
+"""When the chief has a version evaluated, and for how long: regularly, and never more than its share of the time."""
 
 from __future__ import annotations
 
@@ -6,9 +6,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddrl.config import EvaluationConfig
+from ddrl.config.settings import WHOLE_GAMES_SECONDS
 from ddrl.reporting.rank_metrics import RankMetrics
 
-SHORTEST_SECONDS = 15.0  # an evaluation gets this much whatever its share of the time, or it would say nothing
+SHORTEST_SECONDS = 8.0  # an evaluation gets this much whatever its share of the time, or it would say nothing
+PARTS = 6  # a run's share of the time is enough for so many evaluations
+AT_ONCE, FINAL_AT_ONCE = 4, 20  # games; few are over soon, many take less time in all
+
+
+def announcement(config: EvaluationConfig, limit: float) -> str:
+    """What is said when the final evaluation begins, which may take so many seconds."""
+    games = f"{config.eval_games} games"
+    at_most = "" if limit >= WHOLE_GAMES_SECONDS else f", {limit:.0f} s at most"
+    return f"the final evaluation: {games}{at_most}; Ctrl-C ends it and keeps the games that are over"
+
+
+def unfinished_text(content: Mapping[str, Any]) -> str:
+    """What is said of a result without a game that was over."""
+    stuck = f", {content['stuck']} of them stuck without a reward" if content.get("stuck") else ""
+    text = f"no game was over within {content['seconds']:.0f} s ({content['timed_out']} under way{stuck})"
+    if content.get("ended"):
+        return text
+    more = "give it more time with --final-evaluation-minutes" if content.get("final") else "the next one has more time"
+    return f"{text}; {more}"
 
 
 class Evaluations:
@@ -27,6 +47,8 @@ class Evaluations:
         self._longest = float(state.get("last_seconds", 0.0))
         self._next_version = version - version % config.eval_every_updates + config.eval_every_updates
         self._playing: int | None = None
+        self._limit = self._needed = 0.0
+        self._game_seconds: float | None = None
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
@@ -46,19 +68,34 @@ class Evaluations:
         self._next_version = version + self.config.eval_every_updates
         return True
 
-    def limit(self, elapsed: float, planned: float, last: bool) -> float:
-        """Seconds that the games of an evaluation that starts now may take.
+    def during_training(self, elapsed: float, planned: float) -> dict[str, Any]:
+        """What the evaluator is told of an evaluation that starts now: games at once (0: all), its longest time.
 
         Args:
             elapsed: wall time of the run.
             planned: wall time of the whole run, or 0 where it is open.
-            last: it is the one at the end, which is not part of the share.
         """
-        longest = self.config.longest_seconds
-        if last or not self.config.evaluation_minutes:
-            return longest
-        left = self.config.eval_time_share * max(elapsed, planned) - self.seconds
-        return min(longest, max(SHORTEST_SECONDS, left))
+        config = self.config
+        longest = config.longest_seconds
+        if config.plays_all_games:
+            return {"at_once": 0, "limit_seconds": longest}
+        part = config.eval_time_share * max(elapsed, planned) / PARTS
+        saved = min(
+            config.eval_time_share * elapsed - self.seconds, 2.0 * part
+        )  # of a machine with few updates a minute
+        self._limit = min(longest, max(SHORTEST_SECONDS, part, saved, self._needed))
+        target = {} if config.target_score is None else {"target": config.target_score, "target_seconds": longest}
+        return {"at_once": AT_ONCE, "limit_seconds": self._limit, **target}
+
+    def at_the_end(self, trained_seconds: float) -> dict[str, Any]:
+        """The same of the one at the end of a run, which plays all games where it can. A limit of 0: there is none."""
+        limit = self.config.longest_final_seconds(trained_seconds)
+        return {"at_once": 0 if self.config.plays_all_games else FINAL_AT_ONCE, "limit_seconds": limit, "final": True}
+
+    def final_seconds(self, trained_seconds: float) -> float:
+        """What the one at the end is likely to take, by the pace of those before."""
+        limit = self.config.longest_final_seconds(trained_seconds)
+        return limit if self._game_seconds is None else min(limit, self._game_seconds * self.config.eval_games)
 
     def start(self, version: int) -> None:
         """The evaluator was asked to play."""
@@ -68,13 +105,18 @@ class Evaluations:
         """Takes a result; False if it is not the one that is waited for."""
         if content["version"] != self._playing:
             return False
-        self.seconds += content["seconds"]
-        self._longest = content["seconds"]
-        if content.get("timed_out"):  # the next one waits until it may take twice as long, or none would ever finish
-            self._longest = min(2.0 * content["seconds"], self.config.longest_seconds)
+        seconds, games = content["seconds"], content.get("games")
+        self.seconds += seconds
+        # One that went on for its target took longer than the next one will.
+        self._longest = min(seconds, self._limit) if self._limit else seconds
+        # Where no game was over, the next evaluation waits until it may take twice as long, or none would ever be.
+        self._needed = 0.0 if games != 0 else min(2.0 * seconds, self.config.longest_seconds)
+        self._longest = max(self._longest, self._needed)
+        if games:
+            self._game_seconds = seconds / games
         self._playing, self.idle = None, True
         return True
 
     def lost(self) -> None:
-        """The evaluator died."""
+        """The evaluator died, or its result is not waited for."""
         self._playing, self.idle = None, True

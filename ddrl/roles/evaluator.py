@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Generator
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from ddrl.errors import UsageError
 from ddrl.evaluation.games import EvaluationResult, play_games
+from ddrl.evaluation.turns import Turns
 from ddrl.exchange.client import Reader
 from ddrl.exchange.messages import Kind, Message
 from ddrl.exchange.sharding import shard_ranges
@@ -19,13 +21,15 @@ from ddrl.job.layout import JobContext
 from ddrl.job.role import Topic, Wait, essential_lost, failure_of, json_blob
 from ddrl.learner import Policy, as_device_vector
 from ddrl.networks.network import Network
+from ddrl.placement.resources import this_machine
 from ddrl.reporting.rank_metrics import RankMetrics
 
 SLICE_SECONDS = 0.02  # it plays this long between two polls
 
 
 class EvaluatorRole:
-    """Plays when the chief says EVALUATE; a newer request ends the games that are under way.
+    """Plays when the chief says EVALUATE; a newer request ends the games that are under way, and one that says only
+    "end" does so and has their result.
 
     Args:
         make_policy: () -> the compiled policy; called at the first request, since it takes memory and time.
@@ -41,6 +45,8 @@ class EvaluatorRole:
         self._policy: Policy | None = None
         self._request: dict[str, Any] = {}
         self._games: Generator[None, None, EvaluationResult] | None = None
+        self._turns: Turns | None = None
+        self._deadline = math.inf
         self._started, self._fetching = 0.0, False
         self._next_report = time.monotonic()
         transport.open(self.reader.assembler.channels(layout.servers, Kind.PUBLISHED))
@@ -53,7 +59,11 @@ class EvaluatorRole:
             if snapshot is not None:
                 self._begin(snapshot.version, snapshot.parameters)
         elif isinstance(event, Blob) and event.topic == Topic.EVALUATE:
-            self._request, self._games = json.loads(event.data), None
+            request = json.loads(event.data)
+            if request.get("end"):
+                self._deadline = 0.0
+                return
+            self._request, self._games = request, None
             self._started, self._fetching = time.monotonic(), True
             self.transport.send(self.reader.fetch(self._request["version"]))
         elif isinstance(event, Blob) and event.topic == Topic.END:
@@ -64,6 +74,9 @@ class EvaluatorRole:
         while self._games is not None and time.monotonic() - now < SLICE_SECONDS:
             self._play()
         if now >= self._next_report:
+            if self._games is not None and self._turns is not None and self._request.get("final"):
+                self.metrics.gauge("evaluation_games_over", self._turns.over)
+                self.metrics.gauge("evaluation_games", self._turns.games)
             self._next_report = now + self.context.config.run.log_every_seconds
             self.transport.send([json_blob(self.context.layout.chief, Topic.REPORT, self.metrics.report())])
 
@@ -85,8 +98,9 @@ class EvaluatorRole:
         if self._policy is None:
             self._policy = self._make_policy()
         device_vector, policy = as_device_vector(parameters), self._policy
-        config = self.context.config
-        deadline = time.monotonic() + self._request["limit_seconds"]
+        config, request = self.context.config, self._request
+        self._turns = self._turns_of(request)
+        self._deadline = math.inf if self._turns else time.monotonic() + request["limit_seconds"]
         self._games = play_games(
             config.environment,
             lambda observations: policy(device_vector, observations)[0],
@@ -94,8 +108,19 @@ class EvaluatorRole:
             seed=config.run.seed + 7919 * (version + 1),  # other games than training's, other ones each time
             epsilon=config.evaluation.eval_epsilon,
             agent_steps=config.evaluation.eval_agent_steps,
-            stop=lambda: time.monotonic() > deadline,
+            ahead=this_machine().cores if request.get("final") else 1,  # nobody trains any more
+            stop=lambda: time.monotonic() > self._deadline,
+            turns=self._turns,
         )
+
+    def _turns_of(self, request: dict[str, Any]) -> Turns | None:
+        """None where a budget of steps ends the games."""
+        evaluation = self.context.config.evaluation
+        if evaluation.eval_agent_steps:
+            return None
+        at_once, target = request["at_once"] or evaluation.eval_games, request.get("target")
+        target_seconds = request.get("target_seconds", 0.0)
+        return Turns(evaluation.eval_games, at_once, request["limit_seconds"], target, target_seconds)
 
     def _play(self) -> None:
         if self._games is None:
@@ -115,14 +140,17 @@ class EvaluatorRole:
             self.transport.send([json_blob(self.context.layout.chief, Topic.FAILED, failure_of(error))])
 
     def _report(self, result: EvaluationResult) -> None:
+        evaluation, games = self.context.config.evaluation, len(result.scores)
+        scores = {"mean": result.mean, "maximum": result.maximum, "scores": list(result.scores)} if games else {}
         content = self._request | {
-            "mean": result.mean,
-            "maximum": result.maximum,
-            "scores": list(result.scores),
-            "games": len(result.scores),
+            **scores,
+            "games": games,
+            "of_games": games if evaluation.eval_agent_steps else evaluation.eval_games,
             "unfinished": result.unfinished,
             "timed_out": result.timed_out,
             "not_finite": result.not_finite,
+            "stuck": result.stuck,
+            "forced_actions": result.forced_actions,
             "seconds": time.monotonic() - self._started,
             "stamp": result.stamp,
         }

@@ -15,7 +15,7 @@ from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.named_settings import by_group, differences
-from ddrl.reporting.metrics import whole
+from ddrl.reporting.metrics import complete
 from ddrl.resumable import FREE
 from ddrl.studies import comparable, figures, measures, provenance
 from ddrl.studies.curves import SECONDS, STEPS, UPDATES, curve_of, points_of, unit_of
@@ -79,7 +79,7 @@ def score_of(outcomes: Sequence[Outcome], asked: str) -> str:
         asked: auto, evaluation or online.
     """
     if asked == "auto":
-        return EVALUATION if all(whole(measures.evaluations(run)) for run in outcomes) else ONLINE
+        return EVALUATION if all(complete(measures.evaluations(run)) for run in outcomes) else ONLINE
     return EVALUATION if asked == "evaluation" else ONLINE
 
 
@@ -208,7 +208,7 @@ def _middle(measure: Measure) -> Callable[[Group], Interval | str | None]:
 
 def _best(run: Outcome, score: str) -> float | None:
     if score == EVALUATION:
-        records = whole(measures.evaluations(run))
+        records = complete(measures.evaluations(run))
     else:
         records = [record for record in run.records if record["kind"] == "train" and score in record]
     return max((record[score] for record in records), default=None)

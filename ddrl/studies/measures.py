@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ddrl.reporting.metrics import first_online, whole
+from ddrl.reporting.metrics import complete, first_online, whole
 from ddrl.studies.points import Group, Outcome
 from ddrl.studies.statistics import Interval, TimeToScore, bootstrap, bootstrap_ratio, interquartile_mean
 
@@ -44,8 +44,8 @@ def final_metric(evaluations: Records, policies: int = POLICIES) -> float | None
 
     Liu et al. 2020, section 5, evaluation protocol: with 10 episodes an evaluation, the mean of the last 100.
     """
-    complete = whole(list(evaluations))
-    return _mean(complete[-policies:]) if complete else None
+    records = whole(list(evaluations))
+    return _mean(records[-policies:]) if records else None
 
 
 def final_time_metric(evaluations: Records, seconds: float, policies: int = POLICIES) -> float | None:
@@ -57,11 +57,12 @@ def required_time(evaluations: Records, score: float, policies: int = POLICIES) 
     """Seconds of wall time until the mean of the most recent `policies` evaluations first reaches a score.
 
     None where it never does. Fewer evaluations than `policies` reach nothing: one lucky evaluation is no mean of 100.
+    Nor do evaluations that had no time for all their games.
     """
-    complete = whole(list(evaluations))
-    for end in range(policies, len(complete) + 1):
-        if _mean(complete[end - policies : end]) >= score:
-            return float(complete[end - 1]["wall_seconds"])
+    records = complete(list(evaluations))
+    for end in range(policies, len(records) + 1):
+        if _mean(records[end - policies : end]) >= score:
+            return float(records[end - 1]["wall_seconds"])
     return None
 
 

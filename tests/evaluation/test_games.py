@@ -14,6 +14,7 @@ import tests.envs.scripted  # noqa: F401  (registers)
 from ddrl.config import EnvironmentConfig
 from ddrl.errors import UsageError
 from ddrl.evaluation.games import GreedyActions, evaluate, play_games
+from ddrl.evaluation.turns import Turns
 
 SCRIPTED = EnvironmentConfig(game="ddrl-test/Scripted-v0")
 CATCH = EnvironmentConfig(game="ddrl/Catch-v0")
@@ -183,6 +184,90 @@ def test_endless_game_is_cut_and_counted(monkeypatch):
     monkeypatch.setattr(ddrl.evaluation.games, "UNLIMITED_GAME_STEPS", 25)
     result = evaluate(EnvironmentConfig(game="ddrl-test/Endless-v0"), constant(0, 2), 2, 0)
     assert result.scores == (25.0, 25.0) and result.agent_steps == (25, 25) and result.unfinished == 2
+    assert result.stuck == 0, "it earned something at every step"
+
+
+def test_a_game_without_a_reward_for_long_is_stuck(monkeypatch):
+    monkeypatch.setattr(ddrl.evaluation.games, "UNLIMITED_GAME_STEPS", 25)
+    monkeypatch.setattr(ddrl.evaluation.games, "STUCK_STEPS", 10)
+    earned = iter([1.0] * 2 * 15)  # two games in turns
+    step = lambda self, action: (np.zeros(1, np.float32), next(earned, 0.0), False, False, {})
+    monkeypatch.setattr(Endless, "step", step)
+    result = evaluate(EnvironmentConfig(game="ddrl-test/Endless-v0"), constant(0, 2), 2, 0)
+    assert result.scores == (15.0, 15.0) and result.stuck == 2
+    monkeypatch.setattr(ddrl.evaluation.games, "STUCK_STEPS", 11)
+    earned = iter([1.0] * 2 * 15)
+    assert evaluate(EnvironmentConfig(game="ddrl-test/Endless-v0"), constant(0, 2), 2, 0).stuck == 0
+
+
+def test_a_game_that_time_cuts_off_has_no_score():
+    asked = itertools.count()
+    config = EnvironmentConfig(game="ddrl-test/RandomLength-v0")
+    whole = evaluate(config, constant(0, 2), 10, seed=1)
+    result = evaluate(config, constant(0, 2), 10, seed=1, stop=lambda: next(asked) > 8)
+    over = tuple(score for score in whole.scores if score <= 8)
+    assert result.scores == over and 0 < len(over) < 10 and result.mean == np.mean(over)
+    assert result.timed_out == 10 - len(over) and result.unfinished == 0 and result.stamp["games"] == len(over)
+    none = evaluate(config, constant(0, 2), 10, seed=1, stop=lambda: True)
+    assert none.scores == () and math.isnan(none.mean) and math.isnan(none.maximum) and none.timed_out == 10
+
+
+def turns(games, at_once, seconds, now, **options):
+    return Turns(games, at_once, seconds, clock=lambda: now[0], **options)
+
+
+def play_timed(config, policy, games, now, turns):
+    """A second for each step of all groups together."""
+
+    def slow(observations):
+        now[0] += 1.0
+        return policy(observations)
+
+    return evaluate(config, slow, games, 5, turns=turns)
+
+
+@pytest.mark.parametrize(("at_once", "players"), [(3, 1), (20, 1), (2, 2)])
+def test_a_few_environments_play_all_games_where_there_is_time(at_once, players):
+    now, open_rows = [0.0], []
+    config, actions = (CATCH, 3) if players == 1 else (EnvironmentConfig(game="ddrl-test/Pair-v0"), 4)
+
+    def policy(observations):
+        open_rows.append(len(observations))
+        return np.tile(np.eye(actions)[2], (len(observations), 1))
+
+    result = play_timed(config, policy, 7, now, turns(7, at_once, 1e9, now))
+    assert len(result.scores) == 7 and result.timed_out == 0 and max(open_rows) == min(at_once, 7) * players
+    assert set(result.agent_steps) == {9 if players == 1 else 3}
+
+
+def test_games_begin_only_where_they_will_be_over_in_time():
+    now = [0.0]
+    # A game of Catch takes 9 steps, and a row lies between two: two begin at 10 s and at 20 s, and none at 30 s.
+    result = play_timed(CATCH, constant(1, 3), 50, now, turns(50, 2, 35.0, now))
+    assert len(result.scores) == 6 and result.timed_out == 0 and now[0] < 31.0
+    now = [0.0]
+    result = play_timed(CATCH, constant(1, 3), 50, now, turns(50, 2, 5.0, now))
+    assert result.scores == () and result.timed_out == 2 and now[0] == 6.0
+
+
+@pytest.mark.parametrize(("target", "games"), [(1.0, 50), (1.1, 2)])
+def test_where_the_target_may_be_reached_all_games_are_played(target, games):
+    now = [0.0]
+    timed = turns(50, 2, 12.0, now, target=target, target_seconds=1000.0)
+    assert len(play_timed(CATCH, catcher, 50, now, timed).scores) == games
+
+
+def test_a_long_game_keeps_others_from_beginning_unless_a_limit_of_steps_ended_it():
+    for cut, begins in ((False, False), (True, True)):
+        now = [0.0]
+        timed = turns(50, 2, 60.0, now)
+        timed.begin(0)
+        timed.begin(1)
+        now[0] = 40.0
+        assert timed.end(0, 1.0, cut) is begins
+        assert not timed.time_is_up()
+        now[0] = 61.0
+        assert timed.time_is_up()
 
 
 def test_repeat_rule_counts_choices_and_lets_go():
@@ -224,7 +309,7 @@ def test_by_a_budget_of_steps_all_games_count_that_are_over(group_size):
     # 4 boards, 9 steps a game and one row for the reset: 100 steps are 27 or 28 rows with a step, so 2 games each
     assert result.scores == (1.0,) * 8 and result.agent_steps == (9,) * 8 and result.stamp["games"] == 8
     short = evaluate(CATCH, catcher, 4, 0, agent_steps=8, group_size=group_size)
-    assert len(short.scores) == short.unfinished == 4  # none was over
+    assert short.scores == () and short.timed_out == 4 and math.isnan(short.mean)  # none was over
 
 
 def test_repeat_rule_off():
@@ -235,7 +320,7 @@ def test_repeat_rule_off():
 def test_repeat_rule_ends_a_breakout_game():
     # A player that only moves right never serves a new ball: without the rule it meets the cap.
     result = evaluate(EnvironmentConfig(protocol="nature"), constant(2, 4), games=1, seed=0)
-    assert result.unfinished == 0 and result.agent_steps[0] < 1000
+    assert result.unfinished == 0 and result.agent_steps[0] < 1000 and result.forced_actions > 0
     assert result.stamp["repeat_fire_after"] == 30 and result.stamp["backend"] == "native"
 
 

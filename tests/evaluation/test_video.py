@@ -10,7 +10,8 @@ from PIL import Image
 import tests.envs.scripted  # noqa: F401  (registers)
 from ddrl.config import EnvironmentConfig
 from ddrl.errors import UsageError
-from ddrl.evaluation.video import record_game
+from ddrl.evaluation import video as video_module
+from ddrl.evaluation.video import record_best_game, record_game
 from tests.evaluation.test_games import catcher, constant
 
 CATCH = EnvironmentConfig(game="ddrl/Catch-v0")
@@ -56,6 +57,33 @@ def test_catch_mp4_and_gif(tmp_path):
         gif.seek(k)
         drawn = np.array(gif.convert("RGB"), int)
         assert np.abs(drawn - frames[k]).mean() < 5
+
+
+def test_the_best_of_several_games_is_kept(tmp_path, monkeypatch):
+    path, scores = tmp_path / "video.mp4", []
+    record = video_module.record_game
+
+    def noted(*arguments, **options):
+        scores.append(record(*arguments, **options))
+        return scores[-1]
+
+    monkeypatch.setattr(video_module, "record_game", noted)
+    still = constant(1, 3)
+    best, games = record_best_game(CATCH, still, path, seed=1)
+    assert games == len(scores) == video_module.BEST_GAMES and best == max(scores) == 1.0 > min(scores)
+    assert sorted(tmp_path.iterdir()) == [path]
+    frames = read_mp4(path)[1]
+    number = scores.index(best)
+    record(CATCH, still, tmp_path / "again.mp4", seed=1 + number)
+    np.testing.assert_array_equal(frames, read_mp4(tmp_path / "again.mp4")[1])
+
+
+def test_the_best_games_video_ends_after_a_minute_and_no_game_begins_when_its_time_is_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(video_module, "BEST_SECONDS", 2.0)
+    monkeypatch.setattr(video_module, "PATIENCE_SECONDS", 0.0)
+    path = tmp_path / "video.mp4"
+    score, games = record_best_game(EnvironmentConfig(), constant(3, 4), path, seed=1)
+    assert games == 1 and score >= 0.0 and len(read_mp4(path)[1]) == 2 * video_module.ATARI_FPS
 
 
 def test_gif_of_an_atari_game_has_every_second_picture(tmp_path):

@@ -24,6 +24,8 @@ from ddrl.errors import UsageError
 from ddrl.launch import local as launch
 from ddrl.launch import outcome, processes
 from ddrl.launch.processes import session_members, stat_of
+from ddrl.reporting.metrics import read_metrics
+from ddrl.reporting.phases import DRAWING
 from ddrl.types import Machine
 
 pytestmark = pytest.mark.slow
@@ -262,9 +264,34 @@ def test_a_killed_mpirun_is_no_end_that_was_asked_for(tmp_path):
     assert_none_left(path)
 
 
+SLOW_VIDEO = "print('learning curve: here', flush=True); import time; time.sleep(60)"
+
+
+def test_ctrl_c_ends_the_video_and_keeps_what_was_drawn(tmp_path, monkeypatch):
+    path, _ = rundir.create_run_dir(TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(tmp_path / "run"))))
+    rundir.write_json(path / rundir.RESULT, {"status": "finished", "wall_seconds": 7.5})
+    monkeypatch.setattr(launch, "python_command", lambda module: [sys.executable, "-c", SLOW_VIDEO])
+    interrupts, console = processes.Interrupts(), Console(record=True, width=200)
+    interrupts.stop = signal.SIGINT  # one that ended the run before: only a further one counts
+    shown = []
+
+    def show():
+        shown.append(time.monotonic())
+        interrupts.kill = len(shown) > 1.0 / launch.POLL_SECONDS
+
+    began = time.monotonic()
+    launch.finish(path, console, show, interrupts)
+    assert time.monotonic() - began < 30.0 and len(shown) > 4, "the panel is not kept up to date"
+    assert console.export_text().splitlines() == ["learning curve: here", "stopped: what is not named here is left out"]
+    (event,) = read_metrics(path)
+    assert (event["name"], event["phase"], event["wall_seconds"]) == ("phase", DRAWING, 7.5) and event[
+        "seconds_left"
+    ] > 0
+
+
 def test_one_process_needs_no_mpi(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(launch, "find_mpirun", lambda: None)
-    monkeypatch.setattr(launch, "finish", lambda path, console: None)
+    monkeypatch.setattr(launch, "finish", lambda *arguments: None)
     path = tmp_path / "run"
     exchange = ExchangeConfig(workers=1, parameter_servers=0)
     config = TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(path)), exchange=exchange)

@@ -115,7 +115,7 @@ MUTANTS = (
     Mutant(
         "evaluation-adds-games-up",
         "ddrl/evaluation/games.py",
-        "self._scores[row], self._steps[row] = 0.0, 0",
+        "self._scores[row], self._steps[row], self._rewarded[row] = 0.0, 0, 0",
         "pass",
         ("tests/evaluation/test_games.py::test_by_a_budget_of_steps_all_games_count_that_are_over",),
         "A game's score has those of the games before in it.",
@@ -123,10 +123,26 @@ MUTANTS = (
     Mutant(
         "evaluation-hides-cut-games",
         "ddrl/evaluation/games.py",
-        "unfinished=sum(game.cut for game in games)",
-        "unfinished=len(under_way)",
+        "unfinished=sum(game.cut for game in finite)",
+        "unfinished=0",
         ("tests/evaluation/test_games.py::test_endless_game_is_cut_and_counted",),
         "Nobody is told that games were cut off.",
+    ),
+    Mutant(
+        "evaluation-begins-games-that-time-cuts-off",
+        "ddrl/evaluation/turns.py",
+        "return spent + self._longest <= self._seconds",
+        "return spent <= self._seconds",
+        ("tests/evaluation/test_games.py::test_games_begin_only_where_they_will_be_over_in_time",),
+        "The long games are cut off and left out, and the mean is that of the short ones.",
+    ),
+    Mutant(
+        "target-is-reached-by-a-few-games",
+        "ddrl/roles/chief.py",
+        'content["mean"] >= target and complete([record])',
+        'content["mean"] >= target and not record["timed_out"]',
+        ("tests/roles/test_chief.py::test_scores_that_do_not_reach_the_target",),
+        "A lucky handful of games ends the run.",
     ),
     Mutant(
         "evaluation-repeat-rule-never-lets-go",
@@ -149,7 +165,7 @@ MUTANTS = (
     Mutant(
         "evaluation-counts-players-apart",
         "ddrl/evaluation/games.py",
-        "if row % self.env.players == 0:",
+        "if row == first:",
         "if True:",
         ("tests/evaluation/test_games.py::test_players_of_one_game_are_one_score",),
         "A game of several players counts several times.",

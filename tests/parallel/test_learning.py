@@ -6,6 +6,8 @@ import statistics
 
 import pytest
 
+from ddrl.reporting.metrics import read_metrics
+from ddrl.reporting.phases import PHASES
 from tests.parallel.support import CATCH, evaluations, events, finish, lines, needs_mpirun, newest, result
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
@@ -38,6 +40,19 @@ def test_catch_is_learned(learned):
     assert newest(learned).version == result(learned)["update"] == 1500
     assert evaluations(learned)[-1] >= 0.9
     assert lines(learned)[-1]["online_score_mean"] > 0.5
+
+
+def test_phases_time_left_and_the_final_evaluation_are_told(learned):
+    assert [event["phase"] for event in events(learned, "phase")] == ["training", "evaluating"]
+    train = lines(learned)
+    phases = [PHASES.index(line["phase"]) for line in train]
+    assert phases == sorted(phases) and {"training", "evaluating"} <= {line["phase"] for line in train}
+    left = [line["seconds_left"] for line in train if "seconds_left" in line]
+    assert left[-1] < left[0] and all(seconds >= 5.0 for seconds in left), "curve and video are still to come"
+    played = [record for record in read_metrics(learned) if record["kind"] == "evaluation"]
+    assert [record.get("final", False) for record in played] == [False] * (len(played) - 1) + [True]
+    last = played[-1]
+    assert last["games"] == 50 and last["version"] == 1500 and not last["timed_out"] and not last["unfinished"]
 
 
 def test_nothing_is_traced_again_and_memory_stays_flat(learned):

@@ -68,7 +68,15 @@ CENTRAL = {
 
 EVALUATION = {
     **lines(ADAMSKI + ", section 3.1", eval_every_updates=1_000, eval_games=50),
-    **lines(OURS, evaluator=True, eval_agent_steps=0, eval_time_share=0.1, evaluation_minutes=3.0, target_score=None),
+    **lines(
+        OURS,
+        evaluator=True,
+        eval_agent_steps=0,
+        eval_time_share=0.1,
+        evaluation_minutes=3.0,
+        final_evaluation_minutes=None,
+        target_score=None,
+    ),
     **lines("greedy", eval_epsilon=0.0),
 }
 RUN = lines(

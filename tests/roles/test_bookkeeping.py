@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from ddrl.job.role import RoleLost, essential_lost
 from ddrl.npz import encode_arrays
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import budget as budget_module
+from ddrl.roles import evaluations as evaluations_module
 from ddrl.roles.budget import Budget
 from ddrl.roles.checkpoint_assembly import CheckpointAssembly, Gathering
 from ddrl.roles.evaluations import Evaluations
@@ -99,14 +102,56 @@ def test_whole_games_have_no_limit_of_time():
     """--evaluation-minutes 0: neither the share of the time nor the end of the run cuts a game off."""
     settings = EvaluationConfig(eval_every_updates=100, eval_time_share=1.0, evaluation_minutes=0.0)
     metrics, whole = RankMetrics("chief", 0), Evaluations(settings, 0)
-    for last in (False, True):
-        assert whole.limit(60.0, 600.0, last) == settings.longest_seconds > 3600.0
+    for how in (whole.during_training(60.0, 600.0), whole.at_the_end(60.0)):
+        assert how["limit_seconds"] == settings.longest_seconds > 3600.0 and not how["at_once"]
     for version in (100, 200, 300):  # each takes longer than the updates between two, and is due at once all the same
         assert whole.due(version, 10.0 * version, metrics)
         whole.start(version)
-        assert whole.finish({"version": version, "seconds": 999.0, "timed_out": 0})
-    cut = Evaluations(EvaluationConfig(eval_every_updates=100), 0)
-    assert cut.limit(60.0, 600.0, False) == 60.0 and cut.limit(60.0, 600.0, True) == 180.0
+        assert whole.finish({"version": version, "seconds": 999.0, "games": 50})
+
+
+def test_an_evaluation_has_a_part_of_the_share_of_the_time():
+    counted = evaluations(share=0.1)
+    limits = [counted.during_training(elapsed, planned)["limit_seconds"] for elapsed, planned in
+              ((60.0, 0.0), (60.0, 600.0), (1200.0, 600.0), (60.0, 3600.0), (60.0, 36_000.0))]  # fmt: skip
+    assert limits == [evaluations_module.SHORTEST_SECONDS, 10.0, 40.0, 60.0, 180.0]
+    assert counted.during_training(60.0, 600.0)["at_once"] == 4
+    assert [counted.during_training(elapsed, 600.0)["limit_seconds"] for elapsed in (150.0, 400.0)] == [15.0, 20.0]
+    studied = evaluations(share=1.0)  # every evaluation is to play all its games
+    assert studied.during_training(60.0, 0.0) == {"at_once": 0, "limit_seconds": 180.0}
+
+
+def test_where_no_game_was_over_the_next_evaluation_has_twice_the_time():
+    metrics, counted = RankMetrics("chief", 0), evaluations(share=0.1)
+    for version, seconds in ((100, 10.0), (200, 20.0), (300, 40.0)):
+        assert counted.due(version, 1e9, metrics)
+        assert counted.during_training(60.0, 600.0)["limit_seconds"] == seconds
+        counted.start(version)
+        counted.finish({"version": version, "seconds": seconds, "games": 0, "timed_out": 4})
+    # 70 s were played, and 80 s are to come: a tenth of 1,420 s and these 80 s.
+    assert not counted.due(400, 1410.0, metrics) and counted.due(400, 1430.0, metrics)
+    counted.start(400)
+    counted.finish({"version": 400, "seconds": 60.0, "games": 3, "timed_out": 0})
+    assert counted.during_training(60.0, 600.0)["limit_seconds"] == 10.0
+
+
+def test_the_final_evaluation_has_a_share_of_the_time_of_training_or_what_was_asked_for():
+    by_default, without = EvaluationConfig(), EvaluationConfig(evaluator=False)
+    assert [by_default.longest_final_seconds(t) for t in (6.0, 600.0, 36_000.0, math.inf)] == [
+        15.0,
+        48.0,
+        2880.0,
+        10800,
+    ]
+    assert without.longest_final_seconds(600.0) == 0.0
+    for minutes, seconds in ((0.0, 0.0), (2.0, 120.0)):
+        assert EvaluationConfig(final_evaluation_minutes=minutes).longest_final_seconds(600.0) == seconds
+    assert EvaluationConfig(eval_time_share=1.0, evaluation_minutes=60.0).longest_final_seconds(6.0) == 3600.0
+    counted = evaluations(share=0.1)
+    assert counted.final_seconds(600.0) == 48.0
+    counted.start(100)
+    counted.finish({"version": 100, "seconds": 6.0, "games": 12, "timed_out": 0})
+    assert counted.final_seconds(600.0) == 25.0 and counted.at_the_end(600.0)["limit_seconds"] == 48.0
 
 
 def test_a_lost_evaluator_plays_no_more():

@@ -60,6 +60,12 @@ def test_nine_policies_reach_nothing_however_good():
     assert required_time(evaluations([1.0] * 10), 0.4) == 600.0
 
 
+def test_evaluations_that_had_no_time_for_all_their_games_reach_nothing():
+    few = [record | {"games": 4, "of_games": 10} for record in evaluations([1.0] * 2)]
+    assert required_time(few, 0.4, policies=1) is None
+    assert required_time([*few, *evaluations([1.0], every=500.0)], 0.4, policies=1) == 500.0
+
+
 def train(seconds, steps):
     return {"kind": "train", "wall_seconds": seconds, "agent_steps": steps}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ddrl.algorithms.parts import rom_name
 from ddrl.config import TrainConfig
-from ddrl.reporting.metrics import whole
+from ddrl.reporting.metrics import complete
 from ddrl.studies.curves import SECONDS, score_curve, spread_text, unit_of
 from ddrl.studies.figures import Panel
 from ddrl.studies.measures import EVALUATION, MAXIMUM, Measure, count, evaluations, final, given_seconds, mean, most
@@ -92,7 +92,7 @@ class GamesSettings(BudgetSettings):
 
 def played(run: Outcome) -> list[Mapping[str, Any]]:
     """Its evaluations whose games were all played to their end."""
-    return list(whole(evaluations(run)))
+    return list(complete(evaluations(run)))
 
 
 def of_best(name: str, unit: float = 1.0) -> Measure:

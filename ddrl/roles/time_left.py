@@ -1,0 +1,86 @@
+"""Which phase a run is in, and the time that is left until its command ends, curve and video included."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ddrl.checkpoint import Checkpoint
+from ddrl.config import TrainConfig
+from ddrl.config.settings import WHOLE_GAMES_SECONDS
+from ddrl.reporting.phases import EVALUATING, STARTING, TRAINING, drawing_seconds
+from ddrl.roles.evaluations import Evaluations
+
+
+class TimeLeft:
+    """Told by the chief what begins and ends. Times are in seconds since this part of the run began.
+
+    Args:
+        config: has the budgets.
+        start: what this part of the run started from.
+        evaluations: know what the final one may take.
+    """
+
+    def __init__(self, config: TrainConfig, start: Checkpoint, evaluations: Evaluations):
+        self._run, self._games, self._evaluations = config.run, config.evaluation.eval_games, evaluations
+        self._phase = STARTING
+        self._first = (0.0, start.version, start.agent_steps)
+        self._trained: float | None = None
+        self._evaluates = True
+        self._final_start = self._final_limit = 0.0
+        self._final_over = 0
+
+    def first_update(self, seconds: float) -> None:
+        """Learning begins; what went before says nothing of its rate."""
+        self._phase, self._first = TRAINING, (seconds, *self._first[1:])
+
+    def training_over(self, seconds: float, evaluates: bool) -> None:
+        """The last checkpoint and, perhaps, the final evaluation follow."""
+        self._trained, self._evaluates = seconds, evaluates
+
+    def final_evaluation(self, seconds: float, limit: float) -> None:
+        """The final evaluation begins, and may take so long."""
+        self._phase, self._final_start, self._final_limit = EVALUATING, seconds, limit
+
+    def games_over(self, games: int) -> None:
+        """Of the final evaluation."""
+        self._final_over = games
+
+    def now(self, seconds: float, version: int, agent_steps: int) -> dict[str, Any]:
+        """`phase` and `seconds_left`, as ddrl.reporting.phases has them."""
+        left = self._left(seconds, version, agent_steps)
+        return {"phase": self._phase} | ({} if left is None else {"seconds_left": round(left, 1)})
+
+    def _left(self, seconds: float, version: int, agent_steps: int) -> float | None:
+        drawing = drawing_seconds(self._run.video)
+        if self._phase == EVALUATING:
+            spent = max(seconds - self._final_start, 0.0)
+            by_pace = spent / self._final_over * (self._games - self._final_over) if self._final_over else math.inf
+            return min(max(self._final_limit - spent, 0.0), by_pace) + drawing
+        training = 0.0 if self._trained is not None else self._of_training(seconds, version, agent_steps)
+        if training is None:
+            return None
+        trained = seconds + training if self._trained is None else self._trained
+        return training + self._evaluates * self._evaluations.final_seconds(trained) + drawing
+
+    def _of_training(self, seconds: float, version: int, agent_steps: int) -> float | None:
+        """None where there is no budget, or no rate yet to tell it by."""
+        run, (began, first_version, first_steps) = self._run, self._first
+        spent = seconds - began
+        lefts = [60.0 * run.minutes - seconds] if run.minutes else []
+        totals = (run.agent_steps, agent_steps, first_steps), (run.max_updates, version, first_version)
+        for budget, done, first in totals:
+            if budget and done > first and spent > 0.0:
+                lefts.append((budget - done) * spent / (done - first))
+        return max(min(lefts), 0.0) if lefts else None
+
+
+def plan(config: TrainConfig) -> str:
+    """What training and all after it may take, in words."""
+    minutes = config.run.minutes
+    limit = config.evaluation.longest_final_seconds(60.0 * minutes or math.inf)
+    text = f"training for {minutes:g} minutes" if minutes else "training"
+    if limit:
+        at_most = "" if limit >= WHOLE_GAMES_SECONDS else f" of {limit:.0f} s at most (--final-evaluation-minutes)"
+        text += f", then the final evaluation{at_most}"
+    return text + (", then the learning curve and a video" if config.run.video else ", then the learning curve")
