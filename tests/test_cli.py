@@ -76,7 +76,7 @@ def test_help_explains_every_option_of_an_algorithm(algorithm):
 
 def test_help_says_units_and_defaults():
     text = help_text()
-    assert "--minutes X Wall-clock budget in minutes (0: none). It counts from now. [10" in text
+    assert "--minutes X Time of training in this run, in minutes of wall time (0: no such budget)." in text
     assert "--[no-]evaluator" in text and "--deterministic Promise" in text
 
 

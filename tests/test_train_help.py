@@ -101,7 +101,7 @@ def test_help_of_a_run_to_go_on_with_has_its_values(page, tmp_path):
     config = options.parse(["ppo", "--minutes", "7", "--run-dir", str(tmp_path / "run")], MACHINE).config
     rundir.create_run_dir(config)
     text = page("--resume", str(tmp_path / "run"), "ppo", "--help")
-    assert "Wall-clock budget in minutes (0: none). [7]" in text and "presets (" not in text
+    assert "(0: no such budget).\n                          [7]" in text and "presets (" not in text
     assert f"those of the run in {tmp_path / 'run'}" in " ".join(text.split())
 
 
@@ -136,7 +136,9 @@ def test_every_setting_has_a_text_that_ends(name):
 
 def test_texts_of_settings_are_in_one_line_and_of_those_above():
     texts = field_texts(RunConfig)
-    assert texts["video"] == "Record a short video of the agent at the end of the run."
+    assert texts["video"] == (
+        "Record a video of the agent at the end of the run: the best of several games, of a minute at most."
+    )
     assert field_texts(algorithms.ALGORITHMS["dpg"].settings)["discount"] == "Discount per agent step (gamma)."
 
 

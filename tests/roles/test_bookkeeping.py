@@ -44,11 +44,11 @@ def test_the_last_update():
 
 
 def test_checkpoints_by_updates_are_due_at_multiples():
-    counted = budget(checkpoint_every_updates=10, checkpoint_every_minutes=1e9)
+    counted = budget(checkpoint_every_updates=10, checkpoint_every_minutes=1e8)
     assert not counted.checkpoint_due(9, 0.0) and counted.checkpoint_due(10, 0.0)
     counted.checkpointed(13, 0.0)  # the boundary was missed
     assert not counted.checkpoint_due(19, 0.0) and counted.checkpoint_due(20, 0.0)
-    assert not budget(20, checkpoint_every_updates=10, checkpoint_every_minutes=1e9).checkpoint_due(20, 0.0)
+    assert not budget(20, checkpoint_every_updates=10, checkpoint_every_minutes=1e8).checkpoint_due(20, 0.0)
 
 
 def test_checkpoints_by_time(monkeypatch):
