@@ -1,11 +1,12 @@
-# make install | train | check | test | mutants | format | clean. Needs Python 3.10 to 3.13 and make, nothing else.
+# make install | train | check | test | docs | mutants | format | clean. Needs Python 3.10 to 3.13 and make, nothing else.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.docs-installed
 ARGS ?=
 
-.PHONY: help install train check lint types test mutants format clean
+.PHONY: help install train check lint types test docs mutants format clean
 
 help:
 	@echo 'make install                      create $(VENV) with everything in it'
@@ -13,6 +14,7 @@ help:
 	@echo 'make train ARGS="--minutes 2 --game pong"'
 	@echo 'make check                        lint, types and the fast tests: about two minutes on two cores'
 	@echo 'make test                         the whole test suite'
+	@echo 'make docs                         the documentation site, in build/site; needs no network once it is installed'
 	@echo 'make mutants                      does a test notice each of many faults? ARGS="--help" for its options'
 	@echo 'make format                       lays out the code; mends what lint can mend by itself'
 	@echo 'make clean                        remove $(VENV) and caches; runs/ stays'
@@ -47,6 +49,14 @@ format: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+
+docs: $(DOCS_STAMP)
+	$(BIN)/mkdocs build --strict --quiet
+	@echo 'build/site/index.html'
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
 
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants $(ARGS)

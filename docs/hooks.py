@@ -1,0 +1,173 @@
+"""What MkDocs does for the site beside its plugins: pages of settings and presets, equations and diagrams as SVG.
+
+Settings come from the dataclasses of `ddrl.config` and `ddrl.algorithms`, so these pages cannot disagree with the code.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import html
+import inspect
+import re
+import textwrap
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ziamath
+from mkdocs.structure.files import File
+
+from ddrl import algorithms
+from ddrl.config import TrainConfig
+from ddrl.types import Machine
+
+HERE = Path(__file__).parent
+MACHINE = Machine(cores=2, memory_bytes=16 * 10**9)  # presets that look at the machine are shown for this one
+GENERATED = ("reference/settings.md", "reference/presets.md")
+EQUATION = re.compile(r'<(div|span) class="arithmatex">\\[\[(](.*?)\\[\])]</\1>', re.DOTALL)
+DIAGRAM = re.compile(r'<p><img alt="([^"]*)" src="[^"]*diagrams/([\w-]+)\.svg" ?/?></p>')
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Adds the generated pages."""
+    for path, make in zip(GENERATED, (settings_page, presets_page)):
+        files.append(File.generated(config, path, content=make()))
+    return files
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Writes equations and diagrams into the page: no script draws them, and they follow the theme."""
+    return DIAGRAM.sub(_diagram, EQUATION.sub(_equation, content))
+
+
+def _equation(match: re.Match[str]) -> str:
+    kind, text = match[1], html.unescape(match[2]).strip()
+    drawn = _drawn(text, kind == "span")
+    label = html.escape(text, quote=True)
+    return f'<{kind} class="{"formula" if kind == "span" else "equation"}" role="img" aria-label="{label}">{drawn}</{kind}>'
+
+
+@functools.cache
+def _drawn(text: str, inline: bool) -> str:
+    """TeX as SVG in the colour of the text around it; inside a line it stands on the baseline."""
+    size = 15.5 if inline else 19
+    formula = ziamath.Latex(text, size=size, color="currentColor", inline=inline)
+    svg = formula.svg()
+    down = formula.getyofst()
+    return svg.replace("<svg ", f'<svg style="vertical-align:{down:.2f}px" ', 1) if inline else svg
+
+
+def _diagram(match: re.Match[str]) -> str:
+    svg = (HERE / "diagrams" / f"{match[2]}.svg").read_text(encoding="utf-8")
+    label = html.escape(html.unescape(match[1]), quote=True)
+    return f'<div class="diagram" role="img" aria-label="{label}">{svg[svg.index("<svg") :]}</div>'
+
+
+def settings_page() -> str:
+    """Every setting of `ddrl train`, by group."""
+    parts = [
+        "# Settings\n",
+        "Every option of `ddrl train`, generated from the code. A settings file and the Python interface use the same "
+        "names ([settings files](../configuration.md)). The default is the one that holds where no preset says "
+        "otherwise; [presets](presets.md) shows what each preset changes.\n",
+    ]
+    groups = [(field.name, field.type) for field in dataclasses.fields(TrainConfig)]
+    hints = typing.get_type_hints(TrainConfig)
+    for name, _ in groups:
+        if name != "algorithm":
+            parts += _group(name.capitalize(), hints[name])
+    shown: set[str] = set()
+    for algorithm in algorithms.ALGORITHMS.values():
+        names = ", ".join(f"`{each}`" for each in algorithm.names)
+        parts += _group(f"Algorithm: {names}", algorithm.settings)
+        shown.add(algorithm.name)
+    return "\n".join(parts)
+
+
+def _group(title: str, kind: type) -> list[str]:
+    rows = [f"\n## {title}\n", '<div class="settings" markdown>\n', "| option | default | meaning |", "|---|---|---|"]
+    texts, hints = docstrings(kind), typing.get_type_hints(kind, include_extras=True)
+    for field in dataclasses.fields(kind):
+        if field.name == "plugins":  # --plugin, which names modules and is no setting
+            continue
+        text = texts.get(field.name) or _documented(hints[field.name])
+        choices = _choices(hints[field.name])
+        meaning = " ".join(text.split()) + (f" One of {choices}." if choices else "")
+        rows.append(f"| `--{field.name.replace('_', '-')}` | {_shown(field.default)} | {_cell(meaning)} |")
+    return [*rows, "\n</div>\n"]
+
+
+def docstrings(kind: type) -> dict[str, str]:
+    """Field -> the text below it in the source, of a class and those that it extends."""
+    found: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        if dataclasses.is_dataclass(each):
+            body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0].body  # type: ignore[attr-defined]
+            for field, text in zip(body, body[1:]):
+                if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                    found[field.target.id] = ast.literal_eval(text.value)  # type: ignore[union-attr]
+    return found
+
+
+def _documented(hint: Any) -> str:
+    """The text of an Annotated type, where a field's help is made up of parts."""
+    return next((extra.documentation for extra in getattr(hint, "__metadata__", ()) if hasattr(extra, "documentation")), "")
+
+
+def _choices(hint: Any) -> str:
+    literal = typing.get_origin(hint) is typing.Literal
+    return ", ".join(f"`{choice}`" for choice in typing.get_args(hint)) if literal else ""
+
+
+def presets_page() -> str:
+    """Each name of `ddrl train` with the settings of its presets."""
+    parts = [
+        "# Presets\n",
+        "`default` has the settings of a paper in float32 (BA3C's is ours), `laptop` is made for two cores, and `smoke` "
+        "takes seconds. This page is generated from the code and lists the settings in which a preset departs from the "
+        "[defaults](settings.md); an empty cell keeps that default. Presets that look at the machine are shown for 2 "
+        "cores and 16 GB. [Differences from the papers](../differences.md) says what the numbers do not show.\n",
+    ]
+    for name, known in algorithms.names().items():
+        parts += _preset_table(name, list(known.presets))
+    return "\n".join(parts)
+
+
+def _preset_table(name: str, presets: list[str]) -> list[str]:
+    columns = [dict(_changed(algorithms.preset(preset, None, MACHINE, name))) for preset in presets]
+    rows = list(dict.fromkeys(setting for column in columns for setting in column))
+    lines = [f"\n## `{name}`\n", f"| setting | {' | '.join(f'`{preset}`' for preset in presets)} |"]
+    lines.append("|---" * (len(presets) + 1) + "|")
+    lines += [f"| `{row}` | {' | '.join(column.get(row, '') for column in columns)} |" for row in rows]
+    return [*lines, ""]
+
+
+def _changed(config: TrainConfig) -> Iterator[tuple[str, str]]:
+    for group in dataclasses.fields(config):
+        settings = getattr(config, group.name)
+        for field in dataclasses.fields(settings):
+            value = getattr(settings, field.name)
+            if value != field.default:
+                yield field.name.replace("_", "-"), _shown(value)
+
+
+def _shown(value: Any) -> str:
+    if value is True or value is False:
+        return "on" if value else "off"
+    if value is None:
+        return "none"
+    if isinstance(value, tuple):
+        return " ".join(map(str, value)) or "none"
+    if isinstance(value, str):
+        return f"`{value}`" if value else "none"
+    if isinstance(value, int):
+        return f"{value:,}" if value < 10**10 else f"{value:.0e}"
+    return f"{value:.6g}"
+
+
+def _cell(text: str) -> str:
+    """Text of a docstring inside a table: what Markdown would take for a mark stands as it is."""
+    return re.sub(r"([|<>*_$])", r"\\\1", text)
