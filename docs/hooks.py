@@ -114,7 +114,9 @@ def docstrings(kind: type) -> dict[str, str]:
 
 def _documented(hint: Any) -> str:
     """The text of an Annotated type, where a field's help is made up of parts."""
-    return next((extra.documentation for extra in getattr(hint, "__metadata__", ()) if hasattr(extra, "documentation")), "")
+    return next(
+        (extra.documentation for extra in getattr(hint, "__metadata__", ()) if hasattr(extra, "documentation")), ""
+    )
 
 
 def _choices(hint: Any) -> str:

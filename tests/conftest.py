@@ -1,6 +1,7 @@
 """How the suite is shared by two processes (`make test`): most tests of whole jobs wait more than they compute.
 
-What `make check` leaves out has the mark `slow`: all of some folders here, modules and tests by a mark of their own.
+What `make check` leaves out has the mark `slow`: all of some folders here, modules and tests by a mark of their own. What has
+the mark `minutes` runs only where somebody asks for it: `pytest -m minutes`.
 """
 
 from __future__ import annotations
@@ -42,12 +43,14 @@ def forgotten() -> Iterator[None]:
             sys.modules.pop(module, None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A file stays in one process (`--dist loadfile`), for what its tests share."""
     items.sort(key=lambda item: LONGEST.index(_folder(item)) if _folder(item) in LONGEST else len(LONGEST))
     for item in items:
         if _folder(item) in SLOW:
             item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("minutes") and "minutes" not in config.option.markexpr:
+            item.add_marker(pytest.mark.skip(reason="takes minutes: pytest -m minutes"))
 
 
 def _folder(item: pytest.Item) -> str:
