@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import html
 import inspect
+import itertools
 import re
 import textwrap
 import typing
@@ -47,7 +48,8 @@ def _equation(match: re.Match[str]) -> str:
     kind, text = match[1], html.unescape(match[2]).strip()
     drawn = _drawn(text, kind == "span")
     label = html.escape(text, quote=True)
-    return f'<{kind} class="{"formula" if kind == "span" else "equation"}" role="img" aria-label="{label}">{drawn}</{kind}>'
+    name = "formula" if kind == "span" else "equation"
+    return f'<{kind} class="{name}" role="img" aria-label="{label}">{drawn}</{kind}>'
 
 
 @functools.cache
@@ -66,24 +68,29 @@ def _diagram(match: re.Match[str]) -> str:
     return f'<div class="diagram" role="img" aria-label="{label}">{svg[svg.index("<svg") :]}</div>'
 
 
+SETTINGS = """# Settings
+
+Every option of `ddrl train`, generated from the code. A settings file and the Python interface use the same names
+([settings files](../configuration.md)). The default is the one that holds where no preset says otherwise;
+[presets](presets.md) shows what each preset changes.
+"""
+PRESETS = """# Presets
+
+`default` has the settings of a paper in float32 (BA3C's is ours), `laptop` is made for two cores, and `smoke` takes
+seconds. This page is generated from the code and lists the settings in which a preset departs from the
+[defaults](settings.md); an empty cell keeps that default. Presets that look at the machine are shown for 2 cores and
+16 GB. [Differences from the papers](../differences.md) says what the numbers do not show.
+"""
+
+
 def settings_page() -> str:
     """Every setting of `ddrl train`, by group."""
-    parts = [
-        "# Settings\n",
-        "Every option of `ddrl train`, generated from the code. A settings file and the Python interface use the same "
-        "names ([settings files](../configuration.md)). The default is the one that holds where no preset says "
-        "otherwise; [presets](presets.md) shows what each preset changes.\n",
-    ]
-    groups = [(field.name, field.type) for field in dataclasses.fields(TrainConfig)]
-    hints = typing.get_type_hints(TrainConfig)
-    for name, _ in groups:
+    parts = [SETTINGS]
+    for name, kind in typing.get_type_hints(TrainConfig).items():
         if name != "algorithm":
-            parts += _group(name.capitalize(), hints[name])
-    shown: set[str] = set()
+            parts += _group(name.capitalize(), kind)
     for algorithm in algorithms.ALGORITHMS.values():
-        names = ", ".join(f"`{each}`" for each in algorithm.names)
-        parts += _group(f"Algorithm: {names}", algorithm.settings)
-        shown.add(algorithm.name)
+        parts += _group("Algorithm: " + ", ".join(f"`{name}`" for name in algorithm.names), algorithm.settings)
     return "\n".join(parts)
 
 
@@ -106,7 +113,7 @@ def docstrings(kind: type) -> dict[str, str]:
     for each in reversed(kind.__mro__):
         if dataclasses.is_dataclass(each):
             body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0].body  # type: ignore[attr-defined]
-            for field, text in zip(body, body[1:]):
+            for field, text in itertools.pairwise(body):
                 if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
                     found[field.target.id] = ast.literal_eval(text.value)  # type: ignore[union-attr]
     return found
@@ -126,16 +133,8 @@ def _choices(hint: Any) -> str:
 
 def presets_page() -> str:
     """Each name of `ddrl train` with the settings of its presets."""
-    parts = [
-        "# Presets\n",
-        "`default` has the settings of a paper in float32 (BA3C's is ours), `laptop` is made for two cores, and `smoke` "
-        "takes seconds. This page is generated from the code and lists the settings in which a preset departs from the "
-        "[defaults](settings.md); an empty cell keeps that default. Presets that look at the machine are shown for 2 "
-        "cores and 16 GB. [Differences from the papers](../differences.md) says what the numbers do not show.\n",
-    ]
-    for name, known in algorithms.names().items():
-        parts += _preset_table(name, list(known.presets))
-    return "\n".join(parts)
+    tables = [_preset_table(name, list(known.presets)) for name, known in algorithms.names().items()]
+    return "\n".join([PRESETS, *(line for table in tables for line in table)])
 
 
 def _preset_table(name: str, presets: list[str]) -> list[str]:

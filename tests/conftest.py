@@ -1,7 +1,7 @@
 """How the suite is shared by two processes (`make test`): most tests of whole jobs wait more than they compute.
 
-What `make check` leaves out has the mark `slow`: all of some folders here, modules and tests by a mark of their own. What has
-the mark `minutes` runs only where somebody asks for it: `pytest -m minutes`.
+What `make check` leaves out has the mark `slow`: all of some folders here, modules and tests by a mark of their own.
+What has the mark `minutes` runs only if it is asked for: `pytest -m minutes`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every command of README and docs/ as it is written there: read by its own parser here, and with the mark `minutes` run."""
+"""Every command of README and docs/, as written: read by its own parser, and run where the mark `minutes` asks for it."""
 
 from __future__ import annotations
 
@@ -35,9 +35,13 @@ OWN = [command for command in COMMANDS if command.words[0] not in OUTSIDE]
 def here(tmp_path_factory):
     """A directory with what the commands name: a run, settings files, a plugin; they are those of the pages."""
     place = tmp_path_factory.mktemp("commands")
-    small = "train ba3c --preset smoke --workers 1 --parameter-servers 0 --minutes 0 --max-updates 3 --no-video --run-dir run"
+    small = "train ba3c --preset smoke --workers 1 --parameter-servers 0 --minutes 0 --max-updates 3 --no-video"
     done = subprocess.run(
-        [PYTHON, "-m", "ddrl.cli", *small.split()], cwd=place, capture_output=True, text=True, timeout=110
+        [PYTHON, "-m", "ddrl.cli", *small.split(), "--run-dir", "run"],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=110,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     settings = pages.blocks(ROOT / "docs/configuration.md", "yaml")[0]
@@ -134,8 +138,10 @@ SMALL = {
     "bench fuzz": "--flips 5 --inputs 5",
     "bench soak": "--minutes 0.2",
 }
-ELSEWHERE = ("bench peers", "bench learning", "--peer-python", "--submit", "football/", "srun", "humanoid", "HalfCheetah",
-             "cartpole-swingup", "--preset ba3c-paper --nodes")  # fmt: skip
+ELSEWHERE = (
+    "bench peers", "bench learning", "--peer-python", "--submit", "football/", "srun", "humanoid", "HalfCheetah",
+    "cartpole-swingup", "--preset ba3c-paper --nodes",
+)  # fmt: skip
 """What needs another library, an extra or a cluster."""
 
 

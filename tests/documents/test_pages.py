@@ -61,7 +61,7 @@ def test_diagrams_stay_in_their_box_and_follow_the_theme(path):
         size, x, y = (float(label.get(name)) for name in ("font-size", "x", "y"))
         long = 0.56 * size * len(label.text or "")  # about, of a sans-serif font
         left = x - {"start": 0, "middle": long / 2, "end": long}[label.get("text-anchor")]
-        assert -2 <= left and left + long <= width + 2, label.text
+        assert left >= -2 and left + long <= width + 2, label.text
         assert size <= y <= height, label.text
 
 
