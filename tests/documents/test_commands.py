@@ -1,4 +1,4 @@
-"""Every command of README and docs/, as written: read by its own parser, and run where the mark `minutes` asks for it."""
+"""Every command of README and docs/, as written: read by its own parser, and run with the mark `minutes`."""
 
 from __future__ import annotations
 
