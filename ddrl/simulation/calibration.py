@@ -1,4 +1,4 @@
-"""A system from what a run measured of itself: the records of its metrics.jsonl (README, Metrics)."""
+"""A system from what a run measured of itself: the records of its metrics.jsonl (docs/metrics.md)."""
 
 from __future__ import annotations
 
