@@ -39,6 +39,16 @@ def test_links_lead_somewhere(page):
             assert anchor in pages.anchors(target), link
 
 
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_files_and_names_of_the_code_exist(page):
+    text = page.read_text(encoding="utf-8")
+    for path in re.findall(r"`((?:ddrl|cluster|tests|slurm|examples|docs)/[\w./-]+)`", text):
+        assert (ROOT / path).exists() or (ROOT / "tests" / path).exists(), path
+    for names, path in re.findall(r"((?:`\w+`(?:, | and )?)+) in `(ddrl/[\w/]+\.py)`", text):
+        source = (ROOT / path).read_text(encoding="utf-8")
+        assert all(name in source for name in re.findall(r"\w+", names) if name != "and"), (names, path)
+
+
 def test_every_figure_and_diagram_is_on_a_page():
     shown = {(page.parent / link).resolve() for page in PAGES for link in pages.links(page)}
     drawn = [path for folder in ("figures", "diagrams") for path in (ROOT / "docs" / folder).iterdir()]
