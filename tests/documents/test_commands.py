@@ -9,11 +9,11 @@ import subprocess
 import sys
 
 import pytest
+import tyro
 
-from ddrl import cli, command_line, options
+from ddrl import cli, options
 from ddrl.bench.benchmark import TakesTrainOptions
-from ddrl.commands import bench, compare, diff, doctor, export, play, study, tune
-from ddrl.evaluation.newest import EvaluateArguments
+from ddrl.commands import bench, study, tune
 from ddrl.types import Machine
 from tests.documents import pages
 from tests.documents.pages import ROOT, Command
@@ -89,10 +89,17 @@ def of_ddrl(command: Command) -> list[list[str]]:
     return [words[start + 1 : min([end for end in ends if end > start], default=len(words))] for start in starts]
 
 
+class Understood(Exception):
+    """A command has read its options and would begin to work."""
+
+
 def read(words: list[str], monkeypatch: pytest.MonkeyPatch, directory) -> None:
     """Reads a command as the program does, up to where it would begin to work."""
     name, *rest = words
-    if name == "train":
+    if "--help" in words or "--help-all" in words:
+        with pytest.raises(SystemExit, match=r"^0$"):
+            raise SystemExit(cli.dispatch(words))
+    elif name == "train":
         options.parse([word for word in rest if word != "--print-config"], MACHINE)
     elif name == "bench":
         module, _, function = bench.BENCHMARKS[rest[0]].function.partition(":")
@@ -105,17 +112,25 @@ def read(words: list[str], monkeypatch: pytest.MonkeyPatch, directory) -> None:
         assert tuple(known.points(settings, MACHINE))
     elif name == "tune":
         monkeypatch.setattr(tune, "act", lambda plan, arguments: 0)
-        cli.dispatch([*words, "--dir", str(directory / "tune")])
-    elif name == "doctor":
-        doctor.parse(rest)
+        assert cli.dispatch([*words, "--dir", str(directory / "tune")]) == 0
+    elif name == "submit":
+        monkeypatch.setenv("HOME", str(directory))
+        if rest[0] in ("study", "tune"):
+            read(rest, monkeypatch, directory)
+        else:
+            assert cli.dispatch([*words, *["--dry-run"] * (rest[0] == "train")]) == 0
     elif name in ("plan", "plugins"):
         assert cli.dispatch(words) == 0
     else:
-        kinds = {
-            "evaluate": EvaluateArguments, "play": play.PlayArguments, "diff": diff.DiffArguments,
-            "compare": compare.CompareArguments, "export": export.ExportArguments,
-        }  # fmt: skip
-        command_line.read(kinds[name], rest, f"ddrl {name}")
+        real = tyro.cli
+
+        def and_stop(*arguments, **named):
+            real(*arguments, **named)
+            raise Understood
+
+        monkeypatch.setattr(tyro, "cli", and_stop)
+        with pytest.raises(Understood):
+            cli.dispatch(words)
 
 
 # Options that make a command small; of options that are given twice the last one counts.
@@ -140,7 +155,7 @@ SMALL = {
 }
 ELSEWHERE = (
     "bench peers", "bench learning", "--peer-python", "--submit", "football/", "srun", "humanoid", "HalfCheetah",
-    "cartpole-swingup", "--preset ba3c-paper --nodes",
+    "cartpole-swingup", "submit", "status", "logs", "--preset ba3c-paper --nodes", "--help",
 )  # fmt: skip
 """What needs another library, an extra or a cluster."""
 
