@@ -25,7 +25,7 @@ PLACES = {
     "RUN": "run", "PEER": "peer", "DIR": "directory", "FILE": "file.json", "CORE": "0", "N": "1", "JOBID": "1",
 }  # fmt: skip
 PLACE = re.compile(rf"\b({'|'.join(PLACES)})\b")
-OUTSIDE = ("make", "pip", "apt-get", "cp", ".", "sbatch", "scancel", "python")  # what is no command of ddrl
+OUTSIDE = ("make", "pip", "apt-get", "cp", ".", "sbatch", "ssh", "python")  # what is no command of ddrl
 LAUNCHERS = ("srun", "mpirun", "taskset", "env")
 COMMANDS = pages.commands()
 OWN = [command for command in COMMANDS if command.words[0] not in OUTSIDE]
@@ -75,7 +75,7 @@ def test_other_commands_name_what_is_there():
             for setting in rest[1:]:
                 options.parse(["ba3c", "--preset", "laptop", *shlex.split(setting.removeprefix("ARGS="))], MACHINE)
         elif first in ("cp", "sbatch"):
-            assert (ROOT / rest[0]).exists(), command
+            assert (ROOT / next(word for word in rest if not word.startswith("--"))).exists(), command
         elif first == "python" and rest[:1] == ["-m"] and rest[1] != "venv":
             assert importlib.util.find_spec(rest[1]), command
 
@@ -155,7 +155,7 @@ SMALL = {
 }
 ELSEWHERE = (
     "bench peers", "bench learning", "--peer-python", "--submit", "football/", "srun", "humanoid", "HalfCheetah",
-    "cartpole-swingup", "submit", "status", "logs", "--preset ba3c-paper --nodes", "--help",
+    "cartpole-swingup", "submit", "status", "logs", "ddrl board", "--preset ba3c-paper --nodes", "--help",
 )  # fmt: skip
 """What needs another library, an extra or a cluster."""
 
