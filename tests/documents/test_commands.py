@@ -111,7 +111,7 @@ def read(words: list[str], monkeypatch: pytest.MonkeyPatch, directory) -> None:
         _, settings, _ = study.parse(known, [*rest[1:], "--dir", str(directory / "study")])
         assert tuple(known.points(settings, MACHINE))
     elif name == "tune":
-        monkeypatch.setattr(tune, "act", lambda plan, arguments: 0)
+        monkeypatch.setattr(tune, "act", lambda *_: 0)
         assert cli.dispatch([*words, "--dir", str(directory / "tune")]) == 0
     elif name == "submit":
         monkeypatch.setenv("HOME", str(directory))
