@@ -47,7 +47,7 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-test: $(STAMP)
+test: $(DOCS_STAMP)
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 docs: $(DOCS_STAMP)
