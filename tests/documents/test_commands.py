@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -22,7 +23,7 @@ MACHINE = Machine(8, 64 * 10**9)
 PYTHON = sys.executable
 # Words in capitals stand for what is the reader's.
 PLACES = {
-    "RUN": "run", "PEER": "peer", "DIR": "directory", "FILE": "file.json", "CORE": "0", "N": "1", "JOBID": "1",
+    "RUN": "run", "OTHER": "other", "PEER": "peer", "DIR": "directory", "FILE": "file.json", "CORE": "0", "N": "1", "JOBID": "1",
 }  # fmt: skip
 PLACE = re.compile(rf"\b({'|'.join(PLACES)})\b")
 OUTSIDE = ("make", "pip", "apt-get", "cp", ".", "sbatch", "ssh", "python")  # what is no command of ddrl
@@ -44,6 +45,7 @@ def here(tmp_path_factory):
         timeout=110,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    shutil.copytree(place / "run", place / "other")
     settings = pages.blocks(ROOT / "docs/configuration.md", "yaml")[0]
     (place / "search").mkdir()
     for name in ("pong.yaml", "search/best.yaml"):
