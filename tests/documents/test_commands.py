@@ -23,7 +23,7 @@ MACHINE = Machine(8, 64 * 10**9)
 PYTHON = sys.executable
 # Words in capitals stand for what is the reader's.
 PLACES = {
-    "RUN": "run", "OTHER": "other", "PEER": "peer", "DIR": "directory", "FILE": "file.json", "CORE": "0", "DATA": "data",
+    "RUN": "run", "OTHER": "other", "PEER": "peer", "DIR": "directory", "DATA": "data", "FILE": "file.json", "CORE": "0"
 }  # fmt: skip
 PLACE = re.compile(rf"\b({'|'.join(PLACES)})\b")
 OUTSIDE = ("make", "pip", "apt-get", "cp", ".", "sbatch", "ssh", "python")  # what is no command of ddrl
