@@ -1,0 +1,9 @@
+"""A web page to watch and compare runs: `ddrl board`. Reads run directories, and writes nothing in them.
+
+    discovery   which directories are runs
+    series      the numbers of a run, thinned so that they fit a chart
+    run         one run: settings, state, metrics, events, videos, log
+    board       all of them, and the answers to what the page asks
+    page        the page in one file; with the answers in it, it needs no server
+    server      the page on 127.0.0.1, behind a token
+"""
