@@ -9,14 +9,14 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ddrl import rundir
-from ddrl.board.series import Series, as_json, stride_for
+from ddrl.board.series import MOST_POINTS, Series, as_json, stride_for
 from ddrl.board.settings import Settings
 from ddrl.board.texts import shown, shown_lines
 from ddrl.files import open_regular
@@ -75,6 +75,17 @@ class BoardRun:
     def whole(self) -> bool:
         """Whether all that is in metrics.jsonl was read, and not its end alone."""
         return self._whole
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it was running when it was last looked at."""
+        return self._state == "running"
+
+    @property
+    def changed(self) -> float:
+        """When its metrics were last written; 0 where there are none."""
+        file = self._files.get(rundir.METRICS)
+        return file.changed if file else 0.0
 
     def look(self) -> None:
         """Take in what has changed. Of a long file that was not read before its end alone is; see `read`."""
@@ -234,24 +245,34 @@ class BoardRun:
             row[f"{name}_per_s"] = self._rate(name)
         return {name: value for name, value in row.items() if _is_known(value)}
 
-    def columns(self, names: list[str]) -> dict[str, list[float | None]]:
-        """Series of the `train` records by name, those of evaluations by evaluation/NAME; the newest record is the last
-        row of the former, whether it was kept or not."""
+    def columns(self, names: Sequence[str], most: int = MOST_POINTS + 1) -> dict[str, list[float | None]]:
+        """Series of the `train` records by name, those of evaluations by evaluation/NAME.
+
+        The newest record is the last row of the former, whether it was kept or not.
+
+        Args:
+            most: rows; of more every k-th.
+        """
         newest = {name.partition("/")[2]: value for name, value in scalars(self._newest).items()} if names else {}
         seconds = self._train.column("wall_seconds")
         more = bool(newest) and (not len(seconds) or newest["wall_seconds"] > seconds[-1])
-        found = {}
+        found: dict[str, list[float | None]] = {}
+        there = {*newest, *self._train.names, *self._evaluations.names}
         for name in names:
+            if name not in there:
+                found[name] = []
+                continue
             if name.startswith("evaluation/"):
-                found[name] = as_json(self._evaluations.column(name))
+                column = self._evaluations.column(name)
             else:
                 column = self._train.column(name)
-                found[name] = as_json(np.append(column, newest.get(name, math.nan)) if more else column)
+                column = np.append(column, newest.get(name, math.nan)) if more else column
+            found[name] = as_json(column[:: -(-len(column) // most) or 1])
         return found
 
     def names(self) -> list[str]:
         """All series that there are."""
-        return sorted(name for name in {*self._train.names, *self._evaluations.names} if name != "evaluation/wall_seconds")
+        return sorted({*self._train.names, *self._evaluations.names} - {"wall_seconds"})
 
     def details(self) -> dict[str, Any]:
         """Settings, events, videos, and where the time goes."""

@@ -1,0 +1,239 @@
+// One chart: lines of several runs over a common axis, by uPlot.
+
+const AXES = { agent_steps: "Agent steps", update: "Updates", wall_seconds: "Wall time" };
+const EVALUATION_AXES = { agent_steps: "evaluation/agent_steps", update: "evaluation/version", wall_seconds: "evaluation/wall_seconds" };
+const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800];
+const MOST_CELLS = 4e6; // of the table that uPlot draws: one row for each x of any line
+const MOST_FADED = 16; // lines that are shown unsmoothed, too
+const MOST_TOLD = 14; // lines that are named beside the pointer
+const NEAR = 40; // pixels from the pointer at which a point still counts
+
+/** Mean that forgets: weight of what was before 0 to 1, corrected for the beginning. */
+function smoothed(values, weight) {
+  let [sum, count] = [0, 0];
+  return values.map((value) => {
+    if (value === null) return null;
+    sum = weight * sum + (1 - weight) * value;
+    count = weight * count + (1 - weight);
+    return sum / count;
+  });
+}
+
+/** The points of a line, as [x, y] without those that lack either, ascending in x, at most `most`. */
+function points(columns, xName, yName, most) {
+  const [x, y] = [columns[xName] ?? [], columns[yName] ?? []];
+  const every = Math.max(1, Math.ceil(x.length / most));
+  const [xs, ys] = [[], []];
+  for (let i = 0; i < x.length; i += i + every < x.length || i === x.length - 1 ? every : x.length - 1 - i) {
+    if (x[i] === null || y[i] === null || y[i] === undefined) continue;
+    if (xs.length && x[i] <= xs[xs.length - 1]) {
+      if (x[i] === xs[xs.length - 1]) ys[ys.length - 1] = y[i];
+      continue;
+    }
+    xs.push(x[i]);
+    ys.push(y[i]);
+  }
+  return [xs, ys];
+}
+
+class Chart {
+  /**
+   * @param {{title: string, note?: string, names: [string, string][], large?: boolean}} spec names: [series, style], the
+   *   style one of strong, thin, dotted
+   * @param {(() => void)?} close for a chart that can be taken away
+   */
+  constructor(spec, close = null) {
+    this.spec = spec;
+    this.host = element("div", {});
+    const key = spec.names.length > 1 ? spec.names.map(([, style, text]) => Chart.#key(style, text)) : [];
+    this.head = element("header", {}, element("h3", { textContent: spec.title }),
+      spec.note ? element("small", { textContent: spec.note }) : null, ...key,
+      close ? element("button", { className: "plain close", textContent: "×", title: "Remove", aria: { label: `Remove ${spec.title}` }, onclick: close }) : null);
+    this.body = element("article", { className: spec.large ? "card chart large" : "card chart" }, this.head, this.host);
+    this.observer = new ResizeObserver(() => this.#resize());
+    this.observer.observe(this.host);
+    this.shape = "";
+  }
+
+  static #key(style, text) {
+    const line = element("span", { className: style === "strong" ? "dot" : style === "dotted" ? "dot dashed thin" : "dot thin" });
+    const round = style === "strong" ? element("i", { className: "round" }) : null;
+    return element("small", { className: "key" }, round, line, text);
+  }
+
+  /** runs: [{name, slot, columns}] */
+  draw(runs, axis, weight) {
+    const most = Math.max(50, MOST_CELLS / Math.max(1, runs.length) ** 2);
+    const [tables, lines] = [[], []];
+    for (const run of runs) {
+      for (const [name, style] of this.spec.names) {
+        const of = name.startsWith("evaluation/") ? EVALUATION_AXES[axis] : axis;
+        const [x, y] = points(run.columns, of, name, most);
+        if (!x.length) continue;
+        const few = weight > 0 && style !== "dotted";
+        if (few && runs.length <= MOST_FADED) {
+          tables.push([x, y]);
+          lines.push({ run, style: "faded", name });
+        }
+        tables.push([x, few ? smoothed(y, weight) : y]);
+        lines.push({ run, style, name });
+      }
+    }
+    this.lines = lines;
+    this.host.classList.toggle("empty", !tables.length);
+    if (!tables.length) {
+      this.destroyPlot();
+      this.host.textContent = "Nothing measured yet";
+      return;
+    }
+    const data = uPlot.join(tables);
+    const shape = JSON.stringify([axis, lines.map((line) => [line.run.slot, line.run.name, line.style, line.name])]);
+    if (this.plot && shape === this.shape) {
+      const zoomed = this.zoomed();
+      const { min, max } = this.plot.scales.x;
+      this.plot.batch(() => {
+        this.plot.setData(data, !zoomed);
+        if (zoomed) this.plot.setScale("x", { min, max });
+      });
+      return;
+    }
+    this.destroyPlot();
+    this.host.textContent = "";
+    this.shape = shape;
+    this.axis = axis;
+    this.plot = new uPlot(this.#options(axis), data, this.host);
+  }
+
+  /** Whether a part of the axis was chosen with the pointer. */
+  zoomed() {
+    const [x, scale] = [this.plot.data[0], this.plot.scales.x];
+    return scale.min > x[0] || scale.max < x[x.length - 1];
+  }
+
+  destroyPlot() {
+    this.plot?.destroy();
+    this.plot = null;
+    this.shape = "";
+  }
+
+  destroy() {
+    this.observer.disconnect();
+    this.destroyPlot();
+  }
+
+  #size() {
+    const width = this.host.clientWidth;
+    return { width, height: this.spec.large ? Math.max(240, Math.min(380, width * 0.45)) : 210 };
+  }
+
+  #resize() {
+    if (this.plot && this.host.clientWidth > 0 && this.host.clientWidth !== this.plot.width) this.plot.setSize(this.#size());
+  }
+
+  #options(axis) {
+    const [text, grid] = [color("muted"), { stroke: color("grid"), width: 1 }];
+    const font = "12px system-ui, sans-serif";
+    const common = { stroke: text, font, grid, ticks: { show: false } };
+    const time = axis === "wall_seconds";
+    return {
+      ...this.#size(),
+      legend: { show: false },
+      padding: [10, 14, 0, 0],
+      scales: { x: { time: false }, y: { range: (_, low, high) => Chart.#range(low, high) } },
+      axes: [
+        { ...common, size: 30, gap: 6, space: 70, values: (_, splits) => splits.map(time ? duration : compact), ...(time ? { incrs: TIME_STEPS } : {}) },
+        { ...common, size: Chart.#axisSize, gap: 6, space: 36, values: (_, splits) => splits.map(compact) },
+      ],
+      series: [{}, ...this.lines.map((line) => this.#series(line))],
+      cursor: {
+        sync: { key: "runs", scales: ["x", null], setSeries: false },
+        points: { size: 6 },
+        drag: { x: true, y: false, setScale: true },
+        dataIdx: (plot, series, hovered, x) => Chart.#nearest(plot, series, hovered, x),
+        focus: { prox: 24 },
+      },
+      focus: { alpha: 0.35 },
+      hooks: { setCursor: [(plot) => this.#tell(plot)] },
+    };
+  }
+
+  static #range(low, high) {
+    if (low === null || high === null) return [0, 1];
+    const room = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
+    return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];
+  }
+
+  static #axisSize(plot, values, axisIndex, cycle) {
+    if (cycle > 1) return plot.axes[axisIndex]._size;
+    const longest = Math.max(0, ...(values ?? []).map((value) => value.length));
+    return 18 + 6.8 * longest;
+  }
+
+  /** The nearest point of a line to the one that the pointer is at. */
+  static #nearest(plot, series, hovered, x) {
+    const [xs, ys] = [plot.data[0], plot.data[series]];
+    if (series === 0 || ys[hovered] !== null && ys[hovered] !== undefined) return hovered;
+    let [left, right] = [hovered, hovered];
+    while (left >= 0 && (ys[left] === null || ys[left] === undefined)) left--;
+    while (right < ys.length && (ys[right] === null || ys[right] === undefined)) right++;
+    if (left < 0 && right >= ys.length) return null;
+    const best = left < 0 || (right < ys.length && xs[right] - x < x - xs[left]) ? right : left;
+    const between = left >= 0 && right < ys.length;
+    return between || Math.abs(plot.valToPos(xs[best], "x") - plot.valToPos(x, "x")) < NEAR ? best : null;
+  }
+
+  #series(line) {
+    const stroke = color(slotColor(line.run.slot));
+    const dash = line.style === "dotted" ? [2, 4] : isDashed(line.run.slot) ? [7, 4] : undefined;
+    const evaluated = line.name.startsWith("evaluation/");
+    const width = { strong: 2, thin: 1.25, dotted: 1.25, faded: 1 }[line.style];
+    return {
+      label: line.run.name,
+      stroke,
+      width,
+      dash,
+      alpha: line.style === "faded" ? 0.25 : line.style === "thin" ? 0.6 : 1,
+      spanGaps: true,
+      points: { show: evaluated && line.style !== "faded" ? (plot, series) => Chart.#hasRoom(plot, series) : Chart.#isSingle, size: 5, fill: stroke },
+    };
+  }
+
+  /** Evaluations are shown as points while they can be told apart. */
+  static #hasRoom(plot, series) {
+    return plot.data[series].reduce((count, value) => count + (value !== null && value !== undefined), 0) * 9 < plot.width;
+  }
+
+  static #isSingle(plot, series) {
+    return plot.data[series].filter((value) => value !== null && value !== undefined).length === 1;
+  }
+
+  /** Values under the pointer, beside it. */
+  #tell(plot) {
+    const tip = byId("tip");
+    const { left, top, idx } = plot.cursor;
+    if (!plot.over.matches(":hover") || left < 0 || idx === null || idx === undefined) {
+      if (tip.owner === plot) tip.hidden = true;
+      return;
+    }
+    const told = [];
+    this.lines.forEach((line, i) => {
+      const at = plot.cursor.idxs[i + 1];
+      const value = at === null || at === undefined ? null : plot.data[i + 1][at];
+      if (line.style !== "faded" && value !== null && value !== undefined) told.push({ line, value, focused: plot.series[i + 1]._focus === true });
+    });
+    told.sort((one, other) => other.value - one.value);
+    const x = plot.posToVal(left, "x");
+    const several = this.spec.names.length > 1;
+    const rows = told.slice(0, MOST_TOLD).map(({ line, value }) => element("div", {}, runMark(line.run.slot),
+      element("span", { textContent: line.run.name + (several ? ` (${this.spec.names.find(([name]) => name === line.name)[2]})` : "") }),
+      element("b", { textContent: line.name.includes("score") || line.name === "evaluation/mean" ? score(value) : compact(value) })));
+    if (told.length > MOST_TOLD) rows.push(element("div", { className: "muted", textContent: `and ${told.length - MOST_TOLD} more` }));
+    tip.replaceChildren(element("div", { className: "muted", textContent: `${AXES[this.axis]} ${this.axis === "wall_seconds" ? duration(x) : compact(x)}` }), ...rows);
+    tip.owner = plot;
+    tip.hidden = !rows.length;
+    const box = plot.over.getBoundingClientRect();
+    const beside = box.left + left + 18;
+    tip.style.left = `${Math.max(4, beside + tip.offsetWidth > innerWidth - 6 ? beside - tip.offsetWidth - 36 : beside)}px`;
+    tip.style.top = `${Math.max(4, Math.min(box.top + top + 12, innerHeight - tip.offsetHeight - 6))}px`;
+  }
+}

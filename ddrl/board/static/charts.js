@@ -1,0 +1,102 @@
+// Charts of the selected runs: of learning and speed, or of lag and staleness.
+
+const CURVES = [
+  { title: "Score", large: true, names: [["evaluation/mean", "strong", "evaluation"], ["online_score_mean", "thin", "training, mean of the last 100 games"]] },
+  { title: "Agent steps per second", names: [["agent_steps_per_s", "strong"]] },
+  { title: "Updates per second", names: [["updates_per_s", "strong"]] },
+  { title: "Loss", names: [["loss", "strong"]] },
+  { title: "Entropy", note: "nats", names: [["entropy", "strong"]] },
+  { title: "Gradient norm", names: [["gradient_norm", "strong"]] },
+  { title: "Learning rate", names: [["learning_rate", "strong"]] },
+];
+const LAGS = [
+  { title: "Lag", large: true, note: "updates between the parameters that acted and those that learn", names: [["lag_mean", "strong", "mean"], ["lag_max", "dotted", "largest"]] },
+  { title: "Staleness", note: "updates while a gradient was on its way", names: [["staleness_mean", "strong", "mean"], ["staleness_max", "dotted", "largest"]] },
+  { title: "Lag of actors", note: "updates, of those that only act", names: [["actor_lag_mean", "strong", "mean"], ["actor_lag_max", "dotted", "largest"]] },
+  { title: "Exchange", note: "ms from a gradient that is sent to parameters that are there", names: [["exchange_ms", "strong"]] },
+  { title: "Computing", note: "ms of a gradient", names: [["compute_ms", "strong"]] },
+  { title: "Gradients dropped", note: "in all", names: [["gradients_dropped", "strong"]] },
+];
+
+class ChartsPane {
+  /** @param specs charts to begin with; `free` says that others can be added */
+  constructor(board, specs, free) {
+    this.board = board;
+    this.specs = specs;
+    this.free = free;
+    this.charts = new Map();
+    this.bar = element("div", { className: "bar" });
+    this.grid = element("div", { className: "grid" });
+    this.body = element("div", {}, this.bar, this.grid);
+  }
+
+  /** Names of the series that the charts need. */
+  names() {
+    const axes = [...Object.keys(AXES), ...Object.values(EVALUATION_AXES)];
+    return [...new Set([...axes, ...this.#all().flatMap((spec) => spec.names.map(([name]) => name))])];
+  }
+
+  async draw() {
+    const { board } = this;
+    const { turn } = board;
+    const runs = await board.loaded(this.names());
+    if (turn !== board.turn) return; // something else was chosen meanwhile
+    this.#drawBar();
+    const specs = this.#all();
+    const wanted = new Set(specs.map((spec) => spec.title));
+    for (const [title, chart] of this.charts) {
+      if (wanted.has(title)) continue;
+      chart.destroy();
+      chart.body.remove();
+      this.charts.delete(title);
+    }
+    for (const spec of specs) {
+      const measured = runs.some((run) => spec.names.some(([name]) => (run.columns[name] ?? []).some((value) => value !== null)));
+      if (!measured && !spec.large) {
+        this.charts.get(spec.title)?.body.remove();
+        continue;
+      }
+      const chart = this.#chart(spec);
+      if (!chart.body.isConnected) this.#place(chart, specs);
+      chart.draw(runs, board.state.axis, board.state.smooth);
+    }
+  }
+
+  /** After a change of theme or of the pane, lines are drawn anew. */
+  forget() {
+    this.charts.forEach((chart) => chart.destroyPlot());
+  }
+
+  #all() {
+    const extra = this.free ? this.board.state.extra : [];
+    return [...this.specs, ...extra.map((name) => ({ title: words(name), names: [[name, "strong"]], extra: name }))];
+  }
+
+  #chart(spec) {
+    if (!this.charts.has(spec.title)) {
+      const close = spec.extra ? () => { this.board.state.extra = this.board.state.extra.filter((name) => name !== spec.extra); this.board.changed(); } : null;
+      this.charts.set(spec.title, new Chart(spec, close));
+    }
+    return this.charts.get(spec.title);
+  }
+
+  #place(chart, specs) {
+    const after = specs.slice(specs.findIndex((spec) => spec.title === chart.spec.title) + 1);
+    const next = after.map((spec) => this.charts.get(spec.title)?.body).find((body) => body?.isConnected);
+    this.grid.insertBefore(chart.body, next ?? null);
+  }
+
+  #drawBar() {
+    const { state } = this.board;
+    const names = this.free ? this.board.names().filter((name) => !this.names().includes(name)) : [];
+    const key = JSON.stringify([state.axis, names]);
+    if (key === this.key) return;
+    this.key = key;
+    const axis = segments(Object.entries(AXES), state.axis, "Horizontal axis", (value) => { state.axis = value; this.board.changed(); });
+    const range = element("input", { type: "range", min: 0, max: 0.98, step: 0.02, value: state.smooth, oninput: () => { state.smooth = Number(range.value); this.board.changed(); } });
+    const more = element("select", { aria: { label: "Add a chart" }, onchange: () => { state.extra = [...state.extra, more.value]; this.board.changed(); } },
+      element("option", { textContent: "Add a chart …", value: "" }), ...names.map((name) => element("option", { value: name, textContent: words(name) })));
+    this.bar.replaceChildren(axis, element("label", {}, "Smoothing", range), ...(names.length ? [more] : []),
+      element("span", { className: "muted" }, "Drag to zoom, double-click to go back"));
+  }
+}
