@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ddrl.board.discovery import find_runs
-from ddrl.board.run import BoardRun
+from ddrl.board.run import SECONDS, BoardRun
 from ddrl.board.series import MOST_POINTS
 from ddrl.board.texts import shown
 from ddrl.files import read_regular
@@ -29,7 +29,7 @@ NUMBERS_IN_A_FILE, FEWEST_POINTS = 1_500_000, 64
 LINES_IN_A_FILE = 200
 """Of each run's log."""
 VIDEO_BYTES_IN_A_FILE = 40_000_000
-X_NAMES = ("wall_seconds", "agent_steps", "update")
+X_NAMES = (SECONDS, "train/agent_steps", "train/update")
 
 
 class Board:
@@ -57,12 +57,13 @@ class Board:
         """Rows of the table: of those runs that are new to the page or have changed.
 
         Args:
-            known: id -> version that the page has.
+            known: id -> version that the page has; None: of a page that gets everything at once.
             read_seconds: how long to go on with reading what was not read whole yet.
         """
         with self._lock:
             self._refresh()
-            self._read_more(read_seconds)
+            if known != {}:  # a page that has nothing yet gets its table at once
+                self._read_more(read_seconds)
             runs = list(self._runs.values())
             changed = [run for run in runs if (known or {}).get(run.id) != run.version]
             return {
@@ -144,7 +145,7 @@ class Board:
         now = self._clock()
         if now - self._searched >= SEARCH_SECONDS:
             self._searched = now
-            found = find_runs(self._roots)
+            found = find_runs(self._roots, self._runs)
             self._runs = {path: self._runs.get(path) or self._new(path, name) for path, name in found.items()}
         for run in self._runs.values():
             since = now - self._looked.get(run.id, -STILL_SECONDS)

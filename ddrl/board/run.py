@@ -30,7 +30,7 @@ LIVELY_SECONDS = 30.0
 MOST_EVENTS = 2000
 SPARKS = 48
 VIDEOS = (".mp4", ".gif")
-SCORE, EVALUATION = "online_score_mean", "evaluation/mean"
+SCORE, EVALUATION, SECONDS = "train/online_score_mean", "evaluation/mean", "train/wall_seconds"
 _TRAIN = b'{"kind": "train"'
 _RATES_OVER_SECONDS = 60.0
 
@@ -136,12 +136,13 @@ class BoardRun:
 
     def _peek(self) -> None:
         """The newest records, from the end of the file alone."""
-        for line in _tail(self.path / rundir.METRICS).split(b"\n")[1:-1]:
-            record = self._sound(line)
-            if record is not None and record["kind"] == "train":
-                self._newest = record
-            elif record is not None and record["kind"] == "evaluation" and whole([record]):
-                self._last_evaluation = record
+        lines = _tail(self.path / rundir.METRICS).split(b"\n")[-2:0:-1]
+        found = {}
+        for kind in ("train", "evaluation"):
+            begun = b'{"kind": "%s"' % kind.encode()
+            records = (self._sound(line) for line in lines if line.startswith(begun))
+            found[kind] = next((record for record in records if record and whole([record])), {})
+        self._newest, self._last_evaluation = found["train"], found["evaluation"]
         self._unsound, self._lines.damaged = 0, 0  # they are counted when the whole file is read
 
     def _sound(self, line: bytes) -> dict[str, Any] | None:
@@ -165,7 +166,7 @@ class BoardRun:
         if record["kind"] == "train":
             self._newest = record
             if wanted or self._train.wanted():
-                self._train.add({name.partition("/")[2]: value for name, value in scalars(record).items()})
+                self._train.add(scalars(record))
         elif record["kind"] == "evaluation":
             self._take_evaluation(record)
         else:
@@ -184,7 +185,7 @@ class BoardRun:
     def _undo(self, seconds: float) -> None:
         """Leave out what a resume from an older checkpoint took back, as `without_undone` does."""
         self._part_began = seconds
-        self._train.cut("wall_seconds", seconds)
+        self._train.cut(SECONDS, seconds)
         self._evaluations.cut("evaluation/wall_seconds", seconds)
         means = self._evaluations.column(EVALUATION)
         self._best = float(np.nanmax(means)) if np.isfinite(means).any() else math.nan
@@ -233,7 +234,7 @@ class BoardRun:
             "evaluation": evaluation.get("mean"),
             "games": evaluation.get("games"),
             "best": self._best,
-            "training": newest.get(SCORE),
+            "training": newest.get("online_score_mean"),
             "spark": self._sparks(),
             "workers": newest.get("live_workers"),
         }
@@ -253,9 +254,9 @@ class BoardRun:
         Args:
             most: rows; of more every k-th.
         """
-        newest = {name.partition("/")[2]: value for name, value in scalars(self._newest).items()} if names else {}
-        seconds = self._train.column("wall_seconds")
-        more = bool(newest) and (not len(seconds) or newest["wall_seconds"] > seconds[-1])
+        newest = scalars(self._newest) if names else {}
+        seconds = self._train.column(SECONDS)
+        more = bool(newest) and (not len(seconds) or newest[SECONDS] > seconds[-1])
         found: dict[str, list[float | None]] = {}
         there = {*newest, *self._train.names, *self._evaluations.names}
         for name in names:
@@ -272,11 +273,10 @@ class BoardRun:
 
     def names(self) -> list[str]:
         """All series that there are."""
-        return sorted({*self._train.names, *self._evaluations.names} - {"wall_seconds"})
+        return sorted({*self._train.names, *self._evaluations.names})
 
     def details(self) -> dict[str, Any]:
         """Settings, events, videos, and where the time goes."""
-        newest = self._newest
         damaged = self._lines.damaged + self._unsound
         notes = [f"{damaged} damaged line{'s' * (damaged > 1)} of {rundir.METRICS} left out"] if damaged else []
         if not self.settings.readable:
@@ -293,7 +293,7 @@ class BoardRun:
                 for index, (path, file) in enumerate(self.videos())
             ],
             "time": self._time_split(),
-            "ranks": _ranks(newest),
+            "ranks": self._ranks(),
             "notes": notes,
         }
 
@@ -345,7 +345,7 @@ class BoardRun:
         newest = self._newest
         if name not in newest or not newest.get("wall_seconds"):
             return None
-        seconds, totals = self._train.column("wall_seconds"), self._train.column(name)
+        seconds, totals = self._train.column(SECONDS), self._train.column(f"train/{name}")
         known = np.isfinite(totals)
         seconds, totals = seconds[known], totals[known]
         if self._state == "running" and len(totals) > 1:
@@ -369,31 +369,33 @@ class BoardRun:
 
     def _time_split(self) -> dict[str, dict[str, float]]:
         """Role -> activity -> share of the wall time of its ranks, over all records in which there were updates."""
-        active = self._train.column("updates_per_s") > 0
         split: dict[str, dict[str, float]] = {}
-        for name in self._train.names:
-            kind, _, rest = name.partition("/")
-            role, _, activity = rest.partition("/")
-            if kind == "time_split" and active.any():
-                share = float(np.nansum(self._train.column(name)[active]) / active.sum())
-                split.setdefault(shown(role), {})[shown(activity)] = round(share, 4)
+        for name, values in self._active("time_split").items():
+            role, _, activity = name.partition("/")
+            split.setdefault(shown(role), {})[shown(activity)] = round(float(np.nansum(values)) / values.size, 4)
         return split
+
+    def _ranks(self) -> dict[str, dict[str, float]]:
+        """Rank -> cores that it uses, most MB that it took, ms that it waits for the exchange, where there were updates."""
+        found: dict[str, dict[str, float]] = {}
+        measures = {"cpu_cores": ("cores", np.nanmean), "resident_mb": ("memory", np.nanmax)}
+        for kind, (word, measure) in {**measures, "exchange_ms_by_worker": ("exchange", np.nanmean)}.items():
+            for rank, values in self._active(kind).items():
+                if np.isfinite(values).any():
+                    found.setdefault(shown(rank), {})[word] = round(float(measure(values)), 4)
+        return found
+
+    def _active(self, kind: str) -> dict[str, np.ndarray]:
+        """NAME -> column of each series train/KIND/NAME, of the records in which there were updates."""
+        active = self._train.column("train/updates_per_s") > 0
+        names = [name for name in self._train.names if name.startswith(f"train/{kind}/")] if active.any() else []
+        return {name.split("/", 2)[2]: self._train.column(name)[active] for name in names}
 
 
 def _event(record: Mapping[str, Any]) -> dict[str, Any]:
     seconds = record.get("wall_seconds")
     at = {"wall_seconds": seconds} if isinstance(seconds, (int, float)) else {}
     return {"name": shown(str(record["name"])), "text": shown(str(record["text"])), **at}
-
-
-def _ranks(record: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Rank -> cores that it uses, MB that it takes, ms that it waits for the exchange, by the newest record."""
-    found: dict[str, dict[str, float]] = {}
-    for name, word in (("cpu_cores", "cores"), ("resident_mb", "memory"), ("exchange_ms_by_worker", "exchange")):
-        for rank, value in record.get(name, {}).items():
-            if isinstance(value, (int, float)):
-                found.setdefault(shown(rank), {})[word] = value
-    return found
 
 
 def _is_known(value: Any) -> bool:

@@ -10,8 +10,8 @@ import numpy as np
 
 MOST_POINTS = 1024
 """Points that a series keeps at most: about as many as a chart has columns of pixels."""
-EXACT = ("wall_seconds", "agent_steps", "update", "version", "episodes")
-"""Totals, which are kept as float64: a float32 counts to 16 million only."""
+EXACT = ("/wall_seconds", "/agent_steps", "/update", "/version", "/episodes")
+"""Ends of the names of totals, which are kept as float64: a float32 counts to 16 million only."""
 DIGITS = 5
 
 
@@ -45,7 +45,7 @@ class Series:
     def add(self, values: Mapping[str, float]) -> None:
         """Append a record that is wanted."""
         for name in values.keys() - self._columns.keys():
-            kind = "d" if name in EXACT else "f"
+            kind = "d" if name.endswith(EXACT) else "f"
             self._columns[name] = array(kind, [math.nan]) * self._rows
         for name, column in self._columns.items():
             column.append(values.get(name, math.nan))
@@ -75,8 +75,9 @@ class Series:
 
 
 def stride_for(records: float) -> int:
-    """The k of `Series` for about that many records; rather too small than too large."""
-    return 1 << max(0, math.floor(math.log2(max(records, 1) / MOST_POINTS)))
+    """The k of `Series` for about that many records, a tenth less: too small a one grows, and too large a one cannot
+    be mended."""
+    return 1 << max(0, math.ceil(math.log2(max(0.9 * records, 1) / MOST_POINTS)))
 
 
 def as_json(values: np.ndarray) -> list[float | None]:

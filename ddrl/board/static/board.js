@@ -73,9 +73,9 @@ class BoardPage {
     if (turn === this.turn) document.documentElement.dataset.ready = "yes";
   }
 
-  /** The selected runs in the order of their colors: {id, name, slot}. */
+  /** The selected runs in the order of their colors: {id, name, game, slot}. */
   selected() {
-    return [...this.state.slots].sort(([, one], [, other]) => one - other).map(([id, slot]) => ({ id, slot, name: this.state.runs.get(id).name }));
+    return [...this.state.slots].sort(([, one], [, other]) => one - other).map(([id, slot]) => ({ id, slot, name: this.state.runs.get(id).name, game: this.state.runs.get(id).game }));
   }
 
   /** The selected runs with these columns; what the page has already is not asked for again. */

@@ -1,5 +1,6 @@
 // One chart: lines of several runs over a common axis, by uPlot.
 
+const TRAIN_AXES = { agent_steps: "train/agent_steps", update: "train/update", wall_seconds: "train/wall_seconds" };
 const AXES = { agent_steps: "Agent steps", update: "Updates", wall_seconds: "Wall time" };
 const EVALUATION_AXES = { agent_steps: "evaluation/agent_steps", update: "evaluation/version", wall_seconds: "evaluation/wall_seconds" };
 const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800];
@@ -7,6 +8,10 @@ const MOST_CELLS = 4e6; // of the table that uPlot draws: one row for each x of 
 const MOST_FADED = 16; // lines that are shown unsmoothed, too
 const MOST_TOLD = 14; // lines that are named beside the pointer
 const NEAR = 40; // pixels from the pointer at which a point still counts
+
+function isEvaluation(name) {
+  return name.startsWith("evaluation/");
+}
 
 /** Mean that forgets: weight of what was before 0 to 1, corrected for the beginning. */
 function smoothed(values, weight) {
@@ -45,7 +50,7 @@ class Chart {
   constructor(spec, close = null) {
     this.spec = spec;
     this.host = element("div", {});
-    const key = spec.names.length > 1 ? spec.names.map(([, style, text]) => Chart.#key(style, text)) : [];
+    const key = spec.names.length > 1 ? spec.names.map(([name, style, text]) => Chart.#key(style, text, isEvaluation(name))) : [];
     this.head = element("header", {}, element("h3", { textContent: spec.title }),
       spec.note ? element("small", { textContent: spec.note }) : null, ...key,
       close ? element("button", { className: "plain close", textContent: "×", title: "Remove", aria: { label: `Remove ${spec.title}` }, onclick: close }) : null);
@@ -55,9 +60,9 @@ class Chart {
     this.shape = "";
   }
 
-  static #key(style, text) {
+  static #key(style, text, points) {
     const line = element("span", { className: style === "strong" ? "dot" : style === "dotted" ? "dot dashed thin" : "dot thin" });
-    const round = style === "strong" ? element("i", { className: "round" }) : null;
+    const round = points ? element("i", { className: "round" }) : null;
     return element("small", { className: "key" }, round, line, text);
   }
 
@@ -67,7 +72,7 @@ class Chart {
     const [tables, lines] = [[], []];
     for (const run of runs) {
       for (const [name, style] of this.spec.names) {
-        const of = name.startsWith("evaluation/") ? EVALUATION_AXES[axis] : axis;
+        const of = (isEvaluation(name) ? EVALUATION_AXES : TRAIN_AXES)[axis];
         const [x, y] = points(run.columns, of, name, most);
         if (!x.length) continue;
         const few = weight > 0 && style !== "dotted";
@@ -123,7 +128,7 @@ class Chart {
 
   #size() {
     const width = this.host.clientWidth;
-    return { width, height: this.spec.large ? Math.max(240, Math.min(380, width * 0.45)) : 210 };
+    return { width, height: this.spec.large ? Math.max(240, Math.min(360, width * 0.45)) : this.spec.tall ? 260 : 210 };
   }
 
   #resize() {
@@ -139,20 +144,19 @@ class Chart {
       ...this.#size(),
       legend: { show: false },
       padding: [10, 14, 0, 0],
-      scales: { x: { time: false }, y: { range: (_, low, high) => Chart.#range(low, high) } },
+      scales: { x: { time: false, range: (_, low, high) => [low < high / 5 ? Math.min(0, low) : low, high > low ? high : low + 1] }, y: { range: (_, low, high) => Chart.#range(low, high) } },
       axes: [
         { ...common, size: 30, gap: 6, space: 70, values: (_, splits) => splits.map(time ? duration : compact), ...(time ? { incrs: TIME_STEPS } : {}) },
         { ...common, size: Chart.#axisSize, gap: 6, space: 36, values: (_, splits) => splits.map(compact) },
       ],
       series: [{}, ...this.lines.map((line) => this.#series(line))],
       cursor: {
+        y: false,
         sync: { key: "runs", scales: ["x", null], setSeries: false },
         points: { size: 6 },
         drag: { x: true, y: false, setScale: true },
         dataIdx: (plot, series, hovered, x) => Chart.#nearest(plot, series, hovered, x),
-        focus: { prox: 24 },
       },
-      focus: { alpha: 0.35 },
       hooks: { setCursor: [(plot) => this.#tell(plot)] },
     };
   }
@@ -185,7 +189,7 @@ class Chart {
   #series(line) {
     const stroke = color(slotColor(line.run.slot));
     const dash = line.style === "dotted" ? [2, 4] : isDashed(line.run.slot) ? [7, 4] : undefined;
-    const evaluated = line.name.startsWith("evaluation/");
+    const evaluated = isEvaluation(line.name);
     const width = { strong: 2, thin: 1.25, dotted: 1.25, faded: 1 }[line.style];
     return {
       label: line.run.name,
@@ -219,14 +223,14 @@ class Chart {
     this.lines.forEach((line, i) => {
       const at = plot.cursor.idxs[i + 1];
       const value = at === null || at === undefined ? null : plot.data[i + 1][at];
-      if (line.style !== "faded" && value !== null && value !== undefined) told.push({ line, value, focused: plot.series[i + 1]._focus === true });
+      if (line.style !== "faded" && value !== null && value !== undefined) told.push({ line, value });
     });
     told.sort((one, other) => other.value - one.value);
     const x = plot.posToVal(left, "x");
     const several = this.spec.names.length > 1;
     const rows = told.slice(0, MOST_TOLD).map(({ line, value }) => element("div", {}, runMark(line.run.slot),
       element("span", { textContent: line.run.name + (several ? ` (${this.spec.names.find(([name]) => name === line.name)[2]})` : "") }),
-      element("b", { textContent: line.name.includes("score") || line.name === "evaluation/mean" ? score(value) : compact(value) })));
+      element("b", { textContent: line.name.includes("score") || isEvaluation(line.name) ? score(value) : compact(value) })));
     if (told.length > MOST_TOLD) rows.push(element("div", { className: "muted", textContent: `and ${told.length - MOST_TOLD} more` }));
     tip.replaceChildren(element("div", { className: "muted", textContent: `${AXES[this.axis]} ${this.axis === "wall_seconds" ? duration(x) : compact(x)}` }), ...rows);
     tip.owner = plot;

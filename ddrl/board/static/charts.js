@@ -1,22 +1,27 @@
 // Charts of the selected runs: of learning and speed, or of lag and staleness.
 
 const CURVES = [
-  { title: "Score", large: true, names: [["evaluation/mean", "strong", "evaluation"], ["online_score_mean", "thin", "training, mean of the last 100 games"]] },
-  { title: "Agent steps per second", names: [["agent_steps_per_s", "strong"]] },
-  { title: "Updates per second", names: [["updates_per_s", "strong"]] },
-  { title: "Loss", names: [["loss", "strong"]] },
-  { title: "Entropy", note: "nats", names: [["entropy", "strong"]] },
-  { title: "Gradient norm", names: [["gradient_norm", "strong"]] },
-  { title: "Learning rate", names: [["learning_rate", "strong"]] },
+  { title: "Score", large: true, perGame: true, names: [["evaluation/mean", "strong", "evaluation"], ["train/online_score_mean", "thin", "training, mean of the last 100 games"]] },
+  { title: "Agent steps per second", names: [["train/agent_steps_per_s", "strong"]] },
+  { title: "Updates per second", names: [["train/updates_per_s", "strong"]] },
+  { title: "Loss", names: [["train/loss", "strong"]] },
+  { title: "Entropy", note: "nats", names: [["train/entropy", "strong"]] },
+  { title: "Gradient norm", names: [["train/gradient_norm", "strong"]] },
+  { title: "Learning rate", names: [["train/learning_rate", "strong"]] },
 ];
 const LAGS = [
-  { title: "Lag", large: true, note: "updates between the parameters that acted and those that learn", names: [["lag_mean", "strong", "mean"], ["lag_max", "dotted", "largest"]] },
-  { title: "Staleness", note: "updates while a gradient was on its way", names: [["staleness_mean", "strong", "mean"], ["staleness_max", "dotted", "largest"]] },
-  { title: "Lag of actors", note: "updates, of those that only act", names: [["actor_lag_mean", "strong", "mean"], ["actor_lag_max", "dotted", "largest"]] },
-  { title: "Exchange", note: "ms from a gradient that is sent to parameters that are there", names: [["exchange_ms", "strong"]] },
-  { title: "Computing", note: "ms of a gradient", names: [["compute_ms", "strong"]] },
-  { title: "Gradients dropped", note: "in all", names: [["gradients_dropped", "strong"]] },
+  { title: "Lag", large: true, note: "updates between the parameters that acted and those that learn", names: [["train/lag_mean", "strong", "mean"], ["train/lag_max", "dotted", "largest"]] },
+  { title: "Staleness", note: "updates while a gradient was on its way", names: [["train/staleness_mean", "strong", "mean"], ["train/staleness_max", "dotted", "largest"]] },
+  { title: "Lag of actors", note: "updates, of those that only act", names: [["train/actor_lag_mean", "strong", "mean"], ["train/actor_lag_max", "dotted", "largest"]] },
+  { title: "Exchange", note: "ms from a gradient that is sent to parameters that are there", names: [["train/exchange_ms", "strong"]] },
+  { title: "Computing", note: "ms of a gradient", names: [["train/compute_ms", "strong"]] },
+  { title: "Gradients dropped", note: "in all", names: [["train/gradients_dropped", "strong"]] },
 ];
+
+/** Scores of different games have nothing to do with each other. */
+function ofGame(spec, game) {
+  return { ...spec, title: `${spec.title} on ${game}`, game, large: false, tall: true };
+}
 
 class ChartsPane {
   /** @param specs charts to begin with; `free` says that others can be added */
@@ -32,7 +37,7 @@ class ChartsPane {
 
   /** Names of the series that the charts need. */
   names() {
-    const axes = [...Object.keys(AXES), ...Object.values(EVALUATION_AXES)];
+    const axes = [...Object.values(TRAIN_AXES), ...Object.values(EVALUATION_AXES)];
     return [...new Set([...axes, ...this.#all().flatMap((spec) => spec.names.map(([name]) => name))])];
   }
 
@@ -42,7 +47,8 @@ class ChartsPane {
     const runs = await board.loaded(this.names());
     if (turn !== board.turn) return; // something else was chosen meanwhile
     this.#drawBar();
-    const specs = this.#all();
+    const games = [...new Set(runs.map((run) => run.game))];
+    const specs = this.#all().flatMap((spec) => (spec.perGame && games.length > 1 ? games.map((game) => ofGame(spec, game)) : [spec]));
     const wanted = new Set(specs.map((spec) => spec.title));
     for (const [title, chart] of this.charts) {
       if (wanted.has(title)) continue;
@@ -51,14 +57,15 @@ class ChartsPane {
       this.charts.delete(title);
     }
     for (const spec of specs) {
-      const measured = runs.some((run) => spec.names.some(([name]) => (run.columns[name] ?? []).some((value) => value !== null)));
-      if (!measured && !spec.large) {
+      const drawn = runs.filter((run) => !spec.game || spec.game === run.game);
+      const measured = drawn.some((run) => spec.names.some(([name]) => (run.columns[name] ?? []).some((value) => value !== null)));
+      if (!measured && !spec.large && !spec.game) {
         this.charts.get(spec.title)?.body.remove();
         continue;
       }
       const chart = this.#chart(spec);
       if (!chart.body.isConnected) this.#place(chart, specs);
-      chart.draw(runs, board.state.axis, board.state.smooth);
+      chart.draw(drawn, board.state.axis, board.state.smooth);
     }
   }
 
@@ -97,6 +104,6 @@ class ChartsPane {
     const more = element("select", { aria: { label: "Add a chart" }, onchange: () => { state.extra = [...state.extra, more.value]; this.board.changed(); } },
       element("option", { textContent: "Add a chart …", value: "" }), ...names.map((name) => element("option", { value: name, textContent: words(name) })));
     this.bar.replaceChildren(axis, element("label", {}, "Smoothing", range), ...(names.length ? [more] : []),
-      element("span", { className: "muted" }, "Drag to zoom, double-click to go back"));
+      element("span", { className: "muted hint" }, "Drag to zoom, double-click to go back"));
   }
 }

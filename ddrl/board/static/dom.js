@@ -72,9 +72,9 @@ function bytes(size) {
   return size >= 1e6 ? `${(size / 1e6).toFixed(1)} MB` : `${Math.max(1, Math.round(size / 1e3))} kB`;
 }
 
-/** online_score_mean as "online score mean". */
+/** train/online_score_mean as "online score mean". */
 function words(name) {
-  return name.replaceAll("_", " ").replaceAll("/", " / ");
+  return name.replace(/^train\//, "").replaceAll("_", " ").replaceAll("/", " / ");
 }
 
 function plural(count, noun) {

@@ -26,25 +26,26 @@ class TimePane {
     const runs = await this.board.detailed();
     if (turn !== this.board.turn) return;
     this.body.replaceChildren(
-      element("p", { className: "muted note-line", textContent: "Shares of the wall time of a role’s ranks while there were updates; threads of one rank add up. Gray is waiting." }),
+      element("p", { className: "lead", textContent: "Shares of the wall time of a role’s ranks while there were updates; threads of one rank add up. Gray is waiting." }),
       ...runs.map((run) => this.#split(run)));
   }
 
   #split(run) {
     const roles = Object.entries(run.details.time).sort(([one], [other]) => order(one, Object.keys(ROLES)) - order(other, Object.keys(ROLES)));
     const rows = roles.map(([role, shares]) => this.#role(role, shares));
-    return element("article", { className: "card split" }, runHeading(run), ...(rows.length ? rows : [element("p", { className: "muted", textContent: "Nothing measured yet" })]), ranksTable(run.details.ranks));
+    return element("article", { className: "card split" }, runHeading(run), ...run.details.notes.map((text) => element("p", { className: "note", textContent: text })),
+      element("div", { className: "parts" }, element("div", {}, ...(rows.length ? rows : [element("p", { className: "muted", textContent: "Nothing measured yet" })])), ranksTable(run.details.ranks)));
   }
 
   #role(role, shares) {
     const known = Object.entries(shares).sort(([one, a], [other, b]) => isWaiting(one) - isWaiting(other) || b - a);
     const total = Math.max(1, known.reduce((sum, [, share]) => sum + share, 0));
     const bars = known.map(([activity, share]) => {
-      const bar = element("i", { className: isWaiting(activity) ? "wait" : "", title: `${words(activity)} ${percent(share)}`, "--color": activityColor(activity), textContent: share / total > 0.07 ? percent(share) : "" });
+      const bar = element("i", { className: isWaiting(activity) ? "wait" : "", title: `${activityText(activity)} ${percent(share)}`, "--color": activityColor(activity), textContent: share / total > 0.07 ? percent(share) : "" });
       bar.style.width = `${(100 * share) / total}%`;
       return bar;
     });
-    const legend = known.map(([activity, share]) => element("span", { className: isWaiting(activity) ? "wait" : "", "--color": activityColor(activity), textContent: `${words(activity)} ${percent(share)}` }));
+    const legend = known.map(([activity, share]) => element("span", { className: isWaiting(activity) ? "wait" : "", "--color": activityColor(activity), textContent: `${activityText(activity)} ${percent(share)}` }));
     return element("div", { className: "role" }, element("span", { textContent: ROLES[role] ?? words(role) }), element("div", { className: "shares" }, ...bars), element("div", { className: "legend" }, ...legend));
   }
 }
@@ -52,6 +53,11 @@ class TimePane {
 function order(name, names) {
   const at = names.indexOf(name);
   return at < 0 ? names.length : at;
+}
+
+/** wait_data as "waiting for data". */
+function activityText(activity) {
+  return words(activity).replace(/^wait /, "waiting for ");
 }
 
 function isWaiting(activity) {
@@ -69,7 +75,7 @@ function ranksTable(ranks) {
     ["cores", (value) => value.toFixed(2)], ["memory", (value) => `${Math.round(value).toLocaleString("en-US")} MB`], ["exchange", (value) => `${value.toFixed(1)} ms`],
   ].map(([key, text]) => element("td", { className: "number", textContent: ranks[name][key] === undefined ? "" : text(ranks[name][key]) }));
   return element("div", { className: "scroll" }, element("table", { className: "ranks" },
-    element("thead", {}, element("tr", {}, ...["Rank", "Cores in use", "Memory", "Waits for the exchange"].map((title, i) => element("th", { textContent: title, className: i ? "number" : "", scope: "col" })))),
+    element("thead", {}, element("tr", {}, ...["Rank", "Cores", "Memory", "Exchange"].map((title, i) => element("th", { textContent: title, className: i ? "number" : "", scope: "col" })))),
     element("tbody", {}, ...names.map((name) => element("tr", {}, element("td", { textContent: name }), ...cells(name))))));
 }
 

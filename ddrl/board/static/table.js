@@ -11,7 +11,7 @@ const COLUMNS = [
   { key: "state", title: "State", fill: (cell, run) => cell.replaceChildren(stateMark(run)) },
   { key: "evaluation", title: "Evaluation", number: true, text: (run) => score(run.evaluation), hint: evaluationHint },
   { key: "training", title: "Training", number: true, text: (run) => score(run.training), hint: () => "mean of the last 100 training games" },
-  { key: "spark", title: "Score over time", fixed: true, fill: (cell, run) => cell.replaceChildren(sparkline(run.spark ?? [])) },
+  { key: "spark", title: "Score", fixed: true, fill: (cell, run) => cell.replaceChildren(sparkline(run.spark ?? [])) },
   { key: "progress", title: "Progress", fill: (cell, run) => cell.replaceChildren(progressBar(run)) },
   { key: "agent_steps", title: "Agent steps", number: true, text: (run) => compact(run.agent_steps) },
   { key: "agent_steps_per_s", title: "Steps/s", number: true, text: (run) => compact(run.agent_steps_per_s) },
@@ -42,7 +42,8 @@ function progressBar(run) {
   const bar = element("div", { className: run.state === "running" ? "progress" : "progress over" });
   if (run.progress === undefined) return bar;
   const left = run.left === undefined ? "" : ` · ${duration(run.left)} left`;
-  bar.append(element("i", { "--done": run.progress }), `${Math.floor(run.progress * 100)}%${left}`);
+  if (run.state !== "finished") bar.append(element("i", { "--done": run.progress }));
+  bar.append( `${Math.floor(run.progress * 100)}%${left}`);
   return bar;
 }
 
@@ -180,7 +181,7 @@ function select(state, id) {
 }
 
 function cellClass(column) {
-  return column.number ? `${column.key} number` : column.key;
+  return `of-${column.key}${column.number ? " number" : ""}`;
 }
 
 function fillCell(cell, column, run) {
