@@ -65,7 +65,7 @@ class BoardRun:
         self.version = 0
         self._files: dict[str, _File | None] = {}
         self._state, self._why = "interrupted", ""
-        self._began = math.nan
+        self._began, self._size = math.nan, 0
         self.settings = Settings(path)
         self._start_over()
 
@@ -132,7 +132,7 @@ class BoardRun:
         self._events: collections.deque[Mapping[str, Any]] = collections.deque(maxlen=MOST_EVENTS)
         self._phase: Mapping[str, Any] = {}
         self._best = self._part_began = math.nan
-        self._unsound, self._size, self._whole = 0, 0, False
+        self._unsound, self._whole = 0, False
 
     def _peek(self) -> None:
         """The newest records, from the end of the file alone."""
@@ -198,7 +198,8 @@ class BoardRun:
 
     def _state_now(self) -> tuple[str, str]:
         """running, finished, stopped, failed or interrupted, and why."""
-        if not self._has_changed(rundir.RESULT) and self._files[rundir.RESULT] is not None and self.version:
+        has_result = not self._has_changed(rundir.RESULT) and self._files[rundir.RESULT] is not None
+        if has_result and self.version and self._state != "running":
             return self._state, self._why
         if self._files[rundir.RESULT] is None and self._wrote_lately():
             return "running", ""
@@ -331,7 +332,7 @@ class BoardRun:
         """Seconds until the run ends; as it says itself, or at the pace that it had."""
         if self._state != "running":
             return None
-        told = self._phase.get("time_left")
+        told = self._phase.get("seconds_left")
         if isinstance(told, (int, float)) and math.isfinite(told):
             since = self._newest.get("wall_seconds", 0.0) - self._phase.get("wall_seconds", 0.0)
             return max(0.0, told - max(since, 0.0))

@@ -89,9 +89,11 @@ class Chart {
     if (!tables.length) {
       this.destroyPlot();
       this.host.textContent = "Nothing measured yet";
+      this.#describe(0, 0);
       return;
     }
     const data = uPlot.join(tables);
+    this.#describe(runs.length, data[0].length);
     const shape = JSON.stringify([axis, lines.map((line) => [line.run.slot, line.run.name, line.style, line.name])]);
     if (this.plot && shape === this.shape) {
       const zoomed = this.zoomed();
@@ -107,6 +109,12 @@ class Chart {
     this.shape = shape;
     this.axis = axis;
     this.plot = new uPlot(this.#options(axis), data, this.host);
+  }
+
+  /** For those who do not see it. */
+  #describe(runs, count) {
+    this.host.setAttribute("role", "img");
+    this.host.setAttribute("aria-label", `${this.spec.title}: ${plural(runs, "run")}, ${plural(count, "point")}`);
   }
 
   /** Whether a part of the axis was chosen with the pointer. */
