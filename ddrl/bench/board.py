@@ -78,7 +78,9 @@ def measure(arguments: BoardBenchArguments) -> dict[str, Any]:
             seconds["curves"] = time.perf_counter() - start
             while json.loads(ask(address, "/runs"))["reading"]:
                 if time.perf_counter() - start > ALL_READ_SECONDS:
-                    raise UsageError(f"the board has not read all runs after {ALL_READ_SECONDS:.0f} s; use fewer --runs")
+                    raise UsageError(
+                        f"the board has not read all runs after {ALL_READ_SECONDS:.0f} s; use fewer --runs"
+                    )
             seconds["all"] = time.perf_counter() - start
             before = time.perf_counter()
             all_series = ask(address, "/series", ids=ids, name=SERIES)
@@ -107,7 +109,9 @@ def write_runs(root: Path, runs: int, lines: int) -> int:
     variants = [_metrics(seed, lines) for seed in range(min(VARIANTS, runs))]
     size = sum(len(variants[i % VARIANTS]) for i in range(runs))
     if size > (free := shutil.disk_usage(root).free):
-        raise UsageError(f"--runs {runs}: they take {size / 1e9:.1f} GB, and {root.parent} has {free / 1e9:.1f} GB left")
+        raise UsageError(
+            f"--runs {runs}: they take {size / 1e9:.1f} GB, and {root.parent} has {free / 1e9:.1f} GB left"
+        )
     for i in range(runs):
         config = preset("smoke", None, this_machine()).changed(run={"seed": i + 1})
         path, _ = rundir.create_run_dir(config.changed(run={"run_dir": str(root / f"run-{i + 1:04d}")}))
@@ -216,9 +220,5 @@ NOTES = {
     "peak_memory_mb": "of the board's process",
 }
 main = Benchmark(
-    name="board",
-    arguments=BoardBenchArguments,
-    measure=measure,
-    title="the board with many runs",
-    notes=NOTES,
+    name="board", arguments=BoardBenchArguments, measure=measure, title="the board with many runs", notes=NOTES
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ddrl.board.discovery import find_runs
-from ddrl.board.run import SECONDS, BoardRun
+from ddrl.board.run import BoardRun
 from ddrl.board.series import MOST_POINTS
 from ddrl.board.texts import shown
 from ddrl.files import read_regular
@@ -29,7 +29,6 @@ NUMBERS_IN_A_FILE, FEWEST_POINTS = 1_500_000, 64
 LINES_IN_A_FILE = 200
 """Of each run's log."""
 VIDEO_BYTES_IN_A_FILE = 40_000_000
-X_NAMES = (SECONDS, "train/agent_steps", "train/update")
 
 
 class Board:
@@ -114,14 +113,12 @@ class Board:
         rows = self.runs(read_seconds=math.inf)
         ids = rows["ids"]
         details = self.details(ids)
-        share = NUMBERS_IN_A_FILE // max(sum(len(each["names"]) for each in details), 1)
-        most = min(max(share, FEWEST_POINTS), MOST_POINTS)
         series = self.series(ids, ())
-        for each in details:
-            with self._lock:
-                run = self._run(each["id"])
-                assert run is not None
-                series[str(run.id)]["columns"] = run.columns([*X_NAMES, *each["names"]], most)
+        share = NUMBERS_IN_A_FILE // max(sum(len(each["names"]) for each in series.values()), 1)
+        most = min(max(share, FEWEST_POINTS), MOST_POINTS)
+        with self._lock:
+            for run in self._runs.values():
+                series[str(run.id)]["columns"] = run.columns(run.names(), most)
         logs = [{**log, "lines": log["lines"][-LINES_IN_A_FILE:]} for log in map(self.log, ids)]
         return {**rows, "series": series, "details": details, "logs": logs, "videos": self._videos(details)}
 

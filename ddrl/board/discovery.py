@@ -62,9 +62,7 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def _below(
-    directory: Path, levels: int, seen: set[tuple[int, int]], known: Collection[Path] = ()
-) -> Iterator[Path]:
+def _below(directory: Path, levels: int, seen: set[tuple[int, int]], known: Collection[Path] = ()) -> Iterator[Path]:
     """Runs in and below a directory, each once; links are followed, and what was seen before is not looked at again."""
     try:
         status = directory.stat()
@@ -74,7 +72,9 @@ def _below(
         if (directory / rundir.CONFIG).exists() if directory in known else is_run(directory):
             yield directory
             return
-        inner = sorted(entry.name for entry in os.scandir(directory) if not entry.name.startswith(".") and entry.is_dir())
+        inner = sorted(
+            entry.name for entry in os.scandir(directory) if not entry.name.startswith(".") and entry.is_dir()
+        )
     except OSError:
         return
     for name in inner if levels else ():

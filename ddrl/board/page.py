@@ -11,7 +11,16 @@ from typing import Any, NamedTuple
 
 STATIC = Path(__file__).with_name("static")
 STYLES = ("uplot/uPlot.min.css", "board.css")
-SCRIPTS = ("uplot/uPlot.iife.min.js", "source.js", "dom.js", "chart.js", "table.js", "charts.js", "panes.js", "board.js")
+SCRIPTS = (
+    "uplot/uPlot.iife.min.js",
+    "source.js",
+    "dom.js",
+    "chart.js",
+    "table.js",
+    "charts.js",
+    "panes.js",
+    "board.js",
+)
 LICENSE = "uplot/LICENSE"
 
 

@@ -71,7 +71,9 @@ class _Guarded(tornado.web.RequestHandler):
     def numbers(self, name: str) -> list[int]:
         """Whole numbers of an argument, parted by commas."""
         words = self.get_query_argument(name, "").split(",")
-        if len(words) > MOST_RUNS or not all(word.isascii() and word.isdigit() and len(word) < 10 for word in words if word):
+        if len(words) > MOST_RUNS or not all(
+            word.isascii() and word.isdigit() and len(word) < 10 for word in words if word
+        ):
             raise tornado.web.HTTPError(400, reason=f"No list of numbers: {name}")
         return [int(word) for word in words if word]
 

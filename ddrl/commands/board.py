@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import os
 import platform
+import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
     def tell(address: str) -> None:
         print(f"ddrl board of {shown(board.title)}: open\n\n    {address}\n", flush=True)
         if "SSH_CONNECTION" in os.environ:
-            port = address.split("/?")[0].rpartition(":")[2]
+            port = urllib.parse.urlsplit(address).port
             print(f"after this on your own machine: ssh -L {port}:127.0.0.1:{port} {platform.node()}", flush=True)
         print("Ctrl-C ends it; the runs go on.", flush=True)
 

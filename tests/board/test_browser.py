@@ -24,8 +24,10 @@ SCRIPT = "</script><script>hacked=1</script>"
 DESKTOP, PHONE = (1280, 900), (390, 844)
 READY = "document.documentElement.dataset.ready"
 PANES = ("curves", "time", "lag", "settings", "videos", "events")
-CUT = """[...document.querySelectorAll('h1, h3, .tabs button, .chip span, .segments button, .lead, .legend span')]
-    .filter((each) => each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).textOverflow !== 'ellipsis').map((each) => each.textContent)"""
+HELD = "h1, h3, .tabs button, .chip span, .segments button, .lead, .legend span"
+CUT = f"""[...document.querySelectorAll('{HELD}')]
+    .filter((each) => each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).textOverflow !== 'ellipsis')
+    .map((each) => each.textContent)"""
 
 
 @pytest.fixture
@@ -54,7 +56,10 @@ def points(opened):
 
 def check(opened, size):
     """Nothing ran that is text, nothing failed, nothing is cut off or wider than the window."""
-    assert opened.value("typeof hacked") == "undefined" and opened.value("document.querySelectorAll('img[onerror]').length") == 0
+    assert (
+        opened.value("typeof hacked") == "undefined"
+        and opened.value("document.querySelectorAll('img[onerror]').length") == 0
+    )
     assert opened.complaints() == []
     assert opened.value("document.documentElement.scrollWidth") <= size[0]
     assert opened.value(CUT) == []
@@ -88,8 +93,12 @@ def test_sorting_filtering_selecting_and_zooming(tmp_path, runs):
     root, _ = runs
     with served(root) as (address, _), tab(PROGRAM, address, tmp_path / "profile", *DESKTOP) as opened:
         opened.wait_until(READY)
-        names = lambda: opened.value("[...document.querySelectorAll('#rows tbody tr .of-name')].map((cell) => cell.firstChild.textContent)")
-        press = lambda title: opened.value(f"[...document.querySelectorAll('#rows thead button')].find((b) => b.textContent === '{title}').click()")
+        names = lambda: opened.value(
+            "[...document.querySelectorAll('#rows tbody tr .of-name')].map((cell) => cell.firstChild.textContent)"
+        )
+        press = lambda title: opened.value(
+            f"[...document.querySelectorAll('#rows thead button')].find((b) => b.textContent === '{title}').click()"
+        )
         press("Agent steps")
         assert names() == [HOSTILE, "growing"]
         press("Agent steps")
@@ -102,7 +111,9 @@ def test_sorting_filtering_selecting_and_zooming(tmp_path, runs):
         opened.wait_until("document.getElementById('pane').innerText.includes('learning-rate')")
         opened.value("document.querySelectorAll('#rows tbody .pick input')[1].click()")
         opened.wait_until("document.querySelectorAll('.settings tbody th[scope=row]').length")
-        differ = opened.value("[...document.querySelectorAll('.settings tbody th[scope=row]')].map((cell) => cell.textContent)")
+        differ = opened.value(
+            "[...document.querySelectorAll('.settings tbody th[scope=row]')].map((cell) => cell.textContent)"
+        )
         assert sorted(differ) == ["agent-steps", "seed"]
         opened.value("document.getElementById('theme').click(); location.reload()")
         opened.wait_until(f"{READY} && document.querySelector('.settings')")
@@ -126,9 +137,8 @@ def test_the_file_needs_no_network(tmp_path, runs, size):
 
 
 def test_a_board_that_has_ended_is_said_to_be(tmp_path, runs):
-    with served(runs[0]) as (address, _):
-        with tab(PROGRAM, address, tmp_path / "profile", *DESKTOP) as opened:
-            opened.wait_until(READY)
-            opened.value("ServedSource.prototype.runs = async () => { throw new Error('gone'); }")
-            opened.wait_until("document.getElementById('status').textContent.startsWith('no answer')", 15)
-            assert json.loads(opened.value("JSON.stringify(document.querySelectorAll('#rows tbody tr').length)")) == 2
+    with served(runs[0]) as (address, _), tab(PROGRAM, address, tmp_path / "profile", *DESKTOP) as opened:
+        opened.wait_until(READY)
+        opened.value("ServedSource.prototype.runs = async () => { throw new Error('gone'); }")
+        opened.wait_until("document.getElementById('status').textContent.startsWith('no answer')", 15)
+        assert json.loads(opened.value("JSON.stringify(document.querySelectorAll('#rows tbody tr').length)")) == 2

@@ -9,7 +9,8 @@ import os
 import pytest
 
 from ddrl import rundir
-from ddrl.board.run import MOST_EVENTS, TAIL_BYTES, BoardRun
+from ddrl.board.records import MOST_EVENTS, TAIL_BYTES
+from ddrl.board.run import BoardRun
 from ddrl.board.series import MOST_POINTS
 from tests.board.runs import end, evaluation, make_run, train_record
 
@@ -171,7 +172,9 @@ def test_settings_that_cannot_be_read_are_said_to_be(tmp_path):
     (tmp_path / "run" / rundir.CONFIG).write_text('{"algorithm_name": "ppo"')
     run = seen(tmp_path / "run")
     assert run.summary()["algorithm"] == "unknown" and "is damaged" in run.details()["notes"][0]
-    (tmp_path / "run" / rundir.CONFIG).write_text(json.dumps({"algorithm_name": "later", "run": {"seed": "x"}, "new": 3}))
+    (tmp_path / "run" / rundir.CONFIG).write_text(
+        json.dumps({"algorithm_name": "later", "run": {"seed": "x"}, "new": 3})
+    )
     run.look()
     assert run.summary()["algorithm"] == "later" and run.summary()["seed"] == 0
 

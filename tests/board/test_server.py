@@ -79,7 +79,9 @@ def test_a_tunnel_may_have_another_port(board, host):
 def test_it_listens_on_the_loopback_alone(board):
     port = urllib.parse.urlsplit(board).port
     with open("/proc/net/tcp") as table:
-        listening = [line.split()[1] for line in table if line.split()[3] == "0A" and line.split()[1].endswith(f":{port:04X}")]
+        listening = [
+            line.split()[1] for line in table if line.split()[3] == "0A" and line.split()[1].endswith(f":{port:04X}")
+        ]
     assert listening == [f"0100007F:{port:04X}"]
     with socket.socket(socket.AF_INET6) as other:
         assert other.connect_ex(("::1", port)) != 0
@@ -90,7 +92,11 @@ def test_the_page_allows_nothing_but_itself(board):
     policy = answer.headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy
     assert "http:" not in policy and "https:" not in policy
-    for name, value in {"Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}.items():
+    for name, value in {
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "no-store",
+    }.items():
         assert answer.headers[name] == value
     assert "Access-Control-Allow-Origin" not in answer.headers and "Server" not in answer.headers
     assert not re.search(rb"<[^>]+ on[a-z]+=|<[^>]+style=", answer.body.split(b"<script")[0])
@@ -107,7 +113,10 @@ def test_what_the_page_asks(board):
     (details,) = json.loads(ask(board, "/details", [number]))
     assert [video["name"] for video in details["videos"]] == ["video.mp4"], "links lead elsewhere"
     assert details["settings"]["environment"]["game"] == "ddrl/Catch-v0"
-    versions = {"ids": ",".join(str(row["id"]) for row in rows["runs"]), "versions": ",".join(str(row["version"]) for row in rows["runs"])}
+    versions = {
+        "ids": ",".join(str(row["id"]) for row in rows["runs"]),
+        "versions": ",".join(str(row["version"]) for row in rows["runs"]),
+    }
     again = json.loads(get(board, f"/runs?{urllib.parse.urlencode(versions)}").body)
     assert again["runs"] == [] and again["ids"] == rows["ids"]
 
@@ -117,7 +126,13 @@ def test_a_video_from_its_middle_on(board):
     answer = get(board, f"/video/{number}/0", Range="bytes=250-254")
     assert (answer.status, answer.body) == (206, b"\0\1\2\3\4") and answer.headers["Content-Type"] == "video/mp4"
     assert get(board, f"/video/{number}/0", Range="bytes=250-254", token="x").status == 403
-    for path in (f"/video/{number}/1", "/video/99/0", "/video/1/-1", "/video/..%2F..%2Fetc/0", f"/video/{number}/../../../etc/passwd"):
+    for path in (
+        f"/video/{number}/1",
+        "/video/99/0",
+        "/video/1/-1",
+        "/video/..%2F..%2Fetc/0",
+        f"/video/{number}/../../../etc/passwd",
+    ):
         assert get(board, path).status == 404
 
 

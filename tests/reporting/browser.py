@@ -102,7 +102,11 @@ class Tab:
     def resize(self, width: int, height: int) -> None:
         phone = width <= 500
         self.ask(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2 if phone else 1, mobile=phone
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=2 if phone else 1,
+            mobile=phone,
         )
 
     def value(self, expression: str) -> Any:
