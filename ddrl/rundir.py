@@ -332,7 +332,7 @@ class JsonLines:
             return None
 
     def lines(self) -> Iterator[bytes]:
-        """The whole lines that came since the last call, without their ends. A part of the file at a time is in memory."""
+        """The whole lines that came since the last call, without their ends; a part of them at a time is in memory."""
         try:
             with open_regular(self._path) as file:
                 while data := _read_at(file, self._offset):

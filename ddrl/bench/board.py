@@ -136,7 +136,10 @@ def _metrics(seed: int, lines: int) -> bytes:
 
 
 def _train_record(line: int, lines: int, draw: random.Random) -> dict[str, Any]:
-    number = lambda: draw.gauss(1.0, 0.1)
+
+    def number() -> float:
+        return draw.gauss(1.0, 0.1)
+
     return {
         "kind": "train", "wall_seconds": 5.0 * line, "update": 5 * line, "agent_steps": 320 * line,
         "gradients_dropped": 0, "agent_steps_per_s": 64 * number(), "frames_per_s": 256 * number(),
@@ -177,14 +180,14 @@ def ask(address: str, path: str, ids: list[int] | None = None, name: tuple[str, 
     query = [*urllib.parse.parse_qsl(parts.query), *(("name", each) for each in name)]
     query += [("ids", ",".join(map(str, ids)))] if ids is not None else []
     asked = parts._replace(path=path, query=urllib.parse.urlencode(query))
-    with urllib.request.urlopen(urllib.parse.urlunsplit(asked), timeout=60.0) as answer:
+    with urllib.request.urlopen(urllib.parse.urlunsplit(asked), timeout=60.0) as answer:  # noqa: S310 - the board's own
         content: bytes = answer.read()
         return content
 
 
 def _read_for_one_line(root: Path, address: str, pid: int) -> int:
     """Bytes that the board reads of all files when one line has come to one run, and the page asks."""
-    path = sorted(root.iterdir())[0] / rundir.METRICS
+    path = min(root.iterdir()) / rundir.METRICS
     before = json.loads(ask(address, "/runs"))
     versions = {run["id"]: run["version"] for run in before["runs"]}
     read = _bytes_read(pid)

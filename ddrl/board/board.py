@@ -109,7 +109,7 @@ class Board:
             return videos[index][0] if 0 <= index < len(videos) else None
 
     def everything(self) -> dict[str, Any]:
-        """All answers at once, for a page without a server. Fewer points where there are many runs; the newest videos."""
+        """All answers at once, for a page without a server: of many runs fewer points, of many videos the newest."""
         rows = self.runs(read_seconds=math.inf)
         ids = rows["ids"]
         details = self.details(ids)

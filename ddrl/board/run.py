@@ -157,7 +157,7 @@ class BoardRun:
         seconds = train.column(SECONDS)
         more = bool(newest) and (not len(seconds) or newest[SECONDS] > seconds[-1])
         of_train, of_evaluations = {*train.names, *newest}, set(evaluations.names)
-        found: dict[str, list[float | None]] = dict.fromkeys(names, [])
+        found: dict[str, list[float | None]] = {name: [] for name in names}
         for name in names:
             if name in of_evaluations:
                 found[name] = as_json(_thinned(evaluations.column(name), most))
@@ -269,7 +269,7 @@ class BoardRun:
         return split
 
     def _ranks(self) -> dict[str, dict[str, float]]:
-        """Rank -> cores that it uses, most MB that it took, ms that it waits for the exchange, while there were updates."""
+        """Rank -> cores that it uses, the most MB that it took, ms that it waits for the exchange, during updates."""
         found: dict[str, dict[str, float]] = {}
         measures = {
             "cpu_cores": ("cores", np.nanmean),

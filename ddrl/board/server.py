@@ -1,8 +1,8 @@
 """The page and its answers over HTTP, on the loopback alone, for whoever has the token.
 
-The token is in the address, as that of a notebook is, and every request must bear it, that of the page too. The name that
-a browser was told (the Host header) must be one of this machine's own, so that no other site can point its name here and
-have a browser ask (DNS rebinding). Answers depend on numbers alone: no request names a file.
+The token is in the address, as that of a notebook is, and every request must bear it, also the one for the page. The
+name that a browser was told (the Host header) must be one of this machine's own, so that no other site can point its
+name here and have a browser ask (DNS rebinding). Answers depend on numbers alone: no request names a file.
 """
 
 from __future__ import annotations

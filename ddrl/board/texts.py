@@ -8,7 +8,7 @@ _COLORS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def shown(text: str) -> str:
-    """The text with every character that is not seen as its escape: controls, changes of direction, undecodable bytes."""
+    """The text, with an escape for each character that cannot be seen, such as controls and undecodable bytes."""
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
     )
