@@ -22,7 +22,7 @@ LOOK_SECONDS = 1.5
 """Between two looks at runs that go on."""
 STILL_SECONDS = 10.0
 """Between two looks at runs that have ended: they are resumed now and then."""
-READ_SECONDS = 0.3
+READ_SECONDS = 0.5
 """How long one answer goes on reading long files that nobody has asked for yet."""
 NUMBERS_IN_A_FILE, FEWEST_POINTS = 1_500_000, 64
 """Of all series in a page without a server, about 6 bytes each."""

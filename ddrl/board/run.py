@@ -127,6 +127,7 @@ class BoardRun:
             "algorithm": self.settings.algorithm,
             "game": shown(str(value("environment", "game", "unknown"))),
             "seed": value("run", "seed", 0),
+            "group": self.settings.group,
             "state": self._state,
             "why": self._why,
             "began": self._began,

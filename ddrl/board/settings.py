@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,10 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.named_settings import OWN, by_group
 from ddrl.studies.provenance import value_text
+
+
+NOT_LEARNED_WITH = ("run", "evaluation")
+"""Groups that say nothing of what a run learns: seed and budget, and how it is looked at."""
 
 
 class Settings:
@@ -36,6 +43,12 @@ class Settings:
     def algorithm(self) -> str:
         """Its name on the command line, or what config.json has for it."""
         return shown(self._config.title if self._config else str(self._content.get("algorithm_name", "unknown")))
+
+    @functools.cached_property
+    def group(self) -> str:
+        """Equal for runs that differ in their seed, in how long they go on and in how they are evaluated alone."""
+        learned = {name: values for name, values in self.by_group().items() if name not in NOT_LEARNED_WITH}
+        return hashlib.sha256(json.dumps([self.algorithm, learned], sort_keys=True).encode()).hexdigest()[:12]
 
     def value(self, group: str, name: str, default: Any = None) -> Any:
         """Of one setting, or `default` where it has none of that type."""

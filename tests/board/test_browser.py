@@ -110,7 +110,7 @@ def test_sorting_filtering_selecting_and_zooming(tmp_path, runs):
         opened.value("document.getElementById('tab-settings').click()")
         opened.wait_until("document.getElementById('pane').innerText.includes('learning-rate')")
         opened.value("document.querySelectorAll('#rows tbody .pick input')[1].click()")
-        opened.wait_until("document.querySelectorAll('.settings tbody th[scope=row]').length")
+        opened.wait_until("document.querySelectorAll('.settings thead td').length === 2")
         differ = opened.value(
             "[...document.querySelectorAll('.settings tbody th[scope=row]')].map((cell) => cell.textContent)"
         )

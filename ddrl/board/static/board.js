@@ -1,5 +1,6 @@
 // The page: what is selected, which pane is shown, and the loop that keeps both up to date.
 
+const READING_MS = 300; // while the server reads long runs, some with each answer
 const LIVE_MS = 2000;
 const QUIET_MS = 6000; // while nothing runs
 const FIRST = 6; // runs that are selected to begin with
@@ -8,7 +9,7 @@ const MOST_CHIPS = 16;
 class BoardPage {
   constructor(title, source) {
     this.source = source;
-    this.state = { runs: new Map(), slots: new Map(), sort: { key: "began", descending: true }, filter: "", states: new Set(), pane: "curves", axis: "agent_steps", smooth: 0, extra: [] };
+    this.state = { runs: new Map(), slots: new Map(), sort: { key: "began", descending: true }, filter: "", states: new Set(), pane: "curves", axis: "agent_steps", smooth: 0, mean: false, extra: [] };
     this.wanted = this.#restore();
     this.series = new Map();
     this.details = new Map();
@@ -33,8 +34,9 @@ class BoardPage {
     for (;;) {
       if (!document.hidden) await this.refresh();
       if (!this.source.live) return;
-      const reading = this.reading || [...this.state.runs.values()].some((run) => run.state === "running");
-      await new Promise((resolve) => { setTimeout(resolve, reading ? LIVE_MS : QUIET_MS); });
+      const running = [...this.state.runs.values()].some((run) => run.state === "running");
+      const pause = this.lost ? LIVE_MS : this.reading ? READING_MS : running ? LIVE_MS : QUIET_MS;
+      await new Promise((resolve) => { setTimeout(resolve, pause); });
     }
   }
 
@@ -48,9 +50,11 @@ class BoardPage {
       this.reading = answer.reading;
       this.#selectFirst();
       await this.changed();
+      this.lost = false;
       this.#status(true);
     } catch (error) {
       console.info(String(error));
+      this.lost = true;
       this.#status(false);
     }
   }
@@ -73,9 +77,12 @@ class BoardPage {
     if (turn === this.turn) document.documentElement.dataset.ready = "yes";
   }
 
-  /** The selected runs in the order of their colors: {id, name, game, slot}. */
+  /** The selected runs in the order of their colors: {id, name, game, group, slot}. */
   selected() {
-    return [...this.state.slots].sort(([, one], [, other]) => one - other).map(([id, slot]) => ({ id, slot, name: this.state.runs.get(id).name, game: this.state.runs.get(id).game }));
+    return [...this.state.slots].sort(([, one], [, other]) => one - other).map(([id, slot]) => {
+      const { name, game, group } = this.state.runs.get(id);
+      return { id, slot, name, game, group: `${game} ${group}` };
+    });
   }
 
   /** The selected runs with these columns; what the page has already is not asked for again. */
@@ -146,11 +153,16 @@ class BoardPage {
 
   /** The state in the address, behind the #, where no server sees it. */
   #keep() {
-    const { pane, axis, smooth, extra, filter, sort } = this.state;
-    const kept = new URLSearchParams({ pane, axis, smooth, filter, sort: `${sort.descending ? "-" : ""}${sort.key}` });
+    const { pane, axis, smooth, mean, extra, filter, sort } = this.state;
+    const kept = new URLSearchParams({ pane, axis, smooth, mean, filter, sort: `${sort.descending ? "-" : ""}${sort.key}` });
     extra.forEach((name) => kept.append("chart", name));
     if (this.state.slots.size <= MOST_CHIPS) this.selected().forEach(({ name }) => kept.append("run", name));
-    if (`#${kept}` !== location.hash && this.chosen) history.replaceState(null, "", `#${kept}`);
+    if (`#${kept}` === location.hash || !this.chosen) return;
+    try {
+      history.replaceState(null, "", `#${kept}`);
+    } catch (error) { // a viewer that shows the page without an address of its own
+      console.info(String(error));
+    }
   }
 
   #restore() {
@@ -159,6 +171,7 @@ class BoardPage {
     state.pane = kept.get("pane") ?? state.pane;
     if (kept.get("axis") in AXES) state.axis = kept.get("axis");
     state.smooth = Math.min(0.98, Math.max(0, Number(kept.get("smooth")) || 0));
+    state.mean = kept.get("mean") === "true";
     state.filter = kept.get("filter") ?? "";
     state.extra = kept.getAll("chart");
     const sort = kept.get("sort") ?? "";

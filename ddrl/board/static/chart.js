@@ -7,6 +7,7 @@ const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 720
 const MOST_CELLS = 4e6; // of the table that uPlot draws: one row for each x of any line
 const MOST_FADED = 16; // lines that are shown unsmoothed, too
 const MOST_TOLD = 14; // lines that are named beside the pointer
+const GRID = 200; // points of a mean
 const NEAR = 40; // pixels from the pointer at which a point still counts
 
 function isEvaluation(name) {
@@ -41,6 +42,26 @@ function points(columns, xName, yName, most) {
   return [xs, ys];
 }
 
+/** Mean and range of lines where all of them have values: [x, low, high, mean]. */
+function spread(lines) {
+  const [first, last] = [Math.max(...lines.map(([x]) => x[0])), Math.min(...lines.map(([x]) => x[x.length - 1]))];
+  if (!(first < last)) return [[], [], [], []];
+  const x = Array.from({ length: GRID }, (_, i) => first + ((last - first) * i) / (GRID - 1));
+  const values = lines.map((line) => interpolated(line, x));
+  const at = (i) => values.map((y) => y[i]);
+  return [x, x.map((_, i) => Math.min(...at(i))), x.map((_, i) => Math.max(...at(i))), x.map((_, i) => at(i).reduce((sum, y) => sum + y, 0) / lines.length)];
+}
+
+function interpolated([xs, ys], grid) {
+  let right = 1;
+  return grid.map((x) => {
+    while (right < xs.length - 1 && xs[right] < x) right++;
+    if (xs.length === 1) return ys[0];
+    const part = Math.min(1, Math.max(0, (x - xs[right - 1]) / (xs[right] - xs[right - 1])));
+    return ys[right - 1] + part * (ys[right] - ys[right - 1]);
+  });
+}
+
 class Chart {
   /**
    * @param {{title: string, note?: string, names: [string, string][], large?: boolean}} spec names: [series, style], the
@@ -66,21 +87,36 @@ class Chart {
     return element("small", { className: "key" }, round, line, text);
   }
 
-  /** runs: [{name, slot, columns}] */
+  /** runs: [{name, slot, columns}]; of several as one, members are these runs */
   draw(runs, axis, weight) {
     const most = Math.max(50, MOST_CELLS / Math.max(1, runs.length) ** 2);
     const [tables, lines] = [[], []];
+    this.bands = [];
     for (const run of runs) {
       for (const [name, style] of this.spec.names) {
         const of = (isEvaluation(name) ? EVALUATION_AXES : TRAIN_AXES)[axis];
+        const smooth = (y) => (weight > 0 && style !== "dotted" ? smoothed(y, weight) : y);
+        if (run.members) {
+          const known = run.members.map((member) => points(member.columns, of, name, most)).filter(([x]) => x.length);
+          const [x, low, high, mean] = known.length ? spread(known.map(([at, y]) => [at, smooth(y)])) : [[]];
+          if (!x.length) continue;
+          if (style === "strong") {
+            this.bands.push({ series: [lines.length + 2, lines.length + 1], fill: color(slotColor(run.slot)).replace("rgb(", "rgba(").replace(")", ", 0.16)") });
+            tables.push([x, low, high, mean]);
+            lines.push({ run, style: "edge", name }, { run, style: "edge", name }, { run, style, name });
+          } else {
+            tables.push([x, mean]);
+            lines.push({ run, style, name });
+          }
+          continue;
+        }
         const [x, y] = points(run.columns, of, name, most);
         if (!x.length) continue;
-        const few = weight > 0 && style !== "dotted";
-        if (few && runs.length <= MOST_FADED) {
+        if (weight > 0 && style !== "dotted" && runs.length <= MOST_FADED) {
           tables.push([x, y]);
           lines.push({ run, style: "faded", name });
         }
-        tables.push([x, few ? smoothed(y, weight) : y]);
+        tables.push([x, smooth(y)]);
         lines.push({ run, style, name });
       }
     }
@@ -94,7 +130,7 @@ class Chart {
     }
     const data = uPlot.join(tables);
     this.#describe(runs.length, data[0].length);
-    const shape = JSON.stringify([axis, lines.map((line) => [line.run.slot, line.run.name, line.style, line.name])]);
+    const shape = JSON.stringify([axis, lines.map((line) => [line.run.slot, Boolean(line.run.members), line.run.name, line.style, line.name])]);
     if (this.plot && shape === this.shape) {
       const zoomed = this.zoomed();
       const { min, max } = this.plot.scales.x;
@@ -157,6 +193,7 @@ class Chart {
         { ...common, size: 30, gap: 6, space: 70, values: (_, splits) => splits.map(time ? duration : compact), ...(time ? { incrs: TIME_STEPS } : {}) },
         { ...common, size: Chart.#axisSize, gap: 6, space: 36, values: (_, splits) => splits.map(compact) },
       ],
+      bands: this.bands,
       series: [{}, ...this.lines.map((line) => this.#series(line))],
       cursor: {
         y: false,
@@ -198,7 +235,7 @@ class Chart {
     const stroke = color(slotColor(line.run.slot));
     const dash = line.style === "dotted" ? [2, 4] : isDashed(line.run.slot) ? [7, 4] : undefined;
     const evaluated = isEvaluation(line.name);
-    const width = { strong: 2, thin: 1.25, dotted: 1.25, faded: 1 }[line.style];
+    const width = { strong: 2, thin: 1.25, dotted: 1.25, faded: 1, edge: 0 }[line.style];
     return {
       label: line.run.name,
       stroke,
@@ -206,7 +243,7 @@ class Chart {
       dash,
       alpha: line.style === "faded" ? 0.25 : line.style === "thin" ? 0.6 : 1,
       spanGaps: true,
-      points: { show: evaluated && line.style !== "faded" ? (plot, series) => Chart.#hasRoom(plot, series) : Chart.#isSingle, size: 5, fill: stroke },
+      points: { show: line.style === "edge" || line.run.members ? false : evaluated && line.style !== "faded" ? (plot, series) => Chart.#hasRoom(plot, series) : Chart.#isSingle, size: 5, fill: stroke },
     };
   }
 
@@ -231,7 +268,7 @@ class Chart {
     this.lines.forEach((line, i) => {
       const at = plot.cursor.idxs[i + 1];
       const value = at === null || at === undefined ? null : plot.data[i + 1][at];
-      if (line.style !== "faded" && value !== null && value !== undefined) told.push({ line, value });
+      if (line.style !== "faded" && line.style !== "edge" && value !== null && value !== undefined) told.push({ line, value });
     });
     told.sort((one, other) => other.value - one.value);
     const x = plot.posToVal(left, "x");

@@ -23,6 +23,13 @@ function ofGame(spec, game) {
   return { ...spec, title: `${spec.title} on ${game}`, game, large: false, tall: true };
 }
 
+/** Runs whose settings differ in the seed alone as one, with the color of the first. */
+function merged(runs) {
+  const groups = new Map();
+  for (const run of runs) groups.set(run.group, [...(groups.get(run.group) ?? []), run]);
+  return [...groups.values()].map((members) => (members.length > 1 ? { ...members[0], name: `${members[0].name} and ${plural(members.length - 1, "other seed")}`, members } : members[0]));
+}
+
 class ChartsPane {
   /** @param specs charts to begin with; `free` says that others can be added */
   constructor(board, specs, free) {
@@ -46,7 +53,7 @@ class ChartsPane {
     const { turn } = board;
     const runs = await board.loaded(this.names());
     if (turn !== board.turn) return; // something else was chosen meanwhile
-    this.#drawBar();
+    this.#drawBar(runs);
     const games = [...new Set(runs.map((run) => run.game))];
     const specs = this.#all().flatMap((spec) => (spec.perGame && games.length > 1 ? games.map((game) => ofGame(spec, game)) : [spec]));
     const wanted = new Set(specs.map((spec) => spec.title));
@@ -65,7 +72,7 @@ class ChartsPane {
       }
       const chart = this.#chart(spec);
       if (!chart.body.isConnected) this.#place(chart, specs);
-      chart.draw(drawn, board.state.axis, board.state.smooth);
+      chart.draw(board.state.mean ? merged(drawn) : drawn, board.state.axis, board.state.smooth);
     }
   }
 
@@ -93,17 +100,19 @@ class ChartsPane {
     this.grid.insertBefore(chart.body, next ?? null);
   }
 
-  #drawBar() {
+  #drawBar(runs) {
     const { state } = this.board;
     const names = this.free ? this.board.names().filter((name) => !this.names().includes(name)) : [];
-    const key = JSON.stringify([state.axis, names]);
+    const grouped = merged(runs).length < runs.length;
+    const key = JSON.stringify([state.axis, grouped, names]);
     if (key === this.key) return;
     this.key = key;
     const axis = segments(Object.entries(AXES), state.axis, "Horizontal axis", (value) => { state.axis = value; this.board.changed(); });
     const range = element("input", { type: "range", min: 0, max: 0.98, step: 0.02, value: state.smooth, oninput: () => { state.smooth = Number(range.value); this.board.changed(); } });
     const more = element("select", { aria: { label: "Add a chart" }, onchange: () => { state.extra = [...state.extra, more.value]; this.board.changed(); } },
       element("option", { textContent: "Add a chart …", value: "" }), ...names.map((name) => element("option", { value: name, textContent: words(name) })));
-    this.bar.replaceChildren(axis, element("label", {}, "Smoothing", range), ...(names.length ? [more] : []),
+    const mean = element("input", { type: "checkbox", checked: state.mean, onchange: () => { state.mean = mean.checked; this.board.changed(); } });
+    this.bar.replaceChildren(axis, element("label", {}, "Smoothing", range), ...(grouped ? [element("label", { title: "One line for runs whose settings differ in the seed alone; the band is their range" }, mean, "Mean over seeds")] : []), ...(names.length ? [more] : []),
       element("span", { className: "muted hint" }, "Drag to zoom, double-click to go back"));
   }
 }
