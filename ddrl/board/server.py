@@ -120,7 +120,8 @@ class _Video(_Guarded, tornado.web.StaticFileHandler):
         _Guarded.set_default_headers(self)
 
     async def get(self, number: str, index: str) -> None:  # type: ignore[override]
-        path = self._board.video(int(number), int(index))
+        place = int(number), int(index)
+        path = await asyncio.get_running_loop().run_in_executor(self._reader, self._board.video, *place)
         if path is None:
             raise tornado.web.HTTPError(404, reason="No such video")
         self._video = str(path)

@@ -96,28 +96,14 @@ class Chart {
       for (const [name, style] of this.spec.names) {
         const of = (isEvaluation(name) ? EVALUATION_AXES : TRAIN_AXES)[axis];
         const smooth = (y) => (weight > 0 && style !== "dotted" ? smoothed(y, weight) : y);
-        if (run.members) {
-          const known = run.members.map((member) => points(member.columns, of, name, most)).filter(([x]) => x.length);
-          const [x, low, high, mean] = known.length ? spread(known.map(([at, y]) => [at, smooth(y)])) : [[]];
-          if (!x.length) continue;
-          if (style === "strong") {
-            this.bands.push({ series: [lines.length + 2, lines.length + 1], fill: color(slotColor(run.slot)).replace("rgb(", "rgba(").replace(")", ", 0.16)") });
-            tables.push([x, low, high, mean]);
-            lines.push({ run, style: "edge", name }, { run, style: "edge", name }, { run, style, name });
-          } else {
-            tables.push([x, mean]);
-            lines.push({ run, style, name });
-          }
-          continue;
+        const read = ({ columns }) => points(columns, of, name, most);
+        const isFaded = weight > 0 && style !== "dotted" && runs.length <= MOST_FADED;
+        const parts = run.members ? Chart.#mean(run.members.map(read), smooth, style) : Chart.#single(read(run), smooth, style, isFaded);
+        for (const [table, styles] of parts) {
+          if (styles[0] === "edge") this.bands.push({ series: [lines.length + 2, lines.length + 1], fill: color(`${slotColor(run.slot)}-band`) });
+          tables.push(table);
+          lines.push(...styles.map((each) => ({ run, style: each, name })));
         }
-        const [x, y] = points(run.columns, of, name, most);
-        if (!x.length) continue;
-        if (weight > 0 && style !== "dotted" && runs.length <= MOST_FADED) {
-          tables.push([x, y]);
-          lines.push({ run, style: "faded", name });
-        }
-        tables.push([x, smooth(y)]);
-        lines.push({ run, style, name });
       }
     }
     this.lines = lines;
@@ -145,6 +131,20 @@ class Chart {
     this.shape = shape;
     this.axis = axis;
     this.plot = new uPlot(this.#options(axis), data, this.host);
+  }
+
+  /** [table, styles of its columns] of one run's line. */
+  static #single([x, y], smooth, style, isFaded) {
+    if (!x.length) return [];
+    return [...(isFaded ? [[[x, y], ["faded"]]] : []), [[x, smooth(y)], [style]]];
+  }
+
+  /** The same of the mean of several; where lines are strong, with the two edges of their range. */
+  static #mean(lines, smooth, style) {
+    const known = lines.filter(([x]) => x.length).map(([x, y]) => [x, smooth(y)]);
+    const [x, low, high, mean] = known.length ? spread(known) : [[]];
+    if (!x.length) return [];
+    return style === "strong" ? [[[x, low, high, mean], ["edge", "edge", style]]] : [[[x, mean], [style]]];
   }
 
   /** For those who do not see it. */
