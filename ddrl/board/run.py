@@ -135,6 +135,7 @@ class BoardRun:
             "left": self._left(),
             "evaluation": evaluation.get("mean"),
             "games": evaluation.get("games"),
+            "final": evaluation.get("final"),
             "best": self._records.best,
             "training": newest.get("online_score_mean"),
             "spark": self._sparks(),

@@ -132,7 +132,9 @@ class BoardPage {
 
   /** The selected runs with their colors: the key to all charts. */
   #drawChips() {
-    const runs = this.selected();
+    const charts = this.panes[this.state.pane][1] instanceof ChartsPane;
+    const first = new Map(this.selected().toReversed().map((run) => [run.group, run.slot]));
+    const runs = this.selected().map((run) => (this.state.mean && charts ? { ...run, slot: first.get(run.group) } : run));
     const key = JSON.stringify(runs);
     if (key === this.chips) return;
     this.chips = key;

@@ -93,7 +93,7 @@ class Chart {
     const [tables, lines] = [[], []];
     this.bands = [];
     for (const run of runs) {
-      for (const [name, style] of this.spec.names) {
+      for (const [name, style] of this.#names(runs)) {
         const of = (isEvaluation(name) ? EVALUATION_AXES : TRAIN_AXES)[axis];
         const smooth = (y) => (weight > 0 && style !== "dotted" ? smoothed(y, weight) : y);
         const read = ({ columns }) => points(columns, of, name, most);
@@ -131,6 +131,13 @@ class Chart {
     this.shape = shape;
     this.axis = axis;
     this.plot = new uPlot(this.#options(axis), data, this.host);
+  }
+
+  /** Series and their styles; where the main one was not measured, the next one takes its place. */
+  #names(runs) {
+    const [[main], second] = [this.spec.names[0], this.spec.names[1]];
+    const has = runs.some((run) => (run.members ?? [run]).some(({ columns }) => (columns[main] ?? []).some((value) => value !== null)));
+    return has || second?.[1] !== "thin" ? this.spec.names : [[second[0], "strong"]];
   }
 
   /** [table, styles of its columns] of one run's line. */

@@ -21,7 +21,7 @@ const COLUMNS = [
 ];
 
 function evaluationHint(run) {
-  return run.evaluation === undefined ? "" : `mean of ${plural(run.games, "game")} with frozen parameters; best so far ${score(run.best ?? run.evaluation)}`;
+  return run.evaluation === undefined ? "" : `${run.final ? "final evaluation: " : ""}mean of ${plural(run.games, "game")} with frozen parameters; best so far ${score(run.best ?? run.evaluation)}`;
 }
 
 function stateText(run) {
