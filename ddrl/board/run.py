@@ -7,7 +7,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -273,7 +273,7 @@ class BoardRun:
     def _ranks(self) -> dict[str, dict[str, float]]:
         """Rank -> cores that it uses, the most MB that it took, ms that it waits for the exchange, during updates."""
         found: dict[str, dict[str, float]] = {}
-        measures = {
+        measures: dict[str, tuple[str, Callable[[np.ndarray], Any]]] = {
             "cpu_cores": ("cores", np.nanmean),
             "resident_mb": ("memory", np.nanmax),
             "exchange_ms_by_worker": ("exchange", np.nanmean),
