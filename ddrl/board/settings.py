@@ -17,7 +17,6 @@ from ddrl.errors import UsageError
 from ddrl.named_settings import OWN, by_group
 from ddrl.studies.provenance import value_text
 
-
 NOT_LEARNED_WITH = ("run", "evaluation")
 """Groups that say nothing of what a run learns: seed and budget, and how it is looked at."""
 

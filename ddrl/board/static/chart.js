@@ -4,10 +4,11 @@ const TRAIN_AXES = { agent_steps: "train/agent_steps", update: "train/update", w
 const AXES = { agent_steps: "Agent steps", update: "Updates", wall_seconds: "Wall time" };
 const EVALUATION_AXES = { agent_steps: "evaluation/agent_steps", update: "evaluation/version", wall_seconds: "evaluation/wall_seconds" };
 const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800];
-const MOST_CELLS = 4e6; // of the table that uPlot draws: one row for each x of any line
+const MANY_LINES = 60; // that are drawn over the points that they have; more are drawn over a common grid
 const MOST_FADED = 16; // lines that are shown unsmoothed, too
 const MOST_TOLD = 14; // lines that are named beside the pointer
 const GRID = 200; // points of a mean
+const COMMON_GRID = 400;
 const NEAR = 40; // pixels from the pointer at which a point still counts
 
 function isEvaluation(name) {
@@ -25,12 +26,11 @@ function smoothed(values, weight) {
   });
 }
 
-/** The points of a line, as [x, y] without those that lack either, ascending in x, at most `most`. */
-function points(columns, xName, yName, most) {
+/** The points of a line, as [x, y] without those that lack either, ascending in x. */
+function points(columns, xName, yName) {
   const [x, y] = [columns[xName] ?? [], columns[yName] ?? []];
-  const every = Math.max(1, Math.ceil(x.length / most));
   const [xs, ys] = [[], []];
-  for (let i = 0; i < x.length; i += i + every < x.length || i === x.length - 1 ? every : x.length - 1 - i) {
+  for (let i = 0; i < x.length; i++) {
     if (x[i] === null || y[i] === null || y[i] === undefined) continue;
     if (xs.length && x[i] <= xs[xs.length - 1]) {
       if (x[i] === xs[xs.length - 1]) ys[ys.length - 1] = y[i];
@@ -62,6 +62,17 @@ function interpolated([xs, ys], grid) {
   });
 }
 
+/** Tables over one grid, so that many lines take no more rows; a line has values where it has points alone. */
+function onGrid(tables) {
+  const [first, last] = [Math.min(...tables.map(([x]) => x[0])), Math.max(...tables.map(([x]) => x[x.length - 1]))];
+  const step = (last - first) / (COMMON_GRID - 1);
+  const grid = Array.from({ length: step > 0 ? COMMON_GRID : 1 }, (_, i) => first + i * step);
+  return tables.map(([x, ...columns]) => {
+    const within = grid.map((at) => at >= x[0] - step / 2 && at <= x[x.length - 1] + step / 2);
+    return [grid, ...columns.map((y) => interpolated([x, y], grid).map((value, i) => (within[i] ? value : null)))];
+  });
+}
+
 class Chart {
   /**
    * @param {{title: string, note?: string, names: [string, string][], large?: boolean}} spec names: [series, style], the
@@ -89,14 +100,13 @@ class Chart {
 
   /** runs: [{name, slot, columns}]; of several as one, members are these runs */
   draw(runs, axis, weight) {
-    const most = Math.max(50, MOST_CELLS / Math.max(1, runs.length) ** 2);
     const [tables, lines] = [[], []];
     this.bands = [];
     for (const run of runs) {
       for (const [name, style] of this.#names(runs)) {
         const of = (isEvaluation(name) ? EVALUATION_AXES : TRAIN_AXES)[axis];
         const smooth = (y) => (weight > 0 && style !== "dotted" ? smoothed(y, weight) : y);
-        const read = ({ columns }) => points(columns, of, name, most);
+        const read = ({ columns }) => points(columns, of, name);
         const isFaded = weight > 0 && style !== "dotted" && runs.length <= MOST_FADED;
         const parts = run.members ? Chart.#mean(run.members.map(read), smooth, style) : Chart.#single(read(run), smooth, style, isFaded);
         for (const [table, styles] of parts) {
@@ -114,7 +124,7 @@ class Chart {
       this.#describe(0, 0);
       return;
     }
-    const data = uPlot.join(tables);
+    const data = uPlot.join(tables.length > MANY_LINES ? onGrid(tables) : tables);
     this.#describe(runs.length, data[0].length);
     const shape = JSON.stringify([axis, lines.map((line) => [line.run.slot, Boolean(line.run.members), line.run.name, line.style, line.name])]);
     if (this.plot && shape === this.shape) {
