@@ -76,7 +76,7 @@ def measure(arguments: BoardBenchArguments) -> dict[str, Any]:
             ids = rows["ids"]
             series = ask(address, "/series", ids=ids[:FIRST], name=SERIES)
             seconds["curves"] = time.perf_counter() - start
-            while json.loads(ask(address, "/runs"))["reading"]:
+            while json.loads(ask(address, "/runs", ids=ids[:1], versions="0"))["reading"]:
                 if time.perf_counter() - start > ALL_READ_SECONDS:
                     raise UsageError(
                         f"the board has not read all runs after {ALL_READ_SECONDS:.0f} s; use fewer --runs"
@@ -168,17 +168,19 @@ def served(root: Path) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-def ask(address: str, path: str, ids: list[int] | None = None, name: tuple[str, ...] = ()) -> bytes:
+def ask(address: str, path: str, ids: list[int] | None = None, name: tuple[str, ...] = (), versions: str = "") -> bytes:
     """What the board answers.
 
     Args:
         address: that it printed.
         ids: of runs.
         name: of series.
+        versions: of the first runs, that the page has.
     """
     parts = urllib.parse.urlsplit(address)
     query = [*urllib.parse.parse_qsl(parts.query), *(("name", each) for each in name)]
     query += [("ids", ",".join(map(str, ids)))] if ids is not None else []
+    query += [("versions", versions)] if versions else []
     asked = parts._replace(path=path, query=urllib.parse.urlencode(query))
     with urllib.request.urlopen(urllib.parse.urlunsplit(asked), timeout=60.0) as answer:  # noqa: S310 - the board's own
         content: bytes = answer.read()
