@@ -185,6 +185,7 @@ async def serve(board: Board, port: int | None, told: Callable[[str], None]) -> 
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
         try:
+            reader.submit(board.runs)  # so that the table is ready when the page is opened
             told(f"http://{ADDRESS}:{sockets[0].getsockname()[1]}/?token={token}")
             await ended.wait()
         finally:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from ddrl.bench.board import served, write_runs
+from tests.reporting import browser
 from tests.reporting.browser import find, tab
 
 READY = "document.documentElement.dataset.ready"
@@ -16,6 +17,7 @@ READY = "document.documentElement.dataset.ready"
 
 def main(runs: int = 200, lines: int = 10_000) -> None:
     """Prints seconds from the address to the curves, those until all runs are drawn, and MB of the page."""
+    browser.SECONDS = 600.0
     program = find()
     assert program is not None, "there is no Chromium here"
     with tempfile.TemporaryDirectory(prefix="ddrl-board-") as directory:

@@ -54,7 +54,7 @@ function duration(seconds) {
   return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
 }
 
-/** Seconds since 1970 as how long ago that is. */
+/** How long ago a time in seconds since 1970 is. */
 function ago(since) {
   if (!since) return "";
   const seconds = Date.now() / 1000 - since;
