@@ -115,6 +115,12 @@ def test_sorting_filtering_selecting_and_zooming(tmp_path, runs):
             "[...document.querySelectorAll('.settings tbody th[scope=row]')].map((cell) => cell.textContent)"
         )
         assert sorted(differ) == ["agent-steps", "seed"]
+        opened.value("document.getElementById('tab-curves').click()")
+        opened.wait_until("document.querySelector('.bar input[type=checkbox]')")
+        opened.value("document.querySelector('.bar input[type=checkbox]').click()")
+        opened.wait_until("document.querySelector('[aria-label^=\"Score: 1 run\"]')", 10)
+        opened.value("document.getElementById('tab-settings').click()")
+        opened.wait_until("document.querySelector('.settings')")
         opened.value("document.getElementById('theme').click(); location.reload()")
         opened.wait_until(f"{READY} && document.querySelector('.settings')")
         assert opened.value("document.querySelectorAll('.chip').length") == 2, "the address keeps what is selected"
