@@ -22,7 +22,7 @@ pytestmark = [
 HOSTILE = "<img src=x onerror=hacked=1>"
 SCRIPT = "</script><script>hacked=1</script>"
 DESKTOP, PHONE = (1280, 900), (390, 844)
-READY = "document.documentElement.dataset.ready"
+READY = "document.documentElement?.dataset.ready"
 PANES = ("curves", "time", "lag", "settings", "videos", "events")
 HELD = "h1, h3, .tabs button, .chip span, .segments button, .lead, .legend span"
 CUT = f"""[...document.querySelectorAll('{HELD}')]
@@ -121,8 +121,8 @@ def test_sorting_filtering_selecting_and_zooming(tmp_path, runs):
         opened.wait_until("document.querySelector('[aria-label^=\"Score: 1 run\"]')", 10)
         opened.value("document.getElementById('tab-settings').click()")
         opened.wait_until("document.querySelector('.settings')")
-        opened.value("document.getElementById('theme').click(); location.reload()")
-        opened.wait_until(f"{READY} && document.querySelector('.settings')")
+        opened.value("document.getElementById('theme').click(); window.before = true; location.reload()")
+        opened.wait_until(f"!window.before && {READY} && document.querySelector('.settings')")
         assert opened.value("document.querySelectorAll('.chip').length") == 2, "the address keeps what is selected"
         check(opened, DESKTOP)
 
