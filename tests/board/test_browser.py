@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
@@ -23,6 +22,7 @@ HOSTILE = "<img src=x onerror=hacked=1>"
 SCRIPT = "</script><script>hacked=1</script>"
 DESKTOP, PHONE = (1280, 900), (390, 844)
 READY = "document.documentElement?.dataset.ready"
+POINTS = r"""Number(document.querySelector('.chart [aria-label^="Score"]').ariaLabel.match(/(\d+) point/)[1])"""
 PANES = ("curves", "time", "lag", "settings", "videos", "events")
 HELD = "h1, h3, .tabs button, .chip span, .segments button, .lead, .legend span"
 CUT = f"""[...document.querySelectorAll('{HELD}')]
@@ -50,8 +50,7 @@ def runs(tmp_path):
 
 def points(opened):
     """Of the chart of the score."""
-    label = opened.value("document.querySelector('.chart [aria-label^=\"Score\"]').getAttribute('aria-label')")
-    return int(re.search(r"(\d+) points", label)[1])
+    return opened.value(POINTS)
 
 
 def check(opened, size):
@@ -78,13 +77,13 @@ def test_a_run_that_grows_and_texts_that_are_markup(tmp_path, runs, size):
         growing.write(evaluation(55, 8.25))
         opened.wait_until("document.querySelector('#rows').innerText.includes('8.25')", 15)
         opened.wait_until("document.querySelector('#rows').innerText.includes('59%')", 15)
-        assert points(opened) > before + 20
+        opened.wait_until(f"{POINTS} > {before + 20}", 15)
         for pane in PANES:
             opened.value(f"document.getElementById('tab-{pane}').click()")
             opened.wait_until("document.getElementById('pane').innerText.length > 20")
             check(opened, size)
-        pane = opened.value("document.getElementById('pane').innerText")
-        assert SCRIPT in pane and HOSTILE in pane
+        for text in (SCRIPT, HOSTILE):
+            opened.wait_until(f"document.getElementById('pane').innerText.includes({json.dumps(text)})", 15)
         assert all(address.partition("?")[0] in url for url in opened.requested())
         assert opened.screenshot()[:4] == b"\x89PNG"
 
