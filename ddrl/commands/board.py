@@ -9,7 +9,7 @@ import platform
 import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import tyro
 
@@ -34,7 +34,7 @@ class BoardArguments:
     """Write the page with all runs as they are now to this file, which can be opened and sent anywhere, and end."""
     host: str = "127.0.0.1"
     """Address to serve on: this machine's own, 127.0.0.1, and no other. From elsewhere, go through SSH."""
-    port: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    port: int | None = None
     """Port to serve on (0: any that is free; default: 8642, or any where that is taken)."""
 
     def __post_init__(self) -> None:
