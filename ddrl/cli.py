@@ -35,6 +35,7 @@ COMMANDS = {
     "study": ("NAME", "Repeat an experiment of a paper: many runs, one report. `ddrl study --help` lists them."),
     "compare": ("RUN...", "Put curves, scores and rates of runs on one page, grouped by the settings that differ."),
     "diff": ("RUN RUN", "Print the settings in which two runs differ."),
+    "board": ("[RUNS]", "Watch and compare runs on a web page, on this machine alone or as one file."),
     "submit": ("COMMAND", "Submit train, study or tune as jobs of Slurm, with the same options."),
     "status": ("[RUN...]", "List the jobs of Slurm with their runs, progress and scores."),
     "logs": ("RUN", "Print what the jobs of a run have printed; -f follows it."),

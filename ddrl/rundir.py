@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import io
 import os
 import re
 import time
@@ -303,6 +304,10 @@ def read_json(path: Path) -> Any:
         return None
 
 
+PART_BYTES = 1 << 22
+"""Of a file of lines, how much is in memory at once."""
+
+
 class JsonLines:
     """Follows a file of JSON lines that another process appends to; `from_end`: without those that are there.
 
@@ -316,21 +321,35 @@ class JsonLines:
 
     def read(self) -> list[dict[str, Any]]:
         """The records of the whole lines that came since the last call."""
+        return [record for line in self.lines() if (record := self.record(line)) is not None]
+
+    def record(self, line: bytes) -> dict[str, Any] | None:
+        """What a line says; None of one that is damaged, which is counted."""
+        try:
+            return sealed.read_line(line).content
+        except ValueError:
+            self.damaged += 1
+            return None
+
+    def lines(self) -> Iterator[bytes]:
+        """The whole lines that came since the last call, without their ends; a part of them at a time is in memory."""
         try:
             with open_regular(self._path) as file:
-                file.seek(self._offset)
-                data = file.read()
+                while data := _read_at(file, self._offset):
+                    whole = data[: data.rfind(b"\n") + 1]
+                    if not whole and len(data) == PART_BYTES:
+                        whole = data  # no record is that long: it is read as damaged
+                    self._offset += len(whole)
+                    yield from whole.removesuffix(b"\n").split(b"\n") if whole else ()
+                    if len(data) < PART_BYTES:
+                        return
         except OSError:
-            return []
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        records = []
-        for line in whole.split(b"\n")[:-1]:
-            try:
-                records.append(sealed.read_line(line).content)
-            except ValueError:
-                self.damaged += 1
-        return records
+            return
+
+
+def _read_at(file: io.FileIO, offset: int) -> bytes:
+    file.seek(offset)
+    return file.read(PART_BYTES)
 
 
 LAUNCHER_PID = "DDRL_LAUNCHER_PID"

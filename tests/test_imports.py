@@ -77,7 +77,7 @@ LIGHT = (
     "ddrl.commands.bench", "ddrl.commands.plan", "ddrl.commands.plugins", "ddrl.commands.doctor", "ddrl.config",
     "ddrl.algorithms", "ddrl.plugins", "ddrl.trial", "ddrl.networks",
     "ddrl", "ddrl.api.run", "ddrl.api.training", "ddrl.plugins", "ddrl.reporting.callbacks", "ddrl.reporting.loggers",
-    "ddrl.evaluation.newest", "ddrl.commands.export",
+    "ddrl.evaluation.newest", "ddrl.commands.export", "ddrl.commands.board", "ddrl.board.board", "ddrl.board.server",
     "ddrl.cli", "ddrl.options", "ddrl.commands.train", "ddrl.commands.evaluate", "ddrl.commands.play",
     "ddrl.commands.bench", "ddrl.commands.plan", "ddrl.commands.doctor", "ddrl.config", "ddrl.algorithms",
     "ddrl.algorithms.ppo", "ddrl.networks.convolutional", "ddrl.rundir", "ddrl.errors",

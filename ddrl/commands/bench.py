@@ -36,6 +36,7 @@ BENCHMARKS = {
     "agent": Entry("agent:main", "The Python interface: its import, one action, and how close exported copies are."),
     "exchange": Entry("emulated.exchange:exchange", "One synchronous step, beside bare MPI and TensorFlow's gRPC."),
     "idle": Entry("idle:main", "Processor time of roles that wait."),
+    "board": Entry("board:main", "How fast `ddrl board` opens with many long runs, and the memory that it takes."),
     "faults": Entry(
         "faults.command:main", "Real runs broken in all known ways: what becomes of them, and what is left or lost."
     ),

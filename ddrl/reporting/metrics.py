@@ -296,10 +296,11 @@ def scalars(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     prefix = prefix or record.get("kind", "")
     found: dict[str, float] = {}
     for name, value in record.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, (int, float)):
+            if not isinstance(value, bool):
+                found[f"{prefix}/{name}"] = value
+        elif isinstance(value, Mapping):
             found |= scalars(value, f"{prefix}/{name}")
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            found[f"{prefix}/{name}"] = value
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants import (
     table_acting,
+    table_board,
     table_exchange,
     table_exploration,
     table_extending,
@@ -33,6 +34,7 @@ _TABLES = (
     table_state,
     table_presets,
     table_extending,
+    table_board,
 )
 
 MUTANTS: tuple[Mutant, ...] = tuple(mutant for table in _TABLES for mutant in table.MUTANTS)

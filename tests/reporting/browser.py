@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,28 +54,85 @@ def find() -> str | None:
 
 def open_page(program: str, page: Path, profile: Path) -> Opened:
     """Opens a file as a user would, and ends the browser."""
+    with tab(program, page.resolve().as_uri(), profile) as opened:
+        images, text = json.loads(opened.value(IMAGES)), opened.value("document.body.innerText")
+        picture = opened.screenshot(whole=True)
+        width = tuple(json.loads(opened.value(WIDTH)))
+        return Opened(list(map(tuple, images)), opened.complaints(), opened.requested(), text, width, picture)
+
+
+@contextlib.contextmanager
+def tab(program: str, address: str, profile: Path, width: int = 1100, height: int = 1400) -> Iterator[Tab]:
+    """A browser with one page, which has loaded; it is ended behind it.
+
+    Args:
+        width, height: of the window, in CSS pixels; up to 500 wide it is a phone.
+    """
     browser = _Browser(program, profile)
     try:
-        target = browser.ask("Target.createTarget", url="about:blank")["targetId"]
-        session = browser.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Runtime", "Log", "Network", "Page"):
-            browser.ask(f"{domain}.enable", session)
-        browser.ask("Page.navigate", session, url=page.resolve().as_uri())
-        browser.wait_for("Page.loadEventFired")
-        value = lambda text: browser.ask("Runtime.evaluate", session, expression=text)["result"]["value"]
-        images, text = json.loads(value(IMAGES)), value("document.body.innerText")
-        picture = browser.ask("Page.captureScreenshot", session, captureBeyondViewport=True)["data"]
-        width = tuple(json.loads(value(WIDTH)))
-        return Opened(
-            list(map(tuple, images)),
-            browser.complaints(),
-            browser.requested(page),
-            text,
-            width,
-            base64.b64decode(picture),
-        )
+        opened = Tab(browser, address)
+        opened.resize(width, height)
+        opened.go()
+        yield opened
     finally:
         browser.close()
+
+
+class Tab:
+    """A page in a browser.
+
+    Args:
+        address: what it is to show.
+    """
+
+    def __init__(self, browser: _Browser, address: str):
+        self._browser, self._address = browser, address
+        target = browser.ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = browser.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Runtime", "Log", "Network", "Page"):
+            self.ask(f"{domain}.enable")
+
+    def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        return self._browser.ask(method, self._session, **parameters)
+
+    def go(self) -> None:
+        self.ask("Page.navigate", url=self._address)
+        self._browser.wait_for("Page.loadEventFired")
+
+    def resize(self, width: int, height: int) -> None:
+        phone = width <= 500
+        self.ask(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=2 if phone else 1,
+            mobile=phone,
+        )
+
+    def value(self, expression: str) -> Any:
+        """Of an expression, which may be a promise."""
+        answer = self.ask("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def wait_until(self, expression: str, seconds: float = SECONDS) -> None:
+        """Until the expression is true. Raises TimeoutError."""
+        end = time.monotonic() + seconds
+        while not self.value(f"Boolean({expression})"):
+            if time.monotonic() >= end:
+                raise TimeoutError(f"{expression} is not true after {seconds:.0f} s: {self.complaints()}")
+            time.sleep(0.05)
+
+    def screenshot(self, whole: bool = False) -> bytes:
+        """PNG of what is seen, or of the whole page."""
+        return base64.b64decode(self.ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"])
+
+    def complaints(self) -> list[str]:
+        return self._browser.complaints()
+
+    def requested(self) -> list[str]:
+        """Addresses that the page asked for, itself and data left out."""
+        return self._browser.requested(self._address)
 
 
 class _Browser:
@@ -125,9 +183,9 @@ class _Browser:
                 found.append(params["entry"]["text"])
         return found
 
-    def requested(self, page: Path) -> list[str]:
+    def requested(self, page: str) -> list[str]:
         sent = [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
-        return [url for url in sent if url != page.resolve().as_uri() and not url.startswith("data:")]
+        return [url for url in sent if url != page and not url.startswith("data:")]
 
     def close(self) -> None:
         """Ends the browser with all its processes, which are a session of their own."""

@@ -1,0 +1,170 @@
+"""What is in a run's metrics.jsonl: read as it grows, its end first, and thinned while it is read."""
+
+from __future__ import annotations
+
+import collections
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ddrl import rundir
+from ddrl.board.series import Series, stride_for
+from ddrl.files import open_regular
+from ddrl.reporting.metrics import is_sound, scalars, whole
+
+TAIL_BYTES = 1 << 16
+"""What is read of the end of a long file first: some lines of metrics, or some hundred of a log."""
+MOST_EVENTS = 2000
+SECONDS, EVALUATION = "train/wall_seconds", "evaluation/mean"
+_TRAIN, _EVALUATION = b'{"kind": "train"', b'{"kind": "evaluation"'
+
+
+class Records:
+    """The metrics of one run. Of `train` lines only those are decoded that a series keeps, and the last.
+
+    Args:
+        path: of metrics.jsonl.
+
+    Attributes:
+        train, evaluations: series, under the names that loggers have (train/loss, evaluation/mean).
+        newest: `train` record.
+        evaluation: newest one whose games were all played.
+        best: mean of the best of those; NaN where there is none.
+        told: the newest record that tells the run's phase.
+        events: the newest ones, oldest first.
+        part_began: wall seconds at which the last resume went on; 0 where there was none.
+        whole: everything was read, and not the end alone.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._size = path, 0
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._lines, self._unsound = rundir.JsonLines(self._path), 0
+        self.train, self.evaluations = Series(), Series()
+        self.newest: Mapping[str, Any] = {}
+        self.evaluation: Mapping[str, Any] = {}
+        self.told: Mapping[str, Any] = {}
+        self.events: collections.deque[Mapping[str, Any]] = collections.deque(maxlen=MOST_EVENTS)
+        self.best, self.part_began, self.whole = math.nan, 0.0, False
+
+    @property
+    def damaged(self) -> int:
+        """Lines that were left out."""
+        return self._lines.damaged + self._unsound
+
+    def follow(self, size: int) -> None:
+        """Take in what has come. Of a long file that was not read before, the end alone; see `read`.
+
+        Args:
+            size: of the file now, in bytes.
+        """
+        if size < self._size:
+            self._start_over()
+        self._size = size
+        if self.whole or size <= TAIL_BYTES:
+            self.read()
+        else:
+            self._peek()
+
+    def read(self) -> None:
+        """Take in all lines that were appended since the last call."""
+        if not self.whole:
+            self._start_over()
+            self.whole = True
+            self.train = Series(stride_for(self._size / _line_bytes(self._path)))
+        skipped = b""
+        for line in self._lines.lines():
+            is_train = line.startswith(_TRAIN)
+            if is_train and not self.train.wanted():
+                skipped = line
+                continue
+            skipped = b""
+            self._take(line, is_train)
+        if skipped and (record := self._sound(skipped)) is not None:
+            self._take_newest(record)
+
+    def _peek(self) -> None:
+        """The newest records, from the end of the file alone. What is damaged is counted when all of it is read."""
+        lines = tail(self._path).split(b"\n")[-2:0:-1]
+        for begun in (_EVALUATION, _TRAIN):
+            records = (self._sound(line) for line in lines if line.startswith(begun))
+            record = next((record for record in records if record and whole([record])), None)
+            if record and begun == _TRAIN:
+                self._take_newest(record)
+            elif record:
+                self.evaluation = record
+        self._unsound, self._lines.damaged = 0, 0
+
+    def _sound(self, line: bytes) -> dict[str, Any] | None:
+        record = self._lines.record(line)
+        if record is not None and not is_sound(record):
+            self._unsound += 1
+            return None
+        return record
+
+    def _take(self, line: bytes, wanted: bool) -> None:
+        """One line.
+
+        Args:
+            wanted: it is a `train` line that is kept, if it is sound.
+        """
+        record = self._sound(line)
+        if record is None:
+            return
+        if record["kind"] == "train":
+            self._take_newest(record)
+            if wanted or self.train.wanted():
+                self.train.add(scalars(record))
+        elif record["kind"] == "evaluation":
+            self._take_evaluation(record)
+        else:
+            self._take_event(record)
+
+    def _take_newest(self, record: Mapping[str, Any]) -> None:
+        self.newest = record
+        self.told = record if "phase" in record else self.told
+
+    def _take_evaluation(self, record: Mapping[str, Any]) -> None:
+        if not whole([record]):
+            return
+        self.evaluation = record
+        self.best = float(np.fmax(self.best, record["mean"]))
+        if self.evaluations.wanted():
+            self.evaluations.add(scalars(record))
+
+    def _take_event(self, record: Mapping[str, Any]) -> None:
+        self.events.append(record)
+        self.told = record if "phase" in record else self.told
+        seconds = record.get("wall_seconds")
+        if record["name"] == "resumed" and isinstance(seconds, (int, float)):
+            self._undo(seconds)
+
+    def _undo(self, seconds: float) -> None:
+        """Leave out what a resume from an older checkpoint took back, as `without_undone` does."""
+        self.part_began = seconds
+        self.train.cut(SECONDS, seconds)
+        self.evaluations.cut("evaluation/wall_seconds", seconds)
+        means = self.evaluations.column(EVALUATION)
+        self.best = float(np.nanmax(means)) if np.isfinite(means).any() else math.nan
+
+
+def tail(path: Path) -> bytes:
+    """The last bytes of a file, none where it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            return file.read(TAIL_BYTES)
+    except OSError:
+        return b""
+
+
+def _line_bytes(path: Path) -> float:
+    """Mean length of the lines at the end of a file."""
+    data = tail(path)
+    return max(len(data), 1) / max(data.count(b"\n"), 1)

@@ -1,0 +1,326 @@
+"""One run as the board sees it, whether it goes on or has ended; nothing is ever written in its directory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ddrl import rundir
+from ddrl.board.records import EVALUATION, SECONDS, TAIL_BYTES, Records, tail
+from ddrl.board.series import MOST_POINTS, as_json
+from ddrl.board.settings import Settings
+from ddrl.board.texts import shown, shown_lines
+from ddrl.reporting.metrics import scalars
+from ddrl.studies.points import state_of
+
+LIVELY_SECONDS = 30.0
+"""A run without a result that wrote this lately goes on, also where its lock cannot be seen, as on another node."""
+SPARKS = 48
+VIDEOS = (".mp4", ".gif")
+SCORE = "train/online_score_mean"
+RATES_OVER_SECONDS = 60.0
+"""Of a run that goes on."""
+
+
+class File(NamedTuple):
+    """Size in bytes, and time of change."""
+
+    size: int
+    changed: float
+
+
+class BoardRun:
+    """One run.
+
+    Attributes:
+        id: number by which the page asks for it; no name of a file ever comes from there.
+        name: as it is shown.
+        version: grows whenever something of it has changed.
+    """
+
+    def __init__(self, number: int, path: Path, name: str) -> None:
+        self.id, self.path, self.name = number, path, shown(name)
+        self.version = 0
+        self._files: dict[str, File | None] = {}
+        self._state, self._why = "interrupted", ""
+        self._began = math.nan
+        self.settings = Settings(path)
+        self._records = Records(path / rundir.METRICS)
+
+    # looking ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def whole(self) -> bool:
+        """Whether all its metrics were read, and not their end alone."""
+        return self._records.whole
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it was running when it was last looked at."""
+        return self._state == "running"
+
+    @property
+    def changed(self) -> float:
+        """When its metrics were last written; 0 where there are none."""
+        file = self._files.get(rundir.METRICS)
+        return file.changed if file else 0.0
+
+    def look(self) -> None:
+        """Take in what has changed. Of a long file that was not read before, the end alone is; see `read`."""
+        config, metrics = self._has_changed(rundir.CONFIG), self._has_changed(rundir.METRICS)
+        if config:
+            self.settings = Settings(self.path)
+            self._began = _first_written(self.path)
+        if metrics:
+            file = self._files[rundir.METRICS]
+            self._records.follow(file.size if file else 0)
+        state = self._state_now()
+        changed = state != (self._state, self._why)
+        self._state, self._why = state
+        self.version += config or metrics or changed
+
+    def read(self) -> None:
+        """Take in all metrics that were appended since the last call."""
+        self._records.read()
+        self.version += 1
+
+    def _has_changed(self, name: str) -> bool:
+        file = _file(self.path / name)
+        changed = name not in self._files or file != self._files[name]
+        self._files[name] = file
+        return changed
+
+    def _state_now(self) -> tuple[str, str]:
+        """running, finished, stopped, failed or interrupted, and why."""
+        has_result = not self._has_changed(rundir.RESULT) and self._files[rundir.RESULT] is not None
+        if has_result and self.version and self._state != "running":
+            return self._state, self._why
+        if self._files[rundir.RESULT] is None and self._wrote_lately():
+            return "running", ""
+        state = state_of(self.path)
+        result = rundir.read_json(self.path / rundir.RESULT)
+        if state.status == "interrupted" and isinstance(result, dict) and result.get("status") == "stopped":
+            return "stopped", shown(str(result.get("message", "")))
+        return state.status, shown(state.why)
+
+    def _wrote_lately(self) -> bool:
+        every = self.settings.value("run", "log_every_seconds", 5.0)
+        return time.time() - self.changed < max(LIVELY_SECONDS, 3 * every)
+
+    # what the page is told --------------------------------------------------------------------------------------------
+
+    def summary(self) -> dict[str, Any]:
+        """Its row in the table. What is not known is absent."""
+        newest, evaluation, value = self._records.newest, self._records.evaluation, self.settings.value
+        row: dict[str, Any] = {
+            "id": self.id,
+            "version": self.version,
+            "name": self.name,
+            "algorithm": self.settings.algorithm,
+            "game": shown(str(value("environment", "game", "unknown"))),
+            "seed": value("run", "seed", 0),
+            "group": self.settings.group,
+            "state": self._state,
+            "why": self._why,
+            "began": self._began,
+            "progress": self._progress(),
+            "left": self._left(),
+            "evaluation": evaluation.get("mean"),
+            "games": evaluation.get("games"),
+            "final": evaluation.get("final"),
+            "best": self._records.best,
+            "training": newest.get("online_score_mean"),
+            "spark": self._sparks(),
+            **{name: newest.get(name) for name in ("update", "agent_steps", "wall_seconds")},
+            **{f"{name}_per_s": self._rate(name) for name in ("update", "agent_steps")},
+        }
+        if self.goes_on:
+            phase = self._records.told.get("phase") or ("training" if newest.get("update") else "starting")
+            row["phase"] = shown(str(phase))
+        return {name: value for name, value in row.items() if _is_known(value)}
+
+    def columns(self, names: Sequence[str], most: int = MOST_POINTS + 1) -> dict[str, list[float | None]]:
+        """Series by name, all of `train` of one length, and all of `evaluation`; empty where there is none of a name.
+
+        The newest record is the last row of the former, whether it was kept or not.
+
+        Args:
+            most: rows; of more every k-th.
+        """
+        train, evaluations, newest = self._records.train, self._records.evaluations, scalars(self._records.newest)
+        seconds = train.column(SECONDS)
+        more = bool(newest) and (not len(seconds) or newest[SECONDS] > seconds[-1])
+        of_train, of_evaluations = {*train.names, *newest}, set(evaluations.names)
+        found: dict[str, list[float | None]] = {name: [] for name in names}
+        for name in names:
+            if name in of_evaluations:
+                found[name] = as_json(_thinned(evaluations.column(name), most))
+            elif name in of_train:
+                column = train.column(name)
+                column = np.append(column, newest.get(name, math.nan)) if more else column
+                found[name] = as_json(_thinned(column, most))
+        return found
+
+    def names(self) -> list[str]:
+        """All series that there are."""
+        return sorted({*self._records.train.names, *self._records.evaluations.names})
+
+    def details(self) -> dict[str, Any]:
+        """Settings, events, videos, and where the time goes."""
+        damaged = self._records.damaged
+        notes = [f"{damaged} damaged line{'s' * (damaged > 1)} of {rundir.METRICS} left out"] if damaged else []
+        if not self.settings.readable:
+            notes.append(f"{rundir.CONFIG} is damaged: its settings are unknown")
+        return {
+            "id": self.id,
+            "settings": self.settings.by_group(),
+            "events": [_event(event) for event in self._records.events],
+            "videos": [
+                {"name": shown(path.name), "index": index, "bytes": file.size, "changed": file.changed}
+                for index, (path, file) in enumerate(self.videos())
+            ],
+            "time": self._time_split(),
+            "ranks": self._ranks(),
+            "notes": notes,
+        }
+
+    def videos(self) -> list[tuple[Path, File]]:
+        """Of games, the newest first. Links are left out: they lead to what is not the run's."""
+        found = []
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(self.path):
+                is_video = entry.name.endswith(VIDEOS) and not entry.name.startswith(".")
+                if is_video and entry.is_file(follow_symlinks=False) and (file := _file(Path(entry.path))):
+                    found.append((Path(entry.path), file))
+        return sorted(found, key=lambda video: (-video[1].changed, video[0].name))
+
+    def log(self) -> list[str]:
+        """The last lines of what its processes wrote."""
+        data = tail(self.path / rundir.LOG)
+        lines = shown_lines(data)
+        return lines[1:] if len(data) == TAIL_BYTES else lines
+
+    def _progress(self) -> float | None:
+        """Share of the budget that is used up first, 0 to 1; None where there is none."""
+        if self._state == "finished":
+            return 1.0
+        shares = [done / total for done, total in self._budgets() if total > 0]
+        return min(1.0, max(0.0, *shares)) if shares else None
+
+    def _budgets(self) -> Iterator[tuple[float, float]]:
+        """(used, of) for seconds, agent steps and updates; of 0 where there is no such budget."""
+        newest, value = self._records.newest, self.settings.value
+        yield newest.get("wall_seconds", 0.0) - self._records.part_began, 60 * value("run", "minutes", 0.0)
+        yield newest.get("agent_steps", 0), value("run", "agent_steps", 0)
+        yield newest.get("update", 0), value("run", "max_updates", 0)
+
+    def _left(self) -> float | None:
+        """Seconds until the run ends, as it says itself, or at the pace that it had."""
+        if not self.goes_on:
+            return None
+        newest, told = self._records.newest, self._records.told
+        left = told.get("seconds_left")
+        if isinstance(left, (int, float)):
+            since = newest.get("wall_seconds", 0.0) - told.get("wall_seconds", 0.0)
+            return max(0.0, left - max(0.0, since))
+        (seconds, limit), *counts = self._budgets()
+        known = [limit - seconds] if limit else []
+        known += [(total - done) * seconds / done for done, total in counts if total and done > 0]
+        return max(0.0, min(known)) if known else None
+
+    def _rate(self, name: str) -> float | None:
+        """What a total grew by in a second: in the last minute of a run that goes on, else in all its training."""
+        newest, train = self._records.newest, self._records.train
+        if name not in newest or not newest["wall_seconds"]:
+            return None
+        seconds, totals = train.column(SECONDS), train.column(f"train/{name}")
+        known = np.isfinite(totals)
+        seconds, totals = seconds[known], totals[known]
+        if self.goes_on and len(totals) > 1:
+            since = min(int(np.searchsorted(seconds, newest["wall_seconds"] - RATES_OVER_SECONDS)), len(totals) - 2)
+            elapsed = newest["wall_seconds"] - seconds[since]
+            return float((newest[name] - totals[since]) / elapsed) if elapsed > 0 else None
+        # Until the first record that has all of it: what follows is evaluation.
+        at = int(np.searchsorted(totals, newest[name]))
+        ended = float(seconds[at]) if at < len(seconds) else float(newest["wall_seconds"])
+        return float(newest[name] / ended) if ended > 0 else None
+
+    def _sparks(self) -> list[float | None]:
+        """A few scores over time, for a line in the table."""
+        for series, name in ((self._records.train, SCORE), (self._records.evaluations, EVALUATION)):
+            values = series.column(name)
+            values = values[np.isfinite(values)]
+            if values.size > 1:
+                return as_json(values[np.linspace(0, values.size - 1, min(SPARKS, values.size)).astype(int)])
+        return []
+
+    def _time_split(self) -> dict[str, dict[str, float]]:
+        """Role -> activity -> share of the wall time of its ranks, over all records in which there were updates."""
+        split: dict[str, dict[str, float]] = {}
+        for name, values in self._active("time_split").items():
+            role, _, activity = name.partition("/")
+            split.setdefault(shown(role), {})[shown(activity)] = round(float(np.nansum(values)) / values.size, 4)
+        return split
+
+    def _ranks(self) -> dict[str, dict[str, float]]:
+        """Rank -> cores that it uses, the most MB that it took, ms that it waits for the exchange, during updates."""
+        found: dict[str, dict[str, float]] = {}
+        measures: dict[str, tuple[str, Callable[[np.ndarray], Any]]] = {
+            "cpu_cores": ("cores", np.nanmean),
+            "resident_mb": ("memory", np.nanmax),
+            "exchange_ms_by_worker": ("exchange", np.nanmean),
+        }
+        for kind, (word, measure) in measures.items():
+            for rank, values in self._active(kind).items():
+                if np.isfinite(values).any():
+                    found.setdefault(shown(rank), {})[word] = round(float(measure(values)), 4)
+        return found
+
+    def _active(self, kind: str) -> dict[str, np.ndarray]:
+        """NAME -> column of each series train/KIND/NAME, of the records in which there were updates."""
+        train, begun = self._records.train, f"train/{kind}/"
+        active = train.column("train/updates_per_s") > 0
+        names = [name for name in train.names if name.startswith(begun)] if active.any() else []
+        return {name.removeprefix(begun): train.column(name)[active] for name in names}
+
+
+def to_json(answer: Any) -> str:
+    """One line of JSON. Raises ValueError for a number that is not finite."""
+    return json.dumps(answer, allow_nan=False, separators=(",", ":"))
+
+
+def _file(path: Path) -> File | None:
+    """None where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return File(status.st_size, status.st_mtime)
+
+
+def _event(record: Mapping[str, Any]) -> dict[str, Any]:
+    seconds = record.get("wall_seconds")
+    at = {"wall_seconds": seconds} if isinstance(seconds, (int, float)) else {}
+    return {"name": shown(record["name"]), "text": shown(record["text"]), **at}
+
+
+def _thinned(column: np.ndarray, most: int) -> np.ndarray:
+    return column[:: max(1, math.ceil(len(column) / most))]
+
+
+def _is_known(value: Any) -> bool:
+    return value is not None and not (isinstance(value, float) and not math.isfinite(value))
+
+
+def _first_written(path: Path) -> float:
+    """When the first settings of a run were written: those of a resume come to a new file."""
+    times = [file.changed for name in (rundir.CONFIG, "config-0.json") if (file := _file(path / name))]
+    return min(times, default=math.nan)

@@ -1,0 +1,84 @@
+"""`ddrl board [RUNS]`: a web page to watch and compare runs, served on this machine or written as a file."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import platform
+import urllib.parse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tyro
+
+from ddrl import checks, command_line
+from ddrl.errors import UsageError
+
+if TYPE_CHECKING:
+    from ddrl.board.board import Board
+
+DEFAULT = "runs"
+
+
+@dataclasses.dataclass(frozen=True)
+class BoardArguments:
+    """Watch and compare runs on a web page: scores, rates, curves that follow runs that go on, where the time goes,
+    settings that differ, videos and logs. The page needs no network. It is served on 127.0.0.1, to whoever has the
+    token in its address, until Ctrl-C; or --output writes it as one file."""
+
+    runs: tyro.conf.Positional[tuple[str, ...]] = (DEFAULT,)
+    """Directories of runs, or directories that hold some at any level; new runs appear by themselves."""
+    output: str = ""
+    """Write the page with all runs as they are now to this file, which can be opened and sent anywhere, and end."""
+    host: str = "127.0.0.1"
+    """Address to serve on: this machine's own, 127.0.0.1, and no other. From elsewhere, go through SSH."""
+    port: int | None = None
+    """Port to serve on (0: any that is free; default: 8642, or any where that is taken)."""
+
+    def __post_init__(self) -> None:
+        if self.port is not None and not 0 <= self.port <= 65535:
+            checks.refuse(self, "port", "use 0 (any that is free) to 65535")
+        if self.host not in ("127.0.0.1", "localhost"):
+            raise UsageError(
+                f"--host {self.host}: the board serves this machine alone, 127.0.0.1; from another one use "
+                f"`ssh -L 8642:127.0.0.1:8642 {platform.node() or 'HOST'}`"
+            )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serves until it is told to end, or writes a file; returns the exit status."""
+    arguments = command_line.read(BoardArguments, argv, "ddrl board")
+    from ddrl.board.board import Board
+    from ddrl.board.discovery import check_roots
+    from ddrl.board.texts import shown
+
+    roots = [Path(path) for path in arguments.runs or (DEFAULT,)]
+    check_roots(roots)
+    board = Board(roots)
+    if arguments.output:
+        _write(board, Path(arguments.output))
+        return 0
+    from ddrl.board.server import serve
+
+    def tell(address: str) -> None:
+        print(f"ddrl board of {shown(board.title)}: open\n\n    {address}\n", flush=True)
+        if "SSH_CONNECTION" in os.environ:
+            port = urllib.parse.urlsplit(address).port
+            print(f"after this on your own machine: ssh -L {port}:127.0.0.1:{port} {platform.node()}", flush=True)
+        print("Ctrl-C ends it; the runs go on.", flush=True)
+
+    asyncio.run(serve(board, arguments.port, tell))
+    return 0
+
+
+def _write(board: Board, path: Path) -> None:
+    from ddrl.board.page import page
+
+    html = page(board.title, board.everything()).html
+    try:
+        path.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--output {path}: {error.strerror}; name a file that can be written") from error
+    print(f"page: {path} ({path.stat().st_size / 1e6:.1f} MB)")

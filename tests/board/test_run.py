@@ -1,0 +1,188 @@
+"""One run as the board sees it while it is written, damaged, resumed and ended."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+
+import pytest
+
+from ddrl import rundir
+from ddrl.board.records import MOST_EVENTS, TAIL_BYTES
+from ddrl.board.run import BoardRun
+from ddrl.board.series import MOST_POINTS
+from tests.board.runs import end, evaluation, make_run, train_record
+
+
+def seen(path, name="run"):
+    run = BoardRun(1, path, name)
+    run.look()
+    return run
+
+
+def column(run, name):
+    return run.columns([name])[name]
+
+
+def test_a_run_that_goes_on(tmp_path):
+    writer = make_run(tmp_path / "run", agent_steps=10_000)
+    run = seen(tmp_path / "run")
+    assert run.summary()["state"] == "running" and run.summary()["phase"] == "starting"
+    for line in range(1, 41):
+        writer.write(train_record(line))
+    writer.write(evaluation(30, 7.5))
+    run.look()
+    row = run.summary()
+    assert row["agent_steps"] == 4000 and row["progress"] == pytest.approx(0.4) and row["left"] == pytest.approx(60.0)
+    assert row["agent_steps_per_s"] == pytest.approx(100.0) and row["update_per_s"] == pytest.approx(1.0)
+    assert (row["evaluation"], row["training"], row["phase"]) == (7.5, 4.0, "training")
+    assert column(run, "train/update") == list(range(1, 41)) and column(run, "evaluation/version") == [30]
+    details = run.details()
+    assert details["time"] == {"worker": {"simulation": 0.5, "wait_data": 0.25}}
+    assert details["ranks"] == {"worker-0": {"cores": 0.75, "memory": 640.0}}
+
+
+def test_phase_and_time_left_are_those_that_the_run_tells(tmp_path):
+    writer = make_run(tmp_path / "run")
+    writer.write(train_record(10, phase="evaluating", seconds_left=42.0))
+    row = seen(tmp_path / "run").summary()
+    assert (row["phase"], row["left"]) == ("evaluating", 42.0)
+
+
+def test_only_what_was_appended_is_read_and_half_a_line_waits(tmp_path, monkeypatch):
+    make_run(tmp_path / "run").write(train_record(1))
+    run, metrics = seen(tmp_path / "run"), tmp_path / "run" / rundir.METRICS
+    read = []
+    whole = rundir._read_at
+    monkeypatch.setattr(rundir, "_read_at", lambda *at: read.append(whole(*at)) or read[-1])
+    line = metrics.read_bytes().replace(b'"update": 1,', b'"update": 2,')
+    line = line[: line.rfind(b', "crc32"')] + b"}\n"  # lines of earlier versions have no checksum
+    with metrics.open("ab") as file:
+        file.write(line[:50])
+        file.flush()
+        run.look()
+        assert column(run, "train/update") == [1] and run.details()["notes"] == []
+        file.write(line[50:])
+        file.flush()
+        run.look()
+    assert column(run, "train/update") == [1, 2]
+    assert sum(map(len, read)) <= 50 + len(line)
+
+
+def test_damaged_lines_are_counted_and_left_out(tmp_path):
+    writer = make_run(tmp_path / "run")
+    writer.write(train_record(1))
+    with (tmp_path / "run" / rundir.METRICS).open("ab") as file:
+        file.write(b'{"kind": "train", "wall_seconds": "soon"}\n\0\0\0\n{"kind": "event", "name": 3}\n[]\n')
+    writer.write(train_record(2))
+    run = seen(tmp_path / "run")
+    assert column(run, "train/update") == [1, 2]
+    assert run.details()["notes"] == ["4 damaged lines of metrics.jsonl left out"]
+
+
+def test_what_a_resume_took_back_is_gone(tmp_path):
+    writer = make_run(tmp_path / "run")
+    for line in range(1, 9):
+        writer.write(train_record(line))
+        writer.write(evaluation(line, 100.0 + line))
+    writer.event("resumed", "from update 4", 4.0)
+    writer.write(train_record(5))
+    run = seen(tmp_path / "run")
+    assert column(run, "train/update") == [1, 2, 3, 4, 5]
+    assert column(run, "evaluation/mean") == [101, 102, 103, 104] and run.summary()["best"] == 104
+
+
+def test_a_long_run_shows_its_end_first_and_is_thinned(tmp_path):
+    writer = make_run(tmp_path / "run")
+    writer.event("started", "first update", 0.0)
+    for line in range(2500):
+        writer.write(train_record(line))
+    end(tmp_path / "run")
+    assert (tmp_path / "run" / rundir.METRICS).stat().st_size > TAIL_BYTES
+    run = seen(tmp_path / "run")
+    assert not run.whole and run.summary()["update"] == 2499
+    run.read()
+    updates = column(run, "train/update")
+    assert len(updates) <= MOST_POINTS + 1 and updates[:2] == [0, 4] and updates[-1] == 2499
+    assert [event["name"] for event in run.details()["events"]] == ["started"]
+    assert len(run.columns(["train/loss"], most=100)["train/loss"]) <= 100
+
+
+def test_states(tmp_path):
+    path = tmp_path / "run"
+    writer = make_run(path)
+    writer.write(train_record(1))
+    assert seen(path).summary()["state"] == "running", "it wrote just now"
+    os.utime(path / rundir.METRICS, (0, 0))
+    assert seen(path).summary()["state"] == "interrupted"
+    with (path / rundir.LOCK).open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        run = seen(path)
+        assert run.summary()["state"] == "running", "its process holds the lock"
+        end(path)
+        run.look()
+        assert run.summary()["state"] == "running", "its curve and video are being made"
+    run.look()
+    assert run.summary()["state"] == "finished" and run.summary()["progress"] == 1
+    end(path, "failed", "the <b>disk</b>\nis full")
+    run.look()
+    assert (run.summary()["state"], run.summary()["why"]) == ("failed", "the <b>disk</b> is full")
+    end(path, "stopped", "as asked")
+    assert seen(path).summary()["state"] == "stopped"
+
+
+def test_files_that_shrink_are_read_anew(tmp_path):
+    path = tmp_path / "run"
+    writer = make_run(path)
+    for line in range(1, 5):
+        writer.write(train_record(line))
+    run = seen(path)
+    whole = (path / rundir.METRICS).read_bytes()
+    (path / rundir.METRICS).write_bytes(whole[: whole.index(b"\n") + 1])
+    run.look()
+    assert column(run, "train/update") == [1]
+
+
+def test_texts_from_disk_are_letters(tmp_path):
+    writer = make_run(tmp_path / "run")
+    writer.event("odd", "\x1b[31mred\u202e\x00", 1.0)
+    (tmp_path / "run" / rundir.LOG).write_bytes(b"\x1b[1mbold\x1b[0m\tline\x07\n\xff\n")
+    run = seen(tmp_path / "run", "a\nb\udcff")
+    assert run.name == "a\\nb\\udcff"
+    assert run.details()["events"][0]["text"] == "\\x1b[31mred\\u202e\\x00"
+    assert run.log()[:2] == ["bold    line\\x07", "\ufffd"]
+
+
+def test_reading_a_run_imports_none_of_its_plugins(tmp_path, monkeypatch):
+    (tmp_path / "hostile_plugin.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    make_run(tmp_path / "run")
+    config = tmp_path / "run" / rundir.CONFIG
+    content = rundir.read_json(config)
+    content["run"]["plugins"] = ["hostile_plugin"]
+    content["network"]["network"] = "theirs"
+    rundir.write_json(config, content)
+    run = seen(tmp_path / "run")
+    assert run.details()["settings"]["network"]["network"] == "theirs" and run.summary()["algorithm"] == "ba3c"
+
+
+def test_settings_that_cannot_be_read_are_said_to_be(tmp_path):
+    make_run(tmp_path / "run").write(train_record(1))
+    (tmp_path / "run" / rundir.CONFIG).write_text('{"algorithm_name": "ppo"')
+    run = seen(tmp_path / "run")
+    assert run.summary()["algorithm"] == "unknown" and "is damaged" in run.details()["notes"][0]
+    (tmp_path / "run" / rundir.CONFIG).write_text(
+        json.dumps({"algorithm_name": "later", "run": {"seed": "x"}, "new": 3})
+    )
+    run.look()
+    assert run.summary()["algorithm"] == "later" and run.summary()["seed"] == 0
+
+
+def test_events_have_a_bound(tmp_path):
+    writer = make_run(tmp_path / "run")
+    for number in range(MOST_EVENTS + 5):
+        writer.event("odd", str(number), 1.0)
+    run = seen(tmp_path / "run")
+    run.read()
+    assert len(run.details()["events"]) == MOST_EVENTS and run.details()["events"][-1]["text"] == str(MOST_EVENTS + 4)
