@@ -31,10 +31,9 @@ def present(record: Mapping[str, Any], *items: tuple[str, str]) -> list[str]:
 
 def evaluation_line(record: Mapping[str, Any]) -> str:
     """One evaluation: mean, maximum, games, and the version and time of the snapshot that played."""
-    return (
-        f"evaluation: mean {record['mean']:.1f}, max {record['maximum']:.0f} over {record['games']} games,"
-        f" version {record['version']:,} at {duration(record['wall_seconds'])}{', '.join(['', *evaluation_remarks(record)])}"
-    )
+    mean = f"evaluation: mean {record['mean']:.1f}, max {record['maximum']:.0f} over {record['games']} games"
+    taken = f"version {record['version']:,} at {duration(record['wall_seconds'])}"
+    return ", ".join([mean, taken, *evaluation_remarks(record)])
 
 
 def event_line(record: Mapping[str, Any]) -> str:

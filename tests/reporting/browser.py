@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 PROGRAMS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
 SECONDS = 60.0  # for everything, on a slow machine
 IMAGES = "JSON.stringify([...document.images].map(i => [i.complete, i.naturalWidth, i.naturalHeight]))"
+SHOWN = "JSON.stringify([...document.images].map(i => i.clientWidth))"
+CLIPPED = "Math.max(0, ...[...document.querySelectorAll('.wide')].map(e => e.scrollWidth - e.clientWidth))"
 WIDTH = "JSON.stringify([document.documentElement.scrollWidth, window.innerWidth])"
 OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
@@ -35,6 +37,8 @@ class Opened(NamedTuple):
         requested: addresses that the page asked for, itself and data left out.
         text: of its body, as it is shown.
         width: of the page, and of the window.
+        shown: width of each image as it is shown.
+        clipped: how much wider the widest table is than its frame.
         screenshot: PNG.
     """
 
@@ -43,6 +47,8 @@ class Opened(NamedTuple):
     requested: list[str]
     text: str
     width: tuple[int, int]
+    shown: list[int]
+    clipped: int
     screenshot: bytes
 
 
@@ -51,26 +57,30 @@ def find() -> str | None:
     return next((path for name in PROGRAMS if (path := shutil.which(name))), None)
 
 
-def open_page(program: str, page: Path, profile: Path) -> Opened:
-    """Opens a file as a user would, and ends the browser."""
+def open_page(program: str, page: Path, profile: Path, width: int = 1100) -> Opened:
+    """Opens a file as a user would, in a window of so many pixels, and ends the browser."""
     browser = _Browser(program, profile)
     try:
         target = browser.ask("Target.createTarget", url="about:blank")["targetId"]
         session = browser.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Runtime", "Log", "Network", "Page"):
             browser.ask(f"{domain}.enable", session)
+        size = {"width": width, "height": 1400, "deviceScaleFactor": 1, "mobile": width < 500}
+        browser.ask("Emulation.setDeviceMetricsOverride", session, **size)
         browser.ask("Page.navigate", session, url=page.resolve().as_uri())
         browser.wait_for("Page.loadEventFired")
         value = lambda text: browser.ask("Runtime.evaluate", session, expression=text)["result"]["value"]
         images, text = json.loads(value(IMAGES)), value("document.body.innerText")
         picture = browser.ask("Page.captureScreenshot", session, captureBeyondViewport=True)["data"]
-        width = tuple(json.loads(value(WIDTH)))
+        widths = tuple(json.loads(value(WIDTH)))
         return Opened(
             list(map(tuple, images)),
             browser.complaints(),
             browser.requested(page),
             text,
-            width,
+            widths,
+            json.loads(value(SHOWN)),
+            value(CLIPPED),
             base64.b64decode(picture),
         )
     finally:
