@@ -200,7 +200,7 @@ def _chosen(rows: Sequence[Row], height: int, reserved: int) -> list[Row]:
 
 
 def _lines(rows: Sequence[Row]) -> list[RenderableType]:
-    texts = []
+    texts: list[RenderableType] = []
     for row in rows:
         for place, line in enumerate(row.lines):
             label = row.label if place == 0 else ""
