@@ -227,8 +227,9 @@ def _rows(state: RunState, width: int) -> list[Row]:
     lag = present(
         train, ("lag_mean", "mean {:.1f}"), ("lag_max", "max {:.0f} updates"),
         ("staleness_mean", "staleness {:.1f}"), ("actor_lag_mean", "actors {:.0f}"),
-        ("live_workers", "{:.0f} workers live"),
     )  # fmt: skip
+    if "live_workers" in train:
+        lag.append(f"{counted(round(train['live_workers']), 'worker')} live")
     done = present(
         train, ("agent_steps", "{:,} agent steps"), ("update", "{:,} updates"), ("episodes", "{:,} episodes")
     )
@@ -274,7 +275,7 @@ def _evaluation(state: RunState) -> list[str]:
         return ["none yet"] if state.config.evaluation.evaluator else []
     last = state.evaluation
     mean = f"{last['mean']:.1f}, mean of {counted(last['games'], 'game')} at {duration(last['wall_seconds'])}"
-    best = [f"best so far {state.best['mean']:.1f}"] if state.best and state.best is not last else []
+    best = [f"best so far {state.best['mean']:.1f}"] if state.best and state.best["mean"] > last["mean"] else []
     return [mean, f"best game {last['maximum']:.0f}", *best, *evaluation_remarks(last)]
 
 
