@@ -182,7 +182,7 @@ def test_a_resumed_run_shows_one_line_through_time(tmp_path):
 
 
 def test_a_directory_that_is_no_run_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="config.json"):
+    with pytest.raises(UsageError, match="is not a run"):
         plots.plot_learning_curve(tmp_path)
 
 
