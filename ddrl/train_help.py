@@ -26,7 +26,9 @@ ALL = "--help-all"
 ASKED = ("-h", "--help", ALL)
 COMMON = {
     "what to learn": ("game", "network", "plugin", "config"),
-    "the run": ("minutes", "agent-steps", "target-score", "final-evaluation-minutes", "seed", "run-dir", "resume", "video"),
+    "the run": (
+        "minutes", "agent-steps", "target-score", "final-evaluation-minutes", "seed", "run-dir", "resume", "video",
+    ),
     "processes": ("workers", "parameter-servers", "exchange", "actors", "replay-shards", "simulators", "schedule"),
     "optimizer": ("optimizer", "learning-rate", "learning-rate-schedule", "batch-size", "clip-global-norm"),
     "replay": ("replay-capacity", "replay-minimum", "priority-exponent"),

@@ -33,7 +33,7 @@ from ddrl.replay.replay import Replay
 from ddrl.replay_files import check_replays, replays_of
 from ddrl.reporting.metrics import read_counted, without_undone
 from ddrl.reporting.plots import learning_curve, title
-from ddrl.reporting.progress import summary
+from ddrl.reporting.summary import summary
 from ddrl.resumable import AGENT, check_settings
 from ddrl.roles.resume import newest_start
 

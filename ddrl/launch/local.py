@@ -30,12 +30,14 @@ from ddrl.programs import python_command
 from ddrl.reporting.callbacks import Callback, CallbackThread, Record, Trouble
 from ddrl.reporting.metrics import MetricsWriter
 from ddrl.reporting.phases import DRAWING, drawing_seconds
-from ddrl.reporting.progress import Progress, summary
+from ddrl.reporting.progress import Progress
+from ddrl.reporting.summary import summary
 from ddrl.types import Machine
 
 RANK_PROGRAM = tuple(python_command("ddrl.roles"))
 STOP_SECONDS = 90.0
 FINISH_SECONDS = 300.0
+WARNING = "warning:"
 KILLED = 130  # exit status of a program that Ctrl-C ended
 
 
@@ -189,7 +191,7 @@ def clear(path: Path) -> None:
 
 def summarise(config: TrainConfig, path: Path, console: Console) -> None:
     """Prints what was learned, where it is, and how to go on."""
-    console.print(summary(path, config), crop=False)  # a path that is cut off cannot be copied
+    console.print(summary(path, config, console.width), crop=False)  # a path that is cut off cannot be copied
 
 
 def finish(
@@ -199,7 +201,7 @@ def finish(
 
     Args:
         path: the run directory.
-        console: where the user sees what was made.
+        console: where the user sees warnings.
         show: called every now and then meanwhile.
         interrupts: a further one ends it.
     """
@@ -223,16 +225,18 @@ def finish(
         except subprocess.TimeoutExpired:
             show()
         if (interrupts.stop, interrupts.kill) != before:
-            given_up = "stopped: what is not named here is left out"
+            given_up = f"{WARNING} stopped; what the summary does not name is left out"
         elif time.monotonic() > end:
-            given_up = f"warning: plot and video took more than {FINISH_SECONDS:g} s and were given up"
+            given_up = f"{WARNING} plot and video took more than {FINISH_SECONDS:g} s and were given up"
     if given_up:
         end_session(process.pid, KILL_SECONDS)
         said, _ = process.communicate()
     lines = [*said.splitlines(), *filter(None, [given_up])] or [
-        f"warning: no plot and no video, see {path / rundir.LOG}"
+        f"{WARNING} no plot and no video, see {path / rundir.LOG}"
     ]
-    console.print("\n".join(lines), highlight=False, markup=False)
+    for line in lines:
+        if line.startswith(WARNING):  # the summary names what was made
+            console.print(line, highlight=False, markup=False)
 
 
 def _tell_of_drawing(path: Path) -> None:

@@ -95,9 +95,11 @@ class Collector:
         return without_missing(line)
 
     def _scores_now(self) -> dict[str, Any]:
-        scores = self._scores
+        """Of the last episodes, and of those alone that ended since the last line."""
+        scores, new = self._scores, [score for report in self._reports for score, _ in report["episodes"]]
         online = {"online_score_mean": sum(scores) / len(scores), "online_score_max": max(scores)} if scores else {}
-        return {"episodes": self._episodes, **online}
+        interval = {"interval_score_mean": sum(new) / len(new)} if new else {}
+        return {"episodes": self._episodes, **online, **interval}
 
 
 def _sum_dicts(dicts: Iterable[Mapping[str, float]]) -> collections.Counter[str]:

@@ -231,6 +231,13 @@ def complete(evaluations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
     return [record for record in records if record["games"] + record.get("not_finite", 0) >= record.get("of_games", 0)]
 
 
+def while_training(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The `train` records until the first that has all updates: later ones tell of the final evaluation alone."""
+    train = [record for record in records if record["kind"] == "train"]
+    updates = [record.get("update") for record in train]
+    return train[: updates.index(updates[-1]) + 1] if train and updates[-1] else train
+
+
 def first_online(trained: Sequence[Mapping[str, Any]], score: float) -> Mapping[str, Any] | None:
     """The first `train` record whose online score, of as many episodes as it looks back on, is that high.
 

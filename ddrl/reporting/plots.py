@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 from ddrl.algorithms import printed_name
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.reporting.metrics import read_metrics, whole, without_undone
+from ddrl.reporting.atari_scores import Reference, reference_of
+from ddrl.reporting.metrics import read_metrics, while_training, whole, without_undone
 from ddrl.rundir import load_config
 
 LEARNING_CURVE = "learning_curve.png"
-ONLINE_COLOUR, MEAN_COLOUR, MAX_COLOUR = "#56B4E9", "#0072B2", "#D55E00"
-"""Blue, dark blue and vermilion of the palette for the colour-blind of Okabe and Ito (2008)."""
+RAW_COLOUR, ONLINE_COLOUR, EVALUATION_COLOUR = "#56B4E9", "#0072B2", "#D55E00"
+"""Light blue, blue and vermilion of the palette for the color-blind of Okabe and Ito (2008)."""
 STYLE: Any = {  # matplotlib's own type of it is of its newest version
     "font.size": 10,
     "axes.labelsize": 11,
@@ -27,13 +29,25 @@ STYLE: Any = {  # matplotlib's own type of it is of its newest version
     "axes.axisbelow": True,
     "legend.frameon": False,
 }
-MEAN_STYLE: Any = {"color": MEAN_COLOUR, "linewidth": 1.8, "marker": "o", "markersize": 4}
-BEST_STYLE: Any = {
-    "color": MAX_COLOUR, "linewidth": 1.2, "linestyle": "--", "marker": "^", "markersize": 3.5,
-    "label": "evaluation, best game",
+RAW_STYLE: Any = {
+    "color": RAW_COLOUR, "linestyle": "", "marker": ".", "markersize": 4, "alpha": 0.6,
+    "label": "training, mean of a few seconds",
 }  # fmt: skip
-CUT_STYLE: Any = MEAN_STYLE | {"linestyle": "", "markerfacecolor": "white", "label": "evaluation cut off by time"}
-_TIME_UNITS = ((3600.0 * 2, 3600.0, "hours"), (60.0 * 2, 60.0, "minutes"), (0.0, 1.0, "seconds"))
+ONLINE_STYLE: Any = {"color": ONLINE_COLOUR, "linewidth": 1.8, "label": "training, mean of the last 100 episodes"}
+EVALUATION_STYLE: Any = {"color": EVALUATION_COLOUR, "linewidth": 1.2, "marker": "o", "markersize": 5}
+CUT_STYLE: Any = EVALUATION_STYLE | {
+    "linestyle": "", "markerfacecolor": "white", "label": "evaluation that was cut off",
+}  # fmt: skip
+REFERENCE_STYLE: Any = {"color": "#777777", "linewidth": 1.0}
+HIGHEST_HUMAN = 1.5  # times the highest score: beyond, the score of people would press the curve to the ground
+LEGEND_COLUMNS = 2
+TITLE_LETTERS = 88  # that fit above the figure
+_STEP_UNITS = ((1e6, "millions"), (1e3, "thousands"), (1.0, ""))
+_TIME_UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
+TIMES = ("hours", "minutes")
+AXES = {"agent_steps": "agent steps", "wall_seconds": "wall time"}
+
+Records = Sequence[Mapping[str, Any]]
 
 
 def plot_learning_curve(run_dir: str | Path) -> Path:
@@ -55,9 +69,9 @@ def figure_of_run(run_dir: str | Path) -> Any:
     """The learning curve of a run as a matplotlib Figure. Raises UsageError where there is no run."""
     config = load_config(run_dir)
     records = without_undone(read_metrics(run_dir))
-    online = [record for record in records if record["kind"] == "train" and "online_score_mean" in record]
     evaluations = [record for record in records if record["kind"] == "evaluation"]
-    return learning_curve(online, evaluations, title(config))
+    reference = reference_of(config.environment.game)
+    return learning_curve(while_training(records), evaluations, title(config), reference)
 
 
 def title(config: TrainConfig) -> str:
@@ -76,55 +90,79 @@ def title(config: TrainConfig) -> str:
     )
 
 
-def learning_curve(online: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]], heading: str) -> Any:
+def learning_curve(train: Records, evaluations: Records, heading: str, reference: Reference | None = None) -> Any:
     """The figure itself, of any number of points (none included).
 
     Args:
-        online: train records that have an online score.
+        train: records of training, which the axes end with.
         evaluations: evaluation records.
         heading: above both panels.
+        reference: scores of random play and people.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    longest = max((record["wall_seconds"] for record in [*online, *evaluations]), default=0.0)
-    _, seconds, unit = next(row for row in _TIME_UNITS if longest >= row[0])
+    scored = [record for record in train if "online_score_mean" in record]
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(9.0, 4.0), layout="constrained")
+        figure = Figure(figsize=(9.0, 4.4), layout="constrained")
         FigureCanvasAgg(figure)
         left, right = figure.subplots(1, 2, sharey=True)
-        _draw(left, "agent_steps", 1e6, online, evaluations)
-        _draw(right, "wall_seconds", seconds, online, evaluations)
-        left.set(xlabel="agent steps (millions)", ylabel="raw score per episode")
-        right.set(xlabel=f"wall time ({unit})")
-        figure.suptitle(heading, fontsize=12)
+        for axes, name, units in ((left, "agent_steps", _STEP_UNITS), (right, "wall_seconds", _TIME_UNITS)):
+            furthest = max((record[name] for record in [*train, *evaluations] if name in record), default=0.0)
+            unit, word = _unit(furthest, units)
+            _draw(axes, name, unit, scored, evaluations)
+            if scored or evaluations:
+                _draw_references(axes, reference, [*scored, *evaluations])
+            axes.set_xlim(0, furthest / unit or 1.0)  # set last: a limit set before the data would freeze the axis
+            axes.set_xlabel(f"{AXES[name]} ({word})" if word else AXES[name])
+        left.set_ylabel("raw score per episode")
+        figure.suptitle("\n".join(line for part in heading.split("\n") for line in textwrap.wrap(part, TITLE_LETTERS)))
         handles, labels = left.get_legend_handles_labels()
         if handles:
-            figure.legend(handles, labels, loc="outside lower center", ncols=len(handles))
+            figure.legend(handles, labels, loc="outside lower center", ncols=LEGEND_COLUMNS)
     return figure
 
 
-def _draw(
-    axes: Any, name: str, unit: float, online: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]
-) -> None:
+def _unit(furthest: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
+    """The largest unit of which the axis has one or more (of time: two), and its name."""
+    return next(((unit, word) for unit, word in units if furthest >= unit * (2 if word in TIMES else 1)), units[-1])
+
+
+def _draw(axes: Any, name: str, unit: float, scored: Records, evaluations: Records) -> None:
     """One panel. Lines of one point would be invisible, so they get a marker."""
     axes.margins(y=0.08)
-    online = [record for record in online if name in record]
-    curves: list[tuple[Sequence[Mapping[str, Any]], str, dict[str, Any]]] = []
-    if online:
-        style = {"color": ONLINE_COLOUR, "linewidth": 1.2, "marker": "." if len(online) < 3 else None}
-        curves = [(online, "online_score_mean", style | {"label": "training, mean of last 100 episodes"})]
-    if evaluations:
-        mean, best = MEAN_STYLE | {"label": f"evaluation, mean of {evaluations[-1]['games']} games"}, BEST_STYLE
-        curves += [(whole(evaluations), "mean", mean), (evaluations, "maximum", best)]
-        if cut := [record for record in evaluations if record.get("timed_out")]:
-            curves.append((cut, "mean", CUT_STYLE))
+    scored = [record for record in scored if name in record]
+    few = {"marker": "."} if len(scored) < 3 else {}
+    curves: list[tuple[Records, str, dict[str, Any]]] = []
+    if raw := [record for record in scored if "interval_score_mean" in record]:
+        curves.append((raw, "interval_score_mean", RAW_STYLE))
+    if scored:
+        curves.append((scored, "online_score_mean", ONLINE_STYLE | few))
+    if complete := whole(evaluations):
+        label = f"evaluation, mean of {games_text(complete)}"
+        curves.append((complete, "mean", EVALUATION_STYLE | {"label": label}))
+    if cut := [record for record in evaluations if record.get("timed_out")]:
+        curves.append((cut, "mean", CUT_STYLE))
     for records, value, style in curves:
-        axes.plot([record[name] / unit for record in records], [record[value] for record in records], **style)
-    if not online and not evaluations:
+        # Markers of the last points would be cut in two where the axis ends.
+        x, y = [record[name] / unit for record in records], [record[value] for record in records]
+        axes.plot(x, y, clip_on=False, zorder=3, **style)
+    if not curves:
         axes.set(ylim=(0, 1), xticks=[], yticks=[])
         axes.text(0.5, 0.5, "no finished episode yet", ha="center", va="center", transform=axes.transAxes)
-    # Set last: a limit set before the data would freeze the axis.
-    furthest = max((record[name] / unit for record in [*online, *evaluations]), default=0.0)
-    axes.set_xlim(0, furthest * 1.04 or 1.0)
+
+
+def games_text(evaluations: Records) -> str:
+    """Such as 50 games, or 12 to 50 games."""
+    games = sorted(record["games"] for record in evaluations)
+    return f"{games[0]} games" if games[0] == games[-1] else f"{games[0]} to {games[-1]} games"
+
+
+def _draw_references(axes: Any, reference: Reference | None, records: Records) -> None:
+    if reference is None:
+        return
+    axes.axhline(reference.random, linestyle=":", label=f"random play ({reference.random:g})", **REFERENCE_STYLE)
+    highest = max(record.get("online_score_mean", record.get("mean", 0.0)) for record in records)
+    if reference.human <= HIGHEST_HUMAN * highest:
+        axes.axhline(reference.human, linestyle="--", label=f"a person ({reference.human:g})", **REFERENCE_STYLE)

@@ -1,4 +1,4 @@
-"""Where a run's time went, and what set its pace: from the records of metrics.jsonl alone."""
+"""What set the pace of a run: from the records of metrics.jsonl alone."""
 
 from __future__ import annotations
 
@@ -9,55 +9,29 @@ from typing import Any
 
 from ddrl.config import TrainConfig
 
-Rows = list[tuple[str, str]]
-
 SERVER_LIMIT = 0.5  # a server that is busy for more than half of the time sets the pace
 SERVER_TARGET = 0.25  # of its time that a server should be busy: the rest waits for gradients
 STRAGGLER_SHARE = 0.1  # of the time of an update that others wait for the slowest worker
-ROLES = {
-    "worker": "workers",
-    "learner": "learner",
-    "actor": "actors",
-    "replay_shard": "replay",
-    "parameter_server": "servers",
-}
-WORDS = {  # for names of activities that are no words
-    "simulation": "simulate",
-    "inference": "infer",
-    "wait_data": "wait for data",
-    "wait_parameters": "wait for parameters",
-    "wait_replay": "wait for the replay",
-}
 
 
-def time_report(records: Sequence[Mapping[str, Any]], config: TrainConfig, parameters: int) -> Rows:
-    """Rows (name, text) about the whole run; none where nothing was measured.
-
-    Shares are of the wall time of a role's ranks; threads of one rank add up, so they can exceed 100%.
+def pace(records: Sequence[Mapping[str, Any]], config: TrainConfig, parameters: int) -> list[str]:
+    """What set the pace of a run with parameter servers, and how many would suit it; nothing where nobody knows.
 
     Args:
         records: of metrics.jsonl.
         config: of the run.
-        parameters: float32 values of the network.
+        parameters: float32 values of the network; 0 where nobody knows.
     """
     train = [record for record in records if record["kind"] == "train" and record.get("updates_per_s", 0) > 0]
-    if not train:
+    if not train or not config.exchange.servers or config.apex.actors:
         return []
-    rows = [(f"time of {name}", _shares(split)) for role, name in ROLES.items() if (split := _mean_split(train, role))]
-    if not config.exchange.servers or config.apex.actors:
-        return rows
-    return rows + [("pace", _pace(train)), ("shards", _shards(train, config, parameters))]
+    return [_pace(train), *_advice(train, config, parameters)]
 
 
 def _mean_split(train: Sequence[Mapping[str, Any]], role: str) -> dict[str, float]:
     splits = [record["time_split"][role] for record in train if role in record.get("time_split", {})]
     names = {name for split in splits for name in split}
     return {name: statistics.mean(split.get(name, 0.0) for split in splits) for name in names}
-
-
-def _shares(split: Mapping[str, float]) -> str:
-    ordered = sorted(split.items(), key=lambda item: -item[1])
-    return ", ".join(f"{WORDS.get(name, name)} {share:.0%}" for name, share in ordered)
 
 
 def server_busy(train: Sequence[Mapping[str, Any]]) -> float:
@@ -87,13 +61,15 @@ def waiting_for_slowest(train: Sequence[Mapping[str, Any]]) -> tuple[str, float,
 def _pace(train: Sequence[Mapping[str, Any]]) -> str:
     busy = server_busy(train)
     if busy >= SERVER_LIMIT:
-        return f"the parameter servers set it: busy for {busy:.0%} of the time"
+        return f"the parameter servers set the pace: they were busy for {busy:.0%} of the time"
     waiting = waiting_for_slowest(train)
     if waiting and waiting[1] > STRAGGLER_SHARE * waiting[2]:
         worker, milliseconds, update_ms = waiting
         name = worker.replace("-", " ")
-        return f"{name} sets it: the others wait {milliseconds:.0f} ms for it in each update of {update_ms:.0f} ms"
-    return f"the workers' own computing sets it; servers are busy for {busy:.0%} of the time"
+        return (
+            f"{name} set the pace: the others waited {milliseconds:.0f} ms for it in each update of {update_ms:.0f} ms"
+        )
+    return f"the workers' own computing set the pace; parameter servers were busy for {busy:.0%} of the time"
 
 
 def advised_servers(busy: float, servers: int, workers: int) -> int:
@@ -107,12 +83,14 @@ def advised_servers(busy: float, servers: int, workers: int) -> int:
     return max(1, min(workers, math.ceil(servers * busy / SERVER_TARGET)))
 
 
-def _shards(train: Sequence[Mapping[str, Any]], config: TrainConfig, parameters: int) -> str:
+def _advice(train: Sequence[Mapping[str, Any]], config: TrainConfig, parameters: int) -> list[str]:
+    """Nothing where the run had as many servers as would suit it."""
     servers, workers = config.exchange.servers, config.exchange.workers
-    shard_mb = 4e-6 * math.ceil(parameters / servers)
     advice = advised_servers(server_busy(train), servers, workers)
-    word = "as it is" if advice == servers else "advised"
-    return (
-        f"{servers} of {shard_mb:.2f} MB; each takes and gives {shard_mb * workers:.2f} MB in an update; "
-        f"{advice} server{'s' if advice != 1 else ''} {word}"
+    if advice == servers or not parameters:
+        return []
+    megabytes = 4e-6 * math.ceil(parameters / servers)
+    traffic = (
+        f"each has {megabytes:.2f} MB of parameters, and takes and gives {megabytes * workers:.2f} MB in an update"
     )
+    return [f"try --parameter-servers {advice} instead of {servers}: {traffic}"]

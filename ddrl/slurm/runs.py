@@ -80,7 +80,7 @@ def newest(data: bytes, kind: str, name: str = "") -> Mapping[str, Any]:
 
 def _progress(run: Mapping[str, Any], train: Mapping[str, Any], resumed: Mapping[str, Any], ended: bool) -> str:
     """Such as '35% of 20,000,000 agent steps, 1:02:03 left'."""
-    from ddrl.reporting.progress import duration
+    from ddrl.reporting.texts import duration
 
     minutes, steps, updates = (_number(run.get(name)) for name in ("minutes", "agent_steps", "max_updates"))
     if steps:

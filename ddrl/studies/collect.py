@@ -15,7 +15,7 @@ from ddrl.checks import flag
 from ddrl.errors import UsageError
 from ddrl.studies import comparable, figures, measures, provenance
 from ddrl.studies.engine import MACHINE
-from ddrl.studies.html import render
+from ddrl.studies.html import render, sentence
 from ddrl.studies.plan import Plan
 from ddrl.studies.points import Outcome, Point, State, outcome_of
 from ddrl.studies.provenance import value_text
@@ -42,7 +42,9 @@ def collect(plan: Plan, study: Study) -> None:
     report, runs = study.report(settings, outcomes), runs_table(settings, outcomes)
     careful = [*comparable.warnings(outcomes), *missing]
     notes = [*report.notes, _measured_on(plan, outcomes)]
-    text = "\n".join([*(part.markdown() for part in report.tables), *(f"- {note}" for note in [*careful, *notes]), ""])
+    found = [f"{report.finding}\n"] if report.finding else []
+    tables = [part.markdown() for part in report.tables]
+    text = "\n".join([*found, *tables, *(f"- {note}" for note in [*careful, *notes]), ""])
     print(text)
     paths = figures.save(figures.draw(report.panels, report.heading, report.caption, report.columns), plan.directory)
     files = {
@@ -50,7 +52,7 @@ def collect(plan: Plan, study: Study) -> None:
         TABLE: f"# {report.heading}\n\n{report.caption}\n\n{text}",
     }  # fmt: skip
     names = [RESULTS, *files, *(path.name for path in paths)]
-    files[PAGE] = _page(plan, report, outcomes, careful, notes, paths[0].read_bytes(), names)
+    files[PAGE] = _page(plan, report, outcomes, careful, notes, names)
     results = _results(plan, report, states) | {"notes": [*careful, *notes], "runs": runs.as_json()}
     try:
         rundir.write_json(plan.directory / RESULTS, results)
@@ -67,19 +69,17 @@ def _page(
     outcomes: Sequence[Outcome],
     careful: Sequence[str],
     notes: Sequence[str],
-    png: bytes,
     files: Sequence[str],
 ) -> str:
-    """report.html; `careful` is what must be read before the figure, whose panels are told in words, too."""
+    """report.html; `careful` is what must be read before the figure."""
     machines = [provenance.machine_of(outcome.path) for outcome in outcomes]
     again = f"ddrl study {plan.study} --dir {plan.directory} --collect  # this page, of the points that have finished"
-    described = "; ".join(f"{panel.title}: {panel.y_label} against {panel.x_label}" for panel in report.panels)
-    words = {"description": f"{report.heading}. {described}", "caption": f"{report.heading}. {report.caption}."}
     return render(
         title=report.heading,
-        summary=[f"{report.caption}.", f"{len(outcomes)} of {len(plan.points)} points have finished.", *careful],
+        finding=report.finding,
+        summary=[f"{len(outcomes)} of {len(plan.points)} points have finished.", *careful],
         command=f"{plan.command or NO_COMMAND}\n{again}",
-        figures=[{"png": png, **words}],
+        figures=[{"pictures": figures.pictures(report.panels), "caption": sentence(report.caption)}],
         tables=report.tables,
         protocol=provenance.protocols(outcomes) | {flag(n): value_text(value) for n, value in plan.settings.items()},
         hardware=provenance.hardware(machines),
@@ -141,7 +141,7 @@ def _results(plan: Plan, report: Report, states: Sequence[tuple[Point, State]]) 
     ]  # fmt: skip
     return {
         "study": plan.study, "command": plan.command, "settings": dict(plan.settings), "ddrl": version("ddrl"),
-        "heading": report.heading, "caption": report.caption, "points": points,
+        "heading": report.heading, "caption": report.caption, "finding": report.finding, "points": points,
         "tables": [part.as_json() for part in report.tables], "curves": [_curves(panel) for panel in report.panels],
     }  # fmt: skip
 
@@ -154,12 +154,15 @@ def _curves(panel: figures.Panel) -> dict[str, Any]:
 
 
 def _curves_csv(panels: Sequence[figures.Panel]) -> str:
-    """A line for each point of each curve; low and high are empty where there is no band."""
+    """A line for each point of each curve; low and high are empty where there is no band. `run` counts curves of one
+    label, which are runs that are too few for a band."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("panel", "curve", "x", "y", "low", "high", "x is", "y is"))
+    writer.writerow(("panel", "curve", "x", "y", "low", "high", "x is", "y is", "run"))
     for panel in panels:
+        runs: Counter[str] = Counter()
         for curve in panel.curves:
+            runs[curve.label] += 1
             for values in itertools.zip_longest(curve.x, curve.y, curve.low, curve.high, fillvalue=""):
-                writer.writerow((panel.title, curve.label, *values, panel.x_label, panel.y_label))
+                writer.writerow((panel.title, curve.label, *values, panel.x_label, panel.y_label, runs[curve.label]))
     return text.getvalue()

@@ -18,17 +18,17 @@ from ddrl.named_settings import by_group, differences
 from ddrl.reporting.metrics import complete
 from ddrl.resumable import FREE
 from ddrl.studies import comparable, figures, measures, provenance
-from ddrl.studies.curves import SECONDS, STEPS, UPDATES, curve_of, points_of, unit_of
+from ddrl.studies.curves import SECONDS, STEPS, UPDATES, score_curves, unit_of
 from ddrl.studies.figures import Curve, Panel
-from ddrl.studies.html import render
+from ddrl.studies.findings import extremes
+from ddrl.studies.html import render, sentence
 from ddrl.studies.measures import EVALUATION, ONLINE, Measure
 from ddrl.studies.points import Group, Outcome, Point, grouped, outcome_of, state_of
 from ddrl.studies.provenance import value_text
-from ddrl.studies.statistics import Interval, interquartile_mean
-from ddrl.studies.tables import Table, number, table
+from ddrl.studies.statistics import ENOUGH, Interval, bootstrap, interquartile_mean
+from ddrl.studies.tables import Table, table
 
 PAGE, FIGURE = "compare.html", "compare.png"
-ENOUGH = 5  # runs of a group for a mean and an interval
 NAMED = 3  # settings that a group's name tells, at most
 GROUP = "group"
 AXES = (STEPS, UPDATES, SECONDS)
@@ -96,15 +96,15 @@ def write(outcomes: Sequence[Outcome], score: str, directory: Path, command: str
     caption = f"{measures.CAPTIONS[score]}; {_spread(outcomes)}"
     png = io.BytesIO()
     figures.draw(panels, heading, caption, len(AXES)).savefig(png, dpi=200, format="png")
+    found = _finding(outcomes, score)
     notes = [*comparable.warnings(outcomes), *_states(outcomes)]
     machines = [machine for run in outcomes if (machine := provenance.machine_of(run.path))]
     page = render(
         title=heading,
-        summary=[f"{caption}.", *notes],
+        finding=found,
+        summary=notes,
         command=command,
-        figures=[
-            {"png": png.getvalue(), "description": f"{heading}: curves, final scores and rates", "caption": caption}
-        ],
+        figures=[{"pictures": figures.pictures(panels), "caption": sentence(caption)}],
         tables=tables,
         protocol=provenance.protocols(outcomes),
         hardware=provenance.hardware(machines) if machines else {},
@@ -119,8 +119,21 @@ def write(outcomes: Sequence[Outcome], score: str, directory: Path, command: str
         (directory / PAGE).write_text(page)
     except OSError as error:
         raise UsageError(f"--output {directory}: {error.strerror}; choose one that can be written") from error
-    print("\n".join([*(part.markdown() for part in tables), *notes]))
+    print("\n".join([f"{found}\n", *(part.markdown() for part in tables), *notes]))
     print(f"page: {directory / PAGE}\nfigure: {directory / FIGURE}")
+
+
+def _finding(outcomes: Sequence[Outcome], score: str) -> str:
+    """How the groups' final scores compare, game by game."""
+    final = _middle(lambda run: measures.last_score(run, score))
+    what = f"final {'evaluation' if score == EVALUATION else 'online'} score"
+    games = _games(outcomes)
+    on = [f" on {game[0].point.config.environment.game}" if len(games) > 1 else "" for game in games]
+    return " ".join(extremes(grouped(runs, GROUP), final, what + where, _group_name) for runs, where in zip(games, on))
+
+
+def _group_name(group: Group) -> str:
+    return str(group[GROUP])
 
 
 def panels_of(outcomes: Sequence[Outcome], score: str) -> list[Panel]:
@@ -173,11 +186,8 @@ def settings_table(outcomes: Sequence[Outcome]) -> Table:
 
 def _curves(group: Group, style: int, score: str, against: str, unit: float) -> list[Curve]:
     """The interquartile mean of enough runs, or each run as it is."""
-    runs = points_of(group.runs, score, against, unit)
-    if len(runs) >= ENOUGH:
-        return [curve_of(runs, f"{group[GROUP]} ({len(runs)} runs)", interquartile_mean)._replace(style=style)]
-    curves = [Curve("", x.tolist(), y.tolist(), style=style) for x, y in runs]
-    return [curve._replace(label=group[GROUP]) if i == 0 else curve for i, curve in enumerate(curves)]
+    label = f"{group[GROUP]} ({len(group.runs)} runs)" if len(group.runs) >= ENOUGH else group[GROUP]
+    return score_curves(group.runs, score, against, unit, label, style=style, middle=interquartile_mean)
 
 
 def _strip(title: str, groups: Sequence[Group], measure: Measure) -> Panel:
@@ -187,21 +197,19 @@ def _strip(title: str, groups: Sequence[Group], measure: Measure) -> Panel:
         known = [value for value in measures.values(measure, group.runs) if value is not None]
         at = place + 1
         curves.append(Curve(f"{at}: {group[GROUP]}", [at] * len(known), known, style=place, points=True))
-        middle = interquartile_mean(known) if len(known) >= ENOUGH else None
+        middle = interquartile_mean(known)
         if middle is not None and middle.bounds:
             low, high = middle.bounds
             curves.append(Curve("", [at], [middle.mean], [low], [high], style=place))
     return Panel(title, GROUP, title, curves)
 
 
-def _middle(measure: Measure) -> Callable[[Group], Interval | str | None]:
+def _middle(measure: Measure) -> Callable[[Group], Interval | None]:
     """The interquartile mean of enough runs with its interval, or the value of each."""
 
-    def of(group: Group) -> Interval | str | None:
-        known = [value for value in measures.values(measure, group.runs) if value is not None]
-        if len(known) >= ENOUGH:
-            return interquartile_mean(known)
-        return ", ".join(map(number, known)) or None
+    def of(group: Group) -> Interval | None:
+        known = measures.values(measure, group.runs)
+        return interquartile_mean(known) or bootstrap(known)
 
     return of
 

@@ -9,13 +9,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ddrl.reporting.metrics import while_training
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.measures import EVALUATION, MAXIMUM
 from ddrl.studies.points import Group, Outcome
-from ddrl.studies.statistics import Interval, bootstrap
+from ddrl.studies.statistics import ENOUGH, Interval, bootstrap
 
 AnyGroup = TypeVar("AnyGroup", bound=Group)
 GRID = 60
+Runs = Sequence[tuple[np.ndarray, np.ndarray]]
+"""(x <float>[n] ascending, y <float>[n]) of each run."""
 STEPS, UPDATES, SECONDS = "agent_steps", "update", "wall_seconds"
 """What curves are drawn against."""
 
@@ -35,34 +38,50 @@ def score_curve(
         unit: what x is divided by.
         hold: runs that ended keep their last score to the end; else the curve ends with the shortest.
     """
-    runs = points_of(outcomes, score, against, unit)
-    if hold and runs:
-        last = max(x[-1] for x, _ in runs)
-        runs = [(np.append(x, last), np.append(y, y[-1])) for x, y in runs]
-    return curve_of(runs, label)
+    return curve_of(_held(points_of(outcomes, score, against, unit), hold), label)
 
 
-def points_of(
-    outcomes: Sequence[Outcome], score: str, against: str, unit: float = 1.0
-) -> list[tuple[np.ndarray, np.ndarray]]:
+def score_curves(
+    outcomes: Sequence[Outcome],
+    score: str,
+    against: str,
+    unit: float = 1.0,
+    label: str = "",
+    hold: bool = False,
+    style: int | None = None,
+    middle: Callable[[Sequence[float]], Interval | None] = bootstrap,
+) -> list[Curve]:
+    """One curve of enough runs with its interval, else each run by itself, all in one style; see `score_curve`."""
+    runs = _held(points_of(outcomes, score, against, unit), hold)
+    if len(runs) < 2 or len(runs) >= ENOUGH:
+        return [curve_of(runs, label, middle)._replace(style=style)]
+    return [Curve(label, x.tolist(), y.tolist(), style=style) for x, y in runs]
+
+
+def _held(runs: Runs, hold: bool) -> Runs:
+    """Runs that keep their last score to the end of the longest."""
+    if not hold or not runs:
+        return runs
+    last = max(x[-1] for x, _ in runs)
+    return [(np.append(x, last), np.append(y, y[-1])) for x, y in runs]
+
+
+def points_of(outcomes: Sequence[Outcome], score: str, against: str, unit: float = 1.0) -> Runs:
     """(x <float>[n] ascending, y <float>[n]) of each run that has a score; see `score_curve`."""
     kind = "evaluation" if score in (EVALUATION, MAXIMUM) else "train"
     against = "version" if kind == "evaluation" and against == UPDATES else against
     runs = []
     for outcome in outcomes:
-        scored = [r for r in outcome.records if r["kind"] == kind and score in r and against in r]
+        records = outcome.records if kind == "evaluation" else while_training(outcome.records)
+        scored = [r for r in records if r["kind"] == kind and score in r and against in r]
         records = [r for r in scored if not r.get("timed_out")]
         if records:
             runs.append((np.array([r[against] for r in records]) / unit, np.array([r[score] for r in records], float)))
     return runs
 
 
-def curve_of(
-    runs: Sequence[tuple[np.ndarray, np.ndarray]],
-    label: str = "",
-    middle: Callable[[Sequence[float]], Interval | None] = bootstrap,
-) -> Curve:
-    """Middle of curves with a 95% bootstrap interval, where all of them have values; a single one as it is.
+def curve_of(runs: Runs, label: str = "", middle: Callable[[Sequence[float]], Interval | None] = bootstrap) -> Curve:
+    """Middle of curves where all of them have values, of enough with a 95% bootstrap interval; a single one as it is.
 
     Args:
         runs: (x <float>[n] ascending, y <float>[n]) of each, n may differ.
@@ -79,9 +98,11 @@ def curve_of(
 
 
 def interval_curve(points: Sequence[tuple[float, Interval | None]], label: str = "", style: int | None = None) -> Curve:
-    """A curve through (x, interval) pairs, without those that have none; a band where every interval has a spread."""
+    """A curve through the means of (x, interval) pairs, without those that have none; a band where every interval has
+    bounds, and the few values themselves where there are no bounds."""
     known = [(x, interval) for x, interval in points if interval is not None]
     curve = Curve(label, [x for x, _ in known], [interval.mean for _, interval in known], style=style)
+    curve = curve._replace(each=[(x, value) for x, interval in known for value in interval.values])
     bounds = [interval.bounds for _, interval in known if interval.bounds]
     if not known or len(bounds) < len(known):
         return curve
@@ -132,9 +153,10 @@ def learning_panel(
         among: runs whose longest one the unit of the x axis suits (none: those of the groups).
     """
     unit, x_label = unit_of(among or [run for group in groups for run in group.runs], against)
-    curves = [score_curve(group.runs, score, against, unit, label(group), hold) for group in groups]
-    if style is not None:
-        curves = [curve._replace(style=style(group)) for curve, group in zip(curves, groups)]
+    curves: list[Curve] = []
+    for place, group in enumerate(groups):
+        look = place if style is None else style(group)
+        curves += score_curves(group.runs, score, against, unit, label(group), hold, look)
     return Panel(title, x_label, y_label, curves)
 
 
@@ -162,8 +184,11 @@ def spread_text(outcomes: Sequence[Outcome]) -> str:
     least, most = min(counts), max(counts)
     if most == 1:
         return "one seed, so the spread is unknown"
-    few = "; no interval where there is one" if least == 1 else ""
-    return f"mean and 95% bootstrap interval of {count_text(counts)} seeds{few}"
+    many = f"mean and 95% bootstrap interval of {count_text([n for n in counts if n >= ENOUGH] or [0])} seeds"
+    few = f"every one of {count_text(counts)} seeds as it is, since fewer than {ENOUGH} say little of a spread"
+    if most < ENOUGH:
+        return few
+    return many if least >= ENOUGH else f"{many}; where there are fewer than {ENOUGH}, every seed as it is"
 
 
 def plural(number: Any, what: str) -> str:

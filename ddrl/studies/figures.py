@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import textwrap
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ MARK_LINES = ((0, (1, 2)), (0, (6, 2, 1, 2)))
 LINES = ("-", "--", "-.", ":")
 MARKED = 20  # points up to which each has a marker
 PANEL = (4.3, 3.3)  # inches
+PICTURE_WIDTH = 4.7  # of a panel by itself
 LEGEND_LETTERS = 70  # that fit below a panel, 10 of them for the line and the gaps of each label
 CAPTION_LETTERS = 15.5  # that fit into an inch of the caption
 _STYLE: Any = STYLE | {
@@ -37,6 +39,7 @@ class Curve(NamedTuple):
     Attributes:
         x, y: equally long.
         low, high: of the band around y, or nothing.
+        each: (x, y) of what y is the mean of, where they are few.
         style: number of its colour, marker and dashes (None: its place in the panel).
         points: no line between its markers, which are hollow.
         reference: thin and dashed, what the others are compared with: grey, or with the colour and the marker, hollow,
@@ -51,6 +54,7 @@ class Curve(NamedTuple):
     style: int | None = None
     reference: bool = False
     points: bool = False
+    each: Sequence[tuple[float, float]] = ()
 
 
 def through(pairs: Sequence[tuple[float, float]], label: str, **more: Any) -> Curve:
@@ -88,8 +92,8 @@ class Panel(NamedTuple):
     heat: HeatMap | None = None
 
 
-def draw(panels: Sequence[Panel], heading: str, caption: str, columns: int) -> Any:
-    """The figure of all panels, `columns` in a row."""
+def draw(panels: Sequence[Panel], heading: str, caption: str, columns: int, least_width: float = 5.5) -> Any:
+    """The figure of all panels, `columns` in a row; `least_width` in inches."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -97,9 +101,9 @@ def draw(panels: Sequence[Panel], heading: str, caption: str, columns: int) -> A
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     with matplotlib.rc_context(_STYLE):
-        width = max(5.5, PANEL[0] * columns)
-        lines = textwrap.wrap(caption, int(CAPTION_LETTERS * width)) or [""]
-        height = 0.55 + 0.15 * len(lines) + PANEL[1] * rows
+        width = max(least_width, PANEL[0] * columns)
+        lines = textwrap.wrap(caption, int(CAPTION_LETTERS * width))
+        height = 0.55 * bool(heading) + 0.15 * len(lines) + PANEL[1] * rows
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         layout: Any = figure.get_layout_engine()
@@ -109,9 +113,22 @@ def draw(panels: Sequence[Panel], heading: str, caption: str, columns: int) -> A
             _draw(place, panel)
         for unused in axes[len(panels) :]:
             unused.set_axis_off()
-        figure.suptitle(heading, fontsize=12)
-        figure.supxlabel("\n".join(lines), fontsize=8)
+        if heading:
+            figure.suptitle(heading, fontsize=12)
+        if lines:
+            figure.supxlabel("\n".join(lines), fontsize=8)
     return figure
+
+
+def pictures(panels: Sequence[Panel]) -> list[dict[str, Any]]:
+    """Each panel as a PNG of its own, which a page sets in as many columns as there is room for, and words for it."""
+    pictures = []
+    for panel in panels:
+        data = io.BytesIO()
+        draw([panel], "", "", 1, PICTURE_WIDTH).savefig(data, dpi=200, format="png")
+        words = f"{panel.title}: {panel.y_label} against {panel.x_label}"
+        pictures.append({"png": data.getvalue(), "description": words})
+    return pictures
 
 
 def save(figure: Any, directory: Path) -> tuple[Path, Path]:
@@ -138,12 +155,16 @@ def _draw(axes: Any, panel: Panel) -> None:
         draw_heat(axes, panel.heat)
         return
     drawn = 0
+    labels: set[str] = set()
     for curve in panel.curves:
         if curve.reference:
             _draw_reference(axes, curve)
         elif curve.x:
-            _draw_curve(axes, curve, drawn if curve.style is None else curve.style)
+            # Several runs of one label stand in the legend once.
+            shown = curve._replace(label="_nolegend_") if curve.label in labels else curve
+            _draw_curve(axes, shown, drawn if curve.style is None else curve.style)
             drawn += 1
+            labels.add(curve.label)
     if not any(curve.x for curve in panel.curves):
         axes.set(xticks=[], yticks=[])
         axes.text(0.5, 0.5, "nothing measured", ha="center", va="center", transform=axes.transAxes)
@@ -151,9 +172,10 @@ def _draw(axes: Any, panel: Panel) -> None:
     _scale(axes, panel)
     for mark, dashes in zip(panel.marks, MARK_LINES):
         axes.axvline(mark.x, color="#555555", linewidth=1.0, linestyle=dashes, label=mark.label)
-    labelled = [curve for curve in panel.curves if curve.label and curve.x] + list(panel.marks)
+    labelled = {curve.label for curve in panel.curves if curve.label and curve.x}
+    labelled |= {mark.label for mark in panel.marks}
     if labelled:
-        longest = max(len(curve.label) for curve in labelled)
+        longest = max(map(len, labelled))
         columns = min(len(labelled), max(1, LEGEND_LETTERS // (longest + 10)))
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, handlelength=2.8)
 
@@ -175,6 +197,9 @@ def _draw_curve(axes: Any, curve: Curve, style: int) -> None:
         curve.x, curve.y, color=colour, linewidth=1.5, linestyle=line, marker=marker, markersize=4.5,
         markevery=(style % every, every), markerfacecolor="white" if curve.points else colour, label=curve.label,
     )  # fmt: skip
+    if curve.each:
+        x, y = zip(*curve.each)
+        axes.plot(x, y, color=colour, linestyle="none", marker=marker, markersize=3, markerfacecolor="white")
     if curve.low and len(curve.x) > MARKED:
         axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
     elif curve.low:

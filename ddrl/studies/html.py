@@ -14,11 +14,17 @@ def render(**content: Any) -> str:
     """The page; all text is escaped, figures are in it as base64.
 
     Args:
-        content: what the template asks for, all of it: title, summary (paragraphs), command, figures (each with png,
-            description for those who do not see it, and caption), tables, protocol, hardware and versions (name ->
-            value), notes, files (their names), date.
+        content: what the template asks for, all of it: title, finding (what was found, in a sentence), summary
+            (paragraphs), command, figures (each with a caption, and pictures that have a png and a description for
+            those who do not see it), tables, protocol, hardware and versions (name -> value), notes, files (their
+            names), date.
     """
     return _template().render(content)
+
+
+def sentence(text: str) -> str:
+    """A text that begins with a capital letter and ends with a period."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
 @functools.cache

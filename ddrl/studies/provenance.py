@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ddrl import rundir
+from ddrl.config import TrainConfig
 from ddrl.studies.engine import MACHINE
 from ddrl.studies.points import Outcome
 
@@ -51,11 +52,17 @@ def protocols(outcomes: Iterable[Outcome]) -> dict[str, str]:
     by_game: dict[str, dict[str, None]] = {}
     for outcome in (outcome for outcome in outcomes if outcome.records):  # the others trained nothing
         config = outcome.point.config
-        rules = [rules_text(stamp) for stamp in stamps(outcome)] or [
-            f"{config.environment.protocol}, by the settings: there were no evaluation games"
-        ]
+        rules = [rules_text(stamp) for stamp in stamps(outcome)] or [f"{_planned(config)}; no evaluation games"]
         by_game.setdefault(f"game {config.environment.game}", {}).update(dict.fromkeys(rules))
     return {game: " | ".join(rules) for game, rules in by_game.items()}
+
+
+def _planned(config: TrainConfig) -> str:
+    """The rules of a game by its settings; only Atari games have a protocol."""
+    from ddrl.envs.game_names import atari_rom
+
+    environment = config.environment
+    return f"{environment.protocol}, by the settings" if atari_rom(environment.game) else "the game's own rules"
 
 
 def stamps(outcome: Outcome) -> list[Mapping[str, Any]]:

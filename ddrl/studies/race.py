@@ -15,6 +15,7 @@ from ddrl.config import TrainConfig
 from ddrl.envs.game_names import atari_rom
 from ddrl.errors import UsageError
 from ddrl.studies.curves import SECONDS, learning_panel, spread_text
+from ddrl.studies.findings import extremes
 from ddrl.studies.measures import EVALUATION, count, final, given_seconds, mean, most, rate
 from ddrl.studies.points import Group, Outcome, Point, grouped
 from ddrl.studies.rival import run_rival
@@ -106,6 +107,7 @@ class RaceSettings(TargetSettings):
         return Report(
             heading="Score against time, beside Stable-Baselines3",
             caption=f"mean of {self.eval_games} evaluation games with frozen parameters; {spread_text(outcomes)}",
+            finding=extremes(groups, final(EVALUATION), "last evaluation score"),
             tables=tables,
             panels=panels,
             notes=[*filter(None, (self._verdict(groups, game["game"]) for game in grouped(outcomes, "game"))), NOTES],

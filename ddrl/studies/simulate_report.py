@@ -20,6 +20,8 @@ from ddrl.studies.study import Report
 from ddrl.studies.tables import Table, number, table
 
 NAMES = {"all": "waiting for all", "quorum": "quorum", "deadline": "deadline", "asynchronous": "asynchronous"}
+WAYS = {"all": "steps that wait for all", "quorum": "a quorum", "deadline": "a deadline"}
+WAYS |= {"asynchronous": "asynchronous updates"}
 WITHIN = 0.1
 STEPS = 5000  # of a simulated run that is compared, so that drawing its times adds no error of its own
 VALIDATION_NOTES = (
@@ -51,6 +53,7 @@ def report(settings: Any, outcomes: Sequence[Outcome], calibrated: Callable[[Pat
         heading="The exchange beyond this machine",
         caption=f"simulated, not measured, {settings.updates} updates; {source}; cards of {settings.bandwidth_gbit:g} "
         f"Gbit/s, latency {settings.latency_us:g} us, batch per worker constant; {spread_text(outcomes)}",
+        finding=finding(sizes),
         tables=[prediction_table(sizes), *([validation_table(measured)] if measured else [])],
         panels=[*prediction_panels(sizes), *(validation_panels(measured) if measured else []), *hts_panels()],
         columns=3,
@@ -77,6 +80,24 @@ def prediction_table(sizes: Sequence[Group]) -> Table:
         "limit": lambda size: size.runs[0].result["limit"],
         "costs most beside it (share lost)": lambda size: "{1} ({0:.0%})".format(*dearest(size)),
     })  # fmt: skip
+
+
+def finding(sizes: Sequence[Group]) -> str:
+    """How much of what the workers could do is left with the most of them."""
+    most = max((size["workers"] for size in sizes), default=0)
+    shares = [
+        f"{mean_efficiency.mean:.0%} with {WAYS[size['policy']]}"
+        for size in sizes
+        if size["workers"] == most and (mean_efficiency := mean(told("efficiency"))(size))
+    ]
+    if not shares:
+        return "Nothing was predicted."
+    return f"With {most:,} workers, the simulated efficiency is {_listed(shares)}."
+
+
+def _listed(texts: Sequence[str]) -> str:
+    *some, last = texts
+    return f"{', '.join(some)} and {last}" if some else last
 
 
 def system(size: Group) -> System:

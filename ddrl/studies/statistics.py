@@ -1,6 +1,8 @@
 """Repeats as numbers: mean, interquartile mean, ratio, parallel efficiency, time to a score. Pure functions.
 
 Intervals are 95% percentile bootstrap intervals (Efron 1979) of scipy.stats, seeded: equal values, equal intervals.
+Fewer than five repeats have none: that of two is their minimum and maximum, and holds the true median half of the time.
+They are shown as they are.
 """
 
 from __future__ import annotations
@@ -12,28 +14,35 @@ import numpy as np
 
 BOOTSTRAP_SAMPLES = 10_000
 CONFIDENCE = 0.95
+ENOUGH = 5
+"""Repeats from which there are intervals and verdicts."""
 
 Values = Sequence[float | None]
 """One value of each repeat; None where it has none, which is left out."""
 
 
 class Interval(NamedTuple):
-    """A mean over seeds with its confidence interval; low and high are None for one seed, which has no spread."""
+    """A mean over seeds with its confidence interval; low and high are None for fewer than ENOUGH seeds.
+
+    Attributes:
+        values: of these few seeds, where there are several; nothing where they are not of single seeds, as in a ratio.
+    """
 
     mean: float
     low: float | None = None
     high: float | None = None
     count: int = 1  # type: ignore[assignment]  # hides the method of tuples, which nobody needs
+    values: tuple[float, ...] = ()
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """Low and high, where there is a spread."""
+        """Low and high, where there are seeds enough."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     def map(self, function: Callable[[float], float]) -> Interval:
         """The interval in another unit; a falling function lets the bounds change places."""
         low, high = sorted(map(function, self.bounds)) if self.bounds else (None, None)
-        return Interval(function(self.mean), low, high, self.count)
+        return Interval(function(self.mean), low, high, self.count, tuple(map(function, self.values)))
 
 
 class TimeToScore(NamedTuple):
@@ -69,15 +78,16 @@ class TimeToScore(NamedTuple):
         return (sum(self.reached) + self.missed * self.limit) / self.count
 
     def text(self) -> str:
-        """For a table: 12.3 min [11.0, 13.5]; 2 of 3 in 8.1 min, 1 not reached in 20 min; not reached in 20 min."""
+        """For a table: 12.3 min [11, 13.5]; 11; 13.5 min of few; 2 of 3 in 8.1 min, 1 not reached in 20 min."""
         limit = f"not reached in {self.limit / 60:.3g} min"
         if not self.reached:
             return limit
         if (mean := self.mean()) is None:
             known = sum(self.reached) / len(self.reached)
             return f"{len(self.reached)} of {self.count} in {known / 60:.3g} min, {self.missed} {limit}"
-        spread = " [{:.3g}, {:.3g}]".format(*(bound / 60 for bound in mean.bounds)) if mean.bounds else ""
-        return f"{mean.mean / 60:.3g} min{spread}"
+        if mean.bounds:
+            return "{:.3g} min [{:.3g}, {:.3g}]".format(*(seconds / 60 for seconds in (mean.mean, *mean.bounds)))
+        return "; ".join(f"{seconds / 60:.3g}" for seconds in self.reached) + " min"
 
 
 def bootstrap(values: Values, samples: int = BOOTSTRAP_SAMPLES) -> Interval | None:
@@ -88,10 +98,12 @@ def bootstrap(values: Values, samples: int = BOOTSTRAP_SAMPLES) -> Interval | No
 def interquartile_mean(values: Values, samples: int = 2000) -> Interval | None:
     """Mean of the middle half: a quarter, rounded down, is cut off at either end (Agarwal et al. 2021).
 
-    Of fewer than four values it is the mean.
+    None of fewer than ENOUGH values, of which nothing would be cut off, or one at either end.
     """
     from scipy.stats import trim_mean
 
+    if sum(value is not None for value in values) < ENOUGH:
+        return None
     return _interval(lambda drawn, axis=0: trim_mean(drawn, 0.25, axis=axis), [values], samples)
 
 
@@ -103,13 +115,14 @@ def bootstrap_ratio(above: Values, below: Values, samples: int = BOOTSTRAP_SAMPL
 
 
 def _interval(statistic: Callable[..., Any], samples: Sequence[Values], resamples: int) -> Interval | None:
-    """A statistic of samples <float>[n] each; no bounds where one of them has a single value, which has no spread."""
+    """A statistic of samples <float>[n] each; no bounds where one of them has fewer than ENOUGH values."""
     from scipy import stats
 
     known = [np.array([value for value in sample if value is not None], np.float64) for sample in samples]
     count = min(map(len, known))
-    if count < 2:
-        return Interval(float(statistic(*known))) if count else None
+    if count < ENOUGH:
+        values = tuple(known[0].tolist()) if len(known) == 1 and count > 1 else ()
+        return Interval(float(statistic(*known)), None, None, count, values) if count else None
     ends = stats.bootstrap(
         known, statistic, n_resamples=resamples, confidence_level=CONFIDENCE, method="percentile", rng=0
     ).confidence_interval

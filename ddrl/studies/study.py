@@ -30,6 +30,7 @@ class Report:
         caption: what its scores are, how many seeds, what the spread is.
         columns: panels of the figure in a row.
         notes: lines below the tables.
+        finding: what was found, in one sentence.
     """
 
     heading: str
@@ -38,6 +39,7 @@ class Report:
     panels: Sequence[Panel]
     columns: int = 2
     notes: Sequence[str] = ()
+    finding: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ddrl.studies.statistics import Interval
 
 MISSING = "-"
+MIDDLE = "interquartile mean"
 
 Columns = Mapping[str, str | Callable[[Any], Any]]
 """Heading -> a label of the row's group, or a function of the row's subject."""
@@ -55,17 +56,25 @@ class Table(NamedTuple):
 
 
 def table(title: str, subjects: Iterable[Any], columns: Columns) -> Table:
-    """A row for each subject, a group of runs or whatever the functions of the columns take."""
+    """A row for each subject, a group of runs or whatever the functions of the columns take.
+
+    A column MIDDLE is left out where no subject has repeats enough for it.
+    """
     rows = [[cell(subject) if callable(cell) else subject[cell] for cell in columns.values()] for subject in subjects]
-    return Table(title, tuple(columns), rows)
+    kept = [
+        i for i, name in enumerate(columns) if not name.startswith(MIDDLE) or any(row[i] is not None for row in rows)
+    ]
+    return Table(title, [tuple(columns)[i] for i in kept], [[row[i] for i in kept] for row in rows])
 
 
 def text(cell: Any) -> str:
-    """A cell as it is shown: three digits, thousands with commas; an interval as mean [low, high]."""
+    """A cell as it is shown: three digits, thousands with commas; an interval as mean [low, high], or few values."""
     if cell is None:
         return MISSING
     if isinstance(cell, Interval):
-        return number(cell.mean) + (" [{}, {}]".format(*map(number, cell.bounds)) if cell.bounds else "")
+        if not cell.bounds:
+            return "; ".join(map(number, cell.values or (cell.mean,)))
+        return "{} [{}, {}]".format(*map(number, (cell.mean, *cell.bounds)))
     return number(cell) if isinstance(cell, float) else f"{cell:,}" if type(cell) is int else str(cell)
 
 

@@ -13,9 +13,11 @@ from ddrl.reporting.plots import STYLE
 from ddrl.studies.figures import COLOURS, MARKERS
 from ddrl.tuning.space import Dimension
 
-WIDTH = 9.0  # inches
+WIDTH = 5.0  # inches, so that it is read on a telephone, too
+AXIS_WIDTH = 1.4  # of an axis of parallel coordinates
+LEGEND_LETTERS = 58  # that fit below a figure
 MAP = "cividis"  # its lightness grows evenly: the same in black and white, and for the colour-blind
-DPI = 150
+DPI = 200
 
 
 class Trial(NamedTuple):
@@ -35,8 +37,7 @@ class Trial(NamedTuple):
 
 def history(trials: Sequence[Trial], label: str) -> bytes:
     """Score of each trial, and the best so far."""
-    figure, axes = _new(1, 1, 3.2)
-    axis = axes[0]
+    figure, axis = _new(3.2)
     for pruned, marker, name in ((False, "o", "trial"), (True, "x", "stopped early, its last score")):
         some = [trial for trial in trials if trial.pruned == pruned]
         if some:
@@ -53,44 +54,45 @@ def history(trials: Sequence[Trial], label: str) -> bytes:
 
 def importances(parts: Mapping[str, float]) -> bytes:
     """Bars, the longest at the top."""
-    figure, axes = _new(1, 1, 1.1 + 0.35 * len(parts))
+    figure, axis = _new(1.1 + 0.35 * len(parts))
     names = sorted(parts, key=lambda name: parts[name])
-    axes[0].barh(names, [parts[name] for name in names], color=COLOURS[0], height=0.6)
+    axis.barh(names, [parts[name] for name in names], color=COLOURS[0], height=0.6)
     for place, name in enumerate(names):
-        axes[0].text(parts[name], place, f" {parts[name]:.0%}", va="center")
-    axes[0].set(xlabel="part of the importance of all", xlim=(0, 1.12 * max(parts.values()) or 1.0))
-    axes[0].grid(False, axis="y")
+        axis.text(parts[name], place, f" {parts[name]:.0%}", va="center")
+    axis.set(xlabel="part of the importance of all", xlim=(0, 1.12 * max(parts.values()) or 1.0))
+    axis.grid(False, axis="y")
     return _png(figure)
 
 
-def slices(trials: Sequence[Trial], space: Sequence[Dimension], label: str) -> bytes:
-    """A panel for each setting: the trials by its value and score; colours tell the values of the first choice."""
-    columns = min(2, len(space))
-    rows = -(-len(space) // columns)
-    figure, axes = _new(rows, columns, 3.3 * rows)
+def slices(trials: Sequence[Trial], space: Sequence[Dimension], label: str) -> list[bytes]:
+    """A picture for each setting: the trials by its value and score; colours tell the values of the first choice."""
     by = next((dimension for dimension in space if dimension.kind == "choice"), None)
     groups = by.texts if by is not None and len(by.texts) <= len(COLOURS) else ("",)
-    for axis, dimension in zip(axes, space):
-        for place, group in enumerate(groups):
-            some = [trial for trial in trials if not group or by is None or trial.values[by.name] == group]
-            for pruned in (False, True):
-                points = [(_place(dimension, t.values[dimension.name]), t.score) for t in some if t.pruned == pruned]
-                if points:
-                    fill = "none" if pruned else COLOURS[place]
-                    named = f"{by.name} {group}" if group and by is not None and not pruned else None
-                    x, y = zip(*points)
-                    colours = {"facecolors": fill, "edgecolors": COLOURS[place]}
-                    axis.scatter(x, y, s=26, marker=MARKERS[place], label=named, **colours)
-        axis.set(xlabel=dimension.name, ylabel=label)
-        if dimension.kind == "log":
-            axis.set_xscale("log")
-        if dimension.kind == "choice":
-            axis.set_xticks(range(len(dimension.texts)), dimension.texts)
-            axis.set_xlim(-0.5, len(dimension.texts) - 0.5)
-    for unused in axes[len(space) :]:
-        unused.set_axis_off()
+    return [_slice(trials, dimension, label, by, groups) for dimension in space]
+
+
+def _slice(
+    trials: Sequence[Trial], dimension: Dimension, label: str, by: Dimension | None, groups: Sequence[str]
+) -> bytes:
+    figure, axis = _new(3.3)
+    for place, group in enumerate(groups):
+        some = [trial for trial in trials if not group or by is None or trial.values[by.name] == group]
+        for pruned in (False, True):
+            points = [(_place(dimension, t.values[dimension.name]), t.score) for t in some if t.pruned == pruned]
+            if points:
+                fill = "none" if pruned else COLOURS[place]
+                named = f"{by.name} {group}" if group and by is not None and not pruned else None
+                x, y = zip(*points)
+                colours = {"facecolors": fill, "edgecolors": COLOURS[place]}
+                axis.scatter(x, y, s=26, marker=MARKERS[place], label=named, **colours)
+    axis.set(xlabel=dimension.name, ylabel=label)
+    if dimension.kind == "log":
+        axis.set_xscale("log")
+    if dimension.kind == "choice":
+        axis.set_xticks(range(len(dimension.texts)), dimension.texts)
+        axis.set_xlim(-0.5, len(dimension.texts) - 0.5)
     if groups != ("",):
-        _legend(figure, axes[0])
+        _legend(figure, axis)
     return _png(figure)
 
 
@@ -98,8 +100,7 @@ def parallel(trials: Sequence[Trial], space: Sequence[Dimension], label: str) ->
     """A line for each trial through its values on parallel axes, the last of which is its score."""
     import matplotlib
 
-    figure, axes = _new(1, 1, 3.8)
-    axis = axes[0]
+    figure, axis = _new(3.8, max(WIDTH, AXIS_WIDTH * (len(space) + 1)))
     scores = [trial.score for trial in trials]
     low, high = min(scores), max(scores)
     colours = matplotlib.colormaps[MAP]
@@ -157,19 +158,22 @@ def _text(value: Any) -> str:
 
 
 def _legend(figure: Any, axis: Any) -> None:
+    """In as many columns as there is room for."""
     handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    columns = max(1, LEGEND_LETTERS // (max(map(len, labels)) + 8))
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), columns), frameon=False)
 
 
-def _new(rows: int, columns: int, height: float) -> tuple[Any, Sequence[Any]]:
+def _new(height: float, width: float = WIDTH) -> tuple[Any, Any]:
+    """A figure and its axes; inches."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
-        return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+        return figure, figure.subplots()
 
 
 def _png(figure: Any) -> bytes:

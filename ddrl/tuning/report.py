@@ -105,13 +105,14 @@ def _page(
     parts: Mapping[str, float],
 ) -> str:
     space, label = plan.space, f"{plan.score} score"
+    slices = figures.slices(trials, space, label)
     shown = [
-        _figure(figures.slices(trials, space, label), SLICES),
-        _figure(figures.history(trials, label), HISTORY),
-        _figure(figures.parallel(trials, space, label), PARALLEL),
+        _figure(SLICES, *((png, f"score by {dimension.name}") for png, dimension in zip(slices, space))),
+        _figure(HISTORY, (figures.history(trials, label), HISTORY)),
+        _figure(PARALLEL, (figures.parallel(trials, space, label), PARALLEL)),
     ]
     if parts:
-        shown.insert(1, _figure(figures.importances(parts), IMPORTANCE))
+        shown.insert(1, _figure(IMPORTANCE, (figures.importances(parts), IMPORTANCE)))
     usual = by_name(plan.base)
     found = by_name(settings_of(plan.base, space, best.values))
     names = [dimension.name for dimension in space]
@@ -124,7 +125,8 @@ def _page(
     again = f"ddrl tune --dir {shlex.quote(str(plan.directory))}  # goes on; with --collect this page alone"
     return render(
         title=f"{plan.algorithm} on {plan.base.environment.game}: a search over {' and '.join(names)}",
-        summary=[_sentence(plan, best), _counts(plan, all_trials), _careful(plan, trials, best)],
+        finding=f"The best of {len(trials)} trials with a score: {_sentence(plan, best)}",
+        summary=[_counts(plan, all_trials), _careful(plan, trials, best)],
         command=f"{plan.command}\n{again}",
         figures=shown,
         tables=[settings, _best_trials(plan, trials)],
@@ -193,8 +195,9 @@ def _every_trial(plan: Plan, trials: Sequence[optuna.trial.FrozenTrial]) -> Tabl
     return Table("Trials", ("trial", "state", *names, "score", "last score seen", "seconds", "why"), rows)
 
 
-def _figure(png: bytes, caption: str) -> dict[str, Any]:
-    return {"png": png, "description": caption, "caption": f"{caption}."}
+def _figure(caption: str, *pictures: tuple[bytes, str]) -> dict[str, Any]:
+    """A figure of pictures, each with words for it."""
+    return {"pictures": [{"png": png, "description": words} for png, words in pictures], "caption": f"{caption}."}
 
 
 def _budget(plan: Plan) -> str:

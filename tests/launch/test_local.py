@@ -282,7 +282,7 @@ def test_ctrl_c_ends_the_video_and_keeps_what_was_drawn(tmp_path, monkeypatch):
     began = time.monotonic()
     launch.finish(path, console, show, interrupts)
     assert time.monotonic() - began < 30.0 and len(shown) > 4, "the panel is not kept up to date"
-    assert console.export_text().splitlines() == ["learning curve: here", "stopped: what is not named here is left out"]
+    assert console.export_text() == "warning: stopped; what the summary does not name is left out\n"
     (event,) = read_metrics(path)
     assert (event["name"], event["phase"], event["wall_seconds"]) == ("phase", DRAWING, 7.5) and event[
         "seconds_left"

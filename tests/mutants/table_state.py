@@ -188,11 +188,27 @@ MUTANTS = (
     ),
     Mutant(
         "comparison-cuts-the-tails-of-few-runs",
-        "ddrl/studies/compare.py",
+        "ddrl/studies/statistics.py",
         "ENOUGH = 5",
         "ENOUGH = 2",
         ("tests/studies/test_compare.py::test_few_runs_are_shown_as_they_are",),
         "An interval of three runs is shown as if it said something.",
+    ),
+    Mutant(
+        "old-frames-stay-when-the-window-changes",
+        "ddrl/reporting/progress.py",
+        "if (size := self._console.size) != self._size:",
+        "if (size := self._console.size) == self._size:",
+        ("tests/reporting/test_progress.py::test_another_size_of_the_window_clears_it_and_fills_it",),
+        "A terminal wraps the lines of a wider frame, and what Rich does not know of stays on the screen.",
+    ),
+    Mutant(
+        "the-curve-goes-on-after-training",
+        "ddrl/reporting/metrics.py",
+        "return train[: updates.index(updates[-1]) + 1]",
+        "return train[: len(updates)]",
+        ("tests/reporting/test_plots.py::test_the_axes_end_where_training_ended",),
+        "The final evaluation is a flat line at the end of the curve.",
     ),
     Mutant(
         "callbacks-hold-training-up",

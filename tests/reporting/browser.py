@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 PROGRAMS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
 SECONDS = 60.0  # for everything, on a slow machine
 IMAGES = "JSON.stringify([...document.images].map(i => [i.complete, i.naturalWidth, i.naturalHeight]))"
+SHOWN = "JSON.stringify([...document.images].map(i => i.clientWidth))"
+CLIPPED = "Math.max(0, ...[...document.querySelectorAll('.wide')].map(e => e.scrollWidth - e.clientWidth))"
 WIDTH = "JSON.stringify([document.documentElement.scrollWidth, window.innerWidth])"
 OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
@@ -36,6 +38,8 @@ class Opened(NamedTuple):
         requested: addresses that the page asked for, itself and data left out.
         text: of its body, as it is shown.
         width: of the page, and of the window.
+        shown: width of each image as it is shown.
+        clipped: how much wider the widest table is than its frame.
         screenshot: PNG.
     """
 
@@ -44,6 +48,8 @@ class Opened(NamedTuple):
     requested: list[str]
     text: str
     width: tuple[int, int]
+    shown: list[int]
+    clipped: int
     screenshot: bytes
 
 
@@ -52,13 +58,19 @@ def find() -> str | None:
     return next((path for name in PROGRAMS if (path := shutil.which(name))), None)
 
 
-def open_page(program: str, page: Path, profile: Path) -> Opened:
-    """Opens a file as a user would, and ends the browser."""
-    with tab(program, page.resolve().as_uri(), profile) as opened:
-        images, text = json.loads(opened.value(IMAGES)), opened.value("document.body.innerText")
-        picture = opened.screenshot(whole=True)
-        width = tuple(json.loads(opened.value(WIDTH)))
-        return Opened(list(map(tuple, images)), opened.complaints(), opened.requested(), text, width, picture)
+def open_page(program: str, page: Path, profile: Path, width: int = 1100) -> Opened:
+    """Opens a file as a user would, in a window of so many pixels, and ends the browser."""
+    with tab(program, page.resolve().as_uri(), profile, width) as opened:
+        return Opened(
+            list(map(tuple, json.loads(opened.value(IMAGES)))),
+            opened.complaints(),
+            opened.requested(),
+            opened.value("document.body.innerText"),
+            tuple(json.loads(opened.value(WIDTH))),
+            json.loads(opened.value(SHOWN)),
+            opened.value(CLIPPED),
+            opened.screenshot(whole=True),
+        )
 
 
 @contextlib.contextmanager

@@ -52,6 +52,20 @@ def test_the_report_of_a_simulation(tmp_path):
     check(open_page(PROGRAM, directory / PAGE, tmp_path / "profile"), figures=len(re.findall("<img ", page)))
 
 
+@pytest.mark.parametrize("width", [390, 1400])
+def test_a_page_is_read_on_a_phone_and_on_a_desk(tmp_path, width):
+    """No table is clipped at 1400 pixels, no picture is shown too small at 390, and no caption is there twice."""
+    settings = ["--workers", "64", "1024", "--updates", "20"]
+    assert command.main(["simulate", "--dir", str(tmp_path), *settings]) == 0
+    opened = open_page(PROGRAM, tmp_path / PAGE, tmp_path / "profile", width)
+    assert opened.width[0] <= opened.width[1] == width
+    assert min(opened.shown) >= 330 and max(opened.shown) <= width
+    assert width < 500 or opened.clipped == 0
+    title, _, rest = opened.text.partition("\n")
+    assert rest.strip().startswith("With 1,024 workers, the simulated efficiency is ")
+    assert opened.text.lower().count("simulated, not measured") == 1 == opened.text.count(title)
+
+
 def test_a_figure_that_is_none_is_seen(tmp_path):
     page = tmp_path / "page.html"
     page.write_text(render(**REPORT))

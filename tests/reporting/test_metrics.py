@@ -169,6 +169,7 @@ def test_line_by_hand():
         "episodes": 5,
         "online_score_mean": 30.0,
         "online_score_max": 60.0,
+        "interval_score_mean": 30.0,
         "loss": 1.0,
         "lag_mean": 2.0,
         "lag_max": 5.0,
@@ -219,6 +220,9 @@ def test_online_score_looks_back_on_100_episodes():
     collector.add(report(episodes=[[1000.0, 1]] + [[float(score), 1] for score in range(100)]))
     line = collector.line(1, 1.0)
     assert (line["online_score_mean"], line["online_score_max"], line["episodes"]) == (49.5, 99.0, 101)
+    collector.add(report(episodes=[[7.0, 1], [9.0, 1]]))
+    assert collector.line(2, 2.0)["interval_score_mean"] == 8.0  # of those alone that ended since the last line
+    assert "interval_score_mean" not in collector.line(3, 3.0)
 
 
 def test_scores_that_are_no_numbers_are_counted_told_once_and_hide_no_mean():

@@ -22,32 +22,34 @@ def record(server=0.1, waits=(20.0, 21.0), updates_per_s=10.0):
     }
 
 
-def rows(records, servers=1, workers=2, parameters=1_000_000):
+def said(records, servers=1, workers=2, parameters=1_000_000):
     config = dataclasses.replace(
         TrainConfig(algorithm=BA3CConfig()), exchange=ExchangeConfig(workers=workers, parameter_servers=servers)
     )
-    return dict(time_report.time_report(records, config, parameters))
-
-
-def test_shares_largest_first():
-    found = rows([record(), {"kind": "event"}, record(server=0.3)])
-    assert found["time of workers"] == "simulate 110%, gradient 40%, wait for parameters 20%"
-    assert found["time of servers"] == "apply 15%, receive 5%"
+    return time_report.pace(records, config, parameters)
 
 
 def test_the_workers_set_the_pace():
-    assert rows([record()])["pace"].startswith("the workers' own computing sets it; servers are busy for 10%")
+    text = "the workers' own computing set the pace; parameter servers were busy for 20% of the time"
+    assert said([record(), {"kind": "event"}, record(server=0.3)])[0] == text
 
 
-def test_the_servers_set_the_pace():
-    found = rows([record(server=0.6)])
-    assert found["pace"] == "the parameter servers set it: busy for 60% of the time"
-    assert found["shards"] == "1 of 4.00 MB; each takes and gives 8.00 MB in an update; 2 servers advised"
+def test_the_servers_set_the_pace_and_more_of_them_are_advised():
+    pace, advice = said([record(server=0.6)])
+    assert pace == "the parameter servers set the pace: they were busy for 60% of the time"
+    assert advice == (
+        "try --parameter-servers 2 instead of 1: each has 4.00 MB of parameters, and takes and gives 8.00 MB in an "
+        "update"
+    )
+
+
+def test_no_advice_where_there_are_as_many_as_suit():
+    assert len(said([record()])) == 1
 
 
 def test_the_slowest_worker_is_the_one_that_waits_least():
-    found = rows([record(waits=(52.0, 48.0, 5.0), updates_per_s=10.0)], workers=3)
-    assert found["pace"] == "worker 2 sets it: the others wait 45 ms for it in each update of 100 ms"
+    found = said([record(waits=(52.0, 48.0, 5.0), updates_per_s=10.0)], workers=3)
+    assert found == ["worker 2 set the pace: the others waited 45 ms for it in each update of 100 ms"]
 
 
 @pytest.mark.parametrize(
@@ -59,15 +61,8 @@ def test_advice(busy, servers, workers, advised):
 
 
 def test_nothing_measured_nothing_said():
-    assert rows([]) == {}
-    assert rows([{"kind": "event"}, {"kind": "train", "update": 0}]) == {}
+    assert said([]) == said([{"kind": "event"}, {"kind": "train", "update": 0}]) == []
 
 
 def test_a_single_process_has_no_servers_to_report():
-    config = dataclasses.replace(
-        TrainConfig(algorithm=BA3CConfig()), exchange=ExchangeConfig(workers=1, parameter_servers=0)
-    )
-    assert [name for name, _ in time_report.time_report([record()], config, 10)] == [
-        "time of workers",
-        "time of servers",
-    ]
+    assert said([record()], servers=0, workers=1) == []

@@ -65,9 +65,9 @@ def test_more_actors_that_are_sooner_are_seen_to_be():
     report = apex.ACTORS.report(chosen, runs_of(apex.ACTORS, chosen, lambda labels: lines(labels["actors"])))
     (table,) = report.tables
     timed = table.columns.index("time to 0.8")
-    assert [row[timed].split()[0] for row in table.rows if row[1] == "prioritized"] == ["0.667", "0.333", "0.167"]
+    assert [row[timed].split("; ")[0] for row in table.rows if row[1] == "prioritized"] == ["0.667", "0.333", "0.167"]
     *curves, end, time = report.panels
-    assert [curve.label for curve in curves[0].curves] == ["2 actors", "4 actors", "8 actors"]
+    assert [curve.label for curve in curves[0].curves] == ["2 actors"] * 2 + ["4 actors"] * 2 + ["8 actors"] * 2
     assert [panel.title for panel in curves] == ["breakout: prioritized"] * 2 + ["breakout: uniform"] * 2
     assert list(time.curves[0].x) == [2, 4, 8] and list(end.curves[0].y) == [0.8, 1.0, 1.0]
 
@@ -135,8 +135,8 @@ def test_the_replays_report_has_a_table_for_each_part():
     chosen = dataclasses.replace(apex.REPLAY.defaults, repeats=2)
     report = apex.REPLAY.report(chosen, runs_of(apex.REPLAY, chosen, lambda labels: lines(2.0)))
     assert [table.title for table in report.tables] == ["Replay capacity", "Batch size", "Priority exponent"]
-    assert [len(panel.curves) for panel in report.panels] == [4, 1, 6, 1, 6, 1]
-    assert [curve.label for curve in report.panels[0].curves][:2] == ["25,000", "50,000"]
+    assert [len(panel.curves) for panel in report.panels] == [8, 1, 12, 1, 12, 1]  # two runs of each
+    assert [curve.label for curve in report.panels[0].curves][1:3] == ["25,000", "50,000"]
 
 
 @pytest.mark.parametrize("stop, beside", [(False, ["at the end", "time to the score"]), (True, ["time to the score"])])

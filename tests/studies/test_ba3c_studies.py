@@ -97,7 +97,7 @@ def test_speed_by_size_beside_the_papers_weights():
     assert first[:4] == ["breakout", 128, 1, 2] and first[6] == 332_295 and first[9] is None
     assert first[4] == pytest.approx(332_295, rel=0.01)  # with the same number of actions it would be equal
     assert first[7] == pytest.approx(8e-6 * 4 * first[4])
-    assert first[8] == Interval(105.0, 100.0, 110.0, 2) and small[9].mean == pytest.approx(205 / 105)
+    assert first[8] == Interval(105.0, None, None, 2, (100.0, 110.0)) and small[9].mean == pytest.approx(205 / 105)
     assert small[5] == "46%" and servers[1:3] == [128, 2] and servers[10].mean == 3.0
     shown = [(list(panel.curves[0].x), panel.title, panel.y_label) for panel in report.panels]
     assert shown == [

@@ -36,7 +36,7 @@ def fake(*arguments):
 def test_a_study_from_one_command_to_its_report(tmp_path, runner, capsys):
     assert fake("--dir", tmp_path / "s", "--sizes", 1, 3) == 0
     assert runner.ran == ["size1-seed1", "size1-seed2", "size3-seed1", "size3-seed2"]
-    assert "|    3 | 22.5 [15.0, 30.0] |" in capsys.readouterr().out
+    assert "|    3 | 15.0; 30.0 |" in capsys.readouterr().out
     assert json.loads((tmp_path / "s" / PLAN).read_text())["settings"]["sizes"] == [1, 3]
 
 

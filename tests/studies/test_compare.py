@@ -12,6 +12,7 @@ from ddrl.options import parse
 from ddrl.studies import compare
 from ddrl.studies.measures import EVALUATION, ONLINE
 from ddrl.studies.statistics import Interval
+from ddrl.studies.tables import text
 from ddrl.types import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
@@ -73,7 +74,7 @@ def test_other_algorithms_are_called_so(tmp_path):
 
 def test_few_runs_are_shown_as_they_are(tmp_path):
     outcomes = compare.read_runs(many(tmp_path, 3))
-    assert compare.groups_table(outcomes, ONLINE).rows[0][3] == "40.0, 80.0, 120"
+    assert text(compare.groups_table(outcomes, ONLINE).rows[0][3]) == "40.0; 80.0; 120"
     by_steps, by_updates, by_time, final, *_ = compare.panels_of(outcomes, ONLINE)
     assert [curve.y[-1] for curve in by_steps.curves] == [40.0, 80.0, 120.0]
     assert not any(curve.low for curve in by_steps.curves)

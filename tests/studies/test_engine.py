@@ -162,7 +162,7 @@ def test_collecting_reports_what_has_finished_and_names_the_rest(tmp_path, capsy
     assert (tmp_path / TABLE).read_text().startswith("# A fake\n\none seed")
     results = json.loads((tmp_path / RESULTS).read_text())
     assert results["study"] == "fake" and results["settings"]["sizes"] == [1, 2]
-    assert results["tables"][0]["rows"] == [[1, {"mean": 5.0, "low": None, "high": None, "count": 1}]]
+    assert results["tables"][0]["rows"] == [[1, {"mean": 5.0, "low": None, "high": None, "count": 1, "values": []}]]
     assert [p["status"] for p in results["points"]] == ["finished", "failed", "interrupted", "waiting"]
     assert results["points"][0]["machine"]["cores"] >= 1
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"

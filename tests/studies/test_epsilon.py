@@ -22,6 +22,7 @@ from ddrl.studies.papers.ba3c import epsilon, median_rule
 from ddrl.studies.papers.ba3c.median_rule import MARK, Other, Rule, train_unless_hopeless, verdict
 from ddrl.studies.points import Outcome, Point, state_of
 from ddrl.studies.settings import to_json
+from ddrl.studies.tables import text
 from ddrl.studies.training import train_point
 from ddrl.types import Machine
 from tests.studies.test_figures import all_texts
@@ -105,25 +106,40 @@ def test_the_best_epsilon_of_each_batch_and_what_it_is_not_told_apart_from():
         good = {64: 1e-3, 256: 1e-8}[point.labels["batch"]] == point.labels["epsilon"]
         return (2.0 if good else 1.0) + 0.01 * point.config.run.seed
 
-    chosen = settings(target_score=50.0)
+    chosen = settings(target_score=50.0, repeats=5)
     found = epsilon.EPSILON.report(chosen, finished(chosen, slope))
     best = rows_of(found.tables[1])
     assert [(row["effective batch"], row["epsilon"]) for row in best] == [(64, "0.001"), (256, "1e-08")]
     assert [row["not told apart from"] for row in best] == ["none", "none"]
-    assert best[0]["final score"].mean == pytest.approx(202.0)
-    assert len(found.tables[0].rows) == 4 and "of 3 seeds" in found.caption
+    assert best[0]["final score"].mean == pytest.approx(203.0)
+    assert len(found.tables[0].rows) == 4 and "of 5 seeds" in found.caption
     assert [panel.heat is not None for panel in found.panels] == [False, False, True]
     heat = found.panels[-1].heat
     assert (heat.columns, heat.rows) == (["64", "256"], ["0.001", "1e-08"])
     assert heat.values[0][0] == pytest.approx(25 / 60) and heat.values[0][1] == pytest.approx(0.828, rel=1e-2)
     close = epsilon.EPSILON.report(chosen, finished(chosen, lambda point: 1.0 + 0.1 * point.config.run.seed))
     assert {row["not told apart from"] for row in rows_of(close.tables[1])} == {"ε 1e-08"}
+    assert found.finding.startswith("The final online score ranges from 103 (ε ") and "do not overlap" in found.finding
+
+
+def test_two_seeds_are_points_without_interval_or_verdict():
+    chosen = settings(target_score=50.0, repeats=2)
+    found = epsilon.EPSILON.report(chosen, finished(chosen, lambda point: 1.0 + 0.1 * point.config.run.seed))
+    (scores,) = found.tables  # no table of best cells
+    assert "interquartile mean" not in scores.columns and "[" not in scores.markdown()
+    assert text(rows_of(scores)[0]["final score"]) == "110; 120"
+    assert "interval" not in found.caption and "fewer than 5 say little of a spread" in found.caption
+    assert not any("best at" in note for note in found.notes)
+    assert any("no epsilon is called the best" in note for note in found.notes)
+    curves = next(panel for panel in found.panels if panel.heat is None).curves
+    assert [len(curve.low) for curve in curves] == [0] * 4 and curves[0].label == curves[1].label
+    assert found.panels[-1].heat.texts[0][0].count(";") == 1
 
 
 def test_one_run_of_each_cell_tells_nothing_apart():
     chosen = settings(repeats=1)
     found = epsilon.EPSILON.report(chosen, finished(chosen, lambda point: point.labels["epsilon"]))
-    assert {row["not told apart from"] for row in rows_of(found.tables[1])} == {"any (one run)"}
+    assert len(found.tables) == 1
     assert "one seed, so the spread is unknown" in found.caption
     assert found.panels[-1].heat.texts[0][0].endswith("one run")
 
@@ -136,7 +152,7 @@ def test_cells_that_never_reach_the_target_stay_and_come_last():
     first, second = rows_of(found.tables[0])
     assert first["time to 150"] == "not reached in 10 min"
     assert second["time to 150"].startswith("2 of 3 in") and second["time to 150"].endswith("1 not reached in 10 min")
-    assert rows_of(found.tables[1])[0]["epsilon"] == "1e-08"
+    assert len(found.tables) == 1
     times, scores = (panel.heat for panel in found.panels[1:])
     assert times.values[0] == [None] and times.texts[0] == ["not reached\nin 10 min"]
     assert times.texts[1][0].startswith("≥ ") and "1 of 3 missed" in times.texts[1][0]
@@ -172,7 +188,7 @@ def test_the_options_of_the_best_cell_make_its_settings():
 def test_no_more_curves_than_can_be_told_apart():
     chosen = settings(epsilon=tuple(10.0**-k for k in range(1, 11)), batch_size=(64,), repeats=1)
     panel = epsilon.EPSILON.report(chosen, finished(chosen, lambda p: p.labels["epsilon"])).panels[0]
-    assert len(panel.curves) == 8 and panel.title.endswith("best 8 of 10")
+    assert len(panel.curves) == 8 and panel.title.endswith("the first 8 of 10")
     assert [curve.style for curve in panel.curves] == list(range(8))
 
 

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from ddrl.studies import figures
-from ddrl.studies.curves import SECONDS, STEPS, curve_of, interval_curve, score_curve, spread_text, unit_of
+from ddrl.studies.curves import (
+    SECONDS,
+    STEPS,
+    curve_of,
+    interval_curve,
+    score_curve,
+    score_curves,
+    spread_text,
+    unit_of,
+)
 from ddrl.studies.figures import Curve, Panel, draw, save
 from ddrl.studies.measures import ONLINE
 from ddrl.studies.statistics import Interval, bootstrap
@@ -29,18 +38,31 @@ def test_one_run_is_shown_as_it_is():
     assert curve == Curve("one", [1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
 
 
+def seeds(*lengths):
+    """Runs of growing slopes, the first 1."""
+    return [run(seed, float(seed), points) for seed, points in enumerate(lengths, 1)]
+
+
 def test_runs_of_several_seeds_are_averaged_where_all_of_them_are():
-    curve = score_curve([run(1, 1.0, 10), run(2, 3.0, 5)], ONLINE, "agent_steps")
+    curve = score_curve(seeds(10, 10, 10, 10, 5), ONLINE, "agent_steps")
     assert curve.x[0] == 100 and curve.x[-1] == 500
-    assert np.allclose(curve.y, np.array(curve.x) / 100 * 2.0)
+    assert np.allclose(curve.y, np.array(curve.x) / 100 * 3.0)
     assert all(low <= y <= high for low, y, high in zip(curve.low, curve.y, curve.high))
-    assert curve.low[-1] == pytest.approx(5.0) and curve.high[-1] == pytest.approx(15.0)
+    assert 5.0 <= curve.low[-1] < 15.0 < curve.high[-1] <= 25.0
 
 
 def test_runs_that_ended_with_their_score_keep_it():
-    curve = score_curve([run(1, 1.0, 10), run(2, 3.0, 5)], ONLINE, "agent_steps", hold=True)
-    assert curve.x[-1] == 1000 and curve.y[-1] == pytest.approx((10.0 + 15.0) / 2)
-    assert curve.low[-1] == pytest.approx(10.0) and curve.high[-1] == pytest.approx(15.0)
+    curve = score_curve(seeds(10, 10, 10, 10, 5), ONLINE, "agent_steps", hold=True)
+    assert curve.x[-1] == 1000 and curve.y[-1] == pytest.approx((10 + 20 + 30 + 40 + 25) / 5)
+
+
+def test_fewer_than_five_runs_are_drawn_one_by_one_and_named_once():
+    curves = score_curves(seeds(10, 5, 5, 5), ONLINE, "agent_steps", label="few", style=2)
+    assert [curve.x[-1] for curve in curves] == [1000.0, 500.0, 500.0, 500.0] and not any(c.low for c in curves)
+    legend = draw([Panel("p", "x", "y", curves)], "h", "c", 1).axes[0].get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["few"]
+    assert len(score_curves(seeds(5, 5, 5, 5, 5), ONLINE, "agent_steps")) == 1
+    assert score_curves([], ONLINE, "agent_steps", label="none") == [Curve("none", [], [])]
 
 
 def test_runs_that_never_overlap_or_have_no_score_make_no_curve():
@@ -51,7 +73,7 @@ def test_runs_that_never_overlap_or_have_no_score_make_no_curve():
 
 def test_an_x_without_values_is_left_out_and_one_value_has_no_band():
     assert interval_curve([(1, bootstrap([1.0, 3.0])), (2, bootstrap([None])), (3, bootstrap([5.0]))]) == Curve(
-        "", [1, 3], [2.0, 5.0]
+        "", [1, 3], [2.0, 5.0], each=[(1, 1.0), (1, 3.0)]
     )
 
 
@@ -67,8 +89,10 @@ def test_units_suit_the_longest_run():
 
 def test_what_is_said_of_the_seeds():
     assert spread_text([run(1, 1.0)]) == "one seed, so the spread is unknown"
-    assert "of 3 seeds" in spread_text([run(s, 1.0) for s in range(3)])
-    assert "of 1 to 2 seeds" in spread_text([run(1, 1.0), run(2, 1.0), outcome({"size": 2}, [])])
+    assert spread_text([run(s, 1.0) for s in range(3)]).startswith("every one of 3 seeds as it is")
+    assert spread_text([run(s, 1.0) for s in range(5)]) == "mean and 95% bootstrap interval of 5 seeds"
+    mixed = spread_text([*(run(s, 1.0) for s in range(5)), outcome({"size": 2}, [])])
+    assert mixed == "mean and 95% bootstrap interval of 5 seeds; where there are fewer than 5, every seed as it is"
 
 
 def many(number=8, points=30):
@@ -79,8 +103,9 @@ def many(number=8, points=30):
     ]
 
 
-@pytest.mark.parametrize("columns", [1, 2, 3])
+@pytest.mark.parametrize("columns", [0, 1, 2, 3])
 def test_no_text_overlaps_or_leaves_the_figure(columns):
+    """Of a page's picture of one panel (0), and of figures of so many columns."""
     panels = [
         Panel("A2C on breakout", "agent steps (millions)", "raw score", many()),
         Panel("no curve", "x", "y", [Curve("a", [], [])]),
@@ -92,7 +117,15 @@ def test_no_text_overlaps_or_leaves_the_figure(columns):
         Panel("hours", "workers", "hours", [Curve("", [1, 2, 8], [8.0, 4.0, 1.0])], log_x=True, log_y=True),
     ]  # fmt: skip
     caption = "a caption of some length, which says what the scores are; " * 4  # longer than any figure is wide
-    figure = draw(panels, "A heading", caption, columns)
+    for figure in (
+        [draw(panels, "A heading", caption, columns)]
+        if columns
+        else [draw([panel], "", "", 1, figures.PICTURE_WIDTH) for panel in panels]
+    ):
+        check_texts(figure)
+
+
+def check_texts(figure):
     figure.canvas.draw()
     renderer = figure.canvas.get_renderer()
     boxes = [text.get_window_extent(renderer) for text in all_texts(figure)]
@@ -102,7 +135,7 @@ def test_no_text_overlaps_or_leaves_the_figure(columns):
 
 
 def all_texts(figure):
-    texts = [figure._suptitle, figure._supxlabel]
+    texts = [text for text in (figure._suptitle, figure._supxlabel) if text is not None]
     for axes in figure.axes:
         if axes.axison:
             texts += [axes.title, axes.xaxis.label, axes.yaxis.label]

@@ -14,11 +14,17 @@ VOID = {"meta", "link", "img", "br"}
 PNG = b"\x89PNG\r\n\x1a\n-not-an-image-"
 REPORT = dict(
     title="Scaling <of> a & b",
-    summary=("Online score; 3 seeds.",),
+    finding="The score ranges from 1 to 2.",
+    summary=("2 of 2 points have finished.",),
     command='ddrl study scaling --train-options="--game <x>"',
     figures=(
-        {"png": PNG, "description": "updates/s over workers", "caption": "By workers."},
-        {"png": PNG + b"2", "description": 'a "quoted" one', "caption": ""},
+        {
+            "pictures": [
+                {"png": PNG, "description": "updates/s over workers"},
+                {"png": PNG + b"2", "description": 'a "quoted" one'},
+            ],
+            "caption": "By workers.",
+        },
     ),
     tables=(
         Table(
@@ -66,6 +72,7 @@ def test_all_elements_are_closed_and_all_content_is_there():
     text = " ".join(page.text)
     for expected in (
         REPORT["title"],
+        REPORT["finding"],
         *REPORT["summary"],
         REPORT["command"],
         "By workers.",
@@ -85,8 +92,9 @@ def test_all_elements_are_closed_and_all_content_is_there():
 def test_every_figure_is_in_the_page_with_words_for_it():
     images = Page(render(**REPORT)).having("img")
     found = [base64.b64decode(image["src"].removeprefix("data:image/png;base64,")) for image in images]
-    assert found == [figure["png"] for figure in REPORT["figures"]]
-    assert [image["alt"] for image in images] == [figure["description"] for figure in REPORT["figures"]]
+    pictures = [picture for figure in REPORT["figures"] for picture in figure["pictures"]]
+    assert found == [picture["png"] for picture in pictures]
+    assert [image["alt"] for image in images] == [picture["description"] for picture in pictures]
 
 
 def test_nothing_is_fetched_and_nothing_runs():

@@ -121,7 +121,7 @@ def test_speed_up_and_efficiency_of_known_rates():
     assert [rate.mean for rate in column["data-points/s"]] == pytest.approx([100.0, 141.42, 200.0], rel=1e-3)
     assert column["speed-up"][0] is None and column["efficiency"][0] is None
     assert column["speed-up"][2].mean == pytest.approx(2.0)
-    assert column["efficiency"][2] == pytest.approx(Interval(0.5, 0.5, 0.5, 3))
+    assert column["efficiency"][2] == Interval(0.5, None, None, 3)
     assert column["batch rule"] == ["constant in all", "constant in all", "at least 32 per worker"]
     rate, share = found.panels
     assert [curve.label for curve in rate.curves][-1] == "linear" and rate.curves[-1].y == [100.0, 200.0, 400.0]
@@ -140,10 +140,10 @@ def test_a_target_that_some_never_reach_is_never_dropped():
     outcomes = finished(chosen, lambda p: 100.0, until=until)
     found = scaling.SCALING.report(chosen, outcomes)
     rows = {row[2]: dict(zip(found.tables[1].columns, row)) for row in found.tables[1].rows}
-    assert rows[1]["time to score"] == "0.667 min [0.667, 0.667]"
+    assert rows[1]["time to score"] == "0.667; 0.667 min"
     assert rows[2]["speed-up"].mean == pytest.approx(2.0) and rows[2]["efficiency"].mean == pytest.approx(1.0)
     assert rows[4]["time to score"] == "1 of 2 in 0.167 min, 1 not reached in 1.5 min"
-    assert rows[4]["speed-up"] is None and rows[4]["interquartile mean, min"] is None
+    assert rows[4]["speed-up"] is None and "interquartile mean, min" not in rows[4]
     least = next(curve for curve in found.panels[2].curves if curve.points)
     assert least.x == [4] and least.y == pytest.approx([(10.0 + 90.0) / 2]) and "not all reached it" in least.label
     runs = runs_table(chosen, outcomes)

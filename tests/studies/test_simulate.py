@@ -48,7 +48,7 @@ def test_it_writes_table_figures_and_report(tmp_path, known_times, capsys):
     ]
     assert all(0 < row[table["columns"].index("efficiency")]["mean"] <= 1.001 for row in table["rows"])
     page = Page((tmp_path / "report.html").read_text())
-    assert page.open == [] and len(page.having("img")) == 1
+    assert page.open == [] and len(page.having("img")) == len(results["curves"])
     assert f"ddrl study simulate --workers 4 16 --updates 10 --dir {tmp_path}" in " ".join(page.text)
     assert "by the settings" not in " ".join(page.text)  # no game was played
     assert "**Predictions**" in capsys.readouterr().out

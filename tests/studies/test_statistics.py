@@ -10,14 +10,21 @@ from ddrl.studies.statistics import Interval, TimeToScore, bootstrap, bootstrap_
 
 def test_the_interquartile_mean_is_of_the_middle_half():
     assert interquartile_mean([100.0, 1.0, 2.0, 3.0, None, 4.0, 5.0, 6.0, -50.0]).mean == pytest.approx(3.5)
-    assert interquartile_mean([1.0, 2.0, 30.0]).mean == pytest.approx(11.0)  # too few to cut anything
+    assert interquartile_mean([1.0, 2.0, 3.0, 30.0, None]) is None  # too few
 
 
 @pytest.mark.parametrize("statistic", [bootstrap, interquartile_mean])
-def test_one_repeat_has_no_interval_and_equal_ones_have_an_empty_one(statistic):
-    assert statistic([None, 2.0]) == Interval(2.0)
-    assert statistic([2.0, 2.0, 2.0]) == Interval(2.0, 2.0, 2.0, 3)
+def test_equal_repeats_have_an_empty_interval_and_none_has_none(statistic):
+    assert statistic([2.0] * 5) == Interval(2.0, 2.0, 2.0, 5)
     assert statistic([None]) is None
+
+
+def test_fewer_than_five_repeats_have_no_interval_and_are_kept():
+    assert bootstrap([None, 2.0]) == Interval(2.0)
+    few = bootstrap([4.0, 1.0, 1.0, 2.0])
+    assert few == Interval(2.0, None, None, 4, (4.0, 1.0, 1.0, 2.0)) and few.bounds is None
+    assert bootstrap([4.0, 1.0, 1.0, 2.0, 2.0]).bounds is not None
+    assert few.map(lambda x: 4.0 / x) == Interval(2.0, None, None, 4, (1.0, 4.0, 4.0, 2.0))
 
 
 def test_the_interval_of_the_middle_half_is_that_of_seeded_resamples():
@@ -33,11 +40,10 @@ def test_intervals_in_another_unit():
 
 
 def test_speed_up_and_efficiency_of_known_rates():
-    speed = bootstrap_ratio([300.0, 340.0], [100.0, 100.0])
-    assert speed.mean == pytest.approx(3.2)
-    assert (speed.low, speed.high) == pytest.approx((3.0, 3.4))
+    speed = bootstrap_ratio([300.0, 340.0, 320.0, 320.0, 320.0], [100.0] * 5)
+    assert speed.mean == pytest.approx(3.2) and 3.0 <= speed.low < 3.2 < speed.high <= 3.4
     share = efficiency(speed, 4)
-    assert (share.mean, share.low, share.high, share.count) == pytest.approx((0.8, 0.75, 0.85, 2))
+    assert share[:4] == pytest.approx((0.8, speed.low / 4, speed.high / 4, 5))
     assert efficiency(speed, 8, base_workers=2).mean == pytest.approx(0.8)
     assert efficiency(bootstrap_ratio([300.0], [100.0]), 4) == Interval(0.75)
     assert efficiency(bootstrap_ratio([], [100.0]), 4) is None
@@ -57,6 +63,7 @@ def test_time_to_score_of_all():
     found = TimeToScore((480.0, 600.0, 660.0), 0, 1200.0)
     assert found.median == 600.0
     assert found.mean().mean == pytest.approx(580.0)
-    assert found.text() == "9.67 min [8, 11]"
+    assert found.text() == "8; 10; 11 min"
+    assert TimeToScore((600.0,) * 5, 0, 1200.0).text() == "10 min [10, 10]"
     assert TimeToScore((600.0,), 0, 1200.0).text() == "10 min"
     assert TimeToScore((480.0, 600.0), 1, 1200.0).median == 600.0

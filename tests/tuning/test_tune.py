@@ -72,7 +72,7 @@ def test_a_search_and_its_report(fake, tmp_path, capsys, monkeypatch):
     assert config == wanted, "the evaluator and the video of the preset are those of the best run, too"
     page = (tmp_path / "report.html").read_text()
     assert (
-        page.count("<img") == 4
+        page.count("<img") == 5  # two settings have a picture each
         and "Importance" in page
         and "adam-epsilon" in page
         and "http" not in page.split("<body>")[1]
@@ -100,7 +100,7 @@ def test_several_at_once_and_some_stopped_early(fake, tmp_path, capsys):
         assert max(trial.intermediate_values) < engine.RUNGS
     assert "stopped early" in capsys.readouterr().out
     page = (tmp_path / "report.html").read_text()
-    assert f"{len(pruned)} stopped early" in page and page.count("<img") == 3, "too few to say something of importance"
+    assert f"{len(pruned)} stopped early" in page and page.count("<img") == 4, "too few to say something of importance"
 
 
 def stop_soon(directory: Path) -> threading.Thread:

@@ -12,6 +12,7 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, over, plural, spread_text
 from ddrl.studies.figures import Panel
+from ddrl.studies.findings import extremes
 from ddrl.studies.measures import count, final, mean, most, rate, scores_caption
 from ddrl.studies.points import Group, Outcome, grouped, having
 from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, one_of
@@ -81,6 +82,7 @@ class ApexSettings(TargetSettings, ScoredSettings):
         return Report(
             heading=heading,
             caption=f"{scores_caption(self.score_name, self.eval_epsilon)}{slowed}; {spread_text(outcomes)}",
+            finding=extremes(next(iter(tables.values()))[0], final(self.score_name), f"final {self.score} score"),
             tables=[table(title, groups, {**labels, **self._columns()}) for title, (groups, labels) in tables.items()],
             panels=panels,
             columns=columns,

@@ -13,8 +13,9 @@ from ddrl import checks
 from ddrl.algorithms import printed_name
 from ddrl.config import TrainConfig
 from ddrl.reporting.metrics import rate_between, whole
-from ddrl.studies.curves import GRID, STEPS, count_text, interval_curve, score_curve, spread_text, unit_of
+from ddrl.studies.curves import GRID, STEPS, count_text, interval_curve, plural, score_curve, spread_text, unit_of
 from ddrl.studies.figures import Curve, Panel, through
+from ddrl.studies.findings import extremes
 from ddrl.studies.human_normalized import HUMAN_LEVEL, scores_by_game, scores_of, summary
 from ddrl.studies.measures import EVALUATION, Measure, count, last_score, mean, most, values
 from ddrl.studies.points import Group, Outcome, grouped
@@ -69,6 +70,7 @@ class SuiteSettings(EvaluatedSettings):
         return Report(
             heading="Atari games beside people",
             caption=f"{self.caption}; {spread_text(outcomes)}",
+            finding=_suite_finding(outcomes, self.score_name),
             tables=tables,
             panels=panels,
             columns=min(7, max(2, round(len(panels) ** 0.5))),
@@ -106,6 +108,17 @@ class SuiteSettings(EvaluatedSettings):
 
 Scores = Mapping[str, float]
 """Raw scores by game."""
+
+
+def _suite_finding(outcomes: Sequence[Outcome], score: str) -> str:
+    """How each algorithm's best scores compare with people's."""
+    texts = []
+    for group in grouped(outcomes, "algorithm"):
+        if best := _raw(_means(group.runs, lambda run: best_score(run, score))):
+            of_all = summary(best)
+            name, games = printed_name(group["algorithm"]), plural(of_all.games, "games")
+            texts.append(f"{name}'s best scores have a median of {of_all.median:.1f}% of a person's, over {games}")
+    return f"{'; '.join(texts)}." if texts else "No score was measured."
 
 
 def best_score(run: Outcome, score: str) -> float | None:
@@ -305,6 +318,9 @@ class AblationSettings(TrainingSettings):
         return Report(
             heading="DQN with Concurrent Training and Synchronized Execution",
             caption=f"over {self.periods} periods of {self.target_period:,} agent steps; {spread_text(outcomes)}",
+            finding=extremes(
+                grouped(outcomes, "game", "variant", "samplers"), mean(self.rate), "rate in agent steps/s"
+            ),
             tables=tables,
             panels=panels,
             notes=[f"the paper: Human-level control without server-grade hardware, 2022, tables 1 to 3, {HARDWARE}"],

@@ -13,12 +13,14 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies.curves import SECONDS, STEPS, interval_curve, learning_panel, over, spread_text
 from ddrl.studies.figures import Panel
+from ddrl.studies.findings import extremes
 from ddrl.studies.measures import (
     CAPTIONS,
     EVALUATION,
     Measure,
     count,
     evaluations,
+    final,
     final_metric,
     final_time_metric,
     given_seconds,
@@ -199,10 +201,18 @@ class HtsSettings(BudgetSettings):
         return Report(
             heading="HTS-RL and its synchronous algorithms",
             caption=f"{scores}speed: agent steps/s after {self.warm_up_seconds:g} s; {spread_text(outcomes)}",
+            finding=self._finding(having(outcomes, part=measured[0])),
             tables=[of_part for of_part, _ in parts],
             panels=[panel for _, panels in parts for panel in panels],
             notes=[NOTES[part] for part in measured],
         )
+
+    def _finding(self, outcomes: Sequence[Outcome]) -> str:
+        """What the first part came to."""
+        groups = grouped(outcomes, *outcomes[0].point.labels)
+        if groups[0]["part"] == "scores":
+            return extremes(groups, final(EVALUATION), "mean score of the last evaluation")
+        return extremes(groups, mean(self.speed), "rate in agent steps/s")
 
     def _speed_up(self, outcomes: Sequence[Outcome]) -> PartReport:
         """Figure 4, left: the x axis is the variance of a step's time."""

@@ -16,6 +16,7 @@ from ddrl.errors import UsageError
 from ddrl.reporting.metrics import ONLINE_EPISODES
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, score_curve, spread_text, unit_of
 from ddrl.studies.figures import Curve, Panel
+from ddrl.studies.findings import extremes
 from ddrl.studies.measures import CAPTIONS, ONLINE, count, final, mean, most, rate
 from ddrl.studies.points import Group, Outcome, grouped
 from ddrl.studies.settings import BudgetSettings, base_config, one_of
@@ -160,6 +161,7 @@ class StalenessSettings(CollapseSettings):
         return Report(
             heading="Synchronous and asynchronous updates",
             caption=f"{CAPTIONS[ONLINE]}; loss of training batches; {spread_text(outcomes)}",
+            finding=extremes(grouped(outcomes, "game", "mode"), final(ONLINE), "final online score"),
             tables=[
                 table("The whole budget", grouped(outcomes, "game", "mode"), {
                     "game": "game", "updates": "mode", "runs": count,
@@ -196,13 +198,14 @@ def _staleness_panels(game: Group) -> Iterator[Panel]:
             style=lambda mode: UPDATES.index(mode["mode"]),
         )  # fmt: skip
         if name == "staleness_mean":
-            panel = panel._replace(curves=[_never_stale(mode, curve) for mode, curve in zip(modes, panel.curves)])
+            panel = panel._replace(curves=[_never_stale(modes, curve) for curve in panel.curves])
         yield panel
 
 
-def _never_stale(mode: Group, curve: Curve) -> Curve:
-    """That of synchronous gradients, which is not measured."""
-    if mode["mode"] != "synchronous":
+def _never_stale(modes: Sequence[Group], curve: Curve) -> Curve:
+    """That of synchronous gradients, which is not measured; others as they are."""
+    mode = next((mode for mode in modes if mode["mode"] == curve.label == "synchronous"), None)
+    if mode is None:
         return curve
     x = score_curve(mode.runs, ONLINE, SECONDS, unit_of(mode.runs, SECONDS)[0]).x
     return curve._replace(x=x, y=[0.0] * len(x), low=(), high=())
@@ -271,6 +274,7 @@ class LearningRateSettings(CollapseSettings):
         return Report(
             heading="Learning rate and effective batch",
             caption=f"{CAPTIONS[ONLINE]}; {spread_text(outcomes)}",
+            finding=extremes(grouped(outcomes, "game", "batch", "rule"), final(ONLINE), "final online score"),
             tables=[
                 table("The whole budget", grouped(outcomes, "game", "batch", "rule"), {
                     "game": "game", "effective batch": "batch", "rule": self.rule_of, "learning rate": rate_of,

@@ -13,6 +13,7 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies.curves import over, plural, spread_text
 from ddrl.studies.figures import Panel
+from ddrl.studies.findings import extremes
 from ddrl.studies.measures import Measure, count, mean, rate_per_second, ratio
 from ddrl.studies.points import Group, Outcome, grouped, having
 from ddrl.studies.settings import TimedSettings, base_config
@@ -94,6 +95,7 @@ class CommunicationSettings(TimedSettings):
             heading="Model size, parameter servers and speed",
             caption=f"data-points/s of {', '.join(workers)} workers of {self.batch_size} data-points a gradient, after "
             f"{self.warm_up_seconds:g} s; scores are not looked at; {spread_text(outcomes)}",
+            finding=extremes(groups, mean(speed), "rate in data-points/s"),
             tables=[
                 table("Speed", groups, {
                     "game": "game", "neurons": "neurons", "servers": "servers", "runs": count,

@@ -16,15 +16,16 @@ from ddrl.errors import UsageError
 from ddrl.studies import plan as plans
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
 from ddrl.studies.figures import COLOURS, Panel
+from ddrl.studies.findings import extremes
 from ddrl.studies.heat import HeatMap
 from ddrl.studies.measures import CAPTIONS, count, final, last_score, middle
 from ddrl.studies.papers.ba3c.median_rule import Rule, train_unless_hopeless
 from ddrl.studies.papers.ba3c.scaling import evaluations, with_workers
 from ddrl.studies.points import Group, Outcome, Point, grouped
 from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, from_json
-from ddrl.studies.statistics import Interval, TimeToScore
+from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore
 from ddrl.studies.study import Labels, Report, Study
-from ddrl.studies.tables import Columns, number, table, text
+from ddrl.studies.tables import MIDDLE, Columns, number, table, text
 from ddrl.studies.training import train_point
 from ddrl.types import Machine
 
@@ -42,8 +43,9 @@ PAPER = (
 class EpsilonSettings(TargetSettings, ScoredSettings):
     """BA3C with every pair of Adam's epsilon and effective batch, and other rates of Adam where they are given. Adamski
     et al. 2018: an epsilon of 1e-8 instead of 1e-3 helped from an effective batch of 512 on, and not in every game.
-    Reports score against time, time to a score after which runs go on, and the best epsilon of each batch, as options
-    of `ddrl train`. The paper's figure 5 has online scores; evaluations take up to a tenth of the time."""
+    Reports score against time, time to a score after which runs go on, and, of five repeats or more, the best epsilon
+    of each batch, as options of `ddrl train`. The paper's figure 5 has online scores; evaluations take up to a tenth of
+    the time."""
 
     epsilon: tuple[float, ...] = (1e-3, 1e-5, 1e-8)
     """Adam's epsilons."""
@@ -118,20 +120,29 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         groups.sort(key=lambda group: (self.games.index(group["game"]), group["batch"], *(-group[n] for n in varied)))
         names = [", ".join(f"{SYMBOLS[name]} {group[name]:g}" for name in varied) for group in groups]
         cells = [Cell(group.labels, group.runs, self, name) for group, name in zip(groups, names)]
-        best = [_best(alike) for alike in _by_batch(cells)]
+        best = [_best(alike) for alike in _by_batch(cells) if all(len(cell.runs) >= ENOUGH for cell in alike)]
         columns = _columns(varied, self.target_score)
+        compared = {**columns, "not told apart from": _alike}
         panels = list(self._panels(outcomes, cells, varied))
         return Report(
             heading="Adam's epsilon by effective batch",
             caption=f"{CAPTIONS[self.score_name]}; {spread_text(outcomes)}",
+            finding=self._finding(cells),
             tables=[
                 table(f"{self.score.capitalize()} score by effective batch and epsilon", cells, columns),
-                table("Best epsilon of each effective batch", best, {**columns, "not told apart from": _alike}),
+                *([table("Best epsilon of each effective batch", best, compared)] if best else []),
             ],
             panels=panels,
             columns=min(3, len(panels)),
             notes=list(self._notes(cells, best)),
         )
+
+    def _finding(self, cells: Sequence[Cell]) -> str:
+        """What the cells came to, in one sentence."""
+        return extremes(cells, lambda cell: cell.score, f"final {self.score} score", lambda cell: (
+            f"{cell.name} with an effective batch of {cell['batch']:,}"
+            + (f" on {cell['game']}" if len(self.games) > 1 else "")
+        ))  # fmt: skip
 
     def _panels(self, outcomes: Sequence[Outcome], cells: Sequence[Cell], varied: Sequence[str]) -> Iterator[Panel]:
         names = list(dict.fromkeys(cell.name for cell in cells))
@@ -140,7 +151,7 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
             shown = alike if few else sorted(alike, key=lambda cell: cell.rank)[:CURVES]
             styles = names if few else [cell.name for cell in shown]
             title = f"{alike[0]['game']}, effective batch {alike[0]['batch']:,}"
-            title += f", best {len(shown)} of {len(alike)}" if len(shown) < len(alike) else ""
+            title += f", the first {len(shown)} of {len(alike)}" if len(shown) < len(alike) else ""
             yield learning_panel(
                 title, f"{self.score} score", shown, self.score_name, lambda cell: cell.name, SECONDS,
                 style=lambda cell: styles.index(cell.name), among=outcomes,
@@ -166,7 +177,10 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         best_is = "most repeats that reached the target, then the least time, then the final score"
         if self.target_score is None:
             best_is = "the highest mean final score"
-        yield f"best: {best_is}; few repeats tell little apart"
+        if best:
+            yield f"best: {best_is}"
+        if len(best) < len(_by_batch(cells)):
+            yield f"no epsilon is called the best of a batch where a cell has fewer than {ENOUGH} repeats"
         if early := sum(cell.early for cell in cells):
             yield (
                 f"stopped early by the median rule: {early} of {sum(len(cell.runs) for cell in cells)} runs, after "
@@ -254,8 +268,6 @@ class Cell(Group):
     def is_apart_from(self, other: Cell) -> bool:
         """Whether it is told apart from a worse one: in times where it has some, else in final scores."""
         ours, theirs = self.times, other.times
-        if len(other.runs) < 2:
-            return False
         if ours is None or theirs is None or not ours.reached:
             return _disjoint(self.score, other.score)
         return (not ours.missed and not theirs.reached) or _disjoint(ours.mean(), theirs.mean())
@@ -279,11 +291,9 @@ def _best(cells: Sequence[Cell]) -> Cell:
 
 
 def _alike(best: Cell) -> str:
-    """Those whose intervals overlap with the best one's; without repeats nothing can be told apart."""
+    """Those whose intervals overlap with the best one's."""
     if not best.others:
         return "no other cell has finished"
-    if len(best.runs) < 2:
-        return "any (one run)"
     return "; ".join(cell.name for cell in best.others if not best.is_apart_from(cell)) or "none"
 
 
@@ -294,7 +304,7 @@ def _columns(varied: Sequence[str], target: float | None) -> Columns:
         **{name.replace("_", " "): lambda cell, name=name: f"{cell[name]:g}" for name in varied},
         "runs": count, "stopped early": lambda cell: cell.early, **timed,
         "final score": lambda cell: cell.score,
-        "interquartile mean": lambda cell: middle(lambda run: last_score(run, cell.settings.score_name))(cell),
+        MIDDLE: lambda cell: middle(lambda run: last_score(run, cell.settings.score_name))(cell),
     }  # fmt: skip
 
 
@@ -336,7 +346,7 @@ def _score_of(cell: Cell) -> Shown:
 
 def _shown(interval: Interval) -> Shown:
     words = text(interval).replace(" [", "\n[")
-    return interval.mean, words if interval.low is not None else f"{words}\none run"
+    return interval.mean, words if interval.count > 1 else f"{words}\none run"
 
 
 EPSILON = Study(

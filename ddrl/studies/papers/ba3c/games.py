@@ -9,8 +9,9 @@ from typing import Any
 from ddrl.algorithms.parts import rom_name
 from ddrl.config import TrainConfig
 from ddrl.reporting.metrics import complete
-from ddrl.studies.curves import SECONDS, score_curve, spread_text, unit_of
+from ddrl.studies.curves import SECONDS, score_curves, spread_text, unit_of
 from ddrl.studies.figures import Panel
+from ddrl.studies.findings import extremes
 from ddrl.studies.measures import EVALUATION, MAXIMUM, Measure, count, evaluations, final, given_seconds, mean, most
 from ddrl.studies.points import Group, Outcome, grouped
 from ddrl.studies.settings import BudgetSettings, base_config
@@ -66,6 +67,7 @@ class GamesSettings(BudgetSettings):
         return Report(
             heading="Scores by game against time",
             caption=f"{caption}; {spread_text(outcomes)}",
+            finding=extremes(games, final(EVALUATION), "mean score of the last evaluation"),
             tables=[
                 table(f"Evaluations of {self.eval_games} games", games, {
                     "game": "game", "runs": count,
@@ -108,7 +110,11 @@ def of_best(name: str, unit: float = 1.0) -> Measure:
 def _panel(game: Group) -> Panel:
     unit, x_label = unit_of(game.runs, SECONDS)
     scores = {EVALUATION: "mean", MAXIMUM: "maximum"}
-    curves = [score_curve(game.runs, score, SECONDS, unit, label) for score, label in scores.items()]
+    curves = [
+        curve
+        for style, (score, label) in enumerate(scores.items())
+        for curve in score_curves(game.runs, score, SECONDS, unit, label, style=style)
+    ]
     return Panel(game["game"], x_label, "raw evaluation score", curves)
 
 

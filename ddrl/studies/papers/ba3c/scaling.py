@@ -13,13 +13,14 @@ from ddrl.placement.resources import this_machine
 from ddrl.studies.curves import SECONDS, interval_curve, linear, over, spread_text, unit_of
 from ddrl.studies.engine import limited_to
 from ddrl.studies.figures import Curve, Mark, Panel, through
+from ddrl.studies.findings import extremes
 from ddrl.studies.measures import CAPTIONS, EVALUATION, count, mean, middle, rate, ratio, values, warm_up
 from ddrl.studies.points import Group, Outcome, Point, grouped
 from ddrl.studies.provenance import machine_of
 from ddrl.studies.settings import TargetSettings, base_config, refusals_of
 from ddrl.studies.statistics import Interval, TimeToScore, bootstrap_ratio, efficiency, interquartile_mean
 from ddrl.studies.study import Labels, Report, Study, product
-from ddrl.studies.tables import Columns, Table, table
+from ddrl.studies.tables import MIDDLE, Columns, Table, table
 from ddrl.studies.training import train_point
 from ddrl.types import Machine
 
@@ -103,6 +104,7 @@ class ScalingSettings(TargetSettings):
         return Report(
             heading="Scaling with the number of workers",
             caption=caption,
+            finding=extremes(sizes, mean(self.rate), "rate in data-points/s"),
             tables=list(self._tables(sizes)),
             panels=[panel for game in grouped(outcomes, "game") for panel in self._panels(game, lines)],
             columns=2 if target is None else 3,
@@ -125,7 +127,7 @@ class ScalingSettings(TargetSettings):
             "batch per worker": lambda size: size.config.batch_size, **batch, "batch rule": _rule,
             "runs": count,
             "data-points/s": mean(self.rate),
-            "interquartile mean": middle(self.rate),
+            MIDDLE: middle(self.rate),
             "agent steps/s": mean(lambda run: self.rate(run, "agent_steps_per_s")),
             "speed-up": lambda size: size.speed_up,
             "efficiency": lambda size: size.for_each(size.speed_up),
@@ -136,7 +138,7 @@ class ScalingSettings(TargetSettings):
                 "runs": count,
                 "time to score": lambda size: size.times.text(),
                 "median, min": lambda size: None if size.times.median is None else size.times.median / 60,
-                "interquartile mean, min": lambda size: (
+                f"{MIDDLE}, min": lambda size: (
                     None if size.times.missed else interquartile_mean([seconds / 60 for seconds in size.times.reached])
                 ),
                 "mean with the limit for those that missed, min": lambda size: size.times.least_mean() / 60,

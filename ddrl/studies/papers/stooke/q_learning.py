@@ -15,6 +15,7 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies.curves import learning_panel, spread_text
 from ddrl.studies.figures import Panel
+from ddrl.studies.findings import extremes
 from ddrl.studies.measures import count, final, mean, most, newest
 from ddrl.studies.papers.stooke.simulators import chosen_sizes, size_axes, sizes_report
 from ddrl.studies.points import Group, Outcome, Point, grouped
@@ -185,6 +186,10 @@ class SecondarySettings(EvaluatedSettings):
         return Report(
             heading="A secondary DQN learner beside the one that acts",
             caption=f"{self.caption}; {spread_text(outcomes)}",
+            finding=extremes(
+                [learner for pair in pairs for learner in _learners(pair)], final(self.score_name), "final score",
+                lambda group: f"{group['learner']}, batch size {group['size']:,}",
+            ),
             tables=[
                 table("At the end of the budget", [learner for pair in pairs for learner in _learners(pair)], {
                     "game": "game", "learner": "learner", "batch size": "size", "beside": "beside",
@@ -322,6 +327,7 @@ class NormsSettings(EvaluatedSettings):
         return Report(
             heading="Norms by batch size and optimizer, Categorical DQN",
             caption=f"curves: batch size, learning rate; {self.caption}; {spread_text(outcomes)}",
+            finding=extremes(grouped(outcomes, "game", "optimizer", "setup"), final(self.score_name), "final score"),
             tables=[
                 table("At the end of the budget", grouped(outcomes, "game", "optimizer", "setup"), {
                     "game": "game", "optimizer": "optimizer", "batch, rate": "setup", "seeds": count,

@@ -11,6 +11,7 @@ from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.studies.curves import over, plural, spread_text
 from ddrl.studies.figures import Curve, Panel
+from ddrl.studies.findings import extremes
 from ddrl.studies.measures import count, mean, ratio, values
 from ddrl.studies.points import Group, Outcome, Point, grouped, having
 from ddrl.studies.settings import TrainingSettings, base_config, one_of
@@ -90,7 +91,10 @@ class SamplingSettings(TrainingSettings):
                 tables.append(_barrier_table(game["game"], in_processes))
                 panels.append(_panel(f"{game['game']}, a process for each core", in_processes, BARRIERS))
         caption = f"no learner, initial parameters; {spread_text(outcomes)}"
-        return Report("Acting without learning", caption, tables, panels, min(3, len(panels)), [PAPER])
+        finding = extremes(
+            grouped(outcomes, "part", "game", "cores", "per_core", "kind"), mean(_measured), "rate in agent steps/s"
+        )
+        return Report("Acting without learning", caption, tables, panels, min(3, len(panels)), [PAPER], finding)
 
 
 def measure(point: Point) -> dict[str, Any]:

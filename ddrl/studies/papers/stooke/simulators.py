@@ -12,6 +12,7 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies.curves import learning_panel, linear, over, plural, spread_text
 from ddrl.studies.figures import Panel, through
+from ddrl.studies.findings import extremes
 from ddrl.studies.measures import count, final, mean, most, rate, ratio, scores_caption
 from ddrl.studies.points import Group, Outcome, grouped, having
 from ddrl.studies.settings import ScoredSettings, TimedSettings, TrainingSettings, base_config, one_of, refusals_of
@@ -61,6 +62,9 @@ def sizes_report(
     return Report(
         heading=heading,
         caption=f"{caption}; {spread_text(outcomes)}",
+        finding=extremes(
+            grouped(outcomes, "algorithm", "game", "size"), final(settings.score_name), f"final {settings.score} score"
+        ),
         tables=[
             table(f"{settings.score} score at the end of the budget", grouped(outcomes, "algorithm", "game", "size"), {
                 "algorithm": "algorithm", "game": "game", "size": "size",
@@ -255,6 +259,7 @@ class SpeedSettings(TimedSettings):
         return Report(
             heading="Learning speed by number of workers",
             caption=f"agent steps/s while learning, after {self.warm_up_seconds:g} s; {spread_text(outcomes)}",
+            finding=extremes(grouped(outcomes, "algorithm", "game", "workers"), mean(measure), "rate in agent steps/s"),
             tables=[
                 table(
                     f"Hours for {AGENT_STEPS / 1e6:.0f} million agent steps",

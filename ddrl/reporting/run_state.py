@@ -1,0 +1,132 @@
+"""What the newest records of a run say, and what follows from them."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping
+from typing import Any
+
+from ddrl.config import TrainConfig
+from ddrl.reporting.metrics import whole
+from ddrl.reporting.phases import EVALUATING, PHASES, STARTING, TRAINING
+
+Record = Mapping[str, Any]
+STARTUP_SECONDS = 6
+"""What loading TensorFlow takes about."""
+_LOUD_EVENTS = 3
+_QUIET_EVENTS = ("phase", "started")  # the head of the panel tells of them
+
+
+class RunState:
+    """The newest records of a run, in the seconds of one clock.
+
+    Attributes:
+        phase: one of PHASES.
+        train, evaluation, best: the newest `train` and `evaluation` records, and the best evaluation.
+        scores, evaluations: (wall seconds of the run, score) of training and of evaluations.
+        events: the newest.
+
+    Args:
+        now: when the run is started.
+    """
+
+    def __init__(self, config: TrainConfig, now: float = 0.0) -> None:
+        self.config = config
+        self.phase = STARTING
+        self.train: Record = {}
+        self.evaluation: Record = {}
+        self.best: Record = {}
+        self.scores: list[tuple[float, float]] = []
+        self.evaluations: list[tuple[float, float]] = []
+        self.events: collections.deque[Record] = collections.deque(maxlen=_LOUD_EVENTS)
+        self.lost_workers = 0
+        self._phase_began = self._heard = now
+        self._resumed_at = 0.0  # wall seconds of the run that an earlier command trained
+        self._end: float | None = None
+        self._games: tuple[int, int] | None = None
+
+    def enter(self, phase: str, now: float) -> None:
+        """The command now does this; an unknown phase is passed over."""
+        if phase in PHASES and phase != self.phase:
+            self.phase, self._phase_began = phase, now
+
+    def add(self, record: Record, now: float) -> None:
+        """Take in one record of metrics.jsonl. An unknown kind is passed over."""
+        kind = record.get("kind")
+        if "phase" in record:
+            self.enter(record["phase"], now)
+        elif kind == "train" and self.phase == STARTING:  # runs of older versions name no phases
+            self.enter(TRAINING, now)
+        if "seconds_left" in record:
+            self._end = now + record["seconds_left"]
+        if "evaluation_games" in record:  # absent between two reports of the evaluator
+            self._games = (record.get("evaluation_games_over", 0), record["evaluation_games"])
+        if kind == "train":
+            self.train, self._heard = record, now
+            if "online_score_mean" in record:
+                self.scores.append((record["wall_seconds"], record["online_score_mean"]))
+        elif kind == "evaluation":
+            self._add_evaluation(record)
+        elif kind == "event":
+            self._add_event(record)
+
+    @property
+    def waiting(self) -> str:
+        """What is waited for before the first record."""
+        ranks = self.config.ranks
+        processes = f"{ranks} processes" if ranks > 1 else "one process"
+        return f"starting {processes}; TensorFlow loads in about {STARTUP_SECONDS} s ..."
+
+    def phase_seconds(self, now: float) -> float:
+        """Since the phase began."""
+        return now - self._phase_began
+
+    def trained_seconds(self, now: float) -> float:
+        """Seconds of training in this command; 0 before it begins."""
+        if not self.train:
+            return 0.0
+        since = now - self._heard if self.phase == TRAINING else 0.0
+        return max(0.0, self.train["wall_seconds"] - self._resumed_at + since)
+
+    def time_left(self, now: float) -> float | None:
+        """Seconds until the command ends; None where nobody knows."""
+        return None if self._end is None else max(0.0, self._end - now)
+
+    @property
+    def evaluation_games(self) -> tuple[int, int] | None:
+        """Games of the final evaluation that are over, and all of them; None where it does not play."""
+        return self._games if self.phase == EVALUATING else None
+
+    def budget(self, now: float) -> tuple[float, float, str] | None:
+        """What is done of the first budget that is set, all of it, and its unit (none: seconds); None without one."""
+        run = self.config.run
+        if run.minutes > 0:
+            return self.trained_seconds(now), run.minutes * 60, ""
+        if run.agent_steps:
+            return self.train.get("agent_steps", 0), run.agent_steps, "agent steps"
+        return (self.train.get("update", 0), run.max_updates, "updates") if run.max_updates else None
+
+    def training_left(self, now: float) -> float | None:
+        """Seconds of training until the budget is used up, at the rate so far; None where nobody knows."""
+        budget, trained = self.budget(now), self.trained_seconds(now)
+        if self.phase != TRAINING or budget is None or budget[0] <= 0:
+            return None
+        done, total, unit = budget
+        return max(0.0, total - done) * (trained / done if unit else 1.0)
+
+    def _add_evaluation(self, record: Record) -> None:
+        self.evaluation = record
+        if whole([record]):
+            self.evaluations.append((record["wall_seconds"], record["mean"]))
+            if not self.best or record["mean"] > self.best["mean"]:
+                self.best = record
+
+    def _add_event(self, record: Record) -> None:
+        if record["name"] not in _QUIET_EVENTS:
+            self.events.append(record)
+        self.lost_workers += record["name"] == "worker_lost"
+        if record["name"] == "resumed":  # what was written for later times was undone
+            start = record["wall_seconds"]
+            self._resumed_at = self._resumed_at or start
+            self.scores = [point for point in self.scores if point[0] <= start]
+            self.evaluations = [point for point in self.evaluations if point[0] <= start]

@@ -1,0 +1,171 @@
+"""The end of a run in a few lines: what it learned, in how much time, where things are, and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ddrl.algorithms import printed_name
+from ddrl.checkpoint import list_checkpoints, load
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.reporting.atari_scores import Reference, reference_of
+from ddrl.reporting.metrics import (
+    ONLINE_EPISODES,
+    evaluation_remarks,
+    read_metrics,
+    while_training,
+    whole,
+    without_undone,
+)
+from ddrl.reporting.plots import LEARNING_CURVE
+from ddrl.reporting.texts import counted, duration, event_line
+from ddrl.reporting.time_report import pace
+
+LABEL_WIDTH = 10
+LEAST_WIDTH, MOST_WIDTH = 40, 100
+MOST_EVENTS = 5
+_MILESTONES = (
+    "target_reached", "worker_lost", "evaluator_lost", "evaluation_failed", "evaluation_unfinished", "restarted",
+    "replay_shard_lost", "actor_lost", "replay_not_loaded", "priorities_not_sent", "checkpoint_left_out",
+    "settings_changed",
+)  # fmt: skip
+
+Records = Sequence[Mapping[str, Any]]
+
+
+def summary(run_dir: str | Path, config: TrainConfig, width: int = 80) -> RenderableType:
+    """What the run learned, how fast, where its files are and how to go on.
+
+    Args:
+        run_dir: of the run.
+        config: its settings.
+        width: columns that sentences are wrapped at; paths and commands are not, since one that is cut in two cannot be
+            copied.
+    """
+    run_dir = Path(run_dir)
+    records = without_undone(read_metrics(run_dir))
+    room = min(max(width, LEAST_WIDTH), MOST_WIDTH) - LABEL_WIDTH
+    sections = [
+        ("learned", _wrapped(_learned(records, config.environment.game), room)),
+        ("trained", _wrapped(_trained(records, run_dir, config), room)),
+        ("events", _wrapped(_events(records), room)),
+        ("files", _files(run_dir)),
+        ("next", _next(run_dir)),
+    ]
+    lines = [
+        Text.assemble((name.ljust(LABEL_WIDTH) if place == 0 else " " * LABEL_WIDTH, "dim"), line, overflow="ignore")
+        for name, section in sections
+        for place, line in enumerate(section)
+    ]
+    for line in lines:
+        line.no_wrap = True
+    return Group(Text(f"{printed_name(config.title)} on {config.environment.game}", style="bold"), *lines)
+
+
+def _wrapped(sentences: Sequence[str], width: int) -> list[str]:
+    return [line for sentence in sentences for line in textwrap.wrap(sentence, width)]
+
+
+def _learned(records: Records, game: str) -> list[str]:
+    """The score of the last evaluation, or else of the last training games, and what it compares with."""
+    train = while_training(records)
+    online = [record["online_score_mean"] for record in train if "online_score_mean" in record]
+    evaluations = [record for record in records if record["kind"] == "evaluation"]
+    complete = whole(evaluations)
+    reference = reference_of(game)
+    if complete:
+        last = complete[-1]
+        games = counted(last["games"], "evaluation game")
+        sentences = [
+            ", ".join(
+                [f"score {last['mean']:.1f}, mean of {games}", f"best {last['maximum']:.0f}", *evaluation_remarks(last)]
+            )
+        ]
+    elif online:
+        sentences = [f"score {online[-1]:.1f}, mean of {_episodes(train)}"]
+    else:
+        return ["no episode was over, so there is no score yet: train for longer"]
+    if reference:
+        sentences.append(compared(complete[-1]["mean"] if complete else online[-1], reference))
+    if len(online) > 1:
+        what = f" (mean of {_episodes(train)})" if complete else ""
+        sentences.append(f"in training from {online[0]:.1f} to {online[-1]:.1f}, at best {max(online):.1f}{what}")
+    if cut := len(evaluations) - len(complete):
+        sentences.append(f"not counted: {counted(cut, 'evaluation')} cut off by time")
+    return sentences
+
+
+def _episodes(train: Records) -> str:
+    episodes = min(ONLINE_EPISODES, train[-1].get("episodes", ONLINE_EPISODES))
+    return f"the last {counted(episodes, 'training episode')}"
+
+
+def compared(score: float, reference: Reference) -> str:
+    """A raw score beside random play and people."""
+    percent = reference.normalized(score)
+    if percent < 0.5:
+        verdict = "no better than random play"
+    elif percent > 100:
+        verdict = "above the tester"
+    else:
+        verdict = f"{percent:.0f}% of the way from the one to the other"
+    return f"random play scores {reference.random:g}, a professional games tester {reference.human:g}: {verdict}"
+
+
+def _trained(records: Records, run_dir: Path, config: TrainConfig) -> list[str]:
+    train = while_training(records)
+    if not train:
+        return ["nothing: the run ended before its first update"]
+    seconds, steps = train[-1]["wall_seconds"], train[-1].get("agent_steps", 0)
+    rate = f", {steps / seconds:,.0f} agent steps/s" if seconds > 0 and steps else ""
+    text = f"{counted(steps, 'agent step')}, {counted(train[-1]['update'], 'update')} in {duration(seconds)}{rate}"
+    return [text, *pace(records, config, _parameters(run_dir))]
+
+
+def _parameters(run_dir: Path) -> int:
+    """Of the network; 0 where there is no checkpoint yet, or a damaged one."""
+    try:
+        return int(load(list_checkpoints(run_dir)[-1]).parameters.size)
+    except (IndexError, UsageError):
+        return 0
+
+
+def _events(records: Records) -> list[str]:
+    """What a person should know of, the newest."""
+    events = [event_line(record) for record in records if record.get("name") in _MILESTONES]
+    more = [f"{len(events) - MOST_EVENTS} more before, in metrics.jsonl"] if len(events) > MOST_EVENTS else []
+    return more + events[-MOST_EVENTS:]
+
+
+def _files(run_dir: Path) -> list[str]:
+    """Paths, and what they are."""
+    checkpoints = list_checkpoints(run_dir)
+    named = [(run_dir / LEARNING_CURVE, "the score over time")] if (run_dir / LEARNING_CURVE).exists() else []
+    named += [(path, "a game of the agent") for path in sorted([*run_dir.glob("*.mp4"), *run_dir.glob("*.gif")])]
+    named += [(checkpoints[-1], "the newest checkpoint")] if checkpoints else []
+    return _beside([(str(path), what) for path, what in named or [(run_dir, "all of it; no checkpoint was saved")]])
+
+
+def _next(run_dir: Path) -> list[str]:
+    """Commands that go on from here."""
+    if not list_checkpoints(run_dir):
+        return []
+    run = shlex.quote(str(run_dir))
+    return _beside([
+        (f"ddrl play {run}", "films another game"),
+        (f"ddrl evaluate {run}", "plays the whole evaluation protocol"),
+        (f"ddrl train --resume {run} --minutes 60", "trains for another hour"),
+    ])  # fmt: skip
+
+
+def _beside(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """What each line says, beside it where that is in one column for all."""
+    width = max(len(left) for left, _ in pairs)
+    return [f"{left.ljust(width)}  {right}" for left, right in pairs]

@@ -1,0 +1,41 @@
+"""Numbers and records as a person reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ddrl.reporting.metrics import evaluation_remarks
+
+
+def duration(seconds: float) -> str:
+    """Seconds as 0:07, 12:34 or 3:25:45."""
+    minutes, rest = divmod(int(max(seconds, 0)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Such as 1 worker, 2 workers."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def present(record: Mapping[str, Any], *items: tuple[str, str]) -> list[str]:
+    """What a record has of these, as texts.
+
+    Args:
+        items: name of a number, and its format.
+    """
+    return [form.format(record[name]) for name, form in items if name in record]
+
+
+def evaluation_line(record: Mapping[str, Any]) -> str:
+    """One evaluation: mean, maximum, games, and the version and time of the snapshot that played."""
+    mean = f"evaluation: mean {record['mean']:.1f}, max {record['maximum']:.0f} over {record['games']} games"
+    taken = f"version {record['version']:,} at {duration(record['wall_seconds'])}"
+    return ", ".join([mean, taken, *evaluation_remarks(record)])
+
+
+def event_line(record: Mapping[str, Any]) -> str:
+    """One event of the run."""
+    return f"{duration(record.get('wall_seconds', 0))} {record['name'].replace('_', ' ')}: {record['text']}"

@@ -1,0 +1,63 @@
+"""What was found, in one sentence: the first that a reader of a report sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from ddrl.studies.points import Group
+from ddrl.studies.statistics import ENOUGH, Interval
+from ddrl.studies.tables import number, text
+
+AnyGroup = TypeVar("AnyGroup", bound=Group)
+
+
+def extremes(
+    groups: Sequence[AnyGroup],
+    measure: Callable[[AnyGroup], Interval | None],
+    what: str,
+    name: Callable[[AnyGroup], str] | None = None,
+) -> str:
+    """Where something that was measured is lowest and highest; a verdict only where there are repeats enough.
+
+    Args:
+        groups: of runs.
+        measure: of a group; those without one do not count.
+        what: is measured, in words.
+        name: of a group (None: the labels in which the groups differ).
+    """
+    named = name or (lambda group: name_among(group, groups))
+    known = [(value, group) for group in groups if (value := measure(group)) is not None]
+    if not known:
+        return f"No {what} was measured."
+    (low, lowest), (high, highest) = (end(known, key=lambda pair: pair[0].mean) for end in (min, max))
+    if len(known) == 1:
+        where = named(lowest)
+        return f"The {what} is {text(low)}{f' ({where})' if where else ''}."
+    if low.mean == high.mean:
+        return f"The {what} is {number(low.mean)} throughout."
+    ranges = f"The {what} ranges from {number(low.mean)} ({named(lowest)}) to {number(high.mean)} ({named(highest)})"
+    return f"{ranges}{_verdict(low, high)}."
+
+
+def _verdict(low: Interval, high: Interval) -> str:
+    """Whether the two are told apart."""
+    if low.bounds and high.bounds:
+        apart = "do not overlap" if low.bounds[1] < high.bounds[0] else "overlap"
+        return f", and their 95% intervals {apart}"
+    fewest = min(low.count, high.count)
+    runs = "one run of each says" if fewest == 1 else f"{fewest} runs of each say"
+    return f"; {runs} little of chance" if fewest < ENOUGH else ""
+
+
+def name_among(group: Group, groups: Sequence[Group]) -> str:
+    """The labels of a group in which it differs from others: their values, and of numbers their names, too."""
+    varied = [name for name in group.labels if len({repr(other[name]) for other in groups}) > 1]
+    return ", ".join(_label(name, group[name]) for name in varied)
+
+
+def _label(name: str, value: Any) -> str:
+    words = name.replace("_", " ")
+    if isinstance(value, str):
+        return value
+    return f"{words} {value:g}" if isinstance(value, float) else f"{words} {text(value)}"

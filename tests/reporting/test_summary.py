@@ -1,0 +1,109 @@
+"""The closing summary: what was learned, beside random play and people, where things are, what to do next."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ddrl import checkpoint
+from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.config import TrainConfig
+from ddrl.launch.local import summarise
+from ddrl.reporting.atari_scores import Reference, reference_of
+from ddrl.reporting.metrics import MetricsWriter
+from ddrl.reporting.summary import compared
+from tests.reporting.test_progress import TRAIN, evaluation, recorded, text_of
+
+
+def summarised(run_dir, game="breakout", width=60) -> str:
+    console, file = recorded(width, terminal=False)
+    summarise(TrainConfig(algorithm=BA3CConfig()).changed(environment={"game": game}), run_dir, console)
+    return text_of(file)
+
+
+def write(run_dir, *scores):
+    writer = MetricsWriter(run_dir)
+    for index, (score, update) in enumerate(scores):
+        now = {"wall_seconds": 100.0 * (index + 1), "update": update, "agent_steps": 60_000, "online_score_mean": score}
+        writer.write(TRAIN | now)
+        writer.write(evaluation(score + 1, wall_seconds=100.0 * (index + 1)))
+    writer.event("target_reached", "mean 51.0 at 3:20", 200.0)
+    writer.close()
+
+
+def flat(text):
+    return " ".join(text.split())
+
+
+def test_what_was_learned_and_how_to_go_on(tmp_path):
+    write(tmp_path, (2.0, 400), (20.0, 1234), (40.0, 1234))
+    saved = checkpoint.Checkpoint(8, 8, 9, 1.0, np.zeros(2, np.float32), {}, 8, (("w", (2,)),))
+    path = checkpoint.save(tmp_path, saved, keep=1)
+    (tmp_path / "learning_curve.png").touch()
+    (tmp_path / "video.mp4").touch()
+    text = summarised(tmp_path)
+    for part in (
+        "BA3C on breakout",
+        "score 41.0, mean of 50 evaluation games, best 82",
+        "random play scores 1.7, a professional games tester 30.5: above the tester",
+        "in training from 2.0 to 20.0, at best 20.0 (mean of the last 100 training episodes)",
+        "60,000 agent steps, 1,234 updates in 3:20, 300 agent steps/s",  # the last evaluation takes the rest
+        "target reached: mean 51.0",
+        f"{tmp_path}/learning_curve.png the score over time",
+        f"{tmp_path}/video.mp4 a game of the agent",
+        f"{path} the newest checkpoint",
+        f"ddrl play {tmp_path} ",
+        f"ddrl train --resume {tmp_path} --minutes 60",
+    ):
+        assert part in flat(text), part
+    assert len(text.splitlines()) < 24
+    for line in text.splitlines():  # sentences are wrapped, and paths are not
+        assert len(line) <= 60 or str(tmp_path) in line
+
+
+def test_a_path_with_a_space_is_quoted(tmp_path):
+    run = tmp_path / "my run"
+    run.mkdir()
+    write(run, (2.0, 400))
+    checkpoint.save(run, checkpoint.Checkpoint(8, 8, 9, 1.0, np.zeros(2, np.float32), {}, 8, (("w", (2,)),)), keep=1)
+    assert f"ddrl play '{run}'" in summarised(run)
+
+
+def test_without_evaluations_the_training_score_counts(tmp_path):
+    writer = MetricsWriter(tmp_path)
+    writer.write(TRAIN | {"episodes": 12, "online_score_mean": 7.25})
+    writer.close()
+    text = flat(summarised(tmp_path, "CartPole-v1"))
+    assert "score 7.2, mean of the last 12 training episodes" in text and "random play" not in text
+
+
+def test_a_run_that_did_nothing(tmp_path):
+    text = summarised(tmp_path)
+    assert "no episode was over" in text and "--resume" not in text and "no checkpoint was saved" in flat(text)
+
+
+@pytest.mark.parametrize(
+    ("score", "verdict"),
+    [
+        (1.0, "no better than random play"),
+        (11.0, "25% of the way from the one to the other"),
+        (41.5, "above the tester"),
+    ],
+)
+def test_beside_random_play_and_people(score, verdict):
+    assert compared(score, Reference(1.0, 41.0)).endswith(f"tester 41: {verdict}")
+
+
+@pytest.mark.parametrize("game", ["breakout", "Breakout", "ALE/Breakout-v5", "BreakoutNoFrameskip-v4"])
+def test_a_game_has_its_scores_however_it_is_written(game):
+    assert reference_of(game) == (1.7, 30.5)
+
+
+def test_every_row_of_the_table_is_an_atari_game_and_others_have_no_scores():
+    from ale_py import roms
+
+    from ddrl.reporting.atari_scores import _table
+
+    assert _table().keys() <= {rom.replace("_", "") for rom in roms.get_all_rom_ids()} and len(_table()) == 57
+    assert reference_of("ddrl/Catch-v0") is None and reference_of("CartPole-v1") is None
+    assert reference_of("UpNDown").random == 533.4

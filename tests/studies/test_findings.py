@@ -1,0 +1,36 @@
+"""The first sentence of a report: extremes, and a verdict only where there are repeats enough."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddrl.studies.findings import extremes
+from ddrl.studies.points import grouped
+from ddrl.studies.statistics import bootstrap
+from tests.studies.support import outcome
+
+
+def found(scores, **labels):
+    runs = [outcome({"size": size, "mode": "fast", **labels}, [], score=s) for size, of in scores.items() for s in of]
+    names = ("size", "mode", *labels)
+    return extremes(grouped(runs, *names), lambda g: bootstrap([r.result["score"] for r in g.runs]), "score")
+
+
+@pytest.mark.parametrize(
+    ("scores", "text"),
+    [
+        ({1: [3.0], 2: [9.0]},
+         "The score ranges from 3 (size 1) to 9 (size 2); one run of each says little of chance."),
+        ({1: [3.0, 5.0], 2: [9.0, 9.0]},
+         "The score ranges from 4 (size 1) to 9 (size 2); 2 runs of each say little of chance."),
+        ({1: [1.0, 2.0] * 3, 2: [7.0, 8.0] * 3},
+         "The score ranges from 1.5 (size 1) to 7.5 (size 2), and their 95% intervals do not overlap."),
+        ({1: [1.0, 9.0] * 3, 2: [2.0, 9.0] * 3},
+         "The score ranges from 5 (size 1) to 5.5 (size 2), and their 95% intervals overlap."),
+        ({1: [3.0], 2: [3.0]}, "The score is 3 throughout."),
+        ({1: [3.0]}, "The score is 3."),
+        ({1: [None]}, "No score was measured."),
+    ],
+)  # fmt: skip
+def test_what_was_found(scores, text):
+    assert found(scores) == text
