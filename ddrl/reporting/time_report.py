@@ -43,7 +43,7 @@ def waiting_for_slowest(train: Sequence[Mapping[str, Any]]) -> tuple[str, float,
     """The worker that waits least for the others, what they wait longer than it, and an update's time, in ms.
 
     From a gradient that is sent to parameters that are there, the slowest worker waits for the exchange alone; the
-    others wait for it too.
+    others wait for it too. Medians, since the first updates wait for functions that TensorFlow traces.
     """
     waits: dict[str, list[float]] = {}
     for record in train:
@@ -51,11 +51,11 @@ def waiting_for_slowest(train: Sequence[Mapping[str, Any]]) -> tuple[str, float,
             waits.setdefault(worker, []).append(milliseconds)
     if len(waits) < 2:
         return None
-    means = {worker: statistics.mean(values) for worker, values in waits.items()}
-    slowest = min(means, key=means.__getitem__)
-    others = statistics.mean(value for worker, value in means.items() if worker != slowest)
-    update_ms = 1000.0 / statistics.mean(record["updates_per_s"] for record in train)
-    return slowest, others - means[slowest], update_ms
+    usual = {worker: statistics.median(values) for worker, values in waits.items()}
+    slowest = min(usual, key=usual.__getitem__)
+    others = statistics.mean(value for worker, value in usual.items() if worker != slowest)
+    update_ms = 1000.0 / statistics.median(record["updates_per_s"] for record in train)
+    return slowest, others - usual[slowest], update_ms
 
 
 def _pace(train: Sequence[Mapping[str, Any]]) -> str:

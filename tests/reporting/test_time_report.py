@@ -52,6 +52,11 @@ def test_the_slowest_worker_is_the_one_that_waits_least():
     assert found == ["worker 2 set the pace: the others waited 45 ms for it in each update of 100 ms"]
 
 
+def test_a_first_record_that_waits_for_tracing_says_nothing_of_the_pace():
+    usual = [record(waits=(21.0, 20.0), updates_per_s=40.0)] * 3
+    assert said([record(waits=(300.0, 20.0), updates_per_s=5.0), *usual])[0].startswith("the workers' own computing")
+
+
 @pytest.mark.parametrize(
     ("busy", "servers", "workers", "advised"),
     [(0.0, 1, 4, 1), (0.25, 1, 4, 1), (0.26, 1, 4, 2), (0.1, 4, 8, 2), (0.9, 2, 4, 4), (0.25, 4, 64, 4)],
