@@ -118,7 +118,8 @@ def laptop(game: str, machine: Machine) -> TrainConfig:
             clip_global_norm=0.5,  # Stooke and Abbeel 2018, A2C
         ),
         exchange=ExchangeConfig(workers=workers, parameter_servers=0 if workers == 1 else None),
-        evaluation=EvaluationConfig(evaluator=True, eval_games=50),
+        # Without a random action now and then, every second greedy game of Breakout is caught in a loop.
+        evaluation=EvaluationConfig(evaluator=True, eval_games=50, eval_epsilon=0.01),
         run=RunConfig(minutes=10.0),
     )
 

@@ -56,6 +56,7 @@ BA3C_LAPTOP = {
     **BA3C_DEFAULT, **LAPTOP_NETWORK,
     **lines(OURS, life_loss_terminal=True, unroll_length=20, importance_clip=1.0, simulators=16, queue_batches=1,
             batch_size=64, learning_rate=7e-4, adam_epsilon=1e-5, clip_global_norm=0.5),
+    **lines(OURS + ": greedy games of Breakout get caught in loops", eval_epsilon=0.01),
 }  # fmt: skip
 BA3C_PAPER = {
     **BA3C_DEFAULT,

@@ -109,7 +109,9 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
             config = config.changed(optimizer={"batch_size": batch // workers})
         else:
             config = with_workers(config, workers, 8, batch // workers)
-        evaluation = {"evaluator": self.score == "evaluation", "target_score": None} | evaluations(self, config)
+        evaluation = {"evaluator": self.score == "evaluation", "eval_epsilon": 0.0, "target_score": None} | evaluations(
+            self, config
+        )
         rates = {field: labels[name] for name, field in RATES.items()}
         return config.changed(optimizer=rates, run=self.run, evaluation=evaluation)
 

@@ -53,7 +53,11 @@ class GamesSettings(BudgetSettings):
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         names = ("eval_games", "eval_every_updates", "eval_time_share", "evaluation_minutes")
-        evaluation = {name: getattr(self, name) for name in names} | {"evaluator": True, "target_score": None}
+        evaluation = {name: getattr(self, name) for name in names} | {
+            "evaluator": True,
+            "eval_epsilon": 0.0,
+            "target_score": None,
+        }
         return base_config(self, "ba3c", labels["game"], machine).changed(run=self.run, evaluation=evaluation)
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:

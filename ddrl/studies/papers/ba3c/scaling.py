@@ -88,7 +88,7 @@ class ScalingSettings(TargetSettings):
         config = base_config(self, "ba3c", labels["game"], machine)
         with refusals_of(f"{workers} workers"):
             config = with_workers(config, workers, self.workers_per_server, self.batch(labels["mode"], workers))
-        evaluation: dict[str, Any] = {"evaluator": target is not None, "target_score": target}
+        evaluation: dict[str, Any] = {"evaluator": target is not None, "eval_epsilon": 0.0, "target_score": target}
         if target is not None:
             evaluation |= evaluations(self, config)
         report_often = {"log_every_seconds": 1.0} if self.quick else {}
