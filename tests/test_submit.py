@@ -155,7 +155,7 @@ def test_a_resumed_run_is_gone_on_with_where_it_is(here, ddrl):
     run = a_run(here / "a run")
     (run / "checkpoints").mkdir()
     status, _, said = ddrl("submit", "train", "--resume", str(run), "--dry-run")
-    assert status == 2 and "there is no checkpoint" in said
+    assert status == 2 and "as it has no checkpoint yet" in said
     text = script_of(ddrl, "--run-dir", "a run", "--resume-or-start", "--workers", "2", "--time", "1-2:30")
     assert shlex.split(text.splitlines()[-1])[1] == str(run) and "--resume" not in text.splitlines()[-1]
     assert "#SBATCH --time=1-2:30\n" in text

@@ -37,7 +37,7 @@ def train_records(config: TrainConfig, program: Sequence[str] = (), **run: Any) 
     """Trains with no budget but that in `run`, in a directory that is removed afterwards.
 
     Args:
-        program: what each rank runs (none: that of `ddrl train`).
+        program: what each rank runs (none: that of `ddrl train`). It may end the run by the file `stop`.
 
     Returns:
         The train records, oldest first.
@@ -55,7 +55,7 @@ def train_records(config: TrainConfig, program: Sequence[str] = (), **run: Any) 
         said = io.StringIO()
         console, ranks = Console(file=said), program or launch.RANK_PROGRAM
         status = launch.train(config, None, this_machine(), console, ranks, stop_seconds=STOP_SECONDS)
-        if status == launch.KILLED or (path / rundir.STOP).exists():
+        if status == launch.KILLED or (not program and (path / rundir.STOP).exists()):
             raise KeyboardInterrupt
         if status != 0:
             raise UsageError(f"the run failed: {said.getvalue().strip().splitlines()[-1]}")

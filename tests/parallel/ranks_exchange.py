@@ -135,7 +135,7 @@ def play(comm: MPI.Comm, scenario: dict) -> dict:
         ),
         optimizer=dataclasses.replace(OPTIMIZER, clip_global_norm=scenario["clip"]),
         evaluation=EvaluationConfig(evaluator=False),
-        run=RunConfig(log_every_seconds=1e9),
+        run=RunConfig(log_every_seconds=1e8),
     )
     transport, context = (
         MpiTransport(comm, workers, survive=bool(scenario["dies"])),

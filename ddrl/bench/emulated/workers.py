@@ -159,7 +159,7 @@ class EmulatedJob:
             algorithm=BA3CConfig(),
             exchange=exchange,
             evaluation=EvaluationConfig(evaluator=False),
-            run=RunConfig(log_every_seconds=1e9),
+            run=RunConfig(log_every_seconds=1e8),
         )
         context = JobContext(config, Path("."), self.layout)
         self.chief: EmulatedChief | None = None
