@@ -1,4 +1,4 @@
-"""Opening files that others may have put in place of ours, and syncing a directory."""
+"""Reading files that others may have put in place of ours, and syncing a directory."""
 
 from __future__ import annotations
 
@@ -33,6 +33,16 @@ def read_regular(path: Path) -> bytes:
             return file.read()
     except MemoryError as error:
         raise OSError(errno.ENOMEM, "it does not fit into memory", str(path)) from error
+
+
+def tail(path: Path, most: int) -> bytes:
+    """The last bytes of a file, at most so many; none where it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            file.seek(-min(most, file.seek(0, io.SEEK_END)), io.SEEK_END)
+            return file.read(most)
+    except OSError:
+        return b""
 
 
 def sync_directory(directory: Path) -> None:

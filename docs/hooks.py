@@ -5,14 +5,10 @@ Settings come from the dataclasses of `ddrl.config` and `ddrl.algorithms`, so th
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import functools
 import html
-import inspect
-import itertools
 import re
-import textwrap
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +19,7 @@ from mkdocs.structure.files import File
 
 from ddrl import algorithms
 from ddrl.config import TrainConfig
+from ddrl.docstrings import field_texts
 from ddrl.types import Machine
 
 HERE = Path(__file__).parent
@@ -96,34 +93,14 @@ def settings_page() -> str:
 
 def _group(title: str, kind: type) -> list[str]:
     rows = [f"\n## {title}\n", '<div class="settings" markdown>\n', "| option | default | meaning |", "|---|---|---|"]
-    texts, hints = docstrings(kind), typing.get_type_hints(kind, include_extras=True)
+    texts, hints = field_texts(kind), typing.get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
         if field.name == "plugins":  # --plugin, which names modules and is no setting
             continue
-        text = texts.get(field.name) or _documented(hints[field.name])
         choices = _choices(hints[field.name])
-        meaning = " ".join(text.split()) + (f" One of {choices}." if choices else "")
+        meaning = texts[field.name] + (f" One of {choices}." if choices else "")
         rows.append(f"| `--{field.name.replace('_', '-')}` | {_shown(field.default)} | {_cell(meaning)} |")
     return [*rows, "\n</div>\n"]
-
-
-def docstrings(kind: type) -> dict[str, str]:
-    """Field -> the text below it in the source, of a class and those that it extends."""
-    found: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        if dataclasses.is_dataclass(each):
-            body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0].body  # type: ignore[attr-defined]
-            for field, text in itertools.pairwise(body):
-                if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                    found[field.target.id] = ast.literal_eval(text.value)  # type: ignore[union-attr]
-    return found
-
-
-def _documented(hint: Any) -> str:
-    """The text of an Annotated type, where a field's help is made up of parts."""
-    return next(
-        (extra.documentation for extra in getattr(hint, "__metadata__", ()) if hasattr(extra, "documentation")), ""
-    )
 
 
 def _choices(hint: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ddrl.types import Discrete
@@ -294,3 +296,29 @@ class Segments:
             return  # a final observation: the action on it is ignored
         transition = {"observation": row["observation"], "action": action, "log_prob": log_prob}
         self.open[row["env_id"]].append(transition | {"version": version, "reward": 0.0})
+
+
+# --- networks and their gradients ------------------------------------------------------------------------
+
+
+def named_tensors(network, parameters):
+    """The named tensors of a vector, in float64."""
+    parts, start = {}, 0
+    for name, shape in network.parameter_shapes:
+        size = math.prod(shape)
+        parts[name] = np.asarray(parameters[start : start + size], np.float64).reshape(shape)
+        start += size
+    return parts
+
+
+def numerical_gradient(function, point, step=1e-6):
+    """The gradient of a scalar function of an array, by differences."""
+    gradient = np.zeros(point.shape)
+    for at in np.ndindex(point.shape):
+        ends = []
+        for sign in (1.0, -1.0):
+            moved = point.astype(np.float64)
+            moved[at] += sign * step
+            ends.append(function(moved))
+        gradient[at] = (ends[0] - ends[1]) / (2 * step)
+    return gradient

@@ -76,10 +76,8 @@ class Board:
         answer = {}
         for number in ids:
             with self._lock:
-                run = self._run(number)
+                run = self._whole_run(number)
                 if run is not None:
-                    if not run.whole:
-                        run.read()
                     answer[str(number)] = {"columns": run.columns(names), "names": run.names()}
         return answer
 
@@ -88,10 +86,8 @@ class Board:
         found = []
         for number in ids:
             with self._lock:
-                run = self._run(number)
+                run = self._whole_run(number)
                 if run is not None:
-                    if not run.whole:
-                        run.read()
                     found.append(run.details())
         return found
 
@@ -137,6 +133,13 @@ class Board:
 
     def _run(self, number: int) -> BoardRun | None:
         return next((run for run in self._runs.values() if run.id == number), None)
+
+    def _whole_run(self, number: int) -> BoardRun | None:
+        """With all its metrics."""
+        run = self._run(number)
+        if run is not None and not run.whole:
+            run.read()
+        return run
 
     def _refresh(self) -> None:
         now = self._clock()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ddrl import rundir
 from ddrl.errors import UsageError
+from ddrl.files import open_regular
 
 DEEPEST = 6
 """Levels below a directory that is named: a study of studies has its runs four levels down."""
@@ -52,14 +53,10 @@ def check_roots(roots: Sequence[Path]) -> None:
 def is_run(path: Path) -> bool:
     """Whether a directory holds the settings of a run, of whatever version and however damaged."""
     try:
-        with open(path / rundir.CONFIG, "rb", opener=_without_waiting) as file:
+        with open_regular(path / rundir.CONFIG) as file:
             return b'"algorithm_name"' in file.read(1 << 16)
     except OSError:
         return False
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _below(directory: Path, levels: int, seen: set[tuple[int, int]], known: Collection[Path] = ()) -> Iterator[Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 
 from ddrl import rundir
 from ddrl.board.series import Series, stride_for
-from ddrl.files import open_regular
+from ddrl.files import tail
 from ddrl.reporting.metrics import is_sound, scalars, whole
 
 TAIL_BYTES = 1 << 16
@@ -91,7 +90,7 @@ class Records:
 
     def _peek(self) -> None:
         """The newest records, from the end of the file alone. What is damaged is counted when all of it is read."""
-        lines = tail(self._path).split(b"\n")[-2:0:-1]
+        lines = tail(self._path, TAIL_BYTES).split(b"\n")[-2:0:-1]
         for begun in (_EVALUATION, _TRAIN):
             records = (self._sound(line) for line in lines if line.startswith(begun))
             record = next((record for record in records if record and whole([record])), None)
@@ -154,17 +153,7 @@ class Records:
         self.best = float(np.nanmax(means)) if np.isfinite(means).any() else math.nan
 
 
-def tail(path: Path) -> bytes:
-    """The last bytes of a file, none where it cannot be read."""
-    try:
-        with open_regular(path) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-            return file.read(TAIL_BYTES)
-    except OSError:
-        return b""
-
-
 def _line_bytes(path: Path) -> float:
     """Mean length of the lines at the end of a file."""
-    data = tail(path)
+    data = tail(path, TAIL_BYTES)
     return max(len(data), 1) / max(data.count(b"\n"), 1)

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ddrl import rundir
-from ddrl.board.records import EVALUATION, SECONDS, TAIL_BYTES, Records, tail
+from ddrl.board.records import EVALUATION, SECONDS, TAIL_BYTES, Records
 from ddrl.board.series import MOST_POINTS, as_json
 from ddrl.board.settings import Settings
 from ddrl.board.texts import shown, shown_lines
+from ddrl.files import tail
 from ddrl.reporting.metrics import scalars
+from ddrl.reporting.texts import counted
 from ddrl.studies.points import state_of
 
 LIVELY_SECONDS = 30.0
@@ -176,7 +178,7 @@ class BoardRun:
     def details(self) -> dict[str, Any]:
         """Settings, events, videos, and where the time goes."""
         damaged = self._records.damaged
-        notes = [f"{damaged} damaged line{'s' * (damaged > 1)} of {rundir.METRICS} left out"] if damaged else []
+        notes = [f"{counted(damaged, 'damaged line')} of {rundir.METRICS} left out"] if damaged else []
         if not self.settings.readable:
             notes.append(f"{rundir.CONFIG} is damaged: its settings are unknown")
         return {
@@ -204,7 +206,7 @@ class BoardRun:
 
     def log(self) -> list[str]:
         """The last lines of what its processes wrote."""
-        data = tail(self.path / rundir.LOG)
+        data = tail(self.path / rundir.LOG, TAIL_BYTES)
         lines = shown_lines(data)
         return lines[1:] if len(data) == TAIL_BYTES else lines
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from rich.text import Text
 from ddrl.algorithms import printed_name
 from ddrl.checkpoint import list_checkpoints, load
 from ddrl.config import TrainConfig
+from ddrl.docstrings import flowing
 from ddrl.errors import UsageError
 from ddrl.reporting.atari_scores import Reference, reference_of
 from ddrl.reporting.metrics import (
@@ -70,7 +70,7 @@ def summary(run_dir: str | Path, config: TrainConfig, width: int = 80) -> Render
 
 
 def _wrapped(sentences: Sequence[str], width: int) -> list[str]:
-    return [line for sentence in sentences for line in textwrap.wrap(sentence, width)]
+    return [line for sentence in sentences for line in flowing(sentence, width)]
 
 
 def _learned(records: Records, game: str) -> list[str]:

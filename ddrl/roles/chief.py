@@ -78,6 +78,7 @@ class ChiefRole:
         any_step = self.coordinator.asynchronous
         self.saver = CheckpointSaver(context, start, self.metrics, self._event, self._counted, any_step)
         self._next_line = self._next_stop_check = 0.0
+        self._hears_others = set(context.layout.servers) != {transport.rank}  # which may report at any time
         self._stop_deadline = 0.0
         self._evaluator_heard = time.monotonic()
         self._signalled = self._started = self._evaluation_due = False
@@ -127,8 +128,7 @@ class ChiefRole:
             self._write_line(now)
 
     def due(self) -> bool:
-        # A server of another process may report at any time.
-        return self.phase is Phase.RUNNING and set(self.context.layout.servers) != {self.transport.rank}
+        return self.phase is Phase.RUNNING and self._hears_others
 
     def waits(self) -> Wait | None:
         """Reports of the servers. Whatever else the chief waits for has a deadline of its own."""

@@ -29,6 +29,7 @@ class ServerRole:
     def __init__(self, context: JobContext, transport: Transport, index: int, size: int = 0, tensors: Tensors = ()):
         self.context, self.transport, self.index = context, transport, index
         self.finished = False
+        self._hears_others = set(context.layout.workers.values()) != {transport.rank}
         self.server: Server | None = None
         self._metrics: RankMetrics  # the server says what they are filed under
         self._first_step = -1  # of this part of the run
@@ -70,9 +71,7 @@ class ServerRole:
         return False
 
     def due(self) -> bool:
-        if set(self.context.layout.workers.values()) == {self.transport.rank}:
-            return False  # gradients come from this process alone
-        return self.server is not None and self.server.due()
+        return self._hears_others and self.server is not None and self.server.due()
 
     def waits(self) -> Wait | None:
         server = self.server

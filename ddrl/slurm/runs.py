@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ddrl import rundir, sealed
-from ddrl.files import open_regular
+from ddrl.files import tail
 from ddrl.reporting.metrics import is_sound
 
 TAIL_BYTES = 4 * 2**20  # of metrics.jsonl: hours of lines
@@ -50,16 +49,6 @@ def why_gone(output: Path) -> str:
     """The last line of a job's output that says why it ended, or nothing."""
     lines = tail(output, LOG_TAIL_BYTES).decode(errors="replace").splitlines()
     return next((line.strip() for line in reversed(lines) if line.startswith(SPEAKERS)), "")
-
-
-def tail(path: Path, most: int) -> bytes:
-    """The last bytes of a file, at most so many; none where it cannot be read."""
-    try:
-        with open_regular(path) as file:
-            file.seek(-min(most, file.seek(0, io.SEEK_END)), io.SEEK_END)
-            return file.read()
-    except OSError:
-        return b""
 
 
 def newest(data: bytes, kind: str, name: str = "") -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from ddrl.learner import Learner
 from ddrl.networks.deterministic import DeterministicNetwork
 from ddrl.targets import CriticFunction, TargetFunction
 from ddrl.types import Continuous, LossContext, Replayed
+from tests.references import named_tensors, numerical_gradient
 
 INPUTS, ROWS = 3, 7
 SPACE = Continuous((-2.0, 0.0), (2.0, 1.0))
@@ -28,12 +29,6 @@ def network_and_vector(seed=0):
     network = DeterministicNetwork(LAYERS, (INPUTS,), np.float32, SPACE)
     noise = np.random.default_rng(seed).standard_normal(network.size)
     return network, (network.initial_parameters(seed) + 0.7 * noise).astype(np.float32)
-
-
-def tensors_of(network, parameters):
-    sizes = [math.prod(shape) for _, shape in network.parameter_shapes]
-    parts = np.split(np.asarray(parameters, np.float64), np.cumsum(sizes)[:-1])
-    return {name: part.reshape(shape) for (name, shape), part in zip(network.parameter_shapes, parts)}
 
 
 def policy_of(tensors, observation):
@@ -49,19 +44,6 @@ def critic_of(tensors, observation, action):
     x = np.concatenate([x, action], axis=1)
     x = np.tanh(x @ tensors["critic1/kernel"] + tensors["critic1/bias"])
     return (x @ tensors["critic2/kernel"] + tensors["critic2/bias"])[:, 0]
-
-
-def numerical(function, point, step=1e-6):
-    """The gradient of a scalar function of a vector."""
-    gradient = np.zeros(point.shape)
-    for at in np.ndindex(point.shape):
-        ends = []
-        for sign in (1.0, -1.0):
-            moved = point.astype(np.float64)
-            moved[at] += sign * step
-            ends.append(function(moved))
-        gradient[at] = (ends[0] - ends[1]) / (2 * step)
-    return gradient
 
 
 def batch_of(seed=0):
@@ -83,7 +65,7 @@ def slopes_of(tensors, observation, action):
     """dq/da of each row."""
     pairs = zip(observation[:, None], action)
     return np.stack(
-        [numerical(lambda a, seen=seen: critic_of(tensors, seen, a[None])[0], taken) for seen, taken in pairs]
+        [numerical_gradient(lambda a, seen=seen: critic_of(tensors, seen, a[None])[0], taken) for seen, taken in pairs]
     )
 
 
@@ -102,20 +84,20 @@ def test_loss_and_gradient_equal_the_papers_equations(slope_clip):
     network, parameters = network_and_vector()
     batch, config = batch_of(), DPGConfig(slope_clip=slope_clip)
     gradient, output = gradient_of(network, parameters, config, batch)
-    fixed, seen = tensors_of(network, parameters), batch.observation.astype(np.float64)
+    fixed, seen = named_tensors(network, parameters), batch.observation.astype(np.float64)
     units = (batch.action - MIDDLE) / HALF
 
     def critic_loss(moved):
-        return np.mean(batch.weight * 0.5 * (batch.target - critic_of(tensors_of(network, moved), seen, units)) ** 2)
+        return np.mean(batch.weight * 0.5 * (batch.target - critic_of(named_tensors(network, moved), seen, units)) ** 2)
 
     action = policy_of(fixed, seen)
     slopes = slopes_of(fixed, seen, action)
     clipped = np.clip(slopes, -slope_clip, slope_clip) if slope_clip else slopes
 
     def policy_loss(moved):
-        return -np.mean(np.sum(clipped * policy_of(tensors_of(network, moved), seen), axis=1))
+        return -np.mean(np.sum(clipped * policy_of(named_tensors(network, moved), seen), axis=1))
 
-    expected = numerical(critic_loss, parameters) + numerical(policy_loss, parameters)
+    expected = numerical_gradient(critic_loss, parameters) + numerical_gradient(policy_loss, parameters)
     np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=2e-6)
     np.testing.assert_allclose(output.metrics["loss"], critic_loss(parameters), rtol=1e-5)
     np.testing.assert_allclose(output.priorities, np.abs(batch.target - critic_of(fixed, seen, units)), rtol=1e-4)
@@ -130,13 +112,15 @@ def test_without_a_clip_the_policy_ascends_the_critic():
     network, parameters = network_and_vector(3)
     batch = batch_of(1)
     gradient, _ = gradient_of(network, parameters, DPGConfig(slope_clip=0.0), batch)
-    fixed, seen = tensors_of(network, parameters), batch.observation.astype(np.float64)
+    fixed, seen = named_tensors(network, parameters), batch.observation.astype(np.float64)
     of_policy = sum(math.prod(shape) for name, shape in network.parameter_shapes if name.startswith("policy"))
 
     def value(moved):
-        return -critic_of(fixed, seen, policy_of(tensors_of(network, moved), seen)).mean()
+        return -critic_of(fixed, seen, policy_of(named_tensors(network, moved), seen)).mean()
 
-    np.testing.assert_allclose(gradient[:of_policy], numerical(value, parameters)[:of_policy], rtol=1e-3, atol=2e-6)
+    np.testing.assert_allclose(
+        gradient[:of_policy], numerical_gradient(value, parameters)[:of_policy], rtol=1e-3, atol=2e-6
+    )
 
 
 def test_targets_equal_the_papers_equation_in_chunks():
@@ -151,7 +135,7 @@ def test_targets_equal_the_papers_equation_in_chunks():
             "next_observation": random.standard_normal((10, INPUTS)).astype(np.float32),
         }
     )
-    fixed, after = tensors_of(network, parameters), batch.next_observation.astype(np.float64)
+    fixed, after = named_tensors(network, parameters), batch.next_observation.astype(np.float64)
     expected = batch.reward + batch.discount * critic_of(fixed, after, policy_of(fixed, after))
     function = TargetFunction(network, dpg.targets, DPGConfig(), (INPUTS,), np.float32, 4)
     np.testing.assert_allclose(function(parameters, batch), expected, rtol=1e-4, atol=1e-5)
@@ -163,7 +147,7 @@ def test_values_of_any_actions():
     seen = random.standard_normal((5, INPUTS)).astype(np.float32)
     action = (MIDDLE + HALF * random.uniform(-1, 1, (5, 2))).astype(np.float32)
     function = CriticFunction(network, dpg.critic, (INPUTS,), np.float32, 2)
-    expected = critic_of(tensors_of(network, parameters), seen.astype(np.float64), (action - MIDDLE) / HALF)
+    expected = critic_of(named_tensors(network, parameters), seen.astype(np.float64), (action - MIDDLE) / HALF)
     np.testing.assert_allclose(function(parameters, seen, action), expected, rtol=1e-4, atol=1e-5)
     chosen, value = network(tf.constant(parameters), tf.constant(seen))
     np.testing.assert_allclose(function(parameters, seen, chosen.numpy()), value, rtol=1e-4, atol=1e-5)

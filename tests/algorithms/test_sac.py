@@ -18,6 +18,7 @@ from ddrl.learner import Learner
 from ddrl.networks.soft_actor_critic import SoftActorCriticNetwork
 from ddrl.sampling.replay_schedules import averaged
 from ddrl.types import Continuous, Discrete, LossContext, Machine, Replayed, Snapshot
+from tests.references import named_tensors, numerical_gradient
 
 ROWS, INPUTS, ACTIONS = 6, 3, 2
 SPACE = Continuous((-2.0, -1.0), (2.0, 3.0))
@@ -33,16 +34,6 @@ def network_and_vectors(seed=0):
     random = np.random.default_rng(seed)
     vectors = [network.initial_parameters(i) + 0.3 * random.standard_normal(network.size) for i in (1, 2)]
     return network, *(parameters.astype(np.float32) for parameters in vectors)
-
-
-def tensors_of(network, parameters):
-    """The named tensors of a vector, in float64."""
-    parts, start = {}, 0
-    for name, shape in network.parameter_shapes:
-        size = math.prod(shape)
-        parts[name] = np.asarray(parameters[start : start + size], np.float64).reshape(shape)
-        start += size
-    return parts
 
 
 def tower(tensors, name, x):
@@ -87,18 +78,6 @@ def normals():
     return tf.random.stateless_normal([2, ROWS, ACTIONS], KEY).numpy().astype(np.float64)
 
 
-def numerical(function, parameters, step=1e-6):
-    gradient = np.zeros(len(parameters))
-    for i in range(len(parameters)):
-        ends = []
-        for sign in (1, -1):
-            moved = parameters.astype(np.float64)
-            moved[i] += sign * step
-            ends.append(function(moved))
-        gradient[i] = (ends[0] - ends[1]) / (2 * step)
-    return gradient
-
-
 def found_and_output(network, parameters, target, config, batch):
     theta = tf.constant(parameters)
     tensors = Replayed(*(None if array is None else tf.constant(array) for array in batch))
@@ -114,7 +93,7 @@ def test_loss_and_gradient_equal_the_papers_equations(target_entropy):
     network, parameters, target = network_and_vectors()
     batch, config = batch_of(), SACConfig(target_entropy=target_entropy)
     gradient, output = found_and_output(network, parameters, target, config, batch)
-    fixed, old, (of_next, of_now) = tensors_of(network, parameters), tensors_of(network, target), normals()
+    fixed, old, (of_next, of_now) = named_tensors(network, parameters), named_tensors(network, target), normals()
     seen, after = batch.observation.astype(np.float64), batch.next_observation.astype(np.float64)
     alpha = np.exp(fixed["temperature/log"])
 
@@ -123,21 +102,21 @@ def test_loss_and_gradient_equal_the_papers_equations(target_entropy):
     taken = np.hstack([seen, (batch.action - MIDDLE) / HALF])
 
     def critic_loss(moved):
-        tensors = tensors_of(network, moved)
+        tensors = named_tensors(network, moved)
         errors = [y - tower(tensors, critic, taken)[:, 0] for critic in ("first", "second")]
         return sum(np.mean(batch.weight * 0.5 * error**2) for error in errors)
 
     def policy_loss(moved):
-        action, log_prob = sampled(tensors_of(network, moved), seen, of_now)
+        action, log_prob = sampled(named_tensors(network, moved), seen, of_now)
         return np.mean(alpha * log_prob - smaller_q(fixed, seen, action))
 
     action, log_prob = sampled(fixed, seen, of_now)
 
     def temperature_loss(moved):
         entropy = -ACTIONS if target_entropy is None else target_entropy
-        return np.mean(-np.exp(tensors_of(network, moved)["temperature/log"]) * (log_prob + entropy))
+        return np.mean(-np.exp(named_tensors(network, moved)["temperature/log"]) * (log_prob + entropy))
 
-    parts = {name: numerical(part, parameters) for name, part in
+    parts = {name: numerical_gradient(part, parameters) for name, part in
              (("critic", critic_loss), ("policy", policy_loss), ("temperature", temperature_loss))}  # fmt: skip
     assert all(np.abs(part).max() > 1e-3 for part in parts.values())
     np.testing.assert_allclose(gradient, sum(parts.values()), rtol=2e-3, atol=2e-5)
@@ -197,7 +176,7 @@ def test_evaluation_acts_with_the_mean():
     network, parameters, _ = network_and_vectors()
     seen = batch_of().observation
     policy, value = network(tf.constant(parameters), tf.constant(seen))
-    tensors = tensors_of(network, parameters)
+    tensors = named_tensors(network, parameters)
     mean = np.tanh(np.split(tower(tensors, "policy", seen.astype(np.float64)), 2, axis=1)[0])
     np.testing.assert_allclose(policy[:, :ACTIONS], MIDDLE + HALF * mean, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(value, smaller_q(tensors, seen, mean), rtol=1e-4, atol=1e-5)

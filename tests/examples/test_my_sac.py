@@ -7,47 +7,17 @@ import pytest
 import tensorflow as tf
 
 from ddrl.config import NetworkConfig
-from ddrl.types import Continuous, LossContext, Replayed
-from tests.examples.runs import named_tensors, numerical, train
+from ddrl.types import LossContext, Replayed
+from tests.algorithms.test_sac import ACTIONS, HALF, INPUTS, KEY, MIDDLE, ROWS, SPACE, batch_of, sampled, tower
+from tests.examples.runs import train
 from tests.parallel.support import needs_mpirun
+from tests.references import named_tensors, numerical_gradient
 
-ROWS, INPUTS, ACTIONS = 6, 3, 2
-MIDDLE, HALF = np.array([0.0, 1.0]), np.array([2.0, 2.0])
-SPACE = Continuous(tuple(MIDDLE - HALF), tuple(MIDDLE + HALF))
 LAYERS = NetworkConfig(network="mlp", compute_dtype="float32", policy_layers=(5,), critic_layers=(4,))
-KEY = np.array([3, 5], np.int32)
-
-
-def tower(tensors, name, x):
-    hidden = np.maximum(x @ tensors[f"{name}0/kernel"] + tensors[f"{name}0/bias"], 0.0)
-    return hidden @ tensors[f"{name}1/kernel"] + tensors[f"{name}1/bias"]
 
 
 def q_values(tensors, seen, action):
     return [tower(tensors, critic, np.hstack([seen, action]))[:, 0] for critic in ("q1", "q2")]
-
-
-def drawn(tensors, seen, normal):
-    """Actions, and the logarithms of their probabilities by the change of variables as the paper writes it."""
-    mean, log_deviation = np.split(tower(tensors, "policy", seen), 2, axis=1)
-    u = mean + np.exp(log_deviation) * normal
-    gaussian = -0.5 * normal**2 - log_deviation - 0.5 * np.log(2 * np.pi)
-    return np.tanh(u), np.sum(gaussian - np.log(1.0 - np.tanh(u) ** 2), axis=1)
-
-
-def batch_of():
-    random = np.random.default_rng(0)
-    rows = lambda *shape: random.standard_normal((ROWS, *shape)).astype(np.float32)
-    return Replayed(
-        observation=rows(INPUTS),
-        action=(MIDDLE + HALF * random.uniform(-1, 1, (ROWS, ACTIONS))).astype(np.float32),
-        reward=rows(),
-        discount=random.choice([0.0, 0.99], ROWS).astype(np.float32),
-        next_observation=rows(INPUTS),
-        weight=random.random(ROWS).astype(np.float32),
-        behaviour_version=np.zeros(ROWS, np.int64),
-        key=np.arange(ROWS),
-    )
 
 
 def test_loss_and_gradient_equal_the_papers_equations(example):
@@ -66,7 +36,7 @@ def test_loss_and_gradient_equal_the_papers_equations(example):
     of_next, of_now = tf.random.stateless_normal([2, ROWS, ACTIONS], KEY).numpy().astype(np.float64)
     seen, after = batch.observation.astype(np.float64), batch.next_observation.astype(np.float64)
     alpha = np.exp(fixed["temperature/log"])
-    next_action, next_log_prob = drawn(fixed, after, of_next)
+    next_action, next_log_prob = sampled(fixed, after, of_next)
     soft_value = np.minimum(*q_values(target, after, next_action)) - alpha * next_log_prob
     y = batch.reward + batch.discount * soft_value
 
@@ -74,13 +44,13 @@ def test_loss_and_gradient_equal_the_papers_equations(example):
         free = named_tensors(network, moved)
         errors = [y - q for q in q_values(free, seen, (batch.action - MIDDLE) / HALF)]
         critic_loss = sum(np.mean(batch.weight * error**2) / 2 for error in errors)
-        action, log_prob = drawn(free, seen, of_now)
+        action, log_prob = sampled(free, seen, of_now)
         policy_loss = np.mean(alpha * log_prob - np.minimum(*q_values(fixed, seen, action)))
-        _, held_log_prob = drawn(fixed, seen, of_now)
+        _, held_log_prob = sampled(fixed, seen, of_now)
         return critic_loss + policy_loss - np.mean(np.exp(free["temperature/log"]) * (held_log_prob + 0.3 * ACTIONS))
 
     assert float(output.loss) == pytest.approx(loss(parameters), rel=1e-4)
-    expected = numerical(loss, parameters)
+    expected = numerical_gradient(loss, parameters)
     np.testing.assert_allclose(tape.gradient(output.loss, theta), expected, rtol=2e-3, atol=2e-5)
     parts = named_tensors(network, expected)
     assert all(np.abs(parts[name]).max() > 1e-3 for name in ("policy0/kernel", "q10/kernel", "temperature/log"))

@@ -12,7 +12,8 @@ from ddrl.config import NetworkConfig
 from ddrl.networks import build_network
 from ddrl.types import Continuous, Discrete, LossContext, MultiDiscrete, Transitions
 from tests import references
-from tests.examples.runs import named_tensors, numerical, train
+from tests.examples.runs import train
+from tests.references import named_tensors, numerical_gradient
 
 ROWS, INPUTS = 9, 3
 SPACES = {
@@ -126,7 +127,7 @@ def test_loss_and_gradient_equal_the_papers_equations(example, kind):
         return reference(space, network, batch, config, names, moved, parameters, acted)
 
     assert float(output.loss) == pytest.approx(at(parameters), rel=1e-4)
-    expected = numerical(at, parameters)
+    expected = numerical_gradient(at, parameters)
     np.testing.assert_allclose(tape.gradient(output.loss, theta), expected, rtol=2e-3, atol=2e-4)
     scalars = named_tensors(network, expected)
     assert all(abs(float(scalars[name])) > 1e-3 for name in v_mpo.learned(config, space))
