@@ -58,7 +58,7 @@ class JobArguments:
     """Submit a run as a job of Slurm. All other options are those of `ddrl train`, which reads and checks them before
     the job is submitted. Without --workers, the workers are the ranks of the nodes that other roles leave.
 
-      ddrl submit train ppo --game pong --nodes 2 --ranks-per-node 16 --agent-steps 20e6 --minutes 0
+      ddrl submit train ppo --game pong --parameter-servers 4 --nodes 2 --ranks-per-node 16 --minutes 60
     """
 
     nodes: int | None = None
