@@ -41,7 +41,7 @@ PAPERS = {
 }
 """Module of ddrl.studies.papers -> its studies."""
 STUDIES = {name: f"ddrl.studies.papers.{paper}" for paper, names in PAPERS.items() for name in names}
-STUDIES |= {name: f"ddrl.studies.{name}" for name in ("race", "simulate")}
+STUDIES |= {name: f"ddrl.studies.{name}" for name in ("race", "variants", "simulate")}
 HELP = """
     Repeat an experiment of a paper as one command: many runs, one after the other or as a Slurm array, and a report of
     those that have finished (report.html, which needs no network), with a table (table.md), raw data (results.json,

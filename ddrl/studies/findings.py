@@ -9,6 +9,10 @@ from ddrl.studies.points import Group
 from ddrl.studies.statistics import ENOUGH, Interval
 from ddrl.studies.tables import number, text
 
+FEW = 3
+"""Runs of each from which it says something that all of the one are above all of the other: by chance once in ten times
+(1 / 20 for either side)."""
+
 AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 
@@ -40,12 +44,33 @@ def extremes(
     return f"{ranges}{_verdict(low, high)}."
 
 
+def compared(name: str, value: Interval | None, other_name: str, other: Interval | None, what: str) -> str:
+    """Two groups of runs, in one clause; a verdict where the repeats are enough, or few and all on one side.
+
+    Args:
+        value, other: of what was measured of either; None where nothing was.
+        what: was measured, in words.
+    """
+    if value is None or other is None:
+        return f"no {what} of {name if value is None else other_name} was measured"
+    clause = f"the {what} of {name} is {number(value.mean)}, that of {other_name} {number(other.mean)}"
+    low, high = sorted((value, other), key=lambda each: each.mean)
+    return f"{clause}{_verdict(low, high)}"
+
+
+def sentences(clauses: Sequence[str]) -> str:
+    """Each as a sentence."""
+    return " ".join(f"{clause[0].upper()}{clause[1:]}." for clause in clauses)
+
+
 def _verdict(low: Interval, high: Interval) -> str:
     """Whether the two are told apart."""
     if low.bounds and high.bounds:
         apart = "do not overlap" if low.bounds[1] < high.bounds[0] else "overlap"
         return f", and their 95% intervals {apart}"
     fewest = min(low.count, high.count)
+    if fewest >= FEW and low.values and high.values and max(low.values) < min(high.values):
+        return ", and every run of the one is above every run of the other"
     runs = "one run of each says" if fewest == 1 else f"{fewest} runs of each say"
     return f"; {runs} little of chance" if fewest < ENOUGH else ""
 

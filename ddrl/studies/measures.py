@@ -59,10 +59,16 @@ def required_time(evaluations: Records, score: float, policies: int = POLICIES) 
     None where it never does. Fewer evaluations than `policies` reach nothing: one lucky evaluation is no mean of 100.
     Nor do evaluations that had no time for all their games.
     """
+    record = reaching(evaluations, score, policies)
+    return None if record is None else float(record["wall_seconds"])
+
+
+def reaching(evaluations: Records, score: float, policies: int = 1) -> Mapping[str, Any] | None:
+    """The evaluation with which the mean of the most recent `policies` first reaches a score; see `required_time`."""
     records = complete(list(evaluations))
     for end in range(policies, len(records) + 1):
         if _mean(records[end - policies : end]) >= score:
-            return float(records[end - 1]["wall_seconds"])
+            return records[end - 1]
     return None
 
 
@@ -149,6 +155,13 @@ def reached_after(run: Outcome, score: str, target: float) -> float | None:
     return None if record is None else float(record["wall_seconds"])
 
 
+def steps_text(runs: Sequence[Outcome], target: float) -> str:
+    """Agent steps of the parameters with which each run's evaluations first reached a target, ascending; or never."""
+    records = [reaching(evaluations(run), target) for run in runs]
+    steps = sorted(int(record["agent_steps"]) for record in records if record is not None)
+    return "; ".join([*(f"{number:,}" for number in steps), *["never"] * (len(records) - len(steps))])
+
+
 # of repeats -----------------------------------------------------------------------------------------------------------
 
 
@@ -193,9 +206,10 @@ def times_to(runs: Sequence[Outcome], score: str, target: float, minutes: float 
     Args:
         score: ONLINE or EVALUATION.
         minutes: that each was given; 0 where a number of agent steps ended them: those that did not reach the score
-            were then given as long as the first of them that ended.
+            were then given as long as the first of them that ended, as where some were ended early.
     """
     reached = [reached_after(run, score, target) for run in runs]
     missed = [given_seconds(run) for run, seconds in zip(runs, reached) if seconds is None]
-    limit = 60.0 * minutes or min(missed, default=max(map(given_seconds, runs)))
+    early = any(run.result.get("stopped_early") for run in runs)
+    limit = (0.0 if early else 60.0 * minutes) or min(missed, default=max(map(given_seconds, runs)))
     return TimeToScore(tuple(sorted(seconds for seconds in reached if seconds is not None)), len(missed), limit)

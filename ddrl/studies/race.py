@@ -14,15 +14,16 @@ from ddrl.bench.peer_learner import ZOO, settings_of
 from ddrl.config import TrainConfig
 from ddrl.envs.game_names import atari_rom
 from ddrl.errors import UsageError
+from ddrl.studies import across_games
 from ddrl.studies.curves import SECONDS, learning_panel, spread_text
-from ddrl.studies.findings import extremes
-from ddrl.studies.measures import EVALUATION, count, final, given_seconds, mean, most, rate
+from ddrl.studies.findings import extremes, sentences
+from ddrl.studies.measures import EVALUATION, count, final, given_seconds, last_score, mean, most, rate, steps_text
 from ddrl.studies.points import Group, Outcome, Point, grouped
 from ddrl.studies.rival import run_rival
 from ddrl.studies.settings import TargetSettings, base_config
 from ddrl.studies.statistics import TimeToScore
 from ddrl.studies.study import Labels, Report, Study
-from ddrl.studies.tables import table
+from ddrl.studies.tables import Columns, table
 from ddrl.studies.training import train_point
 from ddrl.types import Machine
 
@@ -52,6 +53,8 @@ class RaceSettings(TargetSettings):
     """Transitions of its DQN's replay at most, 28 KB each on Atari (its zoo: a million)."""
     cores: int = 0
     """Cores that a run may use (0: all)."""
+    stop_at_target: bool = True
+    """End a run when an evaluation reaches --target-score; off: go on to the end of the budget."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,58 +87,59 @@ class RaceSettings(TargetSettings):
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         """Of a run of ours. Of a rival's run only game, evaluation and budget have a meaning."""
         algorithm = labels["algorithm"] if labels["library"] == OURS else "ppo"
-        evaluation = {"evaluator": True, "eval_games": self.eval_games, "target_score": self.target_score}
+        target = self.target_score if self.stop_at_target else None
+        evaluation = {"evaluator": True, "eval_games": self.eval_games, "target_score": target}
         config = base_config(self, algorithm, labels["game"], machine)
         return config.changed(run=self.run, evaluation=evaluation)
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
         """A table and a panel for each game; the verdict is the ratio of the medians of both libraries' fastest."""
         groups = grouped(outcomes, "game", "library", "algorithm")
-        target = {} if self.target_score is None else {f"to {self.target_score:g}": self._time_text}
+        target: Columns = {}
+        if (goal := self.target_score) is not None:
+            target = {f"to {goal:g}": self._time_text, "agent steps to it": lambda group: steps_text(group.runs, goal)}
         columns = {
             "system": name_of, "runs": count, **target,
             "minutes": mean(lambda run: given_seconds(run) / 60.0),
             "agent steps": most("agent_steps"), "agent steps/s": mean(rate()), "last score": final(EVALUATION),
         }  # fmt: skip
-        tables, panels = [], []
-        for game in grouped(outcomes, "game"):
-            those = [group for group in groups if group["game"] == game["game"]]
-            tables.append(table(f"{game['game']}, {self.eval_games} games an evaluation", those, columns))
-            panels.append(
-                learning_panel(game["game"], "raw evaluation score", those, EVALUATION, name_of, SECONDS, hold=True)
-            )
+        tables, panels, notes = [], [], []
+        for game in dict.fromkeys(group["game"] for group in groups):
+            those = [group for group in groups if group["game"] == game]
+            tables.append(table(f"{game}, {self.eval_games} games an evaluation", those, columns))
+            panels.append(learning_panel(game, "raw evaluation score", those, EVALUATION, name_of, SECONDS, hold=True))
+            notes += self._verdict(those, game)
+        systems = [(name_of(group), group) for group in grouped(outcomes, "library", "algorithm")]
+        of_all, profiles = across_games.together(systems, lambda run: last_score(run, EVALUATION))
+        beside = any(group["library"] == THEIRS for group in groups)
         return Report(
-            heading="Score against time, beside Stable-Baselines3",
+            heading=f"Score against time{', beside Stable-Baselines3' * beside}",
             caption=f"mean of {self.eval_games} evaluation games with frozen parameters; {spread_text(outcomes)}",
-            finding=extremes(groups, final(EVALUATION), "last evaluation score"),
-            tables=tables,
-            panels=panels,
-            notes=[*filter(None, (self._verdict(groups, game["game"]) for game in grouped(outcomes, "game"))), NOTES],
+            finding=sentences(notes) or extremes(groups, final(EVALUATION), "last evaluation score"),
+            tables=[*tables, *of_all],
+            panels=[*panels, *profiles],
+            notes=[*notes, *([across_games.NOTE] if of_all else []), *([NOTES] if beside else [])],
         )
 
     def _time_text(self, group: Group) -> str:
         times = self.times(group)
         return "-" if times is None else times.text()
 
-    def _verdict(self, groups: Sequence[Group], game: str) -> str:
+    def _verdict(self, groups: Sequence[Group], game: str) -> list[str]:
         """Which of each library is fastest by its median, and the ratio; nothing without a target or a rival."""
         medians: dict[str, tuple[float, str]] = {}
         for library in (OURS, THEIRS):
-            timed = [
-                (self.times(group), group) for group in groups if (group["game"], group["library"]) == (game, library)
-            ]
+            timed = [(self.times(group), group) for group in groups if group["library"] == library]
             found = [(_median(times), name_of(group)) for times, group in timed if times is not None]
             if found:
                 medians[library] = min(found)
         if len(medians) < 2 or not np.isfinite(medians[OURS][0]):
-            return ""
+            return []
         (ours, name), (theirs, rival) = medians[OURS], medians[THEIRS]
+        begun = f"{game}: {name} holds {self.target_score:g} after {ours / 60:.1f} min"
         if not np.isfinite(theirs):
-            return f"{game}: {name} holds {self.target_score:g} after {ours / 60:.1f} min (median), {rival} never did"
-        return (
-            f"{game}: {name} holds {self.target_score:g} after {ours / 60:.1f} min and {rival} after "
-            f"{theirs / 60:.1f} min (medians): {theirs / ours:.1f} times as long"
-        )
+            return [f"{begun} (median), {rival} never did"]
+        return [f"{begun} and {rival} after {theirs / 60:.1f} min (medians): {theirs / ours:.1f} times as long"]
 
 
 def peer_game(game: str) -> tuple[str, bool]:

@@ -121,11 +121,10 @@ class TargetSettings(BudgetSettings):
             checks.finite(self, "target_score")
 
     def times(self, group: Group) -> TimeToScore | None:
-        """Of repeats to the target, where there is one. Runs that were ended early had less than the budget."""
+        """Of repeats to the target, where there is one."""
         if self.target_score is None:
             return None
-        early = any(run.result.get("stopped_early") for run in group.runs)
-        return times_to(group.runs, self.score_name, self.target_score, 0.0 if early else self.minutes)
+        return times_to(group.runs, self.score_name, self.target_score, self.minutes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,6 +16,8 @@ BOOTSTRAP_SAMPLES = 10_000
 CONFIDENCE = 0.95
 ENOUGH = 5
 """Repeats from which there are intervals and verdicts."""
+ENOUGH_OF_A_GAME = 3
+"""Repeats of each game from which several games together have intervals."""
 
 Values = Sequence[float | None]
 """One value of each repeat; None where it has none, which is left out."""
@@ -107,6 +109,35 @@ def interquartile_mean(values: Values, samples: int = 2000) -> Interval | None:
     return _interval(lambda drawn, axis=0: trim_mean(drawn, 0.25, axis=axis), [values], samples)
 
 
+def stratified_interquartile_mean(scores: Sequence[Values], samples: int = 2000) -> Interval | None:
+    """Mean of the middle half of all values of several games; None of fewer than ENOUGH values.
+
+    Args:
+        scores: of the runs of each game. Resamples draw as many runs of each game as it has (Agarwal et al. 2021).
+    """
+    from scipy.stats import trim_mean
+
+    if sum(value is not None for game in scores for value in game) < ENOUGH:
+        return None
+    return _stratified(lambda together, axis: trim_mean(together, 0.25, axis=axis), scores, samples)
+
+
+def share_above(scores: Sequence[Values], threshold: float, samples: int = 2000) -> Interval | None:
+    """Share of all values of several games above a threshold: a point of a performance profile (Agarwal et al. 2021).
+
+    Args:
+        scores: of the runs of each game.
+    """
+    return _stratified(lambda together, axis: np.mean(together > threshold, axis=axis), scores, samples)
+
+
+def _stratified(statistic: Callable[..., Any], scores: Sequence[Values], samples: int) -> Interval | None:
+    """A statistic of all values together, each game's resampled by themselves; see `_interval`."""
+    return _interval(
+        lambda *games, axis=0: statistic(np.concatenate(games, axis=axis), axis=axis), scores, samples, ENOUGH_OF_A_GAME
+    )
+
+
 def bootstrap_ratio(above: Values, below: Values, samples: int = BOOTSTRAP_SAMPLES) -> Interval | None:
     """Ratio of two means, each resampled by itself; None where either has no value, or the lower mean is 0."""
     if not any(value for value in below if value is not None):
@@ -114,13 +145,15 @@ def bootstrap_ratio(above: Values, below: Values, samples: int = BOOTSTRAP_SAMPL
     return _interval(lambda top, bottom, axis=0: top.mean(axis=axis) / bottom.mean(axis=axis), [above, below], samples)
 
 
-def _interval(statistic: Callable[..., Any], samples: Sequence[Values], resamples: int) -> Interval | None:
-    """A statistic of samples <float>[n] each; no bounds where one of them has fewer than ENOUGH values."""
+def _interval(
+    statistic: Callable[..., Any], samples: Sequence[Values], resamples: int, enough: int = ENOUGH
+) -> Interval | None:
+    """A statistic of samples <float>[n] each; no bounds where one of them has fewer than `enough` values."""
     from scipy import stats
 
     known = [np.array([value for value in sample if value is not None], np.float64) for sample in samples]
     count = min(map(len, known))
-    if count < ENOUGH:
+    if count < enough:
         values = tuple(known[0].tolist()) if len(known) == 1 and count > 1 else ()
         return Interval(float(statistic(*known)), None, None, count, values) if count else None
     ends = stats.bootstrap(

@@ -191,7 +191,7 @@ def test_six_games_are_evaluated_as_in_the_paper():
     assert (evaluation.evaluator, evaluation.eval_games, evaluation.eval_epsilon, evaluation.target_score) == (
         True,
         50,
-        0.0,
+        0.01,
         None,
     )
 
@@ -222,6 +222,35 @@ def test_scores_stand_beside_the_published_ones():
     assert report.panels[0].curves[1].y == [15.0, 35.0, 25.0] and report.caption.startswith("evaluation score")
 
 
+def evaluations(*means, minutes=1.0):
+    return [
+        {"kind": "evaluation", "wall_seconds": 60.0 * minutes * i, "agent_steps": i, "mean": mean, "games": 50}
+        for i, mean in enumerate(means, 1)
+    ]
+
+
+def test_games_end_at_the_published_target_where_that_is_chosen():
+    settings = chosen(games.GAMES, games=("breakout", "pong"), to_target=True, repeats=3)
+    points = games.GAMES.points(settings, FOUR)
+    assert [p.config.evaluation.target_score for p in points] == [300.0] * 3 + [10.0] * 3
+    assert points[0].config.evaluation.eval_epsilon == 0.01, "as the preset has it"
+
+    def records_of(point):
+        if point.labels["game"] == "pong":
+            return evaluations(-21.0, 12.0, minutes=5 * point.config.run.seed)
+        return evaluations(90.0, 310.0 if point.config.run.seed == 1 else 200.0)
+
+    report = games.GAMES.report(settings, finished(games.GAMES, settings, records_of))
+    assert report.finding == "1 of 2 games reach their target within 30 minutes by the median of their runs."
+    breakout, pong = report.tables[0].rows
+    assert breakout[:4] == ["breakout", 3, 300.0, "1 of 3 in 2 min, 2 not reached in 30 min"]
+    assert pong[:4] == ["pong", 3, 10.0, "10; 20; 30 min"]
+    assert report.tables[1].rows[0][:3] == ["BA3C", 2, 6] and report.tables[1].rows[0][3].bounds
+    assert [panel.title for panel in report.panels] == ["breakout", "pong", "Performance profile"]
+    assert report.panels[0].curves[-1].y == [300.0, 300.0]
+    assert "games of epsilon 0.01" in report.caption
+
+
 @pytest.mark.parametrize(
     "study, changes, message",
     [
@@ -237,6 +266,7 @@ def test_scores_stand_beside_the_published_ones():
         (collapse.LEARNING_RATE, {"learning_rate": 0.0}, "--learning-rate 0.0"),
         (games.GAMES, {"eval_games": 0}, "--eval-games 0"),
         (games.GAMES, {"minutes": 0.0}, "a point would never end"),
+        (games.GAMES, {"to_target": True}, "--to-target: beam_rider has no published target; choose from breakout"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(study, changes, message):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ddrl.studies.findings import extremes
+from ddrl.studies.findings import compared, extremes
 from ddrl.studies.points import grouped
 from ddrl.studies.statistics import bootstrap
 from tests.studies.support import outcome
+
+EVERY = ", and every run of the one is above every run of the other."
 
 
 def found(scores, **labels):
@@ -27,6 +29,12 @@ def found(scores, **labels):
          "The score ranges from 1.5 (size 1) to 7.5 (size 2), and their 95% intervals do not overlap."),
         ({1: [1.0, 9.0] * 3, 2: [2.0, 9.0] * 3},
          "The score ranges from 5 (size 1) to 5.5 (size 2), and their 95% intervals overlap."),
+        ({1: [1.0, 2.0, 3.0], 2: [7.0, 8.0, 4.0]},
+         "The score ranges from 2 (size 1) to 6.33 (size 2)" + EVERY),
+        ({1: [1.0, 2.0, 4.0], 2: [7.0, 8.0, 4.0]},
+         "The score ranges from 2.33 (size 1) to 6.33 (size 2); 3 runs of each say little of chance."),
+        ({1: [1.0, 2.0, 3.0], 2: [7.0] * 5},
+         "The score ranges from 2 (size 1) to 7 (size 2); 3 runs of each say little of chance."),
         ({1: [3.0], 2: [3.0]}, "The score is 3 throughout."),
         ({1: [3.0]}, "The score is 3."),
         ({1: [None]}, "No score was measured."),
@@ -34,3 +42,12 @@ def found(scores, **labels):
 )  # fmt: skip
 def test_what_was_found(scores, text):
     assert found(scores) == text
+
+
+def test_two_groups_beside_each_other():
+    few, many = bootstrap([1.0, 2.0, 3.0]), bootstrap([9.0] * 5)
+    assert compared("A", few, "B", bootstrap([4.0, 5.0, 6.0]), "score") == (
+        "the score of A is 2, that of B 5, and every run of the one is above every run of the other"
+    )
+    assert compared("A", many, "B", bootstrap([1.0] * 5), "score").endswith("and their 95% intervals do not overlap")
+    assert compared("A", None, "B", few, "score") == "no score of A was measured"

@@ -72,7 +72,21 @@ def test_the_verdict_compares_the_medians_of_the_fastest():
     assert "ddrl ba3c holds 18 after 5.0 min and SB3 a2c after 40.0 min (medians): 8.0 times as long" in report.notes[0]
     never = settings().report([run for run in runs if run.point.labels["algorithm"] != "a2c"])
     assert never.notes[0] == "pong: ddrl ba3c holds 18 after 5.0 min (median), SB3 dqn never did"
-    assert len(settings().report(runs[:6]).notes) == 1, "without a rival there is no verdict"
+    assert report.finding.startswith("Pong: ddrl ba3c holds 18") and report.heading.endswith("Stable-Baselines3")
+    ours = settings().report(runs[:6])
+    assert not ours.notes and ours.heading == "Score against time", "without a rival there is no verdict"
+
+
+def test_agent_steps_to_the_target_are_of_every_run():
+    runs = [outcome("ddrl", "ba3c", seed, 9, score) for seed, score in enumerate((19.0, 3.0))]
+    (rows,) = (found.rows for found in settings().report(runs).tables)
+    assert rows[0][:4] == ["ddrl ba3c", 2, "1 of 2 in 9 min, 1 not reached in 180 min", "7; never"]
+
+
+def test_runs_may_go_on_to_the_end_of_their_budget():
+    points = RACE.points(settings(stop_at_target=False), MACHINE)
+    assert all(point.config.evaluation.target_score is None for point in points)
+    assert "18" in settings(stop_at_target=False).report([outcome("ddrl", "ba3c", 1, 5)]).tables[0].columns[2]
 
 
 def test_a_rivals_records_are_those_of_a_run(tmp_path):

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddrl.studies.statistics import Interval, TimeToScore, bootstrap, bootstrap_ratio, efficiency, interquartile_mean
+from ddrl.studies.statistics import (
+    Interval,
+    TimeToScore,
+    bootstrap,
+    bootstrap_ratio,
+    efficiency,
+    interquartile_mean,
+    share_above,
+    stratified_interquartile_mean,
+)
 
 
 def test_the_interquartile_mean_is_of_the_middle_half():
@@ -32,6 +41,28 @@ def test_the_interval_of_the_middle_half_is_that_of_seeded_resamples():
     drawn = np.sort(values[np.random.default_rng(0).integers(5, size=(2000, 5))], axis=1)
     expected = np.quantile(drawn[:, 1:4].mean(axis=1), [0.025, 0.975])
     assert interquartile_mean(values)[1:3] == pytest.approx(tuple(expected))
+
+
+def test_several_games_are_resampled_each_by_itself():
+    games = [[0.0, 1.0, 2.0], [100.0, 110.0, 120.0, 130.0, 140.0]]
+    found = stratified_interquartile_mean(games)
+    assert found.mean == pytest.approx(np.mean([2.0, 100.0, 110.0, 120.0])) and found.count == 3
+    # Slowly, with other numbers: 3 values of the first game and 5 of the second in every resample.
+    random, drawn = np.random.default_rng(1), []
+    for _ in range(4000):
+        sample = np.sort(np.concatenate([random.choice(game, len(game)) for game in games]))
+        drawn.append(sample[2:6].mean())
+    assert found.bounds == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), rel=0.05)
+    assert stratified_interquartile_mean([[1.0, 2.0], [3.0, 4.0, 5.0]]).bounds is None, "two runs of a game"
+    assert stratified_interquartile_mean([[1.0], [3.0, 4.0, None]]) is None, "too few of all"
+
+
+def test_the_share_above_a_score_is_of_all_runs_of_all_games():
+    games = [[0.0, 1.0, 2.0], [1.0, 5.0, 6.0, 7.0]]
+    assert share_above(games, 1.0).mean == pytest.approx(4 / 7), "above, not at"
+    assert share_above(games, 9.0)[:3] == (0.0, 0.0, 0.0)
+    low, high = share_above(games, 1.0).bounds
+    assert 1 / 7 <= low < 4 / 7 < high <= 7 / 7
 
 
 def test_intervals_in_another_unit():

@@ -6,17 +6,34 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ddrl.algorithms.ba3c import TARGET_SCORES
 from ddrl.algorithms.parts import rom_name
 from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
 from ddrl.reporting.metrics import complete
+from ddrl.studies import across_games
 from ddrl.studies.curves import SECONDS, score_curves, spread_text, unit_of
-from ddrl.studies.figures import Panel
+from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.findings import extremes
-from ddrl.studies.measures import EVALUATION, MAXIMUM, Measure, count, evaluations, final, given_seconds, mean, most
+from ddrl.studies.measures import (
+    EVALUATION,
+    MAXIMUM,
+    Measure,
+    count,
+    evaluations,
+    final,
+    given_seconds,
+    last_score,
+    mean,
+    most,
+    scores_caption,
+    times_to,
+)
 from ddrl.studies.points import Group, Outcome, grouped
 from ddrl.studies.settings import BudgetSettings, base_config
+from ddrl.studies.statistics import TimeToScore
 from ddrl.studies.study import Labels, Report, Study, product
-from ddrl.studies.tables import table
+from ddrl.studies.tables import Columns, table
 from ddrl.types import Machine
 
 SYSTEMS = ("DDRL A3C, 64 nodes", "GA3C", "BA3C", "A3C")
@@ -50,15 +67,32 @@ class GamesSettings(BudgetSettings):
     """Largest share of a run's time that evaluations may take."""
     evaluation_minutes: float = 3.0
     """Longest time of one evaluation, in minutes; one that is cut off does not count."""
+    to_target: bool = False
+    """End a run when an evaluation reaches the score at which the published code stops (Breakout 300, Pong 10,
+    Riverraid 4,000, Seaquest 1,830, Space Invaders 700), and report when."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for game in self.games if self.to_target else ():
+            if self.target(game) is None:
+                raise UsageError(f"--to-target: {game} has no published target; choose from {', '.join(TARGET_SCORES)}")
+
+    def target(self, game: str) -> float | None:
+        """At which a run ends."""
+        return TARGET_SCORES.get(rom_name(game)) if self.to_target else None
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         names = ("eval_games", "eval_every_updates", "eval_time_share", "evaluation_minutes")
         evaluation = {name: getattr(self, name) for name in names} | {
             "evaluator": True,
-            "eval_epsilon": 0.0,
-            "target_score": None,
+            "target_score": self.target(labels["game"]),
         }
         return base_config(self, "ba3c", labels["game"], machine).changed(run=self.run, evaluation=evaluation)
+
+    def times(self, game: Group) -> TimeToScore | None:
+        """Of its runs to the target, where there is one."""
+        target = self.target(game["game"])
+        return None if target is None else times_to(game.runs, EVALUATION, target, self.minutes)
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
         """A panel for each game: mean and maximum of its evaluation games against time."""
@@ -67,14 +101,20 @@ class GamesSettings(BudgetSettings):
             system: lambda game, place=place: PUBLISHED.get(rom_name(game["game"]), (None,) * len(SYSTEMS))[place]
             for place, system in enumerate(SYSTEMS)
         }
-        caption = f"evaluation score: mean and maximum of {self.eval_games} greedy games with frozen parameters"
+        timed: Columns = {
+            "target": lambda game: self.target(game["game"]),
+            "time to it": lambda game: (times := self.times(game)) and times.text(),
+        }
+        of_all, profiles = across_games.together([("BA3C", Group({}, outcomes))], final_mean)
+        epsilon = max(run.point.config.evaluation.eval_epsilon for run in outcomes)
+        caption = scores_caption(EVALUATION, epsilon or None).replace(": ", f": mean and maximum of {self.eval_games} ")
         return Report(
             heading="Scores by game against time",
             caption=f"{caption}; {spread_text(outcomes)}",
-            finding=extremes(games, final(EVALUATION), "mean score of the last evaluation"),
+            finding=self._finding(games),
             tables=[
                 table(f"Evaluations of {self.eval_games} games", games, {
-                    "game": "game", "runs": count,
+                    "game": "game", "runs": count, **(timed if self.to_target else {}),
                     "hours": mean(lambda run: given_seconds(run) / 3600.0),
                     "agent steps": most("agent_steps"),
                     "evaluations": lambda game: sum(len(played(run)) for run in game.runs),
@@ -85,12 +125,21 @@ class GamesSettings(BudgetSettings):
                         (float(r["maximum"]) for run in game.runs for r in played(run) if "maximum" in r), default=None
                     ),
                     **published,
-                })
+                }),
+                *of_all,
             ],
-            panels=[_panel(game) for game in games],
+            panels=[*(_panel(game, self.target(game["game"])) for game in games), *profiles],
             columns=3 if len(games) > 2 else 2,
-            notes=[NOTES],
+            notes=[NOTES, *([across_games.NOTE] if of_all else [])],
         )  # fmt: skip
+
+    def _finding(self, games: Sequence[Group]) -> str:
+        """How many games reach their target, or else where the scores lie."""
+        if not self.to_target:
+            return extremes(games, final(EVALUATION), "mean score of the last evaluation")
+        reached = [game for game in games if (times := self.times(game)) and times.median is not None]
+        limit = f" within {self.minutes:g} minutes" if self.minutes else ""
+        return f"{len(reached)} of {len(games)} games reach their target{limit} by the median of their runs."
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
         return product(game=self.games, seed=self.seeds)
@@ -111,7 +160,12 @@ def of_best(name: str, unit: float = 1.0) -> Measure:
     return measure
 
 
-def _panel(game: Group) -> Panel:
+def final_mean(run: Outcome) -> float | None:
+    """Of its last evaluation."""
+    return last_score(run, EVALUATION)
+
+
+def _panel(game: Group, target: float | None) -> Panel:
     unit, x_label = unit_of(game.runs, SECONDS)
     scores = {EVALUATION: "mean", MAXIMUM: "maximum"}
     curves = [
@@ -119,6 +173,9 @@ def _panel(game: Group) -> Panel:
         for style, (score, label) in enumerate(scores.items())
         for curve in score_curves(game.runs, score, SECONDS, unit, label, style=style)
     ]
+    if target is not None:
+        ends = [0.0, max(map(given_seconds, game.runs)) / unit]
+        curves.append(Curve(f"target {target:,g}", ends, [target, target], reference=True))
     return Panel(game["game"], x_label, "raw evaluation score", curves)
 
 

@@ -1,0 +1,76 @@
+"""Scores of several games as one: interquartile mean and performance profile of human-normalized scores.
+
+Agarwal et al. 2021, Deep Reinforcement Learning at the Edge of the Statistical Precipice: means over runs and games of
+scores in percent between random play and people, with intervals whose resamples draw runs within each game (stratified
+bootstrap).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ddrl.reporting.atari_scores import reference_of
+from ddrl.studies.curves import interval_curve
+from ddrl.studies.figures import Curve, Panel
+from ddrl.studies.measures import Measure
+from ddrl.studies.points import Group, Outcome, grouped
+from ddrl.studies.statistics import share_above, stratified_interquartile_mean
+from ddrl.studies.tables import Table, table
+
+THRESHOLDS = 41
+NORMALIZED = "human-normalized score (%)"
+NOTE = (
+    "all games together: 100 (score - random) / (human - random) of every run, with the random and human scores of DQN "
+    "Zoo; interquartile mean over runs and games, and its 95% stratified bootstrap interval where each game has three "
+    "runs or more (Agarwal et al. 2021)"
+)
+
+
+def normalized(runs: Sequence[Outcome], measure: Measure) -> list[list[float]]:
+    """Human-normalized scores in percent: a list of its runs' for each game that people were measured at.
+
+    Args:
+        measure: the raw score of a run; runs without one are left out.
+    """
+    scores = []
+    for game in grouped(runs, "game"):
+        reference = reference_of(game["game"])
+        known = [score for run in game.runs if (score := measure(run)) is not None]
+        if reference is not None and known:
+            scores.append([reference.normalized(score) for score in known])
+    return scores
+
+
+def together(systems: Sequence[tuple[str, Group]], measure: Measure) -> tuple[list[Table], list[Panel]]:
+    """A table and the performance profiles of systems that played the same games, two at least; else nothing.
+
+    Args:
+        systems: name, and runs of all games.
+        measure: the raw score of a run.
+    """
+    scores = {name: normalized(group.runs, measure) for name, group in systems}
+    if not scores or {len(games) for games in scores.values()} != {max(map(len, scores.values()))}:
+        return [], []  # one has not played all of them yet
+    if len(next(iter(scores.values()))) < 2:
+        return [], []
+    of_all = table("All games together", scores.items(), {
+        "system": lambda row: row[0], "games": lambda row: len(row[1]), "runs": lambda row: sum(map(len, row[1])),
+        "interquartile mean, human-normalized (%)": lambda row: stratified_interquartile_mean(row[1]),
+    })  # fmt: skip
+    every = [score for games in scores.values() for game in games for score in game]
+    thresholds = np.linspace(min(0.0, *every), max(every), THRESHOLDS).tolist()
+    curves = [profile(games, thresholds, name, style) for style, (name, games) in enumerate(scores.items())]
+    return [of_all], [Panel("Performance profile", NORMALIZED, "share of runs above", curves)]
+
+
+def profile(scores: Sequence[Sequence[float]], thresholds: Sequence[float], label: str, style: int = 0) -> Curve:
+    """Share of all runs whose score is above each threshold, with its interval.
+
+    Args:
+        scores: of the runs of each game.
+    """
+    points: list[tuple[float, Any]] = [(threshold, share_above(scores, threshold)) for threshold in thresholds]
+    return interval_curve(points, label, style)

@@ -1,0 +1,147 @@
+"""`ddrl study variants`: one algorithm with several sets of options, chosen by the user, compared by their scores."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ddrl import checks
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.studies import across_games
+from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
+from ddrl.studies.figures import Panel
+from ddrl.studies.findings import compared, sentences
+from ddrl.studies.measures import count, final, given_seconds, last_score, mean, most, rate, scores_caption, steps_text
+from ddrl.studies.points import Group, Outcome, grouped
+from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, refusals_of
+from ddrl.studies.study import Labels, Report, Study
+from ddrl.studies.tables import Columns, table
+from ddrl.types import Machine
+
+UNCHANGED = "as the preset has it"
+
+
+@dataclasses.dataclass(frozen=True)
+class VariantsSettings(TargetSettings, ScoredSettings):
+    """One algorithm with several sets of options, each with the same seeds: what do they change? The first variant is
+    what the others are compared with."""
+
+    algorithm: str = "ba3c"
+    """Algorithm of `ddrl train`."""
+    variants: tuple[str, ...] = (f"{UNCHANGED}:", "half the rate:--learning-rate 3.5e-4")
+    """NAME:OPTIONS, a word each: options of `ddrl train` that a variant has beside --train-options, such as
+    "large:--batch-size 256". A variant without options is the preset itself."""
+    stop_at_target: bool = False
+    """End a run when an evaluation reaches --target-score."""
+    cores: int = 0
+    """Cores that a run may use (0: all)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for variant in self.variants:
+            name, colon, _ = variant.partition(":")
+            if not colon or not name.strip():
+                raise UsageError(f'--variants {variant}: write NAME:OPTIONS, as in "large:--batch-size 256"')
+        names = list(self.options)
+        if len(names) < len(self.variants) or len(names) < 2:
+            raise UsageError(f"--variants {' '.join(names)}: give two or more, each with a name of its own")
+        if self.stop_at_target and (self.target_score is None or self.score != "evaluation"):
+            checks.refuse(self, "stop_at_target", "there is no target of evaluations; give --target-score")
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Name -> options of each variant."""
+        parts = [variant.partition(":") for variant in self.variants]
+        return {name.strip(): words.strip() for name, _, words in parts}
+
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        """Seed by seed, so that all variants have run whenever the study is stopped after one."""
+        for seed in self.seeds:
+            for game in self.games:
+                for name in self.options:
+                    yield {"game": game, "variant": name, "seed": seed}
+
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        name = labels["variant"]
+        words = f"{self.train_options} {self.options[name]}".strip()
+        with refusals_of(f"variant {name}"):
+            config = base_config(
+                dataclasses.replace(self, train_options=words), self.algorithm, labels["game"], machine
+            )
+        evaluation: dict[str, Any] = {
+            "evaluator": self.score == "evaluation",
+            "eval_games": self.eval_games,
+            "target_score": self.target_score if self.stop_at_target else None,
+        }
+        return config.changed(run=self.run, evaluation=evaluation)
+
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        """A table for each game, curves against agent steps and time, and each variant beside the first."""
+        groups = grouped(outcomes, "game", "variant")
+        columns: Columns = {
+            "variant": "variant", "options": lambda group: self.options[group["variant"]] or "-", "runs": count,
+            **self._timed(), "minutes": mean(lambda run: given_seconds(run) / 60.0),
+            "agent steps": most("agent_steps"), "updates": most("update"), "agent steps/s": mean(rate()),
+            f"final {self.score} score": final(self.score_name),
+        }  # fmt: skip
+        tables, panels, notes = [], [], []
+        for game in dict.fromkeys(group["game"] for group in groups):
+            those = [group for group in groups if group["game"] == game]
+            tables.append(table(game, those, columns))
+            panels += list(self._panels(game, those))
+            notes += [f"{game}: {text}" for text in self._compared(those)]
+        systems = [(group["variant"], group) for group in grouped(outcomes, "variant")]
+        of_all, profiles = across_games.together(systems, lambda run: last_score(run, self.score_name))
+        epsilon = max(run.point.config.evaluation.eval_epsilon for run in outcomes) or None
+        return Report(
+            heading=f"{self.algorithm} with other options",
+            caption=f"{scores_caption(self.score_name, epsilon)}; {spread_text(outcomes)}",
+            finding=sentences(notes),
+            tables=[*tables, *of_all],
+            panels=[*panels, *profiles],
+            notes=[across_games.NOTE] if of_all else [],
+        )
+
+    def _timed(self) -> Columns:
+        """Minutes and agent steps to the target, where there is one."""
+        target = self.target_score
+        if target is None:
+            return {}
+        return {
+            f"to {target:g}": lambda group: (times := self.times(group)) and times.text(),
+            "agent steps to it": lambda group: steps_text(group.runs, target) if self.score == "evaluation" else None,
+        }
+
+    def _panels(self, game: str, groups: Sequence[Group]) -> Iterator[Panel]:
+        for against in (STEPS, SECONDS):
+            yield learning_panel(
+                game, f"raw {self.score} score", groups, self.score_name, lambda group: group["variant"], against,
+                hold=self.stop_at_target,
+            )  # fmt: skip
+
+    def _compared(self, groups: Sequence[Group]) -> Iterator[str]:
+        """Each variant's final score beside that of the first."""
+        first = next((group for group in groups if group["variant"] == next(iter(self.options))), None)
+        for group in groups:
+            if first is not None and group is not first:
+                score = final(self.score_name)
+                yield compared(group["variant"], score(group), first["variant"], score(first), "final score")
+
+
+def point_name(settings: VariantsSettings, labels: Labels) -> str:
+    """Its variant in letters that a directory may have."""
+    variant = re.sub(r"[^\w.+-]+", "-", labels["variant"])
+    return f"{labels['game']}-{variant}-seed{labels['seed']}"
+
+
+VARIANTS = Study(
+    name="variants",
+    about="one algorithm with several sets of options of your own, compared by their scores",
+    defaults=VariantsSettings(minutes=10.0),
+    quick_changes={"minutes": 0.2, "repeats": 2, "eval_games": 10, "train_options": "--eval-every-updates 100"},
+    point_name=point_name,
+    cores=lambda settings, labels: settings.cores,
+)

@@ -1,0 +1,70 @@
+"""Variants of one algorithm: their points, and each of them beside the first."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ddrl.errors import UsageError
+from ddrl.studies.measures import EVALUATION
+from ddrl.studies.points import Outcome
+from ddrl.studies.variants import VARIANTS
+from tests.studies.support import MACHINE
+
+THREE = ("plain:", "no backup:--quorum 2", "large batch: --batch-size 256 --learning-rate 1e-3")
+
+
+def settings(**changes):
+    return dataclasses.replace(VARIANTS.defaults, **{"variants": THREE, "repeats": 3, **changes})
+
+
+def finished(chosen, score_of):
+    outcomes = []
+    for point in VARIANTS.points(chosen, MACHINE):
+        score = score_of(point.labels["variant"], point.config.run.seed)
+        record = {"kind": "evaluation", EVALUATION: score, "games": 50, "wall_seconds": 60.0, "agent_steps": 7_000}
+        outcomes.append(Outcome(point, {"status": "finished"}, [record], None))
+    return outcomes
+
+
+def test_each_variant_has_its_options_beside_the_common_ones():
+    points = VARIANTS.points(settings(train_options="--workers 2 --entropy-cost 0.02"), MACHINE)
+    assert [point.name for point in points[:4]] == [
+        "breakout-plain-seed1", "breakout-no-backup-seed1", "breakout-large-batch-seed1", "breakout-plain-seed2"
+    ]  # fmt: skip
+    assert len(points) == 9 and {point.config.algorithm.entropy_cost for point in points} == {0.02}
+    plain, quorum, large = (point.config for point in points[:3])
+    assert (plain.exchange.quorum, quorum.exchange.quorum) == (0, 2)
+    assert (large.optimizer.batch_size, large.optimizer.learning_rate) == (256, 1e-3)
+
+
+def test_each_variant_stands_beside_the_first():
+    chosen = settings(target_score=30.0, games=("breakout", "pong"))
+    scores = {"plain": 20.0, "no backup": 40.0, "large batch": 20.5}
+    report = VARIANTS.report(chosen, finished(chosen, lambda name, seed: scores[name] + seed))
+    assert report.finding.startswith(
+        "Breakout: the final score of no backup is 42.0, that of plain 22.0, and every run of the one is above every "
+        "run of the other. Breakout: the final score of large batch is 22.5, that of plain 22.0; 3 runs of each say "
+        "little of chance. Pong: "
+    )
+    breakout, pong, together = report.tables
+    assert breakout.rows[0][:5] == ["plain", "-", 3, "not reached in 10 min", "never; never; never"]
+    assert breakout.rows[1][:5] == ["no backup", "--quorum 2", 3, "1; 1; 1 min", "7,000; 7,000; 7,000"]
+    assert [row[0] for row in together.rows] == list(scores)
+    assert [panel.title for panel in report.panels] == ["breakout"] * 2 + ["pong"] * 2 + ["Performance profile"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"variants": ("plain", "other:")}, "--variants plain: write NAME:OPTIONS"),
+        ({"variants": ("plain:", "plain:--workers 2")}, "--variants plain: give two or more"),
+        ({"variants": ("plain:", "odd:--no-such-option 3")}, "variant odd: .*--no-such-option"),
+        ({"algorithm": "ba4c"}, "ba4c.*did you mean ba3c"),
+        ({"stop_at_target": True}, "--stop-at-target.*no target"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes, message):
+    with pytest.raises(UsageError, match=message):
+        VARIANTS.points(settings(**changes), MACHINE)
