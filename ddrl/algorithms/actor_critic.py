@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddrl import checks
-from ddrl.algorithms.parts import LAPTOP_NETWORK, SMOKE_NETWORK, SMOKE_RUN
+from ddrl.algorithms.parts import LAPTOP_EVAL_EPSILON, LAPTOP_NETWORK, SMOKE_NETWORK, SMOKE_RUN
 from ddrl.config import (
     LONGEST_ROLLOUT,
     AlgorithmConfig,
@@ -96,7 +96,9 @@ def actor_critic_loss(
 def laptop(preset: Preset) -> Preset:
     """The settings of `preset` with the small network, for ten minutes on one machine."""
     return lambda game, machine: dataclasses.replace(
-        preset(game, machine), network=LAPTOP_NETWORK, run=RunConfig(minutes=10.0)
+        preset(game, machine).changed(evaluation={"eval_epsilon": LAPTOP_EVAL_EPSILON}),
+        network=LAPTOP_NETWORK,
+        run=RunConfig(minutes=10.0),
     )
 
 

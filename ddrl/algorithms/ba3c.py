@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from ddrl import checks
 from ddrl.algorithms.actor_critic import ActorCriticConfig, actor_critic_loss
-from ddrl.algorithms.parts import LAPTOP_NETWORK, SMOKE_NETWORK, SMOKE_RUN, rom_name
+from ddrl.algorithms.parts import LAPTOP_EVAL_EPSILON, LAPTOP_NETWORK, SMOKE_NETWORK, SMOKE_RUN, rom_name
 from ddrl.algorithms.record import Algorithm, Name
 from ddrl.config import (
     EnvironmentConfig,
@@ -118,8 +118,7 @@ def laptop(game: str, machine: Machine) -> TrainConfig:
             clip_global_norm=0.5,  # Stooke and Abbeel 2018, A2C
         ),
         exchange=ExchangeConfig(workers=workers, parameter_servers=0 if workers == 1 else None),
-        # Without a random action now and then, every second greedy game of Breakout is caught in a loop.
-        evaluation=EvaluationConfig(evaluator=True, eval_games=50, eval_epsilon=0.01),
+        evaluation=EvaluationConfig(evaluator=True, eval_games=50, eval_epsilon=LAPTOP_EVAL_EPSILON),
         run=RunConfig(minutes=10.0),
     )
 

@@ -13,6 +13,9 @@ PUBLISHED_NETWORK = NetworkConfig(network="nature", compute_dtype="float32")
 """Of presets that carry a paper's name: all papers compute in float32."""
 LAPTOP_NETWORK = NetworkConfig(network="a3c", compute_dtype="bfloat16")
 """Of presets for one machine: a smaller network and a faster type."""
+LAPTOP_EVAL_EPSILON = 0.01
+"""Of evaluations of actor-critics: without a random action now and then, every second greedy game of Breakout is caught
+in a loop."""
 SMOKE_NETWORK = NetworkConfig(network="mlp", compute_dtype="float32")
 SMOKE_RUN = RunConfig(minutes=0.5, log_every_seconds=1.0, video=False)
 

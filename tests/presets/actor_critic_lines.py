@@ -8,7 +8,7 @@ from tests.presets.common_lines import (
     COMMON,
     CONSTANT_RATE,
     EXCHANGE,
-    LAPTOP_NETWORK,
+    LAPTOP,
     LOSS,
     NO_ADAM,
     NO_RMSPROP,
@@ -53,10 +53,9 @@ BA3C_DEFAULT = {
             workers=2, parameter_servers=None, adam_epsilon=1e-8),
 }  # fmt: skip
 BA3C_LAPTOP = {
-    **BA3C_DEFAULT, **LAPTOP_NETWORK,
+    **BA3C_DEFAULT, **LAPTOP,
     **lines(OURS, life_loss_terminal=True, unroll_length=20, importance_clip=1.0, simulators=16, queue_batches=1,
             batch_size=64, learning_rate=7e-4, adam_epsilon=1e-5, clip_global_norm=0.5),
-    **lines(OURS + ": greedy games of Breakout get caught in loops", eval_epsilon=0.01),
 }  # fmt: skip
 BA3C_PAPER = {
     **BA3C_DEFAULT,
@@ -91,7 +90,7 @@ A2C_DEFAULT = {
             rmsprop_epsilon_inside=False, clip_global_norm=0.5),
     **lines(OURS, groups=1),
 }  # fmt: skip
-A2C_LAPTOP = {**A2C_DEFAULT, **LAPTOP_NETWORK}
+A2C_LAPTOP = {**A2C_DEFAULT, **LAPTOP}
 ADAM_OF_SMOKE = {**ADAM, **lines(OURS, learning_rate=2e-3, clip_global_norm=0.5, adam_epsilon=1e-8)}
 A2C_SMOKE = {**A2C_LAPTOP, **SMOKE, **SMOKE_EVALUATION, **ADAM_OF_SMOKE, **lines(OURS, simulators=8, unroll_length=10)}
 ENVIRONMENT_OF_STOOKE = {
@@ -128,7 +127,7 @@ PPO_OF_BASELINES = {
     **lines(BASELINES_PPO + ", of whole squares, not of halves", value_cost=0.5),
     **lines(OURS, clip_range_schedule="constant", value_clip_range=0.0),
 }  # fmt: skip
-PPO_LAPTOP = {**PPO_DEFAULT, **LAPTOP_NETWORK, **PPO_OF_BASELINES}
+PPO_LAPTOP = {**PPO_DEFAULT, **LAPTOP, **PPO_OF_BASELINES}
 PPO_SMOKE = {
     **PPO_LAPTOP, **SMOKE, **SMOKE_EVALUATION, **ADAM_OF_SMOKE,
     **lines(OURS, unroll_length=16, batch_size=32),
@@ -185,7 +184,7 @@ IMPALA_DEFAULT = {
     **lines("Espeholt et al. 2018, section 4.1", rho_clip=1.0, c_clip=1.0),
     **lines(OURS, schedule="asynchronous", simulators=32, groups=2, queue_batches=1),
 }  # fmt: skip
-IMPALA_LAPTOP = {**IMPALA_DEFAULT, **LAPTOP_NETWORK, **lines(OURS, simulators=16, batch_size=160)}
+IMPALA_LAPTOP = {**IMPALA_DEFAULT, **LAPTOP, **lines(OURS, simulators=16, batch_size=160)}
 IMPALA_SMOKE = {
     **IMPALA_LAPTOP, **SMOKE, **SMOKE_EVALUATION, **CONSTANT_RATE, **NO_RMSPROP, **ADAM_OF_SMOKE,
     **lines(OURS, simulators=8, unroll_length=10, batch_size=0, value_cost=0.5, loss_reduction="mean"),
@@ -207,8 +206,8 @@ HTS_PPO_DEFAULT = {
     **lines(KOSTRIKOV + ": 0.5 of half squares", value_cost=0.25),
     **lines(HTS + ": 20 million steps", learning_rate_agent_steps=20_000_000),
 }  # fmt: skip
-HTS_A2C_LAPTOP = {**HTS_A2C_DEFAULT, **LAPTOP_NETWORK}
-HTS_PPO_LAPTOP = {**HTS_PPO_DEFAULT, **LAPTOP_NETWORK, **PPO_OF_BASELINES}
+HTS_A2C_LAPTOP = {**HTS_A2C_DEFAULT, **LAPTOP}
+HTS_PPO_LAPTOP = {**HTS_PPO_DEFAULT, **LAPTOP, **PPO_OF_BASELINES}
 HTS_OF_SMOKE = {**lines("Liu et al. 2020, section 4.1", schedule="double-buffered"), **lines(OURS, groups=2)}
 
 ACTOR_CRITIC: dict[tuple[str, str], Table] = {

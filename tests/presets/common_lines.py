@@ -25,6 +25,7 @@ PUBLISHED_NETWORK = {
     **lines("all papers compute in float32", compute_dtype="float32"),
 }
 LAPTOP_NETWORK = {**UNUSED_LAYERS, **lines(OURS, network="a3c", compute_dtype="bfloat16")}
+LAPTOP = {**LAPTOP_NETWORK, **lines(OURS + ": greedy games of Breakout get caught in loops", eval_epsilon=0.01)}
 SMOKE_NETWORK = {**UNUSED_LAYERS, **lines(OURS, network="mlp", compute_dtype="float32")}
 
 SAMPLING = lines(
@@ -87,7 +88,7 @@ RUN = lines(
 )  # fmt: skip
 SMOKE_RUN = lines(OURS, minutes=0.5, log_every_seconds=1.0, video=False)
 SMOKE = {**lines(OURS, game="ddrl/Catch-v0", life_loss_terminal=False), **SMOKE_NETWORK, **SMOKE_RUN}
-SMOKE_EVALUATION = lines(OURS, eval_every_updates=200, eval_games=20)
+SMOKE_EVALUATION = lines(OURS, eval_every_updates=200, eval_games=20, eval_epsilon=0.0)
 
 LOSS = {
     **lines(A3C16 + ", section 8", discount=0.99, entropy_cost=0.01),
