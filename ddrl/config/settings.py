@@ -212,8 +212,8 @@ class EvaluationConfig:
     eval_epsilon: float = 0.0
     """Probability of a random action in evaluation games (0.05 for the Q-learning family, as in Mnih et al. 2015)."""
     eval_time_share: float = 0.1
-    """Largest share of the run's time that evaluations during training may take (0 to 1; 0: none; 1: each of them plays
-    all its games)."""
+    """Largest share of the machine's time that evaluations during training may take (0 to 1; 0: none; 1: each of them
+    plays all its games)."""
     evaluation_minutes: float = 3.0
     """Longest time of one evaluation during training, in minutes; games that are not over by then have no score (0: all
     games, however long they take)."""
@@ -221,8 +221,8 @@ class EvaluationConfig:
     """Longest time of the evaluation at the end of the run, in minutes; Ctrl-C ends it and keeps what was played (None:
     8% of the time of training, at least 15 seconds; 0: no such evaluation)."""
     target_score: float | None = None
-    """Stop when the mean score of all --eval-games games reaches this, and write the time that it took. An evaluation
-    during training whose first games may have reached it goes on to play the others, too."""
+    """Stop when the mean score of all --eval-games games reaches this, and write the time that it took. When the first
+    games of an evaluation reach it, the evaluator plays all games anew, and only they count."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 0.0, "evaluation_minutes")

@@ -294,7 +294,7 @@ def play_games(
         return _Group(env, first_game, again)
 
     def again(game: _Game) -> bool:
-        return agent_steps > 0 or (turns is not None and turns.end(game.row, game.score, game.cut))
+        return agent_steps > 0 or (turns is not None and turns.end(game.row, game.cut))
 
     def ended() -> bool:
         return stop() or (turns is not None and turns.time_is_up())

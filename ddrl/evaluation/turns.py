@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 import time
 from collections.abc import Callable
 
@@ -23,44 +21,30 @@ class Turns:
         games: that the evaluation has; no more begin.
         at_once: under way at the same time, at most.
         seconds: that all of them together may take, from now on.
-        target: mean score that the run is to reach, or None. Where the games that are over may have reached it when the
-            time is up, the rest of the games begins after all, since only all of them can tell.
-        target_seconds: that all games may take then.
         clock: seconds, for tests.
     """
 
-    def __init__(
-        self,
-        games: int,
-        at_once: int,
-        seconds: float,
-        target: float | None = None,
-        target_seconds: float = 0.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, games: int, at_once: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.games, self.at_once = games, min(games, at_once)
         self.begun = self.over = 0
-        self._seconds, self._target, self._target_seconds, self._clock = seconds, target, target_seconds, clock
+        self._seconds, self._clock = seconds, clock
         self._began: dict[int, float] = {}  # by row, of the game under way there
         self._start = clock()
         self._longest = 0.0
-        self._scores: list[float] = []
 
     def begin(self, row: int) -> None:
         """A game begins in this row."""
         self._began[row] = self._clock()
         self.begun += 1
 
-    def end(self, row: int, score: float, cut: bool) -> bool:
+    def end(self, row: int, cut: bool) -> bool:
         """The game of this row is over; whether another one begins there.
 
         Args:
-            score: of the game.
+            row: of the game.
             cut: a limit of steps ended it: it says nothing of how long the others take.
         """
         self.over += 1
-        if math.isfinite(score):
-            self._scores.append(score)
         if not cut:
             self._longest = max(self._longest, self._clock() - self._began[row])
         if self.begun >= self.games or not self._time_for_another():
@@ -73,15 +57,4 @@ class Turns:
         return self._clock() - self._start > self._seconds
 
     def _time_for_another(self) -> bool:
-        spent = self._clock() - self._start
-        if spent + self._longest > self._seconds and self._may_have_reached_target():
-            self._seconds = max(self._seconds, self._target_seconds)
-        return spent + self._longest <= self._seconds
-
-    def _may_have_reached_target(self) -> bool:
-        """Within a standard error of the mean."""
-        if self._target is None or not self._scores:
-            return False
-        several = len(self._scores) > 1
-        error = statistics.stdev(self._scores) / math.sqrt(len(self._scores)) if several else 0.0
-        return statistics.fmean(self._scores) + error >= self._target
+        return self._clock() - self._start + self._longest <= self._seconds

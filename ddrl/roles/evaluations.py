@@ -10,7 +10,8 @@ from ddrl.config.settings import WHOLE_GAMES_SECONDS
 from ddrl.reporting.rank_metrics import RankMetrics
 
 SHORTEST_SECONDS = 8.0  # an evaluation gets this much whatever its share of the time, or it would say nothing
-PARTS = 6  # a run's share of the time is enough for so many evaluations
+PARTS = 6  # a run's share of the time is enough for so many evaluations that have a core to themselves
+WHOLE = 4.0  # times as long as others one may take that plays all games, since the target may have been reached
 AT_ONCE, FINAL_AT_ONCE = 4, 20  # games; few are over soon, many take less time in all
 
 
@@ -34,6 +35,13 @@ def unfinished_text(content: Mapping[str, Any]) -> str:
 class Evaluations:
     """Bookkeeping of evaluations; a snapshot that falls due while the last still plays is skipped and counted.
 
+    What they take of the run's time is counted in seconds of the whole machine: an evaluator that gets a quarter of one
+    of two cores takes an eighth of it.
+
+    Attributes:
+        idle: no evaluation is under way.
+        seconds: that evaluations took, of the machine.
+
     Args:
         version: of the parameters at the start of this part of the run.
         state: what `state` returned in the part before, or None.
@@ -44,7 +52,7 @@ class Evaluations:
         self.config = config
         self.idle = True
         self.seconds = float(state.get("seconds", 0.0))
-        self._longest = float(state.get("last_seconds", 0.0))
+        self._next_seconds = float(state.get("last_seconds", 0.0))
         self._next_version = version - version % config.eval_every_updates + config.eval_every_updates
         self._playing: int | None = None
         self._limit = self._needed = 0.0
@@ -52,7 +60,7 @@ class Evaluations:
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"seconds": self.seconds, "last_seconds": self._longest}
+        return {"seconds": self.seconds, "last_seconds": self._next_seconds}
 
     def due(self, version: int, elapsed: float, metrics: RankMetrics) -> bool:
         """Whether `version` is to be published and evaluated; `elapsed` is the wall time of the run in seconds."""
@@ -63,7 +71,7 @@ class Evaluations:
             self._next_version = version + self.config.eval_every_updates
             return False
         share = self.config.eval_time_share
-        if self.seconds + self._longest > share * (elapsed + self._longest):
+        if self.seconds + self._next_seconds > share * (elapsed + self._next_seconds):
             return False  # it stays due, until its share of the time has grown
         self._next_version = version + self.config.eval_every_updates
         return True
@@ -84,7 +92,9 @@ class Evaluations:
             config.eval_time_share * elapsed - self.seconds, 2.0 * part
         )  # of a machine with few updates a minute
         self._limit = min(longest, max(SHORTEST_SECONDS, part, saved, self._needed))
-        target = {} if config.target_score is None else {"target": config.target_score, "target_seconds": longest}
+        target = (
+            {} if config.target_score is None else {"target": config.target_score, "target_seconds": WHOLE * longest}
+        )
         return {"at_once": AT_ONCE, "limit_seconds": self._limit, **target}
 
     def at_the_end(self, trained_seconds: float) -> dict[str, Any]:
@@ -106,12 +116,13 @@ class Evaluations:
         if content["version"] != self._playing:
             return False
         seconds, games = content["seconds"], content.get("games")
-        self.seconds += seconds
-        # One that went on for its target took longer than the next one will.
-        self._longest = min(seconds, self._limit) if self._limit else seconds
+        took = content.get("machine_seconds", seconds)
+        self.seconds += took
         # Where no game was over, the next evaluation waits until it may take twice as long, or none would ever be.
         self._needed = 0.0 if games != 0 else min(2.0 * seconds, self.config.longest_seconds)
-        self._longest = max(self._longest, self._needed)
+        # One that played all games for its target took longer than the next one will.
+        longest = max(min(seconds, self._limit) if self._limit else seconds, self._needed)
+        self._next_seconds = longest * (took / seconds if seconds else 1.0)
         if games:
             self._game_seconds = seconds / games
         self._playing, self.idle = None, True

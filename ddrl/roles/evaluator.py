@@ -25,6 +25,9 @@ from ddrl.placement.resources import this_machine
 from ddrl.reporting.rank_metrics import RankMetrics
 
 SLICE_SECONDS = 0.02  # it plays this long between two polls
+AHEAD = 4  # games that step at the same time: each step waits for a thread to wake, long where all cores are busy
+ALL_AT_ONCE = 50
+FRESH_GAMES = 104_729  # added to the seed of games that are played anew for the target
 
 
 class EvaluatorRole:
@@ -47,7 +50,10 @@ class EvaluatorRole:
         self._games: Generator[None, None, EvaluationResult] | None = None
         self._turns: Turns | None = None
         self._deadline = math.inf
+        self._vector: Any = None  # parameters that are played with, as the policy takes them
+        self._plays_all = False  # for the target
         self._started, self._fetching = 0.0, False
+        self._started_processor = 0.0
         self._next_report = time.monotonic()
         transport.open(self.reader.assembler.channels(layout.servers, Kind.PUBLISHED))
 
@@ -57,7 +63,7 @@ class EvaluatorRole:
             again, snapshot = self.reader.handle(event.header, event.payload)
             self.transport.send(again)
             if snapshot is not None:
-                self._begin(snapshot.version, snapshot.parameters)
+                self._begin(snapshot.parameters)
         elif isinstance(event, Blob) and event.topic == Topic.EVALUATE:
             request = json.loads(event.data)
             if request.get("end"):
@@ -65,6 +71,7 @@ class EvaluatorRole:
                 return
             self._request, self._games = request, None
             self._started, self._fetching = time.monotonic(), True
+            self._started_processor = time.process_time()
             self.transport.send(self.reader.fetch(self._request["version"]))
         elif isinstance(event, Blob) and event.topic == Topic.END:
             self.finished = True
@@ -93,34 +100,40 @@ class EvaluatorRole:
         servers = self.context.layout.servers
         return Wait(f"version {self._request['version']}", tuple(servers[i] for i in self.reader.assembler.missing()))
 
-    def _begin(self, version: int, parameters: np.ndarray) -> None:
+    def _begin(self, parameters: np.ndarray) -> None:
         self._fetching = False
         if self._policy is None:
             self._policy = self._make_policy()
-        device_vector, policy = as_device_vector(parameters), self._policy
-        config, request = self.context.config, self._request
-        self._turns = self._turns_of(request)
-        self._deadline = math.inf if self._turns else time.monotonic() + request["limit_seconds"]
+        self._vector, self._plays_all = as_device_vector(parameters), False
+        evaluation, request = self.context.config.evaluation, self._request
+        at_once = request["at_once"] or evaluation.eval_games
+        turns = Turns(evaluation.eval_games, at_once, request["limit_seconds"])
+        self._start_games(None if evaluation.eval_agent_steps else turns)  # a budget of steps ends games by itself
+
+    def _play_all(self) -> None:
+        """All games, new ones: the first ones may have reached the target by luck, and only all of them can tell."""
+        self._plays_all = True
+        games = self.context.config.evaluation.eval_games
+        self._start_games(Turns(games, ALL_AT_ONCE, self._request["target_seconds"]), FRESH_GAMES)
+
+    def _start_games(self, turns: Turns | None, fresh: int = 0) -> None:
+        config, request, policy, vector = self.context.config, self._request, self._policy, self._vector
+        assert policy is not None
+        self._turns = turns
+        self._deadline = math.inf if turns else time.monotonic() + request["limit_seconds"]
+        cores = this_machine().cores
         self._games = play_games(
             config.environment,
-            lambda observations: policy(device_vector, observations)[0],
+            lambda observations: policy(vector, observations)[0],
             config.evaluation.eval_games,
-            seed=config.run.seed + 7919 * (version + 1),  # other games than training's, other ones each time
+            # Other games than training's, and other ones each time.
+            seed=config.run.seed + 7919 * (request["version"] + 1) + fresh,
             epsilon=config.evaluation.eval_epsilon,
             agent_steps=config.evaluation.eval_agent_steps,
-            ahead=this_machine().cores if request.get("final") else 1,  # nobody trains any more
+            ahead=cores if request.get("final") else AHEAD,  # at the end nobody trains any more
             stop=lambda: time.monotonic() > self._deadline,
-            turns=self._turns,
+            turns=turns,
         )
-
-    def _turns_of(self, request: dict[str, Any]) -> Turns | None:
-        """None where a budget of steps ends the games."""
-        evaluation = self.context.config.evaluation
-        if evaluation.eval_agent_steps:
-            return None
-        at_once, target = request["at_once"] or evaluation.eval_games, request.get("target")
-        target_seconds = request.get("target_seconds", 0.0)
-        return Turns(evaluation.eval_games, at_once, request["limit_seconds"], target, target_seconds)
 
     def _play(self) -> None:
         if self._games is None:
@@ -130,7 +143,10 @@ class EvaluatorRole:
                 next(self._games)
         except StopIteration as end:
             self._games = None
-            self._report(end.value)
+            if self._may_have_reached_target(end.value):
+                self._play_all()
+            else:
+                self._report(end.value)
         except UsageError as error:  # logits that are not finite: training will refuse its gradients and say so
             self._games = None
             failure = self._request | {"failed": str(error), "seconds": time.monotonic() - self._started}
@@ -138,6 +154,19 @@ class EvaluatorRole:
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # an environment may raise any of them
             self._games = None
             self.transport.send([json_blob(self.context.layout.chief, Topic.FAILED, failure_of(error))])
+
+    def _may_have_reached_target(self, result: EvaluationResult) -> bool:
+        target, games = self._request.get("target"), len(result.scores)
+        some = 0 < games < self.context.config.evaluation.eval_games and self._turns is not None
+        return target is not None and some and not self._plays_all and self._deadline > 0 and result.mean >= target
+
+    def _machine_seconds(self) -> float:
+        """That the evaluation took of the whole machine; where it shares a process with training, training stands still
+        meanwhile."""
+        seconds = time.monotonic() - self._started
+        if self.context.config.single_process:
+            return seconds
+        return min(seconds, (time.process_time() - self._started_processor) / this_machine().cores)
 
     def _report(self, result: EvaluationResult) -> None:
         evaluation, games = self.context.config.evaluation, len(result.scores)
@@ -152,6 +181,7 @@ class EvaluatorRole:
             "stuck": result.stuck,
             "forced_actions": result.forced_actions,
             "seconds": time.monotonic() - self._started,
+            "machine_seconds": self._machine_seconds(),
             "stamp": result.stamp,
         }
         self.transport.send([json_blob(self.context.layout.chief, Topic.RESULT, content)])

@@ -98,6 +98,24 @@ def test_evaluations_keep_to_their_share_of_the_time():
     assert not again.due(300, 189.0, metrics) and again.due(300, 191.0, metrics)
 
 
+def test_time_counts_in_seconds_of_the_whole_machine():
+    """An evaluator that gets a quarter of one of two cores takes an eighth of the time of the machine."""
+    metrics, counted = RankMetrics("chief", 0), evaluations(share=0.1)
+    assert counted.due(100, 600.0, metrics)
+    assert counted.during_training(600.0, 600.0)["limit_seconds"] == 20.0
+    counted.start(100)
+    counted.finish({"version": 100, "seconds": 80.0, "machine_seconds": 10.0, "games": 50})  # it played all games
+    assert counted.seconds == 10.0
+    # The next one is to take its 20 s, 2.5 of the machine: 12.5 s are a tenth of 122.5 s and these 2.5.
+    assert not counted.due(200, 122.0, metrics) and counted.due(201, 123.0, metrics)
+
+
+def test_one_for_a_target_may_take_longer():
+    settings = EvaluationConfig(target_score=3.0, evaluation_minutes=2.0)
+    how = Evaluations(settings, 0).during_training(60.0, 600.0)
+    assert (how["target"], how["target_seconds"], how["limit_seconds"]) == (3.0, 480.0, 10.0)
+
+
 def test_whole_games_have_no_limit_of_time():
     """--evaluation-minutes 0: neither the share of the time nor the end of the run cuts a game off."""
     settings = EvaluationConfig(eval_every_updates=100, eval_time_share=1.0, evaluation_minutes=0.0)
