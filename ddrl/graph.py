@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ddrl.lazy import tf
+from ddrl.structured import Packed
 
 
 class Graph:
@@ -18,16 +19,21 @@ class Graph:
 
     Args:
         function: of tensors, and of dicts of them.
-        specs: of its arguments.
+        specs: of its arguments; of one that is Packed the function gets the fields.
 
     Attributes:
         specs: of what it returns, as `function` nests it.
     """
 
     def __init__(self, function: Callable[..., Any], specs: list[Any]) -> None:
-        traced = tf.function(function, input_signature=specs, autograph=False).get_concrete_function()
+        signature = [spec.spec if isinstance(spec, Packed) else spec for spec in specs]
+
+        def of_fields(*tensors: Any) -> Any:
+            return function(*(s.unpack(x) if isinstance(s, Packed) else x for s, x in zip(specs, tensors, strict=True)))
+
+        traced = tf.function(of_fields, input_signature=signature, autograph=False).get_concrete_function()
         self.specs = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), traced.structured_outputs)
-        self._function, self._arguments = traced, specs
+        self._function, self._arguments = traced, signature
         self._types = [spec.dtype for spec in tf.nest.flatten(self.specs)]
         self._captured = list(traced.captured_inputs)
 

@@ -7,9 +7,10 @@ spaces and types as JSON, for processes that have no environment.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,8 +65,37 @@ def float_rows(array: np.ndarray) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
+class Packed(NamedTuple):
+    """Fields of one type as one tensor, which is handed over once instead of field by field.
+
+    Attributes:
+        spec: of the tensor [..., numbers of all fields together].
+        shapes: of each field, in order.
+    """
+
+    spec: Any
+    shapes: dict[str, tuple[int, ...]]
+
+    def unpack(self, tensor: Any) -> dict[str, Any]:
+        """The tensor of each field, inside of a graph."""
+        parts = tf.split(tensor, [math.prod(shape) for shape in self.shapes.values()], axis=-1)
+        outer = tensor.shape[:-1]
+        return {name: tf.reshape(part, [*outer, *inner]) for (name, inner), part in zip(self.shapes.items(), parts)}
+
+
+@functools.lru_cache
+def common_type(dtype: np.dtype) -> np.dtype | None:
+    """The type of all fields of a structured type; None where they have several, or gaps between them."""
+    fields = field_types(dtype)
+    types = {base for _, base in fields.values()}
+    if len(types) != 1:
+        return None
+    (base,) = types
+    return base if dtype.itemsize == base.itemsize * sum(math.prod(shape) for shape, _ in fields.values()) else None
+
+
 def spec_of(shape: Any, dtype: Any) -> Any:
-    """The TensorSpec of an array, or of each field by its name.
+    """The TensorSpec of an array; of a structured one as Packed, or of each field by its name.
 
     Args:
         shape: of the array, without those of fields.
@@ -74,14 +104,19 @@ def spec_of(shape: Any, dtype: Any) -> Any:
     fields = field_types(dtype)
     if not fields:
         return tf.TensorSpec(shape, tf.as_dtype(np.dtype(dtype)))
+    if (common := common_type(np.dtype(dtype))) is not None:
+        shapes = {name: inner for name, (inner, _) in fields.items()}
+        return Packed(tf.TensorSpec([*shape, sum(map(math.prod, shapes.values()))], tf.as_dtype(common)), shapes)
     return {name: tf.TensorSpec([*shape, *inner], tf.as_dtype(base)) for name, (inner, base) in fields.items()}
 
 
 def tensors_of(array: Any) -> list[Any]:
-    """The tensors of an array, in the order of `tf.nest.flatten`: one, or one for each field."""
+    """The tensors of an array for its `spec_of`: one, or one for each field in the order of `tf.nest.flatten`."""
     names = array.dtype.names if isinstance(array, np.ndarray) else None
     if names is None:
         return [tf.convert_to_tensor(array)]
+    if (common := common_type(array.dtype)) is not None:
+        return [tf.convert_to_tensor(np.ascontiguousarray(array).view(common).reshape(*array.shape, -1))]
     return [tf.convert_to_tensor(np.array(array[name], order="C")) for name in sorted(names)]
 
 
