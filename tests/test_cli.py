@@ -76,13 +76,13 @@ def test_help_explains_every_option_of_an_algorithm(algorithm):
 
 def test_help_says_units_and_defaults():
     text = help_text()
-    assert "--minutes X Time of training in this run, in minutes of wall time (0: no such budget)." in text
+    assert "--minutes X Training time of this run, in minutes of wall time (0: no such budget)." in text
     assert "--[no-]evaluator" in text and "--deterministic Promise" in text
 
 
 def test_help_shows_the_presets_defaults():
-    assert "the papers' backup workers. [60; default, laptop 0]" in help_text("--preset", "ba3c-paper")
-    assert "the papers' backup workers. [0; ba3c-paper 60]" in help_text()
+    assert "what papers call backup workers. [60; default, laptop 0]" in help_text("--preset", "ba3c-paper")
+    assert "what papers call backup workers. [0; ba3c-paper 60]" in help_text()
 
 
 def test_flags_are_flat():

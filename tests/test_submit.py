@@ -178,7 +178,7 @@ CASES = {
     "memory of one host": (["submit", "train", "a3c", "--preset", "smoke", "--nodes", "2"], "--nodes 2: --exchange"),
     "no time": ([*SMOKE, "--time", "soon"], "--time soon: write it as Slurm does"),
     "too little time": ([*SMOKE, "--minutes", "9", "--time", "3"], "the first checkpoint is due after 5"),
-    "no nodes": ([*SMOKE, "--nodes", "0"], "--nodes 0: must be in 1 to"),
+    "no nodes": ([*SMOKE, "--nodes", "0"], "--nodes 0: must be between 1 and"),
     "no quote": ([*SMOKE, "--sbatch-options=--comment='x"], "--sbatch-options --comment='x: No closing quotation"),
     "line end": ([*SMOKE, "--sbatch-options=--comment='x\ny'"], "sbatch takes no control characters"),
     "backslash": ([*SMOKE, "--run-dir", "a\\b"], "Slurm cannot write its output there"),

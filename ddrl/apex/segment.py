@@ -95,7 +95,7 @@ class SegmentFormat:
             raise UsageError(f"observations {list(shape)} are not stacks of {self.stack} frames (1 to 255): use 1")
         for name in ("n_step", "length"):
             if not 1 <= getattr(self, name) <= 10_000:
-                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be in 1 to 10000")
+                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be between 1 and 10000")
         for _, dtype in (field_types(self.observation_dtype) or {"": ((), self.observation_dtype)}).values():
             if dtype.name not in KEPT_TYPES:
                 raise UsageError(f"observations of type {dtype}: a replay keeps {', '.join(KEPT_TYPES)}")
@@ -228,7 +228,9 @@ class SegmentFormat:
         """Raises UsageError, which names the value, where a segment is not of this format or makes no sense."""
         for name in ("actor", "run_id", "simulator", "first_step"):
             if not 0 <= getattr(segment, name) <= LARGEST_NUMBER:
-                raise UsageError(f"a segment with {name} {getattr(segment, name)}: must be in 0 to {LARGEST_NUMBER}")
+                raise UsageError(
+                    f"a segment with {name} {getattr(segment, name)}: must be between 0 and {LARGEST_NUMBER}"
+                )
         transitions, frames = len(segment.row), len(segment.frames)
         self._check_counts(transitions, frames)
         expected = self.columns(transitions, frames)

@@ -64,7 +64,9 @@ class Replay:
     ):
         rows = _rows(capacity, simulators, stack, n_step)
         if not 0.0 <= priority_exponent <= 1.0:
-            raise UsageError(f"--priority-exponent {priority_exponent}: must be in 0 (uniform) to 1 (proportional)")
+            raise UsageError(
+                f"--priority-exponent {priority_exponent}: must be between 0 (uniform) and 1 (proportional)"
+            )
         self.n_step, self.priority_exponent = n_step, priority_exponent
         self._row_capacity = capacity // simulators
         self._history = History(rows, simulators, observation_shape, observation_dtype, stack, action)

@@ -47,7 +47,7 @@ def test_the_default_does_not_import_it(monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ({"reset": "swap"}, "--reset swap: EnvPool resets games at once .*leave one of them out"),
+        ({"reset": "swap"}, "--reset swap: EnvPool resets games at once .*leave one of the two out"),
         ({"reset": "in-pause"}, "--reset in-pause: EnvPool resets games at once"),
         ({"simulator_processes": 2}, "--simulator-processes 2: EnvPool steps .*give --simulator-threads"),
         ({"backend": "gymnasium"}, "--backend gymnasium: must be one of auto, envpool"),

@@ -168,7 +168,7 @@ def test_a_search_that_fails_altogether_is_one_line(fake, tmp_path, capsys):
         (("ba3c", *BASE, "--space", "lr=log(1e-5,1)"), "did you mean learning-rate?"),
         (("bac3", *BASE, *SPACE), "bac3: there is no such algorithm; did you mean ba3c?"),
         (("ba3c", "--game", "brakeout", *SPACE), "did you mean breakout?"),
-        (("ba3c", *BASE, *SPACE, "--trials", "0"), "--trials 0: must be in 1 to"),
+        (("ba3c", *BASE, *SPACE, "--trials", "0"), "--trials 0: must be between 1 and"),
         (("ba3c", *BASE, *SPACE, "--trils", "3"), "--trils: there is no such option"),
         (("ba3c", *BASE, *SPACE, "--collect"), "no search was begun there"),
         (("ba3c", *BASE, *SPACE, "--collect", "--submit"), "--collect and --submit: give one of them"),
