@@ -174,7 +174,7 @@ def test_what_is_no_file_is_refused_at_once_and_does_not_disturb_a_save(tmp_path
 def test_a_directory_that_cannot_be_read_is_one_line(tmp_path, monkeypatch):
     ckpt.save(tmp_path, make(version=1), keep=1)
     _fail_at(monkeypatch, "listdir", 1, errno.EACCES)
-    with pytest.raises(UsageError, match="cannot read .*checkpoints: Permission denied; mend its permissions"):
+    with pytest.raises(UsageError, match="cannot read .*checkpoints: Permission denied; fix its permissions"):
         ckpt.list_checkpoints(tmp_path)
 
 

@@ -86,7 +86,7 @@ REFUSED = [
     (
         ExchangeConfig,
         {"local_steps": 3},
-        "--local-steps 3: --exchange parameter_server takes no steps between two synchronizations",
+        "--local-steps 3: --exchange parameter_server has no steps between synchronizations",
     ),
     (
         ExchangeConfig,
@@ -200,7 +200,7 @@ def test_run_directory_is_made_once(tmp_path):
     path, made = rundir.create_run_dir(config)
     assert rundir.load_config(path) == made == config
     (path / "precious").write_text("x")
-    with pytest.raises(UsageError, match=r"exists and nothing in it is overwritten.*--resume.*--run-dir"):
+    with pytest.raises(UsageError, match=r"exists, and nothing in it is overwritten.*--resume.*--run-dir"):
         rundir.create_run_dir(config)
     assert sorted(file.name for file in path.iterdir()) == ["config.json", "lock", "precious"]
 
@@ -253,7 +253,7 @@ def test_a_directory_in_which_nothing_was_trained_is_taken(tmp_path, files):
 @pytest.mark.parametrize("files", WANTED.values(), ids=WANTED)
 def test_a_directory_with_what_may_be_wanted_is_left_as_it_is(tmp_path, files):
     path, config = left_in(tmp_path / "run", files)
-    with pytest.raises(UsageError, match="exists and nothing in it is overwritten|holds other files"):
+    with pytest.raises(UsageError, match="exists, and nothing in it is overwritten|holds other files"):
         rundir.create_run_dir(config)
     assert {str(file.relative_to(path)): file.read_text() for file in path.rglob("*") if file.is_file()} == files
 
@@ -268,7 +268,7 @@ def test_a_directory_that_is_being_trained_is_not_taken(tmp_path):
 @pytest.mark.parametrize(
     "name, why",
     [
-        ("~/run", "the shell has not replaced ~"),
+        ("~/run", "the shell did not expand ~"),
         ("a\nb", "control characters"),
         ("a\x1b[31m", "control characters"),
         ("/dev/null", "cannot make run directory /dev/null: it is no directory"),

@@ -100,7 +100,7 @@ def test_toml(written):
         ("learning-rate: [1, 2]\n", "line 1: learning-rate: it takes a single value"),
         ("seed: 1\n\nseed: 2\n", "line 3: seed: it stands in line 1 already"),
         ("network: natur\n", r"line 1: --network natur: must be one of .*; did you mean nature\?"),
-        ("optimizer:\n  learning-rate: 1\n", "line 1: optimizer: it holds a group; settings stand one below the other"),
+        ("optimizer:\n  learning-rate: 1\n", "line 1: optimizer: it holds a group; write settings one below another"),
         ("seed: !!python/object/apply:os.getpid []\n", r"line 1: seed: the tag !!python/object/apply:os.getpid asks"),
         ("seed: !mine 3\n", "line 1: seed: the tag !mine asks"),
         ("!!python/name:os.system '': 3\n", r"line 1: the tag !!python/name:os.system"),

@@ -102,9 +102,9 @@ ODD = {
     "leaves.py": ("raise SystemExit(3)\n", "cannot be imported: SystemExit: 3"),
     "needs.py": ("import no_such_thing\n", "cannot be imported: ModuleNotFoundError: No module named 'no_such_thing'"),
     "json.py": (REGISTERS.format(name="a"), "there is another module json .*: give the file a name of its own"),
-    "a-b.py": (REGISTERS.format(name="a"), "a plugin's file is a module: name it with letters"),
+    "a-b.py": (REGISTERS.format(name="a"), "a plugin's file is a module; its name may have only letters"),
     "taken.py": (REGISTERS.format(name="nature"), r"nature is registered twice, by ddrl and by taken \(.*taken.py"),
-    "odd.py": (REGISTERS.format(name="a:b"), "network 'a:b': a name has letters, digits"),
+    "odd.py": (REGISTERS.format(name="a:b"), "network 'a:b': a name may have only letters, digits"),
     "wrong.py": ("from ddrl.plugins import register_algorithm\nregister_algorithm(3)\n", "takes a ddrl.algorithms"),
     "number.py": ("from ddrl.plugins import register_network\nregister_network('x', 3)\n", "takes a function, not 3"),
 }  # fmt: skip

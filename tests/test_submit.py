@@ -85,7 +85,7 @@ def test_the_example_is_a_site_file_that_asks_for_nothing(here, ddrl):
     site = sites.read(path)
     assert site.variables == {} and site.runs == Path.home() / "runs" and Path(site.venv, "bin", "ddrl").exists()
     status, _, said = ddrl("submit", "site")
-    assert status == 2 and "is there already" in said and said.count("\n") == 1
+    assert status == 2 and "exists already" in said and said.count("\n") == 1
 
 
 def test_where_site_files_are_looked_for(here, monkeypatch):
@@ -155,7 +155,7 @@ def test_a_resumed_run_is_gone_on_with_where_it_is(here, ddrl):
     run = a_run(here / "a run")
     (run / "checkpoints").mkdir()
     status, _, said = ddrl("submit", "train", "--resume", str(run), "--dry-run")
-    assert status == 2 and "as it has no checkpoint yet" in said
+    assert status == 2 and "as there is no checkpoint yet" in said
     text = script_of(ddrl, "--run-dir", "a run", "--resume-or-start", "--workers", "2", "--time", "1-2:30")
     assert shlex.split(text.splitlines()[-1])[1] == str(run) and "--resume" not in text.splitlines()[-1]
     assert "#SBATCH --time=1-2:30\n" in text

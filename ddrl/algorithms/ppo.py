@@ -61,9 +61,10 @@ class PPOConfig(ActorCriticConfig):
     """How the clip range changes. linear: to 0 over --learning-rate-agent-steps or --learning-rate-updates, like the
     learning rate."""
     normalize_advantages: bool = True
-    """Normalize the advantages of each minibatch: subtract their mean and divide by their standard deviation."""
+    """Normalize the advantages of each minibatch. Their mean is subtracted, then they are divided by their standard
+    deviation."""
     value_clip_range: float = 0.0
-    """Largest change of the value in a rollout (0: not clipped), from the value at the time of acting."""
+    """Largest change of the value in a rollout (0: not clipped). It is counted from the value at the time of acting."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

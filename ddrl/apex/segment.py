@@ -199,7 +199,7 @@ class SegmentFormat:
         view = memoryview(data)
         (checksum,) = _CHECKSUM.unpack_from(view)
         if zlib.crc32(view[_CHECKSUM.size :]) != checksum:
-            raise UsageError(f"a segment of {len(data)} bytes is damaged (its CRC-32 is another): send it again")
+            raise UsageError(f"a segment of {len(data)} bytes is damaged (its CRC-32 does not match): send it again")
         magic, version, flags, *name, transitions, frames, described, size = _HEADER.unpack_from(view, _CHECKSUM.size)
         if (magic, version) != (MAGIC, VERSION) or flags & ~COMPRESSED:
             raise UsageError(f"not a segment of version {VERSION}: run the same version of ddrl everywhere")
@@ -279,11 +279,11 @@ class SegmentFormat:
         rising = (row[1:] > row[:-1]).all() and row[-1] - row[0] < self.length
         if not rising or row[0] < 0 or after.max() >= len(segment.frames):
             raise UsageError(
-                f"rows {row[0]} to {row[-1]} of a segment of {len(segment.frames)} frames do not rise within it: the"
-                " actor is at fault"
+                f"rows {row[0]} to {row[-1]} of a segment of {len(segment.frames)} frames do not rise within it: a "
+                "fault of the actor"
             )
         if (segment.age[row] > row).any() or (segment.age[after] > after).any():
-            raise UsageError("a segment lacks frames of its first stacks: the actor is at fault")
+            raise UsageError("a segment lacks frames of its first stacks: a fault of the actor")
 
     def _decompress(self, data: memoryview, frames: int) -> bytes:
         expected = frames * self.frame_bytes

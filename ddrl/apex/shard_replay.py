@@ -302,7 +302,7 @@ class ShardReplay:
         if not self.size == np.count_nonzero(live) <= self.hard_capacity:
             raise RuntimeError(f"{np.count_nonzero(live)} transitions of at most {self.hard_capacity}, not {self.size}")
         if (self._keys % self.hard_capacity != np.arange(self.hard_capacity)).any():
-            raise RuntimeError("a key is not of its place")
+            raise RuntimeError("a key does not belong to its place")
         self._pool.check(live)
 
     def _gather(

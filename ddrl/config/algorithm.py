@@ -88,8 +88,9 @@ class AlgorithmConfig:
     reward_scale: float = 1.0
     """Multiply rewards by this for learning, before they are clipped."""
     normalize_rewards: bool = False
-    """Divide rewards by the running standard deviation of the discounted return. The deviation is that of all workers.
-    This comes after --reward-scale and --reward-clip, and is for learning only. The result is clipped to +-10."""
+    """Divide rewards by the running deviation of the return. This is the standard deviation of the discounted return
+    over all workers. It comes after --reward-scale and --reward-clip, and is for learning only. The result is clipped
+    to +-10."""
 
     def __post_init__(self) -> None:
         checks.known(self)

@@ -275,7 +275,7 @@ def check_clocks(survey: Survey, need: Need) -> Findings:
         if abs(skew) > SKEW_WARNING_SECONDS:
             level: Level = "problem" if abs(skew) > SKEW_PROBLEM_SECONDS else "warning"
             text = f"{host} is {abs(skew):,.1f} s {'ahead of' if skew > 0 else 'behind'} {survey.ranks[0].host}"
-            findings.append(Finding(level, "clocks", text, "have the site mend its time service (chronyc tracking)"))
+            findings.append(Finding(level, "clocks", text, "ask the site to fix its time service (chronyc tracking)"))
     if findings or not survey.skews:
         return findings
     return [Finding("fine", "clocks", f"within {max(map(abs, survey.skews.values())) * 1000:.1f} ms of one another")]

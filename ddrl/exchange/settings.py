@@ -108,8 +108,8 @@ class OptimizerConfig:
     """Optimizer."""
 
     batch_size: int = 32
-    """Data-points per gradient of one worker (0: the whole rollout). For PPO this is the minibatch. The effective batch
-    is this times the gradients per update."""
+    """Data-points per gradient (0: the whole rollout). A gradient is that of one worker; for PPO, this is the
+    minibatch. The effective batch is this times the gradients per update."""
     loss_reduction: Literal["mean", "sum"] = "mean"
     """Mean or sum over the data-points of an update. Some papers take the sum; their epsilon and clipping norm then
     hold for any batch. With the sum, gradients and their norms grow, and printed losses are still means. A sum is the
@@ -119,7 +119,7 @@ class OptimizerConfig:
     learning_rate: float = 1e-3
     """Step size at the start."""
     learning_rate_schedule: Literal["constant", "linear"] = "constant"
-    """How the learning rate changes. linear: to --learning-rate-end, over --learning-rate-agent-steps or
+    """How the rate changes. linear: to --learning-rate-end, over --learning-rate-agent-steps or
     --learning-rate-updates."""
     learning_rate_end: float = 0.0
     """Learning rate at which the linear schedule ends and stays."""
@@ -160,7 +160,7 @@ class OptimizerConfig:
         if (self.learning_rate_scaling == "none") != (self.learning_rate_batch == 0):
             why = "says how, and --learning-rate-batch from which batch on; give both or neither"
             checks.refuse(self, "learning_rate_scaling", why)
-        checks.above(self, 0.0, "learning_rate", why="0 learns nothing, below 0 unlearns")
+        checks.above(self, 0.0, "learning_rate", why="0 learns nothing, and less than 0 unlearns")
         checks.at_least(self, 0.0, "learning_rate_end")
         checks.above(self, 0.0, "adam_epsilon", "rmsprop_epsilon", why="0 divides by zero where gradients vanish")
         checks.decay(self, "beta1", "beta2", "rmsprop_decay")

@@ -172,7 +172,7 @@ def _run(
 def _files_lost(path: Path, why: str, console: Console) -> int:
     """The run directory went away under the ranks: whatever they had to say of it is gone, too."""
     text = f"ddrl: the run failed: run directory {path} cannot be written any more ({why})"
-    console.print(f"{text}: mend that; then {go_on(path)}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{text}: fix that, then {go_on(path)}", highlight=False, markup=False, soft_wrap=True)
     return 1
 
 

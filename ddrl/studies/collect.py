@@ -59,7 +59,7 @@ def collect(plan: Plan, study: Study) -> None:
         for name, content in files.items():
             (plan.directory / name).write_text(content)
     except OSError as error:
-        raise UsageError(f"--dir {plan.directory}: {error.strerror}; free space or mend permissions") from error
+        raise UsageError(f"--dir {plan.directory}: {error.strerror}; free space or fix permissions") from error
     print(f"report: {plan.directory / PAGE}\nbeside it: {', '.join(names)}")
 
 

@@ -68,7 +68,7 @@ def test_settings_that_it_does_not_have(fields, line):
     ],
 )
 def test_protocols_that_it_does_not_have(protocol, lacking):
-    line = f"--protocol {protocol.name}: EnvPool does not have {lacking}.*give --protocol nature, or leave --backend"
+    line = f"--protocol {protocol.name}: EnvPool lacks {lacking}.*use --protocol nature, or leave --backend"
     with pytest.raises(UsageError, match=line):
         atari_settings(protocol)
 

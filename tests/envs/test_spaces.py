@@ -161,7 +161,7 @@ def test_observations_that_are_not_of_their_space(space, given, message):
 
 def test_fields_of_one_name():
     both = spaces.Dict({"a/b": Box(0, 1, (2,)), "a": spaces.Dict({"b": Box(0, 1, (2,))})})
-    with pytest.raises(UsageError, match="two entries of its observations have one name"):
+    with pytest.raises(UsageError, match="two entries of its observations have the same name"):
         observation_of("game", both)
 
 

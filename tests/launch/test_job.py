@@ -92,9 +92,9 @@ def test_resume_or_start_begins_a_run_and_goes_on_with_it(tmp_path):
 
 def test_resume_without_a_checkpoint_is_refused_at_once(tmp_path):
     rundir.create_run_dir(resume_or_start(tmp_path / "run").config)
-    with pytest.raises(UsageError, match="as it has no checkpoint yet"):
+    with pytest.raises(UsageError, match="as there is no checkpoint yet"):
         checked(["--resume", str(tmp_path / "run")], MACHINE)
-    with pytest.raises(UsageError, match="--resume-or-start is about --run-dir"):
+    with pytest.raises(UsageError, match="--resume-or-start needs --run-dir"):
         parse(["ba3c", "--resume-or-start"], MACHINE)
 
 

@@ -172,7 +172,7 @@ def test_new_starts_that_no_chief_could_tell_of_are_told_first(monkeypatch, tmp_
 
 
 def test_names_that_nobody_has_registered_are_refused(mine):
-    with pytest.raises(UsageError, match="--loggers aim: nobody has registered it; there are tensorboard, wandb, mlf"):
+    with pytest.raises(UsageError, match="--loggers aim is not registered; there are tensorboard, wandb, mlf"):
         check_names(["aim"], [])
-    with pytest.raises(UsageError, match="--callbacks other: nobody has registered it; there are mine"):
+    with pytest.raises(UsageError, match="--callbacks other is not registered; there are mine"):
         check_names([], ["mine", "other"])
