@@ -159,7 +159,7 @@ def test_what_a_resumed_run_cannot_change(tmp_path, more, message):
         ("train --game", "argument --game: expected one argument"),
         ("evaluate /nowhere", "/nowhere does not exist, so it is not a run"),
         ("play /nowhere", "/nowhere does not exist, so it is not a run"),
-        ("bench", "bench: name what to measure"),
+        ("bench", "bench: say what to measure"),
         ("bench colour", "bench colour: no such benchmark"),
     ],
 )

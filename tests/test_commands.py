@@ -99,7 +99,7 @@ def test_an_evaluation_of_atari_says_that_human_starts_were_not_measured():
     assert "stuck" not in lines.getvalue()
     forced = {"stuck": 3, "forced_actions": 1234, "protocol": {"repeat_fire_after": 30}}
     evaluate.show("pong", record | forced, Console(file=lines, width=200))
-    assert "3 of them were stuck: they had earned nothing for 1,000 agent steps" in lines.getvalue()
+    assert "3 of them were stuck: they had earned no reward for 1,000 agent steps" in lines.getvalue()
     assert "sent action 1 (FIRE) 1,234 times, after 30 identical actions in a row" in lines.getvalue()
 
 

@@ -163,7 +163,7 @@ def test_a_resumed_run_is_gone_on_with_where_it_is(here, ddrl):
 
 CASES = {
     "no such job": (["submit", "trian"], "submit trian: there is no such job; did you mean train?"),
-    "no job": (["submit"], "submit: name what is submitted"),
+    "no job": (["submit"], "submit: say what to submit"),
     "no Slurm": (SMOKE, "there is no sbatch here"),
     "no Slurm for a study": (["submit", "study", "scaling", "--quick"], "there is no sbatch here"),
     "no queue": (["status"], "there is no Slurm here"),
@@ -188,9 +188,9 @@ CASES = {
     "no run": (["status", "nowhere"], "nowhere: there is no such directory"),
     "an empty directory": (["logs", "empty"], "empty: it holds no run, study or search"),
     "no name": (["logs"], "logs: name the directory of a run, study or search"),
-    "no job of a run": (["logs", "run", "-f"], "run: no job of Slurm has worked there"),
-    "a job that is gone": (["logs", "gone"], "job 12 of gone is gone from the queue and has left no output"),
-    "dry run of nothing": (["study", "scaling", "--dry-run"], "--dry-run is about --submit"),
+    "no job of a run": (["logs", "run", "-f"], "run: no Slurm job has worked there"),
+    "a job that is gone": (["logs", "gone"], "job 12 of gone has left the queue without any output"),
+    "dry run of nothing": (["study", "scaling", "--dry-run"], "--dry-run goes with --submit"),
 }  # fmt: skip
 
 
@@ -319,7 +319,7 @@ def test_logs_show_the_newest_job_and_follow_it_to_its_end(here, ddrl, monkeypat
     monkeypatch.setattr("ddrl.commands.logs.READ_SECONDS", 0.01)
     status, out, err = ddrl("logs", "run", "-f")
     assert status == 0 and out.splitlines()[1:] == ["one of 13", "two ?]0;owned?", "three and more", "four"]
-    assert err == "ddrl: job 13 is gone from the queue\n"
+    assert err == "ddrl: job 13 has left the queue\n"
 
 
 def test_logs_of_a_study_are_those_of_all_tasks(here, ddrl):

@@ -327,7 +327,10 @@ def test_threads_on_the_cores_that_were_asked_for():
 def test_what_it_does_not_have():
     tasks = ("dm_control/ball_in_cup-catch-v0", "dm_control/cartpole-fly-v0", "HumanoidStandup-v5", "BigfishEasy-v0")
     for game in (*tasks, "ddrl/Catch-v0", "CartPole-v7", "football/academy_corner"):
-        line = f"--backend envpool: '{game}' is not one of its games, which `python -m ddrl.envs` lists; leave --backend out"
+        line = (
+            f"--backend envpool: '{game}' is not one of its games, which `python -m ddrl.envs` lists; leave --backend "
+            "out"
+        )
         with pytest.raises(UsageError, match=line):
             make(game)
     assert find_task("Breakout-v5", NATURE).name == find_task("breakout", NATURE).name == "Breakout-v5"
