@@ -86,7 +86,7 @@ class Registry(Generic[Value]):
         if name not in self._values:
             known = f"choose one of {', '.join(self._values)}" if self._values else "a --plugin may register one"
             meant = did_you_mean(name, self._values) or f"; {known}"
-            raise UsageError(f"{self.kind} {name:.80}: there is none with that name{meant}")
+            raise UsageError(f"{self.kind} {name:.80}: there is none of that name{meant}")
         return self._values[name]
 
     def names(self) -> list[str]:

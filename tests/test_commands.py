@@ -107,7 +107,7 @@ def test_recorded_starts_are_for_atari(run_dir, tmp_path, capsys):
     file = tmp_path / "starts.npz"
     np.savez(file, actions=np.zeros((1, 3), np.uint8), lengths=np.array([3]), seed=np.array(0))
     assert cli.main(["evaluate", str(run_dir), "--starts", str(file)]) == 2
-    assert "--starts: ddrl/Catch-v0 is no Atari game" in capsys.readouterr().err
+    assert "--starts: ddrl/Catch-v0 is not an Atari game" in capsys.readouterr().err
     assert cli.main(["evaluate", str(run_dir), "--starts", str(tmp_path / "none.npz")]) == 2
     assert "No such file" in capsys.readouterr().err
 

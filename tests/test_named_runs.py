@@ -76,7 +76,7 @@ def test_advice_works_with_and_without_a_checkpoint(run, tmp_path):
     with pytest.raises(UsageError, match=f"--resume new run: {advice}"):
         ready(parse(["--resume", "new run"], MACHINE), MACHINE)
     (new / rundir.METRICS).write_text('{"kind": "train"}\n')
-    with pytest.raises(UsageError, match=f"nothing in it is overwritten: {advice}, or choose another --run-dir"):
+    with pytest.raises(UsageError, match=f"nothing in it is overwritten; {advice}, or choose another --run-dir"):
         rundir.create_run_dir(config)
     assert "--resume gone" in go_on("gone"), "a directory that is away for now may have checkpoints"
 
@@ -96,5 +96,5 @@ def test_what_is_no_run_is_told_apart(tmp_path, make, why):
         rundir.load_config(tmp_path / "x")
     config = preset("smoke", None, MACHINE).changed(run={"run_dir": str(tmp_path / "x")})
     if os.path.lexists(tmp_path / "x") and not (tmp_path / "x").is_dir():
-        with pytest.raises(UsageError, match="cannot make .*: it is (a link to|no directory).*; choose another"):
+        with pytest.raises(UsageError, match="cannot make .*: it is (a link to|not a directory).*; choose another"):
             rundir.create_run_dir(config)

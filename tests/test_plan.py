@@ -150,4 +150,4 @@ def test_wrong_variables_of_slurm(capsys, monkeypatch):
     for name, value in (ALLOCATION | {"SLURM_TASKS_PER_NODE": "2"}).items():
         monkeypatch.setenv(name, value)
     assert cli.main(["plan", *CATCH]) == 2
-    assert "SLURM_TASKS_PER_NODE='2' speaks of 1 nodes" in capsys.readouterr().err
+    assert "SLURM_TASKS_PER_NODE='2' is for 1 nodes" in capsys.readouterr().err

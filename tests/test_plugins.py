@@ -122,7 +122,7 @@ def test_what_is_no_plugin_is_refused_in_one_line(name, tmp_path):
 def test_what_is_not_there_is_refused_with_a_remedy(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="there is no such file on this host: every node of a job must have it"):
         plugins.load([str(tmp_path / "gone.py")])
-    with pytest.raises(UsageError, match="no module gone_module on Python's path; install it, or add its place"):
+    with pytest.raises(UsageError, match="no module gone_module on Python's path; install it, or add its directory"):
         plugins.load(["gone_module"])
     written(tmp_path, "gone_module.py", "")
     monkeypatch.chdir(tmp_path)

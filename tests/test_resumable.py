@@ -134,7 +134,7 @@ def test_a_run_of_before_goes_on_with_a_warning_and_is_sealed_then(tmp_path, cap
 @pytest.mark.parametrize(
     ("theirs", "change", "message"),
     [
-        ("ba3c", {}, "is one of ba3c, not of a2c"),
+        ("ba3c", {}, "is a checkpoint of ba3c, not of a2c"),
         ("a2c", {"environment": {"game": "pong"}}, "has --game pong, now ddrl/Catch-v0 here"),
         ("a2c", {"network": {"network": "a3c"}}, r"has --network a3c, now \w+ here"),
         (

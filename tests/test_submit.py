@@ -182,7 +182,7 @@ CASES = {
     "no quote": ([*SMOKE, "--sbatch-options=--comment='x"], "--sbatch-options --comment='x: No closing quotation"),
     "line end": ([*SMOKE, "--sbatch-options=--comment='x\ny'"], "sbatch takes no control characters"),
     "backslash": ([*SMOKE, "--run-dir", "a\\b"], "Slurm cannot write its output there"),
-    "no site": ([*SMOKE, "--site", "none"], "--site none: there is no such file; `ddrl submit site none` writes one"),
+    "no site": ([*SMOKE, "--site", "none"], "--site none: there is no such file; `ddrl submit site none` creates one"),
     "a mistake of train": ([*SMOKE, "--adam-epsilon", "-1"], "--adam-epsilon"),
     "a game that is not": ([*SMOKE, "--game", "brakeout"], "brakeout"),
     "no run": (["status", "nowhere"], "nowhere: there is no such directory"),

@@ -217,7 +217,7 @@ def test_wrappers_of_atari(registered):
         ({"wrappers": ("nothing",)}, "wrapper nothing: there is none of that name"),
         ({"wrappers": ("test-broken",)}, "--wrappers test-broken gave 3: have it return a gymnasium.Env"),
         ({"wrappers": ("test-raising",)}, "--wrappers test-raising failed: ZeroDivisionError"),
-        ({"wrappers": ("test-halved",), "backend": "envpool"}, "--wrappers .*not EnvPool's; leave it out"),
+        ({"wrappers": ("test-halved",), "backend": "envpool"}, "--wrappers .*not for EnvPool's; leave it out"),
     ],
 )
 def test_wrong_wrappers(registered, settings, message):

@@ -32,7 +32,7 @@ def test_where_it_is_not_installed_one_line_says_so(tmp_path):
     )
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert "--backend envpool: EnvPool is not there (not here)" in line
+    assert "--backend envpool: EnvPool is not installed (not here)" in line
     assert 'pip install "ddrl[envpool]"' in line and "leave --backend out" in line
     assert not (tmp_path / "run").exists()
 
@@ -40,7 +40,7 @@ def test_where_it_is_not_installed_one_line_says_so(tmp_path):
 def test_the_default_does_not_import_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", None)
     make_environment(EnvironmentConfig(game="CartPole-v1"), 1).close()
-    with pytest.raises(UsageError, match="EnvPool is not there"):
+    with pytest.raises(UsageError, match="EnvPool is not installed"):
         make_environment(EnvironmentConfig(game="CartPole-v1", backend="envpool"), 1)
 
 
@@ -101,5 +101,5 @@ def test_a_run_keeps_it():
 
 def test_find_task_needs_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", None)
-    with pytest.raises(UsageError, match="EnvPool is not there"):
+    with pytest.raises(UsageError, match="EnvPool is not installed"):
         find_task("breakout", NATURE)

@@ -102,7 +102,7 @@ def test_what_the_kernel_refuses_or_ignores(monkeypatch):
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
-    with pytest.raises(UsageError, match=f"the kernel refused core {CORES[0]}: Invalid argument; drop"):
+    with pytest.raises(UsageError, match=f"the kernel refused core {CORES[0]}: Invalid argument; leave"):
         pin_thread(CORES[0])
     monkeypatch.setattr(os, "sched_setaffinity", lambda thread, cores: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {CORES[0], 77})

@@ -101,7 +101,7 @@ def test_observation_spaces_that_nobody_handles(space):
 
 
 def test_a_number_too_large_for_one_hot():
-    with pytest.raises(UsageError, match="Discrete.*of 1,000,000 values together; give what it stands for as a Box"):
+    with pytest.raises(UsageError, match="Discrete.*of 1,000,000 values together; give its meaning as a Box"):
         observation_of("game", spaces.Discrete(1_000_000))
 
 

@@ -107,7 +107,7 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, runner, arguments, message
 
 
 def test_settings_of_another_version_are_refused():
-    with pytest.raises(UsageError, match="'novelty' is of another version"):
+    with pytest.raises(UsageError, match="'novelty' comes from another version"):
         studies_settings.from_json(support.FakeSettings, {"novelty": 1})
 
 

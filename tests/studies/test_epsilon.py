@@ -90,7 +90,7 @@ def test_one_worker_is_one_process_and_evaluations_have_an_evaluator():
         ({"minutes": 0.0}, "--minutes 0.0: a point would never end"),
         ({"batch_size": (65,)}, "--batch-size 65: 2 workers cannot divide it"),
         ({"epsilon": (0.0,)}, "--adam-epsilon 0.0"),
-        ({"train_options": "--optimizer rmsprop"}, "the study is of Adam's epsilon"),
+        ({"train_options": "--optimizer rmsprop"}, "this study is about Adam's epsilon"),
     ],
 )
 def test_what_cannot_be_is_refused(changes, message):

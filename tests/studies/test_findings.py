@@ -22,9 +22,9 @@ def found(scores, **labels):
     ("scores", "text"),
     [
         ({1: [3.0], 2: [9.0]},
-         "The score ranges from 3 (size 1) to 9 (size 2); one run of each says little of chance."),
+         "The score ranges from 3 (size 1) to 9 (size 2); one run of each says little about chance."),
         ({1: [3.0, 5.0], 2: [9.0, 9.0]},
-         "The score ranges from 4 (size 1) to 9 (size 2); 2 runs of each say little of chance."),
+         "The score ranges from 4 (size 1) to 9 (size 2); 2 runs of each say little about chance."),
         ({1: [1.0, 2.0] * 3, 2: [7.0, 8.0] * 3},
          "The score ranges from 1.5 (size 1) to 7.5 (size 2), and their 95% intervals do not overlap."),
         ({1: [1.0, 9.0] * 3, 2: [2.0, 9.0] * 3},

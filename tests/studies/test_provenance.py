@@ -156,7 +156,7 @@ def test_metrics_that_are_lost_are_told(tmp_path):
     _, plan = collected(tmp_path)
     (plan.path(plan.points[2]) / rundir.METRICS).unlink()
     assert comparable.warnings(mixed_of(plan)) == [
-        "careful: finished, but nothing can be read in metrics.jsonl: size2-seed1"
+        "careful: finished, but metrics.jsonl has no readable records: size2-seed1"
     ]
 
 

@@ -208,7 +208,7 @@ def test_the_file_of_a_dead_run_is_replaced_and_never_opened(path):
 
 def test_the_file_of_a_living_run_is_not_replaced(path):
     create_and_keep = create(path)
-    with pytest.raises(UsageError, match="a run that goes on"):
+    with pytest.raises(UsageError, match="a run that is still going"):
         create(path)
     create_and_keep.update(add_one)
 
