@@ -238,7 +238,7 @@ def check_layout(checkpoint: Checkpoint, layout: Sequence[tuple[str, Sequence[in
         if saved != built:
             raise UsageError(
                 f"the checkpoint's network differs at tensor {index}: the checkpoint has {_tensor(saved)}, this run "
-                f"{_tensor(built)}; resume with the network and game of the checkpoint"
+                f"has {_tensor(built)}; resume with the network and game of the checkpoint"
             )
 
 
