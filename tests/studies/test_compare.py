@@ -123,7 +123,7 @@ def test_refusals(tmp_path, capsys):
         ([], "name the directories of runs"),
         ([str(tmp_path / "nowhere")], "does not exist, so it is not a run"),
         ([run, run + "/"], "is named twice"),
-        ([str(tmp_path / "new")], "nothing is in their metrics.jsonl yet"),
+        ([str(tmp_path / "new")], "their metrics.jsonl has no records yet"),
         ([run, "--score", "onlin"], "did you mean online?"),
         ([run, "--output", str(tmp_path / "file")], "choose one that can be written"),
     ):

@@ -128,7 +128,7 @@ def test_two_seeds_are_points_without_interval_or_verdict():
     (scores,) = found.tables  # no table of best cells
     assert "interquartile mean" not in scores.columns and "[" not in scores.markdown()
     assert text(rows_of(scores)[0]["final score"]) == "110; 120"
-    assert "interval" not in found.caption and "fewer than 5 say little of a spread" in found.caption
+    assert "interval" not in found.caption and "fewer than 5 say little about the spread" in found.caption
     assert not any("best at" in note for note in found.notes)
     assert any("no epsilon is called the best" in note for note in found.notes)
     curves = next(panel for panel in found.panels if panel.heat is None).curves

@@ -173,7 +173,7 @@ def test_a_search_that_fails_altogether_is_one_line(fake, tmp_path, capsys):
         (("ba3c", *BASE, *SPACE, "--collect"), "no search has begun there"),
         (("ba3c", *BASE, *SPACE, "--collect", "--submit"), "--collect and --submit: give one of them"),
         (("ba3c", *BASE, *SPACE, "--minutes", "0", "--agent-steps", "0"), "a trial would never end"),
-        (("ba3c", *BASE, *SPACE, "--at-once", "100000"), "give at most one trial to each"),
+        (("ba3c", *BASE, *SPACE, "--at-once", "100000"), "use at most one trial per core"),
         (("ba3c", *BASE, *SPACE, "--run-dir", "x"), "a search has its trials in --dir"),
         ((), "no search has begun|name an algorithm|--space"),
     ],
