@@ -169,7 +169,7 @@ def test_the_largest_seed_is_taken():
     [
         ("trian", "trian: no such command; did you mean train?"),
         ("bench rofline", "bench rofline: no such benchmark; did you mean roofline?"),
-        ("study scalng", "study scalng: there is none of that name; did you mean scaling?"),
+        ("study scalng", "study scalng: there is no study of that name; did you mean scaling?"),
         ("study scaling --qick", "--qick: there is no such option; did you mean --quick?"),
         ("evaluate run --gmes 3", "--gmes: there is no such option; did you mean --games?"),
         ("bench train --secnds 3", "--secnds: there is no such option; did you mean --seconds"),

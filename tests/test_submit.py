@@ -186,7 +186,7 @@ CASES = {
     "a mistake of train": ([*SMOKE, "--adam-epsilon", "-1"], "--adam-epsilon"),
     "a game that is not": ([*SMOKE, "--game", "brakeout"], "brakeout"),
     "no run": (["status", "nowhere"], "nowhere: there is no such directory"),
-    "an empty directory": (["logs", "empty"], "empty: it holds no run, study or search"),
+    "an empty directory": (["logs", "empty"], "empty: it holds no run, study, or search"),
     "no name": (["logs"], "logs: name the directory of a run, study or search"),
     "no job of a run": (["logs", "run", "-f"], "run: no Slurm job has worked there"),
     "a job that is gone": (["logs", "gone"], "job 12 of gone has left the queue without any output"),

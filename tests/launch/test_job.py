@@ -39,7 +39,7 @@ def test_versions_are_one():
 def test_a_job_is_longer_than_its_checkpoint_interval(minutes, checkpoints, updates, fine):
     run = RunConfig(minutes=minutes, checkpoint_every_minutes=checkpoints, checkpoint_every_updates=updates)
     environ = {job.JOB_END: "1180"}  # three minutes from 1000
-    with contextlib.nullcontext() if fine else pytest.raises(UsageError, match="ends in 3.0 minutes and the first"):
+    with contextlib.nullcontext() if fine else pytest.raises(UsageError, match="ends in 3.0 minutes, and the first"):
         job.check_time(TrainConfig(algorithm=BA3CConfig(), run=run), environ, 1000.0)
     job.check_time(TrainConfig(algorithm=BA3CConfig(), run=run), {}, 1000.0)
 
