@@ -44,7 +44,7 @@ def expand_counts(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         match = _COUNT.fullmatch(part.strip())
         if match is None:
-            raise ValueError(f"counts per node {text!r:.80}: {part.strip()!r:.80} is not a number or like 2(x3)")
+            raise ValueError(f"counts per node {text!r:.80}: {part.strip()!r:.80} is neither a number nor like 2(x3)")
         times = int(match.group(2) or 1)
         if times < 1 or len(counts) + times > MOST:
             raise ValueError(f"counts per node {text!r:.80}: (x{times}) is not in 1..{MOST}")
@@ -63,7 +63,7 @@ def _split(text: str) -> list[str]:
     for index, letter in enumerate(text):
         depth += {"[": 1, "]": -1}.get(letter, 0)
         if depth not in (0, 1):
-            raise _wrong(text, "has brackets within brackets or one too many")
+            raise _wrong(text, "has nested brackets, or one too many")
         if letter == "," and depth == 0:
             names.append(text[start:index].strip())
             start = index + 1
@@ -81,7 +81,7 @@ def _parts(name: str, text: str) -> list[list[str]]:
     for index, piece in enumerate(re.split(r"[][]", name)):
         if index % 2 == 0:
             if not _NAME.fullmatch(piece):
-                raise _wrong(text, f"has {piece!r:.80}, which is no part of a host name")
+                raise _wrong(text, f"has {piece!r:.80}, which is not part of a host name")
             parts.append([piece])
         else:
             numbers: list[str] = []

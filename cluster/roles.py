@@ -63,13 +63,13 @@ class Sizes:
     def __post_init__(self) -> None:
         if self.workers < 1 or self.parameter_servers < 0:
             sizes = f"{self.workers} workers and {self.parameter_servers} parameter servers"
-            raise ValueError(f"{sizes} make no job")
+            raise ValueError(f"{sizes} do not make a job")
         if self.parameter_servers == 0 and self.dedicated_chief:
-            raise ValueError("without a parameter server a worker is the chief")
+            raise ValueError("without a parameter server, a worker is the chief")
         if min(self.actors, self.replay_shards) < 0 or bool(self.actors) != bool(self.replay_shards):
-            raise ValueError(f"{self.actors} actors and {self.replay_shards} replay shards make no job")
+            raise ValueError(f"{self.actors} actors and {self.replay_shards} replay shards do not make a job")
         if self.actors and (self.workers > 1 or self.dedicated_chief):
-            raise ValueError("where there are actors, one worker learns, and is the chief")
+            raise ValueError("with actors, one worker learns, and is the chief")
 
     def count(self, role: Role) -> int:
         """Ranks of this role."""

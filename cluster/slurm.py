@@ -109,7 +109,7 @@ def _gpu_count(environ: Mapping[str, str], name: str) -> int | None:
     counts = [part.rpartition(":")[2] for part in environ[name].split(",")]
     if not all(NUMBER.fullmatch(count) for count in counts):
         value = environ[name]
-        raise ValueError(f"{name}={value!r:.80} is no number of GPUs such as 4 or a100:4: correct or unset it")
+        raise ValueError(f"{name}={value!r:.80} is not a number of GPUs such as 4 or a100:4: correct or unset it")
     return sum(map(int, counts))
 
 
@@ -129,8 +129,8 @@ def _counts(environ: Mapping[str, str], name: str, hosts_name: str, nodes: int) 
         raise ValueError(f"{name}: {error}") from None
     if len(counts) != nodes:
         raise ValueError(
-            f"{name}={environ[name]!r:.80} speaks of {len(counts)} nodes, and "
-            f"{hosts_name}={environ[hosts_name]!r:.80} of {nodes}: unset what another job left in the environment"
+            f"{name}={environ[name]!r:.80} is for {len(counts)} nodes, and {hosts_name}={environ[hosts_name]!r:.80} "
+            f"for {nodes}: unset what another job left in the environment"
         )
     return counts
 
@@ -139,7 +139,7 @@ def _text(environ: Mapping[str, str], name: str) -> str:
     if not environ.get(name, "").strip():
         raise ValueError(
             f"{name} is {'empty' if name in environ else 'not set'} though SLURM_JOB_ID={environ['SLURM_JOB_ID']}: "
-            f"start this with sbatch, salloc or srun, or unset SLURM_JOB_ID outside of a Slurm job"
+            f"start this with sbatch, salloc, or srun, or unset SLURM_JOB_ID outside of a Slurm job"
         )
     return environ[name]
 
@@ -149,5 +149,5 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not NUMBER.fullmatch(text):
-        raise ValueError(f"{name}={text!r:.80} is not a number: Slurm sets it, so nothing else should; unset it")
+        raise ValueError(f"{name}={text!r:.80} is not a number: only Slurm should set it; unset it")
     return int(text)

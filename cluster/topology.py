@@ -139,7 +139,7 @@ def made_up(
     if min(ranks_per_node, default=0) < 0 or ranks < 1 or cpus_per_node < 1 or gpus_per_node < 0:
         raise ValueError(
             f"{ranks} ranks on {len(ranks_per_node)} nodes of {cpus_per_node} processors and "
-            f"{gpus_per_node} GPUs make no job: at least one rank, one node and one processor"
+            f"{gpus_per_node} GPUs do not make a job: it takes at least one rank, one node, and one processor"
         )
     names = list(hosts) or [f"node{number}" for number in range(1, len(ranks_per_node) + 1)]
     cores, gpus = tuple(range(cpus_per_node)), tuple(map(str, range(gpus_per_node)))

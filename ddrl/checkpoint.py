@@ -133,7 +133,7 @@ def list_checkpoints(run_dir: str | Path) -> list[Path]:
     except (FileNotFoundError, NotADirectoryError):
         names = []
     except OSError as error:
-        raise UsageError(f"cannot read {directory}: {error.strerror}; mend its permissions") from error
+        raise UsageError(f"cannot read {directory}: {error.strerror}; fix its permissions") from error
     versions = [(int(match[1]), name) for name in names if (match := _NAME.fullmatch(name))]
     return [directory / name for _, name in sorted(versions)]
 
@@ -142,7 +142,7 @@ def version_of(path: Path) -> int:
     """The version in the name of a checkpoint file. Raises ValueError for another name."""
     match = _NAME.fullmatch(path.name)
     if match is None:
-        raise ValueError(f"{path} has not the name of a checkpoint")
+        raise ValueError(f"{path} does not have the name of a checkpoint")
     return int(match[1])
 
 
@@ -161,7 +161,7 @@ def save(run_dir: str | Path, checkpoint: Checkpoint, keep: int) -> Path:
     except OSError as error:
         raise UsageError(
             f"cannot write checkpoint {path} ({len(data)} bytes): {error.strerror or error};"
-            " older checkpoints are untouched; free space or mend permissions there"
+            " older checkpoints are untouched; free space or fix permissions there"
         ) from error
     return path
 
@@ -215,7 +215,7 @@ def load_latest(
             if left_out is not None:
                 left_out.append(str(error))
     why = f"none of the {len(paths)} checkpoints is sound" if paths else "there is no checkpoint"
-    raise UsageError(f"{why} in {Path(run_dir) / DIRECTORY}: give a run directory that has one, or start anew")
+    raise UsageError(f"{why} in {Path(run_dir) / DIRECTORY}: give a run directory that has one, or start a new run")
 
 
 def _checked(path: Path, check: Callable[[Checkpoint], None]) -> Checkpoint:
@@ -237,8 +237,8 @@ def check_layout(checkpoint: Checkpoint, layout: Sequence[tuple[str, Sequence[in
     for index, (saved, built) in enumerate(itertools.zip_longest(checkpoint.layout, expected)):
         if saved != built:
             raise UsageError(
-                f"the checkpoint's network differs at tensor {index}: checkpoint has {_tensor(saved)},"
-                f" this run {_tensor(built)}; resume with the network and game of the checkpoint"
+                f"the checkpoint's network differs at tensor {index}: the checkpoint has {_tensor(saved)}, this run "
+                f"has {_tensor(built)}; resume with the network and game of the checkpoint"
             )
 
 
@@ -251,7 +251,7 @@ def check_slots(checkpoint: Checkpoint, slots: Collection[str]) -> None:
     if set(checkpoint.slots) != set(slots):
         saved, built = (", ".join(sorted(names)) or "none" for names in (checkpoint.slots, slots))
         raise UsageError(
-            f"the checkpoint of update {checkpoint.version} has the optimizer slots {saved}, this run's optimizer "
+            f"the checkpoint of update {checkpoint.version} has the optimizer slots {saved}, this run's optimizer has "
             f"{built}: resume with the optimizer of the checkpoint, or use another checkpoint"
         )
 

@@ -78,13 +78,13 @@ def between(config: Any, low: float, high: float, *names: str, why: str = "") ->
     """Fields must be in [low, high]."""
     for name in names:
         if not low <= getattr(config, name) <= high:
-            refuse(config, name, f"must be in {low} to {high}" + (f" ({why})" if why else ""))
+            refuse(config, name, f"must be between {low} and {high}" + (f" ({why})" if why else ""))
 
 
 def seed(config: Any) -> None:
     """The field `seed` must fit into 64 bits, of which draws are hashes."""
     if not 0 <= config.seed <= LARGEST_SEED:
-        refuse(config, "seed", f"must be a whole number of 0 to {LARGEST_SEED}, which are 64 bits")
+        refuse(config, "seed", f"must be a whole number between 0 and {LARGEST_SEED} (64 bits)")
 
 
 def decay(config: Any, *names: str) -> None:

@@ -21,25 +21,28 @@ ABOUT = "Distributed deep reinforcement learning with TensorFlow and MPI paramet
 COMMANDS = {
     "train": (
         "ALGORITHM",
-        "Train an agent, alone on this machine or as one rank of a job. --resume RUN goes on with a run.",
+        "Train an agent, alone on this machine or as one rank of a job. --resume RUN continues a run.",
     ),
     "evaluate": ("RUN", "Play games with a checkpoint of a run, and print the scores."),
     "play": ("RUN", "Record a video of a game with a checkpoint of a run."),
     "export": ("RUN", "Write the policy of a checkpoint as a TensorFlow SavedModel or as ONNX."),
-    "plan": ("", "Show which rank would be where and do what. Starts nothing."),
-    "doctor": ("", "Look whether everything is here that training needs, on every rank of a job or on this machine."),
+    "plan": ("", "Show where each rank would run and what it would do. Starts nothing."),
+    "doctor": ("", "Check that everything that training needs is here, on every rank of a job or on this machine."),
     "tune": (
         "ALGORITHM",
-        "Look for good settings with Optuna, one run after the other, several at once, or as a Slurm array.",
+        "Search for good settings with Optuna: one run after another, several at once, or as a Slurm array.",
     ),
     "study": ("NAME", "Repeat an experiment of a paper: many runs, one report. `ddrl study --help` lists them."),
-    "compare": ("RUN...", "Put curves, scores and rates of runs on one page, grouped by the settings that differ."),
+    "compare": (
+        "RUN...",
+        "Put the curves, scores, and rates of runs on one page, grouped by the settings that differ.",
+    ),
     "diff": ("RUN RUN", "Print the settings in which two runs differ."),
     "board": ("[RUNS]", "Watch and compare runs on a web page, on this machine alone or as one file."),
-    "submit": ("COMMAND", "Submit train, study or tune as jobs of Slurm, with the same options."),
-    "status": ("[RUN...]", "List the jobs of Slurm with their runs, progress and scores."),
+    "submit": ("COMMAND", "Submit train, study, or tune as Slurm jobs, with the same options."),
+    "status": ("[RUN...]", "List Slurm jobs with their runs, progress, and scores."),
     "logs": ("RUN", "Print what the jobs of a run have printed; -f follows it."),
-    "plugins": ("", "List algorithms, networks, environments and more, and where they are from."),
+    "plugins": ("", "List algorithms, networks, environments, and more, and where they come from."),
     "bench": ("NAME", "Measure one of"),
 }
 """Name -> what follows it, and what it does; `bench` names the benchmarks behind that."""
@@ -92,7 +95,7 @@ def help_text() -> str:
     from ddrl.help_page import Entry, Section, page
 
     commands = [Entry(f"{name} {words}".rstrip(), text) for name, (words, text) in COMMANDS.items()]
-    measured = f"{commands[-1].text} {', '.join(BENCHMARKS)}. `ddrl bench --help` says what each one tells."
+    measured = f"{commands[-1].text} {', '.join(BENCHMARKS)}. `ddrl bench --help` says what each one measures."
     commands[-1] = commands[-1]._replace(text=measured)
     sections = [Section("commands", commands), Section("options", [Entry(*option) for option in OPTIONS])]
     return page("ddrl COMMAND [OPTIONS]", [ABOUT], sections, ["Examples:", EXAMPLES.strip("\n")])

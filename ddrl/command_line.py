@@ -335,7 +335,7 @@ def _checked(
             if begun is not None and item_of(begun.hint) is None:
                 positional.remove(begun)
             if option is None and not others:
-                raise UsageError(f"{word:.80}: no option takes this word ({prog} --help explains the options)")
+                raise UsageError(f"{word:.80} belongs to no option ({prog} --help explains the options)")
             yield _checked_value(option, word, word if option.positional else "") if option else word
             continue
         name, last = name_of(word), None

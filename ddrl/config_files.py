@@ -121,7 +121,7 @@ def read(path: str) -> ConfigFile:
     except OSError as error:
         raise UsageError(f"--config {path}: {error.strerror}; name a file that can be read") from error
     if len(data) > LARGEST_BYTES:
-        raise UsageError(f"--config {path}: it has {len(data):,} bytes, which is no file of settings; name another one")
+        raise UsageError(f"--config {path}: {len(data):,} bytes are too many for a file of settings; name another one")
     with read_as(path, REMEDY):
         text = data.decode("utf-8-sig")
         pairs = _toml(path, text) if kind == ".toml" else _yaml(path, text)
@@ -129,7 +129,7 @@ def read(path: str) -> ConfigFile:
         for name, entry in pairs:
             name = name.replace("_", "-")
             if name in entries:
-                raise UsageError(f"{path}, line {entry.line}: {name}: it stands in line {entries[name].line} already")
+                raise UsageError(f"{path}, line {entry.line}: {name}: line {entries[name].line} has it already")
             entries[name] = entry
     return ConfigFile(path, entries)
 
@@ -187,7 +187,7 @@ def _yaml(path: str, text: str) -> Iterator[tuple[str, Entry]]:
         for item in [node, *items]:
             _check_tag(path, item, key.value)
         if any(not isinstance(item, yaml.ScalarNode) for item in items):
-            raise UsageError(f"{path}, line {line}: {key.value}: it holds a group; settings stand one below the other")
+            raise UsageError(f"{path}, line {line}: {key.value}: it holds a group; write settings one below another")
         values = ["None" if item.tag == TAGS[4] else item.value for item in items]
         yield key.value, Entry(values if isinstance(node, yaml.SequenceNode) else values[0], line)
 
@@ -196,7 +196,7 @@ def _check_tag(path: str, node: Any, name: str = "") -> None:
     if node.tag not in TAGS:
         tag = node.tag.replace("tag:yaml.org,2002:", "!!")
         where = f"{path}, line {node.start_mark.line + 1}{': ' if name else ''}{name}"
-        raise UsageError(f"{where}: the tag {tag} asks for more than a text, a number or a list; leave it out")
+        raise UsageError(f"{where}: the tag {tag} asks for more than a text, a number, or a list; leave it out")
 
 
 def _toml(path: str, text: str) -> Iterator[tuple[str, Entry]]:
@@ -214,7 +214,11 @@ def _toml(path: str, text: str) -> Iterator[tuple[str, Entry]]:
         number = _toml_line(text.splitlines(), name, tomllib.loads)
         items = value if isinstance(value, list) else [value]
         if any(not isinstance(item, (str, int, float, bool)) for item in items):
-            what = "a group; settings stand one below the other" if isinstance(value, dict) else "a value of no setting"
+            what = (
+                "a group; write settings one below another"
+                if isinstance(value, dict)
+                else "a value that no setting has"
+            )
             raise UsageError(f"{path}, line {number}: {name}: it holds {what}")
         texts = [item if isinstance(item, str) else str(item) for item in items]
         yield name, Entry(texts if isinstance(value, list) else texts[0], number)

@@ -57,7 +57,7 @@ def with_fitting_network(config: TrainConfig) -> tuple[TrainConfig, str]:
         with contextlib.suppress(UsageError):  # it is the actions or other settings that do not fit
             fitting = config.changed(network={"network": DENSE[0]})
             algorithms.network_for(fitting, shape, dtype, space)
-            return fitting, f"{game} has no images for --network {network}; taking --network {DENSE[0]}"
+            return fitting, f"{game} has no images, which --network {network} needs; using --network {DENSE[0]}"
     return config, ""
 
 
@@ -73,4 +73,4 @@ def unusual(config: TrainConfig, space: ActionSpace, presets: bool) -> Iterator[
     if isinstance(space, Continuous) and clip and not config.algorithm.normalize_rewards:
         remedy = f"--reward-clip 0{', or --preset mujoco' if presets else ''}"
         clipped = f"rewards of {config.environment.game} are clipped to [-{clip:g}, {clip:g}] for learning"
-        yield f"warning: {clipped}, as those of Atari games; give {remedy}"
+        yield f"warning: {clipped}, like those of Atari games; give {remedy}"

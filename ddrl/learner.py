@@ -43,7 +43,7 @@ def configure_tensorflow(intra_op_threads: int, inter_op_threads: int = 1, gpu: 
     devices = tf.config.list_physical_devices("GPU") if gpu else []
     if gpu and not devices:
         print(
-            f"warning: GPU {gpu} is there, but TensorFlow sees none, and this rank computes on its cores: "
+            f"warning: GPU {gpu} is there, but TensorFlow sees none, so this rank computes on its cores: "
             'pip install "tensorflow[and-cuda]", or load the site\'s CUDA',
             flush=True,
         )

@@ -28,7 +28,7 @@ def run_and_checkpoint(named: str, checkpoint: str = "") -> tuple[Path, Path | N
     match = CHECKPOINT.fullmatch(path.name)
     if match and path.absolute().parent.name == DIRECTORY:
         if checkpoint:
-            raise UsageError(f"--checkpoint {checkpoint}: {named} names one already; give one of the two")
+            raise UsageError(f"--checkpoint {checkpoint}: {named} already names one; give one of the two")
         run = _above(_above(path))
         return run, _of_version(run, int(match[1]))
     if not checkpoint:
@@ -44,8 +44,8 @@ def go_on(run_dir: str | Path) -> str:
     except UsageError:  # it cannot be read now, but may be once it is mended
         begun = True
     if begun:
-        return f"go on with `ddrl train --resume {where}`"
-    return f"begin it again with `ddrl train --resume-or-start --run-dir {where}`, as it has no checkpoint yet"
+        return f"resume with `ddrl train --resume {where}`"
+    return f"start again with `ddrl train --resume-or-start --run-dir {where}`, as there is no checkpoint yet"
 
 
 def _above(path: Path) -> Path:
@@ -59,4 +59,4 @@ def _of_version(run: Path, version: int) -> Path:
         return path
     there = [str(version_of(each)) for each in list_checkpoints(run)]
     have = f"it has those of updates {', '.join(there)}" if there else "it has none"
-    raise UsageError(f"{run}: there is no checkpoint of update {version}; {have}")
+    raise UsageError(f"{run} has no checkpoint of update {version}; {have}")

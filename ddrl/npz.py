@@ -52,7 +52,7 @@ def _decode_array(data: bytes) -> np.ndarray:
     read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
     shape, _, kind = read_header(file)
     if kind.hasobject or any(length < 0 for length in shape):
-        raise ValueError("Object arrays and negative lengths are not read")
+        raise ValueError("object arrays and negative lengths are not read")
     if math.prod(shape) * kind.itemsize != len(data) - file.tell() or (not kind.itemsize and math.prod(shape) > 1):
         raise ValueError(f"{kind}{list(shape)} in {len(data)} bytes")
     file.seek(0)

@@ -42,21 +42,22 @@ class TrainArguments:
 
     algorithm: tyro.conf.Positional[AlgorithmName] = "ba3c"
     """Algorithm, with its own schedule and exchange: a3c and appo are a2c and ppo with asynchronous updates of a
-    central store, hts-* act and learn at once; dqn, categorical-dqn and rainbow learn from a replay, and dpg does
-    for continuous actions; apex-* have actors and the replay in ranks of their own."""
+    central store, hts-* act and learn at the same time; dqn, categorical-dqn, and rainbow learn from a replay, as dpg
+    and sac do for continuous actions; apex-* have actors and the replay in ranks of their own."""
     preset: PresetName = "default"
-    """Named settings, which the other options change. default has those of a paper (those of ba3c are our own; see
+    """Named settings, which the other options change. default has those of a paper (for ba3c, they are our own; see
     docs/differences.md)."""
     resume: str = ""
-    """Directory of a run to go on with. Its settings are the defaults, and --minutes counts from now."""
+    """Directory of a run to continue. Its settings are the defaults, and --minutes counts from now."""
     resume_or_start: bool = False
-    """Go on with --run-dir where a run has begun; begin it where none has. A run without a checkpoint goes on from its
-    beginning. This is for jobs that are requeued; --preset then counts for the beginning only."""
+    """Resume the run in --run-dir if it has begun, else start it. A run without a checkpoint starts again from its
+    beginning. This is for jobs that are requeued; --preset then applies to the start only."""
     plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A module, a file that ends in .py, or an installed plugin. It registers algorithms, networks and more, and all
-    processes of the run import it (`ddrl plugins` lists those installed). May be given several times."""
+    """A module, a file that ends in .py, or an installed plugin. It registers algorithms, networks, and more, and all
+    processes of the run import it (`ddrl plugins` lists the installed ones). May be given several times."""
     settings_file: typing.Annotated[str, tyro.conf.arg(name="config")] = ""
-    """File of settings, .yaml or .toml, named as these options are. They win over the preset, and options over them."""
+    """File of settings, .yaml or .toml, named as these options are. They override the preset, and options override
+    them."""
     print_config: tyro.conf.FlagCreatePairsOff[bool] = False
     """Print all settings as YAML for --config, and start nothing."""
     config: TrainConfig = dataclasses.field(kw_only=True)
@@ -146,7 +147,7 @@ def settings_of(
     texts = {"algorithm": algorithm, "--game": game, "--run-dir": run_dir, "--preset": preset, "--resume": before}
     for name, text in texts.items():  # which are needed before the others are looked at
         if text is not None and not isinstance(text, str):
-            raise UsageError(f"{name} is {text!r:.80}, which is not of type str")
+            raise UsageError(f"{name} is {text!r:.80}, which is not a str")
     run_dir = run_dir or file.text("run-dir")
     algorithm = algorithm or _algorithm_of(file)
     start = _start(algorithm, machine, preset, game, before, run_dir, resume_or_start, file, new)
@@ -261,8 +262,7 @@ def _resumed(run: str) -> TrainConfig:
     loaded, is_sealed = rundir.read_config(Path(run) / rundir.CONFIG)
     if not is_sealed:
         warn(
-            f"warning: {run}: its {rundir.CONFIG} bears no checksum, as an earlier version of ddrl or "
-            "somebody else wrote it"
+            f"warning: {run}: its {rundir.CONFIG} has no checksum; an earlier version of ddrl or somebody else wrote it"
         )
     return loaded.changed(run={"run_dir": run})
 
@@ -341,13 +341,15 @@ def check_algorithm(named: str | None, config: TrainConfig, run: str) -> None:
         UsageError: the command line names another one.
     """
     if named is not None and algorithms.algorithm_named(named).name != config.algorithm.name:
-        raise UsageError(f"{named}: the run in {run} is one of {config.title}; leave the algorithm out, or start anew")
+        raise UsageError(
+            f"{named}: the run in {run} is one of {config.title}; leave the algorithm out, or start a new run"
+        )
 
 
 def _begun(run_dir: str | None, resume: str | None) -> str | None:
     """The directory that --resume-or-start goes on with, if a run has begun there."""
     if run_dir is None or resume is not None:
-        raise UsageError("--resume-or-start is about --run-dir: name that one, without --resume")
+        raise UsageError("--resume-or-start needs --run-dir, without --resume")
     path = Path(run_dir)
     if not (path / rundir.CONFIG).exists():
         return None

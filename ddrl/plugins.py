@@ -69,7 +69,7 @@ class Registry(Generic[Value]):
             UsageError: for a name that is taken or cannot be one, or a value that is refused.
         """
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise UsageError(f"{self.kind} {name!r:.80}: a name has letters, digits and _ . / - only")
+            raise UsageError(f"{self.kind} {name!r:.80}: a name may have only letters, digits, and _ . / -")
         origin = _caller()
         before = self._origins.get(name)
         if before is not None and (before.module, origin.module) != (MAIN, MAIN):
@@ -269,7 +269,7 @@ def _load(plugin: str) -> str:
     if _registered() == before and not any(registry.of_module(module) for registry in REGISTRIES):
         raise UsageError(
             f"plugin {plugin} registers nothing: have it call ddrl.register_algorithm, register_network, "
-            "register_environment, register_wrapper, register_exchange, register_logger or register_callback"
+            "register_environment, register_wrapper, register_exchange, register_logger, or register_callback"
         )
     return module
 
@@ -294,7 +294,9 @@ def _import_file(path: str) -> str:
     if not os.path.isfile(path):
         raise UsageError("there is no such file on this host: every node of a job must have it at that path")
     if not name.isidentifier() or not path.endswith(".py"):
-        raise UsageError("a plugin's file is a module: name it with letters, digits and _, and .py at the end")
+        raise UsageError(
+            "a plugin's file is a module; its name may have only letters, digits, and _, and must end in .py"
+        )
     known = sys.modules.get(name)
     found = known.__spec__ if known is not None else importlib.util.find_spec(name)
     if found is not None and not _same_file(found.origin, path):
@@ -324,7 +326,7 @@ def _import_named(plugin: str) -> str:
     entries = [entry for entry in installed() if entry.name == plugin]
     if len({entry.value for entry in entries}) > 1:
         packages = " and ".join(sorted(package_of(entry) for entry in entries))
-        raise UsageError(f"{packages} are installed and have a plugin of that name each: remove one")
+        raise UsageError(f"{packages} are installed, and each has a plugin of that name; remove one")
     if entries:
         register = entries[0].load()
         if not isinstance(register, ModuleType):
@@ -344,7 +346,7 @@ def import_named_module(name: str) -> ModuleType:
         UsageError: there is none of that name; what it raises itself stays as it is.
     """
     if not all(part.isidentifier() for part in name.split(".")):
-        raise UsageError(f"{name:.80} is no module: give its name as `import` takes it, or a file that ends in .py")
+        raise UsageError(f"{name:.80} is not a module; give its name as `import` takes it, or a file that ends in .py")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -352,7 +354,7 @@ def import_named_module(name: str) -> ModuleType:
             raise
         here = Path(*name.split(".")).with_suffix(".py")
         remedy = (
-            f"--plugin {os.curdir}{os.sep}{here}" if here.exists() else "install it, or add its place to PYTHONPATH"
+            f"--plugin {os.curdir}{os.sep}{here}" if here.exists() else "install it, or add its directory to PYTHONPATH"
         )
         raise UsageError(f"there is no module {error.name} on Python's path; {remedy}") from error
 

@@ -23,7 +23,7 @@ CLOSED_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 OUTPUT = "standard output"
 SYSTEM_ERRORS = (OSError, MemoryError, UnicodeError, RecursionError)
 _SPACE = "free space there, or name another place"
-_ACCESS = "mend its permissions, or name another place"
+_ACCESS = "fix its permissions, or name another place"
 REMEDIES = {
     errno.ENOSPC: _SPACE,
     errno.EDQUOT: _SPACE,

@@ -71,7 +71,7 @@ def check_resumable(before: TrainConfig, now: TrainConfig) -> None:
         UsageError: for a setting that would not fit.
     """
     if bool(now.apex.actors) != bool(before.apex.actors):
-        checks.refuse(now.apex, "actors", f"the run to resume has {before.apex.actors}; a replay cannot move")
+        checks.refuse(now.apex, "actors", f"the run to resume has {before.apex.actors}; its replay cannot move")
     for group, name in _fixed(before):
         old, new = getattr(getattr(before, group), name), getattr(getattr(now, group), name)
         if old != new:
@@ -115,7 +115,7 @@ def check_settings(
     sealed = rundir.config_from_dict(checkpoint.config, f"the checkpoint of update {checkpoint.version}")
     if _family(sealed) != _family(config):
         raise UsageError(
-            f"{where} is one of {sealed.title}, not of {config.title}: "
+            f"{where} is a checkpoint of {sealed.title}, not of {config.title}: "
             f"restore {rundir.CONFIG} and checkpoints of the same run"
         )
     changes = list(_differences(sealed, config, groups))
@@ -130,7 +130,7 @@ def check_settings(
         texts = "; ".join(text for *_, text in changes)
         raise UsageError(
             f"{where} has {texts} here, and no resume recorded that change: restore {rundir.CONFIG} from a copy, or "
-            f"go on with the checkpoint's settings by naming them after --resume {run_dir}"
+            f"give the checkpoint's settings after --resume {run_dir} to go on with those"
         )
     return "; ".join(text for *_, text in changes)
 

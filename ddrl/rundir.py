@@ -119,7 +119,7 @@ def decode_value(hint: Any, value: Any, where: str) -> Any:
         return value  # the dataclass checks it
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
-            raise UsageError(f"{where} is {value!r:.80}, which is no list")
+            raise UsageError(f"{where} is {value!r:.80}, which is not a list")
         return tuple(decode_value(typing.get_args(hint)[0], item, where) for item in value)
     kinds = typing.get_args(hint) if origin in (typing.Union, types.UnionType) else (hint,)
     if float in kinds and type(value) is int:
@@ -168,13 +168,15 @@ def make_run_dir(path: Path) -> None:
 
 
 def _why_no_directory(path: Path) -> str:
-    return f"it is a link to {os.readlink(path)}, which does not exist" if path.is_symlink() else "it is no directory"
+    return (
+        f"it is a link to {os.readlink(path)}, which does not exist" if path.is_symlink() else "it is not a directory"
+    )
 
 
 def _check_name(path: str) -> None:
     if path.startswith("~"):
         home = os.path.expanduser("~")
-        raise UsageError(f"--run-dir {path}: the shell has not replaced ~; write {home}, or ./~ if you mean that")
+        raise UsageError(f"--run-dir {path}: the shell did not expand ~; write {home}, or ./~ if you mean that")
     if any(ord(character) < 32 or ord(character) == 127 for character in path):
         raise UsageError(f"--run-dir {path!r}: it has control characters; choose another name")
 
@@ -184,7 +186,7 @@ def _check_untrained(path: Path) -> None:
         if not (path / CONFIG).exists():
             raise UsageError(f"run directory {path} holds other files: choose another --run-dir")
         raise UsageError(
-            f"run directory {path} exists and nothing in it is overwritten: {go_on(path)}, or choose another --run-dir"
+            f"run directory {path} exists, and nothing in it is overwritten; {go_on(path)}, or choose another --run-dir"
         )
 
 
@@ -251,14 +253,14 @@ def read_config(path: Path) -> tuple[TrainConfig, bool]:
     except (FileNotFoundError, NotADirectoryError) as error:
         why = _why_no_run(path.parent)
         raise UsageError(
-            f"{path.parent} {why}, so it is not a run: name the directory of an earlier `ddrl train`"
+            f"{path.parent} {why}, so it is not a run; name the run directory of an earlier `ddrl train`"
         ) from error
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}; mend that, or restore it from a copy") from error
+        raise UsageError(f"cannot read {path}: {error.strerror}; fix that, or restore it from a copy") from error
     except ValueError as error:
         raise UsageError(
             f"{path} is damaged or was edited ({error}): restore it from a copy, or remove its {sealed.FILE_KEY} and "
-            "the comma before; settings are changed on the command line of --resume"
+            "the comma before it; to change settings, give them after --resume"
         ) from error
     return config_from_dict(data, str(path)), is_sealed
 

@@ -65,8 +65,8 @@ def main() -> None:
     width = space.policy_size if network.head is None else space.head_size
     if (policy.shape, value.shape) != ((ROWS, width), (ROWS,)):
         raise UsageError(
-            f"network {name}: of {ROWS} observations it gives a policy {list(policy.shape)} and values "
-            f"{list(value.shape)}, and must give [{ROWS}, {width}] and [{ROWS}]"
+            f"network {name}: for {ROWS} observations it gives a policy {list(policy.shape)} and values "
+            f"{list(value.shape)}, but it must give [{ROWS}, {width}] and [{ROWS}]"
         )
     if not np.isfinite(policy).all() or not np.isfinite(value).all():
         raise UsageError(f"network {name}: its first outputs are not finite")

@@ -174,7 +174,7 @@ def test_what_is_no_file_is_refused_at_once_and_does_not_disturb_a_save(tmp_path
 def test_a_directory_that_cannot_be_read_is_one_line(tmp_path, monkeypatch):
     ckpt.save(tmp_path, make(version=1), keep=1)
     _fail_at(monkeypatch, "listdir", 1, errno.EACCES)
-    with pytest.raises(UsageError, match="cannot read .*checkpoints: Permission denied; mend its permissions"):
+    with pytest.raises(UsageError, match="cannot read .*checkpoints: Permission denied; fix its permissions"):
         ckpt.list_checkpoints(tmp_path)
 
 
@@ -218,7 +218,9 @@ def test_pickled_objects_are_refused_and_not_run(tmp_path):
 
 def test_other_slots_are_named():
     ckpt.check_slots(make(), ["v", "m"])
-    with pytest.raises(UsageError, match="update 7 has the optimizer slots m, v, this run's optimizer square: resume"):
+    with pytest.raises(
+        UsageError, match="update 7 has the optimizer slots m, v, this run's optimizer has square: resume"
+    ):
         ckpt.check_slots(make(), ["square"])
 
 
@@ -438,8 +440,8 @@ def test_no_sound_checkpoint_is_an_error(tmp_path):
     ("layout", "message"),
     [
         ((LAYOUT[0], ("conv/bias", (1,)), LAYOUT[2]), r"tensor 1: .* has 'conv/bias' \[\], .*bias' \[1\]"),
-        (LAYOUT[:2], r"tensor 2: checkpoint has 'head/kernel' \[4\], this run no such tensor"),
-        ((*LAYOUT, ("more", (2,))), r"tensor 3: checkpoint has no such tensor, this run 'more' \[2\]"),
+        (LAYOUT[:2], r"tensor 2: the checkpoint has 'head/kernel' \[4\], this run has no such tensor"),
+        ((*LAYOUT, ("more", (2,))), r"tensor 3: the checkpoint has no such tensor, this run has 'more' \[2\]"),
     ],
 )
 def test_another_network_is_refused(layout, message):

@@ -76,13 +76,13 @@ def test_help_explains_every_option_of_an_algorithm(algorithm):
 
 def test_help_says_units_and_defaults():
     text = help_text()
-    assert "--minutes X Time of training in this run, in minutes of wall time (0: no such budget)." in text
+    assert "--minutes X Training time of this run, in minutes of wall time (0: no such budget)." in text
     assert "--[no-]evaluator" in text and "--deterministic Promise" in text
 
 
 def test_help_shows_the_presets_defaults():
-    assert "the papers' backup workers. [60; default, laptop 0]" in help_text("--preset", "ba3c-paper")
-    assert "the papers' backup workers. [0; ba3c-paper 60]" in help_text()
+    assert "what papers call backup workers. [60; default, laptop 0]" in help_text("--preset", "ba3c-paper")
+    assert "what papers call backup workers. [0; ba3c-paper 60]" in help_text()
 
 
 def test_flags_are_flat():
@@ -159,7 +159,7 @@ def test_what_a_resumed_run_cannot_change(tmp_path, more, message):
         ("train --game", "argument --game: expected one argument"),
         ("evaluate /nowhere", "/nowhere does not exist, so it is not a run"),
         ("play /nowhere", "/nowhere does not exist, so it is not a run"),
-        ("bench", "bench: name what to measure"),
+        ("bench", "bench: say what to measure"),
         ("bench colour", "bench colour: no such benchmark"),
     ],
 )
@@ -203,7 +203,7 @@ def test_ranks_that_mpi_does_not_know_are_refused_by_rank_0_alone(tmp_path):
     line = ["train", "ba3c", "--workers", "4", "--run-dir", str(tmp_path / "run")]
     first = ddrl(*line, OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="3")
     assert first.returncode == 2
-    assert first.stderr.startswith("ddrl: the launcher started 3 ranks and MPI sees 1: ")
+    assert first.stderr.startswith("ddrl: the launcher started 3 ranks, but MPI sees 1: ")
     second = ddrl(*line, **RANK_1)
     assert (second.returncode, second.stderr) == (2, "")
     assert not (tmp_path / "run").exists()

@@ -62,7 +62,7 @@ def test_values(words, wanted):
     "words, message",
     [
         (["frist"], r"frist: must be one of first, second; did you mean first\?"),
-        (["first", "more"], "more: no option takes this word"),
+        (["first", "more"], "more belongs to no option"),
         (["first", "--lr", "1"], r"--lr: there is no such option; did you mean --learning-rate\?"),
         (["first", "--Cuont", "1"], r"--Cuont: there is no such option; did you mean --count\?"),
         (["first", "--qqqq"], r"--qqqq: there is no such option \(ddrl test --help"),
@@ -105,7 +105,7 @@ class Many:
 
 def test_a_list_without_a_name():
     assert command_line.read(Many, ["1", "1e3", "--loud"], "ddrl test") == Many((1, 1000), True)
-    with pytest.raises(UsageError, match="7: no option takes this word"):
+    with pytest.raises(UsageError, match="7 belongs to no option"):
         command_line.read(Many, ["1", "--loud", "7"], "ddrl test")
 
 
@@ -136,22 +136,22 @@ def test_every_value_goes_there_and_back_as_words():
         ("a2c --clip-range 1", "--clip-range: there is no such option for a2c; ppo, appo, hts-ppo have it"),
         ("ppo --preset latop", r"--preset latop: there is none of that name; did you mean laptop\?"),
         ("ppo --network natur", r"--network natur: must be one of .*; did you mean nature\?"),
-        ("ppo --simulators 100000000", "--simulators 100000000: must be in 1 to 65536"),
-        ("ppo --unroll-length 100000000", "--unroll-length 100000000: must be in 1 to 1000000"),
-        ("impala --unroll-length 100000000", "--unroll-length 100000000: must be in 1 to 1000000"),
-        ("ppo --seed 18446744073709551616", "--seed 18446744073709551616: must be a whole number of 0 to 1844"),
+        ("ppo --simulators 100000000", "--simulators 100000000: must be between 1 and 65536"),
+        ("ppo --unroll-length 100000000", "--unroll-length 100000000: must be between 1 and 1000000"),
+        ("impala --unroll-length 100000000", "--unroll-length 100000000: must be between 1 and 1000000"),
+        ("ppo --seed 18446744073709551616", "--seed 18446744073709551616: must be a whole number between 0 and 1844"),
         ("ppo --seed=-1", "--seed -1: must be"),
-        ("ppo --workers 1e9", "--workers 1000000000: must be in 1 to"),
-        ("apex-dqn --actors 1e9", "--actors 1000000000: must be in 0 to"),
-        ("apex-dqn --prefetch 1e12", "--prefetch 1000000000000: must be in 1 to 4096"),
+        ("ppo --workers 1e9", "--workers 1000000000: must be between 1 and"),
+        ("apex-dqn --actors 1e9", "--actors 1000000000: must be between 0 and"),
+        ("apex-dqn --prefetch 1e12", "--prefetch 1000000000000: must be between 1 and 4096"),
         (
             "ppo --network mlp --hidden-layers 1e9",
             "--hidden-layers 1000000000: a hidden layer has at most 65536 neurons",
         ),
         ("sac --policy-layers 1e9", "--policy-layers .*: a hidden layer has at most 65536 neurons"),
-        ("ppo --random-start-steps 1e15", "--random-start-steps 1000000000000000: must be in 0 to 1000000"),
-        ("rainbow --atoms 1e9", "--atoms 1000000000: must be in 0 to 10000"),
-        ("ppo --stall-seconds 1e300", "--stall-seconds 1e.300: must be in 0 to 100000000"),
+        ("ppo --random-start-steps 1e15", "--random-start-steps 1000000000000000: must be between 0 and 1000000"),
+        ("rainbow --atoms 1e9", "--atoms 1000000000: must be between 0 and 10000"),
+        ("ppo --stall-seconds 1e300", "--stall-seconds 1e.300: must be between 0 and 100000000"),
         ("ppo --hlep", r"--hlep: there is no such option; did you mean --help\?"),
     ],
 )
@@ -169,7 +169,7 @@ def test_the_largest_seed_is_taken():
     [
         ("trian", "trian: no such command; did you mean train?"),
         ("bench rofline", "bench rofline: no such benchmark; did you mean roofline?"),
-        ("study scalng", "study scalng: there is none of that name; did you mean scaling?"),
+        ("study scalng", "study scalng: there is no study of that name; did you mean scaling?"),
         ("study scaling --qick", "--qick: there is no such option; did you mean --quick?"),
         ("evaluate run --gmes 3", "--gmes: there is no such option; did you mean --games?"),
         ("bench train --secnds 3", "--secnds: there is no such option; did you mean --seconds"),
@@ -183,11 +183,11 @@ def test_the_largest_seed_is_taken():
         ("export run --otput x", "--otput: there is no such option; did you mean --output?"),
         ("plan --nods 3", "--nods: there is no such option; did you mean --nodes? (ddrl plan --help"),
         ("plan ppo --lr 1", "--lr: there is no such option; did you mean --learning-rate? (ddrl plan --help"),
-        ("plan --nodes 1e9", "--nodes 1000000000: must be in 1 to 100000"),
+        ("plan --nodes 1e9", "--nodes 1000000000: must be between 1 and 100000"),
         ("doctor --timeut 3", "--timeut: there is no such option; did you mean --timeout? (ddrl doctor --help"),
         ("tune ppo --spce x", "--spce: there is no such option; did you mean --space? (ddrl tune --help"),
         ("plugins --plgin x", "--plgin: there is no such option; did you mean --plugin?"),
-        ("study epsilon --quick --repeats 1e9 --list", "--repeats 1000000000: must be in 1 to 1000"),
+        ("study epsilon --quick --repeats 1e9 --list", "--repeats 1000000000: must be between 1 and 1000"),
     ],
 )
 def test_refusals_of_other_commands(line, message, capsys):

@@ -76,7 +76,7 @@ def test_a_checkpoint_is_named_by_its_file_or_its_update(run_dir, capsys, tmp_pa
     assert "brought" in plugins.wrappers.names()
     for command in ("evaluate", "play", "export"):
         assert cli.main([command, str(run_dir), "--checkpoint", "8"]) == 2
-        assert "there is no checkpoint of update 8; it has those of updates 7" in capsys.readouterr().err
+        assert "has no checkpoint of update 8; it has those of updates 7" in capsys.readouterr().err
 
 
 def test_an_evaluation_of_atari_says_that_human_starts_were_not_measured():
@@ -99,7 +99,7 @@ def test_an_evaluation_of_atari_says_that_human_starts_were_not_measured():
     assert "stuck" not in lines.getvalue()
     forced = {"stuck": 3, "forced_actions": 1234, "protocol": {"repeat_fire_after": 30}}
     evaluate.show("pong", record | forced, Console(file=lines, width=200))
-    assert "3 of them were stuck: they had earned nothing for 1,000 agent steps" in lines.getvalue()
+    assert "3 of them were stuck: they had earned no reward for 1,000 agent steps" in lines.getvalue()
     assert "sent action 1 (FIRE) 1,234 times, after 30 identical actions in a row" in lines.getvalue()
 
 
@@ -107,7 +107,7 @@ def test_recorded_starts_are_for_atari(run_dir, tmp_path, capsys):
     file = tmp_path / "starts.npz"
     np.savez(file, actions=np.zeros((1, 3), np.uint8), lengths=np.array([3]), seed=np.array(0))
     assert cli.main(["evaluate", str(run_dir), "--starts", str(file)]) == 2
-    assert "--starts: ddrl/Catch-v0 is no Atari game" in capsys.readouterr().err
+    assert "--starts: ddrl/Catch-v0 is not an Atari game" in capsys.readouterr().err
     assert cli.main(["evaluate", str(run_dir), "--starts", str(tmp_path / "none.npz")]) == 2
     assert "No such file" in capsys.readouterr().err
 

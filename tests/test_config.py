@@ -34,14 +34,14 @@ REFUSED = [
     (
         EnvironmentConfig,
         {"wrappers": ("a",), "game": "football/x"},
-        "--wrappers a: wrappers are for single environments",
+        "--wrappers a: wrappers are for Gymnasium's single environments",
     ),
     (EnvironmentConfig, {"protocol": "other"}, "--protocol other: must be one of nature"),
     (NetworkConfig, {"network": "resnet"}, "--network resnet: must be one of a3c"),
     (NetworkConfig, {"fc_neurons": 0}, "--fc-neurons 0"),
     (SamplingConfig, {"simulators": 10, "groups": 3}, "--simulators 10: must be a multiple of --groups 3"),
     (SamplingConfig, {"simulators": 0}, "--simulators 0"),
-    (SamplingConfig, {"simulators": 8, "groups": 2, "predict_batch": 5}, "--predict-batch 5: must be in 0 to 4"),
+    (SamplingConfig, {"simulators": 8, "groups": 2, "predict_batch": 5}, "--predict-batch 5: must be between 0 and 4"),
     (SamplingConfig, {"simulator_threads": 0}, "--simulator-threads 0"),
     (EnvironmentConfig, {"episode_frames": 10**400}, "--episode-frames 1000"),
     (OptimizerConfig, {"learning_rate": -1e-3}, "--learning-rate -0.001"),
@@ -86,7 +86,7 @@ REFUSED = [
     (
         ExchangeConfig,
         {"local_steps": 3},
-        "--local-steps 3: --exchange parameter_server takes no steps between two synchronizations",
+        "--local-steps 3: --exchange parameter_server has no steps between synchronizations",
     ),
     (
         ExchangeConfig,
@@ -185,7 +185,7 @@ def test_a_missing_setting_has_its_default_and_an_int_may_stand_for_a_float():
         ({"exchange": {"workers": True}}, "not of type int"),
         ({"evaluation": {"target_score": "x"}}, "not of type float or NoneType"),
         ({"network": {"network": ["a3c"]}}, "network is .*, which is not of type str"),
-        ({"network": {"policy_layers": 3}}, "policy_layers is 3, which is no list"),
+        ({"network": {"policy_layers": 3}}, "policy_layers is 3, which is not a list"),
         ({"network": {"policy_layers": [3, "a"]}}, "policy_layers is 'a', which is not of type int"),
         ({"optimizer": {"learning_rate": -1.0}}, "--learning-rate"),
     ],
@@ -200,7 +200,7 @@ def test_run_directory_is_made_once(tmp_path):
     path, made = rundir.create_run_dir(config)
     assert rundir.load_config(path) == made == config
     (path / "precious").write_text("x")
-    with pytest.raises(UsageError, match=r"exists and nothing in it is overwritten.*--resume.*--run-dir"):
+    with pytest.raises(UsageError, match=r"exists, and nothing in it is overwritten.*--resume.*--run-dir"):
         rundir.create_run_dir(config)
     assert sorted(file.name for file in path.iterdir()) == ["config.json", "lock", "precious"]
 
@@ -253,7 +253,7 @@ def test_a_directory_in_which_nothing_was_trained_is_taken(tmp_path, files):
 @pytest.mark.parametrize("files", WANTED.values(), ids=WANTED)
 def test_a_directory_with_what_may_be_wanted_is_left_as_it_is(tmp_path, files):
     path, config = left_in(tmp_path / "run", files)
-    with pytest.raises(UsageError, match="exists and nothing in it is overwritten|holds other files"):
+    with pytest.raises(UsageError, match="exists, and nothing in it is overwritten|holds other files"):
         rundir.create_run_dir(config)
     assert {str(file.relative_to(path)): file.read_text() for file in path.rglob("*") if file.is_file()} == files
 
@@ -268,10 +268,10 @@ def test_a_directory_that_is_being_trained_is_not_taken(tmp_path):
 @pytest.mark.parametrize(
     "name, why",
     [
-        ("~/run", "the shell has not replaced ~"),
+        ("~/run", "the shell did not expand ~"),
         ("a\nb", "control characters"),
         ("a\x1b[31m", "control characters"),
-        ("/dev/null", "cannot make run directory /dev/null: it is no directory"),
+        ("/dev/null", "cannot make run directory /dev/null: it is not a directory"),
         ("/dev/null/x", "Not a directory"),
         ("x" * 300, "File name too long"),
     ],

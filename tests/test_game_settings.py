@@ -20,7 +20,7 @@ def parse(line: str) -> options.TrainArguments:
 def test_a_game_without_images_gets_a_network_for_vectors(line):
     found = parse(f"{line} --game CartPole-v1")
     assert found.config.network.network == "mlp"
-    assert len(found.notes) == 1 and found.notes[0].startswith("CartPole-v1 has no images for --network ")
+    assert len(found.notes) == 1 and found.notes[0].startswith("CartPole-v1 has no images, which --network ")
     assert parse(f"{line} --game ddrl/Catch-v0").config.network.network == "mlp", "its images are too small"
 
 

@@ -55,9 +55,9 @@ def test_a_file_is_named_from_within_and_from_elsewhere(run, tmp_path, monkeypat
 @pytest.mark.parametrize(
     "named, checkpoint, message",
     [
-        ("a run", "4", "a run: there is no checkpoint of update 4; it has those of updates 3, 450"),
-        ("a run/checkpoints/update-4.npz", "", "there is no checkpoint of update 4"),
-        ("a run/checkpoints/update-3.npz", "450", "--checkpoint 450: .* names one already"),
+        ("a run", "4", "a run has no checkpoint of update 4; it has those of updates 3, 450"),
+        ("a run/checkpoints/update-4.npz", "", "has no checkpoint of update 4"),
+        ("a run/checkpoints/update-3.npz", "450", "--checkpoint 450: .* already names one"),
     ],
 )
 def test_checkpoints_that_are_not_there(run, named, checkpoint, message):
@@ -66,17 +66,17 @@ def test_checkpoints_that_are_not_there(run, named, checkpoint, message):
 
 
 def test_advice_works_with_and_without_a_checkpoint(run, tmp_path):
-    assert go_on(run) == "go on with `ddrl train --resume 'a run'`"
+    assert go_on(run) == "resume with `ddrl train --resume 'a run'`"
     config = preset("smoke", None, MACHINE).changed(run={"run_dir": "new run"})
     new, _ = rundir.create_run_dir(config)
-    advice = "begin it again with `ddrl train --resume-or-start --run-dir 'new run'`, as it has no checkpoint yet"
+    advice = "start again with `ddrl train --resume-or-start --run-dir 'new run'`, as there is no checkpoint yet"
     assert go_on(new) == advice
     _, begun = ready(parse(["--resume-or-start", "--run-dir", "new run"], MACHINE), MACHINE)
     assert begun == Path("new run")
     with pytest.raises(UsageError, match=f"--resume new run: {advice}"):
         ready(parse(["--resume", "new run"], MACHINE), MACHINE)
     (new / rundir.METRICS).write_text('{"kind": "train"}\n')
-    with pytest.raises(UsageError, match=f"nothing in it is overwritten: {advice}, or choose another --run-dir"):
+    with pytest.raises(UsageError, match=f"nothing in it is overwritten; {advice}, or choose another --run-dir"):
         rundir.create_run_dir(config)
     assert "--resume gone" in go_on("gone"), "a directory that is away for now may have checkpoints"
 
@@ -96,5 +96,5 @@ def test_what_is_no_run_is_told_apart(tmp_path, make, why):
         rundir.load_config(tmp_path / "x")
     config = preset("smoke", None, MACHINE).changed(run={"run_dir": str(tmp_path / "x")})
     if os.path.lexists(tmp_path / "x") and not (tmp_path / "x").is_dir():
-        with pytest.raises(UsageError, match="cannot make .*: it is (a link to|no directory).*; choose another"):
+        with pytest.raises(UsageError, match="cannot make .*: it is (a link to|not a directory).*; choose another"):
             rundir.create_run_dir(config)

@@ -122,8 +122,8 @@ def test_the_data_points_of_an_update(updates, batch, capsys):
 @pytest.mark.parametrize(
     "options, why",
     [
-        (["--nodes", "0"], "--nodes 0: must be in 1 to"),
-        (["--gpus-per-node", "-1"], "--gpus-per-node -1: must be in 0 to"),
+        (["--nodes", "0"], "--nodes 0: must be between 1 and"),
+        (["--gpus-per-node", "-1"], "--gpus-per-node -1: must be between 0 and"),
         (["--nodes", "two"], "--nodes two: must be a whole number"),
         (["--nodes", "2", "--ranks-per-node", "3"], "this job has 6 ranks and the settings need 4"),
         (["--nodes", "2", "--game", "brekout", "--network", "a3c"], "unknown game 'brekout'; did you mean breakout"),
@@ -150,4 +150,4 @@ def test_wrong_variables_of_slurm(capsys, monkeypatch):
     for name, value in (ALLOCATION | {"SLURM_TASKS_PER_NODE": "2"}).items():
         monkeypatch.setenv(name, value)
     assert cli.main(["plan", *CATCH]) == 2
-    assert "SLURM_TASKS_PER_NODE='2' speaks of 1 nodes" in capsys.readouterr().err
+    assert "SLURM_TASKS_PER_NODE='2' is for 1 nodes" in capsys.readouterr().err

@@ -102,9 +102,9 @@ ODD = {
     "leaves.py": ("raise SystemExit(3)\n", "cannot be imported: SystemExit: 3"),
     "needs.py": ("import no_such_thing\n", "cannot be imported: ModuleNotFoundError: No module named 'no_such_thing'"),
     "json.py": (REGISTERS.format(name="a"), "there is another module json .*: give the file a name of its own"),
-    "a-b.py": (REGISTERS.format(name="a"), "a plugin's file is a module: name it with letters"),
+    "a-b.py": (REGISTERS.format(name="a"), "a plugin's file is a module; its name may have only letters"),
     "taken.py": (REGISTERS.format(name="nature"), r"nature is registered twice, by ddrl and by taken \(.*taken.py"),
-    "odd.py": (REGISTERS.format(name="a:b"), "network 'a:b': a name has letters, digits"),
+    "odd.py": (REGISTERS.format(name="a:b"), "network 'a:b': a name may have only letters, digits"),
     "wrong.py": ("from ddrl.plugins import register_algorithm\nregister_algorithm(3)\n", "takes a ddrl.algorithms"),
     "number.py": ("from ddrl.plugins import register_network\nregister_network('x', 3)\n", "takes a function, not 3"),
 }  # fmt: skip
@@ -122,7 +122,7 @@ def test_what_is_no_plugin_is_refused_in_one_line(name, tmp_path):
 def test_what_is_not_there_is_refused_with_a_remedy(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="there is no such file on this host: every node of a job must have it"):
         plugins.load([str(tmp_path / "gone.py")])
-    with pytest.raises(UsageError, match="no module gone_module on Python's path; install it, or add its place"):
+    with pytest.raises(UsageError, match="no module gone_module on Python's path; install it, or add its directory"):
         plugins.load(["gone_module"])
     written(tmp_path, "gone_module.py", "")
     monkeypatch.chdir(tmp_path)

@@ -190,7 +190,7 @@ def test_a_log_that_cannot_be_written_is_named_before_a_resume_changes_anything(
     assert (path / rundir.RESULT).exists()
     (path / rundir.STOP).rmdir()
     done = ddrl(*SMOKE, "--resume-or-start", "--run-dir", str(path), preexec_fn=obeys_permissions)
-    one_line(done, f"{path}/log.txt: Permission denied; mend its permissions")
+    one_line(done, f"{path}/log.txt: Permission denied; fix its permissions")
 
 
 @pytest.mark.parametrize("words", [("plan", *ALONE), ("train", "--help"), ("study", "hts", "--list")], ids=" ".join)

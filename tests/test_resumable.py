@@ -88,7 +88,7 @@ def test_settings_that_no_resume_changed_are_refused_and_named(tmp_path, capsys,
         text = (path / rundir.CONFIG).read_text()
         (path / rundir.CONFIG).write_text(text[: text.index(',\n  "sha256"')] + "\n}\n")
     config = resumed(path, "--minutes", "3")
-    assert ("bears no checksum" in capsys.readouterr().err) != is_sealed
+    assert ("has no checksum" in capsys.readouterr().err) != is_sealed
     with pytest.raises(UsageError, match=r"update 5 has --discount 0\.\d+, now 0.9 here, and no resume") as caught:
         newest_start(path, config)
     assert "\n" not in str(caught.value)
@@ -134,7 +134,7 @@ def test_a_run_of_before_goes_on_with_a_warning_and_is_sealed_then(tmp_path, cap
 @pytest.mark.parametrize(
     ("theirs", "change", "message"),
     [
-        ("ba3c", {}, "is one of ba3c, not of a2c"),
+        ("ba3c", {}, "is a checkpoint of ba3c, not of a2c"),
         ("a2c", {"environment": {"game": "pong"}}, "has --game pong, now ddrl/Catch-v0 here"),
         ("a2c", {"network": {"network": "a3c"}}, r"has --network a3c, now \w+ here"),
         (

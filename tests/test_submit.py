@@ -85,7 +85,7 @@ def test_the_example_is_a_site_file_that_asks_for_nothing(here, ddrl):
     site = sites.read(path)
     assert site.variables == {} and site.runs == Path.home() / "runs" and Path(site.venv, "bin", "ddrl").exists()
     status, _, said = ddrl("submit", "site")
-    assert status == 2 and "is there already" in said and said.count("\n") == 1
+    assert status == 2 and "exists already" in said and said.count("\n") == 1
 
 
 def test_where_site_files_are_looked_for(here, monkeypatch):
@@ -155,7 +155,7 @@ def test_a_resumed_run_is_gone_on_with_where_it_is(here, ddrl):
     run = a_run(here / "a run")
     (run / "checkpoints").mkdir()
     status, _, said = ddrl("submit", "train", "--resume", str(run), "--dry-run")
-    assert status == 2 and "as it has no checkpoint yet" in said
+    assert status == 2 and "as there is no checkpoint yet" in said
     text = script_of(ddrl, "--run-dir", "a run", "--resume-or-start", "--workers", "2", "--time", "1-2:30")
     assert shlex.split(text.splitlines()[-1])[1] == str(run) and "--resume" not in text.splitlines()[-1]
     assert "#SBATCH --time=1-2:30\n" in text
@@ -163,7 +163,7 @@ def test_a_resumed_run_is_gone_on_with_where_it_is(here, ddrl):
 
 CASES = {
     "no such job": (["submit", "trian"], "submit trian: there is no such job; did you mean train?"),
-    "no job": (["submit"], "submit: name what is submitted"),
+    "no job": (["submit"], "submit: say what to submit"),
     "no Slurm": (SMOKE, "there is no sbatch here"),
     "no Slurm for a study": (["submit", "study", "scaling", "--quick"], "there is no sbatch here"),
     "no queue": (["status"], "there is no Slurm here"),
@@ -178,19 +178,19 @@ CASES = {
     "memory of one host": (["submit", "train", "a3c", "--preset", "smoke", "--nodes", "2"], "--nodes 2: --exchange"),
     "no time": ([*SMOKE, "--time", "soon"], "--time soon: write it as Slurm does"),
     "too little time": ([*SMOKE, "--minutes", "9", "--time", "3"], "the first checkpoint is due after 5"),
-    "no nodes": ([*SMOKE, "--nodes", "0"], "--nodes 0: must be in 1 to"),
+    "no nodes": ([*SMOKE, "--nodes", "0"], "--nodes 0: must be between 1 and"),
     "no quote": ([*SMOKE, "--sbatch-options=--comment='x"], "--sbatch-options --comment='x: No closing quotation"),
     "line end": ([*SMOKE, "--sbatch-options=--comment='x\ny'"], "sbatch takes no control characters"),
     "backslash": ([*SMOKE, "--run-dir", "a\\b"], "Slurm cannot write its output there"),
-    "no site": ([*SMOKE, "--site", "none"], "--site none: there is no such file; `ddrl submit site none` writes one"),
+    "no site": ([*SMOKE, "--site", "none"], "--site none: there is no such file; `ddrl submit site none` creates one"),
     "a mistake of train": ([*SMOKE, "--adam-epsilon", "-1"], "--adam-epsilon"),
     "a game that is not": ([*SMOKE, "--game", "brakeout"], "brakeout"),
     "no run": (["status", "nowhere"], "nowhere: there is no such directory"),
-    "an empty directory": (["logs", "empty"], "empty: it holds no run, study or search"),
+    "an empty directory": (["logs", "empty"], "empty: it holds no run, study, or search"),
     "no name": (["logs"], "logs: name the directory of a run, study or search"),
-    "no job of a run": (["logs", "run", "-f"], "run: no job of Slurm has worked there"),
-    "a job that is gone": (["logs", "gone"], "job 12 of gone is gone from the queue and has left no output"),
-    "dry run of nothing": (["study", "scaling", "--dry-run"], "--dry-run is about --submit"),
+    "no job of a run": (["logs", "run", "-f"], "run: no Slurm job has worked there"),
+    "a job that is gone": (["logs", "gone"], "job 12 of gone has left the queue without any output"),
+    "dry run of nothing": (["study", "scaling", "--dry-run"], "--dry-run goes with --submit"),
 }  # fmt: skip
 
 
@@ -319,7 +319,7 @@ def test_logs_show_the_newest_job_and_follow_it_to_its_end(here, ddrl, monkeypat
     monkeypatch.setattr("ddrl.commands.logs.READ_SECONDS", 0.01)
     status, out, err = ddrl("logs", "run", "-f")
     assert status == 0 and out.splitlines()[1:] == ["one of 13", "two ?]0;owned?", "three and more", "four"]
-    assert err == "ddrl: job 13 is gone from the queue\n"
+    assert err == "ddrl: job 13 has left the queue\n"
 
 
 def test_logs_of_a_study_are_those_of_all_tasks(here, ddrl):

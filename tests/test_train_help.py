@@ -137,7 +137,7 @@ def test_every_setting_has_a_text_that_ends(name):
 def test_texts_of_settings_are_in_one_line_and_of_those_above():
     texts = field_texts(RunConfig)
     assert texts["video"] == (
-        "Record a video of the agent at the end of the run: the best of several games, of a minute at most."
+        "Record a video of the agent at the end of the run: the best of several games, at most a minute."
     )
     assert field_texts(algorithms.ALGORITHMS["dpg"].settings)["discount"] == "Discount per agent step (gamma)."
 

@@ -1,7 +1,7 @@
 """A2C: batched advantage actor-critic (Mnih et al. 2016; Stooke and Abbeel 2018, section 3.1).
 
 It acts for --unroll-length steps of all simulators and takes one gradient of them all. A3C is A2C in several workers
-that update a central store; HTS-A2C acts and learns at once (Liu et al. 2020).
+that update a central store; HTS-A2C acts and learns at the same time (Liu et al. 2020).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class A2CConfig(ActorCriticConfig):
     asynchronous_name: ClassVar[str] = "a3c"
 
     gae_lambda: float = 1.0
-    """Lambda of the generalized advantages (1: n-step returns)."""
+    """Lambda of generalized advantage estimation (1: n-step returns)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -31,7 +31,7 @@ class ActorCriticConfig(AlgorithmConfig):
     asynchronous_name: ClassVar[str] = ""  # with asynchronous updates, where that has a name of its own
 
     unroll_length: int = 5
-    """Agent steps before a return bootstraps with the value."""
+    """Agent steps before a return bootstraps from the value."""
     entropy_cost: float = 0.01
     """Weight of the entropy bonus of the policy."""
     value_cost: float = 0.5

@@ -1,7 +1,7 @@
 """DPG: a deterministic policy and a critic that learn from a replay (Lillicrap et al. 2016; Horgan et al. 2018).
 
-It acts with noise into a replay; the critic learns n-step targets, which the target networks decide, and the policy
-follows the critic's slope. With actors and a replay in ranks of their own it is Ape-X DPG.
+It fills a replay by acting with noise; the critic learns n-step targets, which the target networks give, and the policy
+follows the critic's gradient. With actors and a replay in ranks of their own, it is Ape-X DPG.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class DPGConfig(AlgorithmConfig):
     dense_alone: ClassVar[bool] = True
 
     n_step: int = 5
-    """Rewards that a target sums before it bootstraps."""
+    """Number of rewards that a target sums before it bootstraps."""
     slope_clip: float = 1.0
-    """Clip the critic's gradient by the action to [-x, x] (0: do not). Its components are in units of half the action's
-    range, and are clipped before they go into the policy."""
+    """Clip the critic's gradient with respect to the action to [-x, x] (0: do not). Its components are in units of half
+    the action's range, and are clipped before they go into the policy."""
     noise: float = 0.3
-    """Standard deviation of the noise on actions in training. The noise is normal, in units of half the action's
+    """Standard deviation of the noise on actions in training. The noise is Gaussian, in units of half the action's
     range."""
     reward_clip: float = 0.0
     """Clip rewards to [-x, x] for learning (0: do not). Scores stay raw."""
@@ -73,10 +73,9 @@ class DPGConfig(AlgorithmConfig):
         game = config.environment.game
         if not self.reward_clip or game.startswith("dm_control/"):
             return []
-        clipped = (
-            f"rewards of {game} are clipped to +-{self.reward_clip:g} for learning, as the paper's, which lie in 0 to 1"
-        )
-        return [f"{clipped}: --reward-clip 0 if they are larger, or --preset laptop"]
+        clip = f"rewards of {game} are clipped to +-{self.reward_clip:g} for learning"
+        clipped = f"{clip}, as in the paper, where they lie in 0 to 1"
+        return [f"{clipped}; if they are larger, use --reward-clip 0 or --preset laptop"]
 
 
 def targets(network: DeterministicNetwork, target: Any, batch: Replayed, config: DPGConfig) -> Any:

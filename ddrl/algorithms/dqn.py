@@ -1,8 +1,8 @@
 """The Q-learning family: DQN and, setting by setting, Double, Dueling, n-step, Categorical DQN and epsilon-Rainbow;
 with actors and a replay in ranks of their own, Ape-X DQN.
 
-It acts epsilon-greedily into a replay and learns from transitions of n steps drawn from it, whose targets the
-parameters theta^- of the last copy to the target network decide.
+It fills a replay by acting epsilon-greedily, and learns from n-step transitions drawn from it, with targets that come
+from theta^-, the parameters last copied to the target network.
 """
 
 from __future__ import annotations
@@ -58,23 +58,24 @@ class DQNConfig(EpsilonGreedyConfig):
     name: ClassVar[str] = "dqn"
 
     n_step: int = 1
-    """Rewards that a target sums before it bootstraps."""
+    """Number of rewards that a target sums before it bootstraps."""
     double: bool = False
-    """Let the online network choose next actions (van Hasselt et al. 2016). The target network values them."""
+    """Let the online network choose next actions (van Hasselt et al. 2016). The target network evaluates them."""
     dueling: bool = False
-    """Estimate state value and advantages apart (Wang et al. 2016). Both have hidden layers and heads of their own."""
+    """Estimate state value and advantages separately (Wang et al. 2016). Each has hidden layers and a head of its
+    own."""
     atoms: int = 0
-    """Atoms of a return's distribution (0: expected returns). They lie evenly from --value-min to --value-max; 0 is
-    plain DQN."""
+    """Atoms of the return's distribution (0: expected returns). They are evenly spaced from --value-min to --value-max;
+    0 is plain DQN."""
     value_min: float = -10.0
     """Smallest return in a distribution; smaller ones count as this."""
     value_max: float = 10.0
     """Largest return in a distribution; larger ones count as this."""
     loss: Literal["huber", "squared"] = "huber"
-    """Loss of the difference d between return and value. It is d^2/2, or with huber |d| - 1/2 where |d| > 1.
-    Distributions have the cross entropy instead."""
+    """Loss of the difference d between return and value. It is d^2/2, or, with huber, |d| - 1/2 where |d| > 1.
+    Distributions have the cross-entropy instead."""
     target_period: int = 10_000
-    """Agent steps between copies to the target network (C). They are those of this worker."""
+    """Agent steps of this worker between copies to the target network (C)."""
     steps_per_update: int = 4
     """Agent steps of this worker per gradient (F)."""
 
@@ -83,10 +84,12 @@ class DQNConfig(EpsilonGreedyConfig):
         checks.at_least(self, 1, "n_step", "target_period", "steps_per_update")
         checks.between(self, 0, MOST_ATOMS, "atoms")
         if self.atoms == 1:
-            checks.refuse(self, "atoms", "one atom cannot tell returns apart; 51 is usual, 0: expected returns")
+            checks.refuse(
+                self, "atoms", "one atom cannot tell returns apart; 51 is usual, and 0 learns expected returns"
+            )
         if self.atoms:
             checks.finite(self, "value_min")
-            checks.above(self, self.value_min, "value_max", why="--value-min: the atoms lie between the two")
+            checks.above(self, self.value_min, "value_max", why="--value-min; the atoms lie between the two")
 
     @property
     def head(self) -> QHead:
@@ -110,12 +113,14 @@ class DQNConfig(EpsilonGreedyConfig):
             return []
         support = f"the support of the distributions is {self.value_min:g} to {self.value_max:g}"
         if not self.reward_clip:
-            return [f"{support}, and rewards are not clipped: returns beyond count as its ends; watch support_end"]
+            return [
+                f"{support}, and rewards are not clipped; returns beyond it count as its ends, so watch support_end"
+            ]
         largest = self.reward_clip * math.fsum(self.discount**k for k in range(self.n_step))
         if -largest >= self.value_min and largest <= self.value_max:
             return []
         clip = f"--reward-clip {self.reward_clip:g}, --n-step {self.n_step}"
-        text = f"{support}, and the rewards of one target alone reach +-{largest:.3g} ({clip}): "
+        text = f"{support}, and the rewards of one target alone reach +-{largest:.3g} ({clip}); "
         return [text + "widen --value-min and --value-max"]
 
 

@@ -23,16 +23,16 @@ class EpsilonGreedyConfig(AlgorithmConfig):
     epsilon_start: float = 1.0
     """Probability of a random action at the start."""
     epsilon_end: float = 0.1
-    """Probability of a random action once it has fallen."""
+    """Probability of a random action at the end of the decay."""
     epsilon_steps: int = 1_000_000
-    """Agent steps over which it falls (0: it starts at its end). It falls linearly; the steps are those of this worker,
-    after --replay-minimum."""
+    """Agent steps over which epsilon decays (0: it starts at its end). It decays linearly; the steps are those of this
+    worker, after --replay-minimum."""
     epsilon_ladder: float = 0.0
-    """Spread of the simulators' last epsilons (0: all alike). Simulator i of the job's N ends at epsilon_end^(1 + x i /
-    (N - 1)); Horgan et al. 2018 have 0.4 and x = 7."""
+    """Spread of the simulators' final epsilons (0: all equal). Simulator i of the job's N ends at epsilon_end^(1 + x i
+    / (N - 1)); Horgan et al. 2018 use 0.4 and x = 7."""
     epsilon_values: int = 0
-    """Different values on that ladder (0: one per simulator). Neighbors share them; Horgan et al. 2018, appendix B,
-    have 6."""
+    """Number of different epsilons on that ladder (0: one per simulator). Neighbors share them; Horgan et al. 2018,
+    appendix B, use 6."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,7 +40,7 @@ class EpsilonGreedyConfig(AlgorithmConfig):
         checks.at_least(self, 0.0, "epsilon_ladder")
         checks.between(self, 0.0, 1.0, "epsilon_start", "epsilon_end", why="a probability")
         if self.epsilon_values and (self.epsilon_values == 1 or not self.epsilon_ladder):
-            checks.refuse(self, "epsilon_values", "2 or more values make a ladder, with --epsilon-ladder above 0")
+            checks.refuse(self, "epsilon_values", "a ladder has 2 or more values, and needs --epsilon-ladder above 0")
 
     def epsilon(self, agent_steps: np.ndarray, place: np.ndarray | float = 0.0) -> np.ndarray:
         """Probability of a random action.

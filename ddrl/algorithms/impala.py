@@ -1,6 +1,6 @@
 """IMPALA: actor-critic with V-trace over whole unrolls (Espeholt et al. 2018).
 
-Actors go on with whatever parameters are newest; V-trace corrects what their unrolls lag behind.
+Actors go on with the newest parameters; V-trace corrects for the lag of their unrolls.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class ImpalaConfig(ActorCriticConfig):
     name: ClassVar[str] = "impala"
 
     unroll_length: int = 20
-    """Agent steps of an unroll, before the value bootstraps. V-trace reaches as far."""
+    """Agent steps of an unroll before it bootstraps from the value. V-trace reaches as far."""
     rho_clip: float = 1.0
-    """Upper clip of the importance ratio in temporal differences (rho-bar). It is that of the policy gradient, too."""
+    """Upper clip of the importance ratio in temporal differences (rho-bar). The policy gradient uses it, too."""
     c_clip: float = 1.0
     """Upper clip of the importance ratio in the traces (c-bar)."""
 
@@ -39,9 +39,7 @@ class ImpalaConfig(ActorCriticConfig):
         super().__post_init__()
         checks.above(self, 0.0, "rho_clip", "c_clip", why="0 would stop learning")
         if self.c_clip > self.rho_clip:
-            checks.refuse(
-                self, "c_clip", f"must not be above --rho-clip {self.rho_clip} (Espeholt et al., section 4.1)"
-            )
+            checks.refuse(self, "c_clip", f"must be at most --rho-clip {self.rho_clip} (Espeholt et al., section 4.1)")
 
     @property
     def learns_from(self) -> FromUnrolls:

@@ -2,7 +2,7 @@
 
 It acts for a rollout of --unroll-length steps of all simulators, takes generalized advantages, and learns from the
 rollout --epochs times, in shuffled minibatches. APPO is PPO in several workers that update a central store; HTS-PPO
-acts and learns at once (Liu et al. 2020).
+acts and learns at the same time (Liu et al. 2020).
 """
 
 from __future__ import annotations
@@ -50,20 +50,21 @@ class PPOConfig(ActorCriticConfig):
     asynchronous_name: ClassVar[str] = "appo"
 
     unroll_length: int = 128
-    """Agent steps before an advantage bootstraps with the value."""
+    """Agent steps before an advantage bootstraps from the value."""
     gae_lambda: float = 0.95
-    """Lambda of generalized advantages (Schulman et al. 2016)."""
+    """Lambda of generalized advantage estimation (Schulman et al. 2016)."""
     epochs: int = 4
-    """Times that each step of a rollout is used. Minibatches have --batch-size."""
+    """Times that each step of a rollout is used. Minibatches have --batch-size data-points."""
     clip_range: float = 0.2
     """Clip the ratio pi/mu to 1 - x .. 1 + x."""
     clip_range_schedule: Literal["constant", "linear"] = "constant"
-    """How the clip range changes. linear: to 0 over --learning-rate-agent-steps or --learning-rate-updates, as the rate
-    may."""
+    """How the clip range changes. linear: to 0 over --learning-rate-agent-steps or --learning-rate-updates, like the
+    learning rate."""
     normalize_advantages: bool = True
-    """Normalize the advantages of each minibatch. They lose their mean and are divided by their standard deviation."""
+    """Normalize the advantages of each minibatch. Their mean is subtracted, then they are divided by their standard
+    deviation."""
     value_clip_range: float = 0.0
-    """Largest change of the value in a rollout (0: not clipped). It is counted from the value when acting."""
+    """Largest change of the value in a rollout (0: not clipped). It is counted from the value at the time of acting."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,8 +1,8 @@
 """SAC: soft actor-critic with a learned temperature, for continuous actions (Haarnoja et al. 2018, 2018b).
 
-It draws actions from its policy into a replay. Two critics learn the soft value of an action, whose targets take the
-smaller of two averaged critics; the policy follows the smaller critic and its own entropy; the temperature alpha, which
-weighs the two, is a parameter that holds the entropy at a target.
+It fills a replay with actions drawn from its policy. Two critics learn the soft value of an action, with targets that
+take the smaller of two averaged critics; the policy follows the smaller critic and its own entropy; the temperature
+alpha, which weighs the two, is a parameter that holds the entropy at a target.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class SACConfig(AlgorithmConfig):
     dense_alone: ClassVar[bool] = True
 
     n_step: int = 1
-    """Rewards that a target sums before it bootstraps."""
+    """Number of rewards that a target sums before it bootstraps."""
     reward_clip: float = 0.0
     """Clip rewards to [-x, x] for learning (0: do not). Scores stay raw."""
     target_average: float = 0.005
-    """Part of the parameters that enters the target critics per update (tau)."""
+    """Fraction of the parameters that enters the target critics per update (tau)."""
     target_entropy: float | None = None
-    """Entropy that the policy is held at, in nats (None: minus the action's components). Actions are in units of half
-    their range."""
+    """Entropy that the policy is held at, in nats (None: minus the number of action components). Actions are in units
+    of half their range."""
     temperature_rate: float = 1.0
     """Factor on the learning rate of the temperature."""
     steps_per_update: int = 1

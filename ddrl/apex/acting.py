@@ -54,7 +54,7 @@ class Link:
             self._changed.wait_for(lambda: self._newest is not None)
         snapshot = self.newest(-1)
         if snapshot is None:
-            raise RuntimeError("parameters were told of, and are not here")
+            raise RuntimeError("parameters were announced, but are not here")
         return snapshot
 
     def send(self, kind: Frame, number: int = 0, data: bytes = b"") -> None:
@@ -71,7 +71,7 @@ class Link:
                     self._newest = frame.number, frame.data
                     self._changed.notify_all()
         except ValueError as error:
-            print(f"ddrl: an actor's process cannot read its rank's words: {error}", file=sys.stderr, flush=True)
+            print(f"ddrl: an actor's process cannot read what its rank sent: {error}", file=sys.stderr, flush=True)
             os._exit(1)
         os._exit(0)
 

@@ -140,7 +140,7 @@ class ActorRole:
     @property
     def _parameters(self) -> Reader:
         if self._reader is None:
-            raise RuntimeError(f"actor {self.index} was spoken to before its setup")
+            raise RuntimeError(f"actor {self.index} received a message before its setup")
         return self._reader
 
     def _refresh(self, version: int) -> None:
@@ -179,7 +179,7 @@ class ActorRole:
                 self._heard = time.monotonic()
                 self._on_frame(frame)
             except ValueError as error:
-                self._on_ended(f"words that make no sense ({' '.join(str(error).split()):.100})", True)
+                self._on_ended(f"an unreadable message ({' '.join(str(error).split()):.100})", True)
                 return
 
     def _on_frame(self, frame: Received) -> None:
@@ -246,7 +246,7 @@ class ActorRole:
             return
         self._event(
             "actor_restarted",
-            f"the process of actor {self.index} ended by {how}; the next one begins in {self._pause:g} s",
+            f"the process of actor {self.index} ended by {how}; the next one starts in {self._pause:g} s",
         )
         self._start_at = time.monotonic() + self._pause
         self._pause = min(2.0 * self._pause, LONGEST_PAUSE_SECONDS)

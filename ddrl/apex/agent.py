@@ -99,7 +99,7 @@ def learner_feed(
     targets = target_function(config, network, observations, config.batch_size)
     if targets is None:
         raise UsageError(
-            f"--actors {config.apex.actors}: {config.algorithm.name} has no targets ahead of its updates; give 0"
+            f"--actors {config.apex.actors}: {config.algorithm.name} has no targets ahead of its updates; use 0"
         )
     schedule = RemoteReplay(targets, config.apex.target_every_updates, metrics, wake)
     sampler = Sampler(context, transport, schedule, segment_format(config, probe), network.size)

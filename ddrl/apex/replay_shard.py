@@ -70,7 +70,7 @@ class ReplayShardRole:
             RuntimeError: something did.
         """
         if self._replay is None:
-            raise RuntimeError(f"replay shard {self.index} was spoken to before its setup")
+            raise RuntimeError(f"replay shard {self.index} received a message before its setup")
         return self._replay
 
     @property
@@ -163,13 +163,13 @@ class ReplayShardRole:
             with self.metrics.timer("insert"):
                 if self.replay.insert(blob.data):
                     return
-            why = "its steps were here before"
+            why = "its steps have been inserted before"
         except UsageError as error:
             why = str(error)
         if blob.peer not in self._accused:
             self._accused.add(blob.peer)
             name = self.context.layout.name(blob.peer)
-            self._event("segment_refused", f"of {name}, the first one and no other of it is told of: {why}")
+            self._event("segment_refused", f"of {name}: {why}; later ones of it are not reported")
 
     def _on_draw(self, header: Header) -> None:
         """`count` batches have arrived: their buffers are free."""
@@ -235,7 +235,7 @@ class ReplayShardRole:
                 named = functools.partial(names_on_disk, self.context.run_dir, self._directory)
                 answer |= self.replay.save(self._directory, named)
         except UsageError as error:
-            self._event("replay_not_saved", f"a resume begins with an empty replay shard {self.index}: {error}")
+            self._event("replay_not_saved", f"the resumed run begins with an empty replay shard {self.index}: {error}")
         self.transport.send([Blob(self._learner, Topic.SAVED, encode_arrays(answer))])
 
     def _report(self, now: float) -> None:

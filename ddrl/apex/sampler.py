@@ -123,16 +123,18 @@ class Sampler:
         """
         self._run = int(state.get("run", 0)) + 1
         if self._run >= RUNS:
-            raise UsageError(f"start {self._run} of this run: its replay counts {RUNS - 1} at most; begin a new run")
+            raise UsageError(
+                f"start {self._run} of this run: its replay counts at most {RUNS - 1} starts; begin a new run"
+            )
         setup = ShardSetup(self._run, self.format).encode()
         for index, shard in self._shards.items():
             saved = {"replay": state[key]} if (key := f"shard{index}") in state else {}
             self.transport.send([Blob(shard.process, Topic.SETUP, encode_arrays({"setup": setup} | saved))])
             if "run" in state and not saved:
-                self._event("replay_not_loaded", f"replay shard {index} begins empty: it is not in the checkpoint")
+                self._event("replay_not_loaded", f"replay shard {index} begins empty, as it is not in the checkpoint")
         left = sum(key.startswith("shard") and int(key.removeprefix("shard")) not in self._shards for key in state)
         if left:
-            text = f"transitions of {left} replay shards in the checkpoint are left out: there are fewer now"
+            text = f"transitions of {left} replay shards in the checkpoint are left out, as there are fewer shards now"
             self._event("replay_not_loaded", text)
         start = {"run": self._run, "parameters": self._parameters}
         self.transport.send(json_blob(process, Topic.SETUP, start) for process in self.context.layout.actors)
@@ -203,7 +205,7 @@ class Sampler:
         shard.heard = time.monotonic()
         if shard.told:
             shard.told = False
-            self._event("replay_shard_speaks", f"{self.context.layout.name(shard.process)} speaks again")
+            self._event("replay_shard_speaks", f"{self.context.layout.name(shard.process)} answers again")
 
     def _look_for_silence(self, now: float) -> None:
         """Names shards that are silent, once, and gives up those that take too long to save."""
@@ -211,8 +213,8 @@ class Sampler:
             if shard.silent(now) and not shard.told:
                 shard.told = True
                 text = (
-                    f"{self.context.layout.name(shard.process)} has not spoken for {now - shard.heard:.0f} s: its "
-                    "transitions are not drawn, and not in checkpoints, until it does"
+                    f"{self.context.layout.name(shard.process)} has been silent for {now - shard.heard:.0f} s: until "
+                    "it answers, its transitions are not drawn, and not in checkpoints"
                 )
                 self._event("replay_shard_silent", text)
         if self._saving is not None:
@@ -231,7 +233,7 @@ class Sampler:
     def _told_of_save(self, left_out: set[int], step: int) -> None:
         for index in sorted(left_out):
             name = self.context.layout.name(self._shards[index].process)
-            text = f"{name} does not answer: the checkpoint of step {step} is made without its transitions"
+            text = f"{name} does not answer; the checkpoint of step {step} is saved without its transitions"
             self._event("replay_not_saved", text)
 
     def _event(self, name: str, text: str) -> None:
@@ -273,7 +275,7 @@ class Sampler:
             self.schedule.metrics.count("priorities_not_sent", wrong)
         if wrong and not self._accused:
             self._accused = True
-            text = f"{wrong} of {len(priorities)} are negative, infinite or not a number: lower --learning-rate"
+            text = f"{wrong} of {len(priorities)} are negative, infinite, or not a number: lower --learning-rate"
             self._event("priorities_not_sent", text)
         return not wrong
 

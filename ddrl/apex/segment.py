@@ -95,7 +95,7 @@ class SegmentFormat:
             raise UsageError(f"observations {list(shape)} are not stacks of {self.stack} frames (1 to 255): use 1")
         for name in ("n_step", "length"):
             if not 1 <= getattr(self, name) <= 10_000:
-                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be in 1 to 10000")
+                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be between 1 and 10000")
         for _, dtype in (field_types(self.observation_dtype) or {"": ((), self.observation_dtype)}).values():
             if dtype.name not in KEPT_TYPES:
                 raise UsageError(f"observations of type {dtype}: a replay keeps {', '.join(KEPT_TYPES)}")
@@ -199,7 +199,7 @@ class SegmentFormat:
         view = memoryview(data)
         (checksum,) = _CHECKSUM.unpack_from(view)
         if zlib.crc32(view[_CHECKSUM.size :]) != checksum:
-            raise UsageError(f"a segment of {len(data)} bytes is damaged (its CRC-32 is another): send it again")
+            raise UsageError(f"a segment of {len(data)} bytes is damaged (its CRC-32 does not match): send it again")
         magic, version, flags, *name, transitions, frames, described, size = _HEADER.unpack_from(view, _CHECKSUM.size)
         if (magic, version) != (MAGIC, VERSION) or flags & ~COMPRESSED:
             raise UsageError(f"not a segment of version {VERSION}: run the same version of ddrl everywhere")
@@ -228,7 +228,9 @@ class SegmentFormat:
         """Raises UsageError, which names the value, where a segment is not of this format or makes no sense."""
         for name in ("actor", "run_id", "simulator", "first_step"):
             if not 0 <= getattr(segment, name) <= LARGEST_NUMBER:
-                raise UsageError(f"a segment with {name} {getattr(segment, name)}: must be in 0 to {LARGEST_NUMBER}")
+                raise UsageError(
+                    f"a segment with {name} {getattr(segment, name)}: must be between 0 and {LARGEST_NUMBER}"
+                )
         transitions, frames = len(segment.row), len(segment.frames)
         self._check_counts(transitions, frames)
         expected = self.columns(transitions, frames)
@@ -277,11 +279,11 @@ class SegmentFormat:
         rising = (row[1:] > row[:-1]).all() and row[-1] - row[0] < self.length
         if not rising or row[0] < 0 or after.max() >= len(segment.frames):
             raise UsageError(
-                f"rows {row[0]} to {row[-1]} of a segment of {len(segment.frames)} frames do not rise within it: the"
-                " actor is at fault"
+                f"rows {row[0]} to {row[-1]} of a segment of {len(segment.frames)} frames do not rise within it: a "
+                "fault of the actor"
             )
         if (segment.age[row] > row).any() or (segment.age[after] > after).any():
-            raise UsageError("a segment lacks frames of its first stacks: the actor is at fault")
+            raise UsageError("a segment lacks frames of its first stacks: a fault of the actor")
 
     def _decompress(self, data: memoryview, frames: int) -> bytes:
         expected = frames * self.frame_bytes

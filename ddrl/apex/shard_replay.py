@@ -77,11 +77,13 @@ class ShardReplay:
     ):
         places, frames = _places(format, capacity, eviction_exponent)
         if not 0.0 <= priority_exponent <= 1.0:
-            raise UsageError(f"--priority-exponent {priority_exponent}: must be in 0 (uniform) to 1 (proportional)")
+            raise UsageError(
+                f"--priority-exponent {priority_exponent}: must be between 0 (uniform) and 1 (proportional)"
+            )
         if eviction_exponent is not None and not -2.0 <= eviction_exponent <= 0.0:
-            raise UsageError(f"--eviction-exponent {eviction_exponent}: must be in -2 to 0 (all alike)")
+            raise UsageError(f"--eviction-exponent {eviction_exponent}: must be between -2 and 0 (uniform)")
         if not 0 <= run < RUNS:
-            raise UsageError(f"incarnation {run} of a replay shard: must be in 0 to {RUNS - 1}")
+            raise UsageError(f"incarnation {run} of a replay shard: must be between 0 and {RUNS - 1}")
         self.format, self.capacity, self.hard_capacity = format, capacity, places
         self.priority_exponent, self.eviction_exponent = priority_exponent, eviction_exponent
         self._pool = TransitionPool(format, places, frames)
@@ -300,7 +302,7 @@ class ShardReplay:
         if not self.size == np.count_nonzero(live) <= self.hard_capacity:
             raise RuntimeError(f"{np.count_nonzero(live)} transitions of at most {self.hard_capacity}, not {self.size}")
         if (self._keys % self.hard_capacity != np.arange(self.hard_capacity)).any():
-            raise RuntimeError("a key is not of its place")
+            raise RuntimeError("a key does not belong to its place")
         self._pool.check(live)
 
     def _gather(

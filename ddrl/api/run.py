@@ -82,7 +82,7 @@ class Run:
             UsageError: there is no such kind, or pandas is not installed.
         """
         if kind not in KINDS:
-            raise UsageError(f"metrics of kind {kind!r:.80}: there are {', '.join(KINDS)}")
+            raise UsageError(f"there are no metrics of kind {kind!r:.80}; use one of {', '.join(KINDS)}")
         records = [record for record in without_undone(read_metrics(self.path)) if record["kind"] == kind]
         columns = columns_of([{k: v for k, v in record.items() if k != "kind"} for record in records])
         if not pandas:

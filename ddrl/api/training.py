@@ -87,7 +87,7 @@ def _in_job(ready: Callable[[], tuple[TrainConfig, Path | None]], job: Job, call
     from ddrl.launch.job import Wanted, train_in_job
 
     if callbacks:
-        raise UsageError("callbacks: a job takes names of registered ones, as its ranks have no objects in common")
+        raise UsageError("callbacks: a job takes the names of registered ones, as its ranks share no objects")
     raise SystemExit(train_in_job(lambda: Wanted(*ready()), job))
 
 
@@ -99,7 +99,7 @@ def _ended(status: int, run_dir: Path) -> Run:
     if status == KILLED:
         begun = f"resume={str(run_dir)!r}"
         again = begun if list_checkpoints(run_dir) else f"run_dir={str(run_dir)!r}, resume_or_start=True"
-        raise KeyboardInterrupt(f"killed; go on with ddrl.train({again})")
+        raise KeyboardInterrupt(f"killed; resume with ddrl.train({again})")
     result = rundir.read_json(run_dir / rundir.RESULT)
     why = str((result or {}).get("message") or f"see {run_dir / rundir.LOG}")
     raise RunFailed(f"the run in {run_dir} failed: {why}", run_dir)

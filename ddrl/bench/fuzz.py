@@ -28,18 +28,18 @@ class FuzzArguments(BenchmarkArguments):
     inputs: int = 0
     """Inputs for each parser, made by Hypothesis (pip install 'ddrl[test]')."""
     seed: int = 0
-    """Of the choice of bits and inputs."""
+    """Seed of the choice of bits and inputs."""
     runs: tuple[Literal["ba3c", "dqn", "apex-dqn"], ...] = ("ba3c", "dqn", "apex-dqn")
-    """What to train, for half a minute each, with the preset smoke."""
+    """Algorithms to train, for half a minute each, with the preset smoke."""
     directory: str = ""
     """Where the runs are kept for a later call (default: they are removed)."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 0, "flips", "inputs", "seed")
         if not self.flips and not self.inputs:
-            raise UsageError("bench fuzz: give --flips, --inputs or both; nothing is to be done")
+            raise UsageError("bench fuzz: there is nothing to do; give --flips, --inputs, or both")
         if not self.runs:
-            raise UsageError("--runs: name one or more of ba3c, dqn and apex-dqn")
+            raise UsageError("--runs: name one or more of ba3c, dqn, and apex-dqn")
 
 
 def measure(arguments: FuzzArguments) -> dict[str, Any]:

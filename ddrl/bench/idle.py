@@ -41,7 +41,7 @@ def measure(seconds: float) -> dict[str, Any]:
     for role in ROLES:
         shares = [line["cpu_cores"][f"{role}-0"] for line in lines if f"{role}-0" in line.get("cpu_cores", {})]
         if not shares:
-            raise UsageError(f"--seconds {seconds:g}: too short for the {role.replace('_', ' ')} to tell; give more")
+            raise UsageError(f"--seconds {seconds:g}: too short for the {role.replace('_', ' ')} to report; give more")
         values[role] = 100 * statistics.mean(shares)
     return values | {"seconds_measured": LINE_SECONDS * len(lines)}
 

@@ -42,7 +42,7 @@ class LearningArguments(BenchmarkArguments):
     which the mean of the last 100 training episodes first reaches a score."""
 
     peer_python: str = ""
-    """Python of a virtual environment that has Stable-Baselines3; without it only ours is measured."""
+    """Python of a virtual environment that has Stable-Baselines3; without it, only ours is measured."""
     game: str = "CartPole-v1"
     """A Gymnasium environment of vectors."""
     target_score: float = 450.0
@@ -52,7 +52,7 @@ class LearningArguments(BenchmarkArguments):
     repeats: int = 5
     """Seeds, from --seed on."""
     seed: int = 1
-    """The first one."""
+    """The first seed."""
     simulators: int = 8
     """Environments."""
     unroll_length: int = 128

@@ -28,11 +28,11 @@ class NetworksArguments(TakesTrainOptions):
     """
 
     networks: tuple[str, ...] = ("nature", "ddrl.bench.keras_nature:build")
-    """As --network takes them; rates are told over the first one's, too."""
+    """Networks as --network takes them; rates are also given relative to the first."""
     seconds: float = 2.0
     """Time for each part in each turn."""
     turns: int = 5
-    """Turns; what is told is the median."""
+    """Turns; the median is reported."""
 
     def __post_init__(self) -> None:
         checks.above(self, 0.0, "seconds")

@@ -71,19 +71,19 @@ class PeersArguments(TakesTrainOptions):
     and their ratio. All other options are those of `ddrl train`, for ours."""
 
     algorithm: str = ""
-    """What to train: a2c, ppo, appo, impala or dqn."""
+    """What to train: a2c, ppo, appo, impala, or dqn."""
     peer: str = ""
     """stable-baselines3 (a2c, ppo, dqn), sample-factory or rllib (appo, impala); default: the first of them."""
     peer_python: str = ""
-    """Python of a virtual environment that has the peer; without it only ours is measured."""
+    """Python of a virtual environment that has the peer; without it, only ours is measured."""
     peer_options: str = ""
     """More options of the peer's program: --peer-options="--threads 1"."""
     seconds: float = 20.0
-    """Measured in each turn after a warm-up of 10 s."""
+    """Seconds measured in each turn, after a warm-up of 10 s."""
     rounds: int = 2
     """Turns of both."""
     roofline_seconds: float = 3.0
-    """For each part of our roofline, before and after (0: not measured)."""
+    """Seconds for each part of our roofline, before and after (0: not measured)."""
 
     def __post_init__(self) -> None:
         if not self.algorithm:

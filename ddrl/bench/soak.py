@@ -43,7 +43,8 @@ class SoakArguments(BenchmarkArguments):
     minutes: float = 60.0
     """Length of this leg."""
     directory: str = ""
-    """Where run and samples are kept. A later call with the same directory goes on from the last checkpoint."""
+    """Where the run and the samples are kept. A later call with the same directory continues from the last
+    checkpoint."""
     every_seconds: float = 10.0
     """Between two samples."""
 
@@ -51,7 +52,7 @@ class SoakArguments(BenchmarkArguments):
         checks.at_least(self, 1, "minutes")
         checks.above(self, 0, "every_seconds")
         if not self.directory:
-            raise UsageError("--directory: name where the run is kept, as the next leg goes on with it")
+            raise UsageError("--directory: name where the run is kept, as the next leg continues it")
 
 
 def measure(arguments: SoakArguments) -> dict[str, Any]:

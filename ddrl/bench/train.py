@@ -31,7 +31,7 @@ class EndToEndArguments(TakesTrainOptions):
     seconds: float = 60.0
     """Length of the run."""
     roofline_seconds: float = 4.0
-    """For each part of the roofline."""
+    """Seconds for each part of the roofline."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 20, "seconds", why="the first lines are left out")

@@ -25,24 +25,24 @@ DEFAULT = "runs"
 @dataclasses.dataclass(frozen=True)
 class BoardArguments:
     """Watch and compare runs on a web page: scores, rates, curves that follow runs that go on, where the time goes,
-    settings that differ, videos and logs. The page needs no network. It is served on 127.0.0.1, to whoever has the
+    settings that differ, videos and logs. The page needs no network. It is served on 127.0.0.1, to anyone who has the
     token in its address, until Ctrl-C; or --output writes it as one file."""
 
     runs: tyro.conf.Positional[tuple[str, ...]] = (DEFAULT,)
-    """Directories of runs, or directories that hold some at any level; new runs appear by themselves."""
+    """Directories of runs, or directories that hold runs at any level; new runs appear by themselves."""
     output: str = ""
-    """Write the page with all runs as they are now to this file, which can be opened and sent anywhere, and end."""
+    """Write the page, with all runs as they are now, to this file, which can be opened and sent anywhere, and exit."""
     host: str = "127.0.0.1"
-    """Address to serve on: this machine's own, 127.0.0.1, and no other. From elsewhere, go through SSH."""
+    """Address to serve on: only this machine's own, 127.0.0.1. From elsewhere, use SSH."""
     port: int | None = None
-    """Port to serve on (0: any that is free; default: 8642, or any where that is taken)."""
+    """Port to serve on (0: any free one; default: 8642, or any free one where that is taken)."""
 
     def __post_init__(self) -> None:
         if self.port is not None and not 0 <= self.port <= 65535:
             checks.refuse(self, "port", "use 0 (any that is free) to 65535")
         if self.host not in ("127.0.0.1", "localhost"):
             raise UsageError(
-                f"--host {self.host}: the board serves this machine alone, 127.0.0.1; from another one use "
+                f"--host {self.host}: the board serves only this machine, 127.0.0.1; from another one, use "
                 f"`ssh -L 8642:127.0.0.1:8642 {platform.node() or 'HOST'}`"
             )
 
@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"ddrl board of {shown(board.title)}: open\n\n    {address}\n", flush=True)
         if "SSH_CONNECTION" in os.environ:
             port = urllib.parse.urlsplit(address).port
-            print(f"after this on your own machine: ssh -L {port}:127.0.0.1:{port} {platform.node()}", flush=True)
+            print(f"from your own machine, first run: ssh -L {port}:127.0.0.1:{port} {platform.node()}", flush=True)
         print("Ctrl-C ends it; the runs go on.", flush=True)
 
     asyncio.run(serve(board, arguments.port, tell))

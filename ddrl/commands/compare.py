@@ -17,14 +17,14 @@ from ddrl.errors import UsageError
 @dataclasses.dataclass(frozen=True)
 class CompareArguments:
     """Put runs side by side in compare.html, which needs no network, and compare.png. Runs that differ only in their
-    seed or in how long they went on form a group. Groups of five or more are shown as their interquartile mean with a
-    95% interval, smaller ones run by run."""
+    seed or in their length form a group. Groups of five or more are shown as their interquartile mean with a 95%
+    interval, smaller ones run by run."""
 
     runs: tyro.conf.Positional[tuple[str, ...]]
-    """Directories of runs, which may still be going on."""
+    """Directories of runs, which may still be running."""
     score: Literal["auto", "evaluation", "online"] = "auto"
-    """Score to compare. evaluation: that of games with frozen parameters; online: the mean of the last 100 training
-    games; auto: evaluation where every run has one, else online."""
+    """Score to compare. evaluation: the score of games with frozen parameters; online: the mean of the last 100
+    training games; auto: evaluation where every run has one, else online."""
     output: str = "comparison"
     """Directory to write to."""
 

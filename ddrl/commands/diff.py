@@ -20,7 +20,7 @@ class DiffArguments:
     first: tyro.conf.Positional[str]
     """Directory of a run."""
     second: tyro.conf.Positional[str]
-    """Directory of the run that it is compared with."""
+    """Directory of the run to compare it with."""
 
 
 def main(argv: Sequence[str]) -> int:

@@ -35,17 +35,17 @@ LAUNCH_SECONDS = 60.0  # for mpirun, and for Python on a slow file system, befor
 
 @dataclasses.dataclass(frozen=True)
 class OwnArguments:
-    """Look at everything that training needs, on every rank, and print one table, problems first. Start it as you will
-    start `ddrl train`, with the same options; alone it starts the ranks itself, on this machine.
+    """Check everything that training needs, on every rank, and print one table, problems first. Start it as you will
+    start `ddrl train`, with the same options; by itself, it starts the ranks on this machine.
 
       mpirun -n 4 ddrl doctor --preset laptop --workers 2 --run-dir RUN
       srun --mpi=pmix ddrl doctor --run-dir RUN
 
-    Exit status: 0 ready to train (there may be warnings), 1 training would fail, 2 what was asked for cannot be.
+    Exit status: 0 ready to train (there may be warnings), 1 training would fail, 2 the request cannot be met.
     """
 
     timeout: float = 60.0
-    """Seconds for all ranks to start and to tell what they see. Those missing are named."""
+    """Seconds for all ranks to start and report what they see. Missing ones are named."""
     json: str = ""
     """Write one JSON object to this file (-: standard output) instead of a table."""
     gpus_per_node: int = 0
@@ -104,7 +104,7 @@ def need_of(arguments: DoctorArguments, alone: bool) -> Need:
 
 def _outside() -> str:
     nodes = os.environ.get("SLURM_JOB_NUM_NODES", "1")
-    return f"a Slurm job of {nodes} nodes, of which only this one is looked at" if nodes not in ("", "1") else ""
+    return f"a Slurm job of {nodes} nodes, of which only this one is checked" if nodes not in ("", "1") else ""
 
 
 def main(argv: Sequence[str]) -> int:

@@ -29,14 +29,14 @@ def show(game: str, record: dict, console: Console) -> None:
         f"standard deviation {record['deviation']:.2f}"
     )
     if record["unfinished"]:
-        console.print(f"{record['unfinished']} games were ended by a step limit; their score until then counts")
+        console.print(f"{record['unfinished']} games were ended by a step limit; the scores they had by then count")
     if "stuck" in record:
-        console.print(f"{record['stuck']} of them were stuck: they had earned nothing for 1,000 agent steps")
+        console.print(f"{record['stuck']} of them were stuck: they had earned no reward for 1,000 agent steps")
     if "forced_actions" in record:
         count, after = record["forced_actions"], record["protocol"]["repeat_fire_after"]
         console.print(f"the protocol sent action 1 (FIRE) {count:,} times, after {after} identical actions in a row")
     if "not_finite" in record:
-        console.print(f"{record['not_finite']} games are left out, as their scores are not finite")
+        console.print(f"{record['not_finite']} games are left out because their scores are not finite")
     stamp = ", ".join(f"{name} {value}" for name, value in record["protocol"].items())
     console.print(f"protocol: {stamp}", markup=False)
     if "human_starts" in record:

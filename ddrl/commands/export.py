@@ -25,7 +25,7 @@ class ExportArguments:
     """What to write: an ONNX file if the name ends in .onnx (extra `onnx`), else the directory of a TensorFlow
     SavedModel (default: saved_model in the run's directory)."""
     observations: int = 1000
-    """Observations of the game with which it is compared."""
+    """Number of observations of the game that it is compared on."""
     checkpoint: str = ""
     """Checkpoint to write: the number of its update, or a file (default: the newest of the run)."""
     plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()

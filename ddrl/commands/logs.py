@@ -27,14 +27,14 @@ CHUNK_BYTES = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class LogsArguments:
-    """Print what the newest job of a run has printed; of a study or search, what all tasks have."""
+    """Print the output of a run's newest job, or of all tasks of a study or search."""
 
     directory: tyro.conf.Positional[str]
     """Directory of a run, study or search."""
     follow: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Go on as more is printed, until the job is gone from the queue. -f is short for it."""
+    """Follow the output until the job has left the queue. -f is short for it."""
     lines: int | None = None
-    """Only so many of the last lines of each output (default: all)."""
+    """Print only this many of the last lines of each output (default: all)."""
 
     def __post_init__(self) -> None:
         if self.lines is not None:
@@ -113,7 +113,7 @@ def follow(records: Sequence[JobRecord], lines: int | None) -> int:
         for output in opened(records, outputs, lines):  # after the queue was asked, so that nothing is left
             last = output if output.show(output is not last) else last
         if gone:
-            print(f"ddrl: job {' and '.join(sorted(numbers, key=int))} is gone from the queue", file=sys.stderr)
+            print(f"ddrl: job {' and '.join(sorted(numbers, key=int))} has left the queue", file=sys.stderr)
             return 0
         time.sleep(READ_SECONDS)
 
@@ -125,7 +125,7 @@ def nothing_yet(directory: Path, records: Sequence[JobRecord]) -> str:
         if job.number in numbers:
             return f"job {job.number} of {directory} is {job.state.lower()} ({job.reason}): it has printed nothing yet"
     number = records[-1].number
-    return f"job {number} of {directory} is gone from the queue and has left no output; see `sacct -j {number}`"
+    return f"job {number} of {directory} has left the queue without any output; see `sacct -j {number}`"
 
 
 def show_log(directory: Path, arguments: LogsArguments) -> int:
@@ -136,7 +136,7 @@ def show_log(directory: Path, arguments: LogsArguments) -> int:
     """
     log = directory / rundir.LOG
     if arguments.follow or not log.is_file():
-        raise UsageError(f"{directory}: no job of Slurm has worked there; what its ranks have written is in {log}")
+        raise UsageError(f"{directory}: no Slurm job has worked there; the output of its ranks is in {log}")
     Output(log, arguments.lines).show(True)
     return 0
 

@@ -31,16 +31,16 @@ MOST_NODES, MOST_CORES = 100_000, 65_536
 
 @dataclasses.dataclass(frozen=True)
 class PlanArguments:
-    """Print what `ddrl train` with the same options would make of the nodes: host, role, processors, GPU, threads,
-    simulators, shard and memory of every rank. Nothing is started.
+    """Print how `ddrl train` with the same options would use the nodes: host, role, processors, GPU, threads,
+    simulators, shard, and memory of every rank. Nothing is started.
 
       ddrl plan --preset ba3c-paper --nodes 16 --cpus-per-node 32
       srun --mpi=pmix ddrl plan --workers 12 --parameter-servers 3      # from the ranks themselves
     """
 
     nodes: int | None = None
-    """Plan for this many equal nodes, which need not be there (None: what is here, that is, the ranks of this job, the
-    nodes of this Slurm allocation, or this machine)."""
+    """Plan for this many equal nodes, which need not exist (None: what is here: the ranks of this job, the nodes of
+    this Slurm allocation, or this machine)."""
     cpus_per_node: int | None = None
     """Processors of each node (None: as many as here)."""
     gpus_per_node: int | None = None
@@ -212,7 +212,7 @@ def warnings_of(seats: Sequence[Seat], assignments: Sequence[Assignment]) -> lis
         used = Counter(rank.gpu for rank in ranks if rank.gpu in shared)
         if cores and workers > len(cores):
             shared_cores = _count(len(cores), "core")
-            warnings.append(f"{host}: {workers} workers share {shared_cores}: expect them to take turns")
+            warnings.append(f"{host}: {workers} workers share {shared_cores}; expect them to take turns")
         if max(used.values(), default=0) > 1:
             few = _count(len(shared), "GPU")
             warnings.append(f"{host}: {workers} workers share {few}: start one for each GPU")

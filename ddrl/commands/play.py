@@ -26,7 +26,7 @@ class PlayArguments:
     seed: int = 0
     """Seed of the game."""
     max_agent_steps: int = 3000
-    """The video ends after so many agent steps, if the game has not."""
+    """Agent steps after which the video ends, if the game has not."""
     checkpoint: str = ""
     """Checkpoint to play with: the number of its update, or a file (default: the newest of the run)."""
     plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()

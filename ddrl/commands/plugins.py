@@ -12,10 +12,10 @@ from ddrl import algorithms, options, plugins
 
 @dataclasses.dataclass(frozen=True)
 class PluginsArguments:
-    """List what there is by name and where it is from, and the plugins that installed packages have."""
+    """List everything that has a name and where it comes from, and the plugins of installed packages."""
 
     plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """Load this one first: a module, a file that ends in .py, or an installed plugin. May be given several times."""
+    """Load this plugin first: a module, a file that ends in .py, or an installed plugin. May be given several times."""
 
 
 def main(argv: Sequence[str]) -> int:

@@ -30,11 +30,11 @@ HEADINGS = ("job", "state", "time", "progress", "score", "where")
 
 @dataclasses.dataclass(frozen=True)
 class StatusArguments:
-    """List the jobs that wait and run, with their runs, progress and scores, and then those that ended last. Looks in
-    the site's directory of runs, and here in runs, studies and tuning."""
+    """List the waiting and running jobs with their runs, progress, and scores, then those that ended last. Looks in the
+    site's directory of runs, and here in runs, studies, and tuning."""
 
     directories: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Runs, studies and searches to list, instead of those that are found."""
+    """Runs, studies, and searches to list, instead of those that are found."""
     all: tyro.conf.FlagCreatePairsOff[bool] = False
     """List all jobs that have ended, not only the last ten."""
     site: str = ""
@@ -71,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
     shown = ended if named or arguments.all else ended[:ENDED]
     rows = [row for directory, theirs in [*working, *shown] for row in rows_of(directory, theirs)]
     if not rows:
-        print("no jobs of ddrl; `ddrl submit train` submits one")
+        print("there are no jobs of ddrl; `ddrl submit train` submits one")
         return 0
     show(rows)
     if len(shown) < len(ended):
@@ -87,7 +87,7 @@ def known(name: str) -> Path:
     """
     path = Path(name)
     if not any((path / file).is_file() for file in (rundir.CONFIG, PLAN, SEARCH, JOBS)):
-        why = "it holds no run, study or search" if path.is_dir() else "there is no such directory"
+        why = "it holds no run, study, or search" if path.is_dir() else "there is no such directory"
         raise UsageError(f"{name}: {why}; `ddrl status` lists those with jobs")
     return path
 
@@ -179,7 +179,7 @@ def _merged(jobs: Sequence[QueuedJob]) -> Iterator[tuple[str, str, str]]:
 def _why_gone(record: JobRecord) -> str:
     outputs = record.outputs()
     why = why_gone(outputs[-1]) if outputs else "it has left no output"
-    return why or f"it has left no result; the last it said is in {outputs[-1]}"
+    return why or f"it has left no result; its last output is in {outputs[-1]}"
 
 
 def show(rows: Sequence[Row]) -> None:

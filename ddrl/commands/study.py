@@ -43,26 +43,26 @@ PAPERS = {
 STUDIES = {name: f"ddrl.studies.papers.{paper}" for paper, names in PAPERS.items() for name in names}
 STUDIES |= {name: f"ddrl.studies.{name}" for name in ("race", "variants", "simulate")}
 HELP = """
-    Repeat an experiment of a paper as one command: many runs, one after the other or as a Slurm array, and a report of
+    Repeat an experiment of a paper with one command: many runs, one after another or as a Slurm array, and a report of
     those that have finished (report.html, which needs no network), with a table (table.md), raw data (results.json,
-    curves.csv, runs.csv) and a figure (figure.png, figure.pdf).
+    curves.csv, runs.csv), and a figure (figure.png, figure.pdf).
 """
 WAYS = (
     ("NAME --quick", "Tiny sizes, a few minutes in all: does it work here?"),
-    ("NAME --dir DIR --list", "Print the points, and what became of them."),
-    ("NAME --dir DIR", "Run what has not finished. Ctrl-C stops, and the same command goes on."),
-    ("NAME --dir DIR --point P", "Run one point alone, by its name or number."),
+    ("NAME --dir DIR --list", "Print the points and their status."),
+    ("NAME --dir DIR", "Run what has not finished. Ctrl-C stops it; the same command continues."),
+    ("NAME --dir DIR --point P", "Run only one point, by its name or number."),
     ("NAME --dir DIR --submit", "Run them as one Slurm array, a task for each point, and report at the end."),
-    ("NAME --dir DIR --collect", "Report what has finished, while others still run."),
-    ("NAME --dir DIR --pack D", "Write what was measured in small files, for a repository or a paper."),
-    ("NAME --from-data D --dir DIR", "Write report, table and figure again, from these files alone."),
+    ("NAME --dir DIR --collect", "Report the finished points, while others still run."),
+    ("NAME --dir DIR --pack D", "Write the measurements in small files, for a repository or a paper."),
+    ("NAME --from-data D --dir DIR", "Write report, table, and figure again, from these files alone."),
 )
 CLOSING = (
     "`ddrl study NAME --help` explains the options. DIR/study.json keeps them, so that later calls need only --dir."
 )
 
 
-ABOUT = "A study that was begun goes on with the settings in its directory, which cannot be changed."
+ABOUT = "A study that has begun continues with the settings in its directory, which cannot be changed."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,20 +70,20 @@ class Actions:
     """What to do."""
 
     dir: str = ""
-    """Directory of the study (default: studies/NAME, or studies/NAME-quick). A study that is there goes on."""
+    """Directory of the study (default: studies/NAME, or studies/NAME-quick). A study that is there continues."""
     list: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Print the points and what became of them, and run nothing."""
+    """Print the points and their status, and run nothing."""
     collect: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Report what has finished, and run nothing."""
+    """Report the finished points, and run nothing."""
     submit: tyro.conf.FlagCreatePairsOff[bool] = False
     """Submit all points that have not finished as one Slurm array, a task for each, and a job that reports when they
     have ended."""
     pack: str = ""
-    """Write what the finished points measured into this directory, in small files that fit into a repository."""
+    """Write the measurements of the finished points into this directory, in small files that suit a repository."""
     from_data: str = ""
-    """Make the study from what --pack has written, and report it; runs nothing."""
+    """Make the study from what --pack has written, and report it; run nothing."""
     point: str = ""
-    """Run this point alone, by its name or number in --list, and report nothing."""
+    """Run only this point, by its name or number in --list, and report nothing."""
     sbatch_options: str = ""
     """More options of sbatch for --submit, in one word: --sbatch-options="--partition=cpu --time=60"."""
     site: str = ""
@@ -96,7 +96,7 @@ class Actions:
         if len(asked) > 1:
             raise UsageError(f"{flag(asked[0])} with {flag(asked[1])}: give one of the two")
         if self.dry_run and not self.submit:
-            raise UsageError("--dry-run is about --submit: give both, or --list, which runs nothing")
+            raise UsageError("--dry-run goes with --submit: give both, or use --list, which runs nothing")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -110,13 +110,13 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(f"study: name one of {', '.join(STUDIES)}")
     if argv[0] not in STUDIES:
         meant = did_you_mean(argv[0], STUDIES) or f"; use one of {', '.join(STUDIES)}"
-        raise UsageError(f"study {argv[0]}: there is none of that name{meant}")
+        raise UsageError(f"study {argv[0]}: there is no study of that name{meant}")
     study = study_of(argv[0])
     actions, settings, plan = parse(study, argv[1:])
     if plan is None:
         directory = directory_of(study, actions.dir, settings.quick)
         if actions.collect:
-            raise UsageError(f"--collect: {directory} holds no study that was begun; name one with --dir")
+            raise UsageError(f"--collect: {directory} holds no study that has begun; name one with --dir")
         points = tuple(study.points(settings, this_machine()))
         plan = plans.Plan(directory, study.name, to_json(settings), points, shlex.join(["ddrl", "study", *argv]))
         if actions.submit and not actions.dry_run:

@@ -38,7 +38,7 @@ HELP = """usage: ddrl submit train [ALGORITHM] [OPTIONS]
 Writes the script of a Slurm job and submits it, with the options that the command takes here.
 
   ddrl submit train ppo --game pong --workers 8 --nodes 2
-                              one run; the job goes on in a new one when its time is up
+                              one run; it continues in a new job when the time of one is up
   ddrl submit study scaling   a task for each point of a study, and a job that writes the report at the end
   ddrl submit tune ba3c ...   a task for each trial of a search; the last one writes the report
   ddrl submit site            write the file that says what this cluster needs: account, partition, modules, MPI
@@ -56,22 +56,23 @@ TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?
 @dataclasses.dataclass(frozen=True)
 class JobArguments:
     """Submit a run as a job of Slurm. All other options are those of `ddrl train`, which reads and checks them before
-    the job is submitted. Without --workers, the workers are the ranks of the nodes that other roles leave.
+    the job is submitted. Without --workers, all ranks that other roles do not need are workers.
 
       ddrl submit train ppo --game pong --parameter-servers 4 --nodes 2 --ranks-per-node 16 --minutes 60
     """
 
     nodes: int | None = None
-    """Nodes of the job (default: as many as Slurm takes for its ranks)."""
+    """Nodes of the job (default: as many as Slurm needs for its ranks)."""
     ranks_per_node: int | None = None
     """Ranks on each node (default: those that the settings need, evenly)."""
     cpus_per_rank: int = 1
     """Processors of each rank."""
     gpus_per_node: int = 0
-    """GPUs of each node; a worker has one."""
+    """GPUs of each node, one for each worker."""
     time: str = ""
-    """Time limit of the job, as Slurm writes it: 90 (minutes), 04:00:00, 1-12 (default: enough for --minutes; the
-    limit of the partition without these). When it is up, the run goes on in a new job until its budget is used up."""
+    """Time limit of the job, as Slurm writes it: 90 (minutes), 04:00:00, 1-12 (default: enough for --minutes, or
+    without these the limit of the partition). When it is up, the run continues in a new job until its budget is used
+    up."""
     site: str = ""
     """Site file (default: $DDRL_SITE, slurm/site.conf of a clone, or ~/.config/ddrl/site.conf)."""
     sbatch_options: str = ""
@@ -112,7 +113,7 @@ def main(argv: Sequence[str]) -> int:
     command, rest = (argv[0], list(argv[1:])) if argv else ("", [])
     if command not in COMMANDS:
         meant = did_you_mean(command, COMMANDS) or f"; use one of {', '.join(COMMANDS)}"
-        what = f"submit {command:.80}: there is no such job{meant}" if command else "submit: name what is submitted"
+        what = f"submit {command:.80}: there is no such job{meant}" if command else "submit: say what to submit"
         raise UsageError(f"{what} (ddrl submit --help)")
     if command == "train":
         return submit_train(rest)
@@ -130,10 +131,10 @@ def main(argv: Sequence[str]) -> int:
 def write_site(argv: Sequence[str]) -> int:
     """Writes a site file; returns the exit status."""
     if len(argv) > 1 or any(word.startswith("-") for word in argv):
-        raise UsageError(f"submit site: it takes one word, the file to write (default: {sites.home()})")
+        raise UsageError(f"submit site: give only one word, the file to write (default: {sites.home()})")
     path = Path(argv[0]) if argv else sites.home()
     sites.write_example(path, own_venv())
-    print(f"{path} is written: say there which account, partition, modules and MPI launcher this cluster needs")
+    print(f"{path} was written; say there which account, partition, modules, and MPI launcher this cluster needs")
     return 0
 
 
@@ -245,7 +246,7 @@ def refuse_while_queued(directory: Path) -> None:
     for job in queue() if numbers else ():
         if job.number in numbers:
             raise UsageError(
-                f"job {job.number} of {directory} is {job.state.lower()}: wait for its end, or end it with "
+                f"job {job.number} of {directory} is {job.state.lower()}: wait until it ends, or end it with "
                 f"`scancel {job.number}`"
             )
 

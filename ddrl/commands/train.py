@@ -46,7 +46,7 @@ def print_config(argv: Sequence[str], machine: Machine, first: bool) -> int:
     command = shlex.join(["ddrl", "train", *(word for word in argv if word != PRINT)])
     heading = [
         f"Every setting of `{command}`, as ddrl {version('ddrl')} has it.",
-        "ddrl train --config THIS_FILE begins such a run; options of the command line win over what is here.",
+        "ddrl train --config THIS_FILE starts such a run; options on the command line override this file.",
     ]
     if first:
         # A resumed run has a directory, which a new one cannot have.

@@ -27,24 +27,25 @@ TRIALS = 20
 
 @dataclasses.dataclass(frozen=True)
 class TuneArguments:
-    """Look for good settings with Optuna. Each trial is a run of `ddrl train` in DIR/trials, and a report says which
-    settings matter and which are best. The same command goes on with a search that was begun. All other options are
-    those of `ddrl train`, such as --preset, --game and --minutes, and hold for every trial.
+    """Search for good settings with Optuna. Each trial is a run of `ddrl train` in DIR/trials, and a report says which
+    settings matter and which are best. The same command continues a search that has begun. All other options are those
+    of `ddrl train`, such as --preset, --game, and --minutes, and apply to every trial.
 
       ddrl tune ba3c --preset smoke --minutes 1 --space "adam-epsilon=log(1e-9,1e-2)" "batch-size=choice(64,256)"
     """
 
     space: tuple[str, ...] = ()
-    """Settings to search, each as "NAME=log(LOW,HIGH)", "NAME=uniform(LOW,HIGH)" or "NAME=choice(A,B,...)"."""
+    """Settings to search, each as "NAME=log(LOW,HIGH)", "NAME=uniform(LOW,HIGH)", or "NAME=choice(A,B,...)"."""
     trials: int = TRIALS
     """Number of trials, including those of earlier calls."""
     prune: bool = False
     """Stop a trial early when its score is below the median of the others after the same part of their budget."""
     score: Score = "online"
     """Score to maximize. online: the mean of the last 100 training games; evaluation: the mean of the last evaluation's
-    games, which take time of their own. Trials have an evaluator for the latter alone."""
+    games, which take time of their own. Trials have an evaluator only for the latter."""
     at_once: int = 1
-    """Trials at once, each with its share of the cores. In a Slurm array, the tasks at once, unless it is 1."""
+    """Trials at once, each with its share of the cores. In a Slurm array, this is the number of tasks at once, unless
+    it is 1."""
     dir: str = ""
     """Directory of the search (default: tuning/ALGORITHM)."""
     collect: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -69,13 +70,13 @@ class TuneArguments:
         if len(asked) > 1:
             raise UsageError(f"{' and '.join(asked)}: give one of them")
         if self.dry_run and not self.submit:
-            raise UsageError("--dry-run is about --submit: give both")
+            raise UsageError("--dry-run goes with --submit: give both")
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs `ddrl tune`; returns the exit status."""
     if not argv:
-        raise UsageError("tune: name an algorithm, and with --space what is searched (ddrl tune --help)")
+        raise UsageError("tune: name an algorithm, and with --space the settings to search (ddrl tune --help)")
     peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     peek.add_argument("--dir", nargs="?", default="")
     named, rest = peek.parse_known_args(list(argv))
@@ -89,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
     command = shlex.join(["ddrl", "tune", *argv])
     if before is None:
         if arguments.collect or arguments.task is not None:
-            raise UsageError(f"--dir {directory}: no search was begun there; name one, or begin it without --collect")
+            raise UsageError(f"--dir {directory}: no search has begun there; name one, or start it without --collect")
         plan = begin(directory, arguments, train, command)
     else:
         plan = go_on(before, arguments, train)
@@ -108,10 +109,10 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
     own = [option.name for option in command_line.options_of(TuneArguments)]
     asked = options.parse(train, share, "ddrl tune", own)
     if not arguments.space:
-        raise UsageError(f"--space: say what is searched; {FORM}")
+        raise UsageError(f"--space: say what to search; {FORM}")
     run = asked.config.run
     if asked.resume or run.run_dir:
-        raise UsageError("--resume and --run-dir are of one run: a search has its trials in --dir")
+        raise UsageError("--resume and --run-dir are for a single run; a search has its trials in --dir")
     if not (run.minutes or run.agent_steps or run.max_updates):
         raise UsageError("--minutes 0: a trial would never end; give --minutes, --agent-steps or --max-updates")
     name = f"{asked.algorithm}-{uuid.uuid4().hex[:12]}"
@@ -143,7 +144,7 @@ def go_on(plan: Plan, arguments: TuneArguments, train: Sequence[str]) -> Plan:
         if was != now and now != (plan.algorithm,):
             raise UsageError(
                 f"{name} {shlex.join(now)}: the search in {plan.directory} was begun with {shlex.join(was)}, and its "
-                "trials stay as they are; leave that out, or choose another --dir"
+                "trials keep that; leave this out, or choose another --dir"
             )
     changed = dataclasses.replace(plan, trials=arguments.trials, prune=arguments.prune)
     if changed != plan and arguments.task is None and not arguments.dry_run:
@@ -193,7 +194,7 @@ def submit(plan: Plan, arguments: TuneArguments, command: str) -> int:
     trials = open_study(plan).get_trials(deepcopy=False) if begun else []
     left = plan.trials - sum(trial.state.is_finished() for trial in trials)
     if left <= 0:
-        raise UsageError(f"--submit: all {plan.trials} trials of {plan.directory} have ended; give more --trials")
+        raise UsageError(f"--submit: all {plan.trials} trials of {plan.directory} have ended; raise --trials")
     array = f"0-{left - 1}" + (f"%{arguments.at_once}" if arguments.at_once > 1 else "")
     task = ["tune", "--dir", str(plan.directory.absolute()), "--task"]
     asked = Asked(arguments.sbatch_options, arguments.site, arguments.dry_run, command)

@@ -86,14 +86,15 @@ class AlgorithmConfig:
     reward_clip: float = 1.0
     """Clip rewards to [-x, x] for learning (0: do not). Scores stay raw."""
     reward_scale: float = 1.0
-    """Factor on rewards for learning, before they are clipped."""
+    """Multiply rewards by this for learning, before they are clipped."""
     normalize_rewards: bool = False
-    """Divide rewards by the running deviation of the return. The return is discounted. This comes after --reward-scale
-    and --reward-clip, counts all workers, and is for learning only. The result is clipped to +-10."""
+    """Divide rewards by the running deviation of the return. This is the standard deviation of the discounted return
+    over all workers. It comes after --reward-scale and --reward-clip, and is for learning only. The result is clipped
+    to +-10."""
 
     def __post_init__(self) -> None:
         checks.known(self)
-        checks.between(self, 0.0, 1.0, "discount", why="returns grow without bound above 1")
+        checks.between(self, 0.0, 1.0, "discount", why="above 1, returns grow without bound")
         checks.at_least(self, 0.0, "reward_clip")
         checks.above(self, 0.0, "reward_scale", why="0 would hide every reward")
 

@@ -16,29 +16,29 @@ class ApexConfig:
     """Ape-X: actors and a replay in ranks of their own (Horgan et al. 2018)."""
 
     actors: int = 0
-    """Ranks that act, each with --simulators. Each has a child process that computes; the one worker learns (0: no
-    Ape-X, workers act themselves)."""
+    """Ranks that act, each with --simulators environments. Each has a child process that computes; the only worker
+    learns (0: no Ape-X, workers act themselves)."""
     replay_shards: int = 1
     """Ranks that each keep an equal part of the replay."""
     segment_length: int = 50
-    """Agent steps of a simulator that an actor sends at once."""
+    """Agent steps of a simulator that an actor sends together."""
     segments_in_flight: int = 8
-    """Segments that an actor sends to a shard before it waits for an acknowledgement."""
+    """Segments that an actor sends to a shard before it waits for an acknowledgment."""
     duplicates: int = 1
-    """Times that each transition is inserted. This imitates so many actors that all do the same (Horgan et al. 2018,
+    """Number of times that each transition is inserted. This imitates as many identical actors (Horgan et al. 2018,
     appendix A)."""
     refresh_every_frames: int = 400
     """Frames of each simulator after which an actor asks for newer parameters."""
     prefetch: int = 16
-    """Batches that are requested or wait for the learner."""
+    """Batches that have been requested or are waiting for the learner."""
     target_every_updates: int = 2_500
     """Updates between copies of the parameters to the target network."""
     trim_every_updates: int = 100
-    """Updates after which the replay is cut down to --replay-capacity. Until then it may grow by a quarter."""
+    """Updates after which the replay is cut back to --replay-capacity. In between, it may grow by a quarter."""
     eviction_exponent: float | None = None
     """Exponent of the priorities by which transitions are evicted, at most 0 (None: the oldest go first)."""
     samples_per_insert: float = 0.0
-    """Transitions learned for each one inserted (0: no limit). Whoever is ahead of that ratio waits."""
+    """Transitions learned for each one inserted (0: no limit). Whichever side is ahead of this ratio waits."""
 
     def __post_init__(self) -> None:
         checks.between(self, 0, MOST_RANKS, "actors")
@@ -47,4 +47,4 @@ class ApexConfig:
         checks.between(self, 1, 10_000, "segment_length")
         checks.between(self, 0.0, LARGEST_RATIO, "samples_per_insert")
         if self.eviction_exponent is not None:
-            checks.between(self, -2.0, 0.0, "eviction_exponent", why="0 evicts all alike")
+            checks.between(self, -2.0, 0.0, "eviction_exponent", why="0 evicts uniformly")

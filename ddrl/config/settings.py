@@ -35,45 +35,45 @@ class EnvironmentConfig:
     """Environment."""
 
     game: str = "breakout"
-    """Atari game, Gymnasium id, or what a --plugin registers. An Atari game is a ROM in snake case (breakout,
-    space_invaders). A Gymnasium id is CartPole-v1 or ddrl/Catch-v0, or names the module that registers it, too
-    (my_module:My/Thing-v0). Scenarios of Google Research Football begin with football/
+    """Atari game, Gymnasium id, or a name that a --plugin registers. An Atari game is the name of a ROM in snake case
+    (breakout, space_invaders). A Gymnasium id, such as CartPole-v1 or ddrl/Catch-v0, may begin with the module that
+    registers it (my_module:My/Thing-v0). Scenarios of Google Research Football begin with football/
     (football/academy_3_vs_1_with_keeper)."""
     wrappers: tuple[str, ...] = ()
     """Wrappers that plugins register, by name, innermost first. They apply in evaluation, too."""
     protocol: Literal["nature", "machado18", "ba3c", "stooke"] = "nature"
     """Named evaluation protocol for Atari. It is stamped into every result."""
     backend: Literal["auto", "envpool"] = "auto"
-    """What steps the simulators. auto: ale-py's threads for Atari where they have the protocol, Gymnasium for
+    """What steps the simulators. auto: ale-py's threads for Atari where they support the protocol, and Gymnasium for
     everything else; envpool: EnvPool's threads, for the games that it has (extra `envpool`)."""
     life_loss_terminal: bool = False
-    """Treat the loss of a life as the end of an episode. This concerns the returns of training only; the game goes
-    on."""
+    """Treat the loss of a life as the end of an episode. This affects training returns only; the game goes on."""
     reset: Literal["at-once", "in-pause", "swap"] = "at-once"
     """When an environment is reset after a training episode. at-once: when its next step is due; in-pause: while the
     learner works, so it idles until then; swap: beforehand, in a second instance that takes over. Atari's native
-    threads know only at-once."""
+    threads support only at-once."""
     episode_frames: int = 0
-    """Frames after which a training episode of an Atari game is cut off (0: by the protocol)."""
+    """Frames after which a training episode of an Atari game is cut off (0: as in the protocol)."""
     random_start_steps: int = 0
     """Largest number of random actions before training (0: none). Each simulator draws its own number up to this."""
     step_time_mean_ms: float = 0.0
-    """Shortest time of a simulator's step, in milliseconds (0: off). Times are drawn from a Gamma distribution with
-    this mean."""
+    """Mean of the shortest time that a simulator's step takes, in milliseconds (0: off). The times are drawn from a
+    Gamma distribution."""
     step_time_cv: float = 0.0
-    """Standard deviation of those times, divided by their mean (1: exponential, 0: all alike)."""
+    """Standard deviation of those times, divided by their mean (1: exponential, 0: all equal)."""
     pin_simulators: bool = False
     """Pin each simulator thread or process to one core of this process's affinity mask."""
     simulator_processes: int = 0
-    """Processes per group that step its simulators (0: the group's own thread). There are never more of them than
-    simulators. Atari's native threads take none."""
+    """Processes per group that step its simulators (0: the group's own thread does). There are never more of them than
+    simulators. Atari's native threads use none."""
     football_view: Literal["map", "pixels"] = "map"
     """What a football player sees: the extracted map of 4 planes, or the picture in color. Both have 72x96 pixels and 4
     frames."""
     football_players: int = 1
     """Football players of the left team that the policy controls. Each has its own observation and action."""
     football_checkpoints: bool = False
-    """Reward 0.1 for each tenth of the way to the goal with the ball. This is for training; scores remain goals."""
+    """Reward 0.1 for each tenth of the way to the goal with the ball. This is for training only; scores are still
+    goals."""
 
     def __post_init__(self) -> None:
         checks.known(self)
@@ -83,20 +83,20 @@ class EnvironmentConfig:
         checks.between(self, 0, MOST_RANDOM_STEPS, "random_start_steps")
         checks.between(self, 0, MOST_SIMULATORS, "simulator_processes")
         checks.at_least(self, 0.0, "step_time_mean_ms", "step_time_cv")
-        checks.between(self, 1, 11, "football_players", why="a team has no more")
+        checks.between(self, 1, 11, "football_players", why="a team has 11")
         if self.step_time_cv and not self.step_time_mean_ms:
             checks.refuse(self, "step_time_cv", "there are no step times to vary; give --step-time-mean-ms")
         if self.backend == "envpool":
-            checks.unused(self, "EnvPool resets games at once (--backend envpool); leave one of them out", "reset")
+            checks.unused(self, "EnvPool resets games at once (--backend envpool); leave one of the two out", "reset")
             why = "EnvPool steps simulators in threads; give --simulator-threads, or leave --backend out"
             checks.unused(self, why, "simulator_processes")
         if self.wrappers and (self.backend == "envpool" or self.game.startswith("football/")):
             whose = "EnvPool" if self.backend == "envpool" else "football"
             checks.refuse(
-                self, "wrappers", f"wrappers are for single environments of Gymnasium, not {whose}'s; leave it out"
+                self, "wrappers", f"wrappers are for Gymnasium's single environments, not for {whose}'s; leave it out"
             )
         if not self.game.startswith("football/"):
-            why = f"--game {self.game} is no football; leave it out"
+            why = f"--game {self.game} is not football; leave it out"
             checks.unused(self, why, "football_view", "football_players", "football_checkpoints")
 
 
@@ -112,27 +112,27 @@ class NetworkConfig:
     fc_neurons: int = 128
     """Neurons of the fully connected layer of the ba3c network (16 to 256)."""
     compute_dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    """Type of activations and kernels. Master weights, heads and losses are always float32."""
+    """Data type of activations and kernels. Master weights, heads, and losses are always float32."""
     hidden_layers: tuple[int, ...] = ()
     """Neurons of each hidden layer of mlp, in each head's tower (none: 64 64)."""
     activation: Literal["default", "tanh", "relu", "elu", "gelu", "silu"] = "default"
-    """Activation of the hidden layers of mlp, DPG and SAC (default: tanh, for SAC relu)."""
+    """Activation of the hidden layers of mlp, DPG, and SAC (default: tanh; relu for SAC)."""
     layer_norm: bool = False
-    """Normalize the inputs of these activations over the layer (Ba et al. 2016)."""
+    """Apply layer normalization before the activations of those hidden layers (Ba et al. 2016)."""
     policy_layers: tuple[int, ...] = (300, 200)
     """Neurons of each hidden layer of the policy."""
     critic_layers: tuple[int, ...] = (400, 300)
-    """Neurons of each hidden layer of the critic. The action enters beside the first."""
+    """Neurons of each hidden layer of the critic. The action enters after the first layer."""
     normalize_observations: bool = False
-    """Normalize observations by their running mean and deviation, clipped to +-10. The statistics are those of all
-    workers, and are frozen in evaluation. Images of bytes are left as they are."""
+    """Normalize observations by their running mean and standard deviation, clipped to +-10. The statistics are those of
+    all workers, and are frozen in evaluation. Byte images are left as they are."""
 
     def __post_init__(self) -> None:
         checks.known(self)
         checks.between(self, 1, MOST_NEURONS, "fc_neurons")
         for name in ("policy_layers", "critic_layers"):
             if not getattr(self, name) or min(getattr(self, name)) < 1:
-                checks.refuse(self, name, "give one hidden layer or more, of at least 1 neuron each")
+                checks.refuse(self, name, "give one or more hidden layers of at least 1 neuron each")
         if min(self.hidden_layers, default=1) < 1:
             checks.refuse(self, "hidden_layers", "a hidden layer has at least 1 neuron")
         for name in ("hidden_layers", "policy_layers", "critic_layers"):
@@ -142,7 +142,7 @@ class NetworkConfig:
             known = dict.fromkeys([*CONVOLUTIONAL, *DENSE, *plugins.networks.names()])
             checks.registered(self, "network", list(known), ", module:function")
         if self.network in CONVOLUTIONAL:
-            why = f"--network {self.network} has the layers of its paper; leave it out, or --network mlp"
+            why = f"--network {self.network} has the layers of its paper; leave it out, or use --network mlp"
             checks.unused(self, why, "hidden_layers", "activation", "layer_norm")
 
 
@@ -152,23 +152,23 @@ class SamplingConfig:
 
     schedule: Literal["asynchronous", "synchronized", "double-buffered", "standard", "concurrent"] = "asynchronous"
     """When workers act and when they learn. asynchronous: predictor threads act beside the trainer (BA3C, IMPALA);
-    synchronized: they act, then learn, in turn (A2C, PPO); double-buffered: both at once, one rollout apart (HTS-RL);
-    standard: from a replay, act, then learn, in turn (DQN); concurrent: from a replay, both at once, acting with the
-    target network's parameters, and with priorities that are set once per target period (fast DQN)."""
+    synchronized: acting and learning take turns (A2C, PPO); double-buffered: both at once, one rollout apart (HTS-RL);
+    standard: with a replay, acting and learning take turns (DQN); concurrent: with a replay, both at once, acting with
+    the parameters of the target network and setting priorities once per target period (fast DQN)."""
     simulators: int = 32
     """Environments per worker, or per actor of Ape-X. The groups share them equally."""
     groups: int = 2
     """Groups of simulators per worker, each with a thread. The policy serves one group while another steps."""
     rollout_length: int = 0
-    """Agent steps of each simulator between two synchronizations (0: --unroll-length). This is alpha of HTS-RL."""
+    """Agent steps of each simulator between two synchronizations (0: --unroll-length). HTS-RL calls this alpha."""
     refresh_every_steps: int = 0
-    """Agent steps after which acting takes newer parameters within a rollout (0: never)."""
+    """Agent steps within a rollout after which acting takes newer parameters (0: never)."""
     predictors: int = 0
     """Predictor threads that serve all groups together, as in HTS-RL (0: none). Without them, each group queries the
     policy itself."""
     predict_batch: int = 0
-    """Observations per query of the policy (0: all of a group). With --predictors, 0 means those of all simulators. The
-    observations that are ready first are taken."""
+    """Observations per query of the policy (0: all of a group). With --predictors, 0 means those of all simulators. A
+    query takes the observations that are ready first."""
     simulator_threads: int = 1
     """Emulator threads per group."""
     queue_batches: int = 2
@@ -184,14 +184,16 @@ class SamplingConfig:
         why = "0 would mean all cores of the machine, in every rank"
         checks.between(self, 1, MOST_THREADS, "simulator_threads", why=why)
         if self.simulators % self.groups:
-            checks.refuse(self, "simulators", f"must be a multiple of --groups {self.groups}: groups have one size")
+            checks.refuse(
+                self, "simulators", f"must be a multiple of --groups {self.groups}: all groups have the same size"
+            )
         group = self.simulators // self.groups
         if self.predictors:
             if self.predict_batch and self.predict_batch < group:
-                why = f"predictors take whole groups, here of {group}; 0: all simulators"
+                why = f"predictors take whole groups, here of {group} simulators; 0 takes all simulators"
                 checks.refuse(self, "predict_batch", why)
         else:
-            why = "a group has no more simulators than that, so a larger batch would wait for ever"
+            why = "a group has no more simulators than that, so a larger batch would wait forever"
             checks.between(self, 0, group, "predict_batch", why=why)
 
 
@@ -202,27 +204,28 @@ class EvaluationConfig:
     evaluator: bool = True
     """Have an evaluator: a rank of its own, or the worker itself when there is one process."""
     eval_every_updates: int = 1000
-    """Updates between evaluations; one that falls due while the last still plays is skipped and counted."""
+    """Updates between evaluations; one that falls due while the previous one is still playing is skipped and
+    counted."""
     eval_games: int = 50
-    """Games per evaluation; frozen parameters, greedy actions but for --eval-epsilon. An evaluation during training
-    plays as many of them as its share of the time allows; the one at the end plays all."""
+    """Games per evaluation, with frozen parameters and greedy actions but for --eval-epsilon. An evaluation during
+    training plays as many of them as its share of the time allows; the one at the end plays all."""
     eval_agent_steps: int = 0
-    """Agent steps of one evaluation in all, in which --eval-games environments play one game after the other, and those
-    that are over count (0: one game each)."""
+    """Total agent steps of one evaluation, in which --eval-games environments play one game after another; finished
+    games count (0: one game each)."""
     eval_epsilon: float = 0.0
     """Probability of a random action in evaluation games (0.05 for the Q-learning family, as in Mnih et al. 2015)."""
     eval_time_share: float = 0.1
     """Largest share of the machine's time that evaluations during training may take (0 to 1; 0: none; 1: each of them
     plays all its games)."""
     evaluation_minutes: float = 3.0
-    """Longest time of one evaluation during training, in minutes; games that are not over by then have no score (0: all
-    games, however long they take)."""
+    """Longest time of one evaluation during training, in minutes; games that are unfinished by then have no score (0:
+    all games, however long they take)."""
     final_evaluation_minutes: float | None = None
-    """Longest time of the evaluation at the end of the run, in minutes; Ctrl-C ends it and keeps what was played (None:
-    8% of the time of training, at least 15 seconds; 0: no such evaluation)."""
+    """Longest time of the evaluation at the end of the run, in minutes; Ctrl-C ends it and keeps the games played
+    (None: 8% of the training time, at least 15 seconds; 0: no such evaluation)."""
     target_score: float | None = None
-    """Stop when the mean score of all --eval-games games reaches this, and write the time that it took. When the first
-    games of an evaluation reach it, the evaluator plays all games anew, and only they count."""
+    """Stop when the mean score of all --eval-games games reaches this, and record the time that it took. When the first
+    games of an evaluation reach it, the evaluator plays all games again, and only those count."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 0.0, "evaluation_minutes")
@@ -236,7 +239,9 @@ class EvaluationConfig:
             if not math.isfinite(self.target_score):
                 checks.refuse(self, "target_score", "must be a finite number, or None for no target")
             if not self.evaluator:
-                checks.refuse(self, "target_score", "only an evaluator can see it reached; drop --no-evaluator")
+                checks.refuse(
+                    self, "target_score", "only an evaluator can tell when it is reached; leave out --no-evaluator"
+                )
 
     @property
     def longest_seconds(self) -> float:
@@ -268,50 +273,53 @@ class RunConfig:
     """Run."""
 
     minutes: float = 10.0
-    """Time of training in this run, in minutes of wall time (0: no such budget). The final evaluation, curve and video
+    """Training time of this run, in minutes of wall time (0: no such budget). The final evaluation, curve, and video
     follow."""
     agent_steps: int = 0
-    """Budget in agent steps of all workers (0: none). Steps before a resume are included."""
+    """Budget in agent steps of all workers (0: none). Steps from before a resume are included."""
     max_updates: int = 0
-    """Budget in updates (0: none). Updates before a resume are included."""
+    """Budget in updates (0: none). Updates from before a resume are included."""
     run_dir: str = ""
-    """Directory of the run (default: runs/ALGORITHM-GAME-TIME). It must hold nothing else, unless resuming."""
+    """Directory of the run (default: runs/ALGORITHM-GAME-TIME). It must hold nothing else, unless the run is
+    resumed."""
     plugins: tuple[str, ...] = ()
-    """Modules of users that every process of the run imports first: see --plugin."""
+    """User modules that every process of the run imports first: see --plugin."""
     seed: int = 1
-    """Seed of initial parameters, environments and action draws."""
+    """Seed of initial parameters, environments, and action draws."""
     checkpoint_every_minutes: float = 5.0
     """Minutes between checkpoints. There is always one at the end."""
     checkpoint_every_updates: int = 0
     """Updates between checkpoints (0: by time only)."""
     checkpoints_kept: int = 3
-    """Newest checkpoints kept on disk."""
+    """Number of newest checkpoints kept on disk."""
     reset_at_checkpoint: bool = False
-    """Reset environments whose state cannot be saved at each checkpoint. Then a resumed run equals an uninterrupted
+    """At each checkpoint, reset environments whose state cannot be saved. A resumed run then equals an uninterrupted
     one."""
     deterministic: bool = False
-    """Promise the same parameters for the same seed, to the bit, or refuse. The hash of each version's parameters is
-    written to parameter_hashes.txt."""
+    """Promise the same parameters for the same seed, to the bit, or refuse to run. The hash of each version's
+    parameters is written to parameter_hashes.txt."""
     stall_seconds: float = 300.0
-    """End the job when a rank waits this long for something that is due (0: never). It says for what."""
+    """End the job when a rank waits this long for something that is due, and say for what (0: never)."""
     start_seconds: float = 180.0
-    """End the job when a rank has not begun after this time, and say which. First gradients, which compile, and other
-    things that happen once have at least this long, however short --stall-seconds is."""
+    """End the job when a rank has not begun after this time, and say which. First gradients, which are compiled, and
+    other things that happen once have at least this long, however short --stall-seconds is."""
     max_refused_steps: int = 10
-    """Stop after this many steps refused for a gradient that is not finite."""
+    """Stop after this many steps that were refused because a gradient was not finite."""
     max_restarts: int = 3
-    """Restarts after the loss of a server or the chief without a new checkpoint in between. See --on-server-loss."""
+    """Largest number of restarts after the loss of a server or the chief without a new checkpoint in between. See
+    --on-server-loss."""
     log_every_seconds: float = 5.0
     """Seconds between lines of metrics.jsonl."""
     loggers: tuple[str, ...] = ("tensorboard",)
-    """Where metrics go, besides metrics.jsonl. There are tensorboard, wandb and mlflow (extras of these names), and
-    what plugins register."""
+    """Where metrics go, besides metrics.jsonl. The choices are tensorboard, wandb, and mlflow (extras of these names),
+    and what plugins register."""
     callbacks: tuple[str, ...] = ()
     """Callbacks that plugins register. The chief calls them."""
     norms_every_updates: int = 0
-    """Updates between measurements of norms per layer (0: none). Parameters, gradients and steps are measured."""
+    """Updates between measurements of the norms of each layer (0: none). Parameters, gradients, and steps are
+    measured."""
     video: bool = True
-    """Record a video of the agent at the end of the run: the best of several games, of a minute at most."""
+    """Record a video of the agent at the end of the run: the best of several games, at most a minute."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 0, "minutes", "agent_steps", "max_updates", why="0: no such budget")

@@ -47,14 +47,14 @@ def warnings(config: TrainConfig) -> list[str]:
     settings = config.algorithm
     if settings.normalize_rewards and settings.reward_clip:
         clip = f"--normalize-rewards normalizes what --reward-clip {settings.reward_clip:g} leaves of the rewards"
-        replay.append(f"{clip}: they are clipped to +-10 afterwards anyway; --reward-clip 0")
+        replay.append(f"{clip}: they are clipped to +-10 afterwards anyway; use --reward-clip 0")
     return replay + config.algorithm.warnings(config) + validation_apex.warnings(config)
 
 
 def _check_layers(config: TrainConfig) -> None:
     if config.algorithm.dense_alone:
         if config.network.network != "mlp":
-            why = f"{config.algorithm.name} has dense layers alone (--policy-layers, --critic-layers); mlp"
+            why = f"{config.algorithm.name} has dense layers only (--policy-layers, --critic-layers); use mlp"
             checks.refuse(config.network, "network", why)
         why = f"{config.algorithm.name} has --policy-layers and --critic-layers; leave it out"
         checks.unused(config.network, why, "hidden_layers")
@@ -66,7 +66,7 @@ def _check_layers(config: TrainConfig) -> None:
 def _check_no_replay(config: TrainConfig) -> None:
     name = config.algorithm.name
     if config.sampling.schedule in validation_replay.SCHEDULES:
-        why = f"{name} has no replay; leave it out, or train dqn, categorical-dqn, rainbow or dpg"
+        why = f"{name} has no replay; leave it out, or train dqn, categorical-dqn, rainbow, or dpg"
         checks.refuse(config.sampling, "schedule", why)
     checks.unused(config.replay, f"{name} has no replay; leave it out")
 
@@ -74,33 +74,35 @@ def _check_no_replay(config: TrainConfig) -> None:
 def _check_data_points(config: TrainConfig, data: FromDataPoints) -> None:
     sampling, optimizer, name = config.sampling, config.optimizer, config.algorithm.name
     if sampling.schedule == "double-buffered":
-        checks.refuse(sampling, "schedule", f"{name} has no rollouts of one length; train a2c or ppo, or synchronized")
+        checks.refuse(
+            sampling, "schedule", f"{name} has no rollouts of one length; use synchronized, or train a2c or ppo"
+        )
     _no_rollouts(config)
     checks.unused(sampling, f"{name} has a predictor thread for each of its --groups; leave it 0", "predictors")
     if not optimizer.batch_size:
-        why = f"{name} has no rollouts to take whole; give the data-points per gradient"
+        why = f"{name} has no rollouts to take whole; give the number of data-points per gradient"
         checks.refuse(optimizer, "batch_size", why)
     if sampling.schedule == "asynchronous":
         return
-    checks.unused(sampling, "what is ready first depends on timing; --schedule asynchronous", "predict_batch")
+    checks.unused(sampling, "what is ready first depends on timing; use --schedule asynchronous", "predict_batch")
     at_once = sampling.simulators * data.unroll_length
     if optimizer.batch_size < at_once:
         why = f"one step of the synchronized schedule can complete {at_once} data-points (--simulators x "
-        why += f"--unroll-length); raise it to {at_once}, or --schedule asynchronous"
+        why += f"--unroll-length); raise it to {at_once}, or use --schedule asynchronous"
         checks.refuse(optimizer, "batch_size", why)
 
 
 def _check_unrolls(config: TrainConfig, data: FromUnrolls) -> None:
     sampling, unroll = config.sampling, data.unroll_length
     if sampling.schedule != "asynchronous":
-        why = f"{config.algorithm.name} corrects for the lag of --schedule asynchronous; else train a2c"
+        why = f"{config.algorithm.name} corrects for the lag of --schedule asynchronous; use that, or train a2c"
         checks.refuse(sampling, "schedule", why)
     _no_rollouts(config)
     _whole_groups(config)
     step = unroll * (config.rows // sampling.groups)
     if config.batch_size % step:
         why = f"must be a multiple of {step}, which is --unroll-length {unroll} x the {step // unroll} simulators of a "
-        why += "group, since a batch has whole unrolls (or 0: one of each simulator)"
+        why += "group, since a batch has whole unrolls (or 0, for one of each simulator)"
         checks.refuse(config.optimizer, "batch_size", why)
 
 
@@ -112,7 +114,7 @@ def _no_rollouts(config: TrainConfig) -> None:
 def _check_rollouts(config: TrainConfig, data: FromRollouts) -> None:
     sampling, name, rollout = config.sampling, config.algorithm.name, config.rollout_length
     if sampling.schedule == "asynchronous":
-        why = f"{name} learns from its own policy's rollouts; synchronized or double-buffered, or train impala"
+        why = f"{name} learns from its own policy's rollouts; use synchronized or double-buffered, or train impala"
         checks.refuse(sampling, "schedule", why)
     _whole_groups(config)
     if rollout % data.unroll_length:
@@ -123,7 +125,7 @@ def _check_rollouts(config: TrainConfig, data: FromRollouts) -> None:
         why = f"does not divide the rollout of {total} data-points ({rollout} steps x {config.rows} of --simulators)"
         checks.refuse(config.optimizer, "batch_size", why)
     if not data.shuffle and config.batch_size % config.rows:
-        why = f"{name} takes so many steps of all simulators; a multiple of {config.rows}"
+        why = f"{name} takes whole steps of all simulators; use a multiple of {config.rows}"
         checks.refuse(config.optimizer, "batch_size", why)
     if sampling.schedule == "double-buffered":
         _check_double_buffered(config)
@@ -131,36 +133,37 @@ def _check_rollouts(config: TrainConfig, data: FromRollouts) -> None:
 
 def _check_double_buffered(config: TrainConfig) -> None:
     exchange = config.exchange
-    promise = "the lag of --schedule double-buffered is one rollout exactly"
+    promise = "the lag of --schedule double-buffered is exactly one rollout"
     if exchange.asynchronous:
-        checks.refuse(exchange, "updates", f"{promise}; --updates synchronous, or --schedule synchronized")
+        checks.refuse(exchange, "updates", f"{promise}; use --updates synchronous, or --schedule synchronized")
     checks.unused(exchange, f"{promise}, so every gradient counts; leave it 0", "quorum", "quorum_deadline_seconds")
 
 
 def _whole_groups(config: TrainConfig) -> None:
     if config.sampling.predict_batch and not config.sampling.predictors:
-        why = (
-            f"{config.algorithm.name} steps whole groups; more --groups make smaller queries, --predictors larger ones"
-        )
+        name = config.algorithm.name
+        why = f"{name} steps whole groups; use more --groups for smaller queries, --predictors for larger ones"
         checks.refuse(config.sampling, "predict_batch", why)
 
 
 def _check_resets(config: TrainConfig) -> None:
     run, exchange = config.run, config.exchange
     if config.environment.reset == "in-pause" and config.sampling.schedule == "asynchronous":
-        why = "the asynchronous schedule makes no pause to reset in; at-once or swap"
+        why = "the asynchronous schedule has no pause to reset in; use at-once or swap"
         checks.refuse(config.environment, "reset", why)
     if not run.reset_at_checkpoint:
         return
     if config.sampling.schedule not in ("synchronized", "standard"):
         reasons = {
-            "asynchronous": "asynchronous acting never resumes to the bit; --schedule synchronized",
-            "double-buffered": "a rollout is being acted at every checkpoint; --schedule synchronized",
-            "concurrent": "a period is being acted at every checkpoint; --schedule standard",
+            "asynchronous": "asynchronous acting never resumes to the bit; use --schedule synchronized",
+            "double-buffered": "a rollout is in progress at every checkpoint; use --schedule synchronized",
+            "concurrent": "a period is in progress at every checkpoint; use --schedule standard",
         }
         checks.refuse(run, "reset_at_checkpoint", reasons[config.sampling.schedule])
     if exchange.quorum or exchange.quorum_deadline_seconds:
-        checks.refuse(run, "reset_at_checkpoint", "workers that miss a step cannot reset with the others; no --quorum")
+        checks.refuse(
+            run, "reset_at_checkpoint", "workers that miss a step cannot reset with the others; leave out the quorum"
+        )
 
 
 def _check_refresh(config: TrainConfig) -> None:
@@ -171,7 +174,7 @@ def _check_refresh(config: TrainConfig) -> None:
         why = "only rollouts of the synchronized schedule can be refreshed; leave it 0"
         checks.refuse(sampling, "refresh_every_steps", why)
     if not exchange.asynchronous:
-        why = "nothing newer comes before a rollout's end; --updates asynchronous, or 0"
+        why = "nothing newer comes before a rollout ends; use --updates asynchronous, or 0"
         checks.refuse(sampling, "refresh_every_steps", why)
 
 
@@ -182,13 +185,13 @@ def _check_deterministic(config: TrainConfig) -> None:
     promise = "--deterministic promises equal bits for an equal seed"
     sampling, exchange = config.sampling, config.exchange
     if sampling.schedule == "asynchronous":
-        why = f"{promise}, and here it depends on time which parameters act; synchronized or double-buffered"
+        why = f"{promise}, and here timing decides which parameters act; use synchronized or double-buffered"
         checks.refuse(sampling, "schedule", why)
     if exchange.asynchronous and exchange.updates == "synchronous":  # by its nature, then
-        why = f"{promise}, and its workers update parameters in any order; allreduce or parameter_server"
+        why = f"{promise}, and its workers update parameters in any order; use allreduce or parameter_server"
         checks.refuse(exchange, "exchange", why)
     if exchange.updates == "asynchronous":
-        why = f"{promise}, and gradients are applied in the order that they arrive; --updates synchronous"
+        why = f"{promise}, and gradients are applied in the order that they arrive; use --updates synchronous"
         checks.refuse(exchange, "updates", why)
-    why = f"{promise}, and it depends on time whose gradients make a quorum; leave it 0"
+    why = f"{promise}, and timing decides whose gradients make a quorum; leave it 0"
     checks.unused(exchange, why, "quorum", "quorum_deadline_seconds")

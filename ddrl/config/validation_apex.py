@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from ddrl.config.settings import TrainConfig
 
 UNUSED = {
-    "steps_per_update": "the learner does not wait for actors; --samples-per-insert sets a ratio",
-    "target_period": "the learner does not count actors' steps; --target-every-updates",
-    "target_updates": "in Ape-X it is --target-every-updates",
+    "steps_per_update": "the learner does not wait for actors; use --samples-per-insert to set a ratio",
+    "target_period": "the learner does not count the actors' steps; use --target-every-updates",
+    "target_updates": "Ape-X has --target-every-updates instead; use that",
 }
 
 
@@ -24,7 +24,7 @@ def check(config: TrainConfig) -> None:
     """
     apex = config.apex
     if not apex.actors:
-        why = "there are no actors that fill such a replay; train apex-dqn, with --actors of 1 or more"
+        why = "there are no actors to fill such a replay; train apex-dqn, with --actors of 1 or more"
         checks.unused(apex, why)
         return
     if not config.has_replay:
@@ -39,35 +39,37 @@ def check(config: TrainConfig) -> None:
 def _check_sampling(config: TrainConfig) -> None:
     sampling, optimizer = config.sampling, config.optimizer
     if sampling.schedule != "asynchronous":
-        checks.refuse(sampling, "schedule", "actors and learner wait for nobody: train apex-dqn, or asynchronous")
+        checks.refuse(
+            sampling, "schedule", "actors and learner do not wait for each other; use asynchronous, or train apex-dqn"
+        )
     if sampling.groups != 1:
-        checks.refuse(sampling, "groups", "an actor steps its simulators together; more --actors, and 1 group")
+        checks.refuse(sampling, "groups", "an actor steps its simulators together; use more --actors, and 1 group")
     why = "an actor queries the policy itself, with all its simulators; leave it 0"
     checks.unused(sampling, why, "rollout_length", "predictors", "predict_batch")
     if not optimizer.batch_size:
-        why = "a replay has no rollouts to take whole; give the transitions per gradient"
+        why = "a replay has no rollouts to take whole; give the number of transitions per gradient"
         checks.refuse(optimizer, "batch_size", why)
 
 
 def _check_exchange(config: TrainConfig) -> None:
     exchange = config.exchange
     if exchange.workers != 1:
-        checks.refuse(exchange, "workers", "one learner takes all batches, and --actors act; give 1")
+        checks.refuse(exchange, "workers", "one learner takes all batches, and the --actors act; use 1")
     if not exchange.kind.has_servers:
-        why = "actors fetch parameters from servers, or from the learner; parameter_server"
+        why = "actors fetch parameters from servers, or from the learner; use parameter_server"
         checks.refuse(exchange, "exchange", why)
     if exchange.chief != "trains":
-        checks.refuse(exchange, "chief", "the learner is the chief; trains")
+        checks.refuse(exchange, "chief", "the learner is the chief; use trains")
     if exchange.updates != "synchronous":
-        checks.refuse(exchange, "updates", "there is one learner, which waits for its own update; synchronous")
+        checks.refuse(exchange, "updates", "there is one learner, which waits for its own update; use synchronous")
 
 
 def _check_unused(config: TrainConfig) -> None:
     algorithm = config.algorithm
-    uncounted = "the learner does not count actors' steps"
-    checks.unused(config.optimizer, f"{uncounted}; --learning-rate-updates", "learning_rate_agent_steps")
-    checks.unused(config.replay, f"{uncounted}; --importance-updates", "importance_agent_steps")
-    unseen = "the learner does not see what actors saw; leave it out, or train dqn or dpg"
+    uncounted = "the learner does not count the actors' steps"
+    checks.unused(config.optimizer, f"{uncounted}; use --learning-rate-updates", "learning_rate_agent_steps")
+    checks.unused(config.replay, f"{uncounted}; use --importance-updates", "importance_agent_steps")
+    unseen = "the learner does not see what the actors saw; leave it out, or train dqn or dpg"
     checks.unused(config.network, unseen, "normalize_observations")
     checks.unused(algorithm, unseen, "normalize_rewards")
     for name, why in UNUSED.items():
@@ -79,14 +81,14 @@ def _check_replay(config: TrainConfig) -> None:
     apex, replay = config.apex, config.replay
     each = replay.replay_capacity // apex.replay_shards
     if each < apex.segment_length:
-        why = f"each would keep {each} transitions, and a segment has --segment-length {apex.segment_length}; use fewer"
+        why = f"each would keep {each} transitions, fewer than --segment-length {apex.segment_length}; use fewer shards"
         checks.refuse(apex, "replay_shards", why)
     if 2 * replay.replay_minimum > each * apex.replay_shards:
         # Episodes of a step or two have more frames for each transition than a shard has places for.
-        why = f"learning could never begin: give at most half of --replay-capacity {replay.replay_capacity}"
+        why = f"must be at most half of --replay-capacity {replay.replay_capacity}, or learning could never begin"
         checks.refuse(replay, "replay_minimum", why)
     if config.replay_data.n_step > apex.segment_length:
-        checks.refuse(config.algorithm, "n_step", f"more than the {apex.segment_length} steps of a --segment-length")
+        checks.refuse(config.algorithm, "n_step", f"must be at most --segment-length {apex.segment_length}")
 
 
 def warnings(config: TrainConfig) -> list[str]:
@@ -97,4 +99,4 @@ def warnings(config: TrainConfig) -> list[str]:
     ahead = (
         f"{apex.prefetch} batches of {config.batch_size} are drawn ahead of their updates, and learning begins with "
     )
-    return [ahead + f"{replay.replay_minimum} transitions: priorities come late; lower --prefetch"]
+    return [ahead + f"{replay.replay_minimum} transitions, so priorities come late; lower --prefetch"]

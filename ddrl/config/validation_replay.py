@@ -29,16 +29,16 @@ def check(config: TrainConfig, data: FromReplay) -> None:
     if config.apex.actors:
         return  # the rest is that of `ddrl.config.validation_apex`
     if sampling.schedule not in SCHEDULES:
-        apart = "; asynchronous takes --actors of 1 or more" if sampling.schedule == "asynchronous" else ""
-        why = f"{algorithm.name} learns from a replay; {' or '.join(SCHEDULES)}{apart}"
+        apart = "; asynchronous needs --actors of 1 or more" if sampling.schedule == "asynchronous" else ""
+        why = f"{algorithm.name} learns from a replay; use {' or '.join(SCHEDULES)}{apart}"
         checks.refuse(sampling, "schedule", why)
     if not optimizer.batch_size:
-        why = "a replay has no rollouts to take whole; give the transitions per gradient"
+        why = "a replay has no rollouts to take whole; give the number of transitions per gradient"
         checks.refuse(optimizer, "batch_size", why)
-    why = f"{algorithm.name} acts with whole groups until its next updates; leave it 0"
+    why = f"{algorithm.name} acts with whole groups until its next update; leave it 0"
     checks.unused(sampling, why, "rollout_length", "predictors", "predict_batch")
     if data.target_average and sampling.schedule == "concurrent":
-        why = f"it acts with target networks that are copied, and {algorithm.name} averages its own; standard"
+        why = f"it acts with target networks that are copied, and {algorithm.name} averages its own; use standard"
         checks.refuse(sampling, "schedule", why)
     _check_periods(config, data)
     _check_replay(config, data)
@@ -47,29 +47,29 @@ def check(config: TrainConfig, data: FromReplay) -> None:
 def _check_periods(config: TrainConfig, data: FromReplay) -> None:
     algorithm, rows, steps = config.algorithm, config.rows, data.steps_per_update
     if steps % rows and rows % steps:
-        why = f"{rows} simulators step together: it must divide them, or be a multiple of them"
+        why = f"{rows} simulators step together; it must divide their number, or be a multiple of it"
         checks.refuse(algorithm, "steps_per_update", why)
     if data.target_average or not data.target_period % max(steps, rows):
         return
     if any(field.name == "target_updates" for field in dataclasses.fields(algorithm)):
         whole = rows // math.gcd(rows, steps)
-        why = f"{rows} simulators step together: a multiple of {whole}, so that a period is whole"
+        why = f"{rows} simulators step together; use a multiple of {whole}, so that periods are whole"
         checks.refuse(algorithm, "target_updates", why)
-    why = f"must be a multiple of --steps-per-update {steps} and of the {rows} simulators: a period is whole"
+    why = f"must be a multiple of --steps-per-update {steps} and of the {rows} simulators, so that periods are whole"
     checks.refuse(algorithm, "target_period", why)
 
 
 def _check_replay(config: TrainConfig, data: FromReplay) -> None:
     replay, rows = config.replay, config.replay.replay_capacity // config.rows
     if replay.replay_minimum > replay.replay_capacity:
-        why = f"learning could never begin: there is room for --replay-capacity {replay.replay_capacity}; lower it"
+        why = f"must be at most --replay-capacity {replay.replay_capacity}, or learning could never begin"
         checks.refuse(replay, "replay_minimum", why)
     first = data.n_step * config.rows
     if replay.replay_minimum < first:
-        why = f"a first transition takes --n-step {data.n_step} of all {config.rows} simulators"
+        why = f"the first transition takes --n-step {data.n_step} steps of all {config.rows} simulators"
         checks.refuse(replay, "replay_minimum", f"{why}; raise it to {first}")
     if data.n_step >= rows:
-        why = f"the replay holds {rows} steps of each of {config.rows} simulators; raise --replay-capacity"
+        why = f"the replay holds only {rows} steps of each of {config.rows} simulators; raise --replay-capacity"
         checks.refuse(config.algorithm, "n_step", why)
 
 
@@ -80,4 +80,4 @@ def warnings(config: TrainConfig) -> list[str]:
         return []
     minibatches = data.target_period // data.steps_per_update
     late = f"--schedule concurrent sets priorities at the end of a target period, up to {minibatches} minibatches late"
-    return [f"{late}, and acts with parameters of its beginning; --schedule standard does neither"]
+    return [f"{late}, and acts with the parameters of its beginning; --schedule standard does neither"]

@@ -48,7 +48,7 @@ def cast(survey: Survey, need: Need) -> tuple[Need, Findings]:
     if need.outside:
         findings.append(Finding("warning", "ranks", need.outside, "start doctor, and train, with srun or mpirun"))
     if need.sizes is None:
-        note = "; give the options of `ddrl train` too, to have them compared"
+        note = "; give the options of `ddrl train`, too, to have them compared"
         return need, [*findings, Finding("fine", "ranks", text + note)]
     try:
         seats = [facts.seat for facts in survey.ranks]
@@ -78,7 +78,7 @@ def check_versions(survey: Survey, need: Need) -> Findings:
 
 def check_names(survey: Survey, need: Need) -> Findings:
     """Host names have addresses on every node. MPI has started without, so it can be no problem of its own."""
-    remedy = "ask the site, or add them to /etc/hosts: programs that look them up wait or fail"
+    remedy = "ask the site, or add them to /etc/hosts; programs that look them up hang or fail"
     warnings = [
         Finding("warning", "host names", f"on {host} no address for {', '.join(names)}", remedy)
         for host, names in survey.unresolved.items()
@@ -108,7 +108,7 @@ def _network(links: list[LinkSpeed], hosts: dict[int, str], name: str, between: 
             text += f", where the median is {_speed(link.latency, middle).split(', ')[1]}"
             findings.append(Finding("warning", name, text, "leave the slow node out (--exclude), and tell the site"))
         elif between and (link.bandwidth < BANDWIDTH_WARNING or link.latency > LATENCY_WARNING_SECONDS):
-            remedy = "see that MPI uses the fast network (ompi_info, UCX, the site's modules)"
+            remedy = "make sure that MPI uses the fast network (ompi_info, UCX, the site's modules)"
             findings.append(Finding("warning", name, text, remedy))
     if findings:
         return findings
@@ -127,8 +127,11 @@ def check_listeners(survey: Survey, need: Need) -> Findings:
     by_host = {host: sorted({a for facts in ranks for a in facts.listens}) for host, ranks in survey.nodes.items()}
     outside = {host: [a for a in addresses if not ip_address(a).is_loopback] for host, addresses in by_host.items()}
     if len(by_host) == 1 and any(outside.values()):
-        text = f"MPI takes connections at {', '.join(*outside.values())}, and all ranks are on one machine"
-        remedy = "`ddrl train` moves its own mpirun to the loopback on Linux 5.6 or later; else shield the ports"
+        text = f"MPI accepts connections at {', '.join(*outside.values())}, though all ranks are on one machine"
+        remedy = (
+            "`ddrl train` moves its own mpirun to the loopback interface on Linux 5.6 or later; otherwise, shield "
+            "the ports"
+        )
         return [Finding("warning", "listeners", text, remedy)]
     shown = ", ".join(f"{host} {' '.join(addresses) or 'none'}" for host, addresses in by_host.items())
     return [Finding("fine", "listeners", shown)]
@@ -148,7 +151,7 @@ def check_cores(survey: Survey, need: Need) -> Findings:
             f"on {host} {len(sharing)} workers (ranks {numbers(sharing)}) share "
             f"{len(facts.seat.cores)} of {facts.node_cores} cores"
         )
-        remedy = "fewer workers, or a core for each: --cpus-per-task (srun), --bind-to none (mpirun)"
+        remedy = "use fewer workers, or give each a core: --cpus-per-task (srun), --bind-to none (mpirun)"
         findings.append(Finding("problem" if worst[0] > RANKS_PER_CORE else "warning", "cores", text, remedy))
     each = sorted({len(facts.seat.cores) for facts in survey.ranks})
     shown = f"each rank may use {' to '.join(map(str, dict.fromkeys((each[0], each[-1]))))} cores"
@@ -169,7 +172,9 @@ def check_memory(survey: Survey, need: Need) -> Findings:
         spare.append(f"{host} {_gigabytes(free)} for {_gigabytes(wanted)}")
         if free < wanted:
             text = f"{host} has {_gigabytes(free)} free, its {len(ranks)} ranks need about {_gigabytes(wanted)}"
-            problems.append(Finding("problem", "memory", text, "fewer ranks per node, or ask for more (--mem)"))
+            problems.append(
+                Finding("problem", "memory", text, "use fewer ranks per node, or ask for more memory (--mem)")
+            )
     return problems or [Finding("fine", "memory", "free for needed: " + ", ".join(spare))]
 
 
@@ -184,7 +189,7 @@ def check_gpus(survey: Survey, need: Need) -> Findings:
         usable = survey.tensorflow_gpus.get(host, 0)
         shown.append(f"{host} {wanted}")
         if len(seen) < wanted and (need.gpus_per_node or any(facts.gpus is not None for facts in ranks)):
-            remedy = "look at nvidia-smi there, at --gres or --gpus-per-node, and at CUDA_VISIBLE_DEVICES"
+            remedy = "check nvidia-smi there, --gres or --gpus-per-node, and CUDA_VISIBLE_DEVICES"
             text = f"nvidia-smi on {host} shows {len(seen)} of {wanted} GPUs"
         elif wanted and usable < 1:
             remedy = 'pip install "tensorflow[and-cuda]"; python -c "import tensorflow" says more'
@@ -221,7 +226,7 @@ def check_run_dir(survey: Survey, need: Need) -> Findings:
     hidden = sorted({*survey.token_unseen, *survey.file_unseen})
     if hidden:
         others = where([facts for facts in survey.ranks if facts.rank in hidden])
-        text = f"{first.base.path} on {first.host} and on {others} are not the same: files are not seen in 10 s"
+        text = f"{first.base.path} on {first.host} and on {others} are not the same: files did not show up within 10 s"
         return [Finding("problem", "run directory", text, remedy)]
     exists = first.base.path == first.run_dir
     if exists and not need.existing and not _free(Path(first.run_dir)):
@@ -264,7 +269,7 @@ def _space(host: str, place: Place) -> Findings:
     if 0 <= place.free_bytes < (SHARED_MEMORY_BYTES if shared_memory else SPACE_PROBLEM_BYTES):
         return [Finding("problem", "free space", text, "free some, or use another file system")]
     if 0 <= place.free_bytes < SPACE_WARNING_BYTES and not shared_memory:
-        return [Finding("warning", "free space", text, "checkpoints, metrics and videos may fill it")]
+        return [Finding("warning", "free space", text, "checkpoints, metrics, and videos may fill it")]
     return []
 
 
@@ -275,7 +280,7 @@ def check_clocks(survey: Survey, need: Need) -> Findings:
         if abs(skew) > SKEW_WARNING_SECONDS:
             level: Level = "problem" if abs(skew) > SKEW_PROBLEM_SECONDS else "warning"
             text = f"{host} is {abs(skew):,.1f} s {'ahead of' if skew > 0 else 'behind'} {survey.ranks[0].host}"
-            findings.append(Finding(level, "clocks", text, "have the site mend its time service (chronyc tracking)"))
+            findings.append(Finding(level, "clocks", text, "ask the site to fix its time service (chronyc tracking)"))
     if findings or not survey.skews:
         return findings
     return [Finding("fine", "clocks", f"within {max(map(abs, survey.skews.values())) * 1000:.1f} ms of one another")]

@@ -71,7 +71,9 @@ class RankExamination:
         except Overdue as error:
             finding = late_start(job.size, self._probe.arrivals(), seconds)
             if "start" not in str(error):
-                finding = Finding("problem", "start", "MPI hung while the ranks were examined", "look at the network")
+                finding = Finding(
+                    "problem", "start", "MPI hung while the ranks were being examined", "check the network"
+                )
             return self._give_up(finding)
         except Died as error:
             text = f"MPI ended rank {job.rank} on {socket.gethostname()}: {signal.Signals(error.args[0]).name}"
@@ -153,12 +155,12 @@ def late_start(size: int | None, arrivals: Mapping[int, Arrival], seconds: float
     if missing:
         absent = f"rank{'s' * (len(missing) != 1)} {numbers(missing)}"
         text = f"no sign of {absent} within {seconds:g} s; ranks that came: {heard or 'none'}"
-        remedy = "is ddrl installed on those nodes, and the parent of --run-dir shared? Look at what they printed"
+        remedy = "is ddrl installed on those nodes, and is the parent of --run-dir shared? Look at what they printed"
     else:
         text = f"MPI did not start within {seconds:g} s, though all ranks came: {heard or 'none'}"
         remedy = (
-            "the nodes cannot connect to each other, or mpirun and mpi4py are of different MPIs; try another network "
-            "interface (OMPI_MCA_btl_tcp_if_include)"
+            "the nodes cannot connect to each other, or mpirun and mpi4py belong to different MPIs; try another "
+            "network interface (OMPI_MCA_btl_tcp_if_include)"
         )
     return Finding("problem", "start", text, remedy)
 
@@ -174,7 +176,7 @@ def alone_in_world(job: Job, world: int, library: str) -> Finding | None:
     """A launcher that started several ranks, of which each is a world of one: it does not speak this MPI's language."""
     if world > 1 or job.size in (None, 1):
         return None
-    text = f"{job.size} ranks were started, and each is an MPI world of 1: {library} does not know its launcher"
+    text = f"{job.size} ranks were started, but each is an MPI world of 1: {library} does not know its launcher"
     remedy = (
         "start with this MPI's own mpirun or mpiexec"
         if job.launcher == "openmpi"
@@ -195,7 +197,7 @@ def silent_ranks(ranks: list[int], waiting: str, arrivals: Mapping[int, Arrival]
     hosts = sorted({arrivals[rank].host for rank in ranks if rank in arrivals})
     on = f" on {', '.join(hosts)}" if hosts else ""
     text = f"rank{'s' * (len(ranks) != 1)} {numbers(ranks)}{on} did not answer within {seconds:g} s: {waiting}"
-    remedy = "leave that node out (--exclude), or look at its network; --timeout waits longer"
+    remedy = "leave that node out (--exclude), or check its network; --timeout waits longer"
     return Finding("problem", "start", text, remedy)
 
 

@@ -83,7 +83,7 @@ def _make_recorded(config: EnvironmentConfig, num_envs: int, starts: Starts) -> 
 
     rom = atari_rom(config.game)
     if rom is None:
-        raise UsageError(f"--starts: {config.game} is no Atari game, and has no recorded starts; leave it out")
+        raise UsageError(f"--starts: {config.game} is not an Atari game, and has no recorded starts; leave it out")
     return make_atari(rom, _protocol(config), num_envs, starts=starts, wrappers=config.wrappers)
 
 

@@ -91,7 +91,9 @@ class AtariFrames(gymnasium.Wrapper):
         for action in starts.actions[number]:
             self._ale.act(int(action))
         if self._ale.game_over():
-            raise UsageError(f"--starts: start {number} of {starts.stamp['starts']} ends the game; is it of this game?")
+            raise UsageError(
+                f"--starts: start {number} of {starts.stamp['starts']} ends the game; was it recorded for this game?"
+            )
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         """One agent step of `frame_skip` frames; shorter where the game ends."""

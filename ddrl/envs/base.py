@@ -115,7 +115,7 @@ def environment_seeds(seed: int, num_envs: int, first: int = 0) -> np.ndarray:
     Raises UsageError for a negative seed.
     """
     if seed < 0:
-        raise UsageError(f"seed {seed} is negative; give a whole number from 0 up")
+        raise UsageError(f"seed {seed} is negative; use a whole number of at least 0")
     words = [np.random.SeedSequence([seed, i]).generate_state(1)[0] >> 1 for i in range(first, first + num_envs)]
     return np.array(words, np.int64)
 

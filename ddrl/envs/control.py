@@ -30,7 +30,7 @@ def register_dm_control() -> None:
             import shimmy
     except ImportError as error:
         remedy = 'pip install "ddrl[control]"'
-        raise UsageError(f"{DM_CONTROL} games need a package that is not there ({error}): {remedy}") from error
+        raise UsageError(f"{DM_CONTROL} games need a package that is not installed ({error}): {remedy}") from error
     gymnasium.register_envs(shimmy)
 
 
@@ -69,7 +69,7 @@ def flat_space(entries: gymnasium.spaces.Dict) -> gymnasium.spaces.Box:
     spaces = [entries[name] for name in names]
     for name, space in zip(names, spaces):
         if not isinstance(space, gymnasium.spaces.Box) or space.dtype.kind != "f":
-            raise UsageError(f"observation {name} is {space}; a dictionary of observations must be of floats alone")
+            raise UsageError(f"observation {name} is {space}; a dictionary of observations must hold floats only")
     low, high = (np.concatenate([np.ravel(getattr(s, end)) for s in spaces]) for end in ("low", "high"))
     with np.errstate(over="ignore"):  # a bound beyond float32 is none
         return gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32))

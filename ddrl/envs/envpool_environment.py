@@ -61,8 +61,8 @@ class EnvPoolEnvironment(InTurn):
         self.num_envs, self.batch_size = num_envs, batch_size or num_envs
         if random_start_steps and self.batch_size < num_envs:
             raise UsageError(
-                f"--random-start-steps {random_start_steps}: EnvPool holds no simulator back in a group that is not "
-                "stepped as a whole; give --predict-batch 0, or leave one of them out"
+                f"--random-start-steps {random_start_steps}: EnvPool cannot hold back a simulator of a group that is "
+                "not stepped as a whole; use --predict-batch 0, or leave one of the two out"
             )
         self._task = find_task(game, protocol)
         self._threads, self._cores, self._random_start_steps = threads, cores, random_start_steps

@@ -56,7 +56,7 @@ def import_envpool() -> ModuleType:
         import envpool
     except ImportError as error:
         raise UsageError(
-            f'--backend envpool: EnvPool is not there ({error}): pip install "ddrl[envpool]" with Python 3.11 or '
+            f'--backend envpool: EnvPool is not installed ({error}): pip install "ddrl[envpool]" with Python 3.11 or '
             "newer, or leave --backend out"
         ) from error
     return envpool
@@ -77,8 +77,7 @@ def find_task(game: str, protocol: Protocol) -> Task:
     elif game in envpool_games():
         return _control_task(game) if game.startswith(DM_CONTROL) else Task(game, {})
     raise UsageError(
-        f"--backend envpool: {game!r} is none of the games that are taken from it; `python -m ddrl.envs` lists them; "
-        "leave --backend out"
+        f"--backend envpool: {game!r} is not one of its games, which `python -m ddrl.envs` lists; leave --backend out"
     )
 
 
@@ -110,8 +109,8 @@ def atari_settings(protocol: Protocol) -> dict[str, Any]:
         (not protocol.max_pool and protocol.frame_skip != 1, "steps without the maximum of the last two frames"),
     )
     if lacking := ", ".join(what for needed, what in lacks if needed):
-        remedy = "give --protocol nature, or leave --backend out"
-        raise UsageError(f"--protocol {protocol.name}: EnvPool does not have {lacking}; {remedy}")
+        remedy = "use --protocol nature, or leave --backend out"
+        raise UsageError(f"--protocol {protocol.name}: EnvPool lacks {lacking}; {remedy}")
     return {
         "frame_skip": protocol.frame_skip,
         "noop_max": protocol.noop_max,

@@ -139,8 +139,8 @@ def _package() -> Any:
             return importlib.import_module("gfootball.env")
     except ImportError as error:
         raise UsageError(
-            f"Google Research Football cannot be loaded ({error}); docs/environments.md tells how to build the extra "
-            "`football`"
+            f"Google Research Football cannot be loaded ({error}); docs/environments.md explains how to build the "
+            "extra `football`"
         ) from error
 
 

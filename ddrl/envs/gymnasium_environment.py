@@ -173,7 +173,9 @@ class GymnasiumEnvironment(InTurn):
         self._end_pause()
         saved = len(state["actions"])
         if saved != self.num_envs:
-            raise UsageError(f"saved state has {saved} environments, this run {self.num_envs}; use as many")
+            raise UsageError(
+                f"the saved state has {saved} environments, and this run has {self.num_envs}; use as many as were saved"
+            )
         self._tracker.set_state(_under("tracker/", state))
         for i, simulator in enumerate(self._simulators):
             set_simulator_state(simulator, _under(f"{i}/", state))
@@ -236,7 +238,7 @@ class GymnasiumEnvironment(InTurn):
         if observation.shape != expected:
             raise UsageError(
                 f"{self.stamp['game']} gave an observation of shape {observation.shape}, and its observation space has "
-                f"{expected}: mend the environment"
+                f"{expected}: fix the environment"
             )
         return observation
 

@@ -55,12 +55,14 @@ class ObservationFormat:
             _, _, self.shape, self.dtype, self._convert = self._parts[0]
             return
         if ACTION_MASK in {name for name, *_ in fields}:
-            taken = f"{ACTION_MASK}, which tells of discrete actions alone"
+            taken = f"{ACTION_MASK}, a name that is reserved for masks of discrete actions"
             raise UsageError(f"{game} has an entry {taken}: rename it ({in_line(space)})")
         if mask_size:
             fields.append((ACTION_MASK, np.dtype(bool), (mask_size,)))
         if len({name for name, *_ in fields}) < len(fields):
-            raise UsageError(f"{game}: two entries of its observations have one name ({in_line(space)}): rename one")
+            raise UsageError(
+                f"{game}: two entries of its observations have the same name ({in_line(space)}): rename one"
+            )
         self.shape, self.dtype = (), np.dtype(fields)
 
     def array(self, observation: Any, mask: np.ndarray | None = None) -> np.ndarray:
@@ -100,7 +102,7 @@ class ObservationFormat:
             for key in path:
                 observation = observation[key]
         except (LookupError, TypeError) as error:
-            raise UsageError(f"{self._game} gave an observation without {_name(path)}: mend the environment") from error
+            raise UsageError(f"{self._game} gave an observation without {_name(path)}: fix the environment") from error
         return observation
 
     def _checked(self, value: Any, convert: Convert, shape: tuple[int, ...], name: str) -> np.ndarray:
@@ -111,7 +113,7 @@ class ObservationFormat:
         if array.shape != shape:
             which = f"an observation {name} of" if name else "an observation of"
             raise UsageError(
-                f"{self._game} gave {which} shape {array.shape}, and its observation space has {shape}: mend the "
+                f"{self._game} gave {which} shape {array.shape}, and its observation space has {shape}: fix the "
                 "environment"
             )
         return array
@@ -139,7 +141,9 @@ def _leaves(game: str, space: gymnasium.Space, path: tuple[Any, ...] = ()) -> It
         yield path, space
         return
     if not entries:
-        raise UsageError(f"{game} has an observation space without entries, {in_line(space)}: add what a policy sees")
+        raise UsageError(
+            f"{game} has an observation space without entries, {in_line(space)}: add something that a policy can see"
+        )
     for key, inner in entries:
         yield from _leaves(game, inner, (*path, key))
 
@@ -169,7 +173,7 @@ def _one_hots(
 ) -> tuple[tuple[int, ...], np.dtype, Convert]:
     size = int(counts.sum())
     if size > LARGEST_ONE_HOT:
-        remedy = "give what it stands for as a Box"
+        remedy = "give its meaning as a Box"
         raise UsageError(f"{game} has the observation space {in_line(space)}, of {size:,} values together; {remedy}")
     starts = np.cumsum([0, *counts[:-1]]) - first
 

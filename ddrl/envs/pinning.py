@@ -20,8 +20,8 @@ def check_cores(cores: Sequence[int]) -> None:
     for core in cores:
         if core not in allowed:
             raise UsageError(
-                f"--pin-simulators: core {core} is not among those this process may use ({_text(allowed)}); "
-                "give the process that core, or drop --pin-simulators"
+                f"--pin-simulators: core {core} is not one that this process may use ({_text(allowed)}); give it that "
+                "core, or leave the option out"
             )
 
 
@@ -51,7 +51,7 @@ def new_threads_pinned(cores: Sequence[int]) -> Iterator[None]:
         os.sched_setaffinity(0, mask)
     made = [thread for thread in sorted(_threads() - before) if os.sched_getaffinity(thread) == set(cores)]
     if not made:
-        raise UsageError("--pin-simulators: no simulator thread was found to pin; drop --pin-simulators")
+        raise UsageError("--pin-simulators: no simulator thread was found to pin; leave the option out")
     for number, thread in enumerate(made):
         _set(thread, {cores[number % len(cores)]})
 
@@ -61,12 +61,12 @@ def _set(thread: int, cores: set[int]) -> None:
         os.sched_setaffinity(thread, cores)
     except OSError as error:
         raise UsageError(
-            f"--pin-simulators: the kernel refused core {_text(cores)}: {error.strerror}; drop --pin-simulators"
+            f"--pin-simulators: the kernel refused core {_text(cores)}: {error.strerror}; leave the option out"
         ) from error
     if os.sched_getaffinity(thread) != cores:
         raise UsageError(
             f"--pin-simulators: asked for core {_text(cores)}, the kernel gave {_text(os.sched_getaffinity(thread))}; "
-            "drop --pin-simulators"
+            "leave the option out"
         )
 
 

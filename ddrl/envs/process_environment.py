@@ -143,7 +143,7 @@ class _Process:
         """
         while b"\n" not in self._read:
             if not select.select([self.answers], [], [], ANSWER_SECONDS)[0]:
-                raise RuntimeError(f"simulator process {self._process.pid} gave no answer for {ANSWER_SECONDS:.0f} s")
+                raise RuntimeError(f"simulator process {self._process.pid} did not answer for {ANSWER_SECONDS:.0f} s")
             got = os.read(self.answers, 1 << 16)
             if not got:
                 self._lost()
@@ -200,7 +200,7 @@ class ProcessEnvironment(InTurn):
         if num_envs % processes or batch_size % each:
             raise UsageError(
                 f"--simulator-processes {processes}: a group of {num_envs} simulators, of which a query takes "
-                f"{batch_size}, does not divide by it; all processes have as many simulators"
+                f"{batch_size}, cannot be divided by it; all processes have equally many simulators"
             )
         self._processes: list[_Process] = []
         try:
@@ -277,7 +277,7 @@ class ProcessEnvironment(InTurn):
         answers = {self._processes[k].answers: k for k in self._waiting}
         readable, _, _ = select.select(list(answers), [], [], ANSWER_SECONDS)
         if not readable:
-            raise RuntimeError(f"no simulator process gave an answer for {ANSWER_SECONDS:.0f} s")
+            raise RuntimeError(f"no simulator process answered for {ANSWER_SECONDS:.0f} s")
         # In the order of their sends, so that no process is passed over for ever.
         ready = sorted((answers[descriptor] for descriptor in readable), key=self._waiting.index)[:at_most]
         for k in ready:

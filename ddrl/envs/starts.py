@@ -55,7 +55,7 @@ def load_starts(path: Path) -> Starts:
     if lengths.min() < 0 or lengths.max() > actions.shape[1]:
         raise _refusal(path, f"lengths are {lengths.min()} to {lengths.max()} of {actions.shape[1]} frames")
     if seed.shape or not np.issubdtype(seed.dtype, np.integer) or not 0 <= seed < 1 << 31:
-        raise _refusal(path, "seed is no number from 0 to 2^31 - 1")
+        raise _refusal(path, "seed is not a number from 0 to 2^31 - 1")
     rows = tuple(row[:length].copy() for row, length in zip(actions, lengths, strict=True))
     largest = max((int(row.max()) for row in rows if len(row)), default=0)
     if largest >= ACTIONS:
@@ -68,7 +68,7 @@ def check_protocol(protocol: Protocol) -> None:
     if protocol.stickiness:
         raise UsageError(
             f"--starts: protocol {protocol.name!r} has sticky actions ({protocol.stickiness}), with which recorded "
-            "actions lead elsewhere; evaluate a run of another protocol"
+            "actions lead elsewhere; evaluate a run with another protocol"
         )
 
 

@@ -118,7 +118,7 @@ class Agent:
             UsageError: the algorithm has values of actions, or continuous actions.
         """
         if self.network.head is not None or not isinstance(self.action_space, Discrete):
-            raise UsageError(f"{self.config.title} has no probabilities of actions here: ask for q_values or values")
+            raise UsageError(f"{self.config.title} has no action probabilities here; ask for q_values or values")
         rows, single = self._rows(observation)
         logits = self.policy(rows)
         exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -131,7 +131,7 @@ class Agent:
             UsageError: the algorithm learns a policy.
         """
         if self.network.head is None:
-            raise UsageError(f"{self.config.title} has no values of actions: ask for probabilities or values")
+            raise UsageError(f"{self.config.title} has no action values; ask for probabilities or values")
         rows, single = self._rows(observation)
         return _first_if(single, self.policy(rows))
 
@@ -173,7 +173,7 @@ class Agent:
                 "observations as in training"
             )
         if not single and not len(rows):
-            raise ValueError("a batch of no observations")
+            raise ValueError("a batch without observations")
         if not np.can_cast(rows.dtype, self.observation_dtype, "same_kind"):
             raise ValueError(f"an observation of type {rows.dtype}, and the network takes {self.observation_dtype}")
         return (rows[None] if single else rows).astype(self.observation_dtype, copy=False), single

@@ -57,7 +57,7 @@ def export(agent: Agent, path: Path, observations: int = 1000) -> dict[str, Any]
         if not compared["largest_difference"] <= TOLERANCE:
             raise UsageError(
                 f"{path} is not written: its outputs differ by {compared['largest_difference']:.3g} from the agent's, "
-                f"and {TOLERANCE:g} is the limit; tell the developers which run it is of"
+                f"and the limit is {TOLERANCE:g}; tell the developers which run it is from"
             )
         partial.replace(path)
     return compared

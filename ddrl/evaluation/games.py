@@ -158,7 +158,7 @@ def _outputs(policy: Policy, observations: np.ndarray) -> np.ndarray:
     outputs = np.asarray(policy(observations), np.float32)
     if outputs.shape[:1] != (len(observations),) or not np.isfinite(outputs).all():
         problem = f"outputs of shape {outputs.shape}, or not finite, for {len(observations)} observations"
-        raise UsageError(f"the policy gave {problem}; is the checkpoint that of this game?")
+        raise UsageError(f"the policy gave {problem}; is this a checkpoint for this game?")
     return outputs
 
 
@@ -374,7 +374,7 @@ def _result(groups: list[_Group], stamp: dict, forced: int, relay: bool) -> Eval
     finite = [game for game in games if math.isfinite(game.score)]
     if games and not finite:
         first = games[0].score
-        raise UsageError(f"none of {len(games)} games has a finite score, the first {first}: mend the environment")
+        raise UsageError(f"none of {len(games)} games has a finite score (the first: {first}); fix the environment")
     scores = tuple(game.score for game in finite)
     return EvaluationResult(
         mean=float(np.mean(scores)) if scores else math.nan,

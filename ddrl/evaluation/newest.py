@@ -17,9 +17,7 @@ from ddrl.named_runs import run_and_checkpoint
 from ddrl.placement.resources import this_machine
 from ddrl.types import Discrete
 
-HUMAN_STARTS = (
-    "not measured: they need games that people played, which are not public (--starts FILE, if you have some)"
-)
+HUMAN_STARTS = "not measured: they need games played by people, which are not public (--starts FILE, if you have some)"
 MOST_GAMES = 1_000_000
 
 

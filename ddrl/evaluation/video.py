@@ -97,7 +97,7 @@ def record_game(
     if path.suffix not in (".mp4", ".gif"):
         raise UsageError(f"cannot write a video as {path.name!r}; the name must end in .mp4 or .gif")
     if not path.parent.is_dir():
-        raise UsageError(f"no folder {str(path.parent)!r} to write the video in")
+        raise UsageError(f"there is no directory {str(path.parent)!r} to write the video in")
     if max_agent_steps < 1:
         raise UsageError(f"a video of {max_agent_steps} agent steps; at least 1 is needed")
     game = _Game(config, policy, seed, epsilon)
@@ -178,7 +178,7 @@ def _other_game(config: EnvironmentConfig) -> tuple[GymnasiumEnvironment, Callab
     game, plain = config.game, make_in_thread(plain_game(config), 1)
     plain.close()
     if "rgb_array" not in plain.render_modes:
-        raise UsageError(f"{game} cannot draw pictures (no render mode rgb_array): no video of it")
+        raise UsageError(f"{game} cannot draw pictures (it has no render mode rgb_array), so there is no video")
     env = make_in_thread(plain_game(config), 1, render_mode="rgb_array")
 
     def draw() -> list[np.ndarray]:

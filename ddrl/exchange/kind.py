@@ -38,7 +38,7 @@ class Exchange(ABC):
             UsageError: one that names the setting and the remedy.
         """
         if not self.local_steps:
-            why = f"--exchange {self.name} takes no steps between two synchronizations; leave it 0"
+            why = f"--exchange {self.name} has no steps between synchronizations; leave it 0"
             checks.unused(config, why, "local_steps")
 
     def servers(self, config: ExchangeConfig) -> int:
@@ -93,11 +93,11 @@ class WithoutServers(Exchange):
     def check(self, config: ExchangeConfig) -> None:
         super().check(config)
         if config.parameter_servers:
-            checks.refuse(config, "parameter_servers", f"--exchange {self.name} has none; leave it out or 0")
+            checks.refuse(config, "parameter_servers", f"--exchange {self.name} has none; leave it out, or use 0")
         if config.chief == "dedicated":
-            checks.refuse(config, "chief", f"with --exchange {self.name} the chief is worker 0; --chief trains")
-        why = f"--exchange {self.name} {self.members}; leave it 0, or --exchange parameter_server"
+            checks.refuse(config, "chief", f"with --exchange {self.name}, the chief is worker 0; use --chief trains")
+        why = f"--exchange {self.name} {self.members}; leave it 0, or use --exchange parameter_server"
         checks.unused(config, why, "quorum", "quorum_deadline_seconds")
         if config.updates == "asynchronous" and not self.asynchronous(config):
-            why = f"--exchange {self.name} {self.members}; --exchange parameter_server or central_store"
+            why = f"--exchange {self.name} {self.members}; use --exchange parameter_server or central_store"
             checks.refuse(config, "updates", why)

@@ -163,7 +163,7 @@ class HeaderFormat:
             ValueError: it is cut off, or of an unknown kind (a foreign or corrupt message).
         """
         if len(buffer) < self.nbytes:
-            raise ValueError(f"a header of {len(buffer)} bytes, and those of this job have {self.nbytes}")
+            raise ValueError(f"a header has {len(buffer)} bytes, and those of this job have {self.nbytes}")
         kind, generation, sender, step, version, flags, count, value, scale, ahead = self._fields.unpack_from(buffer)
         size = 8 * self.bitmap_words
         members = int.from_bytes(buffer[80 : 80 + size], "little")

@@ -29,30 +29,31 @@ class ExchangeConfig:
     """Ranks that train. Worker 0 is the chief unless --chief is dedicated."""
     parameter_servers: int | None = None
     """Ranks that each own a slice of the parameters (None: 1 per 8 workers). Where --exchange has no servers, None
-    means none. With 0 and --workers 1 there is one process, without MPI."""
+    means none. With 0 and --workers 1, the run is one process, without MPI."""
     chief: Literal["trains", "dedicated"] = "trains"
     """Whether worker 0 trains besides coordinating. dedicated: one more rank coordinates and does nothing else, as in
     the BA3C paper."""
     updates: Literal["synchronous", "asynchronous"] = "synchronous"
     """Whether servers average a step's gradients or apply each as it comes. synchronous: all servers average the same
-    quorum of gradients; asynchronous: each as it comes, as a central store always does."""
+    quorum of gradients; asynchronous: they apply each as it comes, as a central store always does."""
     quorum: int = 0
-    """Gradients per synchronous update (0: those of all live workers). The rest are the papers' backup workers."""
+    """Gradients per synchronous update (0: those of all live workers). The other workers are what papers call backup
+    workers."""
     quorum_deadline_seconds: float = 0.0
-    """Close a step this long after its first gradient, with what is there (0: no deadline)."""
+    """Close a step this long after its first gradient, with the gradients that have arrived (0: no deadline)."""
     max_staleness: int = 0
-    """Drop gradients more than this many versions old (0: none). For asynchronous updates."""
+    """Drop gradients that are more than this many versions old (0: none). For asynchronous updates."""
     store_chunks: int = 3
     """Parts of the central store, each with a lock of its own."""
     local_steps: int = 0
-    """Steps that a worker takes by itself between two synchronizations. This is for an --exchange that has such: with
+    """Steps that a worker takes by itself between two synchronizations. Not every --exchange has such steps; with
     central_store they are steps of Adam (0: it applies each gradient to the store)."""
     on_worker_loss: Literal["survive", "restart"] = "survive"
     """What happens when a worker dies. survive: the others go on without it (Open MPI with ULFM); restart: as for a
     server."""
     on_server_loss: Literal["stop", "restart"] = "restart"
-    """What happens when a server or the chief dies, which ends all ranks. restart: whoever started them starts them
-    again from the last checkpoint; stop: they stay ended, until --resume."""
+    """What happens when a server or the chief dies, which ends all ranks. restart: whatever started the ranks starts
+    them again from the last checkpoint; stop: the run stays ended until --resume."""
 
     def __post_init__(self) -> None:
         checks.known(self)
@@ -68,11 +69,11 @@ class ExchangeConfig:
     def _check_quorum(self) -> None:
         if self.quorum > self.workers:
             checks.refuse(
-                self, "quorum", f"no step could ever close: there are only --workers {self.workers}; lower it or use 0"
+                self, "quorum", f"no step could ever close with only --workers {self.workers}; lower it, or use 0"
             )
         if self.updates == "asynchronous" and (self.quorum or self.quorum_deadline_seconds):
             name = "quorum" if self.quorum else "quorum_deadline_seconds"
-            checks.refuse(self, name, "asynchronous updates close no steps; leave it 0, or --updates synchronous")
+            checks.refuse(self, name, "asynchronous updates close no steps; leave it 0, or use --updates synchronous")
         if not self.asynchronous and self.max_staleness:
             checks.refuse(self, "max_staleness", "synchronous gradients are never stale; leave it 0")
 
@@ -107,11 +108,11 @@ class OptimizerConfig:
     """Optimizer."""
 
     batch_size: int = 32
-    """Data-points per gradient (0: the whole rollout). They are those of one worker; of PPO this is the minibatch. The
-    effective batch is this times the gradients per update."""
+    """Data-points per gradient (0: the whole rollout). A gradient is that of one worker; for PPO, this is the
+    minibatch. The effective batch is this times the gradients per update."""
     loss_reduction: Literal["mean", "sum"] = "mean"
-    """Mean or sum over the data-points of an update. Some papers take the sum, and their epsilon and norm to clip at
-    then hold for any batch. Gradients and their norms grow with the sum; the printed losses stay means. A sum is the
+    """Mean or sum over the data-points of an update. Some papers take the sum; their epsilon and clipping norm then
+    hold for any batch. With the sum, gradients and their norms grow, and printed losses are still means. A sum is the
     mean of the gradients that arrived times the effective batch, even where fewer workers are left."""
     optimizer: Literal["adam", "rmsprop", "rmsprop-centered", "sgd"] = "adam"
     """Update rule, applied by the parameter servers."""
@@ -124,16 +125,16 @@ class OptimizerConfig:
     """Learning rate at which the linear schedule ends and stays."""
     learning_rate_agent_steps: int = 0
     """Agent steps of all workers over which linear schedules run (0: by --learning-rate-updates). They count the same,
-    whatever the batch, the epochs and the number of workers."""
+    whatever the batch, the epochs, and the number of workers."""
     learning_rate_updates: int = 100_000
     """Updates over which linear schedules run, unless --learning-rate-agent-steps says otherwise."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
-    """How the rate grows with the effective batch over --learning-rate-batch. none: not at all; linear: in proportion
-    (Goyal et al. 2017); sqrt: with the square root (Stooke and Abbeel 2018, A2C)."""
+    """How the learning rate grows with the effective batch over --learning-rate-batch. none: not at all; linear: in
+    proportion (Goyal et al. 2017); sqrt: with the square root (Stooke and Abbeel 2018, A2C)."""
     learning_rate_batch: int = 0
     """Effective batch at which --learning-rate holds as it is, for --learning-rate-scaling."""
     warmup_updates: int = 0
-    """Updates over which the rate grows from nearly 0 to its schedule (0: none)."""
+    """Updates over which the learning rate grows from nearly 0 to its schedule (0: none)."""
     adam_epsilon: float = 1e-8
     """Adam's epsilon-hat: theta -= lr_t m / (sqrt(v) + epsilon)."""
     beta1: float = 0.9
@@ -145,9 +146,9 @@ class OptimizerConfig:
     rmsprop_epsilon: float = 1e-5
     """RMSProp's epsilon."""
     rmsprop_epsilon_inside: bool = False
-    """Put RMSProp's epsilon inside the root, sqrt(v + eps), instead of outside, sqrt(v) + eps."""
+    """Put RMSProp's epsilon inside the square root, sqrt(v + eps), instead of outside, sqrt(v) + eps."""
     clip_global_norm: float = 0.0
-    """Clip the gradient to this global norm (0: do not). It is applied to the average over all workers."""
+    """Clip the gradient to this global norm (0: do not). What is clipped is the average over all workers."""
     clip_tensor_average_norm: float = 0.0
     """Clip each tensor's gradient to x times its number of elements (0: do not). This bounds its norm before
     aggregation."""
@@ -157,9 +158,9 @@ class OptimizerConfig:
         checks.at_least(self, 1, "learning_rate_updates")
         checks.at_least(self, 0, "batch_size", "learning_rate_batch", "learning_rate_agent_steps", "warmup_updates")
         if (self.learning_rate_scaling == "none") != (self.learning_rate_batch == 0):
-            why = "says how, --learning-rate-batch from which batch on: give both or none"
+            why = "says how, and --learning-rate-batch from which batch on; give both or neither"
             checks.refuse(self, "learning_rate_scaling", why)
-        checks.above(self, 0.0, "learning_rate", why="0 learns nothing, below 0 unlearns")
+        checks.above(self, 0.0, "learning_rate", why="0 learns nothing, and less than 0 unlearns")
         checks.at_least(self, 0.0, "learning_rate_end")
         checks.above(self, 0.0, "adam_epsilon", "rmsprop_epsilon", why="0 divides by zero where gradients vanish")
         checks.decay(self, "beta1", "beta2", "rmsprop_decay")

@@ -109,8 +109,8 @@ class Statistics(NamedTuple):
             return None
         if not start <= self.start < self.stop <= stop:
             raise UsageError(
-                f"the {self.size:,} values of the running statistics are to be in one part of the parameters, and a "
-                f"part has {stop - start:,}: use fewer --workers, --parameter-servers or --store-chunks"
+                f"the {self.size:,} values of the running statistics must lie in one part of the parameters, and a "
+                f"part has only {stop - start:,}: use fewer --workers, --parameter-servers, or --store-chunks"
             )
         return Statistics(self.start - start, self.widths)
 

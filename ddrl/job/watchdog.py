@@ -206,7 +206,8 @@ class Watchdog:
         files.start()
         files.join(timeout=FILES_SECONDS)
         text = (
-            f"{self.name} has waited {seconds:.0f} s for {_what(report, self.context.layout.name)}, and leaves the job"
+            f"{self.name} has waited {seconds:.0f} s for {_what(report, self.context.layout.name)}, and is leaving "
+            "the job"
         )
         print(f"ddrl: {text} (stacks in {self._stacks(self.rank)})", file=sys.stderr, flush=True)
         go()

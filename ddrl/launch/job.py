@@ -99,7 +99,7 @@ def mpi_world(job: Job, start_seconds: float) -> Any:
     size = world.Get_size()
     if job.size not in (None, size):
         raise UsageError(
-            f"the launcher started {job.size} ranks and MPI sees {size}: they are of different kinds; use "
+            f"the launcher started {job.size} ranks, but MPI sees {size}: they do not belong together; use "
             "srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH), or the mpirun of the MPI that Python loads"
         )
     return world
@@ -128,7 +128,7 @@ def check_time(config: TrainConfig, environ: Mapping[str, str], now: float) -> N
     ends_itself = 0 < run.minutes < minutes
     if minutes < run.checkpoint_every_minutes and not run.checkpoint_every_updates and not ends_itself:
         raise UsageError(
-            f"this job ends in {minutes:.1f} minutes and the first checkpoint is due after "
+            f"this job ends in {minutes:.1f} minutes, and the first checkpoint is due after "
             f"{run.checkpoint_every_minutes:g}: ask for more time, or lower --checkpoint-every-minutes"
         )
 
@@ -270,10 +270,10 @@ def _check_all(everyone: list[dict[str, str]]) -> None:
         if report.get("version") != first.get("version"):
             raise UsageError(
                 f"rank {rank} on {report['host']} has ddrl {report['version']} and rank 0 on {first['host']} has "
-                f"{first['version']}: install one version where all nodes see it"
+                f"{first['version']}: install one version that all nodes see"
             )
         if report.get("plugins") != first.get("plugins"):
             raise UsageError(
-                f"rank {rank} on {report['host']} has other contents of {', '.join(plugins.loaded())} than rank 0 on "
+                f"rank {rank} on {report['host']} has a different {', '.join(plugins.loaded())} than rank 0 on "
                 f"{first['host']}: keep plugins where all nodes see them"
             )

@@ -134,7 +134,7 @@ def _run(
 ) -> int:
     argv = [*program, *(["--resume"] if resume else [])]
     if launcher is not None and os.geteuid() == 0:
-        console.print("running as root: Open MPI is told to allow it (OMPI_ALLOW_RUN_AS_ROOT)", highlight=False)
+        console.print("running as root: telling Open MPI to allow it (OMPI_ALLOW_RUN_AS_ROOT)", highlight=False)
     console.print(f"run directory {path}: {config.ranks} ranks, {heavy_ranks(config)} of them compute", highlight=False)
     restarts = Restarts(config, path)
     with (path / rundir.LOG).open("ab") as log, Interrupts() as interrupts:
@@ -171,14 +171,14 @@ def _run(
 
 def _files_lost(path: Path, why: str, console: Console) -> int:
     """The run directory went away under the ranks: whatever they had to say of it is gone, too."""
-    text = f"ddrl: the run failed: run directory {path} cannot be written any more ({why})"
-    console.print(f"{text}: mend that; then {go_on(path)}", highlight=False, markup=False, soft_wrap=True)
+    text = f"ddrl: the run failed: run directory {path} can no longer be written ({why})"
+    console.print(f"{text}: fix that, then {go_on(path)}", highlight=False, markup=False, soft_wrap=True)
     return 1
 
 
 def _write_death(path: Path, died: str) -> None:
     """In place of what the ranks wrote when they were asked to end after it: nobody had asked for an end."""
-    message = f"{died}, and nobody had asked for an end; {go_on(path)}"
+    message = f"{died}, though nobody had asked for an end; {go_on(path)}"
     rundir.write_json(path / rundir.RESULT, {"status": "failed", "message": message, "lost": died})
 
 
@@ -225,9 +225,9 @@ def finish(
         except subprocess.TimeoutExpired:
             show()
         if (interrupts.stop, interrupts.kill) != before:
-            given_up = f"{WARNING} stopped; what the summary does not name is left out"
+            given_up = f"{WARNING} stopped; whatever the summary does not name is missing"
         elif time.monotonic() > end:
-            given_up = f"{WARNING} plot and video took more than {FINISH_SECONDS:g} s and were given up"
+            given_up = f"{WARNING} plot and video took more than {FINISH_SECONDS:g} s and were abandoned"
     if given_up:
         end_session(process.pid, KILL_SECONDS)
         said, _ = process.communicate()

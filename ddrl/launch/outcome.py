@@ -20,7 +20,7 @@ LOG_BYTES = 64 * 1024
 TITLES = {
     "finished": ("finished", "the budget is used up"),
     "target": ("finished", "the target score is reached"),
-    "stopped": ("stopped", "as asked"),
+    "stopped": ("stopped", "as requested"),
 }
 RULE = re.compile(r"-{20,}$")  # mpirun frames its messages with two of these
 FAREWELL = re.compile(r"(prterun|mpirun) (noticed|detected) that")

@@ -54,13 +54,15 @@ class Restarts:
         self._in_vain = 1 if newest != self._newest else self._in_vain + 1
         self._newest = newest
         if newest is None and trained:
-            self.refusal = f"{lost}, and there is no checkpoint yet: its {trained} updates are lost"
+            self.refusal = f"{lost}, and there is no checkpoint yet; its {trained} updates are lost"
             return None
         if self._in_vain > limit:
-            self.refusal = f"{lost}; {limit} new starts brought no new checkpoint (--max-restarts)"
+            self.refusal = f"{lost}; {limit} restarts brought no new checkpoint (--max-restarts)"
             return None
         where = "the beginning" if newest is None else f"update {newest}"
-        text = f"{lost}: it starts again from {where} (start {self._in_vain} of {limit} without a new checkpoint)"
+        text = (
+            f"{lost}: the run starts again from {where} (restart {self._in_vain} of {limit} without a new checkpoint)"
+        )
         return Restart(text, newest is not None, self._minutes_left())
 
     def note(self, restart: Restart) -> None:

@@ -121,7 +121,7 @@ class Supervisor:
         # mpirun passes a SIGTERM on to the ranks, and kills them soon. Without ULFM it does so when one dies, too.
         if status > 0 and stop and not self._said and self._config.exchange.on_worker_loss == "survive":
             self.asked = True
-            self.overdue = f"{self._name} was asked to end, and killed the ranks before they had saved"
+            self.overdue = f"{self._name} was asked to end, and killed the ranks before they saved"
         elif status < 0:
             self.asked = self.asked or stop
             self.died = "" if self.asked else f"{self._name} was killed ({_signal(-status)})"
@@ -181,7 +181,7 @@ class Supervisor:
         limit = self._config.run.start_seconds
         if not self.overdue and now > self._began + limit:
             missing = start.missing(self._path, self._config.ranks)
-            who = f"{_ranks(missing)} did not begin" if missing else "all ranks came to MPI, and the job did not begin"
+            who = f"{_ranks(missing)} did not begin" if missing else "all ranks came to MPI, but the job did not begin"
             self.overdue = f"{who} within {limit:g} s (--start-seconds), and all were killed"
 
     def _dead_ranks(self) -> tuple[list[int], bool]:

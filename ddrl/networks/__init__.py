@@ -113,7 +113,7 @@ def _structured(spaces: Spaces, config: NetworkConfig) -> Network:
 
     dtype = spaces.observation_dtype
     if not spaces.fields:
-        raise UsageError("the observation has nothing but legal actions: add what a policy can see")
+        raise UsageError("the observation has nothing but a mask of legal actions; add something that a policy can see")
     if not images_of(dtype):
         return _mlp(spaces, config)
     return StructuredNetwork(config, dtype, spaces.actions, spaces.head, build_network)

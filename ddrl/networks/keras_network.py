@@ -96,7 +96,7 @@ def policy_of(compute_dtype: str) -> Iterator[None]:
 
     if keras.config.backend() != "tensorflow":
         raise UsageError(
-            f"Keras uses {keras.config.backend()} here, and networks TensorFlow: set KERAS_BACKEND=tensorflow"
+            f"Keras uses {keras.config.backend()} here, but networks need TensorFlow: set KERAS_BACKEND=tensorflow"
         )
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_bfloat16" if compute_dtype == "bfloat16" else "float32")
@@ -143,7 +143,7 @@ def _check_variables(name: str, model: Any) -> None:
     if model.non_trainable_variables:
         path = model.non_trainable_variables[0].path
         raise UsageError(
-            f"network {name}: {path} is no trainable variable, and workers exchange gradients only: use "
+            f"network {name}: {path} is not a trainable variable, and workers exchange gradients only: use "
             "LayerNormalization or GroupNormalization for BatchNormalization, and no Dropout or frozen layers"
         )
     for variable in model.trainable_variables:

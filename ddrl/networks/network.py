@@ -82,7 +82,7 @@ class Network:
         """
         for name, value in values.items():
             if name in self.initializers:
-                raise UsageError(f"network {self.name} has a tensor {name} already: name the algorithm's otherwise")
+                raise UsageError(f"network {self.name} already has a tensor {name}: give the algorithm's another name")
             self.initializers[name] = constant(value)
         self.parameter_shapes += tuple((name, ()) for name in values)
         self.size += len(values)

@@ -59,7 +59,7 @@ def place_ranks(config: TrainConfig, seats: Sequence[Seat]) -> tuple[Assignment,
     if exchange.kind.one_host and len(hosts) > 1:
         raise UsageError(
             f"--exchange {exchange.exchange} is memory that the workers share, and they are on {', '.join(hosts)}: "
-            "start all of them on one host, or --exchange parameter_server --updates asynchronous"
+            "start all of them on one host, or use --exchange parameter_server --updates asynchronous"
         )
     return assignments
 

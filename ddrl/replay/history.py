@@ -223,9 +223,9 @@ class History:
             if (matters & ~right).any():
                 simulator = int(np.flatnonzero(matters & ~right)[0])
                 raise UsageError(
-                    f"the observation of simulator {simulator} at step {t} of {len(valid)} is not the one before moved"
-                    f" on by a frame, and a replay of stacks of {self.stack} rebuilds nothing else: store whole"
-                    " observations (stack 1)"
+                    f"the observation of simulator {simulator} at step {t} of {len(valid)} is not the previous one "
+                    f"shifted by one frame, and a replay of stacks of {self.stack} frames cannot rebuild anything "
+                    "else; store whole observations (stack 1)"
                 )
 
     def _check_shapes(self, unroll: Unroll) -> None:

@@ -64,7 +64,9 @@ class Replay:
     ):
         rows = _rows(capacity, simulators, stack, n_step)
         if not 0.0 <= priority_exponent <= 1.0:
-            raise UsageError(f"--priority-exponent {priority_exponent}: must be in 0 (uniform) to 1 (proportional)")
+            raise UsageError(
+                f"--priority-exponent {priority_exponent}: must be between 0 (uniform) and 1 (proportional)"
+            )
         self.n_step, self.priority_exponent = n_step, priority_exponent
         self._row_capacity = capacity // simulators
         self._history = History(rows, simulators, observation_shape, observation_dtype, stack, action)
@@ -194,11 +196,11 @@ class Replay:
         window = self._window()
         if ((keys < 0) | (rows >= window.stop)).any():
             given = window.stop * self._history.simulators
-            raise ValueError(f"keys {keys.min()} to {keys.max()}: only those below {given} were given so far")
+            raise ValueError(f"keys {keys.min()} to {keys.max()}: only those below {given} have been given out so far")
         live = rows >= window.start
         slots = (rows % self._history.length * self._history.simulators + simulators)[live]
         if not self._tree.weights[slots].all():
-            raise ValueError("a key names a row that is no transition")
+            raise ValueError("a key names a row that is not a transition")
         self.ignored += int(len(keys) - live.sum())
         if live.any():
             self._tree.set(slots, self._weight(priorities[live]))
@@ -376,7 +378,7 @@ def checked_priorities(priorities: np.ndarray, shape: tuple[int, ...]) -> np.nda
     right = (priorities >= 0.0) & (priorities <= LARGEST_PRIORITY)
     if not right.all():
         raise UsageError(
-            f"{right.size - right.sum()} of {right.size} priorities are negative, infinite or not a number (the first"
-            f" is {priorities[~right][0]}): look for a loss that is not finite, and lower the learning rate"
+            f"{right.size - right.sum()} of {right.size} priorities are negative, infinite, or not a number (the "
+            f"first is {priorities[~right][0]}): look for a loss that is not finite, and lower the learning rate"
         )
     return priorities

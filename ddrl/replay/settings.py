@@ -12,15 +12,15 @@ class ReplayConfig:
     """Replay."""
 
     replay_capacity: int = 1_000_000
-    """Transitions kept by each worker, or by all replay shards. A worker's are those of all its simulators together; a
-    million of Atari's take 7.3 GB."""
+    """Transitions kept by each worker, or by all replay shards. A worker's simulators share them; a million of Atari
+    take 7.3 GB."""
     replay_minimum: int = 50_000
-    """Agent steps of random actions before learning. They are counted per worker. In Ape-X, transitions in the
-    replay, whatever the actions."""
+    """Agent steps of random actions before learning. They are counted per worker. In Ape-X, this counts transitions in
+    the replay, whatever the actions."""
     priority_exponent: float = 0.0
-    """Exponent of the priorities by which it is sampled (0: uniformly)."""
+    """Exponent of the priorities by which the replay is sampled (0: uniformly)."""
     importance_exponent: float = 0.4
-    """Exponent beta of the importance weights of prioritized drawing, at the start."""
+    """Exponent beta of the importance weights of prioritized sampling, at the start."""
     importance_exponent_end: float = 1.0
     """Beta at the end. It changes linearly."""
     importance_agent_steps: int = 0

@@ -119,7 +119,7 @@ def read(directory: Path, entry: Mapping[str, Any], arrays: Sequence[np.ndarray]
     except OSError as error:
         raise UsageError(f"cannot read replay file {path}: {error.strerror}; {OTHER}") from error
     if digest.hexdigest() != entry["sha256"]:
-        raise UsageError(f"replay file {path} is damaged (its SHA-256 is another): {OTHER}")
+        raise UsageError(f"replay file {path} is damaged (its SHA-256 does not match): {OTHER}")
 
 
 def next_number(directory: Path) -> int:
@@ -184,8 +184,8 @@ def check_same(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
     for name, value in present.items():
         if saved.get(name) != value:
             raise UsageError(
-                f"the saved replay has {name.replace('_', ' ')} {saved.get(name)}, this run {value}: resume with the "
-                "settings of the checkpoint"
+                f"the saved replay has {name.replace('_', ' ')} {saved.get(name)}, this run has {value}: resume with "
+                "the settings of the checkpoint"
             )
 
 

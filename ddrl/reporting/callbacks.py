@@ -116,7 +116,7 @@ class CallbackThread:
         while not self._troubles.empty():
             found.append(self._troubles.get())
         if self._dropped > self._told and not self._records.full():
-            text = f"{self._dropped - self._told} records were dropped, as callbacks took longer than training"
+            text = f"{self._dropped - self._told} records were dropped, as callbacks could not keep up with training"
             found.append(Trouble("callbacks_behind", text, {"dropped": self._dropped}))
             self._told = self._dropped
         return found
@@ -137,7 +137,7 @@ class CallbackThread:
             self._thread.join(max(0.0, end - time.monotonic()))
         except queue.Full:
             pass
-        late = [Trouble("callback_failed", f"callbacks were not done after {seconds:g} s, and are left", {})]
+        late = [Trouble("callback_failed", f"callbacks were not done after {seconds:g} s, and were abandoned", {})]
         return self.troubles() + (late if self._thread.is_alive() else [])
 
     def _run(self) -> None:
@@ -189,7 +189,7 @@ def check_names(loggers: Sequence[str], callbacks: Sequence[str]) -> None:
             if name not in (known := registry.names()):
                 there = f"there are {', '.join(known)}" if known else "there are none"
                 there += did_you_mean(name, known)
-                raise UsageError(f"--{option} {name:.80}: nobody has registered it; {there}")
+                raise UsageError(f"--{option} {name:.80} is not registered; {there}")
             getattr(registry.get(name), "check", lambda: None)()
 
 

@@ -142,7 +142,7 @@ class MetricsWriter:
 
 def cannot_write(run_dir: Path, error: OSError) -> UsageError:
     """What is said where metrics cannot be written in a run directory."""
-    return UsageError(f"cannot write metrics in {run_dir}: {error.strerror or error}; free space or mend permissions")
+    return UsageError(f"cannot write metrics in {run_dir}: {error.strerror or error}; free space or fix permissions")
 
 
 def lines_of(run_dir: Path) -> int:
@@ -210,13 +210,13 @@ def evaluation_remarks(record: Mapping[str, Any]) -> list[str]:
     games, of_games, cut = record["games"], record.get("of_games", 0), record.get("timed_out", 0)
     remarks = [f"{games} of {of_games} games"] if games < of_games else []
     if cut:
-        remarks.append(f"{cut} not over in time and left out")
+        remarks.append(f"{cut} left out, as they did not end in time")
     if record.get("not_finite"):
         remarks.append(f"{record['not_finite']} more without a finite score")
     if record.get("stuck"):
         remarks.append(f"{record['stuck']} stuck without a reward")
     if record.get("forced_actions"):
-        remarks.append(f"the protocol's rule against repetition acted {record['forced_actions']:,} times")
+        remarks.append(f"the protocol's rule against repetition applied {record['forced_actions']:,} times")
     return remarks
 
 

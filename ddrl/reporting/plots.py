@@ -61,7 +61,7 @@ def plot_learning_curve(run_dir: str | Path) -> Path:
         figure.savefig(path, dpi=200)
     except OSError as error:
         reason = error.strerror or error
-        raise UsageError(f"cannot write {path}: {reason}; free space or mend permissions") from error
+        raise UsageError(f"cannot write {path}: {reason}; free space or fix permissions") from error
     return path
 
 

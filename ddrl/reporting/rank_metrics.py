@@ -85,7 +85,7 @@ class RankMetrics:
             self.count("scores_not_finite")
             if not self._told:
                 self._told = True
-                text = f"an episode of {self.role} {self.index} has the score {score}: such scores are left out of the"
+                text = f"an episode of {self.role} {self.index} has the score {score}; such scores are left out of the"
                 self.event(
                     "score_not_finite", f"{text} means, and counted in scores_not_finite; later ones are not reported"
                 )

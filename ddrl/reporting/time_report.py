@@ -91,6 +91,6 @@ def _advice(train: Sequence[Mapping[str, Any]], config: TrainConfig, parameters:
         return []
     megabytes = 4e-6 * math.ceil(parameters / servers)
     traffic = (
-        f"each has {megabytes:.2f} MB of parameters, and takes and gives {megabytes * workers:.2f} MB in an update"
+        f"each has {megabytes:.2f} MB of parameters, and receives and sends {megabytes * workers:.2f} MB in an update"
     )
     return [f"try --parameter-servers {advice} instead of {servers}: {traffic}"]

@@ -129,5 +129,7 @@ class CheckpointSaver:
                 return str(error)
         self._event("checkpoint", f"update {assembly.version}: {path.name}", update=assembly.version, path=str(path))
         for worker, why in assembly.unsaved.items():
-            self._event("state_not_saved", f"a resume begins worker {worker} anew: {why}", update=assembly.version)
+            self._event(
+                "state_not_saved", f"a resumed run will start worker {worker} afresh: {why}", update=assembly.version
+            )
         return ""

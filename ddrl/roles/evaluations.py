@@ -25,7 +25,7 @@ def announcement(config: EvaluationConfig, limit: float) -> str:
 def unfinished_text(content: Mapping[str, Any]) -> str:
     """What is said of a result without a game that was over."""
     stuck = f", {content['stuck']} of them stuck without a reward" if content.get("stuck") else ""
-    text = f"no game was over within {content['seconds']:.0f} s ({content['timed_out']} under way{stuck})"
+    text = f"no game was over within {content['seconds']:.0f} s ({content['timed_out']} unfinished{stuck})"
     if content.get("ended"):
         return text
     more = "give it more time with --final-evaluation-minutes" if content.get("final") else "the next one has more time"

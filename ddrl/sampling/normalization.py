@@ -141,7 +141,7 @@ class Seen:
         _, mean, variance = unpacked(packed(moments))  # what float32 holds of them
         first = int(np.argmin(np.isfinite(mean) & np.isfinite(variance)))
         text = (
-            f"{name.format(first)} that {self._metrics.role} {self._metrics.index} saw is NaN, infinite or too large "
-            "for the running statistics: its gradient is refused; later ones are not reported"
+            f"{name.format(first)} that {self._metrics.role} {self._metrics.index} saw is NaN, infinite, or too large "
+            "for the running statistics; its gradient is refused, and later ones are not reported"
         )
         self._metrics.event("statistics_not_finite", text)

@@ -84,7 +84,7 @@ class ReplaySchedule(GroupSchedule):
         if "replay" in state:
             self.replay.load(self._directory, state)
             if dropped := self.replay.drop_not_finite():
-                text = f"{dropped} transitions of the saved replay are NaN or infinite, and not learned from any more"
+                text = f"{dropped} transitions of the saved replay are NaN or infinite, and are no longer learned from"
                 self.metrics.count("transitions_left_out", dropped)
                 self.metrics.event("transitions_left_out", text)
             self.target = Snapshot(int(state["target.version"]), -1, state["target.vector"])
@@ -147,8 +147,8 @@ class ReplaySchedule(GroupSchedule):
             self._told = True
             step, simulator, field = finite.first
             text = (
-                f"the {field} of simulator {simulator} at its step {self._stored + step} is NaN or infinite: such "
-                "steps are not learned from, and counted in transitions_left_out; later ones are not reported"
+                f"the {field} of simulator {simulator} at its step {self._stored + step} is NaN or infinite; such "
+                "steps are not learned from, but counted in transitions_left_out, and later ones are not reported"
             )
             self.metrics.event("transitions_left_out", text)
 

@@ -257,5 +257,5 @@ class Synchronized(Schedule):
 def _only(full: list[DataPoints]) -> DataPoints:
     """The one batch; a batch must be no smaller than what a single step can complete (checked in the config)."""
     if len(full) > 1:
-        raise ValueError(f"{len(full)} batches became full in one step: make --batch-size larger")
+        raise ValueError(f"{len(full)} batches became full in one step; raise --batch-size")
     return full[0]

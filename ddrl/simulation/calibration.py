@@ -53,7 +53,7 @@ def calibrate(records: Sequence[Mapping[str, Any]], system: System) -> Calibrati
     if len(train) < FEWEST_RECORDS:
         raise UsageError(
             f"--calibrate: {len(train)} intervals with the time of a gradient (compute_ms), and {FEWEST_RECORDS} are "
-            "needed: name a run with parameter servers that went on for longer, or with a smaller --log-every-seconds"
+            "needed: name a run with parameter servers that was longer, or had a smaller --log-every-seconds"
         )
     if train[-1]["update"] <= train[0]["update"]:
         raise UsageError("--calibrate: no updates between its first and its last interval: the run stalled")

@@ -86,7 +86,7 @@ class System:
         if not 0 <= self.quorum <= self.workers:
             raise UsageError(f"simulation: quorum {self.quorum}: must be 0 (all) to {self.workers}, the workers")
         if self.asynchronous and (self.quorum or self.deadline_seconds):
-            raise UsageError("simulation: asynchronous updates have no quorum and no deadline; give one or the other")
+            raise UsageError("simulation: asynchronous updates have no quorum and no deadline; leave one side out")
 
     @property
     def slice_bytes(self) -> float:

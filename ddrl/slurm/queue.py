@@ -61,14 +61,14 @@ def queue() -> list[QueuedJob]:
         UsageError: there is no Slurm here, or it does not answer.
     """
     if not has_queue():
-        raise UsageError("there is no Slurm here (no squeue): log in where it is")
+        raise UsageError("there is no Slurm here (no squeue); log in where it is")
     command = ["squeue", "--noheader", f"--user={os.getuid()}", f"--format={_FORMAT}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"squeue did not answer ({error}); try again") from error
     if done.returncode != 0:
-        raise UsageError(f"squeue failed: {' '.join(done.stderr.split()) or 'it does not say why'}")
+        raise UsageError(f"squeue failed: {' '.join(done.stderr.split()) or 'no reason given'}")
     rows = (line.split(_SEPARATOR) for line in done.stdout.split("\n"))
     jobs = [QueuedJob(*row) for row in rows if len(row) == len(QueuedJob._fields)]
     return sorted((job for job in jobs if job.number), key=lambda job: (int(job.number), job.job))

@@ -59,7 +59,7 @@ def note(directory: Path, record: JobRecord) -> None:
                 file.write(f"{record.job}\t{record.output}\n")
     except OSError as error:
         raise UsageError(
-            f"job {record.job} is submitted, but cannot be noted in {directory}: {error.strerror}"
+            f"job {record.job} was submitted, but cannot be recorded in {directory}: {error.strerror}"
         ) from error
 
 

@@ -58,7 +58,7 @@ def find(named: str = "") -> Path | None:
     if asked is not None:
         if asked and not Path(asked).is_file():
             option = "--site" if named else VARIABLE
-            raise UsageError(f"{option} {asked}: there is no such file; `ddrl submit site {asked}` writes one")
+            raise UsageError(f"{option} {asked}: there is no such file; `ddrl submit site {asked}` creates one")
         return Path(asked).absolute() if asked else None
     usual = (HERE.parents[1] / "slurm" / "site.conf", home())  # job.sh looks there, too
     return next((path for path in usual if path.is_file()), None)
@@ -77,10 +77,10 @@ def read(path: Path | None) -> Site:
     try:
         done = subprocess.run(command, capture_output=True, timeout=READ_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"{path}: bash cannot read it ({error}); mend it, or name another --site") from error
+        raise UsageError(f"{path}: bash cannot read it ({error}); fix it, or name another --site") from error
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise UsageError(f"{path}: bash cannot read it ({said[-1] if said else 'no reason given'}); mend it")
+        raise UsageError(f"{path}: bash cannot read it ({said[-1] if said else 'no reason given'}); fix it")
     pairs = (entry.partition("=") for entry in os.fsdecode(done.stdout).split("\0") if entry)
     found = {name: value for name, _, value in pairs}
     runs, venv = found.pop("RUNS"), found.pop("VENV")
@@ -108,7 +108,7 @@ def write_example(path: Path, venv: str) -> None:
         with path.open("x") as file:
             file.writelines(lines)
     except FileExistsError as error:
-        raise UsageError(f"{path}: it is there already; edit it, or name another file") from error
+        raise UsageError(f"{path} exists already; edit it, or name another file") from error
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; name a file that can be written") from error
 

@@ -18,7 +18,7 @@ PREFIX = "SBATCH_"
 def require_sbatch() -> None:
     """Raises UsageError where there is none."""
     if shutil.which("sbatch") is None:
-        raise UsageError("there is no sbatch here: log in where Slurm is, or run it here instead of submitting it")
+        raise UsageError("there is no sbatch here; log in where Slurm is, or run this here instead of submitting it")
 
 
 def submit(script: Path, text: str, site: Site, words: Sequence[str] = ()) -> str:

@@ -23,7 +23,7 @@ from ddrl.studies.settings import StudySettings, from_json
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table, table
 
-NO_COMMAND = "(not kept: the study was begun by an earlier version of ddrl; its settings are below)"
+NO_COMMAND = "(not recorded: an earlier version of ddrl began the study; its settings are below)"
 PAGE, RESULTS, TABLE, CURVES, RUNS = "report.html", "results.json", "table.md", "curves.csv", "runs.csv"
 
 
@@ -59,7 +59,7 @@ def collect(plan: Plan, study: Study) -> None:
         for name, content in files.items():
             (plan.directory / name).write_text(content)
     except OSError as error:
-        raise UsageError(f"--dir {plan.directory}: {error.strerror}; free space or mend permissions") from error
+        raise UsageError(f"--dir {plan.directory}: {error.strerror}; free space or fix permissions") from error
     print(f"report: {plan.directory / PAGE}\nbeside it: {', '.join(names)}")
 
 
@@ -73,7 +73,7 @@ def _page(
 ) -> str:
     """report.html; `careful` is what must be read before the figure."""
     machines = [provenance.machine_of(outcome.path) for outcome in outcomes]
-    again = f"ddrl study {plan.study} --dir {plan.directory} --collect  # this page, of the points that have finished"
+    again = f"ddrl study {plan.study} --dir {plan.directory} --collect  # this page, from the finished points"
     return render(
         title=report.heading,
         finding=report.finding,

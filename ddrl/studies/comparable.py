@@ -75,7 +75,7 @@ def _unplanned(outcomes: Sequence[Outcome]) -> list[str]:
 def _empty(outcomes: Sequence[Outcome]) -> list[str]:
     """Runs that finished, and whose metrics are lost."""
     lost = [o.point.name for o in outcomes if not o.records and (o.path / rundir.CONFIG).exists()]
-    return [f"finished, but nothing can be read in {rundir.METRICS}: {_some(lost)}"] if lost else []
+    return [f"finished, but {rundir.METRICS} has no readable records: {_some(lost)}"] if lost else []
 
 
 def _which(points: Mapping[str, list[str]]) -> str:

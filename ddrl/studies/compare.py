@@ -43,7 +43,7 @@ def read_runs(paths: Sequence[str]) -> list[Outcome]:
     """
     real = [Path(path).resolve() for path in paths]
     if twice := [path for i, path in enumerate(paths) if real[i] in real[:i]]:
-        raise UsageError(f"{twice[0]} is named twice; give every run once")
+        raise UsageError(f"{twice[0]} is named twice; give each run once")
     configs = [rundir.load_config(path) for path in paths]
     names = group_names(configs)
     outcomes = [
@@ -51,7 +51,7 @@ def read_runs(paths: Sequence[str]) -> list[Outcome]:
         for path, config, name in zip(paths, configs, names)
     ]
     if not any(outcome.records for outcome in outcomes):
-        raise UsageError(f"{', '.join(paths)}: nothing is in their {rundir.METRICS} yet; compare them later")
+        raise UsageError(f"{', '.join(paths)}: their {rundir.METRICS} has no records yet; compare them later")
     return outcomes
 
 
@@ -253,19 +253,19 @@ def _games(outcomes: Sequence[Outcome]) -> list[Sequence[Outcome]]:
 
 def _spread(outcomes: Sequence[Outcome]) -> str:
     counts = [len(group.runs) for group in grouped(outcomes, GROUP, "game")]
-    many = f"interquartile mean and 95% bootstrap interval of groups of {ENOUGH} runs or more"
-    few = "every run as it is" + (
-        f", as fewer than {ENOUGH} of a group say nothing of its spread" if max(counts) > 1 else ""
+    many = f"interquartile mean and 95% bootstrap interval of groups of {ENOUGH} or more runs"
+    few = "each run by itself" + (
+        f", as fewer than {ENOUGH} of a group do not show its spread" if max(counts) > 1 else ""
     )
     if min(counts) >= ENOUGH:
         return many
-    return few if max(counts) < ENOUGH else f"{many}, the runs of others as they are"
+    return few if max(counts) < ENOUGH else f"{many}; the runs of other groups one by one"
 
 
 def _states(outcomes: Sequence[Outcome]) -> list[str]:
     """Runs that have not ended well, a line each."""
     states = [(run, state_of(run.path)) for run in outcomes]
-    lines = {"running": "still runs", "failed": "failed", "interrupted": "was stopped before its end"}
+    lines = {"running": "is still running", "failed": "failed", "interrupted": "was stopped before its end"}
     return [
         f"careful: {run.point.name} {lines[state.status]}{': ' + state.why if state.why else ''}"
         for run, state in states

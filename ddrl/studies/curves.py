@@ -185,10 +185,10 @@ def spread_text(outcomes: Sequence[Outcome]) -> str:
     if most == 1:
         return "one seed, so the spread is unknown"
     many = f"mean and 95% bootstrap interval of {count_text([n for n in counts if n >= ENOUGH] or [0])} seeds"
-    few = f"every one of {count_text(counts)} seeds as it is, since fewer than {ENOUGH} say little of a spread"
+    few = f"each of {count_text(counts)} seeds by itself, since fewer than {ENOUGH} say little about the spread"
     if most < ENOUGH:
         return few
-    return many if least >= ENOUGH else f"{many}; where there are fewer than {ENOUGH}, every seed as it is"
+    return many if least >= ENOUGH else f"{many}; where there are fewer than {ENOUGH}, each seed by itself"
 
 
 def plural(number: Any, what: str) -> str:

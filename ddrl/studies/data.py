@@ -46,7 +46,7 @@ def pack(plan: Plan, path: Path) -> None:
         # Without a time in its header the file is the same whenever the same is packed.
         (path / RECORDS).write_bytes(gzip.compress(_csv(rows).encode(), mtime=0))
     except OSError as error:
-        raise UsageError(f"--pack {path}: {error.strerror}; name a directory that is not there yet") from error
+        raise UsageError(f"--pack {path}: {error.strerror}; name a directory that does not exist yet") from error
 
 
 def unpack(path: Path, directory: Path) -> None:
@@ -75,7 +75,7 @@ def unpack(path: Path, directory: Path) -> None:
             for file, text in end["texts"].items():
                 (run / file).write_text(text)
     except OSError as error:
-        raise UsageError(f"--dir {directory}: {error.strerror}; name a directory that is not there yet") from error
+        raise UsageError(f"--dir {directory}: {error.strerror}; name a directory that does not exist yet") from error
 
 
 def thinned(records: Sequence[Mapping[str, Any]], kept: int = KEPT) -> list[Mapping[str, Any]]:

@@ -45,7 +45,8 @@ def _run_points(plan: Plan, run: Run, wanted: Sequence[Point], interrupts: Inter
         number = f"[{place + 1 + len(wanted) - len(left)}/{len(wanted)}] {point.name}"
         before = plan.state(point).status
         if before in ("running", "finished"):
-            print(f"{number}: {'another process runs it' if before == 'running' else 'finished meanwhile'}", flush=True)
+            text = "another process is running it" if before == "running" else "has finished in the meantime"
+            print(f"{number}: {text}", flush=True)
             continue
         began = time.monotonic()
         with _progress(f"{number} {VERBS[before]}", lambda: time_left(times, left[place:], time.monotonic() - began)):
@@ -55,7 +56,7 @@ def _run_points(plan: Plan, run: Run, wanted: Sequence[Point], interrupts: Inter
         print(f"{number}: {status} after {duration(times[-1])}{': ' + why if why else ''}", flush=True)
         failed |= status == "failed"
         if status == "interrupted" or interrupts.stop:
-            print("stopped, as asked; the same command goes on from here", flush=True)
+            print("stopped, as requested; the same command continues from here", flush=True)
             break
     return failed
 
@@ -125,7 +126,7 @@ def _progress(text: str, left: Callable[[], float | None]) -> Iterator[None]:
     def serve() -> None:
         while True:
             seconds = left()
-            line = f"{text}; time left for all: {'unknown' if seconds is None else 'about ' + duration(seconds)}"
+            line = f"{text}; time left for all points: {'unknown' if seconds is None else 'about ' + duration(seconds)}"
             with contextlib.suppress(OSError):  # a closed terminal must not end the run
                 print(f"\r\033[K{line}" if terminal else line, end="" if terminal else "\n", flush=True)
             if ended.wait(1.0 if terminal else LINE_SECONDS):

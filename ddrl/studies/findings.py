@@ -72,7 +72,7 @@ def _verdict(low: Interval, high: Interval) -> str:
     if fewest >= FEW and low.values and high.values and max(low.values) < min(high.values):
         return ", and every run of the one is above every run of the other"
     runs = "one run of each says" if fewest == 1 else f"{fewest} runs of each say"
-    return f"; {runs} little of chance" if fewest < ENOUGH else ""
+    return f"; {runs} little about chance" if fewest < ENOUGH else ""
 
 
 def name_among(group: Group, groups: Sequence[Group]) -> str:

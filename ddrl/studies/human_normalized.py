@@ -74,7 +74,7 @@ def scores_of(game: str) -> GameScores:
     """
     table = scores_by_game()
     if (rom := rom_name(game)) not in table:
-        raise UsageError(f"game {game}: nobody measured people at it; choose from {', '.join(table)}")
+        raise UsageError(f"game {game}: there is no human score for it; choose from {', '.join(table)}")
     return table[rom]
 
 

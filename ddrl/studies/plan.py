@@ -63,7 +63,7 @@ def load(directory: Path, study: str) -> Plan | None:
         return None
     data = rundir.read_json(path)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise UsageError(f"{path} is damaged, was edited, or is of another version of ddrl: choose another --dir")
+        raise UsageError(f"{path} is damaged, was edited, or comes from another version of ddrl: choose another --dir")
     if data["study"] != study:
         raise UsageError(f"--dir {directory}: it holds `ddrl study {data['study']}`; choose another --dir")
     points = tuple(_point(entry, str(path)) for entry in data["points"])
@@ -78,7 +78,7 @@ def write(plan: Plan) -> None:
     """
     names = [point.name for point in plan.points]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"two points are called {twice[0]}: give every value once")
+        raise UsageError(f"two points are called {twice[0]}: give each value once")
     entries = [
         {"name": p.name, "labels": dict(p.labels), "cores": p.cores, "config": rundir.config_to_dict(p.config)}
         for p in plan.points
@@ -105,7 +105,7 @@ def check_same(plan: Plan, settings: Mapping[str, Any]) -> None:
         if before != value:
             raise UsageError(
                 f"{flag(name)} {_text(value)}: the study in {plan.directory} was begun with {_text(before)}, and its "
-                "points stay as they are; leave the option out, or choose another --dir"
+                "points keep that; leave the option out, or choose another --dir"
             )
 
 

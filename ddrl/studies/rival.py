@@ -47,7 +47,7 @@ def run_rival(python: str, options: Sequence[str], path: Path) -> None:
         status = _wait(process, interrupts)
         reader.join()
     if status == peer_learner.MISSING:
-        raise UsageError(f"--peer-python {python}: {PEER} is not there; {how_to_install(PEER)}")
+        raise UsageError(f"--peer-python {python}: {PEER} is not installed; {how_to_install(PEER)}")
     if result:
         rundir.write_json(path / rundir.RESULT, result)
     elif status != peer_learner.STOPPED and not interrupts.stop:

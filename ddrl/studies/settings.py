@@ -29,11 +29,11 @@ class StudySettings:
     """What every study's points depend on."""
 
     repeats: int = 1
-    """Runs of every point, each with a seed of its own."""
+    """Runs of each point, each with a seed of its own."""
     seed: int = 1
     """The first seed; the repeats take the next ones."""
     quick: bool = False
-    """Tiny sizes, minutes in all: does the whole study work here? Says nothing about the question."""
+    """Tiny sizes, a few minutes in all: does the whole study work here? This does not answer its question."""
 
     def __post_init__(self) -> None:
         """Numbers are not negative; lists have nothing twice, and something, unless their default has nothing."""
@@ -61,11 +61,11 @@ class TrainingSettings(StudySettings):
     """What points depend on that are made of the settings of `ddrl train`."""
 
     preset: Preset = "laptop"
-    """Preset of `ddrl train` that every point begins with."""
+    """Preset of `ddrl train` that each point begins with."""
     games: tuple[str, ...] = ("breakout",)
     """Games, as for `ddrl train --game`."""
     train_options: str = ""
-    """More options of `ddrl train` for every point, in one word: --train-options="--network nature"."""
+    """More options of `ddrl train` for each point, in one word: --train-options="--network nature"."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,8 @@ class ScoredSettings(BudgetSettings):
     """What points depend on that have one of two scores."""
 
     score: Literal["evaluation", "online"] = "evaluation"
-    """evaluation: of games with frozen parameters, which take time of their own; online: of training games."""
+    """evaluation: the score of games with frozen parameters, which take time of their own; online: that of training
+    games."""
 
     @property
     def score_name(self) -> str:
@@ -111,7 +112,7 @@ class TargetSettings(BudgetSettings):
     """What points depend on whose time to a score is measured."""
 
     target_score: float | None = None
-    """Score whose time is measured (None: none)."""
+    """Score for which the time is measured (None: none)."""
     eval_games: int = 50
     """Games of an evaluation."""
 
@@ -136,7 +137,7 @@ class EvaluatedSettings(ScoredSettings):
     eval_games: int = 30
     """Games of an evaluation."""
     eval_agent_steps: int = 0
-    """Agent steps of one evaluation, in which games follow each other (0: --eval-games); Stooke and Abbeel 2018:
+    """Agent steps of one evaluation, in which games follow one another (0: --eval-games); Stooke and Abbeel 2018:
     125,000."""
     eval_epsilon: float = 0.05
     """Probability of a random action in evaluations."""
@@ -176,7 +177,7 @@ class TimedSettings(TrainingSettings):
     """What points depend on whose speed is measured."""
 
     seconds: float = 60.0
-    """Time of each run, the warm-up included."""
+    """Time of each run, warm-up included."""
     warm_up_seconds: float = 15.0
     """Time at the beginning that does not count."""
 
@@ -217,7 +218,7 @@ def from_json(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
     """
     unknown = sorted(set(values) - set(typing.get_type_hints(kind)))
     if unknown:
-        raise UsageError(f"study.json: setting {unknown[0]!r} is of another version of ddrl; choose another --dir")
+        raise UsageError(f"study.json: setting {unknown[0]!r} comes from another version of ddrl; choose another --dir")
     fields: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}
     return kind(**fields)
 

@@ -34,8 +34,8 @@ REAL = (
     "8", "--unroll-length", "5", "--batch-size", "40", "--step-time-mean-ms", "20", "--step-time-cv", "0.3",
     "--parameter-servers", "1", "--max-updates", str(REAL_UPDATES), "--minutes", "0",
 )  # fmt: skip
-"""Simulators that sleep for most of a step, so that eight workers do not wait for two cores, of which the model knows
-nothing. CartPole's episodes end at random, so that workers are as independent as the model takes them to be."""
+"""Simulators that sleep for most of a step, so that eight workers do not wait for two cores, of which the model
+knows nothing. CartPole's episodes end at random, so that workers are as independent as the model assumes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,41 +45,43 @@ class SimulateSettings(StudySettings):
     the same (weak scaling). With it, claims 1 and 2 of HTS-RL (Liu et al. 2020)."""
 
     calibrate: str = ""
-    """Run directory whose metrics give the times of gradients, messages and decisions (nothing: the options)."""
+    """Run directory whose metrics give the times of gradients, messages, and decisions (none: the options give
+    them)."""
     workers: tuple[int, ...] = (64, 128, 256, 512, 1024, 2048, 4096)
     """Numbers of workers."""
     policies: tuple[Literal["all", "quorum", "deadline", "asynchronous"], ...] = ("all", "quorum", "asynchronous")
-    """What closes a step: all gradients, --quorum-share of them, a deadline; or asynchronous updates."""
+    """What closes a step: all gradients, --quorum-share of them, or a deadline; or else asynchronous updates."""
     parameter_servers: int = 0
-    """Parameter servers (0: one for every 64 workers, at least 4)."""
+    """Parameter servers (0: one per 64 workers, at least 4)."""
     workers_per_host: int = 1
     """Workers that share a network card."""
     servers_per_host: int = 1
     """Parameter servers that share a network card."""
     bandwidth_gbit: float = 10.0
-    """Of each host's network card and direction, in Gbit/s (10^9 bits)."""
+    """Bandwidth of each host's network card in each direction, in Gbit/s (10^9 bits)."""
     latency_us: float = 50.0
-    """Microseconds of a message from one host to another."""
+    """Microseconds that a message takes from one host to another."""
     quorum_share: float = 0.95
     """Share of the workers whose gradients close a step, with the policy quorum; the rest are backup workers."""
     deadline_ms: float = 20.0
     """With the policy deadline: a step closes this long after its first gradient."""
     slow_workers: int = 0
-    """Workers that are slower than the others all the time."""
+    """Number of workers that are always slower than the others."""
     slow_factor: float = 3.0
-    """How much slower."""
+    """How many times slower they are."""
     compute_ms: float = 100.0
-    """Without --calibrate: milliseconds from having parameters to having a gradient, in the mean."""
+    """Without --calibrate: mean milliseconds from having parameters to having a gradient."""
     deviation_ms: float = 10.0
-    """Without --calibrate: its standard deviation."""
+    """Without --calibrate: standard deviation of that time."""
     parameters: int = 332_295
-    """Without --calibrate: float32 parameters."""
+    """Without --calibrate: number of float32 parameters."""
     batch_size: int = 32
     """Without --calibrate: data-points in a gradient."""
     updates: int = UPDATES
     """Updates of each simulation (asynchronous: gradients of each worker)."""
     validate: bool = False
-    """Measure here, too: runs with 1 to 8 workers, and emulated workers; and compare. Six minutes, all cores."""
+    """Measure here, too, and compare: runs with 1 to 8 workers, and emulated workers. This takes six minutes and all
+    cores."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

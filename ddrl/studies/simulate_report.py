@@ -25,7 +25,7 @@ WAYS |= {"asynchronous": "asynchronous updates"}
 WITHIN = 0.1
 STEPS = 5000  # of a simulated run that is compared, so that drawing its times adds no error of its own
 VALIDATION_NOTES = (
-    "real runs: calibrated on the one with one worker; their simulators sleep, so that a core is free for each",
+    "real runs: calibrated on the run with one worker; their simulators sleep, so that each has a free core",
     (
         "emulated workers: fitted to the fewest and the most workers at the shortest step (bandwidth of this machine's "
         "memory; what a step costs beside); the other sizes and steps are predicted"

@@ -57,7 +57,9 @@ def submit_study(plan: Plan, asked: Asked) -> None:
     """
     numbers = [i for i, point in enumerate(plan.points) if plan.state(point).status not in ("finished", "running")]
     if not numbers:
-        raise UsageError(f"--submit: every point of {plan.directory} has finished or runs; --collect reports them")
+        raise UsageError(
+            f"--submit: every point of {plan.directory} has finished or is running; --collect reports them"
+        )
     task = ["study", plan.study, "--dir", str(plan.directory.absolute())]
     name, array = f"study-{plan.study}", ",".join(map(str, numbers))
     number = submit_array(name, plan.directory, array, plan.points, [*task, "--point"], asked)
@@ -65,7 +67,7 @@ def submit_study(plan: Plan, asked: Asked) -> None:
         report = submit_report(name, plan.directory, number, [*task, "--collect"], asked)
     except UsageError as error:
         raise UsageError(
-            f"job {number} is submitted and runs the points, but no job reports them ({error}): do that with "
+            f"job {number} was submitted and runs the points, but no job will report them ({error}): do that with "
             f"`ddrl study {plan.study} --dir {shlex.quote(str(plan.directory))} --collect`"
         ) from error
     if not asked.dry_run:

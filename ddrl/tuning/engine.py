@@ -129,7 +129,7 @@ class Engine:
                 while True:
                     if interrupts.stop and not stopping:
                         stopping = True
-                        print("stopping: trials take a checkpoint; the same command goes on from here", flush=True)
+                        print("stopping: trials save a checkpoint; the same command continues from here", flush=True)
                         for each in self.running:
                             each.ask_to_stop()
                     if interrupts.kill and not killing:
@@ -217,7 +217,8 @@ class Engine:
             score = last_score(outcome, SCORES[self.plan.score])
             if score is None:
                 why = (
-                    f"it ended without a score: no {'evaluation' if self.plan.score == 'evaluation' else 'game'} ended"
+                    f"it ended without a score, as no {'evaluation' if self.plan.score == 'evaluation' else 'game'} "
+                    "ended"
                 )
                 self._tell(each.trial, "FAIL", why=why)
                 self._say(each.trial, f"failed {took}: {why}")
@@ -240,7 +241,7 @@ class Engine:
             self.left += 1
             self._say(each.trial, f"interrupted {took}")
             return
-        why = f"its process ended {ATTEMPTS} times before its time; {each.path / rundir.LOG} may say why"
+        why = f"its process ended early {ATTEMPTS} times; {each.path / rundir.LOG} may say why"
         self._tell(each.trial, "FAIL", why=why)
         self._say(each.trial, f"failed {took}: {why}")
 
@@ -290,6 +291,6 @@ def _shares(at_once: int) -> list[tuple[int, ...]]:
     """
     cores = sorted(process_cores())
     if at_once > len(cores):
-        raise UsageError(f"--at-once {at_once}: there are {len(cores)} cores here; give at most one trial to each")
+        raise UsageError(f"--at-once {at_once}: there are {len(cores)} cores here; use at most one trial per core")
     each = len(cores) // at_once
     return [tuple(cores[i * each : (i + 1) * each]) for i in range(at_once)]

@@ -38,7 +38,7 @@ class Trial(NamedTuple):
 def history(trials: Sequence[Trial], label: str) -> bytes:
     """Score of each trial, and the best so far."""
     figure, axis = _new(3.2)
-    for pruned, marker, name in ((False, "o", "trial"), (True, "x", "stopped early, its last score")):
+    for pruned, marker, name in ((False, "o", "trial"), (True, "x", "stopped early, last score")):
         some = [trial for trial in trials if trial.pruned == pruned]
         if some:
             colour = COLOURS[7] if pruned else COLOURS[0]
@@ -59,7 +59,7 @@ def importances(parts: Mapping[str, float]) -> bytes:
     axis.barh(names, [parts[name] for name in names], color=COLOURS[0], height=0.6)
     for place, name in enumerate(names):
         axis.text(parts[name], place, f" {parts[name]:.0%}", va="center")
-    axis.set(xlabel="part of the importance of all", xlim=(0, 1.12 * max(parts.values()) or 1.0))
+    axis.set(xlabel="share of the total importance", xlim=(0, 1.12 * max(parts.values()) or 1.0))
     axis.grid(False, axis="y")
     return _png(figure)
 

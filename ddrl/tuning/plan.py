@@ -76,7 +76,7 @@ def load(directory: Path) -> Plan | None:
         return None
     data = rundir.read_json(path)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise UsageError(f"{path} is damaged, was edited, or is of another version of ddrl: choose another --dir")
+        raise UsageError(f"{path} is damaged, was edited, or comes from another version of ddrl: choose another --dir")
     with read_as(str(path), "choose another --dir"):
         values: dict[str, Any] = {name: value for name, value in data.items() if name != "format"}
         base = rundir.config_from_dict(values.pop("base"), str(path))

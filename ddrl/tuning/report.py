@@ -29,12 +29,12 @@ ENOUGH = (
 )
 LABELS = {"online": "mean of the last 100 training games", "evaluation": "mean score of the last evaluation"}
 
-SLICES = "Every trial by the value of each setting. Hollow: stopped early, with its last score"
-HISTORY = "Score of each trial in the order of the trials, and the best so far"
-PARALLEL = "Parallel coordinates: a line is a trial, lighter ones score higher, dotted ones were stopped early"
+SLICES = "Every trial by the value of each setting. Hollow: stopped early, shown with its last score"
+HISTORY = "Score of each trial, in order, and the best so far"
+PARALLEL = "Parallel coordinates: each line is a trial, lighter ones scored higher, dotted ones were stopped early"
 IMPORTANCE = (
     "Importance of the settings (PED-ANOVA): how much the values of the best tenth of the trials differ from those of "
-    "all, without trials that were stopped early"
+    "all trials, apart from those stopped early"
 )
 
 
@@ -64,7 +64,7 @@ def collect(plan: Plan) -> None:
         for name, content in files.items():
             (plan.directory / name).write_text(content)
     except OSError as error:
-        raise UsageError(f"--dir {plan.directory}: {error.strerror}; free space or mend permissions") from error
+        raise UsageError(f"--dir {plan.directory}: {error.strerror}; free space or fix permissions") from error
     print(f"best: {_sentence(plan, best)}")
     print(f"report: {plan.directory / PAGE}\nthe best settings: ddrl train --config {_quoted(plan, BEST)}")
 
@@ -122,7 +122,7 @@ def _page(
         "searched": lambda name: next(text for text in plan.texts if name in text.replace("_", "-")).split("=", 1)[1],
     })  # fmt: skip
     here = machine.describe()
-    again = f"ddrl tune --dir {shlex.quote(str(plan.directory))}  # goes on; with --collect this page alone"
+    again = f"ddrl tune --dir {shlex.quote(str(plan.directory))}  # continues; with --collect, makes only this page"
     return render(
         title=f"{plan.algorithm} on {plan.base.environment.game}: a search over {' and '.join(names)}",
         finding=f"The best of {len(trials)} trials with a score: {_sentence(plan, best)}",
@@ -159,8 +159,8 @@ def _careful(plan: Plan, trials: Sequence[Trial], best: Trial) -> str:
     scores = [trial.score for trial in trials if not trial.pruned]
     middle = f"The median of the trials that were not stopped early is {number(statistics.median(scores))}. "
     return (
-        f"{middle}Each trial is one run with one seed, and the best of many was lucky, too: before you rely on it, "
-        f"train with {BEST} and several other seeds, and look at them with `ddrl compare`."
+        f"{middle}Each trial is one run with one seed, and the best of many was also lucky. Before you rely on it, "
+        f"train with {BEST} and several other seeds, and compare them with `ddrl compare`."
     )
 
 

@@ -59,7 +59,7 @@ def read_space(texts: Sequence[str], options: Sequence[Option]) -> tuple[Dimensi
     space = tuple(_dimension(text, options) for text in texts)
     names = [dimension.name for dimension in space]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"--space {twice[0]}: it is there twice; give each setting once")
+        raise UsageError(f"--space {twice[0]}: it is given twice; give each setting once")
     return space
 
 
@@ -125,12 +125,12 @@ def _check_values(dimension: Dimension) -> None:
             raise ValueError("give every choice once")
         return
     if len(values) != 2 or not all(type(value) in (int, float) and is_finite(value) for value in values):
-        raise ValueError(f"{dimension.kind} takes two numbers; of other values give choice(A,B)")
+        raise ValueError(f"{dimension.kind} takes two numbers; for other values, use choice(A,B)")
     low, high = values
     if low >= high:
         raise ValueError("the first number must be below the second")
     if dimension.kind == "log" and low <= 0:
-        raise ValueError("a logarithm has no number of 0 or below; begin above 0, or take uniform")
+        raise ValueError("log takes no number of 0 or below; begin above 0, or use uniform")
 
 
 def _value(option: Option, text: str) -> Any:

@@ -182,7 +182,7 @@ def test_the_target_period_is_that_of_the_updates():
         ({"noise": -0.1}, "--noise -0.1: must be a finite number of at least 0.0"),
         ({"slope_clip": float("nan")}, "--slope-clip nan: must be a finite number"),
         ({"target_updates": 0}, "--target-updates 0: must be a finite number of at least 1"),
-        ({"discount": 1.01}, "--discount 1.01: must be in 0.0 to 1.0"),
+        ({"discount": 1.01}, "--discount 1.01: must be between 0.0 and 1.0"),
     ],
 )
 def test_settings_that_cannot_be(settings, message):

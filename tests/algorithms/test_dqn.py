@@ -160,8 +160,8 @@ def test_epsilon_falls_linearly_and_stays():
         ({"atoms": 51, "value_min": 3.0, "value_max": 2.0}, "--value-max 2.0: must be a finite number above 3.0"),
         ({"atoms": 51, "value_min": float("-inf")}, "--value-min -inf: must be a finite number"),
         ({"loss": "hinge"}, "--loss hinge: must be one of huber, squared"),
-        ({"epsilon_end": 1.5}, "--epsilon-end 1.5: must be in 0.0 to 1.0"),
-        ({"discount": 1.01}, "--discount 1.01: must be in 0.0 to 1.0"),
+        ({"epsilon_end": 1.5}, "--epsilon-end 1.5: must be between 0.0 and 1.0"),
+        ({"discount": 1.01}, "--discount 1.01: must be between 0.0 and 1.0"),
     ],
 )
 def test_settings_that_cannot_be(settings, message):

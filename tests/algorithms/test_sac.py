@@ -198,14 +198,14 @@ def test_targets_are_averaged_once_for_each_version():
     "changes, message",
     [
         ({"algorithm": {"target_average": 0.0}}, "--target-average 0.0: must be a finite number above 0.0"),
-        ({"algorithm": {"target_average": 1.5}}, "--target-average 1.5: must be in 0.0 to 1.0"),
+        ({"algorithm": {"target_average": 1.5}}, "--target-average 1.5: must be between 0.0 and 1.0"),
         (
             {"sampling": {"schedule": "concurrent"}},
             "--schedule concurrent: it acts with target networks that are copied",
         ),
         ({"evaluation": {"eval_epsilon": 0.1}}, "--eval-epsilon 0.1: sac is evaluated without noise"),
         ({"apex": {"actors": 2}, "sampling": {"schedule": "asynchronous"}}, "--actors 2: sac acts in its workers"),
-        ({"network": {"network": "nature"}}, "--network nature: sac has dense layers alone"),
+        ({"network": {"network": "nature"}}, "--network nature: sac has dense layers only"),
     ],
 )
 def test_settings_that_cannot_be(changes, message):

@@ -208,7 +208,7 @@ def test_a_child_that_makes_no_sense_is_replaced_and_named(tmp_path):
     assert first.ended and role.child is not first and role.restarts == 1
     (event,) = [json.loads(blob.data) for blob in world.reported[Topic.EVENT]]
     assert event["name"] == "actor_restarted"
-    assert "actor 0 ended by words that make no sense (a frame of -1 bytes)" in event["text"]
+    assert "actor 0 ended by an unreadable message (a frame of -1 bytes)" in event["text"]
 
 
 def test_a_child_that_cannot_begin_ends_the_job_with_its_status(tmp_path):

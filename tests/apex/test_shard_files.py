@@ -161,9 +161,9 @@ def test_bad_files_are_refused_and_leave_an_empty_replay(tmp_path, kind, harm, w
 @pytest.mark.parametrize(
     "other, words",
     (
-        ({"capacity": 99}, "capacity 100, this run 99"),
+        ({"capacity": 99}, "capacity 100, this run has 99"),
         ({"priority_exponent": 0.0}, "priority exponent 0.6"),
-        ({"eviction_exponent": -0.4}, "eviction exponent None, this run -0.4"),
+        ({"eviction_exponent": -0.4}, "eviction exponent None, this run has -0.4"),
         ({"format": IMAGES}, "format"),
     ),
 )

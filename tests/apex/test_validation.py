@@ -22,19 +22,23 @@ FOUR = Machine(4, 1 << 40)
     "name, changes, message",
     [
         ("ba3c", {"actors": 2}, "--actors 2: ba3c does not learn from a replay; leave it 0, or train apex-dqn"),
-        ("dqn", {"actors": 2}, "--schedule concurrent: actors and learner wait for nobody: train apex-dqn"),
+        (
+            "dqn",
+            {"actors": 2},
+            "--schedule concurrent: actors and learner do not wait for each other; use asynchronous",
+        ),
         (
             "dqn",
             {"replay_shards": 2},
-            "--replay-shards 2: there are no actors that fill such a replay; train apex-dqn, with",
+            "--replay-shards 2: there are no actors to fill such a replay; train apex-dqn, with",
         ),
         ("a2c", {"samples_per_insert": 2.0}, "--samples-per-insert 2.0: there are no actors"),
-        ("apex-dqn", {"actors": -1}, "--actors -1: must be in 0 to 1000000"),
+        ("apex-dqn", {"actors": -1}, "--actors -1: must be between 0 and 1000000"),
         ("apex-dqn", {"replay_shards": 0}, "--replay-shards 0: must be a finite number of at least 1"),
         (
             "apex-dqn",
             {"workers": 2, "parameter_servers": 1},
-            "--workers 2: one learner takes all batches, and --actors act; give 1",
+            "--workers 2: one learner takes all batches, and the --actors act; use 1",
         ),
         (
             "apex-dqn",
@@ -50,21 +54,25 @@ FOUR = Machine(4, 1 << 40)
         ("apex-dqn", {"groups": 2}, "--groups 2: an actor steps its simulators together"),
         ("apex-dqn", {"predictors": 1}, "--predictors 1: an actor queries the policy itself"),
         ("apex-dqn", {"batch_size": 0}, "--batch-size 0: a replay has no rollouts to take whole"),
-        ("apex-dqn", {"replay_minimum": 1_000_001}, "--replay-minimum 1000001: learning could never begin"),
+        (
+            "apex-dqn",
+            {"replay_minimum": 1_000_001},
+            "--replay-minimum 1000001: must be at most half of --replay-capacity",
+        ),
         (
             "apex-dqn",
             {"replay_capacity": 100, "replay_shards": 3, "replay_minimum": 10},
-            "--replay-shards 3: each would keep 33 transitions, and a segment has --segment-length 50; use fewer",
+            "--replay-shards 3: each would keep 33 transitions, fewer than --segment-length 50; use fewer shards",
         ),
-        ("apex-dqn", {"n_step": 60}, "--n-step 60: more than the 50 steps of a --segment-length"),
-        ("apex-dqn", {"target_period": 80}, "--target-period 80: the learner does not count actors' steps"),
+        ("apex-dqn", {"n_step": 60}, "--n-step 60: must be at most --segment-length 50"),
+        ("apex-dqn", {"target_period": 80}, "--target-period 80: the learner does not count the actors' steps"),
         ("apex-dqn", {"steps_per_update": 1}, "--steps-per-update 1: the learner does not wait for actors"),
-        ("apex-dqn", {"eviction_exponent": 0.5}, "--eviction-exponent 0.5: must be in -2.0 to 0.0"),
-        ("apex-dqn", {"samples_per_insert": -1.0}, "--samples-per-insert -1.0: must be in 0.0 to"),
+        ("apex-dqn", {"eviction_exponent": 0.5}, "--eviction-exponent 0.5: must be between -2.0 and 0.0"),
+        ("apex-dqn", {"samples_per_insert": -1.0}, "--samples-per-insert -1.0: must be between 0.0 and"),
         ("apex-dqn", {"deterministic": True}, "--schedule asynchronous: --deterministic promises equal bits"),
         ("apex-dqn", {"reset": "in-pause", "game": "CartPole-v1"}, "--reset in-pause: the asynchronous schedule"),
-        ("apex-dpg", {"network": "nature"}, "--network nature: dpg has dense layers alone"),
-        ("apex-dpg", {"target_updates": 50}, "--target-updates 50: in Ape-X it is --target-every-updates"),
+        ("apex-dpg", {"network": "nature"}, "--network nature: dpg has dense layers only"),
+        ("apex-dpg", {"target_updates": 50}, "--target-updates 50: Ape-X has --target-every-updates instead"),
     ],
 )
 def test_what_does_not_go_together_is_refused_in_one_line(name, changes, message):
@@ -131,7 +139,9 @@ def test_a_plan_on_two_nodes(capsys):
 
 
 def test_the_rate_of_apex_falls_over_updates_alone():
-    with pytest.raises(UsageError, match="--learning-rate-agent-steps 1000: the learner does not count actors' steps"):
+    with pytest.raises(
+        UsageError, match="--learning-rate-agent-steps 1000: the learner does not count the actors' steps"
+    ):
         config_of("apex-dqn", learning_rate_agent_steps=1_000)
-    with pytest.raises(UsageError, match="--importance-agent-steps 1000: the learner does not count actors' steps"):
+    with pytest.raises(UsageError, match="--importance-agent-steps 1000: the learner does not count the actors' steps"):
         config_of("apex-dqn", importance_agent_steps=1_000)

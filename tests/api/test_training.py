@@ -145,7 +145,7 @@ def test_a_refusal_is_the_line_of_the_command(words, names, capsys, tmp_path, mo
         ({"minutes": "2"}, "--minutes is '2', which is not of type float"),
         ({"agent_steps": 1.5}, "--agent-steps is 1.5, which is not of type int"),
         ({"evaluator": 1}, "--evaluator is 1, which is not of type bool"),
-        ({"game": 5}, "--game is 5, which is not of type str"),
+        ({"game": 5}, "--game is 5, which is not a str"),
     ],
 )
 def test_a_mistake_of_python_is_one_line(names, line):

@@ -63,7 +63,7 @@ def test_options_that_are_not_its_own_are_those_of_train(capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["rounds"] == 3
     assert found["train_options"] == ["dqn", "--game", "pong", "--no-video", "--batch_size", "-3"]
-    with pytest.raises(UsageError, match="dqn: no option takes this word"):
+    with pytest.raises(UsageError, match="dqn belongs to no option"):
         benchmark()(argv)
 
 

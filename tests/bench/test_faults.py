@@ -372,7 +372,7 @@ def test_runs_of_a_call_that_was_cut_off_are_removed_and_bad_ones_stay(tmp_path)
 
 
 def test_two_calls_do_not_share_a_directory(tmp_path):
-    with command.held(tmp_path), pytest.raises(UsageError, match="another call uses it"):
+    with command.held(tmp_path), pytest.raises(UsageError, match="another call is using it"):
         command.main(["--faults", "1", "--directory", str(tmp_path)])
 
 

@@ -68,7 +68,7 @@ def test_many_runs_in_a_file_have_fewer_points(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--host", "0.0.0.0"], "--host 0.0.0.0: the board serves this machine alone"),
+        (["--host", "0.0.0.0"], "--host 0.0.0.0: the board serves only this machine"),
         (["--host", "::"], "ssh -L"),
         (["--port", "70000"], "--port 70000: use 0"),
         (["{nothing}"], "does not exist: name directories of runs"),

@@ -93,7 +93,7 @@ def test_equal_nodes():
 
 @pytest.mark.parametrize("numbers", [([], 1, 0), ([0], 1, 0), ([2, -1], 1, 0), ([1], 0, 0), ([1], 1, -1)])
 def test_numbers_that_make_no_job(numbers):
-    with pytest.raises(ValueError, match="make no job"):
+    with pytest.raises(ValueError, match="do not make a job"):
         made_up(*numbers)
 
 

@@ -107,7 +107,7 @@ PROBLEMS = {
     ),
     "not shared": (
         survey(token_unseen=(2,), file_unseen=(3,)),
-        "run directory", "/runs on n1 and on n2 (ranks 2-3) are not the same: files are not seen in 10 s",
+        "run directory", "/runs on n1 and on n2 (ranks 2-3) are not the same: files did not show up within 10 s",
     ),
     "other working directory": (
         survey(facts(1, run_dir="/b")), "run directory", "/runs/a on n1, n2 (ranks 0, 2-3), /b on n1 (rank 1)",

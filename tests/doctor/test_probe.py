@@ -74,7 +74,7 @@ def test_what_kept_the_ranks_apart():
         "MPI did not start within 60 s, though all ranks came: 0 on n1, 1 on n1"
     )
     wrong = alone_in_world(Job(0, 4, "slurm"), 1, "Open MPI v5")
-    assert wrong.found == "4 ranks were started, and each is an MPI world of 1: Open MPI v5 does not know its launcher"
+    assert wrong.found == "4 ranks were started, but each is an MPI world of 1: Open MPI v5 does not know its launcher"
     assert wrong.remedy.startswith("srun --mpi=pmix")
     assert alone_in_world(Job(0, 4, "slurm"), 4, "") is None
     assert alone_in_world(Job(0, 1, "slurm"), 1, "") is None

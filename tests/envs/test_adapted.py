@@ -139,8 +139,8 @@ def masks_of(masks, masked=True, **options):
     "masks, message",
     [
         (([1, 1, 1], [0, 0, 0]), r"the game at step 1 of an episode allows no action"),
-        (([1, 1, 1], [1, 0, 1], [1, 0]), r"at step 2 of an episode gave an action_mask of 2 entries, and there are 3"),
-        (([1, 1, 1], None), r"at step 1 of an episode gave no action_mask, and one with its first reset"),
+        (([1, 1, 1], [1, 0, 1], [1, 0]), r"at step 2 of an episode gave an action_mask of 2 entries for 3"),
+        (([1, 1, 1], None), r"at step 1 of an episode gave no action_mask, but one with its first reset"),
     ],
 )
 def test_wrong_masks(masks, message):
@@ -150,7 +150,7 @@ def test_wrong_masks(masks, message):
 
 
 def test_a_mask_that_comes_late():
-    with pytest.raises(UsageError, match="at step 1 of an episode gave an action_mask, and none with its first reset"):
+    with pytest.raises(UsageError, match="at step 1 of an episode gave an action_mask, but none with its first reset"):
         masks_of((None, [1, 0, 0]), masked=False)
 
 
@@ -178,7 +178,9 @@ def test_the_mask_among_the_observations():
     env = Adapted(Named([]), "the game", True)
     assert env.format.dtype == np.dtype([("board", "f4", (2,)), (ACTION_MASK, "?", (3,))])
     assert env.reset()[0][ACTION_MASK].tolist() == [False, True, True]
-    with pytest.raises(UsageError, match="has an entry action_mask, which tells of discrete actions alone"):
+    with pytest.raises(
+        UsageError, match="has an entry action_mask, a name that is reserved for masks of discrete actions"
+    ):
         Adapted(Named([], spaces.Box(-1, 1, (2,))), "the game", False)
 
 
@@ -215,7 +217,7 @@ def test_wrappers_of_atari(registered):
         ({"wrappers": ("nothing",)}, "wrapper nothing: there is none of that name"),
         ({"wrappers": ("test-broken",)}, "--wrappers test-broken gave 3: have it return a gymnasium.Env"),
         ({"wrappers": ("test-raising",)}, "--wrappers test-raising failed: ZeroDivisionError"),
-        ({"wrappers": ("test-halved",), "backend": "envpool"}, "--wrappers .*not EnvPool's; leave it out"),
+        ({"wrappers": ("test-halved",), "backend": "envpool"}, "--wrappers .*not for EnvPool's; leave it out"),
     ],
 )
 def test_wrong_wrappers(registered, settings, message):

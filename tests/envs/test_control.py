@@ -50,7 +50,7 @@ def test_dictionaries_of_other_things_are_refused():
     class Words(Named):
         observation_space = gymnasium.spaces.Dict({"word": gymnasium.spaces.Text(3)})
 
-    with pytest.raises(UsageError, match="observation word is Text.*must be of floats alone"):
+    with pytest.raises(UsageError, match="observation word is Text.*must hold floats only"):
         control.FlatObservation(Words())
 
 

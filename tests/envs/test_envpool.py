@@ -307,7 +307,7 @@ def test_random_actions_through_the_ends_of_games():
 
 
 def test_smaller_batches_have_no_random_start():
-    with pytest.raises(UsageError, match=r"--random-start-steps 5: .*give --predict-batch 0"):
+    with pytest.raises(UsageError, match=r"--random-start-steps 5: .*use --predict-batch 0"):
         make("CartPole-v1", 2, batch_size=1, random_start_steps=5)
 
 
@@ -328,7 +328,8 @@ def test_what_it_does_not_have():
     tasks = ("dm_control/ball_in_cup-catch-v0", "dm_control/cartpole-fly-v0", "HumanoidStandup-v5", "BigfishEasy-v0")
     for game in (*tasks, "ddrl/Catch-v0", "CartPole-v7", "football/academy_corner"):
         line = (
-            f"--backend envpool: '{game}' is none of the games .*`python -m ddrl.envs` lists them; leave --backend out"
+            f"--backend envpool: '{game}' is not one of its games, which `python -m ddrl.envs` lists; leave --backend "
+            "out"
         )
         with pytest.raises(UsageError, match=line):
             make(game)

@@ -32,7 +32,7 @@ def test_where_it_is_not_installed_one_line_says_so(tmp_path):
     )
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert "--backend envpool: EnvPool is not there (not here)" in line
+    assert "--backend envpool: EnvPool is not installed (not here)" in line
     assert 'pip install "ddrl[envpool]"' in line and "leave --backend out" in line
     assert not (tmp_path / "run").exists()
 
@@ -40,14 +40,14 @@ def test_where_it_is_not_installed_one_line_says_so(tmp_path):
 def test_the_default_does_not_import_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", None)
     make_environment(EnvironmentConfig(game="CartPole-v1"), 1).close()
-    with pytest.raises(UsageError, match="EnvPool is not there"):
+    with pytest.raises(UsageError, match="EnvPool is not installed"):
         make_environment(EnvironmentConfig(game="CartPole-v1", backend="envpool"), 1)
 
 
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ({"reset": "swap"}, "--reset swap: EnvPool resets games at once .*leave one of them out"),
+        ({"reset": "swap"}, "--reset swap: EnvPool resets games at once .*leave one of the two out"),
         ({"reset": "in-pause"}, "--reset in-pause: EnvPool resets games at once"),
         ({"simulator_processes": 2}, "--simulator-processes 2: EnvPool steps .*give --simulator-threads"),
         ({"backend": "gymnasium"}, "--backend gymnasium: must be one of auto, envpool"),
@@ -68,7 +68,7 @@ def test_settings_that_it_does_not_have(fields, line):
     ],
 )
 def test_protocols_that_it_does_not_have(protocol, lacking):
-    line = f"--protocol {protocol.name}: EnvPool does not have {lacking}.*give --protocol nature, or leave --backend"
+    line = f"--protocol {protocol.name}: EnvPool lacks {lacking}.*use --protocol nature, or leave --backend"
     with pytest.raises(UsageError, match=line):
         atari_settings(protocol)
 
@@ -101,5 +101,5 @@ def test_a_run_keeps_it():
 
 def test_find_task_needs_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", None)
-    with pytest.raises(UsageError, match="EnvPool is not there"):
+    with pytest.raises(UsageError, match="EnvPool is not installed"):
         find_task("breakout", NATURE)

@@ -33,7 +33,7 @@ def test_the_names():
 
 @pytest.mark.skipif(INSTALLED, reason="it is installed")
 def test_absent():
-    with pytest.raises(UsageError, match="Football cannot be loaded .*docs/environments.md tells how to build"):
+    with pytest.raises(UsageError, match="Football cannot be loaded .*docs/environments.md explains how to build"):
         make(1)
 
 

@@ -160,7 +160,7 @@ def test_what_cannot_be_saved_says_so():
     assert not env.can_save_state
     with pytest.raises(UsageError, match="Scripted-v0 cannot save its state"):
         env.get_state()
-    with pytest.raises(UsageError, match="saved state has 3 environments, this run 2"):
+    with pytest.raises(UsageError, match="saved state has 3 environments, and this run has 2"):
         make("ddrl/Catch-v0", 2).set_state(make("ddrl/Catch-v0", 3).get_state())
 
 

@@ -86,7 +86,7 @@ def test_processes():
 
 def test_a_core_outside_the_mask():
     missing = max(CORES) + 1
-    line = rf"--pin-simulators: core {missing} is not among those this process may use \({CORES[0]}.*drop --pin-sim"
+    line = rf"--pin-simulators: core {missing} is not one that this process may use \({CORES[0]}.*leave the opt"
     for game in ("breakout", "ddrl/Catch-v0"):
         config = EnvironmentConfig(game=game, pin_simulators=True)
         with pytest.raises(UsageError, match=line):
@@ -102,7 +102,7 @@ def test_what_the_kernel_refuses_or_ignores(monkeypatch):
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
-    with pytest.raises(UsageError, match=f"the kernel refused core {CORES[0]}: Invalid argument; drop"):
+    with pytest.raises(UsageError, match=f"the kernel refused core {CORES[0]}: Invalid argument; leave"):
         pin_thread(CORES[0])
     monkeypatch.setattr(os, "sched_setaffinity", lambda thread, cores: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {CORES[0], 77})

@@ -132,9 +132,9 @@ def test_an_episode_whose_score_is_no_number_is_one(make, tests_in_processes):
 
 
 def test_what_does_not_go_together(make):
-    with pytest.raises(UsageError, match="--simulator-processes 2: a group of 3 simulators.*does not divide"):
+    with pytest.raises(UsageError, match="--simulator-processes 2: a group of 3 simulators.*cannot be divided"):
         make("ddrl/Catch-v0", 3, 2)
-    with pytest.raises(UsageError, match="--simulator-processes 2: a group of 4 simulators, .*takes 1, does not"):
+    with pytest.raises(UsageError, match="--simulator-processes 2: a group of 4 simulators, .*takes 1, cannot"):
         make("ddrl/Catch-v0", 4, 2, batch_size=1)
     with pytest.raises(UsageError, match="--simulator-processes 1: Atari under the protocol 'nature'"):
         make("breakout", 1, 1)

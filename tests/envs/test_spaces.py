@@ -101,7 +101,7 @@ def test_observation_spaces_that_nobody_handles(space):
 
 
 def test_a_number_too_large_for_one_hot():
-    with pytest.raises(UsageError, match="Discrete.*of 1,000,000 values together; give what it stands for as a Box"):
+    with pytest.raises(UsageError, match="Discrete.*of 1,000,000 values together; give its meaning as a Box"):
         observation_of("game", spaces.Discrete(1_000_000))
 
 
@@ -161,7 +161,7 @@ def test_observations_that_are_not_of_their_space(space, given, message):
 
 def test_fields_of_one_name():
     both = spaces.Dict({"a/b": Box(0, 1, (2,)), "a": spaces.Dict({"b": Box(0, 1, (2,))})})
-    with pytest.raises(UsageError, match="two entries of its observations have one name"):
+    with pytest.raises(UsageError, match="two entries of its observations have the same name"):
         observation_of("game", both)
 
 

@@ -73,7 +73,7 @@ def test_an_evaluation_is_stamped_with_its_starts(file):
         ({"actions": np.full((3, LONGEST), 18, np.uint8)}, "action 18, and ALE has 0 to 17"),
         ({"lengths": np.array([1, 2])}, r"lengths are int64\[2\] for 3 starts"),
         ({"lengths": np.array([1, 2, LONGEST + 1])}, "lengths are 1 to 401 of 400 frames"),
-        ({"seed": np.array(-1)}, "seed is no number"),
+        ({"seed": np.array(-1)}, "seed is not a number"),
         ({"actions": np.array([{}], object)}, "no arrays of that kind"),
     ],
 )
@@ -93,7 +93,7 @@ def test_what_cannot_be_is_refused(file, tmp_path):
         with pytest.raises(UsageError, match="--starts .*other.npz: it has no arrays of that kind"):
             load_starts(tmp_path / "other.npz")
     starts = load_starts(file())
-    with pytest.raises(UsageError, match="CartPole-v1 is no Atari game"):
+    with pytest.raises(UsageError, match="CartPole-v1 is not an Atari game"):
         make_environment(EnvironmentConfig(game="CartPole-v1"), 1, training=False, starts=starts)
     with pytest.raises(UsageError, match="machado18.*sticky"):
         make_environment(EnvironmentConfig(game="breakout", protocol="machado18"), 1, training=False, starts=starts)

@@ -132,8 +132,11 @@ def test_evaluation_takes_no_drawn_time():
         ({"random_start_steps": -1}, "--random-start-steps -1"),
         ({"reset": "never"}, "--reset never: must be one of at-once, in-pause, swap"),
         ({"simulator_processes": -2}, "--simulator-processes -2"),
-        ({"football_players": 2}, "--football-players 2: --game breakout is no football"),
-        ({"game": "football/academy_corner", "football_players": 12}, "--football-players 12: must be in 1 to 11"),
+        ({"football_players": 2}, "--football-players 2: --game breakout is not football"),
+        (
+            {"game": "football/academy_corner", "football_players": 12},
+            "--football-players 12: must be between 1 and 11",
+        ),
     ],
 )
 def test_bad_settings(fields, message):

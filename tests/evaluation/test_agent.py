@@ -89,7 +89,7 @@ def test_one_and_many(agent, observations):
     for i in (0, 11):
         np.testing.assert_allclose(agent.act(observations[i]), actions[i], atol=1e-4)
         np.testing.assert_allclose(agent.values(observations[i]), values[i], rtol=1e-4, atol=1e-4)
-    with pytest.raises(ValueError, match="no observations"):
+    with pytest.raises(ValueError, match="without observations"):
         agent.act(observations[:0])
 
 

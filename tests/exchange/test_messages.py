@@ -22,7 +22,7 @@ def test_there_and_back():
 
 @pytest.mark.parametrize("length", [0, 7, 79, 80, FORMAT.nbytes - 1])
 def test_a_header_that_is_cut_off_is_refused(length):
-    with pytest.raises(ValueError, match=f"a header of {length} bytes, and those of this job have {FORMAT.nbytes}"):
+    with pytest.raises(ValueError, match=f"a header has {length} bytes, and those of this job have {FORMAT.nbytes}"):
         FORMAT.decode(memoryview(encoded()[:length]))
 
 

@@ -39,7 +39,7 @@ def test_versions_are_one():
 def test_a_job_is_longer_than_its_checkpoint_interval(minutes, checkpoints, updates, fine):
     run = RunConfig(minutes=minutes, checkpoint_every_minutes=checkpoints, checkpoint_every_updates=updates)
     environ = {job.JOB_END: "1180"}  # three minutes from 1000
-    with contextlib.nullcontext() if fine else pytest.raises(UsageError, match="ends in 3.0 minutes and the first"):
+    with contextlib.nullcontext() if fine else pytest.raises(UsageError, match="ends in 3.0 minutes, and the first"):
         job.check_time(TrainConfig(algorithm=BA3CConfig(), run=run), environ, 1000.0)
     job.check_time(TrainConfig(algorithm=BA3CConfig(), run=run), {}, 1000.0)
 
@@ -92,9 +92,9 @@ def test_resume_or_start_begins_a_run_and_goes_on_with_it(tmp_path):
 
 def test_resume_without_a_checkpoint_is_refused_at_once(tmp_path):
     rundir.create_run_dir(resume_or_start(tmp_path / "run").config)
-    with pytest.raises(UsageError, match="as it has no checkpoint yet"):
+    with pytest.raises(UsageError, match="as there is no checkpoint yet"):
         checked(["--resume", str(tmp_path / "run")], MACHINE)
-    with pytest.raises(UsageError, match="--resume-or-start is about --run-dir"):
+    with pytest.raises(UsageError, match="--resume-or-start needs --run-dir"):
         parse(["ba3c", "--resume-or-start"], MACHINE)
 
 

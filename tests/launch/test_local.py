@@ -159,7 +159,7 @@ def test_control_c_on_a_terminal_stops_cleanly(tmp_path):
     terminal.control_c()
     assert terminal.wait() == 0, terminal.output
     assert "asked the ranks to checkpoint and end" in terminal.output
-    assert "stopped: as asked" in terminal.output
+    assert "stopped: as requested" in terminal.output
     assert_none_left(path)
 
 
@@ -173,7 +173,7 @@ def test_sigterm_stops_cleanly_and_a_second_one_does_not_kill(tmp_path):
     process.terminate()
     output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, output
-    assert "stopped: as asked" in output
+    assert "stopped: as requested" in output
     assert_none_left(path)
 
 
@@ -247,7 +247,7 @@ def test_a_terminated_mpirun_ends_the_run(tmp_path):
     """It kills the ranks before they have saved: there is no result, and no new start, as an end was asked for."""
     path = tmp_path / "run"
     status, said = end_of_mpirun("willing", path, signal.SIGTERM)
-    assert status == 1 and "was asked to end, and killed the ranks before they had saved" in said
+    assert status == 1 and "was asked to end, and killed the ranks before they saved" in said
     assert f"--resume-or-start --run-dir {path}" in said and "starts again" not in said
     assert_none_left(path)
 
@@ -258,8 +258,8 @@ def test_a_killed_mpirun_is_no_end_that_was_asked_for(tmp_path):
     path = tmp_path / "run"
     status, said = end_of_mpirun("polite", path, signal.SIGKILL)
     assert status == 1
-    assert "was killed (SIGKILL), and nobody had asked for an end" in said and f"--run-dir {path}" in said
-    assert "as asked" not in said and "finished" not in said
+    assert "was killed (SIGKILL), though nobody had asked for an end" in said and f"--run-dir {path}" in said
+    assert "as requested" not in said and "finished" not in said
     assert json.loads((path / rundir.RESULT).read_text())["status"] == "failed"
     assert_none_left(path)
 
@@ -282,7 +282,7 @@ def test_ctrl_c_ends_the_video_and_keeps_what_was_drawn(tmp_path, monkeypatch):
     began = time.monotonic()
     launch.finish(path, console, show, interrupts)
     assert time.monotonic() - began < 30.0 and len(shown) > 4, "the panel is not kept up to date"
-    assert console.export_text() == "warning: stopped; what the summary does not name is left out\n"
+    assert console.export_text() == "warning: stopped; whatever the summary does not name is missing\n"
     (event,) = read_metrics(path)
     assert (event["name"], event["phase"], event["wall_seconds"]) == ("phase", DRAWING, 7.5) and event[
         "seconds_left"

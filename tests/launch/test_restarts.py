@@ -52,7 +52,7 @@ def test_it_goes_on_from_the_newest_checkpoint_with_what_is_left_of_the_minutes(
     job.trained(55)
     again = job.ends(LOST, minutes=4.0)
     assert again.resume and again.minutes == pytest.approx(6.0)
-    assert again.text.startswith("server 0 died: it starts again from update 40")
+    assert again.text.startswith("server 0 died: the run starts again from update 40")
     job.restarts.note(again)
     (event,) = [r for r in read_metrics(job.path) if r["kind"] == "event"]
     assert (event["name"], event["text"], event["wall_seconds"]) == ("restarted", again.text, 5.0)
@@ -66,7 +66,7 @@ def test_the_limit_counts_starts_without_a_new_checkpoint(play):
     job.checkpoint(80)
     assert job.ends(LOST) and job.ends(LOST)
     assert job.ends(LOST) is None
-    assert job.restarts.refusal == "server 0 died; 2 new starts brought no new checkpoint (--max-restarts)"
+    assert job.restarts.refusal == "server 0 died; 2 restarts brought no new checkpoint (--max-restarts)"
 
 
 def test_without_a_checkpoint_it_begins_again_only_if_nothing_was_trained(play):
@@ -75,7 +75,7 @@ def test_without_a_checkpoint_it_begins_again_only_if_nothing_was_trained(play):
     assert not again.resume and "from the beginning" in again.text
     job.trained(7)
     assert job.ends(LOST) is None
-    assert "no checkpoint yet: its 7 updates are lost" in job.restarts.refusal
+    assert "no checkpoint yet; its 7 updates are lost" in job.restarts.refusal
 
 
 @pytest.mark.parametrize("result", [{"status": "finished"}, {"status": "failed", "message": "no progress"}])

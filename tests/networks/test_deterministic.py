@@ -74,7 +74,7 @@ def test_discrete_actions_are_refused():
 
 
 def test_layers_without_neurons_are_refused():
-    with pytest.raises(UsageError, match=r"--critic-layers \(nothing\): give one hidden layer or more"):
+    with pytest.raises(UsageError, match=r"--critic-layers \(nothing\): give one or more hidden layers"):
         NetworkConfig(critic_layers=())
-    with pytest.raises(UsageError, match=r"--policy-layers 3 0: give one hidden layer or more"):
+    with pytest.raises(UsageError, match=r"--policy-layers 3 0: give one or more hidden layers"):
         NetworkConfig(policy_layers=(3, 0))

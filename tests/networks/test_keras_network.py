@@ -161,7 +161,7 @@ def test_a_model_that_is_built_when_it_is_called():
 @pytest.mark.parametrize("layer", ["BatchNormalization", "Dropout"])
 def test_what_a_layer_changes_by_itself_is_refused(layer, monkeypatch):
     monkeypatch.setitem(globals(), "layered", with_layer(layer))
-    with pytest.raises(UsageError, match=r"is no trainable variable, .*use LayerNormalization") as error:
+    with pytest.raises(UsageError, match=r"is not a trainable variable, .*use LayerNormalization") as error:
         made("layered")
     assert "\n" not in str(error.value)
 

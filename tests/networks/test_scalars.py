@@ -54,5 +54,5 @@ def test_scalars_are_beside_any_network(network_name, observations):
 
 def test_a_name_of_the_network_is_refused():
     network = build_network(NetworkConfig(network="mlp"), *VECTOR, SPACE)
-    with pytest.raises(UsageError, match="network mlp has a tensor policy0/bias already: name the algorithm's"):
+    with pytest.raises(UsageError, match="network mlp already has a tensor policy0/bias: give the algorithm's"):
         network.add_scalars({"policy0/bias": 1.0})

@@ -94,7 +94,7 @@ def test_the_image_branch_is_the_chosen_network_where_it_fits():
 
 
 def test_nothing_to_see():
-    with pytest.raises(UsageError, match="nothing but legal actions"):
+    with pytest.raises(UsageError, match="nothing but a mask of legal actions"):
         build_network(NetworkConfig(network="mlp"), (), np.dtype([(ACTION_MASK, "?", (4,))]), Discrete(4))
 
 

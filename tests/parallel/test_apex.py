@@ -70,6 +70,6 @@ def test_a_silent_shard_holds_up_neither_checkpoints_nor_the_end(tmp_path):
         assert job.wait(130.0) == 0, job.output  # what the launcher gives its ranks, and starting to kill them
     assert result(run)["status"] == "stopped" and newest(run).version > 200
     (event,) = events(run, "replay_shard_silent")
-    assert re.match(r"replay shard 0 \(rank 3\) has not spoken for \d+ s: ", event["text"])
+    assert re.match(r"replay shard 0 \(rank 3\) has been silent for \d+ s: ", event["text"])
     manifests = [name for name in newest(run).worker_states[0] if name.startswith("shard")]
     assert manifests == ["shard1"] and not events(run, "replay_shard_lost")

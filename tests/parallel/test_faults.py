@@ -43,7 +43,7 @@ def test_a_killed_chief_or_server_starts_all_again_from_the_last_checkpoint(tmp_
         kill(job.rank(number))
         job.wait_for(lambda: events(run, "resumed"), "new start")
         (again,), (resumed,) = events(run, "restarted"), events(run, "resumed")
-        assert again["text"].startswith(f"{name} died: it starts again from update {resumed['update']}")
+        assert again["text"].startswith(f"{name} died: the run starts again from update {resumed['update']}")
         assert resumed["update"] >= saved
         job.wait_for(lambda: newest(run).version > resumed["update"], "checkpoint after the new start")
         job.process.send_signal(signal.SIGTERM)
@@ -59,7 +59,7 @@ def test_without_ulfm_mpi_ends_the_job_at_any_death_and_all_start_again(tmp_path
             kill(job.rank(number))
             job.wait_for(lambda: len(events(run, "resumed")) == starts, "new start")
             again, resumed = events(run, "restarted")[-1], events(run, "resumed")[-1]
-            assert again["text"].startswith(f"a rank died: it starts again from update {resumed['update']}")
+            assert again["text"].startswith(f"a rank died: the run starts again from update {resumed['update']}")
             job.wait_for(lambda: newest(run).version > resumed["update"], "new checkpoint")
         job.process.send_signal(signal.SIGTERM)
         assert job.wait() == 0, job.output

@@ -34,7 +34,7 @@ def test_a_run_directory_that_is_removed(tmp_path):
         while run.exists():
             shutil.rmtree(run, ignore_errors=True)
         said = said_of(run, job)
-    assert f"run directory {run} cannot be written any more ({os.strerror(errno.ENOENT)})" in said
+    assert f"run directory {run} can no longer be written ({os.strerror(errno.ENOENT)})" in said
     assert not run.exists(), "a new run began where the old one was lost"
 
 
@@ -45,7 +45,7 @@ def test_a_file_system_that_refuses_everything(tmp_path):
         job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
         lost_files.marker(run).write_text("ESTALE")
         said = said_of(run, job)
-    assert f"cannot be written any more ({os.strerror(errno.ESTALE)})" in said
+    assert f"can no longer be written ({os.strerror(errno.ESTALE)})" in said
     assert f"ddrl train --resume {run}" in said and events(run, "restarted") == []
     assert newest(run).version >= 20
 

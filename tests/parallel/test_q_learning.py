@@ -100,7 +100,7 @@ def test_a_replay_that_cannot_be_saved_ends_nothing(tmp_path):
         assert job.wait() == 0, job.output
     assert newest(run).version == 50 and newest(run).worker_states == {0: {}}
     (first, *_) = events(run, "state_not_saved")
-    assert "a resume begins worker 0 anew: cannot save the replay in" in first["text"]
+    assert "a resumed run will start worker 0 afresh: cannot save the replay in" in first["text"]
 
 
 def test_checkpoints_that_cannot_be_written_take_no_replay_from_one_that_was(tmp_path):

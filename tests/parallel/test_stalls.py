@@ -148,7 +148,9 @@ def test_an_evaluator_that_hangs_leaves_the_rest_training(tmp_path):
         job.wait_for_update(lines(run)[-1]["update"] + 50)
         job.process.send_signal(signal.SIGTERM)
         assert job.wait() == 0, job.output
-    assert "the evaluator (rank 3) has waited" in job.output and "for its own loop, and leaves the job" in job.output
+    assert (
+        "the evaluator (rank 3) has waited" in job.output and "for its own loop, and is leaving the job" in job.output
+    )
     assert result(run)["status"] == "stopped" and set(reports(run)) == {3}
 
 

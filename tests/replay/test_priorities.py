@@ -153,7 +153,7 @@ def test_a_bad_priority_changes_nothing(bad):
 def test_keys_that_were_never_given_are_refused():
     replay, _ = filled(40, 30, n_step=3)
     for keys in ([-1], [2 * 28], [10_000]):
-        with pytest.raises(ValueError, match="were given so far"):
+        with pytest.raises(ValueError, match="have been given out so far"):
             replay.set_priorities(np.array(keys), np.ones(1))
     with pytest.raises(ValueError, match="priorities"):
         replay.set_priorities(np.array([1, 2]), np.ones((2, 1)))

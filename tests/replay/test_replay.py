@@ -235,7 +235,7 @@ def test_continuous_actions_come_back_and_are_saved(tmp_path):
     again = Replay(100, 6, (3,), np.float32, **kind)
     again.load(tmp_path, manifest)
     np.testing.assert_array_equal(np.stack([t[1] for t in everything(again)]), found)
-    with pytest.raises(UsageError, match="the saved replay has action components 2, this run 3"):
+    with pytest.raises(UsageError, match="the saved replay has action components 2, this run has 3"):
         Replay(100, 6, (3,), np.float32, action=((3,), np.float32)).load(tmp_path, manifest)
     with pytest.raises(ValueError, match="action is float32"):
         Replay(100, 6, (3,), np.float32).add(unroll)

@@ -221,7 +221,7 @@ def test_bad_files_are_refused_and_leave_an_empty_replay(tmp_path, kind, harm, w
 @pytest.mark.parametrize(
     "other, words",
     (
-        ({"capacity": 99}, "capacity 96, this run 99"),
+        ({"capacity": 99}, "capacity 96, this run has 99"),
         ({"n_step": 1}, "n step 3"),
         ({"exponent": 0.0}, "priority exponent 0.6"),
     ),

@@ -132,7 +132,7 @@ def test_an_end_does_not_wait_for_ever():
     for update in range(3):
         thread.put(train(update))
     (trouble, *_) = [each for each in thread.close({"status": "finished"}, 0.2) if each.name == "callback_failed"]
-    assert trouble.text == "callbacks were not done after 0.2 s, and are left"
+    assert trouble.text == "callbacks were not done after 0.2 s, and were abandoned"
     held.go.set()
 
 
@@ -172,7 +172,7 @@ def test_new_starts_that_no_chief_could_tell_of_are_told_first(monkeypatch, tmp_
 
 
 def test_names_that_nobody_has_registered_are_refused(mine):
-    with pytest.raises(UsageError, match="--loggers aim: nobody has registered it; there are tensorboard, wandb, mlf"):
+    with pytest.raises(UsageError, match="--loggers aim is not registered; there are tensorboard, wandb, mlf"):
         check_names(["aim"], [])
-    with pytest.raises(UsageError, match="--callbacks other: nobody has registered it; there are mine"):
+    with pytest.raises(UsageError, match="--callbacks other is not registered; there are mine"):
         check_names([], ["mine", "other"])

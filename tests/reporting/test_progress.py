@@ -98,7 +98,7 @@ def test_an_evaluation_that_was_cut_off_is_said_to_be_and_is_not_the_best():
     for record in (whole, cut):
         state.add(record, 0.0)
     assert state.best == whole and state.evaluations == [(65.0, 5.0)]
-    assert evaluation_line(cut).endswith("at 1:05, 3 not over in time and left out")
+    assert evaluation_line(cut).endswith("at 1:05, 3 left out, as they did not end in time")
 
 
 def test_without_terminal_a_line_every_10_seconds_and_evaluations_at_once():

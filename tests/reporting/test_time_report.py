@@ -38,7 +38,7 @@ def test_the_servers_set_the_pace_and_more_of_them_are_advised():
     pace, advice = said([record(server=0.6)])
     assert pace == "the parameter servers set the pace: they were busy for 60% of the time"
     assert advice == (
-        "try --parameter-servers 2 instead of 1: each has 4.00 MB of parameters, and takes and gives 8.00 MB in an "
+        "try --parameter-servers 2 instead of 1: each has 4.00 MB of parameters, and receives and sends 8.00 MB in an "
         "update"
     )
 

@@ -80,7 +80,7 @@ def test_a_reward_that_is_no_number_is_told_once_and_ends_with_its_gradient():
     returns.of(a_step([1.0, 1.0]))
     assert np.isfinite(seen.of_unroll(empty)).all()
     (event,) = metrics.report()["events"]
-    assert event["text"].startswith("the discounted return that worker 3 saw is NaN, infinite or too large")
+    assert event["text"].startswith("the discounted return that worker 3 saw is NaN, infinite, or too large")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])

@@ -43,4 +43,4 @@ def test_a_node_with_another_content_is_named_in_one_line(submit):
     job = submit("train.sbatch", SETTINGS.format(plugin=plugin, more=more), *TWO_NODES, launcher="srun")
     assert job.wait() == ("FAILED", "2:0"), job.output
     (said,) = [line for line in job.output.splitlines() if line.startswith("ddrl: ")]
-    assert f"rank 1 on n4 has other contents of {plugin} than rank 0 on n3" in said
+    assert f"rank 1 on n4 has a different {plugin} than rank 0 on n3" in said

@@ -52,7 +52,7 @@ CASES = {
     "a game that is not": Case("brakeout", "--game brakeout --network a3c", launcher="srun"),
     "no directory": Case("cannot make run directory /sys/ddrl", site="RUNS=/sys/ddrl"),
     "too short": Case("the first checkpoint is due after 5", "--minutes 9", sbatch=("--time=3",), launcher="srun"),
-    "MPI of another kind": Case("the launcher started 2 ranks and MPI sees 1", launcher="srun", mpi="none"),
+    "MPI of another kind": Case("the launcher started 2 ranks, but MPI sees 1", launcher="srun", mpi="none"),
     "a node without ddrl": Case("n1: ddrl 0.1.0, n2: no ddrl", there="exit 127", launcher="srun"),
     "two versions": Case("n1: ddrl 0.1.0, n2: ddrl 0.0.1", there='echo "ddrl 0.0.1"; exit'),
     "read-only on one node": Case(

@@ -68,7 +68,7 @@ def test_a_run_is_submitted_watched_and_followed_to_its_end(ddrl, slurm, tmp_pat
     finally:
         slurm.run("scancel", "--quiet", number)
     assert "finished: the budget of 300 updates is used up" in followed
-    assert f"job {number} is gone from the queue" in followed
+    assert f"job {number} has left the queue" in followed
     assert result(run)["status"] == "finished" and events(run, "checkpoint")
     assert json.loads((run / rundir.CONFIG).read_text())["exchange"]["workers"] == 3
     header, row, *others = ddrl("status", HOSTILE).splitlines()

@@ -88,7 +88,7 @@ def test_runs_that_end_with_the_target_have_no_scores_to_compare_at_the_end():
 def test_a_learner_held_to_the_inserts_is_said_to_be(options, said):
     chosen = dataclasses.replace(apex.ACTORS.defaults, train_options=options)
     report = apex.ACTORS.report(chosen, runs_of(apex.ACTORS, chosen, lambda labels: lines(labels["actors"])))
-    assert any("samples for each insert are held" in note for note in report.notes) == said
+    assert any("the samples per insert are fixed" in note for note in report.notes) == said
 
 
 def test_a_number_that_missed_the_score_has_no_time():

@@ -93,7 +93,7 @@ def test_quick_has_settings_and_a_directory_of_its_own(tmp_path, runner, monkeyp
         ([], "name one of scaling"),
         (["nix"], "study nix: there is none of that name"),
         (["fake", "--list", "--collect"], "--list with --collect"),
-        (["fake", "--collect"], "holds no study that was begun"),
+        (["fake", "--collect"], "holds no study that has begun"),
         (["fake", "--repeats", "0"], "--repeats 0"),
         (["fake", "--games"], "--games .nothing.: give one or more"),
         (["fake", "--dir", "/proc/none"], "choose one that can be written"),
@@ -107,7 +107,7 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, runner, arguments, message
 
 
 def test_settings_of_another_version_are_refused():
-    with pytest.raises(UsageError, match="'novelty' is of another version"):
+    with pytest.raises(UsageError, match="'novelty' comes from another version"):
         studies_settings.from_json(support.FakeSettings, {"novelty": 1})
 
 

@@ -80,7 +80,7 @@ def test_few_runs_are_shown_as_they_are(tmp_path):
     assert not any(curve.low for curve in by_steps.curves)
     assert [by_steps.curves[0].x[-1], by_updates.curves[0].x[-1], by_time.curves[0].x[-1]] == [4.0, 400.0, 40.0]
     assert final.curves[0].y == [40.0, 80.0, 120.0] and len(final.curves) == 1
-    assert "as fewer than 5 of a group say nothing of its spread" in compare._spread(outcomes)
+    assert "as fewer than 5 of a group do not show its spread" in compare._spread(outcomes)
 
 
 def test_many_runs_are_their_interquartile_mean(tmp_path):
@@ -123,7 +123,7 @@ def test_refusals(tmp_path, capsys):
         ([], "name the directories of runs"),
         ([str(tmp_path / "nowhere")], "does not exist, so it is not a run"),
         ([run, run + "/"], "is named twice"),
-        ([str(tmp_path / "new")], "nothing is in their metrics.jsonl yet"),
+        ([str(tmp_path / "new")], "their metrics.jsonl has no records yet"),
         ([run, "--score", "onlin"], "did you mean online?"),
         ([run, "--output", str(tmp_path / "file")], "choose one that can be written"),
     ):

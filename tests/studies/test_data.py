@@ -66,7 +66,7 @@ def test_what_cannot_be_is_refused(measured, tmp_path):
     with pytest.raises(UsageError, match="--from-data .*nowhere: it holds no packed study that can be read"):
         data.unpack(tmp_path / "nowhere", tmp_path / "new")
     data.pack(made, tmp_path / "packed")
-    with pytest.raises(UsageError, match="--pack .*: File exists; name a directory that is not there yet"):
+    with pytest.raises(UsageError, match="--pack .*: File exists; name a directory that does not exist yet"):
         data.pack(made, tmp_path / "packed")
     with pytest.raises(UsageError, match="--dir .*: File exists"):
         data.unpack(tmp_path / "packed", made.directory)

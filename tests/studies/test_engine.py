@@ -65,7 +65,7 @@ def test_a_stopped_point_ends_the_study_and_goes_on_next_time(tmp_path, capsys):
     _, plan = begun(tmp_path, runner)
     assert run_points(plan, runner) == 0
     assert statuses(plan) == ["finished", "interrupted", "waiting", "waiting"]
-    assert "stopped, as asked" in capsys.readouterr().out
+    assert "stopped, as requested" in capsys.readouterr().out
     again = Runner()
     run_points(plan, again)
     assert again.ran == NAMES[1:]
@@ -94,7 +94,7 @@ def test_a_point_that_another_process_runs_is_left_to_it(tmp_path, capsys):
         assert plan.state(plan.points[0]).status == "running"
         run_points(plan, runner)
     assert runner.ran == NAMES[1:]
-    assert "another process runs it" in capsys.readouterr().out
+    assert "another process is running it" in capsys.readouterr().out
 
 
 def test_a_point_alone_by_name_or_number(tmp_path):

@@ -90,7 +90,7 @@ def test_one_worker_is_one_process_and_evaluations_have_an_evaluator():
         ({"minutes": 0.0}, "--minutes 0.0: a point would never end"),
         ({"batch_size": (65,)}, "--batch-size 65: 2 workers cannot divide it"),
         ({"epsilon": (0.0,)}, "--adam-epsilon 0.0"),
-        ({"train_options": "--optimizer rmsprop"}, "the study is of Adam's epsilon"),
+        ({"train_options": "--optimizer rmsprop"}, "this study is about Adam's epsilon"),
     ],
 )
 def test_what_cannot_be_is_refused(changes, message):
@@ -128,7 +128,7 @@ def test_two_seeds_are_points_without_interval_or_verdict():
     (scores,) = found.tables  # no table of best cells
     assert "interquartile mean" not in scores.columns and "[" not in scores.markdown()
     assert text(rows_of(scores)[0]["final score"]) == "110; 120"
-    assert "interval" not in found.caption and "fewer than 5 say little of a spread" in found.caption
+    assert "interval" not in found.caption and "fewer than 5 say little about the spread" in found.caption
     assert not any("best at" in note for note in found.notes)
     assert any("no epsilon is called the best" in note for note in found.notes)
     curves = next(panel for panel in found.panels if panel.heat is None).curves

@@ -89,10 +89,10 @@ def test_units_suit_the_longest_run():
 
 def test_what_is_said_of_the_seeds():
     assert spread_text([run(1, 1.0)]) == "one seed, so the spread is unknown"
-    assert spread_text([run(s, 1.0) for s in range(3)]).startswith("every one of 3 seeds as it is")
+    assert spread_text([run(s, 1.0) for s in range(3)]).startswith("each of 3 seeds by itself")
     assert spread_text([run(s, 1.0) for s in range(5)]) == "mean and 95% bootstrap interval of 5 seeds"
     mixed = spread_text([*(run(s, 1.0) for s in range(5)), outcome({"size": 2}, [])])
-    assert mixed == "mean and 95% bootstrap interval of 5 seeds; where there are fewer than 5, every seed as it is"
+    assert mixed == "mean and 95% bootstrap interval of 5 seeds; where there are fewer than 5, each seed by itself"
 
 
 def many(number=8, points=30):

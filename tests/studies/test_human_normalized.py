@@ -71,6 +71,6 @@ def test_games_are_found_as_they_are_written_for_training():
 
 
 def test_a_game_without_a_human_score_is_refused():
-    with pytest.raises(UsageError, match="game ddrl/Catch-v0: nobody measured people at it") as refusal:
+    with pytest.raises(UsageError, match="game ddrl/Catch-v0: there is no human score for it") as refusal:
         scores_of("ddrl/Catch-v0")
     assert "\n" not in str(refusal.value)

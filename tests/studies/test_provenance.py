@@ -94,7 +94,7 @@ def test_the_command_is_kept_and_older_directories_have_none(tmp_path):
     older = plans.load(tmp_path, "fake")
     assert older == plan._replace(command="")
     collect(older, made)
-    assert "begun by an earlier version" in (tmp_path / PAGE).read_text()
+    assert "an earlier version of ddrl began" in (tmp_path / PAGE).read_text()
 
 
 def test_a_half_written_result_is_named_and_the_rest_is_reported(tmp_path, capsys):
@@ -156,7 +156,7 @@ def test_metrics_that_are_lost_are_told(tmp_path):
     _, plan = collected(tmp_path)
     (plan.path(plan.points[2]) / rundir.METRICS).unlink()
     assert comparable.warnings(mixed_of(plan)) == [
-        "careful: finished, but nothing can be read in metrics.jsonl: size2-seed1"
+        "careful: finished, but metrics.jsonl has no readable records: size2-seed1"
     ]
 
 

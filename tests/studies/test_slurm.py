@@ -129,7 +129,7 @@ def test_refusals_are_one_line(plan, sbatch, monkeypatch, tmp_path):
         submit(plan)
     for point in plan.points:
         write_run(plan.path(point))
-    with pytest.raises(UsageError, match="has finished or runs"):
+    with pytest.raises(UsageError, match="has finished or is running"):
         submit(plan)
     plan = plan._replace(directory=tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))

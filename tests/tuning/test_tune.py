@@ -164,18 +164,18 @@ def test_a_search_that_fails_altogether_is_one_line(fake, tmp_path, capsys):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (("ba3c", *BASE), "--space: say what is searched"),
+        (("ba3c", *BASE), "--space: say what to search"),
         (("ba3c", *BASE, "--space", "lr=log(1e-5,1)"), "did you mean learning-rate?"),
         (("bac3", *BASE, *SPACE), "bac3: there is no such algorithm; did you mean ba3c?"),
         (("ba3c", "--game", "brakeout", *SPACE), "did you mean breakout?"),
-        (("ba3c", *BASE, *SPACE, "--trials", "0"), "--trials 0: must be in 1 to"),
+        (("ba3c", *BASE, *SPACE, "--trials", "0"), "--trials 0: must be between 1 and"),
         (("ba3c", *BASE, *SPACE, "--trils", "3"), "--trils: there is no such option"),
-        (("ba3c", *BASE, *SPACE, "--collect"), "no search was begun there"),
+        (("ba3c", *BASE, *SPACE, "--collect"), "no search has begun there"),
         (("ba3c", *BASE, *SPACE, "--collect", "--submit"), "--collect and --submit: give one of them"),
         (("ba3c", *BASE, *SPACE, "--minutes", "0", "--agent-steps", "0"), "a trial would never end"),
-        (("ba3c", *BASE, *SPACE, "--at-once", "100000"), "give at most one trial to each"),
+        (("ba3c", *BASE, *SPACE, "--at-once", "100000"), "use at most one trial per core"),
         (("ba3c", *BASE, *SPACE, "--run-dir", "x"), "a search has its trials in --dir"),
-        ((), "no search was begun|name an algorithm|--space"),
+        ((), "no search has begun|name an algorithm|--space"),
     ],
 )
 def test_refusals(tmp_path, words, message, capsys):

@@ -75,11 +75,11 @@ class ActorsArguments(ApexArguments):
     batch_size: int = 512
     """Transitions drawn at once."""
     batches_per_s: float = 4.0
-    """Batches that the learner draws, at most (the paper's: 19)."""
+    """Largest number of batches per second that the learner draws (the paper's: 19)."""
     parameters: int = 332_295
     """Float32 parameters, which actors fetch every 400 frames."""
     warm_up: float = 5.0
-    """Seconds that do not count, from the moment that all actors act."""
+    """Seconds that do not count, from the moment when all actors act."""
     seconds: float = 20.0
     """Time for each number."""
 
@@ -160,7 +160,7 @@ class LearnerArguments(ApexArguments):
     simulators: int = 4
     replay_capacity: int = 20_000
     replay_minimum: int = 4_000
-    """Transitions from which the learner begins."""
+    """Transitions with which learning begins."""
     cores: int = 0
     """Cores that the learner uses (0: all but one)."""
     alone: float = 8.0

@@ -44,13 +44,13 @@ class StepArguments(ExchangeArguments):
     """Time the synchronous exchange with workers that compute nothing; Adam on the servers is included."""
 
     workers: int = 4
-    """Workers; worker 0 is the chief too."""
+    """Workers; worker 0 is the chief, too."""
     steps: int = 50
     """Synchronous steps in a block."""
     rounds: int = 12
     """Rounds; each has one block of ours and of every bare loop, so that they are compared in pairs."""
     grpc: bool = True
-    """Measure TensorFlow's gRPC accumulators too. Its servers listen on every interface while it lasts."""
+    """Measure TensorFlow's gRPC accumulators, too. Its servers listen on every interface meanwhile."""
     grpc_steps: int = 60
     """Steps of TensorFlow's gRPC path."""
 
@@ -180,13 +180,13 @@ class StragglerArguments(ExchangeArguments):
     workers: int = 8
     """Workers."""
     step_ms: float = 100.0
-    """Milliseconds that a gradient takes, in the median."""
+    """Median milliseconds that a gradient takes."""
     spread: float = 0.1
     """Standard deviation of the logarithm of that time, on every worker."""
     slow_workers: int = 1
-    """Workers that are slower than the others all the time."""
+    """Number of workers that are always slower than the others."""
     slow_factor: float = 3.0
-    """How much slower."""
+    """How many times slower they are."""
     steps: int = 60
     """Steps for each policy."""
 

@@ -36,18 +36,18 @@ class FaultsArguments(BenchmarkArguments):
     it is resumed, and lose no more updates than those since its last checkpoint."""
 
     faults: int = 100
-    """How many, those of an earlier call with the same --directory included."""
+    """Number of faults, including those of an earlier call with the same --directory."""
     seed: int = 1
-    """Of the draws: fault I of a seed is the same system, kind, victim and moment always."""
+    """Seed of the draws: fault I of a seed always has the same system, kind, victim, and moment."""
     directory: str = ""
-    """Where outcomes (faults.jsonl) and the runs of bad ones are kept; a later call goes on (default: a temporary
-    directory, which stays where something was bad)."""
+    """Where outcomes (faults.jsonl) and the runs of bad ones are kept; a later call continues (default: a temporary
+    directory, which is kept if something was bad)."""
     systems: tuple[str, ...] = tuple(SYSTEMS)
     """Runs to break (default: all)."""
     kinds: tuple[str, ...] = tuple(KINDS)
     """Faults to draw from (default: all)."""
     only: int = -1
-    """Do this one draw by itself, in a new run (-1: all)."""
+    """Do only this draw, in a new run (-1: all)."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 1, "faults")
@@ -117,7 +117,7 @@ def held(directory: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UsageError(
-                f"--directory {directory}: another call uses it; wait for its end, or name another"
+                f"--directory {directory}: another call is using it; wait until it ends, or name another"
             ) from error
         yield
 

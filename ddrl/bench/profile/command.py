@@ -37,12 +37,12 @@ class ProfileArguments(TakesTrainOptions):
     seconds: float = 15.0
     """That are measured."""
     warm_up: float = 3.0
-    """Seconds from the first update to the measurement: caches and queues fill."""
+    """Seconds from the first update to the measurement, in which caches and queues fill."""
     trace: str = ""
     """Write all calls to this file, for https://ui.perfetto.dev (Open trace file) or chrome://tracing. A process is a
     rank."""
     overhead_rounds: int = 0
-    """Measure what the profile itself costs: so many pairs of runs, one without and one with it, in turns."""
+    """Measure what the profile itself costs, with this many pairs of runs, one without it and one with it."""
 
     def __post_init__(self) -> None:
         checks.above(self, 0, "seconds")

@@ -39,7 +39,9 @@ def create_file(path: Path, nbytes: int, header: bytes) -> None:
         UsageError: if the file cannot be had, belongs to somebody else or to a run that lives, or there is no room.
     """
     if has_living_creator(path):
-        raise UsageError(f"the central store {path} is that of a run that goes on: wait for its end, or end it")
+        raise UsageError(
+            f"the central store {path} belongs to a run that is still going; wait until it ends, or end it"
+        )
     path.unlink(missing_ok=True)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -67,7 +69,7 @@ def has_living_creator(path: Path) -> bool:
         UsageError: if the file is not this user's alone, or the system has no such locks.
     """
     if not hasattr(fcntl, "F_OFD_GETLK"):
-        raise UsageError("the central store needs locks that only Linux has: choose another exchange")
+        raise UsageError("the central store needs locks that only Linux has; choose another --exchange")
     try:
         descriptor = open_own(path)
     except FileNotFoundError:
@@ -96,7 +98,7 @@ def open_own(path: Path) -> int:
     status = os.fstat(descriptor)
     wrong = None
     if not stat.S_ISREG(status.st_mode):
-        wrong = "is no plain file"
+        wrong = "is not a regular file"
     elif status.st_uid != os.geteuid():
         wrong = f"belongs to user {status.st_uid}, not to {os.geteuid()}"
     elif stat.S_IMODE(status.st_mode) != 0o600:

@@ -43,8 +43,8 @@ def make_learner(
     """
     if synchronize_every and config.optimizer != "adam":
         raise UsageError(
-            f"--optimizer {config.optimizer} takes no local steps between synchronizations: "
-            "they are defined for adam; choose that, or apply each gradient to the central parameters"
+            f"--optimizer {config.optimizer} has no local steps between synchronizations, which are defined for adam "
+            "only; choose that, or leave out --local-steps"
         )
     slots = make_optimizer(config, 1).slot_names
     if set(slots) != set(store.chunks[0].slots):

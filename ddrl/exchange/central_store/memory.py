@@ -117,7 +117,7 @@ class CentralStore:
             mapping = mmap.mmap(memory, layout.nbytes)
             self._descriptor = open_own(path)  # for locks: an open file description of its own
             if not os.path.samestat(os.fstat(memory), os.fstat(self._descriptor)):
-                raise UsageError(f"the central store {path} was replaced while it was opened: start again")
+                raise UsageError(f"the central store {path} was replaced while it was being opened; start again")
         finally:
             os.close(memory)
         self.size = layout.size
@@ -178,7 +178,7 @@ class CentralStore:
         path, waiter, end = Path(path), Waiter(), time.monotonic() + patience_seconds
         while not has_living_creator(path):
             if time.monotonic() >= end:
-                raise TimeoutError(f"no process has created the central store {path} in {patience_seconds:g} s")
+                raise TimeoutError(f"no process created the central store {path} within {patience_seconds:g} s")
             waiter.wait(progress=False, due=True)
         store = cls(path, patience_seconds)
         store._each(_count_opening)
@@ -303,7 +303,7 @@ def _read_layout(path: Path, descriptor: int) -> Layout:
         fields = json.loads(os.pread(descriptor, HEADER_BYTES, 0).rstrip(b"\0"))
         layout = Layout(int(fields["size"]), tuple(fields["slots"]), int(fields["chunks"]))
     except (ValueError, KeyError, TypeError):
-        raise UsageError(f"{path} is no central store: remove it") from None
+        raise UsageError(f"{path} is not a central store; remove it") from None
     length = os.fstat(descriptor).st_size
     if length != layout.nbytes:
         raise UsageError(f"the central store {path} has {length} bytes, not {layout.nbytes}: remove it")

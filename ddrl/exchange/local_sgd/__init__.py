@@ -24,7 +24,7 @@ class LocalSgd(WithoutServers):
     """See the module."""
 
     name = "local_sgd"
-    summary = "every worker takes --local-steps of its own, then they average parameters and optimizer slots"
+    summary = "every worker takes --local-steps of its own, then the workers average parameters and optimizer slots"
     local_steps = True
     members = "averages all live workers"
 
@@ -32,7 +32,7 @@ class LocalSgd(WithoutServers):
         super().check(config)
         if not config.local_steps:
             checks.refuse(
-                config, "local_steps", f"--exchange {self.name} takes 1 or more between two averages; say how many"
+                config, "local_steps", f"--exchange {self.name} takes 1 or more steps between averages; say how many"
             )
 
     def averages_gradients(self, config: ExchangeConfig) -> bool:

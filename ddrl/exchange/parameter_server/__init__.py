@@ -29,7 +29,9 @@ class ParameterServer(Exchange):
             why = f"--workers {config.workers} need at least 1 to share parameters"
             checks.refuse(config, "parameter_servers", why)
         if config.chief == "dedicated":
-            checks.refuse(config, "chief", "a single process has no rank for a dedicated chief; --parameter-servers 1")
+            checks.refuse(
+                config, "chief", "a single process has no rank for a dedicated chief; use --parameter-servers 1"
+            )
 
     def servers(self, config: ExchangeConfig) -> int:
         if config.parameter_servers is None:

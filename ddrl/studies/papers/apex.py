@@ -22,8 +22,8 @@ from ddrl.studies.tables import Columns, table
 from ddrl.types import Machine
 
 STOPPED = (
-    "runs end with the first evaluation that reaches the target, by luck where evaluations vary much; in the curves "
-    "they keep their last score"
+    "runs end with the first evaluation that reaches the target, which is partly luck where evaluations vary much; in "
+    "the curves, they keep their last score"
 )
 
 
@@ -34,8 +34,8 @@ class ApexSettings(TargetSettings, ScoredSettings):
     simulators: int = 0
     """Simulators of each actor (0: the preset's)."""
     step_time_ms: float = 0.0
-    """Time that a step of a simulator takes at least, in milliseconds: actors with slow simulators need little of a
-    small machine's cores, so that their number counts (0: off)."""
+    """Shortest time of a simulator's step, in milliseconds: actors with slow simulators need little of a small
+    machine's cores, so that their number matters (0: off)."""
     eval_every_updates: int = 1000
     """Updates between evaluations, by an evaluator that inserts nothing."""
     eval_epsilon: float = 0.00164
@@ -46,7 +46,7 @@ class ApexSettings(TargetSettings, ScoredSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.stop_at_target and (self.target_score is None or self.score != "evaluation"):
-            checks.refuse(self, "stop_at_target", "there is no target of evaluations; give --target-score")
+            checks.refuse(self, "stop_at_target", "evaluations have no target; give --target-score")
 
     def base(self, game: str, machine: Machine) -> TrainConfig:
         """`ddrl train apex-dqn` with the study's budget and evaluations.
@@ -56,7 +56,7 @@ class ApexSettings(TargetSettings, ScoredSettings):
         """
         config = base_config(self, "apex-dqn", game, machine)
         if not config.apex.actors:
-            raise UsageError("--train-options: a study of Ape-X needs actors; leave --actors to the study")
+            raise UsageError("--train-options: a study of Ape-X needs actors; leave --actors out, which the study sets")
         names = ("eval_games", "eval_every_updates", "eval_epsilon")
         evaluation: dict[str, Any] = {name: getattr(self, name) for name in names}
         evaluation["evaluator"] = self.score == "evaluation"
@@ -139,14 +139,14 @@ class ApexSettings(TargetSettings, ScoredSettings):
 REPLAYS = ("prioritized", "uniform")
 LABELS = ("replay", "actors", "duplicates", "epsilons")
 ACTORS_NOTES = {
-    "number": "Horgan et al. 2018, figures 4 and 12: more actors learned faster and better, with 8 to 256 of them; "
-    "prioritized replay took more advantage of them than uniform replay",
+    "number": "Horgan et al. 2018, figures 4 and 12: with 8 to 256 actors, more of them learned faster and better; "
+    "prioritized replay benefited more from them than uniform replay",
     "recency": "Horgan et al. 2018, figure 6: 32 actors that insert everything 8 times do not reach what 256 actors do",
     "diversity": "Horgan et al. 2018, figure 7: the full range of epsilons is slightly better than 6 of them",
 }
 HELD = (
-    "samples for each insert are held, so the learner makes more updates when more is inserted, by more actors or by "
-    "duplicates; in the paper its rate was the same"
+    "the samples per insert are fixed, so the learner makes more updates when more is inserted, by more actors or as "
+    "duplicates; in the paper, its rate was constant"
 )
 
 
@@ -162,7 +162,7 @@ class ActorsSettings(ApexSettings):
     actors: tuple[int, ...] = (2, 4, 8)
     """Numbers of actors."""
     replays: tuple[str, ...] = REPLAYS
-    """prioritized, uniform: for the part number; the others draw as the first of them."""
+    """prioritized, uniform: for the part number; the other parts use the first of them."""
     uniform_learning_rate: float = 0.0
     """Learning rate with uniform replay (0: that of prioritized replay; the paper's best: 4 times that)."""
     epsilons: int = 6
@@ -175,7 +175,9 @@ class ActorsSettings(ApexSettings):
         checks.at_least(self, 2, "epsilons")
         few, many = min(self.actors), max(self.actors)
         if "recency" in self.parts and (few == many or many % few):
-            raise UsageError(f"--actors {few} to {many}: for the part recency the most are a multiple of the fewest")
+            raise UsageError(
+                f"--actors {few} to {many}: for the part recency, the largest number must be a multiple of the smallest"
+            )
 
     def variants(self, part: str) -> list[dict[str, Any]]:
         """The labels of a part's lines; parts share some. duplicates: how often each transition is inserted; epsilons:
@@ -217,7 +219,9 @@ class ActorsSettings(ApexSettings):
         heading = "Ape-X by number of actors"
         panels = [panel for game in self.games for panel in self._panels(having(outcomes, game=game), game)]
         notes = [ACTORS_NOTES[part] for part in self.parts]
-        notes.append("duplicates: times that each transition was inserted; epsilons: 0 is one for each simulator")
+        notes.append(
+            "duplicates: how many times each transition was inserted; epsilons: 0 means one for each simulator"
+        )
         notes += [HELD] * any(outcome.point.config.apex.samples_per_insert for outcome in outcomes)
         tables = {heading: (grouped(outcomes, *labels), labels)}
         return self.reported(heading, outcomes, tables, panels, min(3, len(panels)), notes)
@@ -288,13 +292,13 @@ class ReplaySettings(ApexSettings):
     priority_exponents: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
     """For the part exponent."""
     actors: int = 0
-    """Actors of every run (0: the preset's)."""
+    """Actors of each run (0: the preset's)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of(self, "parts", PARTS)
         if min(self.priority_exponents) < 0 or max(self.priority_exponents) > 1:
-            raise UsageError("--priority-exponents are in 0 to 1")
+            raise UsageError("--priority-exponents must be between 0 and 1")
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
         """Part by part."""

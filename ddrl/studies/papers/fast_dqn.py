@@ -248,15 +248,16 @@ class AblationSettings(TrainingSettings):
     variants: tuple[str, ...] = tuple(VARIANTS)
     """standard, concurrent, synchronized, both."""
     samplers: tuple[int, ...] = (1, 2, 4, 8)
-    """Numbers of samplers. With one there is nothing to synchronize."""
+    """Numbers of samplers. A single one has nothing to synchronize with."""
     epsilon: float = 0.1
-    """Probability of a random action, fixed, so that the policy is queried as often as it mostly is."""
+    """Fixed probability of a random action, so that the policy is queried as often as in most of a run."""
     target_period: int = 10_000
     """Agent steps from one copy of the parameters to the target network to the next."""
     periods: int = 2
-    """Target periods that are measured, after the replay's minimum and one to warm up (the paper's runs: 100)."""
+    """Target periods that are measured, after the replay's minimum and one period to warm up (the paper's runs:
+    100)."""
     replay_capacity: int = 100_000
-    """Transitions in the replay. It has no part in the speed, and a million take 7.5 GB."""
+    """Transitions in the replay. It does not affect the speed, and a million take 7.5 GB."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -41,7 +41,7 @@ ALGORITHMS = ("a2c", "ppo")
 EVALUATION_GAMES = 10  # of each policy; ten policies make the paper's 100 episodes
 HASHES = "parameter_hashes.txt"  # of runs with --deterministic
 NOTES = {
-    "speed-up": "Liu et al. 2020, figure 4: about 1.5 at small variance of step times, more than 5 at large; "
+    "speed-up": "Liu et al. 2020, figure 4: about 1.5 at a small variance of step times, more than 5 at a large one; "
     "16 CPU cores and 4 GPUs",
     "alpha": "Liu et al. 2020, table 5, football: 445, 1,070, 1,345, 1,349, 1,360 and 1,377 steps/s at alpha 4, 16, "
     "64, 128, 256 and 512",
@@ -69,34 +69,35 @@ class HtsSettings(BudgetSettings):
     """Simulators. The synchronous algorithms step all of them together."""
     groups: int = 4
     """Groups of simulators in HTS-RL, each of which steps without waiting for the others (0: one simulator each, as in
-    the paper; on few cores so many threads get in each other's way)."""
+    the paper; on few cores, that many threads get in each other's way)."""
     predictors: int = 4
     """Predictor threads of HTS-RL (0: every group queries the policy itself)."""
     predict_batch: int = 0
-    """Observations per query of HTS-RL's predictors at most, to which smaller queries are padded (0: simulators /
-    predictors, a group at least)."""
+    """Largest number of observations per query of HTS-RL's predictors, to which smaller queries are padded (0:
+    simulators / predictors, at least a group)."""
     step_time_ms: float = 5.0
-    """Mean time that a step takes at least, in milliseconds (not in the part scores). 0, with --variations 0: as long
-    as the environment takes by itself."""
+    """Mean of the shortest time of a step, in milliseconds (not in the part scores). 0, with --variations 0: as long as
+    the environment itself takes."""
     variations: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
-    """Standard deviations of the step time over its mean, for the part speed-up; the other parts take the one
-    nearest to 1."""
+    """Standard deviations of the step time over its mean, for the part speed-up; the other parts use the one nearest to
+    1."""
     least_alpha: int = 20
-    """HTS-RL synchronizes after so many steps at least, rounded up to whole unrolls (not in the part alpha)."""
+    """Fewest steps between two synchronizations of HTS-RL, rounded up to whole unrolls (not in the part alpha)."""
     alphas: tuple[int, ...] = (4, 16, 64, 128, 256, 512)
     """Steps between two synchronizations, for the part alpha."""
     predictor_counts: tuple[int, ...] = (1, 4, 8, 16)
     """Predictor threads, for the part predictors."""
     seconds: float = 60.0
-    """Time of each run that is about speed, the warm-up included."""
+    """Time of each run that measures speed, warm-up included."""
     warm_up_seconds: float = 15.0
-    """Time at their beginning that does not count. Runs about scores take --agent-steps or --minutes."""
+    """Time at the beginning of those runs that does not count. Runs that measure scores take --agent-steps or
+    --minutes."""
     eval_every_updates: int = 1000
-    """Updates between evaluations of 10 games; the metrics look back on ten of them."""
+    """Updates between evaluations of 10 games; the metrics look back on the last ten of them."""
     time_limit_minutes: float = 0.0
-    """Time of the final time metric (0: when the method that is fastest has ended, as in the paper)."""
+    """Time of the final time metric (0: when the fastest method has ended, as in the paper)."""
     required_scores: tuple[float, ...] = (0.4, 0.8)
-    """Scores whose required time is measured."""
+    """Scores for which the required time is measured."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,7 +107,7 @@ class HtsSettings(BudgetSettings):
         if min(self.variations) < 0:
             raise UsageError("--variations are at least 0")
         if not self.step_time_ms and any(self.variations):
-            checks.refuse(self, "step_time_ms", "there are no step times to vary; above 0, or with --variations 0")
+            checks.refuse(self, "step_time_ms", "there are no step times to vary; use more than 0, or --variations 0")
         check_warm_up(self)
 
     @property

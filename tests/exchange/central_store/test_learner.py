@@ -142,7 +142,7 @@ def test_what_does_not_go_together_is_refused(tmp_path):
     theta, _ = problem(10, 1)
     rmsprop = OptimizerConfig(optimizer="rmsprop")
     store = store_with(tmp_path, theta, rmsprop)
-    with pytest.raises(UsageError, match="--optimizer rmsprop takes no local steps"):
+    with pytest.raises(UsageError, match="--optimizer rmsprop has no local steps"):
         make_learner(store, rmsprop, 4)
     with pytest.raises(UsageError, match="has the slots mean_square, not m, v"):
         make_learner(store, ADAM)

@@ -29,8 +29,8 @@ LEAST_STALE_WORKERS = 4  # fewer make hardly any gradient stale
 UPDATES = ("synchronous", "asynchronous")
 RULES = ("constant", "linear")
 UPDATES_PAPER = (
-    "Adamski et al. 2018, figure 3: with asynchronous updates the online score rose, and after 50 minutes dropped to 0 "
-    "while the loss had a spike; with synchronous ones they never saw that"
+    "Adamski et al. 2018, figure 3: with asynchronous updates the online score rose, and after 50 minutes dropped to "
+    "0, while the loss had a spike; with synchronous updates they never saw that"
 )
 RULES_PAPER = (
     "Adamski et al. 2018, section 2.4.2 and figure 4: with Adam the linear scaling rule made training unstable; models "
@@ -43,7 +43,8 @@ class CollapseSettings(BudgetSettings):
     """What points depend on that may learn and then collapse."""
 
     learned_score: float | None = None
-    """Online score from which on a run has learned (None: halfway from the first to the best of all runs)."""
+    """Online score from which a run counts as having learned (None: halfway from the first to the best score of all
+    runs)."""
 
 
 class Level(NamedTuple):
@@ -113,7 +114,7 @@ def columns(by_game: Mapping[str, Level]) -> Columns:
 def rule_text(by_game: Mapping[str, Level]) -> str:
     """What was counted."""
     if not by_game:
-        return f"no run played {ONLINE_EPISODES} games, so whether one learned cannot be told"
+        return f"no run played {ONLINE_EPISODES} games, so it is unknown whether any of them learned"
     each = "; ".join(
         f"{game}: {level.learned:.3g}, between {level.start:.3g} at the start and {level.best:.3g} at best"
         for game, level in by_game.items()
@@ -136,13 +137,13 @@ class StalenessSettings(CollapseSettings):
     modes: tuple[str, ...] = UPDATES
     """synchronous, asynchronous."""
     workers: int = 0
-    """Workers of every run (0: one for each core, 4 at least)."""
+    """Workers of each run (0: one for each core, at least 4)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of(self, "modes", UPDATES)
         if self.workers == 1:
-            checks.refuse(self, "workers", "one alone has nothing to wait for; give 2 or more")
+            checks.refuse(self, "workers", "a single worker has nothing to wait for; give 2 or more")
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         config = base_config(self, "ba3c", labels["game"], machine)
@@ -230,13 +231,13 @@ class LearningRateSettings(CollapseSettings):
     collapsed?"""
 
     rules: tuple[str, ...] = RULES
-    """constant: --learning-rate whatever the batch; linear: times effective batch / --base-batch."""
+    """constant: --learning-rate, whatever the batch; linear: --learning-rate times effective batch / --base-batch."""
     batch_size: tuple[int, ...] = (128, 512, 2048)
     """Effective batches, multiples of the number of workers."""
     learning_rate: float = 1e-3
     """Learning rate at --base-batch."""
     base_batch: int = 128
-    """Effective batch at which both rules are the same; there, its runs stand for both."""
+    """Effective batch at which both rules are the same; its runs stand for both."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -258,7 +259,7 @@ class LearningRateSettings(CollapseSettings):
         gradients = config.effective_batch // config.batch_size
         if batch % gradients:
             raise UsageError(
-                f"--batch-size {batch}: an update has {gradients} gradients, and they do not divide it evenly"
+                f"--batch-size {batch}: an update has {gradients} gradients, which do not divide it evenly"
             )
         times = batch / self.base_batch if labels["rule"] == "linear" else 1.0
         optimizer = {"batch_size": batch // gradients, "learning_rate": self.learning_rate * times}

@@ -26,11 +26,11 @@ PAPER_WEIGHTS = {256: 538_119, 128: 332_295, 64: 229_383, 32: 177_927, 16: 152_1
 LEAST_WORKERS = 2  # one alone exchanges nothing
 SHOWN = {"datapoints_per_s": "data-points/s", "least_exchange_ms": "time of an exchange (ms)"}
 NOTES = (
-    "the paper's weights: Adamski et al. 2018, table 2; its text gives figures 6 and 7 without numbers: fewer neurons "
-    "and more servers were both faster, and 128 neurons learned as fast as 256. Data-points/s are those of all "
-    "workers, simulators included; where those take most of the time, or where messages go through the memory of one "
-    "machine, smaller messages gain little: see the exchange's own time, from a gradient that is sent to the next "
-    "parameters, of the worker that waits least for the others"
+    "the paper's weights: Adamski et al. 2018, table 2; its text describes figures 6 and 7 without numbers: fewer "
+    "neurons and more servers were both faster, and 128 neurons learned as fast as 256. Data-points/s are those of "
+    "all workers, simulators included; where simulators take most of the time, or where messages go through the "
+    "memory of one machine, smaller messages gain little: see the time of the exchange itself, from sending a "
+    "gradient to receiving the next parameters, for the worker that waits least for the others"
 )
 
 
@@ -41,18 +41,18 @@ class CommunicationSettings(TimedSettings):
     number of servers, servers with the first number of neurons."""
 
     neurons: tuple[int, ...] = (256, 128, 64, 32, 16)
-    """Neurons of the fully connected layer; the first is what the others are compared with."""
+    """Neurons of the fully connected layer; the others are compared with the first."""
     parameter_servers: tuple[int, ...] = (1, 2, 4)
     """Numbers of parameter servers; the first goes with all --neurons."""
     workers: int = 0
-    """Workers of every point (0: one for each core, 2 at least)."""
+    """Workers of each point (0: one for each core, at least 2)."""
     batch_size: int = 32
-    """Data-points of each worker's gradient; small ones make many messages."""
+    """Data-points of each worker's gradient; small gradients make many messages."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.workers == 1:
-            checks.refuse(self, "workers", f"one alone exchanges nothing; give {LEAST_WORKERS} or more")
+            checks.refuse(self, "workers", f"a single worker exchanges nothing; give {LEAST_WORKERS} or more")
 
     def measure(self, name: str) -> Measure:
         """The mean of one of SHOWN over a run, after its warm-up."""
@@ -93,8 +93,8 @@ class CommunicationSettings(TimedSettings):
         most = max(map(weights, groups), default=0)
         return Report(
             heading="Model size, parameter servers and speed",
-            caption=f"data-points/s of {', '.join(workers)} workers of {self.batch_size} data-points a gradient, after "
-            f"{self.warm_up_seconds:g} s; scores are not looked at; {spread_text(outcomes)}",
+            caption=f"data-points/s of {', '.join(workers)} workers of {self.batch_size} data-points per gradient, "
+            f"after {self.warm_up_seconds:g} s; scores are not compared; {spread_text(outcomes)}",
             finding=extremes(groups, mean(speed), "rate in data-points/s"),
             tables=[
                 table("Speed", groups, {

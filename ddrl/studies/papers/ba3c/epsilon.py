@@ -34,7 +34,7 @@ RATES = {"epsilon": "adam_epsilon", "beta1": "beta1", "beta2": "beta2", "learnin
 SYMBOLS = {"epsilon": "ε", "beta1": "β1", "beta2": "β2", "learning_rate": "rate"}
 CURVES = len(COLOURS)  # in a panel at most: more would look alike
 PAPER = (
-    "Adamski et al. 2018, section 2.4.3: a smaller epsilon helped at effective batches of 512 and more only, and made "
+    "Adamski et al. 2018, section 2.4.3: a smaller epsilon helped only at effective batches of 512 and more, and made "
     "Pong slower"
 )
 
@@ -58,15 +58,15 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
     learning_rate: tuple[float, ...] = ()
     """Learning rates (none given: the preset's)."""
     workers: int = 0
-    """Workers of every run (0: the preset's)."""
+    """Workers of each run (0: the preset's)."""
     eval_every_steps: int = 50_000
     """Agent steps between evaluations."""
     stop_hopeless: bool = False
     """End a run early when its best score is below the median of what runs of other cells with the same game and batch
-    had on average until that time. It is marked, and stays in the report. One after the other, only later runs can
-    be ended."""
+    had on average by that time. It is marked, and stays in the report. When runs follow one another, only later ones
+    can be ended."""
     stop_after: float = 0.3
-    """Share of its budget that every run has, hopeless or not."""
+    """Share of its budget that each run gets, hopeless or not."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,7 +100,7 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         config, batch = base_config(self, "ba3c", labels["game"], machine), labels["batch"]
         if config.optimizer.optimizer != "adam":
-            raise UsageError("--train-options: the study is of Adam's epsilon; leave --optimizer out")
+            raise UsageError("--train-options: this study is about Adam's epsilon; leave --optimizer out")
         workers = self.workers or config.exchange.workers
         if batch < workers or batch % workers:
             why = f"{workers} workers cannot divide it; give a multiple, or other --workers"
@@ -176,17 +176,17 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         yield PAPER
         for cell in best:
             yield f"best at {cell['batch']:,} on {cell['game']}: {self.options_of(cell.config)}"
-        best_is = "most repeats that reached the target, then the least time, then the final score"
+        best_is = "the most repeats that reached the target, then the shortest time, then the final score"
         if self.target_score is None:
             best_is = "the highest mean final score"
         if best:
             yield f"best: {best_is}"
         if len(best) < len(_by_batch(cells)):
-            yield f"no epsilon is called the best of a batch where a cell has fewer than {ENOUGH} repeats"
+            yield f"no epsilon is called the best for a batch where a cell has fewer than {ENOUGH} repeats"
         if early := sum(cell.early for cell in cells):
             yield (
                 f"stopped early by the median rule: {early} of {sum(len(cell.runs) for cell in cells)} runs, after "
-                f"{self.stop_after:.0%} of the budget or later; their final score is the last one they had, and the "
+                f"{self.stop_after:.0%} of the budget or later; their final score is the last that they had, and the "
                 "curve of their cell ends there"
             )
 

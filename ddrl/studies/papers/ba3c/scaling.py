@@ -38,24 +38,24 @@ class ScalingSettings(TargetSettings):
     reaches it; without, there are no evaluations."""
 
     workers: tuple[int, ...] = (1, 2, 4, 8)
-    """Numbers of workers; the others are compared with the fewest."""
+    """Numbers of workers; the others are compared with the smallest."""
     mode: Literal["strong", "weak", "both"] = "strong"
     """strong: constant effective batch; weak: constant batch per worker; or both."""
     effective_batch: int = 512
     """Strong: data-points in one update, of all workers together (the paper's single node: 512)."""
     min_batch_per_worker: int = 32
-    """Strong: data-points of each worker's gradient at least; with more workers the effective batch grows."""
+    """Strong: fewest data-points of each worker's gradient; beyond that, the effective batch grows with the workers."""
     batch_per_worker: int = 128
     """Weak: data-points of each worker's gradient."""
     workers_per_server: int = 8
-    """There is a parameter server for every so many workers, rounded up."""
+    """Workers for each parameter server; the number of servers is rounded up."""
     cores_per_worker: int = 1
-    """A run uses so many cores for each worker, its servers and evaluator among them, or all that there are where they
-    are fewer (0: all always)."""
+    """Cores that a run uses for each worker, its servers and evaluator included, or all cores if there are fewer (0:
+    always all)."""
     eval_every_steps: int = 50_000
-    """Agent steps between evaluations. They take a tenth of the time at most."""
+    """Agent steps between evaluations, which take at most a tenth of the time."""
     warm_up_seconds: float = 30.0
-    """Time at the beginning of a run that does not count in rates; a third of shorter runs."""
+    """Time at the beginning of a run that does not count in rates; for shorter runs, a third."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -169,12 +169,12 @@ class ScalingSettings(TargetSettings):
         sizes = [size for line in lines for size in line]
         if grown := [size["workers"] for size in sizes if size["at_least"]]:
             yield (
-                f"batch rule: {_listed(grown)} workers have {self.min_batch_per_worker} data-points each, so the "
-                f"effective batch is above {self.effective_batch} there"
+                f"batch rule: {_listed(grown)} workers have {self.min_batch_per_worker} data-points each, so their "
+                f"effective batch is above {self.effective_batch}"
             )
         crowds = [size for size in sizes if size.cores is not None and size.config.ranks > size.cores]
         for some, what, why in (
-            (True, "oversubscribed", "workers take turns there, which says nothing of how they scale"),
+            (True, "oversubscribed", "workers take turns there, which says nothing about how they scale"),
             (False, "more ranks than cores", "servers and evaluator share the cores of the workers"),
         ):
             if named := [size for size in crowds if size.oversubscribed == some]:
@@ -188,7 +188,10 @@ class ScalingSettings(TargetSettings):
         if several := [workers for workers in fewest if workers > 1]:
             yield f"speed-up and efficiency are relative to {_listed(several)} workers: no smaller number has finished"
         if self.target_score is not None and 1 in fewest:
-            yield "one worker plays its evaluations itself, in a tenth of its time at most; more have a rank that does"
+            yield (
+                "a single worker plays its evaluations itself, in at most a tenth of its time; with more workers, a "
+                "rank of its own plays them"
+            )
 
 
 def with_workers(config: TrainConfig, workers: int, workers_per_server: int, batch: int) -> TrainConfig:

@@ -131,8 +131,8 @@ NORM = "parameter_norm/all"
 LEARNERS = ("sampler", "secondary")
 WORKER = "ddrl.bench.secondary_worker"
 SECONDARY_PAPER = (
-    "Stooke and Abbeel 2018, appendix B, Breakout: a secondary learner of batch 64 kept up with its sampler of 2,048; "
-    "one of 2,048 learned nothing beside a sampler of 64; two of 256 scored alike"
+    "Stooke and Abbeel 2018, appendix B, Breakout: a secondary learner with batch 64 kept up with its sampler of "
+    "2,048; one with 2,048 learned nothing beside a sampler of 64; two with 256 scored alike"
 )
 
 
@@ -271,7 +271,7 @@ SECONDARY_LEARNER = Study(
 ALGORITHM = "categorical-dqn"
 OPTIMIZERS = {"adam": "Adam", "rmsprop": "RMSProp"}
 RMSPROP = {"rmsprop_decay": 0.95, "rmsprop_epsilon": 1e-6, "rmsprop_epsilon_inside": True}
-"""DQN's decay, and the epsilon of the program that the paper names; it tells neither."""
+"""DQN's decay, and the epsilon of the program that the paper names; the paper gives neither."""
 PARAMETERS = "norm of the parameters"
 QUANTITIES = {"parameter_norm": PARAMETERS, "gradient_norm": "norm of a gradient", "step_norm": "norm of a step"}
 NORMS_PAPER = (
@@ -291,8 +291,8 @@ class NormsSettings(EvaluatedSettings):
         "adam:64:4.2e-4", "adam:256:4.2e-4", "adam:1024:4.2e-4",
         "rmsprop:64:1e-4", "rmsprop:64:2.5e-4", "rmsprop:64:5e-4", "rmsprop:256:1.1e-3", "rmsprop:1024:5e-3",
     )  # fmt: skip
-    """Optimizer (adam or rmsprop), batch size and learning rate of each. Of RMSProp at 64 the first is slow and the
-    third unstable, as in the paper."""
+    """Optimizer (adam or rmsprop), batch size and learning rate of each. Of those with RMSProp at 64, the first is slow
+    and the third unstable, as in the paper."""
     layers: tuple[str, ...] = ("conv0", "dense")
     """Layers that are shown: names of the network's tensors before the first /."""
     norms_every_steps: int = 10_000

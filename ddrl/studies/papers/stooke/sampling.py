@@ -33,8 +33,8 @@ BARRIERS = {"barrier": "barrier every rollout", "free": "each core for itself"}
 PARTS = {"groups": KINDS, "barrier": BARRIERS}
 PAPER = (
     "Stooke and Abbeel 2018, table 1, DGX-1 (8 P100, 40 cores), A3C-Net: 29.6, 33.0, 35.7, 35.8 thousand agent steps/s "
-    "with a barrier every five steps, 31.9, 34.7, 36.7, 38.4 without, by growing number of simulators; figure 2: with "
-    "8 simulators per core about 0.8 of the inference-free speed on 16 cores"
+    "with a barrier every five steps, 31.9, 34.7, 36.7, 38.4 without, with growing numbers of simulators; figure 2: "
+    "with 8 simulators per core, about 0.8 of the inference-free speed on 16 cores"
 )
 
 
@@ -50,7 +50,7 @@ class SamplingSettings(TrainingSettings):
     simulators_per_core: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     """Simulators for each core."""
     cores: tuple[int, ...] = ()
-    """Cores that act together (none given: 1, 2, 4, ... as many as there are here)."""
+    """Cores that act together (none given: 1, 2, 4, ..., up to all cores here)."""
     seconds: float = 10.0
     """Time of each measurement."""
 

@@ -109,7 +109,8 @@ class SimulatorsSettings(ScoredSettings):
     learners: int = 0
     """Workers of APPO (0: one per core, 2 to 8)."""
     random_start_steps: int = 1000
-    """Random actions of every simulator before training, up to this, so that they are not all in the same state."""
+    """Largest number of random actions of each simulator before training, so that they are not all in the same
+    state."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -215,7 +216,7 @@ class SpeedSettings(TimedSettings):
     algorithms: tuple[str, ...] = tuple(SIMULATORS_PER_WORKER)
     """Which of a2c, a3c, ppo and appo."""
     workers: tuple[int, ...] = ()
-    """Numbers of workers (none given: 1, 2, 4, ... as many as there are cores for). A3C and APPO begin with 2."""
+    """Numbers of workers (none given: 1, 2, 4, ..., as many as there are cores for). A3C and APPO begin with 2."""
     cores_per_worker: int = 1
     """Cores of each worker; a run uses no more than those of its workers."""
 
