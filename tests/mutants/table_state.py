@@ -83,7 +83,7 @@ MUTANTS = (
     Mutant(
         "evaluation-takes-all-the-time",
         "ddrl/roles/evaluations.py",
-        "if self.seconds + self._longest > share * (elapsed + self._longest):",
+        "if self.seconds + self._next_seconds > share * (elapsed + self._next_seconds):",
         "if False:",
         ("tests/roles/test_bookkeeping.py::test_evaluations_keep_to_their_share_of_the_time",),
         "Evaluations take more than their share of the time.",
@@ -131,10 +131,18 @@ MUTANTS = (
     Mutant(
         "evaluation-begins-games-that-time-cuts-off",
         "ddrl/evaluation/turns.py",
-        "return spent + self._longest <= self._seconds",
-        "return spent <= self._seconds",
+        "return self._clock() - self._start + self._longest <= self._seconds",
+        "return self._clock() - self._start <= self._seconds",
         ("tests/evaluation/test_games.py::test_games_begin_only_where_they_will_be_over_in_time",),
         "The long games are cut off and left out, and the mean is that of the short ones.",
+    ),
+    Mutant(
+        "first-games-decide-about-the-target",
+        "ddrl/roles/evaluator.py",
+        "            if self._may_have_reached_target(end.value):",
+        "            if False:",
+        ("tests/roles/test_evaluator.py::test_all_games_are_played_where_the_first_have_reached_the_target",),
+        "The few games that began in time are all that an evaluation for a target has.",
     ),
     Mutant(
         "target-is-reached-by-a-few-games",

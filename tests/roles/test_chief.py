@@ -36,6 +36,8 @@ SIZE = 5
 class Sent:
     """A transport that keeps what is sent."""
 
+    rank = 0
+
     def __init__(self):
         self.items, self.channels = [], []
 
@@ -439,7 +441,7 @@ def test_an_evaluation_in_which_no_game_was_over_has_no_number(play):
     job.chief.handle(Blob(4, Topic.RESULT, json.dumps(content).encode()))
     assert [record["kind"] for record in read_metrics(job.run_dir)].count("evaluation") == 0
     (event,) = job.events("evaluation_unfinished")
-    assert event["text"].startswith("no game was over within 6 s (4 under way, 2 of them stuck without a reward)")
+    assert event["text"].startswith("no game was over within 6 s (4 unfinished, 2 of them stuck without a reward)")
 
 
 def test_who_ends_an_evaluation_without_a_game_is_not_told_to_give_it_time(play):
@@ -453,7 +455,7 @@ def test_who_ends_an_evaluation_without_a_game_is_not_told_to_give_it_time(play)
     job.chief.handle(Blob(4, Topic.RESULT, json.dumps(content).encode()))
     job.chief.advance()
     assert job.ended()["status"] == "finished"
-    assert job.events("evaluation_unfinished")[0]["text"] == "no game was over within 6 s (20 under way)"
+    assert job.events("evaluation_unfinished")[0]["text"] == "no game was over within 6 s (20 unfinished)"
 
 
 def test_whole_games_are_waited_for_as_long_as_the_evaluator_speaks(play):

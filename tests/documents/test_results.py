@@ -1,0 +1,33 @@
+"""What the pages of results show is what the data in the repository says."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import pytest
+
+from tests.documents.pages import ROOT
+
+SPEC = importlib.util.spec_from_file_location("redraw", ROOT / "docs" / "redraw.py")
+redraw = sys.modules.setdefault("redraw", importlib.util.module_from_spec(SPEC))
+SPEC.loader.exec_module(redraw)
+NAMES = sorted(path.name for path in redraw.DATA.iterdir())
+
+
+def test_all_data_is_shown_and_all_that_is_shown_is_there():
+    assert NAMES and list(redraw.shown()) and sorted(redraw.shown()) == NAMES
+    assert all((redraw.FIGURES / f"{name}.png").stat().st_size > 10_000 for name in NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tables_equal_the_data(name):
+    assert redraw.shown()[name] == redraw.section(name, redraw.drawn(redraw.DATA / name)), "run `make results`"
+
+
+def test_data_is_small_and_names_no_directory_of_a_machine():
+    for name in NAMES:
+        files = list((redraw.DATA / name).iterdir())
+        assert sum(file.stat().st_size for file in files) < 600_000
+        told = "".join(file.read_text() for file in files if file.suffix == ".json")
+        assert not any(f'"{top}' in told or f" {top}" in told for top in ("/tmp", "/home", "/root", "/work"))
