@@ -13,7 +13,7 @@ from ddrl.algorithms.record import Algorithm, Exploration, Name
 from ddrl.checks import did_you_mean
 from ddrl.config import AlgorithmConfig, EnvironmentConfig, TrainConfig
 from ddrl.errors import UsageError
-from ddrl.networks.network import Network
+from ddrl.networks.network import LOG_DEVIATION, Network, constant
 from ddrl.types import ActionSpace, Continuous, Discrete, Machine, MultiDiscrete
 
 __all__ = [
@@ -124,6 +124,8 @@ def network_for(config: TrainConfig, shape: tuple[int, ...], dtype: Any, space: 
     algorithm = algorithm_of(config.algorithm)
     network = algorithm.network(config.network, config.algorithm, shape, dtype, space)
     network.add_scalars(algorithm.learned(config.algorithm, space))
+    if LOG_DEVIATION in network.initializers:
+        network.initializers[LOG_DEVIATION] = constant(config.network.initial_log_deviation)
     observations, rewards = config.network.normalize_observations, config.algorithm.normalize_rewards
     if observations or rewards:
         network.normalize(shape, dtype, observations, rewards)

@@ -123,6 +123,8 @@ class NetworkConfig:
     """Neurons of each hidden layer of the policy."""
     critic_layers: tuple[int, ...] = (400, 300)
     """Neurons of each hidden layer of the critic. The action enters after the first layer."""
+    initial_log_deviation: float = 0.0
+    """Logarithm of the standard deviation with which the Gaussian policy of an actor-critic begins."""
     normalize_observations: bool = False
     """Normalize observations by their running mean and standard deviation, clipped to +-10. The statistics are those of
     all workers, and are frozen in evaluation. Byte images are left as they are."""
@@ -133,6 +135,8 @@ class NetworkConfig:
         for name in ("policy_layers", "critic_layers"):
             if not getattr(self, name) or min(getattr(self, name)) < 1:
                 checks.refuse(self, name, "give one or more hidden layers of at least 1 neuron each")
+        why = "beyond, actions are all alike or at the ends of their range"
+        checks.between(self, -20.0, 2.0, "initial_log_deviation", why=why)
         if min(self.hidden_layers, default=1) < 1:
             checks.refuse(self, "hidden_layers", "a hidden layer has at least 1 neuron")
         for name in ("hidden_layers", "policy_layers", "critic_layers"):

@@ -17,7 +17,7 @@ ENVIRONMENT = {
 
 UNUSED_LAYERS = lines(
     UNUSED, fc_neurons=128, hidden_layers=(), activation="default", layer_norm=False, policy_layers=(300, 200),
-    critic_layers=(400, 300),
+    critic_layers=(400, 300), initial_log_deviation=0.0,
 )  # fmt: skip
 PUBLISHED_NETWORK = {
     **UNUSED_LAYERS,
