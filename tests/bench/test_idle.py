@@ -32,7 +32,7 @@ def test_lines_in_which_a_role_told_nothing_are_passed_over(monkeypatch):
 
 def test_a_run_that_is_too_short_is_refused(monkeypatch):
     lines_of(monkeypatch, {"cpu_cores": {"evaluator-0": 0.01}})
-    with pytest.raises(UsageError, match="--seconds 10: too short for the parameter server to tell"):
+    with pytest.raises(UsageError, match="--seconds 10: too short for the parameter server to report"):
         idle.measure(10.0)
     lines_of(monkeypatch)
     with pytest.raises(UsageError, match="too short"):

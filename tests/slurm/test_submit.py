@@ -58,7 +58,7 @@ def test_a_run_is_submitted_watched_and_followed_to_its_end(ddrl, slurm, tmp_pat
     job = Job(slurm, number, run / f"slurm-{number}.out", run.parent)
     try:
         again = ddrl("submit", "train", *TRAIN, "--run-dir", HOSTILE, SMALL, status=2)
-        assert f"job {number} of " in again and "wait for its end" in again
+        assert f"job {number} of " in again and "wait until it ends" in again
         job.wait_for(lambda: run.exists() and events(run, "started"), "first update")
         row = ddrl("status").splitlines()[1]
         assert row.startswith(number) and "RUNNING" in row and row.endswith(HOSTILE)

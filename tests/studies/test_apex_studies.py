@@ -79,7 +79,7 @@ def test_runs_that_end_with_the_target_have_no_scores_to_compare_at_the_end():
     report = apex.ACTORS.report(chosen, runs_of(apex.ACTORS, chosen, lambda labels: lines(labels["actors"])))
     titles = [panel.title.removeprefix("breakout: ") for panel in report.panels]
     assert titles == ["prioritized", "prioritized", "time to the score"]
-    assert any("by luck" in note for note in report.notes)
+    assert any("partly luck" in note for note in report.notes)
     (table,) = report.tables
     assert "final score" not in table.columns and all(len(row) == len(table.columns) for row in table.rows)
 
@@ -147,7 +147,7 @@ def test_the_replays_report_has_times_to_a_target(stop, beside):
     assert report.columns == 1 + len(beside)
     (times,) = report.panels[-1].curves
     assert times.x[0] == 0.0 and [60 * times.y[0], 60 * times.y[-1]] == pytest.approx([40.0, 20.0])
-    assert any("by luck" in note for note in report.notes) == stop
+    assert any("partly luck" in note for note in report.notes) == stop
 
 
 @pytest.mark.parametrize(

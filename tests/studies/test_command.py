@@ -91,7 +91,7 @@ def test_quick_has_settings_and_a_directory_of_its_own(tmp_path, runner, monkeyp
     "arguments, message",
     [
         ([], "name one of scaling"),
-        (["nix"], "study nix: there is none of that name"),
+        (["nix"], "study nix: there is no study of that name"),
         (["fake", "--list", "--collect"], "--list with --collect"),
         (["fake", "--collect"], "holds no study that has begun"),
         (["fake", "--repeats", "0"], "--repeats 0"),

@@ -42,7 +42,7 @@ def test_all_points_run_in_order_and_finish(tmp_path, capsys):
     assert runner.ran == NAMES
     assert statuses(plan) == ["finished"] * 4
     said = capsys.readouterr().out
-    assert "[2/4] size1-seed2 begins; time left for all: about" in said
+    assert "[2/4] size1-seed2 begins; time left for all points: about" in said
     assert "[4/4] size2-seed2: finished" in said
 
 

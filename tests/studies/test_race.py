@@ -106,7 +106,7 @@ def test_a_rivals_records_are_those_of_a_run(tmp_path):
 @pytest.mark.parametrize(
     ("program", "error", "message"),
     [
-        ("sys.exit(3)", UsageError, "--peer-python .*: stable-baselines3 is not there; python -m venv PEER"),
+        ("sys.exit(3)", UsageError, "--peer-python .*: stable-baselines3 is not installed; python -m venv PEER"),
         ("1 / 0", RuntimeError, "the rival ended with status 1: see .*log.txt"),
     ],
 )

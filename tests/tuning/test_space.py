@@ -68,7 +68,7 @@ def test_settings_of_a_trial():
         (("network=log(a3c,nature)",), "log takes two numbers; for other values, use choice"),
         (("compute-dtype=choice(float32,bfloat1)",), r"did you mean bfloat16\?"),
         (("batch-size=choice(16,1.6e1)",), "give every choice once"),
-        (("batch-size=choice(16)", "batch_size=choice(32)"), "--space batch-size: it is there twice"),
+        (("batch-size=choice(16)", "batch_size=choice(32)"), "--space batch-size: it is given twice"),
         (("adam-epsilon=log(__import__('os').getpid(),1)",), "log takes two numbers|must be a number|write it as"),
     ],
 )
