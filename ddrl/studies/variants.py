@@ -124,11 +124,12 @@ class VariantsSettings(TargetSettings, ScoredSettings):
 
     def _compared(self, groups: Sequence[Group]) -> Iterator[str]:
         """Each variant's final score beside that of the first."""
-        first = next((group for group in groups if group["variant"] == next(iter(self.options))), None)
-        for group in groups:
-            if first is not None and group is not first:
-                score = final(self.score_name)
-                yield compared(group["variant"], score(group), first["variant"], score(first), "final score")
+        score, by_name = final(self.score_name), {group["variant"]: group for group in groups}
+        first = by_name.pop(next(iter(self.options)), None)
+        if first is None:
+            return
+        for name, group in by_name.items():
+            yield compared(name, score(group), first["variant"], score(first), "final score")
 
 
 def point_name(settings: VariantsSettings, labels: Labels) -> str:
