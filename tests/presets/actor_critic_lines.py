@@ -35,6 +35,7 @@ from tests.presets.lines import (
     SCALABLE_AGENT,
     STOOKE,
     UNUSED,
+    ZOO,
     Table,
     lines,
 )
@@ -155,6 +156,13 @@ PPO_OF_MUJOCO = {
             clip_global_norm=0.5, value_clip_range=0.2, normalize_advantages=True),
     **lines(CLEANRL + ": 0.5 of half squares", value_cost=0.25),
 }  # fmt: skip
+PPO_OF_HALF_CHEETAH = {
+    **PPO_OF_MUJOCO,
+    **lines(ZOO, unroll_length=512, epochs=20, discount=0.98, gae_lambda=0.92, clip_range=0.1, value_clip_range=0.0,
+            entropy_cost=0.000401762, value_cost=0.58096, learning_rate=2.0633e-5, clip_global_norm=0.8,
+            learning_rate_schedule="constant", hidden_layers=(256, 256), activation="relu",
+            initial_log_deviation=-2.0),
+}  # fmt: skip
 APPO_OF_STOOKE = {
     **CONSTANT_RATE, **CENTRAL,
     **lines(STOOKE + ", section 5.3", simulators=8, unroll_length=256, batch_size=2_048 // 4, epochs=4,
@@ -227,7 +235,7 @@ ACTOR_CRITIC: dict[tuple[str, str], Table] = {
     ("ppo", "laptop"): PPO_LAPTOP,
     ("ppo", "smoke"): PPO_SMOKE,
     ("ppo", "stooke"): PPO_STOOKE,
-    ("ppo", "mujoco"): PPO_OF_MUJOCO,
+    ("ppo", "mujoco"): PPO_OF_HALF_CHEETAH,
     ("appo", "default"): {**PPO_DEFAULT, **APPO_OF_STOOKE},
     ("appo", "laptop"): APPO_LAPTOP,
     ("appo", "smoke"): {**PPO_SMOKE, **CENTRAL, **lines(STOOKE + ", section 5.3", local_steps=1)},

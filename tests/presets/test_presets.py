@@ -10,7 +10,7 @@ from ddrl import algorithms
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.types import Machine
-from tests.presets.actor_critic_lines import ACTOR_CRITIC
+from tests.presets.actor_critic_lines import ACTOR_CRITIC, PPO_OF_MUJOCO
 from tests.presets.lines import Line
 from tests.presets.replay_lines import REPLAY_LEARNERS
 
@@ -36,6 +36,12 @@ def test_every_setting_of_a_preset_has_a_line_with_its_value_and_source(algorith
     differ = {name: f"{value}, and {table[name]}" for name, value in found.items() if value != table[name].value}
     assert not differ
     assert all(isinstance(line, Line) and line.source for line in table.values())
+
+
+def test_other_games_of_mujoco_have_the_settings_of_the_paper_and_cleanrl():
+    found = settings_of(algorithms.preset("mujoco", "Hopper-v5", MACHINE, "ppo"))
+    differ = {name for name, value in found.items() if value != PPO_OF_MUJOCO[name].value}
+    assert differ == {"game"}
 
 
 def test_every_preset_has_a_table():
