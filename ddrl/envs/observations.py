@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -47,9 +48,10 @@ class ObservationFormat:
             self._leaves = [(ONE, (), space)]
         self._parts = [(name, path, *_part(game, leaf)) for name, path, leaf in self._leaves]
         fields = [(name, dtype, shape) for name, _, shape, dtype, _ in self._parts]
-        # Of an observation whose entries are arrays as they are wanted, and not nested: they need no look at each.
+        # Entries that are arrays as they are wanted, and not nested: their bytes need only be joined.
         simple = all(len(path) == 1 and convert is np.asarray for _, path, _, _, convert in self._parts)
-        self._simple = [(name, path[0], shape) for name, path, shape, *_ in self._parts] if simple else []
+        keys = [path[0] for _, path, *_ in self._parts] if simple else []
+        self._entries = operator.itemgetter(*keys) if len(keys) > 1 else None
         self.structured = several or mask_size > 0
         if not self.structured:
             _, _, self.shape, self.dtype, self._convert = self._parts[0]
@@ -59,6 +61,7 @@ class ObservationFormat:
             raise UsageError(f"{game} has an entry {taken}: rename it ({in_line(space)})")
         if mask_size:
             fields.append((ACTION_MASK, np.dtype(bool), (mask_size,)))
+        self._plain = [(shape, dtype) for _, dtype, shape in fields]
         if len({name for name, *_ in fields}) < len(fields):
             raise UsageError(
                 f"{game}: two entries of its observations have the same name ({in_line(space)}): rename one"
@@ -77,25 +80,30 @@ class ObservationFormat:
         """
         if not self.structured:
             return self._checked(observation, self._convert, self.shape, "")
+        joined = self._joined(observation, mask)
+        if joined is not None:
+            return joined
         array = np.empty((), self.dtype)
-        if not self._filled(array, observation):
-            for name, path, shape, _, convert in self._parts:
-                array[name] = self._checked(self._entry(observation, path), convert, shape, name)
+        for name, path, shape, _, convert in self._parts:
+            array[name] = self._checked(self._entry(observation, path), convert, shape, name)
         if mask is not None:
             array[ACTION_MASK] = mask
         return array
 
-    def _filled(self, array: np.ndarray, observation: Any) -> bool:
-        """Fills an array from simple entries, in half of the time; False where they are not, or not all of them."""
+    def _joined(self, observation: Any, mask: np.ndarray | None) -> np.ndarray | None:
+        """An array of simple entries, in half of the time; None where they are not, or not all of them."""
+        if self._entries is None:
+            return None
         try:
-            for name, key, shape in self._simple:
-                value = observation[key]
-                if value.shape != shape:
-                    return False
-                array[name] = value
-        except (AttributeError, LookupError, TypeError, ValueError):
-            return False
-        return bool(self._simple)
+            values = self._entries(observation)
+            if mask is not None:
+                values = (*values, mask)
+            for value, (shape, dtype) in zip(values, self._plain):
+                if value.shape != shape or value.dtype is not dtype:
+                    return None
+            return np.ndarray((), self.dtype, bytearray().join(values))
+        except (AttributeError, BufferError, LookupError, TypeError, ValueError):
+            return None
 
     def _entry(self, observation: Any, path: tuple[Any, ...]) -> Any:
         try:

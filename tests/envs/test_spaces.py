@@ -143,6 +143,35 @@ def test_entries_become_fields():
         assert np.array_equal(array["two/0"], given["two"][0]) and array["two/1"] == given["two"][1]
 
 
+ROW = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ROW,
+        ROW.astype(np.float64),
+        ROW.astype(">f4"),
+        np.asfortranarray(ROW),
+        np.repeat(ROW, 2, 1)[:, ::2],
+        ROW.tolist(),
+    ],
+    ids=["as wanted", "float64", "other byte order", "Fortran's order", "with gaps", "a list"],
+)
+@pytest.mark.parametrize("masked", [False, True])
+def test_entries_keep_their_numbers_however_they_lie_in_memory(given, masked):
+    image = np.full((4, 4), 7, np.uint8)
+    space = spaces.Dict({"row": spaces.Box(-9.0, 9.0, ROW.shape), "image": spaces.Box(0, 255, image.shape, np.uint8)})
+    mask = np.array([True, False, True]) if masked else None
+    array = ObservationFormat("game", space, 3 * masked).array({"row": given, "image": image}, mask)
+    np.testing.assert_array_equal(array["row"], ROW)
+    np.testing.assert_array_equal(array["image"], image)
+    if masked:
+        np.testing.assert_array_equal(array["action_mask"], mask)
+    array["row"] = 0.0  # it is the caller's
+    assert ROW.any() and array.shape == ()
+
+
 @pytest.mark.parametrize(
     "space, given, message",
     [
