@@ -98,11 +98,12 @@ class Sizes:
             )
 
     def __str__(self) -> str:
-        apex = f"{self.actors} actors + {self.replay_shards} replay shards + " if self.actors else ""
-        return (
-            f"{self.workers} workers + {self.parameter_servers} parameter servers + {apex}"
-            f"{self.count('chief')} dedicated chief + {self.count('evaluator')} evaluator"
-        )
+        numbers = {
+            "worker": self.workers, "parameter server": self.parameter_servers, "actor": self.actors,
+            "replay shard": self.replay_shards, "dedicated chief": self.count("chief"),
+            "evaluator": self.count("evaluator"),
+        }  # fmt: skip
+        return " + ".join(f"{number} {noun}{'s' * (number != 1)}" for noun, number in numbers.items() if number)
 
 
 def assign_roles(sizes: Sizes) -> tuple[Assignment, ...]:

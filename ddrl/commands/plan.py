@@ -24,6 +24,7 @@ from ddrl.placement.ranks import groups_of, place_ranks, threads_for
 from ddrl.placement.resources import check_machine, check_shards, rank_bytes, this_machine
 from ddrl.placement.world import settled_world
 from ddrl.reporting.json_output import write_json_output
+from ddrl.reporting.texts import counted
 from ddrl.types import Machine
 
 MOST_NODES, MOST_CORES = 100_000, 65_536
@@ -211,13 +212,13 @@ def warnings_of(seats: Sequence[Seat], assignments: Sequence[Assignment]) -> lis
         shared = {gpu for seat in seats if seat.host == host and not seat.own_gpus for gpu in seat.gpus}
         used = Counter(rank.gpu for rank in ranks if rank.gpu in shared)
         if cores and workers > len(cores):
-            shared_cores = _count(len(cores), "core")
+            shared_cores = counted(len(cores), "core")
             warnings.append(f"{host}: {workers} workers share {shared_cores}; expect them to take turns")
         if max(used.values(), default=0) > 1:
-            few = _count(len(shared), "GPU")
+            few = counted(len(shared), "GPU")
             warnings.append(f"{host}: {workers} workers share {few}: start one for each GPU")
         if len(shared) > len(used):
-            idle = _count(len(shared) - len(used), "GPU")
+            idle = counted(len(shared) - len(used), "GPU")
             warnings.append(f"{host}: {idle} of {len(shared)} unused: start a worker for each GPU")
     return warnings
 
@@ -293,8 +294,8 @@ def _show(content: dict[str, Any]) -> None:
         print("  ".join(f"{text:{width}}" for text, width in zip(line, widths)).rstrip())
     total = content["totals"]
     print(
-        f"\n{_count(total['ranks'], 'rank')} on {_count(total['nodes'], 'node')} with "
-        f"{_count(total['cores'], 'core')} and {_count(total['gpus'], 'GPU')}, "
+        f"\n{counted(total['ranks'], 'rank')} on {counted(total['nodes'], 'node')} with "
+        f"{counted(total['cores'], 'core')} and {counted(total['gpus'], 'GPU')}, "
         f"{total['gpus_used']} of them used; {total['simulators']} simulators\n"
         f"network {content['network']}: {total['parameters']:,} parameters; an update takes "
         f"{total['effective_batch']:,} data-points and moves {total['bytes_per_update'] / 1e6:.1f} MB\n"
@@ -303,7 +304,3 @@ def _show(content: dict[str, Any]) -> None:
     )
     for warning in content["warnings"]:
         print(f"warning: {warning}")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

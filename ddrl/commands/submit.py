@@ -22,6 +22,7 @@ from ddrl.errors import UsageError
 from ddrl.launch.job import JOB_END, check_time
 from ddrl.placement.ranks import place_ranks, sizes_of
 from ddrl.placement.resources import this_machine
+from ddrl.reporting.texts import counted
 from ddrl.slurm import site as sites
 from ddrl.slurm.queue import queue
 from ddrl.slurm.records import JobRecord, note, noted
@@ -166,7 +167,8 @@ def submit_train(argv: Sequence[str]) -> int:
         raise
     note(directory, JobRecord(number, directory / f"slurm-{number}.out"))
     where = as_typed(directory)
-    print(f"job {number}: {config.title} on {config.environment.game}, {config.ranks} ranks: {sizes_of(config)}")
+    ranks = counted(config.ranks, "rank")
+    print(f"job {number}: {config.title} on {config.environment.game}, {ranks}: {sizes_of(config)}")
     print(f"run directory {printable(where)}")
     print(f"follow it with: ddrl logs {printable(shlex.quote(where))} -f")
     return 0
@@ -215,7 +217,7 @@ def check_ranks(config: TrainConfig, job: JobArguments) -> None:
 
 
 def _nodes(job: JobArguments) -> str:
-    return f"--nodes {job.nodes} --ranks-per-node {job.ranks_per_node}: {job.ranks} rank{'s' * (job.ranks != 1)}"
+    return f"--nodes {job.nodes} --ranks-per-node {job.ranks_per_node}: {counted(job.ranks or 0, 'rank')}"
 
 
 def machine_of(job: JobArguments) -> Machine:

@@ -15,6 +15,7 @@ from ddrl import checks, command_line, options
 from ddrl.errors import UsageError
 from ddrl.game_settings import check_game
 from ddrl.placement.resources import this_machine
+from ddrl.reporting.texts import counted
 from ddrl.slurm.submission import require_sbatch
 from ddrl.tuning import plan as plans
 from ddrl.tuning.journal import optuna_module
@@ -201,6 +202,6 @@ def submit(plan: Plan, arguments: TuneArguments, command: str) -> int:
     point = Point("trial", plan.of_trials, {})
     number = submit_array(f"tune-{plan.algorithm}", plan.directory, array, [point], task, asked)
     if not asked.dry_run:
-        trials_left = f"{left} trial{'s' * (left > 1)}"
+        trials_left = counted(left, "trial")
         print(f"job {number}: an array with {trials_left} of {plan.directory}; the last one writes the report")
     return 0

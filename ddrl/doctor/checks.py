@@ -14,6 +14,7 @@ from ddrl.doctor.facts import SOURCE, Place, RankFacts
 from ddrl.doctor.survey import LEVELS, Finding, Findings, Level, LinkSpeed, Need, Survey, grouped
 from ddrl.named_runs import go_on
 from ddrl.placement.resources import HEAVY_RANK_BYTES, RANKS_PER_CORE, SERVER_BYTES
+from ddrl.reporting.texts import counted
 
 SKEW_WARNING_SECONDS = 1.0
 SKEW_PROBLEM_SECONDS = 240.0  # credentials of MUNGE, by which Slurm trusts its nodes, live five minutes
@@ -43,7 +44,7 @@ def cast(survey: Survey, need: Need) -> tuple[Need, Findings]:
     """The need with the role of each rank, if there are as many ranks as the settings need."""
     size = len(survey.ranks)
     nodes = ", ".join(f"{host} {numbers(f.rank for f in ranks)}" for host, ranks in survey.nodes.items())
-    text = f"{size} on {len(survey.nodes)} node{'s' * (len(survey.nodes) != 1)}: {nodes}"
+    text = f"{size} on {counted(len(survey.nodes), 'node')}: {nodes}"
     findings: Findings = []
     if need.outside:
         findings.append(Finding("warning", "ranks", need.outside, "start doctor, and train, with srun or mpirun"))
@@ -114,7 +115,7 @@ def _network(links: list[LinkSpeed], hosts: dict[int, str], name: str, between: 
         return findings
     latency = statistics.median(link.latency for link in links)
     slowest = min(link.bandwidth for link in links)
-    count = f"{len(links)} pair{'s' * (len(links) != 1)}"
+    count = counted(len(links), "pair")
     return [Finding("fine", name, f"{count}, median {_speed(latency, middle)}, slowest {slowest / 1e6:,.0f} MB/s")]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from ddrl.doctor.checks import exit_status
 from ddrl.doctor.survey import Finding, Findings, Survey
 from ddrl.reporting.json_output import write_json_output
+from ddrl.reporting.texts import counted
 
 WIDTH = 110  # where there is no terminal
 LABEL, CHECK = 9, 15  # columns
@@ -45,7 +46,7 @@ def table(findings: Findings, width: int = WIDTH) -> str:
     """A line for each finding, wrapped, and under it what to do; then what it comes to."""
     lines = [line for finding in findings for line in _lines(finding, max(60, width))]
     counts = [sum(finding.level == level for finding in findings) for level in ("problem", "warning")]
-    words = [f"{n} {word}{'s' * (n != 1)}" for n, word in zip(counts, ("problem", "warning"), strict=True)]
+    words = [counted(n, word) for n, word in zip(counts, ("problem", "warning"), strict=True)]
     verdict = "training would fail" if counts[0] else "ready to train"
     return "\n".join([*lines, "", f"{verdict}: {', '.join(words)}"]) + "\n"
 

@@ -28,6 +28,7 @@ from ddrl.reporting.collector import Collector
 from ddrl.reporting.metrics import EVALUATED, MetricsWriter, complete, evaluation_record, lines_of
 from ddrl.reporting.phases import phase_ended, take_phases
 from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.reporting.texts import counted
 from ddrl.roles.budget import Budget
 from ddrl.roles.checkpoint_saver import CheckpointSaver
 from ddrl.roles.evaluations import Evaluations, announcement, unfinished_text
@@ -410,7 +411,8 @@ class ChiefRole:
         for worker, process in layout.workers.items():
             if process == event.peer:
                 self.transport.send(self.coordinator.worker_lost(worker))
-                self._event("worker_lost", f"{name} died; training goes on with {len(self.coordinator.live)} workers")
+                rest = counted(len(self.coordinator.live), "worker")
+                self._event("worker_lost", f"{name} died; training goes on with {rest}")
                 if not self.coordinator.live:
                     self.stop("failed", f"{name} died, and it was the last worker", signalled=True)
         if event.peer == layout.evaluator:

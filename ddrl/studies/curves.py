@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -189,8 +189,3 @@ def spread_text(outcomes: Sequence[Outcome]) -> str:
     if most < ENOUGH:
         return few
     return many if least >= ENOUGH else f"{many}; where there are fewer than {ENOUGH}, each seed by itself"
-
-
-def plural(number: Any, what: str) -> str:
-    """Such as 1 server, 2 servers; `what` is in the plural."""
-    return f"{number} {what.removesuffix('s' * (number == 1))}"

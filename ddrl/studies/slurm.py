@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ddrl.errors import UsageError
+from ddrl.reporting.texts import counted
 from ddrl.slurm import site as sites
 from ddrl.slurm.records import JobRecord, note
 from ddrl.slurm.script import (
@@ -71,7 +72,7 @@ def submit_study(plan: Plan, asked: Asked) -> None:
             f"`ddrl study {plan.study} --dir {shlex.quote(str(plan.directory))} --collect`"
         ) from error
     if not asked.dry_run:
-        points = f"{len(numbers)} point{'s' * (len(numbers) > 1)}"
+        points = counted(len(numbers), "point")
         print(f"job {number}: an array with {points} of {as_typed(plan.directory)}")
         print(f"job {report}: the report, when all of them have ended")
 

@@ -169,7 +169,7 @@ def test_wishes_that_contradict_the_sizes(wishes, sizes, why):
 
 @pytest.mark.parametrize("ranks", [1, 3, 5])
 def test_another_number_of_ranks(ranks):
-    why = f"this job has {ranks} ranks and the settings need 4: 2 workers + 1 parameter servers + 0 dedicated chief"
+    why = f"this job has {ranks} ranks and the settings need 4: 2 workers + 1 parameter server + 1 evaluator"
     with pytest.raises(ValueError, match=re.escape(why)):
         place(seats(ranks), Sizes(2, 1, evaluator=True))
 

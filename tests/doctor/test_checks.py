@@ -70,7 +70,7 @@ def test_nothing_wrong():
         (
             "fine",
             "ranks",
-            "4 on 2 nodes: n1 0-1, n2 2-3; 2 workers + 1 parameter servers + 0 dedicated chief + 1 evaluator",
+            "4 on 2 nodes: n1 0-1, n2 2-3; 2 workers + 1 parameter server + 1 evaluator",
             "",
         ),
         ("fine", "versions", "Python 3.11, ddrl 1", ""),

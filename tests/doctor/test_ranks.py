@@ -41,7 +41,7 @@ def findings(directory: Path, fault: str, status: int, *arguments: str) -> list[
 def test_a_sound_job_prints_one_table(tmp_path):
     with start(tmp_path, "none", "--run-dir", str(tmp_path / "run")) as job:
         assert job.wait(100.0) == 0, job.output
-    assert job.output.count("fine     ranks          3 on 3 nodes: fake0 0, fake1 1, fake2 2; 1 workers +") == 1
+    assert job.output.count("fine     ranks          3 on 3 nodes: fake0 0, fake1 1, fake2 2; 1 worker +") == 1
     for line in ("fine     run directory  ", "fine     clocks         within", "ready to train: 0 problems"):
         assert job.output.count(line) == 1, job.output
     assert " network        " in job.output, "measured; what a busy machine makes of it is no matter"

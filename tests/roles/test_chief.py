@@ -271,7 +271,7 @@ def test_a_dead_worker_is_not_waited_for(play):
     job.chief.advance()
     assert job.files() == ["update-000000001.npz"]
     assert [message.header.count for message in job.sent.take(Kind.EXPECT)][-2:] == [1, 1]
-    assert "1 workers" in job.events("worker_lost")[0]["text"]
+    assert "with 1 worker" in job.events("worker_lost")[0]["text"]
     assert job.have(members=0b01) is not None
 
 

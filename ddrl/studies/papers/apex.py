@@ -10,7 +10,8 @@ from typing import Any
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.studies.curves import SECONDS, STEPS, learning_panel, over, plural, spread_text
+from ddrl.reporting.texts import counted
+from ddrl.studies.curves import SECONDS, STEPS, learning_panel, over, spread_text
 from ddrl.studies.figures import Panel
 from ddrl.studies.findings import extremes
 from ddrl.studies.measures import count, final, mean, most, rate, scores_caption
@@ -250,7 +251,7 @@ def _range_of_epsilons(variant: Group) -> str:
 
 def _number_of_actors(variant: Group) -> str:
     times = f", each {variant['duplicates']} times" if variant["duplicates"] > 1 else ""
-    return f"{plural(variant['actors'], 'actors')}{times}"
+    return f"{counted(variant['actors'], 'actor')}{times}"
 
 
 ACTORS = Study(

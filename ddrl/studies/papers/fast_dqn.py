@@ -13,7 +13,8 @@ from ddrl import checks
 from ddrl.algorithms import printed_name
 from ddrl.config import TrainConfig
 from ddrl.reporting.metrics import rate_between, whole
-from ddrl.studies.curves import GRID, STEPS, count_text, interval_curve, plural, score_curve, spread_text, unit_of
+from ddrl.reporting.texts import counted
+from ddrl.studies.curves import GRID, STEPS, count_text, interval_curve, score_curve, spread_text, unit_of
 from ddrl.studies.figures import Curve, Panel, through
 from ddrl.studies.findings import extremes
 from ddrl.studies.human_normalized import HUMAN_LEVEL, scores_by_game, scores_of, summary
@@ -116,7 +117,7 @@ def _suite_finding(outcomes: Sequence[Outcome], score: str) -> str:
     for group in grouped(outcomes, "algorithm"):
         if best := _raw(_means(group.runs, lambda run: best_score(run, score))):
             of_all = summary(best)
-            name, games = printed_name(group["algorithm"]), plural(of_all.games, "games")
+            name, games = printed_name(group["algorithm"]), counted(of_all.games, "game")
             texts.append(f"{name}'s best scores have a median of {of_all.median:.1f}% of a person's, over {games}")
     return f"{'; '.join(texts)}." if texts else "No score was measured."
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.studies.curves import over, plural, spread_text
+from ddrl.reporting.texts import counted
+from ddrl.studies.curves import over, spread_text
 from ddrl.studies.figures import Panel
 from ddrl.studies.findings import extremes
 from ddrl.studies.measures import Measure, count, mean, rate_per_second, ratio
@@ -123,7 +124,8 @@ class CommunicationSettings(TimedSettings):
             for axis, x_label, other, value in axes:
                 same = sorted(grouped(having(game.runs, **{other: value}), axis), key=lambda group: group[axis])
                 curve = over(same, axis, mean(self.measure(name)), style=style)
-                yield Panel(prefix + plural(value, other), x_label, y_label, [curve], log_x=True, zero=True)
+                title = prefix + counted(value, other.removesuffix("s"))
+                yield Panel(title, x_label, y_label, [curve], log_x=True, zero=True)
 
 
 def weights(group: Group) -> int:

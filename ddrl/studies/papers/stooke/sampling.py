@@ -9,7 +9,8 @@ from typing import Any
 
 from ddrl import checks
 from ddrl.config import TrainConfig
-from ddrl.studies.curves import over, plural, spread_text
+from ddrl.reporting.texts import counted
+from ddrl.studies.curves import over, spread_text
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.findings import extremes
 from ddrl.studies.measures import count, mean, ratio, values
@@ -143,7 +144,7 @@ def _barrier_table(game: str, outcomes: Sequence[Outcome]) -> Table:
 
 
 def _groups_panel(game: str, group: Group) -> Panel:
-    panel = _panel(f"{game}, one process on {plural(group['cores'], 'cores')}", group.runs, KINDS)
+    panel = _panel(f"{game}, one process on {counted(group['cores'], 'core')}", group.runs, KINDS)
     x = sorted({run.point.labels["per_core"] for run in group.runs})
     if limit := bootstrap(values(_measured, inference_free(group.runs))):
         line = Curve("fastest without inference", x, [limit.mean / group["cores"]] * len(x), reference=True)

@@ -10,7 +10,8 @@ from ddrl import checks
 from ddrl.algorithms import printed_name
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.studies.curves import learning_panel, linear, over, plural, spread_text
+from ddrl.reporting.texts import counted
+from ddrl.studies.curves import learning_panel, linear, over, spread_text
 from ddrl.studies.figures import Panel, through
 from ddrl.studies.findings import extremes
 from ddrl.studies.measures import count, final, mean, most, rate, ratio, scores_caption
@@ -79,7 +80,7 @@ def sizes_report(
 
 
 def _size_label(what: str) -> Callable[[Group], str]:
-    return lambda group: plural(group["size"], what)
+    return lambda group: counted(group["size"], what.removesuffix("s"))
 
 
 SIZES = {
