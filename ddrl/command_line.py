@@ -349,14 +349,14 @@ def _checked(
             if "=" in word:
                 yield word.split("=", maxsplit=1)[0] + "=" + _checked_value(option, word.split("=", maxsplit=1)[1])
                 continue
-            yield word
             if item_of(option.hint) is not None:
                 last = option
+                yield word
             elif not words or words[0].startswith("--"):
                 seen = f", not {words[0]}; or write --{name}={words[0]}" if words else ""
                 raise UsageError(f"--{name}: it needs a value{seen}")
-            else:
-                yield _checked_value(option, words.pop(0))
+            else:  # as one word, or a value that begins with a dash would be taken for an option
+                yield f"{word}={_checked_value(option, words.pop(0))}"
         elif (name.removeprefix("no-") in by_name and by_name[name.removeprefix("no-")].hint is bool) or others:
             yield word
         else:

@@ -52,6 +52,7 @@ def read(*words: str) -> Arguments:
         ),
         (["--learning_rate", "-3", "first"], Arguments("first", inner=Inner(-3.0))),
         (["first", "--text", "1e6"], Arguments("first", text="1e6")),
+        (["first", "--text", "-p long"], Arguments("first", text="-p long")),
     ],
 )
 def test_values(words, wanted):
