@@ -1,4 +1,4 @@
-"""Synchronous steps: waiting for all, a quorum, or a deadline (docs/design.md, section 4), step by step.
+"""Synchronous steps: waiting for all, a quorum, or a deadline (docs/concepts/synchronous-step.md), step by step.
 
 A step's messages are handled as arrays over workers and servers. A transfer is cut through: the receiving card begins
 when the first byte comes, so alone it takes the latency and the slice's time once.
