@@ -30,6 +30,16 @@ def test_an_algorithm_and_an_exchange_of_a_file_train_on_two_nodes(submit):
     assert config.run.plugins == (str(FILE),)
 
 
+def test_an_environment_of_an_example_trains_on_two_nodes(submit):
+    courier = FILE.parents[2] / "examples" / "courier.py"
+    settings = SETTINGS.format(plugin=courier, more="OPTIONS+=(--game courier)")
+    settings = settings.replace("reinforce", "ppo").replace("circle", "allreduce")
+    job = submit("train.sbatch", settings, *TWO_NODES, launcher="srun", light=False)
+    assert job.wait() == ("COMPLETED", "0:0"), job.output
+    assert result(job.run)["status"] == "finished" and newest(job.run).version == 20
+    assert rundir.load_config(job.run).environment.game == "courier"
+
+
 def test_a_node_without_the_file_is_named_in_one_line(submit):
     job = submit("train.sbatch", SETTINGS.format(plugin=LONE, more=f"cp {FILE} {LONE}"), *TWO_NODES, launcher="srun")
     assert job.wait() == ("FAILED", "2:0"), job.output
