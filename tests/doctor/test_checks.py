@@ -67,12 +67,7 @@ def worst(findings: list[Finding]) -> tuple[str, str, str]:
 def test_nothing_wrong():
     findings = examine(survey(), NEED)
     assert [tuple(finding) for finding in findings] == [
-        (
-            "fine",
-            "ranks",
-            "4 on 2 nodes: n1 0-1, n2 2-3; 2 workers + 1 parameter server + 1 evaluator",
-            "",
-        ),
+        ("fine", "ranks", "4 on 2 nodes: n1 0-1, n2 2-3; 2 workers + 1 parameter server + 1 evaluator", ""),
         ("fine", "versions", "Python 3.11, ddrl 1", ""),
         ("fine", "run directory", "/runs/a, to be made in /runs, writable and shared", ""),
         ("fine", "memory", "free for needed: n1 8.0 GB for 1.2 GB, n2 8.0 GB for 2.0 GB", ""),
