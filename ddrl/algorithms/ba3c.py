@@ -107,7 +107,7 @@ def laptop(game: str, machine: Machine) -> TrainConfig:
     return TrainConfig(
         environment=EnvironmentConfig(game=game, protocol="nature", life_loss_terminal=True),
         network=LAPTOP_NETWORK,
-        # Measured on Pong (docs/results.md): long unrolls, small batches and little lag, where shorter and
+        # Measured on Pong (docs/results/learning.md): long unrolls, small batches and little lag, where shorter and
         # larger ones showed nothing in the same number of agent steps.
         algorithm=BA3CConfig(unroll_length=20, entropy_cost=0.01, value_cost=0.5, importance_clip=1.0),
         sampling=SamplingConfig(simulators=16, groups=2, queue_batches=1),

@@ -387,7 +387,7 @@ def _presets(default: Preset, stooke_optimizer: dict[str, Any], **updates: int) 
 
 LASAGNE_RMSPROP = {"optimizer": "rmsprop", "rmsprop_epsilon": 1e-6}  # not centered, epsilon inside the root
 # A target of one step narrows its distribution by the discount alone, once a period: Pong was learned with short
-# periods and more, smaller updates (docs/results.md).
+# periods and more, smaller updates (docs/results/learning.md).
 CATEGORICAL_UPDATES = {"target_period": 960, "steps_per_update": 16, "batch_size": 64}
 ALGORITHM = Algorithm(
     settings=DQNConfig,

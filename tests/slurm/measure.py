@@ -1,8 +1,7 @@
 """`python -m tests.slurm.measure`: how soon a job of four nodes trains, what the loss of a node costs, and a study of
 scaling as an array.
 
-Figures for docs/results/reliability.md and docs/failures.md, from real jobs on the cluster of these tests. Prints lines
-of JSON.
+Figures for docs/results/, from real jobs on the cluster of these tests. Prints lines of JSON.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def test_the_fit_brings_out_what_it_was_fitted_to():
 
 
 def test_predictions_of_what_was_measured_on_a_quiet_machine():
-    """docs/results.md, emulated workers on two cores: all within 10%."""
+    """docs/results/scaling.md, emulated workers on two cores: all within 10%."""
     efficiency = {
         500.0: (1.97, 0.98, 0.87), 200.0: (4.80, 0.97, 0.82), 100.0: (9.21, 0.94, 0.71), 50.0: (17.2, 0.93, 0.57)
     }  # fmt: skip
