@@ -66,7 +66,7 @@ def of_peers(data: Path) -> Drawn:
     measured = [json.loads(path.read_text()) for path in sorted(data.glob("*.json"))]
     first = measured[0]["machine"]
     rows = table("Agent steps/s of training, median of the rounds and their range", measured, {
-        "ours": lambda run: f"`{_settings(run['settings_of_ours'])}`",
+        "ours": _ours,
         "agent steps/s": lambda run: _rounds(run["ours_by_round"]),
         "peer": _peer, "its agent steps/s": lambda run: _rounds(run["peer_by_round"]),
         "ratio": lambda run: f"**{run['ratio']:.2f}**",
@@ -77,7 +77,13 @@ def of_peers(data: Path) -> Drawn:
         f"Both sides in turns on {first['processor']}, {first['cores']} cores; rounds of {', '.join(seconds)} s; "
         f"TensorFlow {first['packages']['tensorflow']}."
     )
-    return Drawn("Speed beside other libraries", f"{told}\n\n{rows.markdown()}".strip(), _ratios(measured))
+    options = "\n".join(f"- {_ours(run)}: `{_settings(run['settings_of_ours'])}`" for run in measured)
+    text = f"{told}\n\n{rows.markdown().strip()}\n\nThe settings of ours, where they are not the defaults:\n\n{options}"
+    return Drawn("Speed beside other libraries", text, _ratios(measured))
+
+
+def _ours(run: Mapping[str, Any]) -> str:
+    return f"{run['algorithm'].upper()}, {_simulators(run)}"
 
 
 def _settings(words: str) -> str:
@@ -111,7 +117,7 @@ def _ratios(measured: Sequence[Mapping[str, Any]]) -> bytes:
     figure = Figure(figsize=(7.0, 0.8 + 0.55 * len(measured)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    names = [f"{run['algorithm'].upper()}, {_simulators(run)}\nbeside {_peer(run)}" for run in measured]
+    names = [f"{_ours(run)}\nbeside {_peer(run)}" for run in measured]
     for row, run in enumerate(measured):
         rounds = [ours / peer for ours, peer in zip(run["ours_by_round"], run["peer_by_round"])]
         axes.plot([0, run["ratio"]], [row, row], color=COLOURS[0], linewidth=7, solid_capstyle="butt", alpha=0.35)
