@@ -98,10 +98,12 @@ class ObservationFormat:
             values = self._entries(observation)
             if mask is not None:
                 values = (*values, mask)
+            parts = []
             for value, (shape, dtype) in zip(values, self._plain):
-                if value.shape != shape or value.dtype is not dtype:
+                if value.shape != shape:
                     return None
-            return np.ndarray((), self.dtype, bytearray().join(values))
+                parts.append(value if value.dtype is dtype else value.astype(dtype))
+            return np.ndarray((), self.dtype, bytearray().join(parts))
         except (AttributeError, BufferError, LookupError, TypeError, ValueError):
             return None
 

@@ -8,7 +8,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
@@ -16,6 +16,12 @@ from ddrl import checks, programs, rundir
 from ddrl.named_runs import run_and_checkpoint
 from ddrl.placement.resources import this_machine
 from ddrl.types import Discrete
+
+if TYPE_CHECKING:
+    from ddrl.checkpoint import Checkpoint
+    from ddrl.config import TrainConfig
+    from ddrl.envs.starts import Starts
+    from ddrl.evaluation.games import EvaluationResult
 
 HUMAN_STARTS = "not measured: they need games played by people, which are not public (--starts FILE, if you have some)"
 MOST_GAMES = 1_000_000
@@ -65,34 +71,49 @@ def evaluate_newest(
     config = rundir.load_config(path)  # a wrong directory is said at once, not after TensorFlow has loaded
     if arguments.epsilon and Discrete not in config.algorithm.takes:
         checks.refuse(arguments, "epsilon", "continuous actions are evaluated without noise; leave it out")
-    from ddrl.envs import make_environment
-    from ddrl.envs.starts import load_starts
-
-    starts = load_starts(Path(arguments.starts)) if arguments.starts else None
-    if starts is not None:
-        make_environment(config.environment, 1, training=False, starts=starts).close()  # refuses what cannot be
+    starts = _starts(arguments.starts, config)
+    from ddrl.envs.game_names import atari_rom
     from ddrl.evaluation.agent import load_agent
+    from ddrl.evaluation.games import evaluate
 
     sizes = sorted({1, min(8, arguments.games), min(64, arguments.games)})
     agent = load_agent(path, batch_sizes=sizes, checkpoint=checkpoint)
-    from ddrl.envs.game_names import atari_rom
-    from ddrl.evaluation.games import evaluate
-
     began = time.monotonic()
-    config = agent.config
-    epsilon = config.evaluation.eval_epsilon if arguments.epsilon is None else arguments.epsilon
+    environment, settings = agent.config.environment, agent.config.evaluation
+    epsilon = settings.eval_epsilon if arguments.epsilon is None else arguments.epsilon
+    ahead = this_machine().cores
     result = evaluate(
-        config.environment,
-        agent.policy,
-        arguments.games,
-        arguments.seed,
-        epsilon=epsilon,
-        ahead=this_machine().cores,
-        starts=starts,
+        environment, agent.policy, arguments.games, arguments.seed, epsilon=epsilon, ahead=ahead, starts=starts
     )
+    seconds = time.monotonic() - began
+    record = _record(arguments, agent.checkpoint, result, seconds, atari_rom(environment.game) is not None)
+    try:
+        with programs.naming(path / rundir.EVALUATIONS), (path / rundir.EVALUATIONS).open("a") as file:
+            file.write(json.dumps(record) + "\n")
+    finally:
+        show(environment.game, record)
+    return record
+
+
+def _starts(file: str, config: TrainConfig) -> Starts | None:
+    """The recorded human starts in a file. Raises UsageError where the environment cannot begin with them."""
+    if not file:
+        return None
+    from ddrl.envs import make_environment
+    from ddrl.envs.starts import load_starts
+
+    starts = load_starts(Path(file))
+    make_environment(config.environment, 1, training=False, starts=starts).close()
+    return starts
+
+
+def _record(
+    arguments: EvaluateArguments, checkpoint: Checkpoint, result: EvaluationResult, seconds: float, atari: bool
+) -> dict[str, Any]:
+    """The line of an evaluation."""
     record = {
-        "version": agent.checkpoint.version,
-        "agent_steps": agent.checkpoint.agent_steps,
+        "version": checkpoint.version,
+        "agent_steps": checkpoint.agent_steps,
         "games": arguments.games,
         "seed": arguments.seed,
         "mean": result.mean,
@@ -100,17 +121,10 @@ def evaluate_newest(
         "minimum": min(result.scores),
         "deviation": statistics.stdev(result.scores) if len(result.scores) > 1 else 0.0,
         "unfinished": result.unfinished,
-        "seconds": round(time.monotonic() - began, 3),
+        "seconds": round(seconds, 3),
         "scores": list(result.scores),
         "protocol": result.stamp,
     }
     rare = {name: getattr(result, name) for name in ("not_finite", "stuck", "forced_actions")}
     record |= {name: number for name, number in rare.items() if number}
-    if starts is None and atari_rom(config.environment.game) is not None:
-        record["human_starts"] = HUMAN_STARTS
-    try:
-        with programs.naming(path / rundir.EVALUATIONS), (path / rundir.EVALUATIONS).open("a") as file:
-            file.write(json.dumps(record) + "\n")
-    finally:
-        show(config.environment.game, record)
-    return record
+    return record if arguments.starts or not atari else record | {"human_starts": HUMAN_STARTS}

@@ -81,9 +81,9 @@ class ConvolutionalNetwork(Network):
 
     a3c: 16 filters 8x8 stride 4, 32 4x4 stride 2, dense 256 (Mnih et al. 2016, section 5.1).
     nature: 32 8x8 stride 4, 64 4x4 stride 2, 64 3x3, dense 512 (Mnih et al. 2015).
-    ba3c: 32 5x5, 32 5x5, 64 5x5, each with a 2x2 max-pooling, 64 3x3, dense `fc_neurons` without
-    activation (Adamski et al. 2018, figure 6). No bias in its convolutions; input channels are padded with
-    zeros to a multiple of 16, and the padding's weights count.
+    ba3c: 32 5x5, 32 5x5, 64 5x5, each with a 2x2 max-pooling, 64 3x3, dense `fc_neurons` without activation (from the
+    code behind Adamski et al. 2018, whose figure 6 compares numbers of neurons). No bias in its convolutions; input
+    channels are padded with zeros to a multiple of 16, and the padding's weights count.
 
     Flat order: conv0/kernel [height, width, in, out], conv0/bias, conv1/kernel, ..., dense/kernel [in, out],
     dense/bias, policy/kernel, policy/bias, value/kernel, value/bias; the dense layer reads the last image in

@@ -1,6 +1,7 @@
 """The same numbers as a dictionary of four vectors and as one Box, for measures of what dictionaries cost.
 
-`ddrl bench roofline --preset smoke --game tests.envs.entries:ddrl-test/Entries-v0`, and OneBox-v0 beside it.
+`ddrl bench roofline --preset smoke --game tests.envs.entries:ddrl-test/Entries-v0`, and OneBox-v0 beside it; and
+HalfCheetah's as two entries, for an environment that costs something: CheetahEntries-v0 beside HalfCheetah-v5.
 """
 
 from __future__ import annotations
@@ -39,6 +40,20 @@ class Entries(gymnasium.Env):
         return dict(zip(NAMES, self._numbers.reshape(len(NAMES), SIZE)))
 
 
+class CheetahEntries(gymnasium.ObservationWrapper):
+    """HalfCheetah-v5 with positions and velocities as two entries, float64 as MuJoCo has them."""
+
+    def __init__(self) -> None:
+        super().__init__(gymnasium.make("HalfCheetah-v5").unwrapped)
+        boxes = [gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float64) for size in (8, 9)]
+        self.observation_space = gymnasium.spaces.Dict(list(zip(("position", "velocity"), boxes)))
+
+    def observation(self, observation):
+        return {"position": observation[:8], "velocity": observation[8:]}
+
+
+if "ddrl-test/CheetahEntries-v0" not in gymnasium.registry:
+    gymnasium.register("ddrl-test/CheetahEntries-v0", entry_point=CheetahEntries, max_episode_steps=1000)
 for name, one in (("Entries", False), ("OneBox", True)):
     if f"ddrl-test/{name}-v0" not in gymnasium.registry:
         gymnasium.register(f"ddrl-test/{name}-v0", entry_point=Entries, kwargs={"one": one})
