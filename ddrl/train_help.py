@@ -101,6 +101,8 @@ NEEDS = (
          _data(FromDataPoints, FromRollouts, FromUnrolls)),
     Need("network", ("hidden_layers",), "an algorithm that takes any network", lambda c: not c.algorithm.dense_alone),
     Need("network", ("policy_layers", "critic_layers"), "dpg or sac", lambda config: config.algorithm.dense_alone),
+    Need("network", ("initial_log_deviation",), "a Gaussian policy (a2c, ppo, impala)",
+         lambda config: config.has_gaussian_policy),
     Need("evaluation", ("eval_epsilon",), "discrete actions", lambda config: Discrete in config.algorithm.takes),
     Need("environment", ("football_view", "football_players", "football_checkpoints"), "--game football/...",
          lambda config: config.environment.game.startswith("football/")),

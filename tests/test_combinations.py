@@ -127,6 +127,7 @@ def test_the_defaults_of_every_algorithm_go_together(name):
             "--schedule synchronized: dpg learns from a replay; use standard or concurrent",
         ),
         ("dqn", {"policy_layers": (9,)}, "--policy-layers 9: dqn has the layers of --network; leave it out"),
+        ("dqn", {"initial_log_deviation": -2.0}, "--initial-log-deviation -2.0: dqn has no Gaussian policy"),
         ("ba3c", {"schedule": "concurrent"}, "--schedule concurrent: ba3c has no replay; leave it out, or train dqn"),
         ("a2c", {"schedule": "standard"}, "--schedule standard: a2c has no replay"),
         ("a2c", {"replay_capacity": 10}, "--replay-capacity 10: a2c has no replay; leave it out"),

@@ -17,6 +17,7 @@ from ddrl.config.apex import ApexConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.settings import ExchangeConfig, OptimizerConfig
 from ddrl.replay.settings import ReplayConfig
+from ddrl.types import Continuous
 
 CONVOLUTIONAL = ("a3c", "nature", "ba3c", "impala")
 DENSE = ("mlp",)
@@ -368,6 +369,11 @@ class TrainConfig:
     def has_replay(self) -> bool:
         """Whether the algorithm learns from a replay."""
         return isinstance(self.algorithm.learns_from, FromReplay)
+
+    @property
+    def has_gaussian_policy(self) -> bool:
+        """Whether the policy is a Gaussian where actions are continuous."""
+        return Continuous in self.algorithm.takes and not self.has_replay
 
     @property
     def replay_data(self) -> FromReplay:

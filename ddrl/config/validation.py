@@ -33,6 +33,9 @@ def check(config: TrainConfig) -> None:
         _check_rollouts(config, data)
     config.algorithm.refuse(config)
     _check_layers(config)
+    if not config.has_gaussian_policy:
+        why = f"{config.algorithm.name} has no Gaussian policy; leave it out"
+        checks.unused(config.network, why, "initial_log_deviation")
     if Discrete not in config.algorithm.takes and config.evaluation.eval_epsilon:
         why = f"{config.algorithm.name} is evaluated without noise; leave it 0"
         checks.refuse(config.evaluation, "eval_epsilon", why)

@@ -6,7 +6,7 @@ parameters of `wall_seconds`. Those that time cut off (`timed_out`) do not count
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,11 @@ def scores_caption(score: str, epsilon: float | None = None) -> str:
     """What scores are; of evaluations with an epsilon, that they are not greedy."""
     text = CAPTIONS[score]
     return text if epsilon is None else text.replace("greedy games", f"games of epsilon {epsilon:g}")
+
+
+def caption_of(score: str, outcomes: Iterable[Outcome]) -> str:
+    """The same of runs, whose largest epsilon counts."""
+    return scores_caption(score, max(run.point.config.evaluation.eval_epsilon for run in outcomes) or None)
 
 
 # of a run's records ---------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from ddrl.studies import across_games
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
 from ddrl.studies.figures import Panel
 from ddrl.studies.findings import compared, sentences
-from ddrl.studies.measures import count, final, given_seconds, last_score, mean, most, rate, scores_caption, steps_text
+from ddrl.studies.measures import caption_of, count, final, given_seconds, last_score, mean, most, rate, steps_text
 from ddrl.studies.points import Group, Outcome, grouped
 from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, refusals_of
 from ddrl.studies.study import Labels, Report, Study
@@ -95,10 +95,9 @@ class VariantsSettings(TargetSettings, ScoredSettings):
             notes += [f"{game}: {text}" for text in self._compared(those)]
         systems = [(group["variant"], group) for group in grouped(outcomes, "variant")]
         of_all, profiles = across_games.together(systems, lambda run: last_score(run, self.score_name))
-        epsilon = max(run.point.config.evaluation.eval_epsilon for run in outcomes) or None
         return Report(
             heading=f"{self.algorithm} with other options",
-            caption=f"{scores_caption(self.score_name, epsilon)}; {spread_text(outcomes)}",
+            caption=f"{caption_of(self.score_name, outcomes)}; {spread_text(outcomes)}",
             finding=sentences(notes),
             tables=[*tables, *of_all],
             panels=[*panels, *profiles],

@@ -19,6 +19,7 @@ from ddrl.studies.measures import (
     EVALUATION,
     MAXIMUM,
     Measure,
+    caption_of,
     count,
     evaluations,
     final,
@@ -26,7 +27,6 @@ from ddrl.studies.measures import (
     last_score,
     mean,
     most,
-    scores_caption,
     times_to,
 )
 from ddrl.studies.points import Group, Outcome, grouped
@@ -106,8 +106,7 @@ class GamesSettings(BudgetSettings):
             "time to it": lambda game: (times := self.times(game)) and times.text(),
         }
         of_all, profiles = across_games.together([("BA3C", Group({}, outcomes))], final_mean)
-        epsilon = max(run.point.config.evaluation.eval_epsilon for run in outcomes)
-        caption = scores_caption(EVALUATION, epsilon or None).replace(": ", f": mean and maximum of {self.eval_games} ")
+        caption = caption_of(EVALUATION, outcomes).replace(": ", f": mean and maximum of {self.eval_games} ")
         return Report(
             heading="Scores by game against time",
             caption=f"{caption}; {spread_text(outcomes)}",
