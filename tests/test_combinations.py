@@ -69,6 +69,17 @@ def test_the_defaults_of_every_algorithm_go_together(name):
             {"reset": "in-pause", "game": "CartPole-v1"},
             "--reset in-pause: the asynchronous schedule has no pause",
         ),
+        (
+            "ba3c",
+            {
+                "reset": "in-pause",
+                "schedule": "synchronized",
+                "game": "CartPole-v1",
+                "simulators": 2,
+                "unroll_length": 5,
+            },
+            "--reset in-pause: ba3c has no rollouts to reset between; use at-once or swap",
+        ),
         ("hts-a2c", {"reset_at_checkpoint": True}, "--reset-at-checkpoint True: a rollout is in progress"),
         (
             "hts-ppo",

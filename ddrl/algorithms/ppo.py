@@ -237,7 +237,7 @@ def mujoco(game: str, machine: Machine) -> TrainConfig:
             learning_rate_agent_steps=MUJOCO_AGENT_STEPS, adam_epsilon=1e-5, clip_global_norm=0.5,
         ),
         exchange=ALONE,
-        evaluation=EvaluationConfig(eval_every_updates=16_000, eval_games=10),  # every 102,400 agent steps
+        evaluation=EvaluationConfig(eval_every_updates=16_000, eval_games=10),  # 102,400 or 51,200 agent steps
         run=RunConfig(minutes=0.0, agent_steps=MUJOCO_AGENT_STEPS),
     )  # fmt: skip
     return config.changed(**ZOO_OF_HALF_CHEETAH) if game.startswith("HalfCheetah-") else config

@@ -90,6 +90,7 @@ def loss(
 
     Critics (Haarnoja et al. 2018b, equations 5 and 6): mean of weight (y - q_i(s, a))^2 / 2 for both, with
     y = R + discount (min_j q_j(s', a'; theta^-) - alpha log pi(a'|s')) and a' drawn from the newest policy.
+    With --n-step above 1, R has no entropies of the steps between.
     Policy (equation 9, with the smaller critic): mean of alpha log pi(a|s) - min_i q_i(s, a), by the action alone.
     Temperature (equation 18): mean of -alpha (log pi(a|s) + target entropy), by alpha alone.
 

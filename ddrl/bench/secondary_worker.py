@@ -141,7 +141,7 @@ class TwoLearners:
         for done in range(1, updates + 1):
             _, batch = self.schedule.next_batch(lambda: sampler.snapshot)
             if done == 1:
-                secondary.batches.start(self.schedule.period, secondary.snapshot)
+                secondary.batches.start(self.schedule.period, secondary.snapshot, secondary.snapshot.version)
             sampler.learn(batch)
             while secondary.batches.taken * updates < done * secondary.batches.updates:
                 secondary.learn(secondary.batches.take())

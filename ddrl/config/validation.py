@@ -154,6 +154,9 @@ def _check_resets(config: TrainConfig) -> None:
     if config.environment.reset == "in-pause" and config.sampling.schedule == "asynchronous":
         why = "the asynchronous schedule has no pause to reset in; use at-once or swap"
         checks.refuse(config.environment, "reset", why)
+    if config.environment.reset == "in-pause" and isinstance(config.algorithm.learns_from, FromDataPoints):
+        why = f"{config.algorithm.name} has no rollouts to reset between; use at-once or swap"
+        checks.refuse(config.environment, "reset", why)
     if not run.reset_at_checkpoint:
         return
     if config.sampling.schedule not in ("synchronized", "standard"):

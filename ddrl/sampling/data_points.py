@@ -88,6 +88,7 @@ class DataPointBuilder:
             log_prob: <float32>[b] of the actions.
             version: of the parameters that chose them.
         """
+        self.length[step.env_id[~step.valid]] = 0  # a new episode: nothing of the last one stays open
         rows = ~(step.terminated | step.truncated)
         ids = step.env_id[rows]
         at = self.length[ids]

@@ -28,7 +28,7 @@ class ReplayBatches:
         batch_size: M.
         updates: minibatches in a period.
         ahead: minibatches drawn at once.
-        importance: updates so far -> exponent of the importance weights.
+        importance: updates of the run so far -> exponent of the importance weights.
         seed: of the draws.
 
     Attributes:
@@ -49,7 +49,7 @@ class ReplayBatches:
         self.replay, self.updates, self.taken = replay, updates, updates
         self._targets, self._batch_size, self._ahead = targets, batch_size, ahead
         self._importance, self._seed = importance, tuple(seed)
-        self._period = 0
+        self._period = self._version = 0
         self._target: Any = None  # theta^- <float32>[N] of the period
         self._drawn: Replayed | None = None  # the minibatches at hand, one after the other
         self._first = 0  # number of the first of them in the period
@@ -64,17 +64,19 @@ class ReplayBatches:
         """Whether the period's minibatches were all given out."""
         return self.taken == self.updates
 
-    def start(self, period: int, target: Snapshot, taken: int = 0) -> None:
+    def start(self, period: int, target: Snapshot, version: int, taken: int = 0) -> None:
         """Begins a period.
 
         Args:
             period: its number, from which its draws follow.
             target: theta^-.
+            version: of the run's parameters at its beginning: updates by all workers so far.
             taken: minibatches of it that were given out before a resume.
         """
         if self._coming is not None:
             wait([self._coming[1]])  # of a period that was broken off
         self._period, self._target, self._drawn, self._coming = period, target.parameters, None, None
+        self._version = version
         self.taken = min(taken, self.updates)  # a resume with shorter periods has no minibatch left of a longer one
 
     def take(self) -> Replayed:
@@ -106,6 +108,7 @@ class ReplayBatches:
         keys, priorities = zip(*self._priorities, strict=True) if self._priorities else ((), ())
         return {
             "period": np.int64(self._period),
+            "period.version": np.int64(self._version),
             "taken": np.int64(self.taken),
             "waiting.keys": np.concatenate(keys) if keys else np.zeros(0, np.int64),
             "waiting.priorities": np.concatenate(priorities) if priorities else np.zeros(0, np.float32),
@@ -113,7 +116,9 @@ class ReplayBatches:
 
     def set_state(self, state: dict[str, np.ndarray], target: Snapshot) -> None:
         """The inverse, with theta^- of `target`."""
-        self.start(int(state["period"]), target, int(state["taken"]))
+        period = int(state["period"])
+        version = state.get("period.version", (period - 1) * self.updates)  # which older checkpoints do not have
+        self.start(period, target, int(version), int(state["taken"]))
         keys = state["waiting.keys"]
         self._priorities = [(keys, state["waiting.priorities"])] if len(keys) else []
 
@@ -128,7 +133,7 @@ class ReplayBatches:
         bits = np.random.PCG64([*self._seed, self._period])
         bits.advance(first * self._batch_size)  # one number for each transition before
         count = min(self._ahead, self.updates - first)
-        exponent = self._importance((self._period - 1) * self.updates)
+        exponent = self._importance(self._version)
         self._memory.reverse()
         observation, following = (array[: count * self._batch_size] for array in self._memory[0])
         random = np.random.Generator(bits)

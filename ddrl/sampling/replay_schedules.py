@@ -190,7 +190,7 @@ class Standard(ReplaySchedule):
             self._prefill(snapshot)
         self._fill(self._buffer, snapshot)
         self.period += 1
-        self.batches.start(self.period, self.target)
+        self.batches.start(self.period, self.target, snapshot.version)
 
 
 class Concurrent(ReplaySchedule):
@@ -222,7 +222,7 @@ class Concurrent(ReplaySchedule):
             self._store(self._buffer)
         self.period += 1
         self._begin(snapshot)
-        self.batches.start(self.period, snapshot)
+        self.batches.start(self.period, snapshot, snapshot.version)
 
     def _begin(self, target: Snapshot) -> None:
         self.target = target

@@ -66,11 +66,11 @@ def _planned(config: TrainConfig) -> str:
 
 
 def stamps(outcome: Outcome) -> list[Mapping[str, Any]]:
-    """The protocols of its evaluations, each once; the seed, which differs every time, is left out."""
+    """The protocols of its evaluations, each once, without what differs from one to the next: seed and games."""
     distinct: list[Mapping[str, Any]] = []
     for record in outcome.records:
         if record["kind"] == "evaluation" and isinstance(record.get("protocol"), dict):
-            stamp = {name: value for name, value in record["protocol"].items() if name != "seed"}
+            stamp = {name: value for name, value in record["protocol"].items() if name not in ("seed", "games")}
             if stamp not in distinct:
                 distinct.append(stamp)
     return distinct

@@ -128,6 +128,13 @@ def test_an_autoreset_row_opens_but_earns_nothing():
     np.testing.assert_array_equal(points.observation, [[2.0, 2.0]])
 
 
+def test_a_game_that_ends_with_its_last_random_action_leaves_nothing_open():
+    """Its end is not told, as the random actions before training are not, and the next row is a new game's."""
+    points = segment_of(row(valid=False, observation=1.0), row(0.25, terminated=True, observation=2.0))
+    np.testing.assert_allclose(points.return_, [0.25])
+    np.testing.assert_array_equal(points.observation, [[1.0, 1.0]])
+
+
 def test_state_round_trip():
     first, other, stream = builder(3, 4), builder(3, 4), Stream(3, 5)
     for version in range(6):

@@ -54,7 +54,7 @@ def test_it_makes_no_difference_how_many_are_drawn_ahead(exponent):
     for ahead in (1, 3, 8, 10):
         batches, given[ahead] = make_batches(filled(exponent), ahead=ahead), []
         for period in (1, 2):
-            batches.start(period, TARGET)
+            batches.start(period, TARGET, (period - 1) * UPDATES)
             given[ahead] += learn(batches)
             assert batches.empty
             batches.finish()
@@ -65,7 +65,7 @@ def test_it_makes_no_difference_how_many_are_drawn_ahead(exponent):
 def test_a_minibatch_is_what_the_replay_gave_with_its_targets():
     replay = filled(0.6)
     batches = make_batches(replay, importance=lambda updates: 0.4)
-    batches.start(4, TARGET)
+    batches.start(4, TARGET, 3 * UPDATES)
     batch = batches.take()
     drawn = replay.sample(np.random.default_rng([3, 0, 4]), BATCH, 0.4)
     np.testing.assert_array_equal(batch.target, targets(TARGET.parameters, drawn))
@@ -79,14 +79,14 @@ def test_seed_worker_and_period_each_give_other_minibatches(change):
     for period, seed in ((1, (3, 0)), (change.get("period", 1), change.get("seed", (3, 0)))):
         batches = make_batches(filled())
         batches._seed = seed
-        batches.start(period, TARGET)
+        batches.start(period, TARGET, (period - 1) * UPDATES)
         keys.append([batch.key for batch in learn(batches)])
     assert (np.array(keys[0]) != np.array(keys[1])).mean() > 0.8
 
 
 def test_the_minibatches_of_a_period_differ():
     batches = make_batches(filled())
-    batches.start(1, TARGET)
+    batches.start(1, TARGET, 0)
     keys = np.array([batch.key for batch in learn(batches)])
     assert len(np.unique(keys, axis=0)) == UPDATES
 
@@ -94,7 +94,7 @@ def test_the_minibatches_of_a_period_differ():
 def test_priorities_count_from_the_end_of_the_period_on_and_in_their_order():
     replay, expected = filled(0.6), filled(0.6)
     batches = make_batches(replay)
-    batches.start(1, TARGET)
+    batches.start(1, TARGET, 0)
     before = content(replay)
     given = learn(batches)
     assert content(replay) == before
@@ -113,7 +113,7 @@ def test_priorities_count_from_the_end_of_the_period_on_and_in_their_order():
 def test_without_priorities_nothing_waits():
     replay = filled()
     batches = make_batches(replay)
-    batches.start(1, TARGET)
+    batches.start(1, TARGET, 0)
     before = content(replay)
     learn(batches)
     batches.finish()
@@ -124,16 +124,29 @@ def test_importance_is_that_of_the_updates_before_the_period():
     asked = []
     batches = make_batches(filled(0.6), importance=lambda updates: asked.append(updates) or 0.4)
     for period in (1, 2, 3):
-        batches.start(period, TARGET)
+        batches.start(period, TARGET, (period - 1) * UPDATES)
         learn(batches)
         batches.finish()
     assert sorted(set(asked)) == [0, UPDATES, 2 * UPDATES]
 
 
+def test_importance_follows_the_updates_of_all_workers_also_after_a_resume():
+    """Where others update too, a worker's periods say little of how far the run is."""
+    asked = []
+    first, resumed = (
+        make_batches(filled(0.6), ahead=4, importance=lambda updates: asked.append(updates) or 0.4) for _ in range(2)
+    )
+    first.start(3, TARGET, 12_345)
+    learn(first, 5)
+    resumed.set_state(first.get_state(), TARGET)
+    learn(resumed, first=5)
+    assert set(asked) == {12_345}
+
+
 def test_targets_are_computed_together_where_they_are_known_ahead():
     recorded = Recorded()
     batches = make_batches(filled(), recorded, ahead=8)
-    batches.start(1, TARGET)
+    batches.start(1, TARGET, 0)
     learn(batches)
     assert [rows for _, rows in recorded.calls] == [8 * BATCH, 2 * BATCH]
     assert all((target == TARGET.parameters).all() for target, _ in recorded.calls)
@@ -143,7 +156,7 @@ def test_targets_are_computed_together_where_they_are_known_ahead():
 def test_a_period_goes_on_where_it_was(taken):
     whole, first = (make_batches(filled(0.6), ahead=4) for _ in range(2))
     for batches in (whole, first):
-        batches.start(5, TARGET)
+        batches.start(5, TARGET, 4 * UPDATES)
     expected = learn(whole)[taken:]
     learn(first, taken)
     resumed = make_batches(filled(0.6), ahead=4)
@@ -158,7 +171,7 @@ def test_a_period_goes_on_where_it_was(taken):
 
 def test_shorter_periods_than_before_leave_nothing_of_a_longer_one():
     long, short = make_batches(filled()), make_batches(filled(), updates=4)
-    long.start(5, TARGET)
+    long.start(5, TARGET, 4 * UPDATES)
     learn(long, 7)
     short.set_state(long.get_state(), TARGET)
     assert short.empty

@@ -101,6 +101,17 @@ def test_concurrent_acts_with_the_target_parameters():
             np.testing.assert_array_equal(unroll.value[t], policy(training.history[start], unroll.observation[t])[1])
 
 
+@KINDS
+def test_importance_counts_the_updates_of_other_workers(kind):
+    """Each version of this worker is followed by three of others."""
+    schedule, asked, every = make_schedule(kind), set(), 4 * UPDATES[kind]
+    schedule.batches._importance = lambda updates: asked.add(updates) or 0.4
+    for version in range(0, 3 * every, 4):
+        schedule.next_batch(lambda version=version: Snapshot(version, version, np.float32([0.5, 1.5])))
+    schedule.stop()
+    assert asked == {0, every, 2 * every}
+
+
 @pytest.mark.parametrize("pause", [0.0, 0.004])
 def test_concurrent_changes_target_and_replay_at_the_end_of_a_period_only(pause):
     """Whether acting or learning is done first."""
@@ -139,7 +150,7 @@ def test_the_buffer_becomes_visible_at_the_end_of_its_period(options):
         assert [held[0] for held in training.contents[updates]] == [replay.size] * every, period
         assert set(training.contents[updates]) == {content(replay)}, period
         batches = make_batches(replay, ahead=4)
-        batches.start(period + 1, training.thetas[period * every])
+        batches.start(period + 1, training.thetas[period * every], period * every)
         for batch in training.batches[updates]:
             assert_equal([batch], [batches.take()])
         batches.close()

@@ -190,6 +190,6 @@ def test_protocols_are_compared_where_one_was_planned():
     )
     assert comparable.warnings([one, varied]) == []  # planned so
     assert provenance.protocols([one, two]) == {
-        "game breakout": "nature, epsilon 0.0, game breakout, games 50, stickiness 0.0 | "
-        "nature, epsilon 0.0, game breakout, games 50, stickiness 0.25"
+        "game breakout": "nature, epsilon 0.0, game breakout, stickiness 0.0 | "
+        "nature, epsilon 0.0, game breakout, stickiness 0.25"
     }
