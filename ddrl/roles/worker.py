@@ -37,7 +37,7 @@ from ddrl.roles.norms import NormMeter
 from ddrl.sampling.schedules import Schedule
 from ddrl.types import DataPoints, LossContext, Snapshot
 
-SETTLE_SECONDS = 2.0  # for a trainer that acts when asynchronous updates end
+SETTLE_SECONDS = 2.0  # for a trainer that acts when the run ends
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,7 +269,7 @@ class WorkerRole:
         self._arrived[snapshot.version] = time.monotonic()
         flags = self.client.flags
         if flags & Flag.CHECKPOINT:
-            self._save_state(snapshot, SETTLE_SECONDS if flags & Flag.STOP and self.client.asynchronous else 0.0)
+            self._save_state(snapshot, SETTLE_SECONDS if flags & Flag.STOP and self._may_lag() else 0.0)
         if flags & Flag.STOP:
             self._stop()
             self._report()
@@ -305,10 +305,16 @@ class WorkerRole:
         self.metrics.mean("compute_ms", milliseconds)
         self.metrics.mean("compute_ms_squared", milliseconds**2)
 
+    def _may_lag(self) -> bool:
+        """Whether the trainer may be acting when a step closes."""
+        exchange = self.context.config.exchange
+        return self.client.asynchronous or exchange.quorum > 0 or exchange.quorum_deadline_seconds > 0
+
     def _save_state(self, snapshot: Snapshot, patience: float) -> None:
         """Sends the state at this update boundary, at which the trainer waits for parameters.
 
-        Asynchronous updates have no boundary: a trainer that acts at their end is given `patience` seconds.
+        Asynchronous updates have no boundary, and a quorum does not wait for stragglers: a trainer that acts when the
+        run ends is given `patience` seconds.
         """
         config = self.context.config.run
         self._report()  # the checkpoint counts every step that led to it
@@ -319,6 +325,8 @@ class WorkerRole:
                 state = self.schedule.get_state()
         except UsageError as error:  # of a replay: training is worth more than its files
             state = {"unsaved": np.frombuffer(str(error).encode(), np.uint8)}
+        if not state and self.context.config.has_replay and not self.context.config.apex.actors:
+            state = {"unsaved": np.frombuffer(b"it was acting, and its replay was about to change", np.uint8)}
         if config.reset_at_checkpoint and state and "unsaved" not in state:
             self.schedule.set_state(state, seed_of(config.seed, self.worker, snapshot.version))
         self._feed.save(snapshot.step, state, lambda whole: self._send_state(snapshot.step, whole))

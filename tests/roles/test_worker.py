@@ -8,13 +8,16 @@ import types
 import numpy as np
 import pytest
 
+from ddrl.algorithms import preset
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.exchange.messages import Flag
 from ddrl.npz import encode_arrays
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import worker
 from ddrl.roles.worker import Trainer, WorkerRole
+from ddrl.types import Machine, Snapshot
 
 
 @pytest.fixture
@@ -98,3 +101,56 @@ def test_a_state_that_makes_no_sense_is_named_in_one_line():
     role.schedule = types.SimpleNamespace(set_state=lambda state, seed: state["counts"])
     with pytest.raises(UsageError, match="the state of worker 3 in the checkpoint of update 7 is malformed .*counts"):
         role._begin(encode_arrays({"version": np.int64(7)}))
+
+
+def saved_state(schedule, algorithm, patience):
+    """What a worker sends as its state, of a schedule that is acting; step 7."""
+    role, sent = WorkerRole.__new__(WorkerRole), []
+    config = preset("smoke", None, Machine(2, 8 << 30), algorithm)
+    role.context = types.SimpleNamespace(config=config)
+    role.schedule, role._feed = schedule, types.SimpleNamespace(save=lambda step, state, send: sent.append(state))
+    role._report = lambda: None
+    role._save_state(Snapshot(5, 7, None), patience)
+    return sent[0]
+
+
+class Acting:
+    """A schedule that has a state after it was asked so often."""
+
+    def __init__(self, asked):
+        self.left = asked
+
+    def get_state(self):
+        self.left -= 1
+        return {} if self.left > 0 else {"period": np.int64(3)}
+
+
+def test_a_replay_worker_that_acts_at_a_checkpoint_says_so():
+    (why,) = saved_state(Acting(1_000_000), "dqn", 0.0).values()
+    assert why.tobytes().decode() == "it was acting, and its replay was about to change"
+    assert saved_state(Acting(1_000_000), "ba3c", 0.0) == {}, "what it loses is part of an unroll"
+
+
+def test_at_the_end_of_a_run_a_worker_is_given_time_to_act_to_the_end():
+    assert saved_state(Acting(5), "dqn", 10.0) == {"period": 3}
+
+
+@pytest.mark.parametrize(
+    "asynchronous, exchange, waits",
+    [
+        (False, {}, False),
+        (True, {}, True),
+        (False, {"quorum": 1}, True),
+        (False, {"quorum_deadline_seconds": 1.0}, True),
+    ],
+)
+def test_the_end_of_a_run_waits_for_those_that_others_did_not_wait_for(asynchronous, exchange, waits):
+    role, patience = WorkerRole.__new__(WorkerRole), []
+    role._feed, role._hashes, role._norms = types.SimpleNamespace(updated=lambda version: None), None, None
+    role._first_step, role._waiting_since, role._arrived = 0, None, {}
+    role.context = types.SimpleNamespace(config=TrainConfig(algorithm=BA3CConfig()).changed(exchange=exchange))
+    role.client = types.SimpleNamespace(flags=Flag.CHECKPOINT | Flag.STOP, asynchronous=asynchronous)
+    role._save_state = lambda snapshot, seconds: patience.append(seconds)
+    role._stop = role._report = lambda: None
+    role._on_snapshot(Snapshot(5, 7, None))
+    assert patience == [worker.SETTLE_SECONDS if waits else 0.0]
