@@ -19,7 +19,7 @@ from ddrl.envs.saved_state import get_simulator_state, set_simulator_state, stat
 from ddrl.envs.simulators import PausingSimulator, Simulator, SwappingSimulator, random_start
 from ddrl.envs.spaces import RANDOM_START, action_space_of, check_actions, check_legal, no_actions, random_action
 from ddrl.errors import UsageError
-from ddrl.structured import legal_actions
+from ddrl.structured import legal_actions, whole
 from ddrl.types import Discrete, EpisodeEnd
 
 _DUE = ("reset", "recv", "send")
@@ -112,13 +112,14 @@ class GymnasiumEnvironment(InTurn):
         reward, points = np.zeros((2, len(env_id)))
         terminated, truncated, ended = np.zeros((3, len(env_id)), bool)
         lives = np.zeros(len(env_id), np.int64)
+        seen = whole(observation)
         for k, i in enumerate(simulators.tolist()):
             rows = slice(k * self.players, (k + 1) * self.players)
             if self._begun[i]:
                 row = self._simulators[i].next(self._taken(self._actions[i * self.players : (i + 1) * self.players]))
             else:
                 row = self._begin(i)
-            observation[rows] = self._observation(row[0])
+            seen[rows] = whole(self._observation(row[0]))
             reward[rows], terminated[rows], truncated[rows], info = row[1:]
             points[rows], lives[rows] = info.get("score_reward", row[1]), info.get("lives", 0)
             ended[rows] = self._simulators[i].ended

@@ -11,6 +11,7 @@ import numpy as np
 from ddrl.envs import VectorEnvironment
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.actor import Actor, ActorOptions, PolicyFunction
+from ddrl.structured import whole
 from ddrl.types import ActionSpace, Snapshot, Unroll
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class RolloutActor(Actor):
 
     def _write_state(self, out: Unroll, t: int) -> None:
         step = self.step
-        _put(out.observation[t], step.env_id, step.observation)
+        _put(whole(out.observation[t]), step.env_id, whole(step.observation))
         _put(out.value[t], step.env_id, self.value)
 
     def _write_action(self, out: Unroll, t: int) -> None:
