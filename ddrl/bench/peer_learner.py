@@ -68,6 +68,7 @@ def main() -> int:
     parser.add_argument("--directory", type=Path)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--target", type=float, help="mean of the games of an evaluation that ends it")
+    parser.add_argument("--go-on", action="store_true", help="after the target")
     parser.add_argument("--minutes", type=float, default=0.0, help="of training (0: any)")
     parser.add_argument("--agent-steps", type=int, default=0, help="(0: any)")
     parser.add_argument("--games", type=int, help="of an evaluation")
@@ -168,7 +169,7 @@ class Learner:
         self._evaluated_at, self._evaluated_steps = self.seconds, -1
         self._last_line: tuple[float, int] | None = None
         self.online: collections.deque[float] = collections.deque(maxlen=ONLINE_EPISODES)
-        self.status, self.stopped = "", False
+        self.status, self.stopped, self._reached = "", False, False
 
     @property
     def seconds(self) -> float:
@@ -222,13 +223,13 @@ class Learner:
         """Whether to play games now: regularly, and when the training games say that the target may be reached."""
         if now >= self._next_evaluation:
             return True
-        if self.options.target is None or len(self.online) < ONLINE_EPISODES // 2:
+        if self.options.target is None or self._reached or len(self.online) < ONLINE_EPISODES // 2:
             return False
         recent = list(self.online)[-ONLINE_EPISODES // 2 :]
         return sum(recent) / len(recent) >= self.options.target and now - self._evaluated_at >= LEAST_BETWEEN_SECONDS
 
     def evaluate(self) -> None:
-        """Plays whole games while the clock stands still; the target ends the run."""
+        """Plays whole games while the clock stands still; the target may end the run."""
         paused, seconds = time.monotonic(), self.seconds
         try:
             scores = self.games.scores(self.model, self._watch)
@@ -243,7 +244,8 @@ class Learner:
         say(record)
         self._evaluated_at, self._evaluated_steps = seconds, self.model.num_timesteps
         self._next_evaluation = seconds + 60 * self.options.eval_every_minutes
-        if self.options.target is not None and mean >= self.options.target:
+        self._reached = self._reached or (self.options.target is not None and mean >= self.options.target)
+        if self._reached and not self.options.go_on:
             self.status = "target"
 
     def _line(self) -> None:

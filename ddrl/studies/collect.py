@@ -6,13 +6,14 @@ import csv
 import io
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
 from ddrl import rundir
 from ddrl.checks import flag
 from ddrl.errors import UsageError
+from ddrl.reporting.texts import counted
 from ddrl.studies import comparable, figures, measures, provenance
 from ddrl.studies.engine import MACHINE
 from ddrl.studies.html import render, sentence
@@ -92,9 +93,14 @@ def _page(
 
 def _measured_on(plan: Plan, outcomes: Sequence[Outcome]) -> str:
     machines = [provenance.machine_of(outcome.path) for outcome in outcomes]
-    kinds = sorted({f"{m.get('processor', 'unknown')}, {m.get('cores', '?')} cores" for m in machines})
+    kinds = sorted({", ".join(_machine(facts)) for facts in machines})
     ddrl = provenance.versions(machines).get("ddrl", provenance.UNKNOWN)
     return f"{len(outcomes)} of {len(plan.points)} points, measured on {'; '.join(kinds)}; ddrl {ddrl}"
+
+
+def _machine(facts: Mapping[str, Any]) -> list[str]:
+    cores = facts.get("cores")
+    return [str(facts.get("processor", "unknown")), counted(cores, "core") if isinstance(cores, int) else "? cores"]
 
 
 def runs_table(settings: StudySettings, outcomes: Sequence[Outcome]) -> Table:

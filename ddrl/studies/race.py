@@ -81,7 +81,7 @@ class RaceSettings(TargetSettings):
     @property
     def _rival(self) -> dict[str, Any]:
         """What its runs need that is no setting of ours."""
-        names = ("peer_python", "eval_every_minutes", "peer_replay")
+        names = ("peer_python", "eval_every_minutes", "peer_replay", "target_score", "stop_at_target")
         return {name: getattr(self, name) for name in names}
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
@@ -169,10 +169,11 @@ def run_point(point: Point, path: Path) -> None:
         "agent-steps": run.agent_steps, "games": evaluation.eval_games, "line-seconds": LINE_SECONDS,
         "eval-every-minutes": rival["eval_every_minutes"], "replay": rival["peer_replay"],
     }  # fmt: skip
-    if evaluation.target_score is not None:
-        options["target"] = evaluation.target_score
+    if rival["target_score"] is not None:
+        options["target"] = rival["target_score"]
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    run_rival(rival["peer_python"], [*words, *["--atari"] * atari], path)
+    flags = ["--atari"] * atari + ["--go-on"] * (not rival["stop_at_target"])
+    run_rival(rival["peer_python"], [*words, *flags], path)
 
 
 RACE = Study(

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import types
 
 import pytest
 
@@ -15,7 +16,7 @@ from ddrl.bench import peer_learner
 from ddrl.errors import UsageError
 from ddrl.launch.processes import Interrupts
 from ddrl.reporting.metrics import read_metrics
-from ddrl.studies import rival
+from ddrl.studies import race, rival
 from ddrl.studies.measures import EVALUATION
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.race import RACE, peer_game
@@ -39,7 +40,8 @@ def test_each_seed_has_all_systems_and_the_rivals_know_what_they_need():
         *(f"pong-SB3-{name}-seed1" for name in ("a2c", "ppo", "dqn")),
     ]
     assert len(points) == 12 and all(point.config.evaluation.target_score == 18.0 for point in points)
-    assert points[-1].labels["rival"] == {"peer_python": "python", "eval_every_minutes": 10.0, "peer_replay": 200_000}
+    known = {"peer_python": "python", "eval_every_minutes": 10.0, "peer_replay": 200_000}
+    assert points[-1].labels["rival"] == known | {"target_score": 18.0, "stop_at_target": True}
     assert len(RACE.points(dataclasses.replace(settings(), peer_python=""), MACHINE)) == 6, "ours alone"
 
 
@@ -87,6 +89,28 @@ def test_runs_may_go_on_to_the_end_of_their_budget():
     points = RACE.points(settings(stop_at_target=False), MACHINE)
     assert all(point.config.evaluation.target_score is None for point in points)
     assert "18" in settings(stop_at_target=False).report([outcome("ddrl", "ba3c", 1, 5)]).tables[0].columns[2]
+
+
+@pytest.mark.parametrize("go_on", [False, True])
+def test_a_rival_is_evaluated_at_once_when_it_may_have_the_score_and_may_go_on(tmp_path, monkeypatch, go_on):
+    """Two evaluations have the score; one that goes on does not look for it again."""
+    point = next(
+        point for point in RACE.points(settings(stop_at_target=not go_on), MACHINE) if point.labels["library"] == "SB3"
+    )
+    told = []
+    monkeypatch.setattr(race, "run_rival", lambda python, words, path: told.extend(words))
+    race.run_point(point, tmp_path)
+    assert told[told.index("--target") + 1] == "18.0" and ("--go-on" in told) == go_on
+    learner = peer_learner.Learner.__new__(peer_learner.Learner)
+    learner.options = types.SimpleNamespace(target=18.0, go_on=go_on, eval_every_minutes=10.0)
+    learner.online, learner.status, learner._reached = [19.0] * peer_learner.ONLINE_EPISODES, "", False
+    learner._next_evaluation, learner._evaluated_at, learner._paused = 600.0, 0.0, 0.0
+    learner._before, learner._began, learner._watch = 100.0, time.monotonic(), None
+    learner.model = types.SimpleNamespace(num_timesteps=7)
+    learner.games = types.SimpleNamespace(scores=lambda model, watch: [19.0])
+    assert learner._due(100.0)
+    learner.evaluate()
+    assert learner.status == ("" if go_on else "target") and not learner._due(300.0) and learner._due(800.0)
 
 
 def test_a_rivals_records_are_those_of_a_run(tmp_path):
