@@ -270,3 +270,12 @@ def test_a_resume_with_other_workers_does_not_move_a_schedule_over_agent_steps(t
         assert left(now) == pytest.approx(0.5, abs=1e-4), more
     chosen = parse(f"--resume {run} --epochs 10 --learning-rate-agent-steps 7").config
     assert chosen.optimizer.learning_rate_agent_steps == 7, "what a user says wins"
+
+
+def test_a_resume_with_another_batch_does_not_move_the_exponent_of_importance(tmp_path):
+    run = str(tmp_path / "run")
+    rundir.create_run_dir(parse(f"rainbow --run-dir {run}").config)
+    before, now = parse(f"--resume {run}").config, parse(f"--resume {run} --batch-size 64 --steps-per-update 8").config
+    assert now.agent_steps_per_update != before.agent_steps_per_update
+    beta = [config.replay.importance(5_000_000, config.agent_steps_per_update) for config in (before, now)]
+    assert beta[0] == pytest.approx(beta[1], abs=1e-4) and 0.45 < beta[0] < 0.95

@@ -219,3 +219,8 @@ def test_discrete_actions_are_refused():
         UsageError, match="sac takes continuous actions, and CartPole-v1 has 2 discrete ones: train one of"
     ):
         algorithms.check_action_space(config, Discrete(2))
+
+
+def test_the_temperature_may_learn_at_a_rate_of_its_own():
+    assert SACConfig().learning_rate_factors == {}
+    assert SACConfig(temperature_rate=0.25).learning_rate_factors == {sac.LOG_TEMPERATURE: 0.25}

@@ -45,6 +45,23 @@ def test_actors_fill_shards_and_the_learner_learns_from_both(tmp_path, seed):
     assert known == [shard.replay.inserted for shard in world.shards]
 
 
+def test_batches_are_weighted_by_the_exponent_of_their_update(tmp_path):
+    world, drawn = (
+        World(
+            tmp_path, replay={"importance_agent_steps": 0, "importance_updates": 100, "importance_exponent_end": 1.0}
+        ),
+        [],
+    )
+    fills = [(shard, shard._fill) for shard in world.shards]
+    for shard, fill in fills:
+        shard._fill = lambda buffer, beta, fill=fill: (drawn.append(beta), fill(buffer, beta))
+    world.steps(4_000)
+    replay = world.config.replay
+    known = [replay.importance(version, world.config.agent_steps_per_update) for version in range(world.version + 1)]
+    assert set(drawn) <= set(known) and len(set(drawn)) > 20
+    assert max(drawn) > 0.5 * (replay.importance_exponent + replay.importance_exponent_end)
+
+
 def test_shards_are_drawn_from_by_the_weights_of_their_transitions_not_by_their_number(tmp_path):
     """Each transition is then drawn as often as from one replay that has them all."""
     world = World(tmp_path)

@@ -66,6 +66,17 @@ def test_initial_priorities_are_made_of_the_values_of_noisy_actions():
         np.testing.assert_allclose(taken[t], expected, rtol=1e-4, atol=1e-5)
 
 
+def test_initial_priorities_of_q_learning_are_made_of_the_value_of_the_action_taken():
+    """Of all values that acting gave; no network is asked again."""
+    config = config_of("apex-dqn", "smoke")
+    unroll, random = random_unroll(5, 4), np.random.default_rng(3)
+    outputs = random.standard_normal((5, 4, 3)).astype(np.float32)
+    value, taken = priority_values(config, None, (3,), np.float32)(None, unroll, outputs)
+    np.testing.assert_array_equal(value, unroll.value)
+    for t, b in np.ndindex(5, 4):
+        assert taken[t, b] == outputs[t, b, unroll.action[t, b]]
+
+
 @pytest.mark.parametrize(
     "game, message",
     [

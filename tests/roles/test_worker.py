@@ -154,3 +154,15 @@ def test_the_end_of_a_run_waits_for_those_that_others_did_not_wait_for(asynchron
     role._stop = role._report = lambda: None
     role._on_snapshot(Snapshot(5, 7, None))
     assert patience == [worker.SETTLE_SECONDS if waits else 0.0]
+
+
+def test_every_step_has_random_numbers_of_its_own():
+    """Those of SAC's actions; the same ones again after a resume, which is at the same step."""
+    keys = {}
+    for seed in ((1, 0), (1, 1), (2, 0)):
+        learner = types.SimpleNamespace(context=("key",))
+        trainer = Trainer(None, learner, RankMetrics("worker", 0), lambda: None, lambda version: 1.0, seed)
+        for step in range(20):
+            keys[seed, step] = tuple(trainer._context(Snapshot(3, step, None)).key)
+            assert tuple(trainer._context(Snapshot(3, step, None)).key) == keys[seed, step]
+    assert len(set(keys.values())) == 60
