@@ -128,12 +128,18 @@ class Tab:
         return answer["result"].get("value")
 
     def wait_until(self, expression: str, seconds: float = SECONDS) -> None:
-        """Until the expression is true. Raises TimeoutError."""
+        """Until the expression is true, also of a page that takes this one's place. Raises TimeoutError."""
         end = time.monotonic() + seconds
-        while not self.value(f"Boolean({expression})"):
+        while not self._holds(expression):
             if time.monotonic() >= end:
                 raise TimeoutError(f"{expression} is not true after {seconds:.0f} s: {self.complaints()}")
             time.sleep(0.05)
+
+    def _holds(self, expression: str) -> bool:
+        try:
+            return bool(self.value(f"Boolean({expression})"))
+        except Gone:
+            return False
 
     def screenshot(self, whole: bool = False) -> bytes:
         """PNG of what is seen, or of the whole page."""
@@ -145,6 +151,10 @@ class Tab:
     def requested(self) -> list[str]:
         """Addresses that the page asked for, itself and data left out."""
         return self._browser.requested(self._address)
+
+
+class Gone(AssertionError):
+    """The page was left while it was asked."""
 
 
 class _Browser:
@@ -176,7 +186,10 @@ class _Browser:
         os.write(self._out, json.dumps(message).encode() + b"\0")
         while (answer := self._next()).get("id") != self._number:
             pass
-        assert "error" not in answer, (method, answer["error"])
+        if "error" in answer:
+            raise (Gone if "navigated or closed" in answer["error"]["message"] else AssertionError)(
+                method, answer["error"]
+            )
         return answer["result"]
 
     def wait_for(self, event: str) -> None:
