@@ -151,12 +151,13 @@ def _whole_groups(config: TrainConfig) -> None:
 
 def _check_resets(config: TrainConfig) -> None:
     run, exchange = config.run, config.exchange
-    if config.environment.reset == "in-pause" and config.sampling.schedule == "asynchronous":
-        why = "the asynchronous schedule has no pause to reset in; use at-once or swap"
-        checks.refuse(config.environment, "reset", why)
-    if config.environment.reset == "in-pause" and isinstance(config.algorithm.learns_from, FromDataPoints):
-        why = f"{config.algorithm.name} has no rollouts to reset between; use at-once or swap"
-        checks.refuse(config.environment, "reset", why)
+    if config.environment.reset == "in-pause":
+        if config.sampling.schedule == "asynchronous":
+            why = "the asynchronous schedule has no pause to reset in; use at-once or swap"
+            checks.refuse(config.environment, "reset", why)
+        if isinstance(config.algorithm.learns_from, FromDataPoints):
+            why = f"{config.algorithm.name} has no rollouts to reset between; use at-once or swap"
+            checks.refuse(config.environment, "reset", why)
     if not run.reset_at_checkpoint:
         return
     if config.sampling.schedule not in ("synchronized", "standard"):
@@ -166,7 +167,7 @@ def _check_resets(config: TrainConfig) -> None:
             "concurrent": "a period is in progress at every checkpoint; use --schedule standard",
         }
         checks.refuse(run, "reset_at_checkpoint", reasons[config.sampling.schedule])
-    if exchange.quorum or exchange.quorum_deadline_seconds:
+    if exchange.may_close_early:
         checks.refuse(
             run, "reset_at_checkpoint", "workers that miss a step cannot reset with the others; leave out the quorum"
         )

@@ -66,12 +66,17 @@ class ExchangeConfig:
         self.kind.check(self)
         self._check_quorum()
 
+    @property
+    def may_close_early(self) -> bool:
+        """Whether a step may close without the gradients of all workers."""
+        return self.quorum > 0 or self.quorum_deadline_seconds > 0
+
     def _check_quorum(self) -> None:
         if self.quorum > self.workers:
             checks.refuse(
                 self, "quorum", f"no step could ever close with only --workers {self.workers}; lower it, or use 0"
             )
-        if self.updates == "asynchronous" and (self.quorum or self.quorum_deadline_seconds):
+        if self.updates == "asynchronous" and self.may_close_early:
             name = "quorum" if self.quorum else "quorum_deadline_seconds"
             checks.refuse(self, name, "asynchronous updates close no steps; leave it 0, or use --updates synchronous")
         if not self.asynchronous and self.max_staleness:

@@ -307,8 +307,7 @@ class WorkerRole:
 
     def _may_lag(self) -> bool:
         """Whether the trainer may be acting when a step closes."""
-        exchange = self.context.config.exchange
-        return self.client.asynchronous or exchange.quorum > 0 or exchange.quorum_deadline_seconds > 0
+        return self.client.asynchronous or self.context.config.exchange.may_close_early
 
     def _save_state(self, snapshot: Snapshot, patience: float) -> None:
         """Sends the state at this update boundary, at which the trainer waits for parameters.

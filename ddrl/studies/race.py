@@ -169,10 +169,11 @@ def run_point(point: Point, path: Path) -> None:
         "agent-steps": run.agent_steps, "games": evaluation.eval_games, "line-seconds": LINE_SECONDS,
         "eval-every-minutes": rival["eval_every_minutes"], "replay": rival["peer_replay"],
     }  # fmt: skip
-    if rival["target_score"] is not None:
-        options["target"] = rival["target_score"]
+    target = rival.get("target_score", evaluation.target_score)  # a study of an earlier version has only the latter
+    if target is not None:
+        options["target"] = target
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    flags = ["--atari"] * atari + ["--go-on"] * (not rival["stop_at_target"])
+    flags = ["--atari"] * atari + ["--go-on"] * (not rival.get("stop_at_target", True))
     run_rival(rival["peer_python"], [*words, *flags], path)
 
 
