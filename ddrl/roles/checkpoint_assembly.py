@@ -11,6 +11,19 @@ from ddrl.checkpoint import Checkpoint
 from ddrl.exchange.messages import Header
 from ddrl.npz import decode_arrays
 
+AT_THE_END = -1
+
+
+def states_of(asynchronous: bool, last: bool, step: int, version: int) -> int:
+    """The number that a checkpoint and the states of workers in it have in common.
+
+    It is the first step after the checkpoint. With asynchronous updates steps are each worker's own; there the chief
+    names the version, and what workers save by themselves when training ends is named `AT_THE_END`.
+    """
+    if not asynchronous:
+        return step
+    return AT_THE_END if last else version
+
 
 class Gathering:
     """At most one checkpoint's parts. A worker's state may come before the chief hears of the update it belongs to."""
@@ -24,8 +37,7 @@ class Gathering:
         self.assembly = assembly
         states, self._states = self._states, {}
         for worker, data in states.items():
-            if not assembly.any_step:
-                assembly.add_state(worker, data)
+            assembly.add_state(worker, data)
 
     def add_slice(self, header: Header, payload: np.ndarray) -> None:
         """Takes a server's SNAPSHOT."""
@@ -47,6 +59,8 @@ class Gathering:
         if not ready and now < assembly.deadline:
             return None, False
         self.assembly = None
+        for worker in workers - set(assembly.states):
+            assembly.unsaved[worker] = "its state did not come in time"
         return assembly, not ready
 
 
@@ -56,20 +70,20 @@ class CheckpointAssembly:
 
     Attributes:
         version: of the parameters.
-        step: the first one after the checkpoint; parts for another are not taken.
+        step: the first one after the checkpoint; slices for another are not taken.
+        states_of: what the states of workers are named by; see `states_of`. Others are not taken.
         wall_seconds: wall time of the run at the update.
         deadline: time.monotonic() after which states of workers are not waited for, and the lack of a slice is
             a failure.
-        with_states: whether workers save theirs; asynchronous updates have no boundary for it, but the end.
-        any_step: asynchronous: servers and workers count steps of their own.
+        any_step: asynchronous: servers count steps of their own.
         unsaved: worker -> why its state could not be saved; the checkpoint has none of it.
     """
 
     version: int
     step: int
+    states_of: int
     wall_seconds: float
     deadline: float
-    with_states: bool
     any_step: bool
     slices: dict[int, tuple[Header, np.ndarray]] = dataclasses.field(default_factory=dict)
     states: dict[int, dict[str, np.ndarray]] = dataclasses.field(default_factory=dict)
@@ -83,15 +97,14 @@ class CheckpointAssembly:
     def add_state(self, worker: int, data: bytes) -> None:
         """Takes a worker's STATE."""
         state = decode_arrays(data)
-        step = int(state.pop("step"))
-        if self.any_step or step == self.step:
+        if int(state.pop("of")) == self.states_of:
             if "unsaved" in state:
                 self.unsaved[worker] = state.pop("unsaved").tobytes().decode()
             self.states[worker] = state
 
     def ready(self, servers: int, workers: set[int], now: float) -> bool:
         """Whether all slices are here, and the states of all these workers, or their time is up."""
-        complete = set(self.states) >= (workers if self.with_states else set())
+        complete = set(self.states) >= workers
         return len(self.slices) == servers and (complete or now >= self.deadline)
 
     def checkpoint(

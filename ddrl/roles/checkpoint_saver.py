@@ -10,7 +10,7 @@ from ddrl.checkpoint import Checkpoint
 from ddrl.errors import UsageError
 from ddrl.job.layout import JobContext
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.roles.checkpoint_assembly import CheckpointAssembly, Gathering
+from ddrl.roles.checkpoint_assembly import CheckpointAssembly, Gathering, states_of
 from ddrl.rundir import config_to_dict
 
 GATHER_SECONDS = 30.0  # for the parts to arrive
@@ -43,7 +43,7 @@ class CheckpointSaver:
         metrics: of the chief.
         event: (name, text, **fields) to be noted.
         counted: () -> agent steps and counters, for a checkpoint whose parts are all here.
-        any_step: asynchronous: servers and workers count steps of their own.
+        asynchronous: servers and workers count steps of their own.
 
     Attributes:
         gathering: takes the parts.
@@ -56,15 +56,15 @@ class CheckpointSaver:
         metrics: RankMetrics,
         event: Callable[..., None],
         counted: Callable[[], tuple[int, dict[str, Any]]],
-        any_step: bool,
+        asynchronous: bool,
     ):
         self.context, self.gathering = context, Gathering()
-        self._start, self._metrics, self._event, self._counted, self._any_step = (
+        self._start, self._metrics, self._event, self._counted, self._asynchronous = (
             start,
             metrics,
             event,
             counted,
-            any_step,
+            asynchronous,
         )
         self._unsaved: Unsaved | None = None
 
@@ -73,11 +73,12 @@ class CheckpointSaver:
         """Whether there is nothing to gather or to write."""
         return self.gathering.assembly is None and self._unsaved is None
 
-    def begin(self, version: int, step: int, wall_seconds: float, with_states: bool, now: float) -> None:
+    def begin(self, version: int, step: int, wall_seconds: float, last: bool, now: float) -> None:
         """Gathers the parts of a version; see `CheckpointAssembly`. `now` is time.monotonic."""
         deadline = now + (REPLAY_SECONDS if self.context.config.has_replay else GATHER_SECONDS)
+        name = states_of(self._asynchronous, last, step, version)
         self.gathering.begin(
-            CheckpointAssembly(version, step, wall_seconds, deadline, with_states, any_step=self._any_step)
+            CheckpointAssembly(version, step, name, wall_seconds, deadline, any_step=self._asynchronous)
         )
 
     def advance(self, servers: int, workers: set[int], now: float, last: bool) -> str:

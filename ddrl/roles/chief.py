@@ -76,8 +76,8 @@ class ChiefRole:
         self._began = time.monotonic()
         self.budget = Budget(config.run, start)
         self.time_left = TimeLeft(config, start, self.evaluations)
-        any_step = self.coordinator.asynchronous
-        self.saver = CheckpointSaver(context, start, self.metrics, self._event, self._counted, any_step)
+        asynchronous = self.coordinator.asynchronous
+        self.saver = CheckpointSaver(context, start, self.metrics, self._event, self._counted, asynchronous)
         self._next_line = self._next_stop_check = 0.0
         self._hears_others = set(context.layout.servers) != {transport.rank}  # which may report at any time
         self._stop_deadline = 0.0
@@ -257,10 +257,12 @@ class ChiefRole:
     def _on_flags(self, closed: Closed) -> None:
         flags = closed.flags
         if flags & Flag.CHECKPOINT:
-            with_states = not self.coordinator.asynchronous or bool(flags & Flag.STOP)
-            now = time.monotonic()
-            self.saver.begin(closed.version, self.coordinator.step, self.wall_seconds, with_states, now)
+            last, now = bool(flags & Flag.STOP), time.monotonic()
+            self.saver.begin(closed.version, self.coordinator.step, self.wall_seconds, last, now)
             self.budget.checkpointed(closed.version, now)
+            if self.coordinator.asynchronous and not last:  # servers answer one worker, and have no word for all
+                workers = (self.context.layout.workers[worker] for worker in self.coordinator.live)
+                self.transport.send(json_blob(process, Topic.STATE_DUE, closed.version) for process in workers)
         if flags & Flag.STOP:
             self.phase = Phase.SAVING
         evaluator, last = self.context.layout.evaluator, bool(flags & Flag.STOP)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import math
 import queue
 import threading
@@ -31,6 +32,7 @@ from ddrl.networks.network import Network
 from ddrl.npz import decode_arrays, encode_arrays
 from ddrl.replay.storage import OTHER
 from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.roles.checkpoint_assembly import states_of
 from ddrl.roles.exchanges import setup_of
 from ddrl.roles.hashes import ParameterHashes
 from ddrl.roles.norms import NormMeter
@@ -181,6 +183,7 @@ class WorkerRole:
         self._arrived: dict[int, float] = {}  # version -> when its parameters came
         self._submitted = 0.0  # the last gradient
         self._dropped = 0
+        self._state_due: int | None = None  # the version of an asynchronous checkpoint that wants it
         promised = context.config.run.deterministic and worker == 0
         every = context.config.run.norms_every_updates if worker == 0 else 0
         stepped = [tensor for tensor in network.parameter_shapes if not tensor[0].startswith(PREFIX)]
@@ -194,6 +197,8 @@ class WorkerRole:
             self._on_parameters(event)
         elif isinstance(event, Blob) and event.topic == Topic.SETUP:
             self._begin(event.data)
+        elif isinstance(event, Blob) and event.topic == Topic.STATE_DUE:
+            self._state_due = json.loads(event.data)
         elif isinstance(event, Blob) and event.topic == Topic.END:
             self._stop()
             self.finished = True
@@ -268,8 +273,8 @@ class WorkerRole:
             self._waiting_since = None
         self._arrived[snapshot.version] = time.monotonic()
         flags = self.client.flags
-        if flags & Flag.CHECKPOINT:
-            self._save_state(snapshot, SETTLE_SECONDS if flags & Flag.STOP and self._may_lag() else 0.0)
+        if flags & Flag.CHECKPOINT or self._state_due is not None:
+            self._save_state(snapshot, last=bool(flags & Flag.STOP))
         if flags & Flag.STOP:
             self._stop()
             self._report()
@@ -309,13 +314,16 @@ class WorkerRole:
         """Whether the trainer may be acting when a step closes."""
         return self.client.asynchronous or self.context.config.exchange.may_close_early
 
-    def _save_state(self, snapshot: Snapshot, patience: float) -> None:
+    def _save_state(self, snapshot: Snapshot, last: bool) -> None:
         """Sends the state at this update boundary, at which the trainer waits for parameters.
 
-        Asynchronous updates have no boundary, and a quorum does not wait for stragglers: a trainer that acts when the
-        run ends is given `patience` seconds.
+        With asynchronous updates it is the worker's own boundary, but for the last, and a quorum does not wait for
+        stragglers: a trainer that acts when the run ends is given some time.
         """
         config = self.context.config.run
+        version, self._state_due = self._state_due or 0, None
+        name = states_of(self.client.asynchronous, last, snapshot.step, version)
+        patience = SETTLE_SECONDS if last and self._may_lag() else 0.0
         self._report()  # the checkpoint counts every step that led to it
         try:
             state, end = self.schedule.get_state(), time.monotonic() + patience
@@ -328,10 +336,10 @@ class WorkerRole:
             state = {"unsaved": np.frombuffer(b"it was acting, and its replay was about to change", np.uint8)}
         if config.reset_at_checkpoint and state and "unsaved" not in state:
             self.schedule.set_state(state, seed_of(config.seed, self.worker, snapshot.version))
-        self._feed.save(snapshot.step, state, lambda whole: self._send_state(snapshot.step, whole))
+        self._feed.save(snapshot.step, state, lambda whole: self._send_state(name, whole))
 
-    def _send_state(self, step: int, state: dict[str, np.ndarray]) -> None:
-        data = encode_arrays(state | {"step": np.asarray(step, np.int64)})
+    def _send_state(self, name: int, state: dict[str, np.ndarray]) -> None:
+        data = encode_arrays(state | {"of": np.asarray(name, np.int64)})
         self.transport.send([Blob(self.context.layout.chief, Topic.STATE, data)])
 
     def _report(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
 
@@ -11,11 +12,13 @@ from tests.parallel.support import (
     evaluations,
     events,
     finish,
+    kill,
     lines,
     needs_mpirun,
     newest,
     program,
     result,
+    train,
 )
 
 pytestmark = pytest.mark.timeout(200)
@@ -68,6 +71,25 @@ def test_asynchronous_dqn_learns_catch_and_keeps_its_replays(tmp_path):
     assert any(line.get("staleness_max", 0) >= 1 for line in train)
     states = newest(run).worker_states.values()
     assert len(states) == 2 and all("replay" in state and "target.vector" in state for state in states)
+
+
+@needs_mpirun
+def test_asynchronous_dqn_whose_server_is_killed_goes_on_with_its_replays(tmp_path):
+    run = tmp_path / "run"
+    often = ("--checkpoint-every-updates", "200", "--log-every-seconds", "0.5", "--max-updates", "1000000")
+    with train(run, "dqn", *QUICK, *TWO, "--updates", "asynchronous", "--no-evaluator", *often) as job:
+        job.wait_for(lambda: len(events(run, "checkpoint")) >= 2, "checkpoints")
+        kill(job.rank(2))
+        job.wait_for(lambda: events(run, "resumed"), "new start")
+        (resumed,) = events(run, "resumed")
+        job.wait_for(lambda: newest(run).version > resumed["update"], "checkpoint after the new start")
+        job.process.send_signal(signal.SIGTERM)
+        assert job.wait() == 0, job.output
+    states = newest(run).worker_states.values()
+    assert len(states) == 2 and all("replay" in state and int(state["period"]) > 1 for state in states)
+    assert not events(run, "state_not_saved") and not events(run, "rank_failed")
+    after = [line for line in lines(run) if line["update"] >= resumed["update"] and "replay_size" in line]
+    assert after[0]["replay_size"] > 2 * 200, "more than what a start fills before it learns"
 
 
 def hashes(run_dir):

@@ -19,7 +19,7 @@ from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import budget as budget_module
 from ddrl.roles import evaluations as evaluations_module
 from ddrl.roles.budget import Budget
-from ddrl.roles.checkpoint_assembly import CheckpointAssembly, Gathering
+from ddrl.roles.checkpoint_assembly import CheckpointAssembly, Gathering, states_of
 from ddrl.roles.evaluations import Evaluations
 from ddrl.roles.norms import NormMeter
 
@@ -225,28 +225,39 @@ def test_norms_per_layer_of_parameters_gradient_and_step():
     }
 
 
-def state(step):
-    return encode_arrays({"draws": np.full(2, step), "step": np.int64(step)})
+def state(of):
+    return encode_arrays({"draws": np.full(2, of), "of": np.int64(of)})
 
 
-@pytest.mark.parametrize("any_step, states", [(False, {1: 5}), (True, {})])
-def test_a_state_that_came_before_its_update_was_known_is_in_the_checkpoint(any_step, states):
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_state_that_came_before_its_update_was_known_is_in_the_checkpoint(asynchronous):
     """All-reduce: a worker may complete the step before the chief's own replica."""
     gathering = Gathering()
     gathering.add_state(0, state(4))
     gathering.add_state(1, state(5))
     assert gathering.take(1, {0, 1}, 0.0) == (None, False)
-    gathering.begin(CheckpointAssembly(5, 5, 1.0, 30.0, with_states=True, any_step=any_step))
-    assert {worker: arrays["draws"][0] for worker, arrays in gathering.assembly.states.items()} == states
+    gathering.begin(CheckpointAssembly(5, 5, 5, 1.0, 30.0, any_step=asynchronous))
+    assert {worker: arrays["draws"][0] for worker, arrays in gathering.assembly.states.items()} == {1: 5}
     gathering.add_slice(Header(Kind.SNAPSHOT, step=5, version=5), np.zeros(3, np.float32))
     assert gathering.take(1, {0, 1}, 29.0) == (None, False)
     assembly, incomplete = gathering.take(1, {0, 1}, 30.0)
     assert assembly.version == 5 and not incomplete and gathering.assembly is None
+    assert assembly.unsaved == {0: "its state did not come in time"}
+
+
+def test_a_state_of_an_asynchronous_checkpoint_is_not_taken_for_that_of_the_end():
+    """A straggler's, which it had begun to save when the run ended."""
+    gathering, late = Gathering(), states_of(True, False, 3, 40)
+    gathering.begin(CheckpointAssembly(44, 5, states_of(True, True, 5, 44), 1.0, 30.0, any_step=True))
+    gathering.add_state(0, state(late))
+    assert gathering.assembly.states == {}
+    gathering.add_state(0, state(states_of(True, True, 9, 41)))
+    assert set(gathering.assembly.states) == {0}
 
 
 def test_a_checkpoint_whose_slice_does_not_come_is_given_up():
     gathering = Gathering()
-    gathering.begin(CheckpointAssembly(5, 5, 1.0, 30.0, with_states=False, any_step=False))
+    gathering.begin(CheckpointAssembly(5, 5, 5, 1.0, 30.0, any_step=False))
     assert gathering.take(1, {0}, 29.0) == (None, False)
     assembly, incomplete = gathering.take(1, {0}, 30.0)
     assert incomplete and assembly.version == 5

@@ -133,14 +133,9 @@ class Play:
             )
             self.chief.handle(Message(2 + shard, header, rows.ravel()))
 
-    def state(self, worker):
-        self.chief.handle(
-            Blob(
-                worker,
-                Topic.STATE,
-                encode_arrays({"draws": np.full(2, worker), "step": np.int64(self.chief.coordinator.step)}),
-            )
-        )
+    def state(self, worker, of=None):
+        of = np.int64(self.chief.coordinator.step if of is None else of)
+        self.chief.handle(Blob(worker, Topic.STATE, encode_arrays({"draws": np.full(2, worker), "of": of})))
 
     def everything(self):
         """All parts of a checkpoint arrive."""
@@ -598,13 +593,21 @@ def test_a_step_that_needs_a_rank_which_cannot_go_on_does_not_hold_up_its_end(pl
     assert job.chief.phase is Phase.SAVING
 
 
-def test_asynchronous_updates_checkpoint_without_workers_and_report_staleness(play):
+def test_asynchronous_checkpoints_have_the_workers_states_and_staleness_is_reported(play):
     job = play(exchange={"updates": "asynchronous"}, run={"checkpoint_every_updates": 1})
     job.chief.coordinator.version = 1
     assert job.have(members=0b01, value=3.0, shards=(0,)) & Flag.CHECKPOINT
+    due = job.sent.take(Topic.STATE_DUE)
+    assert sorted((blob.peer, json.loads(blob.data)) for blob in due) == [(0, 1), (1, 1)]
     job.snapshots()
+    job.state(0, of=1)
     job.chief.advance()
-    assert job.files() == ["update-000000001.npz"], "it waits for states that no worker sends"
+    assert job.files() == [], "worker 1 has not come to a boundary yet"
+    job.state(1, of=1)
+    job.chief.advance()
+    assert job.files() == ["update-000000001.npz"] and set(
+        checkpoints.load(job.run_dir / "checkpoints" / job.files()[-1]).worker_states
+    ) == {0, 1}
     (line,) = [record for record in read_metrics(job.run_dir) if "staleness_mean" in record]
     assert line["staleness_mean"] == line["staleness_max"] == 3.0
 

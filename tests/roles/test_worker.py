@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import types
 
@@ -13,9 +14,12 @@ from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.messages import Flag
+from ddrl.exchange.transport import Blob
+from ddrl.job.role import Topic
 from ddrl.npz import encode_arrays
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import worker
+from ddrl.roles.checkpoint_assembly import AT_THE_END
 from ddrl.roles.worker import Trainer, WorkerRole
 from ddrl.types import Machine, Snapshot
 
@@ -103,14 +107,15 @@ def test_a_state_that_makes_no_sense_is_named_in_one_line():
         role._begin(encode_arrays({"version": np.int64(7)}))
 
 
-def saved_state(schedule, algorithm, patience):
-    """What a worker sends as its state, of a schedule that is acting; step 7."""
+def saved_state(schedule, algorithm, last):
+    """What a worker of a quorum sends as its state, of a schedule that is acting; step 7."""
     role, sent = WorkerRole.__new__(WorkerRole), []
     config = preset("smoke", None, Machine(2, 8 << 30), algorithm)
-    role.context = types.SimpleNamespace(config=config)
+    role.context, role._state_due = types.SimpleNamespace(config=config), None
+    role.client, role._may_lag = types.SimpleNamespace(asynchronous=False), lambda: True
     role.schedule, role._feed = schedule, types.SimpleNamespace(save=lambda step, state, send: sent.append(state))
     role._report = lambda: None
-    role._save_state(Snapshot(5, 7, None), patience)
+    role._save_state(Snapshot(5, 7, None), last)
     return sent[0]
 
 
@@ -126,13 +131,13 @@ class Acting:
 
 
 def test_a_replay_worker_that_acts_at_a_checkpoint_says_so():
-    (why,) = saved_state(Acting(1_000_000), "dqn", 0.0).values()
+    (why,) = saved_state(Acting(1_000_000), "dqn", last=False).values()
     assert why.tobytes().decode() == "it was acting, and its replay was about to change"
-    assert saved_state(Acting(1_000_000), "ba3c", 0.0) == {}, "what it loses is part of an unroll"
+    assert saved_state(Acting(1_000_000), "ba3c", last=False) == {}, "what it loses is part of an unroll"
 
 
 def test_at_the_end_of_a_run_a_worker_is_given_time_to_act_to_the_end():
-    assert saved_state(Acting(5), "dqn", 10.0) == {"period": 3}
+    assert saved_state(Acting(5), "dqn", last=True) == {"period": 3}
 
 
 @pytest.mark.parametrize(
@@ -145,15 +150,35 @@ def test_at_the_end_of_a_run_a_worker_is_given_time_to_act_to_the_end():
     ],
 )
 def test_the_end_of_a_run_waits_for_those_that_others_did_not_wait_for(asynchronous, exchange, waits):
-    role, patience = WorkerRole.__new__(WorkerRole), []
-    role._feed, role._hashes, role._norms = types.SimpleNamespace(updated=lambda version: None), None, None
-    role._first_step, role._waiting_since, role._arrived = 0, None, {}
+    role = WorkerRole.__new__(WorkerRole)
     role.context = types.SimpleNamespace(config=TrainConfig(algorithm=BA3CConfig()).changed(exchange=exchange))
-    role.client = types.SimpleNamespace(flags=Flag.CHECKPOINT | Flag.STOP, asynchronous=asynchronous)
-    role._save_state = lambda snapshot, seconds: patience.append(seconds)
+    role.client = types.SimpleNamespace(asynchronous=asynchronous)
+    assert role._may_lag() == waits
+
+
+@pytest.mark.parametrize("due, flags, saved", [(4, Flag.NONE, [4]), (4, Flag.CHECKPOINT | Flag.STOP, [AT_THE_END])])
+def test_with_asynchronous_updates_the_state_is_saved_with_the_next_parameters(due, flags, saved):
+    role, names = WorkerRole.__new__(WorkerRole), []
+    role._hashes, role._norms, role.metrics = None, None, RankMetrics("worker", 0)
+    role._first_step, role._waiting_since, role._arrived, role._state_due = 0, None, {}, None
+    role.context = types.SimpleNamespace(config=TrainConfig(algorithm=BA3CConfig()), layout=None)
+    role.client = types.SimpleNamespace(flags=flags, asynchronous=True)
+    role.schedule = types.SimpleNamespace(get_state=lambda: {"draws": np.zeros(1)}, update=lambda snapshot: None)
+    role.trainer = types.SimpleNamespace(parameters=lambda snapshot: None)
+    role._feed = types.SimpleNamespace(
+        updated=lambda version: None, handle=lambda event: None, save=lambda step, state, send: send(state)
+    )
+    role._send_state = lambda name, state: names.append(name)
     role._stop = role._report = lambda: None
-    role._on_snapshot(Snapshot(5, 7, None))
-    assert patience == [worker.SETTLE_SECONDS if waits else 0.0]
+    message = Blob(0, Topic.STATE_DUE, json.dumps(due).encode())
+    role.context.layout = types.SimpleNamespace(servers=(), chief=0)
+    role.handle(message)
+    assert names == [], "it was saved in the middle of a step"
+    role._on_snapshot(Snapshot(5, 7, np.zeros(1, np.float32)))
+    assert names == saved
+    role.client.flags = Flag.NONE
+    role._on_snapshot(Snapshot(6, 8, np.zeros(1, np.float32)))
+    assert names == saved, "it was saved twice"
 
 
 def test_every_step_has_random_numbers_of_its_own():
