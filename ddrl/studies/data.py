@@ -1,4 +1,4 @@
-"""What a study measured in small files that fit into a repository, and back: study.json, ends.json, records.csv.gz.
+"""What a study measured in small files that fit into a repository, and back: study.json, ends.json.gz, records.csv.gz.
 
 DIR of a study --pack--> PATH --unpack--> DIR, which `ddrl study NAME --collect` reports as if it had run there
 """
@@ -21,7 +21,7 @@ from ddrl.studies.engine import MACHINE
 from ddrl.studies.plan import PLAN, Plan
 from ddrl.studies.points import POINTS
 
-RECORDS, ENDS = "records.csv.gz", "ends.json"
+RECORDS, ENDS = "records.csv.gz", "ends.json.gz"
 KEPT = 400
 """Train records of a run at most, at even distances; its first, its last and all evaluations are kept."""
 TEXTS = ("parameter_hashes.txt",)
@@ -41,10 +41,10 @@ def pack(plan: Plan, path: Path) -> None:
     try:
         path.mkdir(parents=True)
         shutil.copyfile(plan.directory / PLAN, path / PLAN)
-        rundir.write_json(path / ENDS, ends)
         rows = [{"point": run.name, **record} for run in finished for record in thinned(_measured(run))]
-        # Without a time in its header the file is the same whenever the same is packed.
-        (path / RECORDS).write_bytes(gzip.compress(_csv(rows).encode(), mtime=0))
+        for name, text in ((ENDS, json.dumps(ends)), (RECORDS, _csv(rows))):
+            # Without a time in its header the file is the same whenever the same is packed.
+            (path / name).write_bytes(gzip.compress(text.encode(), mtime=0))
     except OSError as error:
         raise UsageError(f"--pack {path}: {error.strerror}; name a directory that does not exist yet") from error
 
@@ -56,10 +56,10 @@ def unpack(path: Path, directory: Path) -> None:
         UsageError: there is no packed study, it is damaged, or the directory is there already.
     """
     try:
-        rows = list(csv.DictReader(io.StringIO(gzip.decompress((path / RECORDS).read_bytes()).decode())))
-        ends = rundir.read_json(path / ENDS)
+        rows = list(csv.DictReader(io.StringIO(_decompressed(path / RECORDS))))
+        ends = json.loads(_decompressed(path / ENDS))
         if not isinstance(ends, dict):
-            raise ValueError(f"{ENDS} is missing or damaged")
+            raise ValueError(f"{ENDS} is damaged")
         runs = {name: [dict(_record(row)) for row in rows if row["point"] == name] for name in ends}
     except (OSError, EOFError, ValueError, KeyError) as error:
         raise UsageError(f"--from-data {path}: it holds no packed study that can be read ({error})") from error
@@ -84,6 +84,10 @@ def thinned(records: Sequence[Mapping[str, Any]], kept: int = KEPT) -> list[Mapp
     last = len(train) - 1
     left = {train[round(i * last / (kept - 1))] for i in range(kept)} if last >= kept else set(train)
     return [record for i, record in enumerate(records) if i in left or record["kind"] == "evaluation"]
+
+
+def _decompressed(path: Path) -> str:
+    return gzip.decompress(path.read_bytes()).decode()
 
 
 def _measured(run: Path) -> list[dict[str, Any]]:
