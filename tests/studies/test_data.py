@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import gzip
+import itertools
 import json
 
 import pytest
