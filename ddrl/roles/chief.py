@@ -256,8 +256,8 @@ class ChiefRole:
 
     def _on_flags(self, closed: Closed) -> None:
         flags = closed.flags
+        last, now = bool(flags & Flag.STOP), time.monotonic()
         if flags & Flag.CHECKPOINT:
-            last, now = bool(flags & Flag.STOP), time.monotonic()
             self.saver.begin(closed.version, self.coordinator.step, self.wall_seconds, last, now)
             self.budget.checkpointed(closed.version, now)
             if self.coordinator.asynchronous and not last:  # servers answer one worker, and have no word for all
@@ -265,7 +265,7 @@ class ChiefRole:
                 self.transport.send(json_blob(process, Topic.STATE_DUE, closed.version) for process in workers)
         if flags & Flag.STOP:
             self.phase = Phase.SAVING
-        evaluator, last = self.context.layout.evaluator, bool(flags & Flag.STOP)
+        evaluator = self.context.layout.evaluator
         if flags & Flag.PUBLISH and self._evaluation_due and evaluator is not None:
             self._evaluation_due = False
             if last:
