@@ -36,7 +36,7 @@ def score_curve(
         score: EVALUATION, MAXIMUM, ONLINE, or another number in the `train` records.
         against: STEPS or SECONDS.
         unit: what x is divided by.
-        hold: runs that ended keep their last score to the end; else the curve ends with the shortest.
+        hold: in a mean, runs that ended keep their last score to the end; else it ends with the shortest.
     """
     return curve_of(_held(points_of(outcomes, score, against, unit), hold), label)
 
@@ -51,10 +51,12 @@ def score_curves(
     style: int | None = None,
     middle: Callable[[Sequence[float]], Interval | None] = bootstrap,
 ) -> list[Curve]:
-    """One curve of enough runs with its interval, else each run by itself, all in one style; see `score_curve`."""
-    runs = _held(points_of(outcomes, score, against, unit), hold)
+    """One curve of enough runs with its interval, else each run by itself up to its end, all in one style; see
+    `score_curve`.
+    """
+    runs = points_of(outcomes, score, against, unit)
     if len(runs) < 2 or len(runs) >= ENOUGH:
-        return [curve_of(runs, label, middle)._replace(style=style)]
+        return [curve_of(_held(runs, hold), label, middle)._replace(style=style)]
     return [Curve(label, x.tolist(), y.tolist(), style=style) for x, y in runs]
 
 

@@ -57,7 +57,7 @@ def test_runs_that_ended_with_their_score_keep_it():
 
 
 def test_fewer_than_five_runs_are_drawn_one_by_one_and_named_once():
-    curves = score_curves(seeds(10, 5, 5, 5), ONLINE, "agent_steps", label="few", style=2)
+    curves = score_curves(seeds(10, 5, 5, 5), ONLINE, "agent_steps", label="few", hold=True, style=2)
     assert [curve.x[-1] for curve in curves] == [1000.0, 500.0, 500.0, 500.0] and not any(c.low for c in curves)
     legend = draw([Panel("p", "x", "y", curves)], "h", "c", 1).axes[0].get_legend()
     assert [text.get_text() for text in legend.get_texts()] == ["few"]
