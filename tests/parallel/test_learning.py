@@ -85,7 +85,7 @@ def test_asynchronous_updates_learn_catch_and_report_their_staleness(tmp_path):
         "--clip-global-norm",
         "0",
         "--learning-rate",
-        "1e-3",  # 3e-3, the preset's, loses the policy again in one run of three
+        "3e-4",  # learns in each of 30 runs, by update 1,500; at 1e-3, batches of 32 got stuck below 0.5 in 5 of 20
     )
     train = lines(run)
     assert max(line.get("online_score_mean", -1.0) for line in train) > 0.5  # chance: -0.6
