@@ -115,12 +115,14 @@ def main(argv: Sequence[str]) -> int:
     actions, settings, plan = parse(study, argv[1:])
     if plan is None:
         directory = directory_of(study, actions.dir, settings.quick)
-        if actions.collect:
-            raise UsageError(f"--collect: {directory} holds no study that has begun; name one with --dir")
+        if wanted := [name for name in ("collect", "pack") if getattr(actions, name)]:
+            raise UsageError(f"{flag(wanted[0])}: {directory} holds no study that has begun; name one with --dir")
         points = tuple(study.points(settings, this_machine()))
         plan = plans.Plan(directory, study.name, to_json(settings), points, shlex.join(["ddrl", "study", *argv]))
         if actions.submit and not actions.dry_run:
             require_sbatch()
+        if actions.point:
+            plan.find(actions.point)  # a name that is none leaves no directory
         if not (actions.list or actions.dry_run):
             plans.write(plan)
     return act(study, plan, actions, shlex.join(["ddrl", "study", *argv]))

@@ -62,7 +62,9 @@ def unpack(path: Path, directory: Path) -> None:
             raise ValueError(f"{ENDS} is damaged")
         runs = {name: [dict(_record(row)) for row in rows if row["point"] == name] for name in ends}
     except (OSError, EOFError, ValueError, KeyError) as error:
-        raise UsageError(f"--from-data {path}: it holds no packed study that can be read ({error})") from error
+        file = f"{Path(error.filename).name}: {error.strerror}" if isinstance(error, OSError) and error.filename else ""
+        text = f"--from-data {path}: it holds no packed study that can be read ({file or error})"
+        raise UsageError(f"{text}; name a directory that --pack wrote") from error
     try:
         directory.mkdir(parents=True)
         shutil.copyfile(path / PLAN, directory / PLAN)

@@ -93,7 +93,9 @@ def test_quick_has_settings_and_a_directory_of_its_own(tmp_path, runner, monkeyp
         ([], "name one of scaling"),
         (["nix"], "study nix: there is no study of that name"),
         (["fake", "--list", "--collect"], "--list with --collect"),
-        (["fake", "--collect"], "holds no study that has begun"),
+        (["fake", "--collect"], "--collect: .* holds no study that has begun"),
+        (["fake", "--pack", "packed"], "--pack: .* holds no study that has begun"),
+        (["fake", "--point", "nix"], "--point nix: .* has none of that name"),
         (["fake", "--repeats", "0"], "--repeats 0"),
         (["fake", "--games"], "--games .nothing.: give one or more"),
         (["fake", "--dir", "/proc/none"], "choose one that can be written"),
@@ -103,7 +105,7 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, runner, arguments, message
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=message) as refusal:
         command.main(arguments)
-    assert "\n" not in str(refusal.value)
+    assert "\n" not in str(refusal.value) and not (tmp_path / "studies").exists()
 
 
 def test_settings_of_another_version_are_refused():

@@ -64,7 +64,8 @@ def test_no_path_of_the_machine_is_packed(measured, tmp_path):
 
 def test_what_cannot_be_is_refused(measured, tmp_path):
     fake, made = measured
-    with pytest.raises(UsageError, match="--from-data .*nowhere: it holds no packed study that can be read"):
+    missing = r"--from-data .*nowhere: it holds no packed study that can be read \(records.csv.gz: No such file"
+    with pytest.raises(UsageError, match=missing + ".*; name a directory that --pack wrote"):
         data.unpack(tmp_path / "nowhere", tmp_path / "new")
     data.pack(made, tmp_path / "packed")
     with pytest.raises(UsageError, match="--pack .*: File exists; name a directory that does not exist yet"):
