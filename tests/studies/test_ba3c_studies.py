@@ -119,6 +119,10 @@ def test_both_modes_have_the_same_workers_and_budget():
     assert one.config.exchange.workers == 4 and one.config.exchange.servers == 1
     alone = collapse.STALENESS.points(collapse.STALENESS.defaults, Machine(1, 1 << 40))
     assert {p.config.exchange.workers for p in alone} == {4} and {p.config.exchange.servers for p in alone} == {1}
+    several = collapse.STALENESS.points(chosen(collapse.STALENESS, workers=(2, 4)), FOUR)
+    assert [p.config.exchange.workers for p in several] == [2, 2, 4, 4] and len({p.name for p in several}) == 4
+    with pytest.raises(UsageError, match="a single worker has nothing to wait for"):
+        chosen(collapse.STALENESS, workers=(2, 1))
 
 
 def test_staleness_and_collapse_stand_in_the_table():

@@ -14,6 +14,7 @@ from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.reporting.metrics import ONLINE_EPISODES
+from ddrl.reporting.texts import counted
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, score_curve, spread_text, unit_of
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.findings import extremes
@@ -101,13 +102,13 @@ def columns(by_game: Mapping[str, Level]) -> Columns:
         level = by_game[group.runs[0].point.labels["game"]]
         return [collapsed(run, level) for run in group.runs if learned(run, level)]
 
-    def counted(text: Callable[[Group], str]) -> Callable[[Group], str]:
+    def known(text: Callable[[Group], str]) -> Callable[[Group], str]:
         return lambda group: text(group) if group.runs[0].point.labels["game"] in by_game else "-"
 
     return {
         "best online score": mean(lambda run: max(scores_of(run), default=None)), "last online score": final(ONLINE),
-        "learned": counted(lambda group: f"{len(good(group))} of {len(group.runs)}"),
-        "then collapsed": counted(lambda group: f"{sum(good(group))} of {len(good(group))}"),
+        "learned": known(lambda group: f"{len(good(group))} of {len(group.runs)}"),
+        "then collapsed": known(lambda group: f"{sum(good(group))} of {len(good(group))}"),
     }  # fmt: skip
 
 
@@ -136,20 +137,20 @@ class StalenessSettings(CollapseSettings):
 
     modes: tuple[str, ...] = UPDATES
     """synchronous, asynchronous."""
-    workers: int = 0
-    """Workers of each run (0: one for each core, at least 4)."""
+    workers: tuple[int, ...] = ()
+    """Numbers of workers (none given: one for each core, at least 4)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of(self, "modes", UPDATES)
-        if self.workers == 1:
+        if 1 in self.workers:
             checks.refuse(self, "workers", "a single worker has nothing to wait for; give 2 or more")
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         config = base_config(self, "ba3c", labels["game"], machine)
-        workers = self.workers or max(LEAST_STALE_WORKERS, machine.cores)
         servers = {} if config.exchange.servers else {"parameter_servers": None}  # not that of one worker
-        return config.changed(exchange={"workers": workers, "updates": labels["mode"], **servers}, run=self.run)
+        exchange = {"workers": labels["workers"], "updates": labels["mode"], **servers}
+        return config.changed(exchange=exchange, run=self.run)
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
         """Score, loss and staleness over time."""
@@ -162,23 +163,24 @@ class StalenessSettings(CollapseSettings):
         return Report(
             heading="Synchronous and asynchronous updates",
             caption=f"{CAPTIONS[ONLINE]}; loss of training batches; {spread_text(outcomes)}",
-            finding=extremes(grouped(outcomes, "game", "mode"), final(ONLINE), "final online score"),
+            finding=extremes(grouped(outcomes, "game", "workers", "mode"), final(ONLINE), "final online score"),
             tables=[
-                table("The whole budget", grouped(outcomes, "game", "mode"), {
+                table("The whole budget", grouped(outcomes, "game", "workers", "mode"), {
                     "game": "game", "updates": "mode", "runs": count,
-                    "workers": lambda group: group.config.exchange.workers, "agent steps": most("agent_steps"),
+                    "workers": "workers", "agent steps": most("agent_steps"),
                     "minutes": mean(_trained_minutes), "updates/s": mean(rate("updates_per_s")),
                     "staleness (versions)": stale(mean(rate("staleness_mean"))),
                     "largest": stale(most("staleness_max", None)),
                     **columns(found),
                 })
             ],
-            panels=[panel for game in grouped(outcomes, "game") for panel in _staleness_panels(game)],
+            panels=[panel for group in grouped(outcomes, "game", "workers") for panel in _staleness_panels(group)],
             notes=[rule_text(found), UPDATES_PAPER],
         )  # fmt: skip
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
-        return product(game=self.games, seed=self.seeds, mode=self.modes)
+        workers = self.workers or (max(LEAST_STALE_WORKERS, machine.cores),)
+        return product(game=self.games, workers=workers, seed=self.seeds, mode=self.modes)
 
 
 def _trained_minutes(run: Outcome) -> float | None:
@@ -186,8 +188,8 @@ def _trained_minutes(run: Outcome) -> float | None:
     return trained[-1]["wall_seconds"] / 60.0 if trained else None
 
 
-def _staleness_panels(game: Group) -> Iterator[Panel]:
-    modes = grouped(game.runs, "mode")
+def _staleness_panels(group: Group) -> Iterator[Panel]:
+    modes, where = grouped(group.runs, "mode"), f"{group['game']}, {counted(group['workers'], 'worker')}"
     for what, y_label, name, against in (
         ("online score", "raw score", ONLINE, SECONDS),
         ("online score", "raw score", ONLINE, STEPS),
@@ -195,7 +197,7 @@ def _staleness_panels(game: Group) -> Iterator[Panel]:
         ("stale gradients", "mean staleness (versions)", "staleness_mean", SECONDS),
     ):
         panel = learning_panel(
-            f"{game['game']}: {what}", y_label, modes, name, lambda mode: mode["mode"], against,
+            f"{where}: {what}", y_label, modes, name, lambda mode: mode["mode"], against,
             style=lambda mode: UPDATES.index(mode["mode"]),
         )  # fmt: skip
         if name == "staleness_mean":
@@ -216,8 +218,8 @@ STALENESS = Study(
     name="synchronous-vs-asynchronous",
     about="score, loss and staleness with either kind of updates (BA3C, figure 3)",
     defaults=StalenessSettings(agent_steps=2_000_000),
-    quick_changes={"minutes": 0.2, "agent_steps": 0, "workers": 2, "repeats": 2},
-    point_name="{game}-{mode}-seed{seed}",
+    quick_changes={"minutes": 0.2, "agent_steps": 0, "workers": (2,), "repeats": 2},
+    point_name="{game}-{workers}workers-{mode}-seed{seed}",
 )
 
 
