@@ -24,11 +24,10 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.job.exits import refuse_exits
 from ddrl.placement.ranks import expose_gpu, threads_for, with_threads
-from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.reporting.rank_metrics import REPORT_SECONDS, RankMetrics
 from ddrl.rundir import load_config
 from ddrl.types import Snapshot
 
-REPORT_SECONDS = 1.0  # at most, between two reports: what is not reported yet is lost with the process
 
 
 class Link:

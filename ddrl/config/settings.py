@@ -281,7 +281,8 @@ class RunConfig:
     """Training time of this run, in minutes of wall time (0: no such budget). The final evaluation, curve, and video
     follow."""
     agent_steps: int = 0
-    """Budget in agent steps of all workers (0: none). Steps from before a resume are included."""
+    """Budget in agent steps of all workers (0: none). Steps from before a resume are included. Workers report their
+    steps once a second, so a run makes up to a second's more."""
     max_updates: int = 0
     """Budget in updates (0: none). Updates from before a resume are included."""
     run_dir: str = ""

@@ -16,6 +16,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+REPORT_SECONDS = 1.0
+"""At most, between two reports of a rank that acts: a budget of agent steps is noticed that late, and what is not
+reported is lost with the process."""
+
 
 def resident_mb() -> float:
     """Resident memory of this process in MB (10^6 bytes); its peak where the system tells no more."""

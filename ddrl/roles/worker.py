@@ -31,7 +31,7 @@ from ddrl.learner import Learner, as_device_vector
 from ddrl.networks.network import Network
 from ddrl.npz import decode_arrays, encode_arrays
 from ddrl.replay.storage import OTHER
-from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.reporting.rank_metrics import REPORT_SECONDS, RankMetrics
 from ddrl.roles.checkpoint_assembly import states_of
 from ddrl.roles.exchanges import setup_of
 from ddrl.roles.hashes import ParameterHashes
@@ -176,7 +176,8 @@ class WorkerRole:
         self.client = setup_of(context, network.parameter_shapes).client(worker, network.size)
         anneal = anneal_of(config.optimizer, config.agent_steps_per_update)
         self.trainer = Trainer(schedule, learner, metrics, wake, anneal, (config.run.seed, worker))
-        self._next_report = time.monotonic() + context.config.run.log_every_seconds
+        self._report_seconds = min(config.run.log_every_seconds, REPORT_SECONDS)
+        self._next_report = time.monotonic() + self._report_seconds
         self._waiting_since: float | None = None
         self._failed = self._begun = False
         self._first_step = -1  # of this part of the run
@@ -212,7 +213,7 @@ class WorkerRole:
             self._send(Topic.FAILED, self.trainer.error)
         now = time.monotonic()
         if now >= self._next_report:
-            self._next_report = now + self.context.config.run.log_every_seconds
+            self._next_report = now + self._report_seconds
             self._report()
         if self._begun:
             self._feed.advance()

@@ -27,6 +27,13 @@ def test_catch_is_learned(name, flags, tmp_path):
     assert evaluations(tmp_path / "run")[-1] >= 0.9  # chance: -0.6
 
 
+def test_a_budget_of_agent_steps_is_noticed_before_the_next_line_of_metrics(tmp_path):
+    budget = ("--agent-steps", "1000", "--log-every-seconds", "100", "--no-evaluator")
+    finish(tmp_path / "run", "a2c", *SMOKE, *budget)
+    ended = result(tmp_path / "run")
+    assert ended["message"] == "the budget of 1,000 agent steps is used up" and ended["wall_seconds"] < 100.0
+
+
 def test_impala_corrects_a_lag_that_it_reports(tmp_path):
     finish(tmp_path / "run", "impala", *SMOKE, "--max-updates", "200", "--no-evaluator", "--log-every-seconds", "0.3")
     train = lines(tmp_path / "run")

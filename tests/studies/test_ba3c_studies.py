@@ -263,7 +263,7 @@ def test_games_end_at_the_published_target_where_that_is_chosen():
         (communication.COMMUNICATION, {"workers": 1}, "--workers 1: a single worker exchanges nothing"),
         (communication.COMMUNICATION, {"seconds": 16.0}, "--seconds 16.0: at least 3 more"),
         (collapse.STALENESS, {"modes": ("both",)}, "--modes both: choose from"),
-        (collapse.STALENESS, {"workers": 1}, "--workers 1"),
+        (collapse.STALENESS, {"workers": (1,)}, "--workers 1"),
         (collapse.STALENESS, {"agent_steps": 0}, "a point would never end"),
         (collapse.LEARNING_RATE, {"rules": ("sqrt",)}, "--rules sqrt: choose from"),
         (collapse.LEARNING_RATE, {"batch_size": (0,)}, "--batch-size 0"),
