@@ -29,7 +29,6 @@ from ddrl.rundir import load_config
 from ddrl.types import Snapshot
 
 
-
 class Link:
     """The child's side of the pipes. A thread takes in what comes, and ends the process with the pipe."""
 
