@@ -143,6 +143,12 @@ def test_staleness_and_collapse_stand_in_the_table():
         "mean staleness (versions)",
     ]
     assert set(report.panels[3].curves[0].y) == {0.0} and report.caption.startswith("online score")
+    assert report.finding == (
+        "With synchronous updates 2 of 2 runs learned, and none of them then collapsed; "
+        "with asynchronous updates 2 of 2 runs learned, and 2 of them then collapsed."
+    )
+    nothing = collapse.STALENESS.report(settings, finished(collapse.STALENESS, settings, lambda point: []))
+    assert nothing.finding.endswith("with asynchronous updates 0 of 2 runs learned.")
 
 
 # learning-rate --------------------------------------------------------------------------------------------------------
@@ -176,6 +182,11 @@ def test_rules_are_compared_at_each_batch():
         ["constant, 0.001", "linear, 0.004"],
     ]
     assert "one seed" in report.caption
+    assert report.finding == (
+        "With either rule at 128 1 of 1 run learned, and none of them then collapsed; with a constant rate 1 of 1 run "
+        "learned, and none of them then collapsed; with one that grows with the batch 1 of 1 run learned, and 1 of "
+        "them then collapsed."
+    )
 
 
 # games ----------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ddrl.reporting.metrics import ONLINE_EPISODES
 from ddrl.reporting.texts import counted
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, score_curve, spread_text, unit_of
 from ddrl.studies.figures import Curve, Panel
-from ddrl.studies.findings import extremes
+from ddrl.studies.findings import sentences
 from ddrl.studies.measures import CAPTIONS, ONLINE, count, final, mean, most, rate
 from ddrl.studies.points import Group, Outcome, grouped
 from ddrl.studies.settings import BudgetSettings, base_config, one_of
@@ -112,6 +112,21 @@ def columns(by_game: Mapping[str, Level]) -> Columns:
     }  # fmt: skip
 
 
+def finding(sides: Sequence[tuple[str, Sequence[Outcome]]], by_game: Mapping[str, Level]) -> str:
+    """How many runs learned, and how many of these collapsed, in one sentence.
+
+    Args:
+        sides: what is compared, in words, and its runs.
+    """
+    clauses = []
+    for name, runs in sides:
+        known = [(run, by_game[game]) for run in runs if (game := run.point.labels["game"]) in by_game]
+        good = [collapsed(run, level) for run, level in known if learned(run, level)]
+        then = f", and {sum(good) or 'none'} of them then collapsed" if good else ""
+        clauses.append(f"{name} {len(good)} of {counted(len(runs), 'run')} learned{then}")
+    return sentences(["; ".join(clauses)])
+
+
 def rule_text(by_game: Mapping[str, Level]) -> str:
     """What was counted."""
     if not by_game:
@@ -163,7 +178,7 @@ class StalenessSettings(CollapseSettings):
         return Report(
             heading="Synchronous and asynchronous updates",
             caption=f"{CAPTIONS[ONLINE]}; loss of training batches; {spread_text(outcomes)}",
-            finding=extremes(grouped(outcomes, "game", "workers", "mode"), final(ONLINE), "final online score"),
+            finding=finding([(f"with {mode['mode']} updates", mode.runs) for mode in grouped(outcomes, "mode")], found),
             tables=[
                 table("The whole budget", grouped(outcomes, "game", "workers", "mode"), {
                     "game": "game", "updates": "mode", "runs": count,
@@ -250,6 +265,13 @@ class LearningRateSettings(CollapseSettings):
         """The rule's name; at the base batch that of both."""
         return "both" if group["batch"] == self.base_batch else group["rule"]
 
+    def sides(self, outcomes: Sequence[Outcome]) -> Iterator[tuple[str, Sequence[Outcome]]]:
+        """Name and runs of each rule, and of the batch at which they are one."""
+        if same := [run for run in outcomes if run.point.labels["batch"] == self.base_batch]:
+            yield f"either rule at {self.base_batch:,}", same
+        for group in grouped([run for run in outcomes if run.point.labels["batch"] != self.base_batch], "rule"):
+            yield {"constant": "a constant rate", "linear": "one that grows with the batch"}[group["rule"]], group.runs
+
     def axes(self, machine: Machine) -> Iterator[Labels]:
         """From the smallest batch on; at the base batch one rule's alone, since they are the same."""
         for game, batch in itertools.product(self.games, self.batch_size):
@@ -277,7 +299,7 @@ class LearningRateSettings(CollapseSettings):
         return Report(
             heading="Learning rate and effective batch",
             caption=f"{CAPTIONS[ONLINE]}; {spread_text(outcomes)}",
-            finding=extremes(grouped(outcomes, "game", "batch", "rule"), final(ONLINE), "final online score"),
+            finding=finding([(f"with {name}", runs) for name, runs in self.sides(outcomes)], found),
             tables=[
                 table("The whole budget", grouped(outcomes, "game", "batch", "rule"), {
                     "game": "game", "effective batch": "batch", "rule": self.rule_of, "learning rate": rate_of,
