@@ -17,7 +17,7 @@ pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 def learned(tmp_path_factory):
     """2 workers, 1 server and the evaluator; the rate falls to 0, so that the last version is no lucky one.
 
-    At the preset's rate one run of many loses its policy; at this one none did.
+    At a constant rate one run of many loses its policy; at this one none did.
     """
     run = tmp_path_factory.mktemp("learning") / "run"
     rate = (
