@@ -23,7 +23,7 @@ from ddrl.structured import spec_of, tensors_of
 from ddrl.types import LossContext, Replayed
 
 NO_CONTEXT = LossContext()
-UNUSED_FIELDS = ("behavior_version", "key")  # of batches: for the lag and for the replay, not for the loss
+UNUSED_FIELDS = ("behaviour_version", "key")  # of batches: for the lag and for the replay, not for the loss
 
 
 def configure_tensorflow(intra_op_threads: int, inter_op_threads: int = 1, gpu: str = "") -> None:

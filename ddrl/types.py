@@ -34,15 +34,15 @@ class DataPoints(NamedTuple):
         observation: [B, ...] as the environment gave it.
         action: <int32>[B], or <int32>[B, K].
         return_: <float32>[B] n-step return of the transformed (clipped) rewards, bootstrapped.
-        behavior_log_prob: <float32>[B] log-probability of `action` when it was taken.
-        behavior_version: <int64>[B] version of the parameters that chose `action`.
+        behaviour_log_prob: <float32>[B] log-probability of `action` when it was taken.
+        behaviour_version: <int64>[B] version of the parameters that chose `action`.
     """
 
     observation: np.ndarray
     action: np.ndarray
     return_: np.ndarray
-    behavior_log_prob: np.ndarray
-    behavior_version: np.ndarray
+    behaviour_log_prob: np.ndarray
+    behaviour_version: np.ndarray
 
 
 class Transitions(NamedTuple):
@@ -54,9 +54,9 @@ class Transitions(NamedTuple):
         advantage: <float32>[M] `ddrl.ops.returns.generalized_advantages`, normalized or not.
         return_: <float32>[M] advantage, not normalized, plus `value`: what the value learns.
         value: <float32>[M] by the policy that acted.
-        behavior_log_prob: <float32>[M] log-probability of `action` when it was taken.
+        behaviour_log_prob: <float32>[M] log-probability of `action` when it was taken.
         weight: <float32>[M] 1, or 0 for a row to ignore (the action after an episode's end).
-        behavior_version: <int64>[M] version of the parameters that chose `action`.
+        behaviour_version: <int64>[M] version of the parameters that chose `action`.
     """
 
     observation: Any
@@ -64,9 +64,9 @@ class Transitions(NamedTuple):
     advantage: Any
     return_: Any
     value: Any
-    behavior_log_prob: Any
+    behaviour_log_prob: Any
     weight: Any
-    behavior_version: Any
+    behaviour_version: Any
 
 
 class Unroll(NamedTuple):
@@ -84,8 +84,8 @@ class Unroll(NamedTuple):
             truncated it.
         valid: <float32>[T, B] 0 for the action that is ignored after an episode's end, else 1.
         value: <float32>[T+1, B] by the policy that acted.
-        behavior_log_prob: <float32>[T, B] log-probability of `action` when it was taken.
-        behavior_version: <int64>[T, B] version of the parameters that chose `action`.
+        behaviour_log_prob: <float32>[T, B] log-probability of `action` when it was taken.
+        behaviour_version: <int64>[T, B] version of the parameters that chose `action`.
     """
 
     observation: Any
@@ -95,8 +95,8 @@ class Unroll(NamedTuple):
     continues: Any
     valid: Any
     value: Any
-    behavior_log_prob: Any
-    behavior_version: Any
+    behaviour_log_prob: Any
+    behaviour_version: Any
 
 
 class Replayed(NamedTuple):
@@ -109,7 +109,7 @@ class Replayed(NamedTuple):
         discount: <float32>[M] of the value of `next_observation`: gamma^k after k steps, 0 after a termination.
         next_observation: [M, ...] after the steps.
         weight: <float32>[M] importance weight, 1 where sampling is uniform.
-        behavior_version: <int64>[M] version of the parameters that chose `action`.
+        behaviour_version: <int64>[M] version of the parameters that chose `action`.
         key: <int64>[M] names the transition, for `set_priorities`.
         target: what the value of the action should be, where targets are computed ahead of the update: <float32>[M]
             returns, or <float32>[M, atoms] their distribution. With double Q-learning <float32>[M, A] or [M, A, atoms]:
@@ -122,7 +122,7 @@ class Replayed(NamedTuple):
     discount: Any
     next_observation: Any
     weight: Any
-    behavior_version: Any
+    behaviour_version: Any
     key: Any
     target: Any = None
 

@@ -120,7 +120,7 @@ def a2c_loss(space, policy, value, batch, config):
 def ppo_loss(space, policy, value, batch, config):
     losses = []
     for row, log_prob in enumerate(log_probs(space, policy, batch.action)):
-        ratio = np.exp(log_prob - float(batch.behavior_log_prob[row]))
+        ratio = np.exp(log_prob - float(batch.behaviour_log_prob[row]))
         losses.append(-clipped_surrogate(ratio, float(batch.advantage[row]), config.clip_range))
     return actor_critic_loss(space, policy, value, losses, batch.return_, batch.weight, config)
 
@@ -130,7 +130,7 @@ def impala_loss(space, policy, value, batch, config):
     rows = steps * environments
     actions = batch.action.reshape(rows, *batch.action.shape[2:])
     log_pi = log_probs(space, policy[:rows], actions)
-    log_rhos = log_pi.reshape(steps, environments) - batch.behavior_log_prob
+    log_rhos = log_pi.reshape(steps, environments) - batch.behaviour_log_prob
     vs, advantages = vtrace(log_rhos, batch, value.reshape(steps + 1, environments), config.rho_clip, config.c_clip)
     return actor_critic_loss(
         space, policy[:rows], value[:rows], -log_pi * advantages.ravel(), vs.ravel(), batch.valid.ravel(), config
@@ -146,7 +146,7 @@ def entropy(logits):
     return np.array([-sum(p * np.log(p) for p in row) for row in softmax(logits)])
 
 
-def ba3c_loss(logits, value, actions, returns, behavior_log_probs, config):
+def ba3c_loss(logits, value, actions, returns, behaviour_log_probs, config):
     """(loss, policy loss, value loss, entropy, mean ratio), one data-point after the other."""
     probabilities = softmax(logits)
     policy, square, ratios = 0.0, 0.0, 0.0
@@ -155,7 +155,7 @@ def ba3c_loss(logits, value, actions, returns, behavior_log_probs, config):
         probability = probabilities[b, action]
         ratio = 1.0
         if config.importance_clip:
-            ratio = min(probability / np.exp(float(behavior_log_probs[b])), config.importance_clip)
+            ratio = min(probability / np.exp(float(behaviour_log_probs[b])), config.importance_clip)
         policy -= ratio * np.log(probability + config.log_epsilon) * advantage
         square += advantage**2
         ratios += ratio

@@ -90,7 +90,7 @@ def test_numpy_numbers_in_counters_are_saved(tmp_path):
 
 
 @pytest.mark.parametrize(("mask", "file", "directory"), [(0o022, 0o644, 0o755), (0o077, 0o600, 0o700)])
-def test_modes_honor_the_umask(tmp_path, mask, file, directory):
+def test_modes_honour_the_umask(tmp_path, mask, file, directory):
     before = os.umask(mask)
     try:
         path = ckpt.save(tmp_path, make(), keep=1)

@@ -150,7 +150,7 @@ def test_what_a_resumed_run_cannot_change(tmp_path, more, message):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ("color", "color: no such command"),
+        ("colour", "colour: no such command"),
         ("train ba3c --quorum 9", "--quorum 9: no step could ever close"),
         ("train ba3c --learning-rate nan", "--learning-rate nan"),
         ("train ba3c --adam-epsilon=-1", "--adam-epsilon -1.0"),
@@ -160,7 +160,7 @@ def test_what_a_resumed_run_cannot_change(tmp_path, more, message):
         ("evaluate /nowhere", "/nowhere does not exist, so it is not a run"),
         ("play /nowhere", "/nowhere does not exist, so it is not a run"),
         ("bench", "bench: say what to measure"),
-        ("bench color", "bench color: no such benchmark"),
+        ("bench colour", "bench colour: no such benchmark"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(arguments, message):
@@ -171,7 +171,7 @@ def test_bad_input_is_one_line_and_status_2(arguments, message):
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("arguments", ["train ba3c --color red", "train sarsa", "train ba3c --workers many"])
+@pytest.mark.parametrize("arguments", ["train ba3c --colour red", "train sarsa", "train ba3c --workers many"])
 def test_what_cannot_be_parsed_is_short_and_status_2(arguments):
     done = ddrl(*arguments.split())
     assert done.returncode == 2

@@ -31,6 +31,6 @@ def random_unroll(steps=12, environments=6, seed=0, discount=0.9, features=3, dr
         continues=(kinds == "goes on").astype(np.float32),
         valid=(kinds != "ignored").astype(np.float32),
         value=noise(steps + 1, environments),
-        behavior_log_prob=-np.abs(noise(*shape)),
-        behavior_version=np.zeros(shape, np.int64),
+        behaviour_log_prob=-np.abs(noise(*shape)),
+        behaviour_version=np.zeros(shape, np.int64),
     )

@@ -76,7 +76,7 @@ def loss(network: Network, parameters: Any, batch: DataPoints, config: BA3CConfi
     value.shape.assert_is_compatible_with(batch.return_.shape)
     log_probs = distributions.log_prob(network.action_space, policy, batch.action)
     advantages = tf.stop_gradient(batch.return_ - value)
-    ratios = policy_gradient.importance_ratios(log_probs, batch.behavior_log_prob, config.importance_clip)
+    ratios = policy_gradient.importance_ratios(log_probs, batch.behaviour_log_prob, config.importance_clip)
     policy_loss = policy_gradient.policy_gradient_loss(log_probs, advantages, ratios, config.log_epsilon)
     square_errors, weights = tf.square(batch.return_ - value), tf.ones_like(value)
     entropies = distributions.entropy(network.action_space, policy)

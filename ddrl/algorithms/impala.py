@@ -57,7 +57,7 @@ def loss(network: Network, parameters: Any, batch: Unroll, config: ImpalaConfig,
     Args:
         network: (parameters, observations) -> PolicyValue, with its `action_space`.
         parameters: <float32>[N], or whatever else the network takes as its parameters.
-        batch: tensors with the fields of Unroll; `value` and `behavior_version` may be None.
+        batch: tensors with the fields of Unroll; `value` and `behaviour_version` may be None.
         config: weights of the parts, clips of the ratios.
         context: unused.
 
@@ -70,13 +70,13 @@ def loss(network: Network, parameters: Any, batch: Unroll, config: ImpalaConfig,
     policy, value = network(parameters, _rows(batch.observation))
     policy, value = policy[:rows], tf.reshape(value, [steps + 1, environments])
     log_probs = distributions.log_prob(network.action_space, policy, _rows(batch.action))
-    log_rhos = tf.reshape(log_probs, [steps, environments]) - batch.behavior_log_prob
+    log_rhos = tf.reshape(log_probs, [steps, environments]) - batch.behaviour_log_prob
     vs, advantages = vtrace(
         tf.stop_gradient(log_rhos), batch.discount, batch.continues, batch.valid, batch.reward,
         tf.stop_gradient(value), config.rho_clip, config.c_clip,
     )  # fmt: skip
     advantages, weights, value = _rows(advantages), _rows(batch.valid), value[:-1]
-    ratios = policy_gradient.importance_ratios(log_probs, _rows(batch.behavior_log_prob), config.rho_clip)
+    ratios = policy_gradient.importance_ratios(log_probs, _rows(batch.behaviour_log_prob), config.rho_clip)
     policy_loss = policy_gradient.policy_gradient_loss(log_probs, advantages, weights)
     square_errors = _rows(tf.square(vs - value))
     entropies = distributions.entropy(network.action_space, policy)

@@ -111,7 +111,7 @@ def loss(network: Network, parameters: Any, batch: Transitions, config: PPOConfi
     log_probs = distributions.log_prob(network.action_space, policy, batch.action)
     clip_range = config.clip_range * context.anneal if config.clip_range_schedule == "linear" else config.clip_range
     policy_loss, metrics = policy_gradient.clipped_surrogate_loss(
-        log_probs, batch.behavior_log_prob, batch.advantage, batch.weight, clip_range
+        log_probs, batch.behaviour_log_prob, batch.advantage, batch.weight, clip_range
     )
     square_errors = _square_errors(value, batch, config.value_clip_range)
     entropies = distributions.entropy(network.action_space, policy)

@@ -33,7 +33,7 @@ class BatchFormat:
             discount=(m, np.dtype(np.float32)),
             next_observation=(observation, format.observation_dtype),
             weight=(m, np.dtype(np.float32)),
-            behavior_version=(m, np.dtype(np.int64)),
+            behaviour_version=(m, np.dtype(np.int64)),
             key=(m, np.dtype(np.int64)),
         )
         self.batch_size = batch_size

@@ -154,7 +154,7 @@ class SegmentFormat:
     def encode(self, segment: Segment, compress: bool | None = None) -> bytes:
         """The bytes to send. `compress`: the frames; None: if they are images.
 
-        Neighboring frames of a game are so alike that Zstandard makes 40 bytes of 7,900, for less processor time than
+        Neighbouring frames of a game are so alike that Zstandard makes 40 bytes of 7,900, for less processor time than
         copying and checking them takes.
 
         Raises:

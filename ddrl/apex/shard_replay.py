@@ -22,7 +22,7 @@ from ddrl.types import Replayed
 
 LARGEST_CAPACITY = 100_000_000  # places are numbered with 32 bits
 HARD_FACTOR = 1.25  # the hard capacity, in soft ones
-SCATTERED_FRAMES = 2.0  # places for each transition where neighbors do not go together
+SCATTERED_FRAMES = 2.0  # places for each transition where neighbours do not go together
 KEYS_PER_RUN = 2**47
 RUNS = 2**15
 COUNTERS = ("inserted", "sampled", "updated", "evicted", "ignored", "refused")
@@ -318,7 +318,7 @@ class ShardReplay:
             discount=items.discount[drawn],
             next_observation=after,
             weight=weight,
-            behavior_version=items.version[drawn],
+            behaviour_version=items.version[drawn],
             key=self._keys[drawn],
         )
 

@@ -4,7 +4,7 @@ It imports nothing of this package. The last line of its output is `RESULT` and 
 
 A server in this process, a thread that inserts, and one that samples batches and sets their priorities, as fast as each
 can unless inserts are held to a ratio. An item is one transition of n steps: stack + n frames that its
-neighbors share.
+neighbours share.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ def _filled(template: Any, random: np.random.Generator, actions: ActionSpace) ->
             values[name] = _images(random, array.shape, array.dtype)
         elif name == "action":
             values[name] = random_actions(actions, array.shape[: array.ndim - len(actions.action_shape)], random)
-        elif name == "behavior_log_prob":
+        elif name == "behaviour_log_prob":
             values[name] = np.full_like(array, -np.log(actions.head_size))  # about as large
         elif array.dtype == np.float32:
             values[name] = np.ones_like(array) if name in ones else random.standard_normal(array.shape, np.float32)

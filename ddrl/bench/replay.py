@@ -109,8 +109,8 @@ def endless_unroll(simulators: int) -> Unroll:
         continues=ones,
         valid=ones,
         value=np.zeros((STEPS + 1, simulators), np.float32),
-        behavior_log_prob=-ones,
-        behavior_version=np.zeros(shape, np.int64),
+        behaviour_log_prob=-ones,
+        behaviour_version=np.zeros(shape, np.int64),
     )
 
 

@@ -88,12 +88,12 @@ def batch_template(config: TrainConfig, network: Network, shape: tuple[int, ...]
         return replay_template(config.algorithm, network.action_space, size, shape, dtype)
     unroll = empty_unroll(size, 1, shape, dtype, network.action_space)
     columns = dict.fromkeys(
-        ("advantage", "return_", "value", "behavior_log_prob", "weight"), np.zeros(size, np.float32)
+        ("advantage", "return_", "value", "behaviour_log_prob", "weight"), np.zeros(size, np.float32)
     )
     return Transitions(
         observation=unroll.observation[:size, 0],
         action=unroll.action[:, 0],
-        behavior_version=unroll.behavior_version[:, 0],
+        behaviour_version=unroll.behaviour_version[:, 0],
         **columns,
     )
 

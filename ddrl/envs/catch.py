@@ -1,6 +1,6 @@
 """Catch: a ball falls down a small board and a paddle catches it or not. Learned in seconds.
 
-After Osband et al., Behavior Suite for Reinforcement Learning, 2020.
+After Osband et al., Behaviour Suite for Reinforcement Learning, 2020.
 """
 
 from __future__ import annotations

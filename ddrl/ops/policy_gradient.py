@@ -7,18 +7,18 @@ from ddrl.lazy import tf
 LOG_RATIO_LIMIT = 20.0
 
 
-def importance_ratios(log_probs: tf.Tensor, behavior_log_probs: tf.Tensor, clip: float) -> tf.Tensor:
+def importance_ratios(log_probs: tf.Tensor, behaviour_log_probs: tf.Tensor, clip: float) -> tf.Tensor:
     """min(pi/mu, clip) <float32>[B] without gradient (clip 0: all ones, no correction).
 
     Args:
         log_probs: <float32>[B] log pi(a|s) of the policy that learns.
-        behavior_log_probs: <float32>[B] log mu(a|s) of the policy that acted.
+        behaviour_log_probs: <float32>[B] log mu(a|s) of the policy that acted.
         clip: upper bound of the ratio; tensorpack's A3C uses 10.
     """
-    log_probs.shape.assert_is_compatible_with(behavior_log_probs.shape)
+    log_probs.shape.assert_is_compatible_with(behaviour_log_probs.shape)
     if clip == 0.0:
         return tf.ones_like(log_probs)
-    return tf.stop_gradient(tf.minimum(tf.exp(log_probs - behavior_log_probs), clip))
+    return tf.stop_gradient(tf.minimum(tf.exp(log_probs - behaviour_log_probs), clip))
 
 
 def policy_gradient_loss(
@@ -44,7 +44,7 @@ def policy_gradient_loss(
 
 def clipped_surrogate_loss(
     log_probs: tf.Tensor,
-    behavior_log_probs: tf.Tensor,
+    behaviour_log_probs: tf.Tensor,
     advantages: tf.Tensor,
     weights: tf.Tensor,
     clip: float | tf.Tensor,
@@ -57,7 +57,7 @@ def clipped_surrogate_loss(
 
     Args:
         log_probs: <float32>[B] log pi(a|s) of the policy that learns.
-        behavior_log_probs: <float32>[B] log mu(a|s) of the policy that acted.
+        behaviour_log_probs: <float32>[B] log mu(a|s) of the policy that acted.
         advantages: <float32>[B]; no gradient flows through them.
         weights: <float32>[B] 1, or 0 for rows that do not count.
         clip: how far the ratio may move from 1 before a row stops pushing it further; a number or <float32>[].
@@ -66,9 +66,9 @@ def clipped_surrogate_loss(
         The scalar, and means over the rows that count: `importance_ratio_mean`, `clip_fraction` of the rows with
         |r - 1| > clip, and `approximate_kl`, the estimate r - 1 - log r of KL(mu, pi) in nats, never below 0.
     """
-    for rows in (behavior_log_probs, advantages, weights):
+    for rows in (behaviour_log_probs, advantages, weights):
         log_probs.shape.assert_is_compatible_with(rows.shape)
-    log_ratios = tf.clip_by_value(log_probs - behavior_log_probs, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    log_ratios = tf.clip_by_value(log_probs - behaviour_log_probs, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     ratios, advantages = tf.exp(log_ratios), tf.stop_gradient(weights * advantages)
     clipped = tf.clip_by_value(ratios, 1.0 - clip, 1.0 + clip)
     loss = -tf.reduce_mean(tf.minimum(ratios * advantages, clipped * advantages))

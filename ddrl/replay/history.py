@@ -105,7 +105,7 @@ class History:
         self.rows.discount[ring] = unroll.discount
         self.rows.continues[ring] = unroll.continues > 0
         self.rows.valid[ring] = valid
-        self.rows.version[ring] = unroll.behavior_version
+        self.rows.version[ring] = unroll.behaviour_version
         self.head += len(valid)
         return self.head - first
 

@@ -169,7 +169,7 @@ class Replay:
             discount=discount,
             next_observation=history.observations(rows + steps, simulators, after),
             weight=importance.ravel().astype(np.float32),
-            behavior_version=history.rows.version[ring, simulators],
+            behaviour_version=history.rows.version[ring, simulators],
             key=rows * history.simulators + simulators,
         )
 

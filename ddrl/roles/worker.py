@@ -117,7 +117,7 @@ class Trainer:
         seen_finite = contribution is None or bool(np.isfinite(contribution).all())
         if contribution is not None:
             vector = np.concatenate([vector[: -contribution.size], contribution])
-        lag = snapshot.version - batch.behavior_version
+        lag = snapshot.version - batch.behaviour_version
         metrics.mean("lag", lag.mean(), len(lag))
         metrics.maximum("lag", lag.max())
         metrics.count("datapoints", len(lag))

@@ -42,9 +42,9 @@ def transitions_of(rollout: Unroll, unroll_length: int, gae_lambda: float) -> Tr
         advantage=flat(advantage),
         return_=flat(return_),
         value=flat(rollout.value),
-        behavior_log_prob=flat(rollout.behavior_log_prob),
+        behaviour_log_prob=flat(rollout.behaviour_log_prob),
         weight=flat(rollout.valid),
-        behavior_version=flat(rollout.behavior_version),
+        behaviour_version=flat(rollout.behaviour_version),
     )
 
 

@@ -226,15 +226,15 @@ class DoubleBuffered(RolloutSchedule):
 
     def _synchronize(self, snapshot: Snapshot) -> None:
         # The first storage: nothing to learn from yet, so theta_1 is theta_0.
-        behavior = self._acting or self._fill(snapshot)
+        behaviour = self._acting or self._fill(snapshot)
         self.actor_threads.wait()
         self.actor_threads.reset_ended()
         self.learning, self._filling = self._filling, self.learning
         self._see()
         self._fill(snapshot)
-        self.target = behavior
-        behind = behavior.parameters - snapshot.parameters
-        self._first, self._behind = behavior.parameters, self._with_statistics(behind, behavior.parameters)
+        self.target = behaviour
+        behind = behaviour.parameters - snapshot.parameters
+        self._first, self._behind = behaviour.parameters, self._with_statistics(behind, behaviour.parameters)
         self._start()
 
     def _with_statistics(self, vector: Any, source: Any) -> Any:

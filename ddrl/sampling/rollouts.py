@@ -50,8 +50,8 @@ def empty_unroll(
         continues=np.zeros(shape, np.float32),
         valid=np.zeros(shape, np.float32),
         value=np.zeros(after, np.float32),
-        behavior_log_prob=np.zeros(shape, np.float32),
-        behavior_version=np.zeros(shape, np.int64),
+        behaviour_log_prob=np.zeros(shape, np.float32),
+        behaviour_version=np.zeros(shape, np.int64),
     )
 
 
@@ -145,8 +145,8 @@ class RolloutActor(Actor):
     def _write_action(self, out: Unroll, t: int) -> None:
         ids = self.step.env_id
         _put(out.action[t], ids, self.action)
-        _put(out.behavior_log_prob[t], ids, self.log_prob)
-        out.behavior_version[t] = self.version
+        _put(out.behaviour_log_prob[t], ids, self.log_prob)
+        out.behaviour_version[t] = self.version
 
     def _write_outcome(self, out: Unroll, t: int) -> None:
         """What the actions led to. The reward of an action that was ignored is 0."""

@@ -1,4 +1,4 @@
-"""Figures of studies: panels of curves, readable in black and white and for the color-blind. Needs no display."""
+"""Figures of studies: panels of curves, readable in black and white and for the colour-blind. Needs no display."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ddrl.errors import UsageError
 from ddrl.reporting.plots import STYLE
 from ddrl.studies.heat import HeatMap, draw_heat
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
-"""The palette for the color-blind of Okabe and Ito (2008), its yellow made darker."""
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
+"""The palette for the colour-blind of Okabe and Ito (2008), its yellow made darker."""
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "<")
 FEW_OCTAVES = 2.5  # of a logarithmic axis, on which powers of 2 alone would be too few ticks
 MARK_LINES = ((0, (1, 2)), (0, (6, 2, 1, 2)))
@@ -40,9 +40,9 @@ class Curve(NamedTuple):
         x, y: equally long.
         low, high: of the band around y, or nothing.
         each: (x, y) of what y is the mean of, where they are few.
-        style: number of its color, marker and dashes (None: its place in the panel).
+        style: number of its colour, marker and dashes (None: its place in the panel).
         points: no line between its markers, which are hollow.
-        reference: thin and dashed, what the others are compared with: gray, or with the color and the marker, hollow,
+        reference: thin and dashed, what the others are compared with: grey, or with the colour and the marker, hollow,
             of `style`.
     """
 
@@ -172,39 +172,39 @@ def _draw(axes: Any, panel: Panel) -> None:
     _scale(axes, panel)
     for mark, dashes in zip(panel.marks, MARK_LINES):
         axes.axvline(mark.x, color="#555555", linewidth=1.0, linestyle=dashes, label=mark.label)
-    labeled = {curve.label for curve in panel.curves if curve.label and curve.x}
-    labeled |= {mark.label for mark in panel.marks}
-    if labeled:
-        longest = max(map(len, labeled))
-        columns = min(len(labeled), max(1, LEGEND_LETTERS // (longest + 10)))
+    labelled = {curve.label for curve in panel.curves if curve.label and curve.x}
+    labelled |= {mark.label for mark in panel.marks}
+    if labelled:
+        longest = max(map(len, labelled))
+        columns = min(len(labelled), max(1, LEGEND_LETTERS // (longest + 10)))
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, handlelength=2.8)
 
 
 def _draw_reference(axes: Any, curve: Curve) -> None:
     marked: dict[str, Any] = {}
     if curve.style is not None:
-        marked = {"color": COLORS[curve.style % len(COLORS)], "marker": MARKERS[curve.style % len(MARKERS)]}
+        marked = {"color": COLOURS[curve.style % len(COLOURS)], "marker": MARKERS[curve.style % len(MARKERS)]}
         marked |= {"markerfacecolor": "white", "markersize": 4.5}
     line = {"color": "#777777", "linewidth": 1.0, "linestyle": (0, (5, 3))}
     axes.plot(curve.x, curve.y, label=curve.label, **(line | marked))
 
 
 def _draw_curve(axes: Any, curve: Curve, style: int) -> None:
-    color, marker = COLORS[style % len(COLORS)], MARKERS[style % len(MARKERS)]
+    colour, marker = COLOURS[style % len(COLOURS)], MARKERS[style % len(MARKERS)]
     every = max(1, len(curve.x) // 8) if len(curve.x) > MARKED else 1
     line = "none" if curve.points else LINES[style % len(LINES)]
     axes.plot(
-        curve.x, curve.y, color=color, linewidth=1.5, linestyle=line, marker=marker, markersize=4.5,
-        markevery=(style % every, every), markerfacecolor="white" if curve.points else color, label=curve.label,
+        curve.x, curve.y, color=colour, linewidth=1.5, linestyle=line, marker=marker, markersize=4.5,
+        markevery=(style % every, every), markerfacecolor="white" if curve.points else colour, label=curve.label,
     )  # fmt: skip
     if curve.each:
         x, y = zip(*curve.each)
-        axes.plot(x, y, color=color, linestyle="none", marker=marker, markersize=3, markerfacecolor="white")
+        axes.plot(x, y, color=colour, linestyle="none", marker=marker, markersize=3, markerfacecolor="white")
     if curve.low and len(curve.x) > MARKED:
-        axes.fill_between(curve.x, curve.low, curve.high, color=color, alpha=0.18, linewidth=0)
+        axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
     elif curve.low:
         around = [[y - low, high - y] for y, low, high in zip(curve.y, curve.low, curve.high)]
-        axes.errorbar(curve.x, curve.y, list(zip(*around)), color=color, fmt="none", capsize=3, linewidth=1.0)
+        axes.errorbar(curve.x, curve.y, list(zip(*around)), color=colour, fmt="none", capsize=3, linewidth=1.0)
 
 
 def _octaves(panel: Panel) -> float:

@@ -48,7 +48,7 @@ def transitions(space, policy, count=24, seed=0):
     """Rows drawn near what `policy` would do, of which some are to be ignored."""
     random = np.random.default_rng(seed)
     action = actions_of(space)(random, (count,))
-    behavior = references.log_probs(space, policy, action) + 0.3 * random.standard_normal(count)
+    behaviour = references.log_probs(space, policy, action) + 0.3 * random.standard_normal(count)
     noise = lambda: random.standard_normal(count).astype(np.float32)
     return Transitions(
         observation=random.standard_normal((count, 5)).astype(np.float32),
@@ -56,9 +56,9 @@ def transitions(space, policy, count=24, seed=0):
         advantage=noise(),
         return_=noise(),
         value=noise(),
-        behavior_log_prob=behavior.astype(np.float32),
+        behaviour_log_prob=behaviour.astype(np.float32),
         weight=(random.random(count) > 0.3).astype(np.float32),
-        behavior_version=np.zeros(count, np.int64),
+        behaviour_version=np.zeros(count, np.int64),
     )
 
 
@@ -141,7 +141,7 @@ def test_the_gradient_of_impala_holds_its_targets_fixed(space):
     policy, value = outputs(space, rows + ENVIRONMENTS)
     batch = unroll_of(space)
     actions = batch.action.reshape(rows, *batch.action.shape[2:])
-    ratios = references.log_probs(space, policy[:rows], actions).reshape(STEPS, ENVIRONMENTS) - batch.behavior_log_prob
+    ratios = references.log_probs(space, policy[:rows], actions).reshape(STEPS, ENVIRONMENTS) - batch.behaviour_log_prob
     vs, advantages = references.vtrace(ratios, batch, value.reshape(STEPS + 1, ENVIRONMENTS), 1.5, 0.8)
 
     def loss(policy, value):
@@ -160,7 +160,7 @@ def test_metrics_are_means_over_the_rows_that_count(space):
     counted = batch.weight == 1
     metrics = output_of(ppo, space, policy, value, batch, PPO).metrics
     advantages = batch.advantage[counted]
-    ratios = np.exp(references.log_probs(space, policy, batch.action) - batch.behavior_log_prob)[counted]
+    ratios = np.exp(references.log_probs(space, policy, batch.action) - batch.behaviour_log_prob)[counted]
     expected = {
         "advantage_mean": advantages.mean(),
         "advantage_rms": math.sqrt((advantages**2).mean()),
@@ -180,7 +180,7 @@ def test_what_ignored_rows_hold_does_not_matter(name, space):
     (module, config), (policy, value) = ON_TRANSITIONS[name], outputs(space, 24)
     batch = transitions(space, policy)
     shift = np.where(batch.weight == 0, np.float32(100.0), np.float32(0.0))
-    fields = ("advantage", "return_", "behavior_log_prob")
+    fields = ("advantage", "return_", "behaviour_log_prob")
     other = batch._replace(**{field: getattr(batch, field) + shift for field in fields})
     plain, changed = (output_of(module, space, policy, value, b, config) for b in (batch, other))
     for metric in plain.metrics:
@@ -217,7 +217,7 @@ def test_at_ratio_1_the_gradient_of_ppo_is_that_of_a2c(space):
     policy, value = outputs(space, 24)
     batch = transitions(space, policy)
     on_policy = references.log_probs(space, policy, batch.action).astype(np.float32)
-    batch = batch._replace(behavior_log_prob=on_policy)
+    batch = batch._replace(behaviour_log_prob=on_policy)
     gradient = gradient_of(ppo, space, policy, value, batch, PPO)
     np.testing.assert_allclose(gradient, gradient_of(a2c, space, policy, value, batch, A2C), rtol=1e-4, atol=1e-6)
 
@@ -234,7 +234,7 @@ def test_impala_on_policy_is_a2c_with_n_step_returns(space):
     actions = unroll.action.reshape(rows, *unroll.action.shape[2:])
     log_probs = references.log_probs(space, policy.numpy()[:rows], actions).astype(np.float32)
     value = value.numpy().reshape(STEPS + 1, ENVIRONMENTS)
-    unroll = unroll._replace(behavior_log_prob=log_probs.reshape(STEPS, ENVIRONMENTS), value=value)
+    unroll = unroll._replace(behaviour_log_prob=log_probs.reshape(STEPS, ENVIRONMENTS), value=value)
     advantage, return_ = generalized_advantages(
         unroll.reward, unroll.discount, unroll.continues, unroll.valid, value, 1.0
     )
@@ -246,7 +246,7 @@ def test_impala_on_policy_is_a2c_with_n_step_returns(space):
         value[:-1].ravel(),
         log_probs,
         unroll.valid.ravel(),
-        unroll.behavior_version.ravel(),
+        unroll.behaviour_version.ravel(),
     )
     gradients = []
     for module, data, config in ((a2c, batch, A2C), (impala, unroll, ImpalaConfig(**WEIGHTS))):

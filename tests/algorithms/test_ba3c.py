@@ -43,7 +43,7 @@ def loss_of(logits, value, batch, config):
 def test_equals_the_reference():
     batch, (logits, value) = random_batch(), outputs()
     output = loss_of(logits, value, batch, CONFIG)
-    expected = references.ba3c_loss(logits, value, batch.action, batch.return_, batch.behavior_log_prob, CONFIG)
+    expected = references.ba3c_loss(logits, value, batch.action, batch.return_, batch.behaviour_log_prob, CONFIG)
     names = ("loss", "policy_loss", "value_loss", "entropy", "importance_ratio_mean")
     for name, number in zip(names, expected):
         np.testing.assert_allclose(output.metrics[name], number, rtol=1e-5, atol=1e-6, err_msg=name)
@@ -61,7 +61,7 @@ def test_importance_correction_is_off_at_zero_and_idle_on_policy():
     on_policy = np.log(references.softmax(logits)[np.arange(16), batch.action]).astype(np.float32)
     plain = loss_of(logits, value, batch, off)
     np.testing.assert_array_equal(plain.metrics["importance_ratio_mean"], 1.0)
-    corrected = loss_of(logits, value, batch._replace(behavior_log_prob=on_policy), CONFIG)
+    corrected = loss_of(logits, value, batch._replace(behaviour_log_prob=on_policy), CONFIG)
     np.testing.assert_allclose(corrected.loss, plain.loss, rtol=1e-5)
     assert abs(float(loss_of(logits, value, batch, CONFIG).loss - plain.loss)) > 1e-3
 
@@ -98,7 +98,7 @@ def test_gradient_equals_finite_differences(importance_clip):
     gradient = tape.gradient(output.loss, parameters).numpy().astype(np.float64)
     logits, value = network(parameters, tf.constant(batch.observation))
     probabilities = references.softmax(logits.numpy())[np.arange(16), batch.action]
-    ratios = np.minimum(probabilities / np.exp(batch.behavior_log_prob), importance_clip)
+    ratios = np.minimum(probabilities / np.exp(batch.behaviour_log_prob), importance_clip)
     fixed = (batch.return_ - value.numpy(), ratios if importance_clip else 1.0)
     directions = [gradient / np.linalg.norm(gradient), *random.standard_normal((3, network.size)) / 50]
     for direction in directions:

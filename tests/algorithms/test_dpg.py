@@ -56,7 +56,7 @@ def batch_of(seed=0):
         action=(MIDDLE + HALF * random.uniform(-1, 1, (ROWS, 2))).astype(np.float32),
         target=(3 * random.standard_normal(ROWS)).astype(np.float32),
         weight=random.random(ROWS).astype(np.float32),
-        behavior_version=np.zeros(ROWS, np.int64),
+        behaviour_version=np.zeros(ROWS, np.int64),
         key=np.arange(ROWS),
     )
 

@@ -48,7 +48,7 @@ def batch_of(config, seed=0):
         action=random.integers(ACTIONS, size=ROWS).astype(np.int32),
         target=(references.softmax(target) if config.atoms else target).astype(np.float32),
         weight=random.random(ROWS).astype(np.float32),
-        behavior_version=np.zeros(ROWS, np.int64),
+        behaviour_version=np.zeros(ROWS, np.int64),
         key=np.arange(ROWS),
     )
 

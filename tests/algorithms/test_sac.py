@@ -69,7 +69,7 @@ def batch_of(seed=0):
         discount=random.choice([0.0, 0.99], ROWS).astype(np.float32),
         next_observation=rows(INPUTS),
         weight=random.random(ROWS).astype(np.float32),
-        behavior_version=np.zeros(ROWS, np.int64),
+        behaviour_version=np.zeros(ROWS, np.int64),
         key=np.arange(ROWS),
     )
 

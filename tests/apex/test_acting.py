@@ -36,7 +36,7 @@ def test_each_transition_is_inserted_so_many_times(duplicates):
     assert replay.inserted == duplicates * sum(len(segment.row) for segment in segments) and replay.refused == 0
 
 
-def test_a_ladder_of_few_values_has_its_two_ends_and_neighbors_share():
+def test_a_ladder_of_few_values_has_its_two_ends_and_neighbours_share():
     settings = {"epsilon_end": 0.4, "epsilon_steps": 0, "epsilon_ladder": 7.0}
     place, steps = np.arange(360) / 359, np.ones(360)
     full, few = (DQNConfig(**settings, epsilon_values=n).epsilon(steps, place) for n in (0, 6))

@@ -61,7 +61,7 @@ def assert_same(shard, slow):
         transition = slow.live[name][0]
         for mine, other in zip(everything[:5], transition[:5], strict=True):
             np.testing.assert_array_equal(mine[i], other)
-        assert everything.behavior_version[i] == transition[5]
+        assert everything.behaviour_version[i] == transition[5]
     assert len(names) == len(set(names.values())) == len(live)
     sample = shard.sample(np.random.default_rng(len(live)), 64, 0.4)
     chances = dict(zip(slow.live, slow.weights(), strict=True))

@@ -99,7 +99,7 @@ def test_all_actions_are_random_until_the_replay_has_its_minimum_and_greedy_ones
     """Log-probabilities tell epsilon: it is that of 3 actions, and falls from 1 to 0 over 400 agent steps here."""
     falls = {"epsilon_end": 0.0, "epsilon_steps": 400}
     unrolls = recorded(config_of("dqn", "smoke", schedule=schedule, replay_minimum=196, target_period=80, **falls), 150)
-    probability = np.exp(np.concatenate([unroll.behavior_log_prob for unroll in unrolls]))
+    probability = np.exp(np.concatenate([unroll.behaviour_log_prob for unroll in unrolls]))
     prefill = 25  # rows of 8
     np.testing.assert_allclose(probability[:prefill], 1 / 3, rtol=1e-6)
     for row in range(prefill, min(len(probability), prefill + 50)):

@@ -58,10 +58,10 @@ def run_of(path, algorithm, game, **groups):
 
 MLP = {"network": {"network": "mlp"}}
 A3C = {"network": {"network": "a3c", "compute_dtype": "bfloat16"}}
-COLOR = {"network": {"network": "ba3c"}, "environment": {"protocol": "ba3c"}}
+COLOUR = {"network": {"network": "ba3c"}, "environment": {"protocol": "ba3c"}}
 RUNS = {
     "policy of vectors": ("ppo", "CartPole-v1", MLP),
-    "convolutions with pooling, in color": ("ba3c", "pong", COLOR),
+    "convolutions with pooling, in colour": ("ba3c", "pong", COLOUR),
     "convolutions on blocks, in bfloat16": ("a2c", "breakout", A3C),
     "dueling distributions": ("rainbow", "pong", {}),
     "values": ("dqn", "CartPole-v1", MLP),

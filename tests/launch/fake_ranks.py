@@ -1,4 +1,4 @@
-"""Stands in for `python -m ddrl.roles` in the launcher's tests: fake_ranks.py BEHAVIOR RUN_DIR [--resume].
+"""Stands in for `python -m ddrl.roles` in the launcher's tests: fake_ranks.py BEHAVIOUR RUN_DIR [--resume].
 
 Under mpirun without MPI_Init, so that it starts at once. Each rank leaves its pid in RUN_DIR/pid-RANK.
 """
@@ -20,28 +20,28 @@ LIMIT_SECONDS = 40.0
 
 
 def main() -> int:
-    behavior, run_dir = sys.argv[1], Path(sys.argv[2])
+    behaviour, run_dir = sys.argv[1], Path(sys.argv[2])
     rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
     leave_note(run_dir, os.environ, AT_MPI)
-    if behavior == "deaf":
+    if behaviour == "deaf":
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({LIMIT_SECONDS})"])
         (run_dir / f"pid-child-{rank}").write_text(str(child.pid))
-    if behavior in ("polite", "willing"):
+    if behaviour in ("polite", "willing"):
         signal.signal(signal.SIGTERM, lambda *_: (run_dir / "stop").touch())  # as real ranks take it
     (run_dir / f"pid-{rank}").write_text(str(os.getpid()))
     if "--resume" in sys.argv:
         (run_dir / "resumed").touch()
-    if behavior in ("obedient", "polite", "willing", "slow", "deaf"):
-        wait(run_dir, obey=behavior not in ("deaf", "willing"))
-    if behavior == "slow":
+    if behaviour in ("obedient", "polite", "willing", "slow", "deaf"):
+        wait(run_dir, obey=behaviour not in ("deaf", "willing"))
+    if behaviour == "slow":
         time.sleep(1.0)
     if rank == 0:
-        finish(behavior, run_dir)
-    elif behavior == "crash":
+        finish(behaviour, run_dir)
+    elif behaviour == "crash":
         time.sleep(LIMIT_SECONDS)  # rank 0 fails first, and mpirun ends the others
-    return 1 if behavior in ("crash", "usage") else 0
+    return 1 if behaviour in ("crash", "usage") else 0
 
 
 def wait(run_dir: Path, obey: bool) -> None:
@@ -51,7 +51,7 @@ def wait(run_dir: Path, obey: bool) -> None:
         time.sleep(0.05)
 
 
-def finish(behavior: str, run_dir: Path) -> None:
+def finish(behaviour: str, run_dir: Path) -> None:
     """What the chief leaves."""
     results = {
         "normal": {"status": "finished", "message": "", "agent_steps": 1234, "evaluation_score": 5.5},
@@ -61,11 +61,11 @@ def finish(behavior: str, run_dir: Path) -> None:
         "usage": {"status": "failed", "message": "--parameter-servers 9: too many", "usage_error": True},
         "fails": {"status": "failed", "message": "server 0 died"},
     }
-    if behavior == "crash":
+    if behaviour == "crash":
         print("the reason of the crash", file=sys.stderr, flush=True)
         time.sleep(0.5)  # mpirun may lose what a rank writes in its very last moment
         sys.exit(1)
-    (run_dir / "result.json").write_text(json.dumps(results[behavior]))
+    (run_dir / "result.json").write_text(json.dumps(results[behaviour]))
 
 
 if __name__ == "__main__":

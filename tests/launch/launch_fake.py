@@ -1,4 +1,4 @@
-"""The launcher with fake ranks, as a program for a terminal: launch_fake.py BEHAVIOR RUN_DIR."""
+"""The launcher with fake ranks, as a program for a terminal: launch_fake.py BEHAVIOUR RUN_DIR."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ STOP_SECONDS = 3.0
 
 
 def run() -> int:
-    behavior, run_dir = sys.argv[1], sys.argv[2]
+    behaviour, run_dir = sys.argv[1], sys.argv[2]
     launch.finish = lambda path, console, *more: console.print("fake curve")  # no plot of a fake run
     supervisor.KILL_SECONDS = 1.0
     config = TrainConfig(
         algorithm=BA3CConfig(),
         run=RunConfig(run_dir=run_dir),
         exchange=ExchangeConfig(
-            workers=2, parameter_servers=1, on_server_loss="stop" if behavior == "polite" else "restart"
+            workers=2, parameter_servers=1, on_server_loss="stop" if behaviour == "polite" else "restart"
         ),
     )
-    program = (sys.executable, str(Path(__file__).with_name("fake_ranks.py")), behavior)
+    program = (sys.executable, str(Path(__file__).with_name("fake_ranks.py")), behaviour)
     resume = Path(run_dir) if "--resume" in sys.argv else None
     return launch.train(config, resume, Machine(8, 1 << 40), Console(soft_wrap=True), program, STOP_SECONDS)
 

@@ -35,13 +35,13 @@ RANKS = 4
 needs_mpirun = pytest.mark.skipif(cluster_launch.find_mpirun() is None, reason="no mpirun on this machine")
 
 
-def command(behavior: str, path: Path, *more: str) -> list[str]:
-    return [sys.executable, str(TESTS / "launch_fake.py"), behavior, str(path), *more]
+def command(behaviour: str, path: Path, *more: str) -> list[str]:
+    return [sys.executable, str(TESTS / "launch_fake.py"), behaviour, str(path), *more]
 
 
-def run_fake(behavior: str, path: Path, *more: str) -> subprocess.CompletedProcess[str]:
+def run_fake(behaviour: str, path: Path, *more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(behavior, path, *more), capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+        command(behaviour, path, *more), capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
     )
 
 
@@ -233,9 +233,9 @@ def test_one_run_directory_has_one_launcher(tmp_path):
     assert_none_left(path)
 
 
-def end_of_mpirun(behavior: str, path: Path, number: signal.Signals) -> tuple[int, str]:
+def end_of_mpirun(behaviour: str, path: Path, number: signal.Signals) -> tuple[int, str]:
     """Sends mpirun a signal once its ranks have started; the launcher's exit status, and what it said."""
-    process = subprocess.Popen(command(behavior, path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(command(behaviour, path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     wait_for(lambda: started(path), "ranks")
     os.kill(stat_of((path / "pid-0").read_text()).parent, number)
     said, _ = process.communicate(timeout=PATIENCE_SECONDS)

@@ -80,8 +80,8 @@ MUTANTS = (
     Mutant(
         "rollout-names-the-wrong-version",
         "ddrl/sampling/rollouts.py",
-        "out.behavior_version[t] = self.version",
-        "out.behavior_version[t] = 0",
+        "out.behaviour_version[t] = self.version",
+        "out.behaviour_version[t] = 0",
         ("tests/sampling/test_rollouts.py::test_a_rollout_is_what_its_environments_and_its_policy_say",),
         "The lag cannot be told.",
     ),
@@ -155,7 +155,7 @@ MUTANTS = (
         "permutation(count) if self.shuffle else None",
         "permutation(count) if False else None",
         ("tests/sampling/test_rollouts.py::test_every_epoch_has_every_transition_once_in_an_order_of_its_own",),
-        "Minibatches are neighboring steps.",
+        "Minibatches are neighbouring steps.",
     ),
     Mutant(
         "minibatch-normalizes-with-all-rows",

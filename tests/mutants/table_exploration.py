@@ -140,7 +140,7 @@ MUTANTS = (
         "ddrl/algorithms/epsilon_greedy.py",
         "/ (self.epsilon_values - 1)",
         "/ self.epsilon_values",
-        ("tests/apex/test_acting.py::test_a_ladder_of_few_values_has_its_two_ends_and_neighbors_share",),
+        ("tests/apex/test_acting.py::test_a_ladder_of_few_values_has_its_two_ends_and_neighbours_share",),
         "The ladder of few values does not reach its end.",
     ),
     Mutant(

@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         "loss-impala-has-no-ratio",
         "ddrl/algorithms/impala.py",
-        "[steps, environments]) - batch.behavior_log_prob",
+        "[steps, environments]) - batch.behaviour_log_prob",
         "[steps, environments])",
         ("tests/algorithms/test_actor_critic.py::test_impala_equals_the_reference",),
         "V-trace takes probabilities for ratios.",

@@ -116,8 +116,8 @@ MUTANTS = (
     Mutant(
         "double-buffered-delay-has-the-wrong-sign",
         "ddrl/sampling/rollout_schedules.py",
-        "behavior.parameters - snapshot.parameters",
-        "snapshot.parameters - behavior.parameters",
+        "behaviour.parameters - snapshot.parameters",
+        "snapshot.parameters - behaviour.parameters",
         ("tests/sampling/test_rollout_schedules.py::test_two_epochs_of_two_minibatches_against_the_reference",),
         "Gradients are taken ahead of the newest parameters.",
     ),

@@ -61,7 +61,7 @@ def summed_gradient(network, parameters, unroll):
         policy, value = network(theta, tf.constant(flat(unroll.observation)))
         log_policy, value = tf.nn.log_softmax(policy[:-environments]), tf.reshape(value, [steps + 1, environments])
         log_probs = tf.gather(log_policy, flat(unroll.action), batch_dims=1)
-        log_rhos = log_probs.numpy().reshape(steps, environments) - unroll.behavior_log_prob
+        log_rhos = log_probs.numpy().reshape(steps, environments) - unroll.behaviour_log_prob
         vs, advantages = references.vtrace(log_rhos, unroll, value.numpy(), 1.0, 1.0)
         valid = tf.constant(flat(unroll.valid))
         policy_loss = -tf.reduce_sum(valid * log_probs * flat(advantages).astype(np.float32))
@@ -261,7 +261,7 @@ def test_the_trainer_of_a_worker_follows_alpha(tmp_path):
     learner, metrics = SimpleNamespace(gradient=gradient, context=()), RankMetrics("worker", 0)
     role = WorkerRole(context, Sent(), 0, network, schedule, learner, metrics, lambda: None)
     for version in (0, HALFWAY, 10 * HALFWAY):
-        role.trainer._gradient(Snapshot(version, version, None), SimpleNamespace(behavior_version=np.zeros(3)))
+        role.trainer._gradient(Snapshot(version, version, None), SimpleNamespace(behaviour_version=np.zeros(3)))
     assert seen == pytest.approx([1.0, 0.5, 0.0], abs=1e-4)
 
 

@@ -47,8 +47,8 @@ class Simulators:
             continues=np.zeros(shape, np.float32),
             valid=np.zeros(shape, np.float32),
             value=np.zeros((steps + 1, self.simulators), np.float32),
-            behavior_log_prob=np.zeros(shape, np.float32),
-            behavior_version=np.full(shape, self.version, np.int64),
+            behaviour_log_prob=np.zeros(shape, np.float32),
+            behaviour_version=np.full(shape, self.version, np.int64),
         )
         self.version += 1
         for t in range(steps):
@@ -100,7 +100,7 @@ class SlowReplay:
                 steps.append((self.last[b], 0, 0.0, 0.0, 0.0, 0.0, 0))
             for t in range(len(unroll.reward)):
                 row = (unroll.action, unroll.reward, unroll.discount, unroll.continues, unroll.valid)
-                steps.append((unroll.observation[t, b], *(a[t, b] for a in row), unroll.behavior_version[t, b]))
+                steps.append((unroll.observation[t, b], *(a[t, b] for a in row), unroll.behaviour_version[t, b]))
         self.last = unroll.observation[-1]
 
     def transitions(self):

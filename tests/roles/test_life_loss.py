@@ -94,7 +94,7 @@ def test_replay(schedule, life_loss_terminal):
         for worker.version in range(41):
             next_batch(worker)
         drawn = worker.schedule.replay.sample(np.random.default_rng(0), 2_000, 1.0)
-    newer = drawn.behavior_version > 0
+    newer = drawn.behaviour_version > 0
     for rows in (newer, ~newer):
         assert_discounts(drawn.observation[rows], drawn.discount[rows], life_loss_terminal)
 

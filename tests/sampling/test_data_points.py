@@ -114,7 +114,7 @@ def test_after_a_lost_life_the_game_goes_on_with_a_new_segment():
 def test_rewards_are_clipped_and_segments_full_at_n():
     points = segment_of(row(7.0), n=1, value=2.0)
     np.testing.assert_allclose(points.return_, [1.0 + 0.9 * 2.0], rtol=1e-6)
-    assert points.action.tolist() == [1] and points.behavior_version.tolist() == [3]
+    assert points.action.tolist() == [1] and points.behaviour_version.tolist() == [3]
 
 
 def test_an_autoreset_row_opens_but_earns_nothing():

@@ -11,7 +11,7 @@ from ddrl.sampling.rollouts import RolloutActor, UnrollActor, UnrollBatcher
 from tests.sampling.counting import Counting
 from tests.sampling.test_rollouts import DISCOUNT, SIZE, STEPS, make_actor, rollout, snapshot
 
-FIELDS = ("observation", "action", "reward", "valid", "value", "behavior_log_prob", "behavior_version")
+FIELDS = ("observation", "action", "reward", "valid", "value", "behaviour_log_prob", "behaviour_version")
 
 
 class Mortal(Counting):

@@ -164,7 +164,7 @@ def test_all_gradients_of_a_rollout_normalize_as_acting_did(kind):
     training = Normalizing(make_schedule(kind)).run(5 * BATCHES)
     training.schedule.stop()
     for first in range(0, 5 * BATCHES, BATCHES):
-        acted = training.batches[first][1].behavior_version[0]
+        acted = training.batches[first][1].behaviour_version[0]
         for point, _ in training.batches[first : first + BATCHES]:
             np.testing.assert_array_equal(STATISTICS.of(point), STATISTICS.of(training.history[acted]))
 

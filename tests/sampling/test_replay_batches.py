@@ -69,7 +69,7 @@ def test_a_minibatch_is_what_the_replay_gave_with_its_targets():
     batch = batches.take()
     drawn = replay.sample(np.random.default_rng([3, 0, 4]), BATCH, 0.4)
     np.testing.assert_array_equal(batch.target, targets(TARGET.parameters, drawn))
-    for name in ("observation", "action", "weight", "behavior_version", "key"):
+    for name in ("observation", "action", "weight", "behaviour_version", "key"):
         np.testing.assert_array_equal(getattr(batch, name), getattr(drawn, name), name)
 
 

@@ -54,7 +54,7 @@ def test_the_prefill_is_the_minimum_of_agent_steps_up_to_a_whole_row(kind):
     whole = PREFILL // ROWS[kind]
     expected = [ROWS[kind]] * whole + [PREFILL % ROWS[kind]] * (PREFILL % ROWS[kind] > 0)
     assert rows == expected + ([ROWS[Standard]] if kind is Standard else [])
-    assert all((unroll.behavior_version == 0).all() for _, unroll in training.added)
+    assert all((unroll.behaviour_version == 0).all() for _, unroll in training.added)
 
 
 @KINDS
@@ -69,7 +69,7 @@ def test_standard_acts_with_the_newest_parameters_of_each_period():
     training = trained(Standard)
     for period, (update, unroll) in enumerate(acted(training)):
         assert update == period * UPDATES[Standard]
-        assert (unroll.behavior_version == update).all()
+        assert (unroll.behaviour_version == update).all()
         state, value = unroll.observation[0], unroll.value[0]
         np.testing.assert_array_equal(value, policy(training.history[update], state)[1])
 
@@ -96,7 +96,7 @@ def test_concurrent_acts_with_the_target_parameters():
     for period, (update, unroll) in enumerate(acted(training)):
         start = period * UPDATES[Concurrent]
         assert update == start + UPDATES[Concurrent], "the buffer comes into the replay at the period's end"
-        assert (unroll.behavior_version == start).all()
+        assert (unroll.behaviour_version == start).all()
         for t in range(ROWS[Concurrent]):
             np.testing.assert_array_equal(unroll.value[t], policy(training.history[start], unroll.observation[t])[1])
 
@@ -154,7 +154,7 @@ def test_the_buffer_becomes_visible_at_the_end_of_its_period(options):
         for batch in training.batches[updates]:
             assert_equal([batch], [batches.take()])
         batches.close()
-        newest = max(batch.behavior_version.max() for batch in training.batches[updates])
+        newest = max(batch.behaviour_version.max() for batch in training.batches[updates])
         assert newest == max(0, period - 1) * every, "nothing was drawn of what was acted last"
         sizes.append(replay.size)
     assert (np.diff(sizes) > 0).all()
@@ -169,7 +169,7 @@ def test_concurrent_learns_from_the_prefill_in_its_first_period():
 @KINDS
 def test_the_random_actions_are_those_of_the_prefill(kind):
     """An actor's own count of draws and the schedule agree on where it ends."""
-    rows = np.concatenate([unroll.behavior_log_prob for _, unroll in trained(kind).added])
+    rows = np.concatenate([unroll.behaviour_log_prob for _, unroll in trained(kind).added])
     np.testing.assert_array_equal(rows[:PREFILL], np.log(np.float32(0.5)))
     np.testing.assert_allclose(np.unique(np.exp(rows[PREFILL:])), [0.15, 0.85], rtol=1e-6)
 

@@ -65,7 +65,7 @@ def test_synchronized_acts_with_the_parameters_of_its_first_gradient():
     training = Training(make_schedule(SynchronizedRollouts, epochs=2, batch=2 * SIZE)).run(8)
     for i, (point, batch) in enumerate(training.batches):
         np.testing.assert_array_equal(point, training.history[i])
-        assert (batch.behavior_version == i // 4 * 4).all()
+        assert (batch.behaviour_version == i // 4 * 4).all()
     training.schedule.stop()
 
 
@@ -75,7 +75,7 @@ def test_the_target_is_what_acted_also_after_a_resume(kind, at):
     def targets(training, updates):
         for _ in range(updates):
             training.update()
-            yield training.schedule.target_vector, training.batches[-1][1].behavior_version
+            yield training.schedule.target_vector, training.batches[-1][1].behaviour_version
 
     settings = {"epochs": 2, "batch": 2 * SIZE}
     schedules = [make_schedule(kind, **settings) for _ in range(2)]
@@ -105,7 +105,7 @@ def test_synchronized_takes_newer_parameters_in_the_middle_where_it_may():
 
     schedule.actor_threads.actors[0].receive = receive_and_update
     _, batch = schedule.next_batch(lambda: Snapshot(0, 0, np.ones(2, np.float32)))
-    np.testing.assert_array_equal(batch.behavior_version.reshape(STEPS, SIZE)[:, 0], [0, 0, 10, 10])
+    np.testing.assert_array_equal(batch.behaviour_version.reshape(STEPS, SIZE)[:, 0], [0, 0, 10, 10])
 
 
 def test_the_delayed_gradient_is_equation_6():
@@ -115,7 +115,7 @@ def test_the_delayed_gradient_is_equation_6():
     for j in range(1, 7):
         point, batch = training.batches[j]
         np.testing.assert_array_equal(point, training.history[j - 1])
-        assert (batch.behavior_version == j - 1).all()
+        assert (batch.behaviour_version == j - 1).all()
     training.schedule.stop()
 
 
@@ -123,22 +123,22 @@ def reference(updates, epochs, minibatches):
     """HTS-PPO one storage after the other: phi starts at theta_(j-1) and moves by the steps that theta makes."""
     theta = np.array([0.5, 1.5], np.float32)
     actor = make_actor(SIZE)
-    history, points, behavior = [theta], [], theta
+    history, points, behaviour = [theta], [], theta
     storage = 0
     while len(points) < updates:
         out = rollout(STEPS)
-        actor.fill(out, lambda b=behavior, s=storage: Snapshot(s, 0, b))
+        actor.fill(out, lambda b=behaviour, s=storage: Snapshot(s, 0, b))
         storage += 1
-        # `out` was filled with `behavior`; the newest parameters meanwhile became theta.
-        phi, start = behavior, theta
+        # `out` was filled with `behaviour`; the newest parameters meanwhile became theta.
+        phi, start = behaviour, theta
         batches = Minibatches(STEPS, 0.95, STEPS * SIZE // minibatches, epochs=epochs, shuffle=True, seed=(3, 0))
         batches.start(out, storage)
         while not batches.empty:
             points.append(phi)
             theta = theta - STEP_SIZE * gradient(phi, batches.take())
             history.append(theta)
-            phi = theta + (behavior - start)
-        behavior = start
+            phi = theta + (behaviour - start)
+        behaviour = start
     return history[: updates + 1], points[:updates]
 
 

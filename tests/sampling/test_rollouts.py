@@ -60,10 +60,10 @@ def test_a_rollout_is_what_its_environments_and_its_policy_say():
             "observation": step.observation,
             "value": value,
             "action": action,
-            "behavior_log_prob": log_prob,
+            "behaviour_log_prob": log_prob,
             "reward": np.clip(after.reward, -1, 1),
             "valid": after.valid,
-            "behavior_version": np.full(SIZE, 3),
+            "behaviour_version": np.full(SIZE, 3),
             "discount": np.where(after.valid & ~after.terminated, DISCOUNT, 0.0),
             "continues": after.valid & ~after.terminated & ~after.truncated,
         }.items():
@@ -79,13 +79,13 @@ def test_the_next_rollout_begins_where_the_last_ended_with_newer_parameters():
     actor.fill(first, lambda: snapshot(0))
     actor.fill(second, lambda: snapshot(1))
     np.testing.assert_array_equal(second.observation[0], first.observation[STEPS])
-    assert (second.value[0] != first.value[STEPS]).all() and (second.behavior_version == 1).all()
+    assert (second.value[0] != first.value[STEPS]).all() and (second.behaviour_version == 1).all()
 
 
 def test_refreshed_parameters_act_from_their_step_on():
     actor, out, versions = make_actor(SIZE), rollout(), iter(range(9))
     actor.fill(out, lambda: snapshot(next(versions)), refresh_every=5)
-    np.testing.assert_array_equal(out.behavior_version[:, 0], [0] * 5 + [1] * 5 + [2] * 2)
+    np.testing.assert_array_equal(out.behaviour_version[:, 0], [0] * 5 + [1] * 5 + [2] * 2)
 
 
 @pytest.mark.parametrize("groups", [2, 3, 6])
@@ -135,7 +135,7 @@ def test_unrolls_of_groups_make_batches_of_whole_unrolls():
     assert actors[0].advance(lambda: snapshot(0)) == []
     (batch,) = actors[1].advance(lambda: snapshot(1))
     assert batch.observation.shape == (5, SIZE, 3) and batch.reward.shape == (4, SIZE)
-    np.testing.assert_array_equal(batch.behavior_version[0], [0, 0, 0, 1, 1, 1])
+    np.testing.assert_array_equal(batch.behaviour_version[0], [0, 0, 0, 1, 1, 1])
 
 
 def filled(steps=STEPS):

@@ -107,11 +107,11 @@ def test_synchronized_acts_with_the_parameters_that_learn():
     schedule = synchronized()
     schedule.set_state({}, reset_seed=1)
     first, *rest = batches_of(schedule, range(10, 18))
-    assert (first.behavior_version == 10).all()
+    assert (first.behaviour_version == 10).all()
     for version, batch in zip(range(11, 18), rest, strict=True):
-        newest = batch.behavior_version == version
+        newest = batch.behaviour_version == version
         # What was left over from the batch before, or was open when it became full, is one version older.
-        assert newest.any() and set(batch.behavior_version) <= {version - 1, version}
+        assert newest.any() and set(batch.behaviour_version) <= {version - 1, version}
         assert len(batch.action) == BATCH
 
 
@@ -121,7 +121,7 @@ def test_synchronized_is_on_policy_where_batches_end_with_segments():
     schedule = Synchronized(actor)
     schedule.set_state({}, reset_seed=endless)
     for version, batch in enumerate(batches_of(schedule, range(6))):
-        assert (batch.behavior_version == version).all()
+        assert (batch.behaviour_version == version).all()
 
 
 def endless_recv(environment):
@@ -191,7 +191,7 @@ def test_asynchronous_queue_and_lag_are_bounded():
     for version in range(1, 40):
         schedule.update(snapshot(version))
         _, batch = schedule.next_batch(lambda v=version: snapshot(v))
-        lags.append(version - batch.behavior_version)
+        lags.append(version - batch.behaviour_version)
     schedule.stop()
     # The queue, one batch in each predictor's hands, the batch that fills, and segments of N steps: that is the most
     # that can have been acted before a version. A predictor may be held up with its batch while the other goes on.

@@ -79,7 +79,7 @@ def _batch(size: int) -> Drawn:
         observation[...] = chance.integers(256, size=observation.shape, dtype=np.uint8)
     batch.action[...] = chance.integers(FORMAT.action_space.head_size, size=size)
     batch.reward[...], batch.discount[...], batch.weight[...] = chance.random(size), 0.97, 1.0
-    batch.behavior_version[...] = batch.key[...] = 0
+    batch.behaviour_version[...] = batch.key[...] = 0
     return Drawn(0, batch, buffer)
 
 

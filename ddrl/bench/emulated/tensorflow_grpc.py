@@ -29,7 +29,7 @@ def cluster_of(ports: list[int], servers: int) -> dict[str, list[str]]:
 
 
 def build(tf: Any, options: dict[str, Any], worker: int) -> tuple[Any, Any, Any]:
-    """The graph of one worker: (push and wait for a token and read, the chief's step, initialization)."""
+    """The graph of one worker: (push and wait for a token and read, the chief's step, initialisation)."""
     v1 = tf.compat.v1
     workers, servers, parameters = options["workers"], options["servers"], options["parameters"]
     sizes = [parameters // servers + (s < parameters % servers) for s in range(servers)]
@@ -74,10 +74,10 @@ def run_process(cluster: dict[str, list[str]], job: str, index: int, options: di
     if job == "ps":
         result.get()  # until the benchmark is over
         return
-    (local_step, pulled, token), chief, initialize = build(tf, options, index)
+    (local_step, pulled, token), chief, initialise = build(tf, options, index)
     with v1.Session(server.target, config=config) as session:
         if index == 0:
-            session.run(initialize)
+            session.run(initialise)
         else:
             while session.run(v1.report_uninitialized_variables()).size:
                 time.sleep(0.05)

@@ -15,7 +15,7 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies import plan as plans
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
-from ddrl.studies.figures import COLORS, Panel
+from ddrl.studies.figures import COLOURS, Panel
 from ddrl.studies.findings import extremes
 from ddrl.studies.heat import HeatMap
 from ddrl.studies.measures import CAPTIONS, count, final, last_score, middle
@@ -32,7 +32,7 @@ from ddrl.types import Machine
 RATES = {"epsilon": "adam_epsilon", "beta1": "beta1", "beta2": "beta2", "learning_rate": "learning_rate"}
 """Setting, and label that tells the cells of one game and batch apart -> field of the optimizer's settings."""
 SYMBOLS = {"epsilon": "ε", "beta1": "β1", "beta2": "β2", "learning_rate": "rate"}
-CURVES = len(COLORS)  # in a panel at most: more would look alike
+CURVES = len(COLOURS)  # in a panel at most: more would look alike
 PAPER = (
     "Adamski et al. 2018, section 2.4.3: a smaller epsilon helped only at effective batches of 512 and more, and made "
     "Pong slower"
