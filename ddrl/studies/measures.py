@@ -13,7 +13,7 @@ import numpy as np
 
 from ddrl.reporting.metrics import complete, first_online, whole
 from ddrl.studies.points import Group, Outcome
-from ddrl.studies.statistics import Interval, TimeToScore, bootstrap, bootstrap_ratio, interquartile_mean
+from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore, bootstrap, bootstrap_ratio, interquartile_mean
 
 POLICIES = 10  # of 10 evaluation episodes each: the paper's 100
 WARM_UP_SECONDS = 10.0  # that do not count in rates; a third of shorter runs
@@ -154,17 +154,36 @@ def reached_after(run: Outcome, score: str, target: float) -> float | None:
     Args:
         score: ONLINE or EVALUATION.
     """
-    if score != ONLINE:
-        return required_time(evaluations(run), target, policies=1)
-    record = first_online([record for record in run.records if record["kind"] == "train"], target)
+    record = _reaching_record(run, score, target)
     return None if record is None else float(record["wall_seconds"])
 
 
-def steps_text(runs: Sequence[Outcome], target: float) -> str:
-    """Agent steps of the parameters with which each run's evaluations first reached a target, ascending; or never."""
-    records = [reaching(evaluations(run), target) for run in runs]
+def steps_to(runs: Sequence[Outcome], score: str, target: float) -> Interval | str:
+    """Agent steps after which each run first had a score, for a table; see `reached_after`.
+
+    Returns:
+        Their mean with its interval; of runs some of which never had it, their number and mean, or of few all of them.
+
+    Args:
+        score: ONLINE or EVALUATION. An evaluation is of the parameters after these steps.
+    """
+    records = [_reaching_record(run, score, target) for run in runs]
     steps = sorted(int(record["agent_steps"]) for record in records if record is not None)
-    return "; ".join([*(f"{number:,}" for number in steps), *["never"] * (len(records) - len(steps))])
+    missed = len(records) - len(steps)
+    if steps and not missed:
+        found = bootstrap(steps)
+        assert found is not None
+        return found
+    if steps and len(records) >= ENOUGH:
+        return f"{len(steps)} of {len(records)} in {round(sum(steps) / len(steps)):,}, {missed} never"
+    return "; ".join([*(f"{number:,}" for number in steps), *["never"] * missed])
+
+
+def _reaching_record(run: Outcome, score: str, target: float) -> Mapping[str, Any] | None:
+    """The record with which a run first had a score."""
+    if score != ONLINE:
+        return reaching(evaluations(run), target)
+    return first_online([record for record in run.records if record["kind"] == "train"], target)
 
 
 # of repeats -----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ddrl.errors import UsageError
 from ddrl.studies import across_games
 from ddrl.studies.curves import SECONDS, learning_panel, spread_text
 from ddrl.studies.findings import extremes, sentences
-from ddrl.studies.measures import EVALUATION, count, final, given_seconds, last_score, mean, most, rate, steps_text
+from ddrl.studies.measures import EVALUATION, count, final, given_seconds, last_score, mean, most, rate, steps_to
 from ddrl.studies.points import Group, Outcome, Point, grouped
 from ddrl.studies.rival import run_rival
 from ddrl.studies.settings import TargetSettings, base_config
@@ -97,7 +97,10 @@ class RaceSettings(TargetSettings):
         groups = grouped(outcomes, "game", "library", "algorithm")
         target: Columns = {}
         if (goal := self.target_score) is not None:
-            target = {f"to {goal:g}": self._time_text, "agent steps to it": lambda group: steps_text(group.runs, goal)}
+            target = {
+                f"to {goal:g}": self._time_text,
+                "agent steps to it": lambda group: steps_to(group.runs, EVALUATION, goal),
+            }
         columns = {
             "system": name_of, "runs": count, **target,
             "minutes": mean(lambda run: given_seconds(run) / 60.0),

@@ -67,6 +67,11 @@ class TrainingSettings(StudySettings):
     train_options: str = ""
     """More options of `ddrl train` for each point, in one word: --train-options="--network nature"."""
 
+    @property
+    def report_seconds(self) -> float:
+        """Seconds between measurements of a run, unless --train-options give them as --log-every-seconds."""
+        return 5.0
+
 
 @dataclasses.dataclass(frozen=True)
 class BudgetSettings(TrainingSettings):
@@ -86,6 +91,11 @@ class BudgetSettings(TrainingSettings):
     def score_name(self) -> str:
         """As in the records of a run."""
         return EVALUATION
+
+    @property
+    def report_seconds(self) -> float:
+        """Short runs report often, so that their rate can be told."""
+        return 1.0 if 0 < self.minutes <= 2 else super().report_seconds
 
     @property
     def run(self) -> dict[str, Any]:
@@ -186,9 +196,14 @@ class TimedSettings(TrainingSettings):
         check_warm_up(self)
 
     @property
+    def report_seconds(self) -> float:
+        """Often enough to tell a rate by."""
+        return 1.0
+
+    @property
     def run(self) -> dict[str, Any]:
-        """The changes of the group `run` for the time; there are reports to tell a rate by."""
-        return budget(self.seconds / 60.0) | {"log_every_seconds": 1.0}
+        """The changes of the group `run` for the time."""
+        return budget(self.seconds / 60.0)
 
 
 def check_warm_up(settings: Any) -> None:
@@ -236,18 +251,14 @@ def base_config(settings: TrainingSettings, algorithm: str, game: str, machine: 
         words = shlex.split(settings.train_options)
     except ValueError as error:
         raise UsageError(f"--train-options {settings.train_options}: {error}") from error
-    config = parse([algorithm, "--preset", settings.preset, "--game", game, *words], machine).config
+    often = ["--log-every-seconds", f"{settings.report_seconds:g}"]
+    config = parse([algorithm, "--preset", settings.preset, "--game", game, *often, *words], machine).config
     return config.changed(evaluation={"evaluator": False}, run={"video": False})
 
 
 def budget(minutes: float, agent_steps: int = 0) -> dict[str, Any]:
-    """The changes of `run` for a budget. Short runs report often, so that their rate can be told."""
-    return {
-        "minutes": minutes,
-        "agent_steps": agent_steps,
-        "max_updates": 0,
-        "log_every_seconds": 1.0 if 0 < minutes <= 2 else 5.0,
-    }
+    """The changes of `run` for a budget."""
+    return {"minutes": minutes, "agent_steps": agent_steps, "max_updates": 0}
 
 
 @contextlib.contextmanager

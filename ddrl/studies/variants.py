@@ -14,7 +14,7 @@ from ddrl.studies import across_games
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
 from ddrl.studies.figures import Panel
 from ddrl.studies.findings import compared, sentences
-from ddrl.studies.measures import caption_of, count, final, given_seconds, last_score, mean, most, rate, steps_text
+from ddrl.studies.measures import caption_of, count, final, given_seconds, last_score, mean, most, rate, steps_to
 from ddrl.studies.points import Group, Outcome, grouped
 from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, refusals_of
 from ddrl.studies.study import Labels, Report, Study
@@ -111,7 +111,7 @@ class VariantsSettings(TargetSettings, ScoredSettings):
             return {}
         return {
             f"to {target:g}": lambda group: (times := self.times(group)) and times.text(),
-            "agent steps to it": lambda group: steps_text(group.runs, target) if self.score == "evaluation" else None,
+            "agent steps to it": lambda group: steps_to(group.runs, self.score_name, target),
         }
 
     def _panels(self, game: str, groups: Sequence[Group]) -> Iterator[Panel]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from ddrl.commands import study as command
 from ddrl.errors import UsageError
 from ddrl.studies import settings as studies_settings
 from ddrl.studies.plan import PLAN
+from ddrl.studies.variants import VARIANTS
 from tests.studies import support
 
 HEAVY = ("tensorflow", "mpi4py", "ale_py", "gymnasium", "matplotlib", "cv2")
@@ -130,6 +132,14 @@ def test_train_options_reach_every_point():
     config = studies_settings.base_config(settings, "a2c", "pong", support.MACHINE)
     assert (config.network.network, config.optimizer.learning_rate) == ("nature", 0.5)
     assert config.environment.game == "pong" and not config.evaluation.evaluator and not config.run.video
+
+
+@pytest.mark.parametrize(
+    ("options", "minutes", "seconds"), [("", 10.0, 5.0), ("", 1.0, 1.0), ("--log-every-seconds 0.2", 1.0, 0.2)]
+)
+def test_a_study_reports_as_often_as_its_train_options_say(options, minutes, seconds):
+    settings = dataclasses.replace(VARIANTS.defaults, minutes=minutes, train_options=options)
+    assert {point.config.run.log_every_seconds for point in VARIANTS.points(settings, support.MACHINE)} == {seconds}
 
 
 @pytest.mark.parametrize("name", [None, *command.STUDIES])

@@ -5,8 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddrl.studies.measures import AGENT_STEPS, final_metric, final_time_metric, rate_per_second, required_time
+from ddrl.studies.measures import (
+    AGENT_STEPS,
+    ONLINE,
+    final_metric,
+    final_time_metric,
+    rate_per_second,
+    required_time,
+    steps_to,
+)
 from ddrl.studies.statistics import Interval, bootstrap, bootstrap_ratio
+from tests.studies import support
 
 
 def evaluations(means, games=10, every=60.0, timed_out=()):
@@ -68,6 +77,27 @@ def test_evaluations_that_had_no_time_for_all_their_games_reach_nothing():
 
 def train(seconds, steps):
     return {"kind": "train", "wall_seconds": seconds, "agent_steps": steps}
+
+
+@pytest.mark.parametrize(
+    ("reached", "text"),
+    [
+        ((3,), "3,000"),
+        ((3, 1, 9), "1,000; 3,000; never"),
+        ((9, 9), "never; never"),
+        ((1, 2, 3, 9, 9), "3 of 5 in 2,000, 2 never"),
+        ((1, 2, 3, 4, 5), "3,000"),
+    ],
+)
+def test_agent_steps_to_an_online_score(reached, text):
+    """Each run has 0 before the score, 1 after it; the first mean is of too few games to count."""
+    runs = []
+    for steps in reached:
+        early = {"kind": "train", ONLINE: 1.0, "episodes": 20, "wall_seconds": 0.5, "agent_steps": 500}
+        later = [train(second, 1000 * second) | {ONLINE: float(second >= steps)} for second in range(1, 8)]
+        runs.append(support.outcome({"seed": steps}, [early, *later]))
+    found = steps_to(runs, ONLINE, 0.5)
+    assert (found if isinstance(found, str) else f"{found.mean:,.0f}") == text
 
 
 def test_the_rate_leaves_out_the_warm_up_and_the_end():

@@ -50,7 +50,8 @@ def test_each_variant_stands_beside_the_first():
     )
     breakout, pong, together = report.tables
     assert breakout.rows[0][:5] == ["plain", "-", 3, "not reached in 10 min", "never; never; never"]
-    assert breakout.rows[1][:5] == ["no backup", "--quorum 2", 3, "1; 1; 1 min", "7,000; 7,000; 7,000"]
+    assert breakout.rows[1][:4] == ["no backup", "--quorum 2", 3, "1; 1; 1 min"]
+    assert breakout.rows[1][4].values == (7_000.0,) * 3
     assert [row[0] for row in together.rows] == list(scores)
     assert [panel.title for panel in report.panels] == ["breakout"] * 2 + ["pong"] * 2 + ["Performance profile"]
 

@@ -49,6 +49,11 @@ class ApexSettings(TargetSettings, ScoredSettings):
         if self.stop_at_target and (self.target_score is None or self.score != "evaluation"):
             checks.refuse(self, "stop_at_target", "evaluations have no target; give --target-score")
 
+    @property
+    def report_seconds(self) -> float:
+        """The learner's updates are told apart by the second."""
+        return 1.0
+
     def base(self, game: str, machine: Machine) -> TrainConfig:
         """`ddrl train apex-dqn` with the study's budget and evaluations.
 
@@ -66,7 +71,7 @@ class ApexSettings(TargetSettings, ScoredSettings):
         return config.changed(
             sampling={"simulators": self.simulators or config.sampling.simulators},
             environment={"step_time_mean_ms": self.step_time_ms} if self.step_time_ms else {},
-            run=self.run | {"log_every_seconds": 1.0},
+            run=self.run,
             evaluation=evaluation,
         )
 
