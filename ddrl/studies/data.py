@@ -22,14 +22,16 @@ from ddrl.studies.plan import PLAN, Plan
 from ddrl.studies.points import POINTS
 
 RECORDS, ENDS = "records.csv.gz", "ends.json.gz"
+DIGITS = 7  # significant ones of a number: those of a float32
 KEPT = 400
 """Train records of a run at most, at even distances; its first, its last and all evaluations are kept."""
+OF_PROCESSES = ("time_split", "cpu_cores", "resident_mb")  # no report of a study reads them
 TEXTS = ("parameter_hashes.txt",)
 """Small files of a run that reports read."""
 
 
 def pack(plan: Plan, path: Path) -> None:
-    """Writes what the finished points of a study measured. Numbers keep all their digits.
+    """Writes what the finished points of a study measured, numbers with seven significant digits.
 
     Raises:
         UsageError: none has finished, the path is there already, or cannot be written.
@@ -81,11 +83,12 @@ def unpack(path: Path, directory: Path) -> None:
 
 
 def thinned(records: Sequence[Mapping[str, Any]], kept: int = KEPT) -> list[Mapping[str, Any]]:
-    """Without events, and with so many train records at most."""
+    """Without events and what single processes used, and with so many train records at most."""
     train = [i for i, record in enumerate(records) if record["kind"] == "train"]
     last = len(train) - 1
     left = {train[round(i * last / (kept - 1))] for i in range(kept)} if last >= kept else set(train)
-    return [record for i, record in enumerate(records) if i in left or record["kind"] == "evaluation"]
+    those = [record for i, record in enumerate(records) if i in left or record["kind"] == "evaluation"]
+    return [{name: value for name, value in record.items() if name not in OF_PROCESSES} for record in those]
 
 
 def _decompressed(path: Path) -> str:
@@ -114,9 +117,16 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     writer.writerow(columns)
     plain = ("point", "kind")
     for row in rows:
-        cells = {name: value if name in plain else json.dumps(value) for name, value in row.items()}
+        cells = {name: value if name in plain else json.dumps(_shortened(value)) for name, value in row.items()}
         writer.writerow([cells.get(name, "") for name in columns])
     return text.getvalue()
+
+
+def _shortened(value: Any) -> Any:
+    """Floats with as many digits as they are worth; others as they are."""
+    if isinstance(value, dict):
+        return {name: _shortened(of_it) for name, of_it in value.items()}
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def _record(row: Mapping[str, str]) -> Iterator[tuple[str, Any]]:

@@ -17,6 +17,7 @@ from ddrl.studies.findings import compared, sentences
 from ddrl.studies.measures import caption_of, count, final, given_seconds, last_score, mean, most, rate, steps_to
 from ddrl.studies.points import Group, Outcome, grouped
 from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, refusals_of
+from ddrl.studies.statistics import Interval
 from ddrl.studies.study import Labels, Report, Study
 from ddrl.studies.tables import Columns, table
 from ddrl.types import Machine
@@ -92,7 +93,8 @@ class VariantsSettings(TargetSettings, ScoredSettings):
             those = [group for group in groups if group["game"] == game]
             tables.append(table(game, those, columns))
             panels += list(self._panels(game, those))
-            notes += [f"{game}: {text}" for text in self._compared(those)]
+            where = f"{game}: " if len(self.games) > 1 else ""
+            notes += [f"{where}{text}" for text in self._compared(those)]
         systems = [(group["variant"], group) for group in grouped(outcomes, "variant")]
         of_all, profiles = across_games.together(systems, lambda run: last_score(run, self.score_name))
         return Report(
@@ -122,13 +124,19 @@ class VariantsSettings(TargetSettings, ScoredSettings):
             )  # fmt: skip
 
     def _compared(self, groups: Sequence[Group]) -> Iterator[str]:
-        """Each variant's final score beside that of the first."""
-        score, by_name = final(self.score_name), {group["variant"]: group for group in groups}
-        first = by_name.pop(next(iter(self.options)), None)
-        if first is None:
-            return
-        for name, group in by_name.items():
-            yield compared(name, score(group), first["variant"], score(first), "final score")
+        """Each variant beside the first: by its agent steps to the target where all runs reached it, or by its final
+        score."""
+        score, what = final(self.score_name), "final score"
+        values: dict[str, Interval | None] = {group["variant"]: score(group) for group in groups}
+        if self.target_score is not None:
+            steps = {group["variant"]: steps_to(group.runs, self.score_name, self.target_score) for group in groups}
+            reached = {name: found for name, found in steps.items() if isinstance(found, Interval)}
+            if len(reached) == len(steps):
+                values, what = dict(reached), f"number of agent steps to {self.target_score:g}"
+        first = next(iter(self.options))
+        for name in values:
+            if name != first and first in values:
+                yield compared(name, values[name], first, values[first], what)
 
 
 def point_name(settings: VariantsSettings, labels: Labels) -> str:

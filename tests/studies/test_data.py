@@ -13,6 +13,7 @@ from ddrl.errors import UsageError
 from ddrl.reporting.metrics import read_metrics
 from ddrl.studies import data, plan
 from ddrl.studies.collect import CURVES, RUNS, TABLE, collect
+from ddrl.studies.measures import ONLINE
 from ddrl.studies.settings import to_json
 from tests.studies.support import MACHINE, FakeSettings, Runner, study, write_run
 
@@ -25,7 +26,7 @@ def measured(tmp_path):
     made = plan.Plan(tmp_path / "study", fake.name, to_json(FakeSettings(minutes=1.0)), points)
     plan.write(made)
     for slope, point in enumerate(points[:2], 1):
-        write_run(made.path(point), slope / 3)
+        write_run(made.path(point), slope / 4)
     return fake, made
 
 
@@ -43,6 +44,15 @@ def test_the_report_from_the_data_is_that_of_the_runs(measured, tmp_path, monkey
     data.pack(plan.load(again, fake.name), tmp_path / "second")
     for name in (plan.PLAN, data.ENDS, data.RECORDS):
         assert (tmp_path / "second" / name).read_bytes() == (tmp_path / "packed" / name).read_bytes(), name
+
+
+def test_numbers_have_the_digits_of_a_float32(measured, tmp_path):
+    fake, made = measured
+    write_run(made.path(made.points[0]), 1 / 3)
+    data.pack(made, tmp_path / "packed")
+    data.unpack(tmp_path / "packed", tmp_path / "again")
+    scores = [record.get(ONLINE) for record in read_metrics(tmp_path / "again" / "points" / made.points[0].name)]
+    assert 0.3333333 in scores and 1 / 3 not in scores
 
 
 def test_long_runs_keep_their_ends_and_all_evaluations():
