@@ -136,7 +136,7 @@ class VariantsSettings(TargetSettings, ScoredSettings):
         first = next(iter(self.options))
         for name in values:
             if name != first and first in values:
-                yield compared(name, values[name], first, values[first], what)
+                yield compared(f'"{name}"', values[name], f'"{first}"', values[first], what)
 
 
 def point_name(settings: VariantsSettings, labels: Labels) -> str:
