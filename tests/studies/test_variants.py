@@ -44,9 +44,9 @@ def test_each_variant_stands_beside_the_first():
     scores = {"plain": 20.0, "no backup": 40.0, "large batch": 20.5}
     report = VARIANTS.report(chosen, finished(chosen, lambda name, seed: scores[name] + seed))
     assert report.finding.startswith(
-        'Breakout: the final score of "no backup" is 42.0, that of "plain" 22.0, and every run of the one is above every '
-        'run of the other. Breakout: the final score of "large batch" is 22.5, that of "plain" 22.0; 3 runs of each say '
-        "little about chance. Pong: "
+        'Breakout: the final score of "no backup" is 42.0, that of "plain" 22.0, and every run of the one is above '
+        'every run of the other. Breakout: the final score of "large batch" is 22.5, that of "plain" 22.0; 3 runs of '
+        "each say little about chance. Pong: "
     )
     breakout, pong, together = report.tables
     assert breakout.rows[0][:5] == ["plain", "-", 3, "not reached in 10 min", "never; never; never"]
