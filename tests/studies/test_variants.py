@@ -60,7 +60,7 @@ def test_where_all_reached_the_target_agent_steps_are_compared():
     chosen = settings(target_score=10.0, games=("breakout",))
     report = VARIANTS.report(chosen, finished(chosen, lambda name, seed: 20.0))
     assert report.finding.startswith(
-        "The number of agent steps to 10 of no backup is 7,000, that of plain 7,000; 3 runs"
+        'The number of agent steps to 10 of "no backup" is 7,000, that of "plain" 7,000; 3 runs'
     )
 
 
