@@ -21,7 +21,7 @@ from ddrl.placement.resources import this_machine
 from ddrl.slurm.submission import require_sbatch
 from ddrl.studies import plan as plans
 from ddrl.studies.data import pack, unpack
-from ddrl.studies.settings import StudySettings, from_json, to_json
+from ddrl.studies.settings import StudySettings, check_heard, from_json, to_json
 
 if typing.TYPE_CHECKING:
     from ddrl.studies.study import Study
@@ -118,6 +118,7 @@ def main(argv: Sequence[str]) -> int:
         if wanted := [name for name in ("collect", "pack") if getattr(actions, name)]:
             raise UsageError(f"{flag(wanted[0])}: {directory} holds no study that has begun; name one with --dir")
         points = tuple(study.points(settings, this_machine()))
+        check_heard(settings, [point.config for point in points], this_machine())
         plan = plans.Plan(directory, study.name, to_json(settings), points, shlex.join(["ddrl", "study", *argv]))
         if actions.submit and not actions.dry_run:
             require_sbatch()

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import shlex
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 from ddrl import checks
@@ -254,6 +254,34 @@ def base_config(settings: TrainingSettings, algorithm: str, game: str, machine: 
     often = ["--log-every-seconds", f"{settings.report_seconds:g}"]
     config = parse([algorithm, "--preset", settings.preset, "--game", game, *often, *words], machine).config
     return config.changed(evaluation={"evaluator": False}, run={"video": False})
+
+
+def check_heard(settings: StudySettings, configs: Iterable[TrainConfig], machine: Machine) -> None:
+    """Refuses an option among --train-options whose value no point has, since the study sets the same itself.
+
+    Args:
+        configs: settings of all points.
+    """
+    words = shlex.split(settings.train_options) if isinstance(settings, TrainingSettings) else []
+    names = {word.removeprefix("--").partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+    unheard = {name.removeprefix("no_") for name in names}
+    for config in configs:
+        if not unheard:
+            return
+        try:
+            given = base_config(settings, config.algorithm.name, config.environment.game, machine)
+        except UsageError:  # it goes with what else the study sets
+            return
+        unheard = {name for name in unheard if _value(given, name) not in (None, _value(config, name))}
+    if unheard:
+        option = checks.flag(min(unheard))
+        raise UsageError(f"--train-options {option}: the study sets {option} itself, in every run; leave it out")
+
+
+def _value(config: TrainConfig, name: str) -> Any:
+    """Of a setting in whatever group has it."""
+    groups = [getattr(config, group.name) for group in dataclasses.fields(config)]
+    return next((getattr(group, name) for group in groups if hasattr(group, name)), None)
 
 
 def budget(minutes: float, agent_steps: int = 0) -> dict[str, Any]:

@@ -135,6 +135,25 @@ def test_train_options_reach_every_point():
 
 
 @pytest.mark.parametrize(
+    ("study", "options", "refused"),
+    [
+        ("scaling", "--workers 3", "--workers"),
+        ("scaling", "--workers 2", ""),
+        ("scaling", "--network=nature --minutes 7", "--minutes"),
+        ("hts", "--simulators 99", "--simulators"),
+        ("epsilon", "--no-pin-simulators --log-every-seconds 2", ""),
+    ],
+)
+def test_an_option_that_a_study_sets_itself_is_refused(tmp_path, capsys, study, options, refused):
+    words = [study, "--list", "--dir", str(tmp_path / "study"), f"--train-options={options}"]
+    if not refused:
+        assert command.main(words) == 0
+        return
+    with pytest.raises(UsageError, match=f"--train-options {refused}: the study sets {refused} itself"):
+        command.main(words)
+
+
+@pytest.mark.parametrize(
     ("options", "minutes", "seconds"), [("", 10.0, 5.0), ("", 1.0, 1.0), ("--log-every-seconds 0.2", 1.0, 0.2)]
 )
 def test_a_study_reports_as_often_as_its_train_options_say(options, minutes, seconds):
