@@ -140,7 +140,7 @@ def test_train_options_reach_every_point():
         ("scaling", "--workers 3", "--workers"),
         ("scaling", "--workers 2", ""),
         ("scaling", "--network=nature --minutes 7", "--minutes"),
-        ("hts", "--simulators 99", ""),
+        ("hts", "--simulators 32", ""),
         ("epsilon", "--no-pin-simulators --log-every-seconds 2", ""),
     ],
 )
