@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Sequence
@@ -47,17 +48,20 @@ def seed_of(seed: int, worker: int, version: int) -> int:
     return int(np.random.SeedSequence([seed, worker, version]).generate_state(1)[0] >> 1)
 
 
-def make_environments(config: TrainConfig) -> list[VectorEnvironment]:
+def make_environments(config: TrainConfig, worker: int = 0) -> list[VectorEnvironment]:
     """A worker's environments, one object per group."""
-    sampling = config.sampling
+    sampling, environment = config.sampling, config.environment
+    if worker == config.exchange.workers - 1:
+        slowed = environment.step_time_mean_ms * environment.step_time_straggler
+        environment = dataclasses.replace(environment, step_time_mean_ms=slowed)
     groups = groups_of(config)
     return [
         make_environment(
-            config.environment,
+            environment,
             sampling.simulators // groups,
             batch_size=0 if sampling.predictors else sampling.predict_batch,
             threads=sampling.simulator_threads,
-            cores=_cores_of(group, groups) if config.environment.pin_simulators else (),
+            cores=_cores_of(group, groups) if environment.pin_simulators else (),
         )
         for group in range(groups)
     ]

@@ -62,6 +62,9 @@ class EnvironmentConfig:
     Gamma distribution."""
     step_time_cv: float = 0.0
     """Standard deviation of those times, divided by their mean (1: exponential, 0: all equal)."""
+    step_time_straggler: float = 1.0
+    """How many times as long those times are in the last worker (1: as long as in the others). It makes a straggler, to
+    see what it costs, and what --quorum gains."""
     pin_simulators: bool = False
     """Pin each simulator thread or process to one core of this process's affinity mask."""
     simulator_processes: int = 0
@@ -87,6 +90,9 @@ class EnvironmentConfig:
         checks.between(self, 1, 11, "football_players", why="a team has 11")
         if self.step_time_cv and not self.step_time_mean_ms:
             checks.refuse(self, "step_time_cv", "there are no step times to vary; give --step-time-mean-ms")
+        checks.at_least(self, 1.0, "step_time_straggler")
+        if self.step_time_straggler > 1.0 and not self.step_time_mean_ms:
+            checks.refuse(self, "step_time_straggler", "there are no step times to stretch; give --step-time-mean-ms")
         if self.backend == "envpool":
             checks.unused(self, "EnvPool resets games at once (--backend envpool); leave one of the two out", "reset")
             why = "EnvPool steps simulators in threads; give --simulator-threads, or leave --backend out"

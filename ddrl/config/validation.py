@@ -39,6 +39,9 @@ def check(config: TrainConfig) -> None:
     if Discrete not in config.algorithm.takes and config.evaluation.eval_epsilon:
         why = f"{config.algorithm.name} is evaluated without noise; leave it 0"
         checks.refuse(config.evaluation, "eval_epsilon", why)
+    if config.exchange.workers < 2:
+        why = "there is no other worker, and so nobody who waits for the last one; use --workers 2 or more"
+        checks.unused(config.environment, why, "step_time_straggler")
     _check_resets(config)
     _check_refresh(config)
     _check_deterministic(config)

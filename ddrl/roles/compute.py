@@ -59,7 +59,7 @@ class ComputeRoles:
             return self._learner(transport, index, wake)
         config = self.context.config
         metrics = RankMetrics("worker", index)
-        environments = make_environments(self._worker_config)
+        environments = make_environments(self._worker_config, index)
         schedule = make_schedule(config, environments, self.network, metrics, index)
         learner = make_learner(config, self.network, self._shape, self._dtype)
         return WorkerRole(self.context, transport, index, self.network, schedule, learner, metrics, wake)

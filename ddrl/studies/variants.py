@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from ddrl import checks
 from ddrl.config import TrainConfig
@@ -35,6 +35,9 @@ class VariantsSettings(TargetSettings, ScoredSettings):
     variants: tuple[str, ...] = (f"{UNCHANGED}:", "half the rate:--learning-rate 3.5e-4")
     """NAME:OPTIONS, a word each: options of `ddrl train` that a variant has beside --train-options, such as
     "large:--batch-size 256". A variant without options is the preset itself."""
+    verdict: Literal["agent-steps", "minutes"] = "agent-steps"
+    """What it takes to --target-score, by which variants are compared where all runs reached it: minutes where options
+    change the speed."""
     stop_at_target: bool = False
     """End a run when an evaluation reaches --target-score."""
     cores: int = 0
@@ -124,19 +127,28 @@ class VariantsSettings(TargetSettings, ScoredSettings):
             )  # fmt: skip
 
     def _compared(self, groups: Sequence[Group]) -> Iterator[str]:
-        """Each variant beside the first: by its agent steps to the target where all runs reached it, or by its final
+        """Each variant beside the first: by what it took to the target where all runs reached it, or by its final
         score."""
         score, what = final(self.score_name), "final score"
         values: dict[str, Interval | None] = {group["variant"]: score(group) for group in groups}
         if self.target_score is not None:
-            steps = {group["variant"]: steps_to(group.runs, self.score_name, self.target_score) for group in groups}
-            reached = {name: found for name, found in steps.items() if isinstance(found, Interval)}
-            if len(reached) == len(steps):
-                values, what = dict(reached), f"number of agent steps to {self.target_score:g}"
+            taken = {group["variant"]: self._taken(group) for group in groups}
+            reached = {name: found for name, found in taken.items() if isinstance(found, Interval)}
+            if len(reached) == len(taken):
+                unit = "number of agent steps" if self.verdict == "agent-steps" else "time in minutes"
+                values, what = dict(reached), f"{unit} to {self.target_score:g}"
         first = next(iter(self.options))
         for name in values:
             if name != first and first in values:
                 yield compared(f'"{name}"', values[name], f'"{first}"', values[first], what)
+
+    def _taken(self, group: Group) -> Any:
+        """Agent steps or minutes to the target; an Interval where all runs reached it."""
+        if self.verdict == "agent-steps":
+            assert self.target_score is not None
+            return steps_to(group.runs, self.score_name, self.target_score)
+        seconds = (times := self.times(group)) and times.mean()
+        return seconds and seconds.map(lambda value: value / 60.0)
 
 
 def point_name(settings: VariantsSettings, labels: Labels) -> str:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ddrl.algorithms.ba3c import smoke
+from ddrl.builders.agent import make_environments
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment, step_time
 from ddrl.envs.step_time import GammaTimes
 from ddrl.errors import UsageError
+from ddrl.types import Machine
 from tests.envs.driving import assert_same, drive
+
+MACHINE = Machine(2, 16 * 10**9)
 
 
 class Clock:
@@ -129,6 +134,8 @@ def test_evaluation_takes_no_drawn_time():
     [
         ({"step_time_mean_ms": -1.0}, "--step-time-mean-ms -1.0: must be a finite number of at least 0"),
         ({"step_time_cv": 1.0}, "--step-time-cv 1.0: there are no step times to vary; give --step-time-mean-ms"),
+        ({"step_time_straggler": 0.5}, "--step-time-straggler 0.5: must be a finite number of at least 1.0"),
+        ({"step_time_straggler": 2.0}, "--step-time-straggler 2.0: there are no step times to stretch"),
         ({"random_start_steps": -1}, "--random-start-steps -1"),
         ({"reset": "never"}, "--reset never: must be one of at-once, in-pause, swap"),
         ({"simulator_processes": -2}, "--simulator-processes -2"),
@@ -142,3 +149,20 @@ def test_evaluation_takes_no_drawn_time():
 def test_bad_settings(fields, message):
     with pytest.raises(UsageError, match=message):
         EnvironmentConfig(**fields)
+
+
+def test_the_last_worker_may_be_a_straggler():
+    config = smoke("ddrl/Catch-v0", MACHINE).changed(
+        environment={"step_time_mean_ms": 4.0, "step_time_straggler": 3.0}, exchange={"workers": 3}
+    )
+    means = [[env.stamp["step_time_mean_ms"] for env in make_environments(config, worker)] for worker in range(3)]
+    assert means == [[4.0, 4.0], [4.0, 4.0], [12.0, 12.0]]
+
+
+def test_one_worker_has_nobody_who_waits():
+    config = smoke("ddrl/Catch-v0", MACHINE)
+    with pytest.raises(UsageError, match=r"--step-time-straggler 2.0: there is no other worker"):
+        config.changed(
+            environment={"step_time_mean_ms": 4.0, "step_time_straggler": 2.0},
+            exchange={"workers": 1, "parameter_servers": 0},
+        )

@@ -64,6 +64,18 @@ def test_where_all_reached_the_target_agent_steps_are_compared():
     )
 
 
+def test_or_minutes():
+    chosen = settings(target_score=10.0, games=("breakout",), verdict="minutes", repeats=5)
+    outcomes = finished(chosen, lambda name, seed: 20.0)
+    for outcome in outcomes:
+        late = 60.0 if outcome.point.labels["variant"] == "plain" else 0.0
+        outcome.records[0]["wall_seconds"] = 60.0 + late + outcome.point.config.run.seed
+    finding = VARIANTS.report(chosen, outcomes).finding
+    assert finding.startswith(
+        'The time in minutes to 10 of "no backup" is 1.05, that of "plain" 2.05, and their 95% intervals do not overlap'
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
