@@ -74,7 +74,7 @@ def of_peers(data: Path) -> Drawn:
     })  # fmt: skip
     seconds = sorted({f"{run['seconds']:g}" for run in measured}, key=float)
     told = (
-        f"Both sides in turns on {first['processor']}, {first['cores']} cores; rounds of {', '.join(seconds)} s; "
+        f"Both sides alternately on {first['processor']}, {first['cores']} cores; rounds of {', '.join(seconds)} s; "
         f"TensorFlow {first['packages']['tensorflow']}."
     )
     options = "\n".join(f"- {_ours(run)}: `{_settings(run['settings_of_ours'])}`" for run in measured)

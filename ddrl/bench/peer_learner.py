@@ -19,11 +19,12 @@ from typing import Any
 
 MISSING, STOPPED = 3, 4  # exit statuses
 ONLINE_EPISODES = 100
-LEAST_BETWEEN_SECONDS = 60.0  # of training between two evaluations for an online score that reached the target
+PROMISING = 20  # of the newest training games: where their mean has the target, an evaluation does not wait
+LEAST_BETWEEN_SECONDS = 60.0  # of training between two evaluations for that reason
 RECORD = "RECORD "
 STATE, MODEL = "state.json", "model.pt"
 
-# Settings of rl-baselines3-zoo, hyperparams/{ppo,a2c,dqn}.yml at commit 00128b5 (ppo), 02846e4 (a2c), 019107e (dqn).
+# Settings of rl-baselines3-zoo, hyperparams/{ppo,a2c,dqn}.yml at commit 22e3ff2 (2026-04-23).
 MUJOCO_NETWORK = {"log_std_init": -2.0, "ortho_init": False, "activation_fn": "ReLU",
                   "net_arch": {"pi": [256, 256], "vf": [256, 256]}}  # fmt: skip
 ZOO: dict[str, dict[str, dict[str, Any]]] = {
@@ -48,13 +49,13 @@ ZOO: dict[str, dict[str, dict[str, Any]]] = {
                    "policy_kwargs": MUJOCO_NETWORK},
     },
     "dqn": {
-        "atari": {"n_envs": 1, "n_timesteps": 1e7, "buffer_size": 1_000_000, "learning_rate": 1e-4, "batch_size": 32,
-                  "learning_starts": 100_000, "target_update_interval": 10_000, "train_freq": 4, "gradient_steps": 1,
-                  "exploration_fraction": 0.1, "exploration_final_eps": 0.1},
-        "CartPole-v1": {"n_envs": 1, "n_timesteps": 2e5, "learning_rate": 2.5e-4, "batch_size": 512,
-                        "buffer_size": 100_000, "learning_starts": 0, "gamma": 0.99, "target_update_interval": 5000,
-                        "train_freq": 16, "gradient_steps": 4, "exploration_fraction": 0.06,
-                        "exploration_final_eps": 0.11},
+        "atari": {"n_envs": 1, "n_timesteps": 1e7, "buffer_size": 100_000, "learning_rate": 1e-4, "batch_size": 32,
+                  "learning_starts": 100_000, "target_update_interval": 1000, "train_freq": 4, "gradient_steps": 1,
+                  "exploration_fraction": 0.1, "exploration_final_eps": 0.01},
+        "CartPole-v1": {"n_envs": 1, "n_timesteps": 5e4, "learning_rate": 2.3e-3, "batch_size": 64,
+                        "buffer_size": 100_000, "learning_starts": 1000, "gamma": 0.99, "target_update_interval": 10,
+                        "train_freq": 256, "gradient_steps": 128, "exploration_fraction": 0.16,
+                        "exploration_final_eps": 0.04, "policy_kwargs": {"net_arch": [256, 256]}},
     },
 }  # fmt: skip
 
@@ -99,11 +100,11 @@ class Games:
     def __init__(self, options: argparse.Namespace, settings: dict[str, Any]):
         self._options, self._normalizes = options, settings.pop("normalize", False)
         self._discount = settings.get("gamma", 0.99)
-        self.training = self._make(settings.pop("n_envs"), options.seed, {})
-        whole = {"terminal_on_life_loss": False, "clip_reward": False}
-        self._whole = self._make(8 if options.atari else 1, options.seed + 10_000, whole, for_scores=True)
+        self.training = self._make(settings.pop("n_envs"), options.seed)
+        self._whole = self._make(8 if options.atari else 1, options.seed + 10_000, for_scores=True)
 
-    def _make(self, count: int, seed: int, atari: dict[str, Any], for_scores: bool = False) -> Any:
+    def _make(self, count: int, seed: int, for_scores: bool = False) -> Any:
+        """Of Atari with the zoo's wrappers, in evaluations, too: the monitor below them sees raw scores of games."""
         from stable_baselines3.common.env_util import make_atari_env, make_vec_env
         from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
 
@@ -113,7 +114,7 @@ class Games:
 
             gymnasium.register_envs(ale_py)
             name = f"{self._options.game}NoFrameskip-v4"
-            return VecFrameStack(make_atari_env(name, n_envs=count, seed=seed, wrapper_kwargs=atari), n_stack=4)
+            return VecFrameStack(make_atari_env(name, n_envs=count, seed=seed), n_stack=4)
         games = make_vec_env(self._options.game, n_envs=count, seed=seed)
         if not self._normalizes:
             return games
@@ -122,17 +123,24 @@ class Games:
     def scores(self, model: Any, watch: Any) -> list[float]:
         """Raw scores of whole games: by draws from the policy on Atari, as the zoo plays them, else greedy.
 
-        `watch` is called with each step.
+        DQN plays with the epsilon that it ends with, whatever that of training is by then. `watch` is called with each
+        step.
         """
         from stable_baselines3.common.evaluation import evaluate_policy
         from stable_baselines3.common.vec_env import sync_envs_normalization
 
         if self._normalizes:
             sync_envs_normalization(self.training, self._whole)
-        greedy = not self._options.atari
-        scores, _ = evaluate_policy(
-            model, self._whole, self._options.games, greedy, callback=watch, return_episode_rewards=True
-        )
+        greedy, epsilon = not self._options.atari, getattr(model, "exploration_rate", None)
+        if epsilon is not None:
+            model.exploration_rate = model.exploration_final_eps
+        try:
+            scores, _ = evaluate_policy(
+                model, self._whole, self._options.games, greedy, callback=watch, return_episode_rewards=True
+            )
+        finally:
+            if epsilon is not None:
+                model.exploration_rate = epsilon
         return [float(score) for score in scores]
 
     def statistics(self) -> dict[str, Any]:
@@ -166,7 +174,7 @@ class Learner:
         state = self._load()
         self._before, self._began, self._paused = state.get("seconds", 0.0), time.monotonic(), 0.0
         self._next_line, self._next_evaluation = 0.0, self.seconds + 60 * options.eval_every_minutes
-        self._evaluated_at, self._evaluated_steps = self.seconds, -1
+        self._evaluated_at, self._evaluated_steps = -LEAST_BETWEEN_SECONDS, -1
         self._last_line: tuple[float, int] | None = None
         self.online: collections.deque[float] = collections.deque(maxlen=ONLINE_EPISODES)
         self.status, self.stopped, self._reached = "", False, False
@@ -223,9 +231,9 @@ class Learner:
         """Whether to play games now: regularly, and when the training games say that the target may be reached."""
         if now >= self._next_evaluation:
             return True
-        if self.options.target is None or self._reached or len(self.online) < ONLINE_EPISODES // 2:
+        if self.options.target is None or self._reached or len(self.online) < PROMISING:
             return False
-        recent = list(self.online)[-ONLINE_EPISODES // 2 :]
+        recent = list(self.online)[-PROMISING:]
         return sum(recent) / len(recent) >= self.options.target and now - self._evaluated_at >= LEAST_BETWEEN_SECONDS
 
     def evaluate(self) -> None:
@@ -279,7 +287,6 @@ class Learner:
                 settings[name] = linear(float(value.removeprefix("lin_")))
         if self.options.algorithm == "dqn":
             settings["buffer_size"] = min(settings["buffer_size"], self.options.replay or settings["buffer_size"])
-            settings |= {"optimize_memory_usage": True, "replay_buffer_kwargs": {"handle_timeout_termination": False}}
         kind = getattr(stable_baselines3, self.options.algorithm.upper())
         policy = "CnnPolicy" if self.options.atari else "MlpPolicy"
         return kind(
@@ -310,6 +317,8 @@ class Learner:
         # weights_only: tensors and numbers, no objects of Python
         self.model.set_parameters(torch.load(self.directory / MODEL, weights_only=True))
         self.model.num_timesteps = state["agent_steps"]
+        if hasattr(self.model, "learning_starts"):
+            self.model.learning_starts += state["agent_steps"]  # its replay is empty again
         self.games.use(state["statistics"])
         say({"kind": "event", "name": "resumed", "text": f"from agent step {state['agent_steps']}",
              "wall_seconds": state["seconds"], "update": state["agent_steps"]})  # fmt: skip

@@ -29,33 +29,34 @@ NOTE = (
 )
 
 
-def normalized(runs: Sequence[Outcome], measure: Measure) -> list[list[float]]:
-    """Human-normalized scores in percent: a list of its runs' for each game that people were measured at.
+def normalized(runs: Sequence[Outcome], measure: Measure) -> dict[str, list[float]]:
+    """Human-normalized scores in percent: game, that people were measured at, -> its runs'.
 
     Args:
         measure: the raw score of a run; runs without one are left out.
     """
-    scores = []
+    scores: dict[str, list[float]] = {}
     for game in grouped(runs, "game"):
         reference = reference_of(game["game"])
         known = [score for run in game.runs if (score := measure(run)) is not None]
         if reference is not None and known:
-            scores.append([reference.normalized(score) for score in known])
+            scores[game["game"]] = [reference.normalized(score) for score in known]
     return scores
 
 
 def together(systems: Sequence[tuple[str, Group]], measure: Measure) -> tuple[list[Table], list[Panel]]:
-    """A table and the performance profiles of systems that played the same games, two at least; else nothing.
+    """A table and the performance profiles of systems with equally many runs of the same games, two at least; else
+    nothing, since games and runs that only some have would weigh in.
 
     Args:
         systems: name, and runs of all games.
         measure: the raw score of a run.
     """
-    scores = {name: normalized(group.runs, measure) for name, group in systems}
-    if not scores or {len(games) for games in scores.values()} != {max(map(len, scores.values()))}:
-        return [], []  # one has not played all of them yet
-    if len(next(iter(scores.values()))) < 2:
-        return [], []
+    by_game = {name: normalized(group.runs, measure) for name, group in systems}
+    played = {tuple(sorted((game, len(runs)) for game, runs in games.items())) for games in by_game.values()}
+    if len(played) != 1 or len(next(iter(played))) < 2:
+        return [], []  # one has not played all of them yet, or there is one game
+    scores = {name: list(games.values()) for name, games in by_game.items()}
     of_all = table("All games together", scores.items(), {
         "system": lambda row: row[0], "games": lambda row: len(row[1]), "runs": lambda row: sum(map(len, row[1])),
         "interquartile mean, human-normalized (%)": lambda row: stratified_interquartile_mean(row[1]),

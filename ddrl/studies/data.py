@@ -23,7 +23,7 @@ from ddrl.studies.points import POINTS
 
 RECORDS, ENDS = "records.csv.gz", "ends.json.gz"
 DIGITS = 7  # significant ones of a number: those of a float32
-KEPT = 400
+KEPT = 4000
 """Train records of a run at most, at even distances; its first, its last and all evaluations are kept."""
 OF_PROCESSES = ("time_split", "cpu_cores", "resident_mb")  # no report of a study reads them
 TEXTS = ("parameter_hashes.txt",)
@@ -31,19 +31,19 @@ TEXTS = ("parameter_hashes.txt",)
 
 
 def pack(plan: Plan, path: Path) -> None:
-    """Writes what the finished points of a study measured, numbers with seven significant digits.
+    """Writes what the points of a study measured that have finished or failed, numbers with seven significant digits.
 
     Raises:
-        UsageError: none has finished, the path is there already, or cannot be written.
+        UsageError: none has ended, the path is there already, or cannot be written.
     """
-    finished = [plan.path(point) for point in plan.points if plan.state(point).status == "finished"]
-    if not finished:
-        raise UsageError(f"--pack {path}: no point of {plan.directory} has finished")
-    ends = {run.name: _end(run) for run in finished}
+    ended = [plan.path(point) for point in plan.points if plan.state(point).status in ("finished", "failed")]
+    if not ended:
+        raise UsageError(f"--pack {path}: no point of {plan.directory} has ended")
+    ends = {run.name: _end(run) for run in ended}
     try:
         path.mkdir(parents=True)
         shutil.copyfile(plan.directory / PLAN, path / PLAN)
-        rows = [{"point": run.name, **record} for run in finished for record in thinned(_measured(run))]
+        rows = [{"point": run.name, **record} for run in ended for record in thinned(_measured(run))]
         for name, text in ((ENDS, json.dumps(ends)), (RECORDS, _csv(rows))):
             # Without a time in its header the file is the same whenever the same is packed.
             (path / name).write_bytes(gzip.compress(text.encode(), mtime=0))

@@ -22,7 +22,9 @@ def extremes(
     what: str,
     name: Callable[[AnyGroup], str] | None = None,
 ) -> str:
-    """Where something that was measured is lowest and highest; a verdict only where there are repeats enough.
+    """Where something that was measured is lowest and highest, a sentence for each game.
+
+    A verdict needs repeats enough, and two groups: the best and the worst of many differ by chance alone.
 
     Args:
         groups: of runs.
@@ -30,6 +32,11 @@ def extremes(
         what: is measured, in words.
         name: of a group (None: the labels in which the groups differ).
     """
+    by_game: dict[Any, list[AnyGroup]] = {}
+    for group in groups:
+        by_game.setdefault(group.labels.get("game"), []).append(group)
+    if len(by_game) > 1 and len(groups) > len(by_game):
+        return " ".join(extremes(of, measure, f"{what} on {game}", name) for game, of in by_game.items())
     named = name or (lambda group: name_among(group, groups))
     known = [(value, group) for group in groups if (value := measure(group)) is not None]
     if not known:
@@ -41,7 +48,7 @@ def extremes(
     if low.mean == high.mean:
         return f"The {what} is {number(low.mean)} throughout."
     ranges = f"The {what} ranges from {number(low.mean)} ({named(lowest)}) to {number(high.mean)} ({named(highest)})"
-    return f"{ranges}{_verdict(low, high)}."
+    return f"{ranges}{_verdict(low, high) if len(known) == 2 else _caution(low, high)}."
 
 
 def compared(name: str, value: Interval | None, other_name: str, other: Interval | None, what: str) -> str:
@@ -68,9 +75,14 @@ def _verdict(low: Interval, high: Interval) -> str:
     if low.bounds and high.bounds:
         apart = "do not overlap" if low.bounds[1] < high.bounds[0] else "overlap"
         return f", and their 95% intervals {apart}"
-    fewest = min(low.count, high.count)
-    if fewest >= FEW and low.values and high.values and max(low.values) < min(high.values):
+    if min(low.count, high.count) >= FEW and low.values and high.values and max(low.values) < min(high.values):
         return ", and every run of the one is above every run of the other"
+    return _caution(low, high)
+
+
+def _caution(low: Interval, high: Interval) -> str:
+    """That they are few, if they are."""
+    fewest = min(low.count, high.count)
     runs = "one run of each says" if fewest == 1 else f"{fewest} runs of each say"
     return f"; {runs} little about chance" if fewest < ENOUGH else ""
 

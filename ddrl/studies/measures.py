@@ -17,6 +17,7 @@ from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore, bootstrap, bo
 
 POLICIES = 10  # of 10 evaluation episodes each: the paper's 100
 WARM_UP_SECONDS = 10.0  # that do not count in rates; a third of shorter runs
+WHOLE_BUDGET = 0.98  # of its minutes: a run that had so many was not ended by something else
 ONLINE, EVALUATION, MAXIMUM = "online_score_mean", "mean", "maximum"
 """Names of scores in `train` records, and of two in `evaluation` records."""
 AGENT_STEPS = "agent_steps_per_s"
@@ -112,8 +113,8 @@ def evaluations(run: Outcome) -> list[Mapping[str, Any]]:
 
 
 def last_score(run: Outcome, score: str) -> float | None:
-    """At the end of a run, ONLINE or EVALUATION; None where there is none."""
-    return last_of(run, ONLINE) if score == ONLINE else final_metric(evaluations(run), policies=1)
+    """At the end of a run, ONLINE, or EVALUATION of all games of an evaluation; None where there is none."""
+    return last_of(run, ONLINE) if score == ONLINE else final_metric(complete(evaluations(run)), policies=1)
 
 
 def last_of(run: Outcome, name: str) -> float | None:
@@ -162,13 +163,14 @@ def steps_to(runs: Sequence[Outcome], score: str, target: float) -> Interval | s
     """Agent steps after which each run first had a score, for a table; see `reached_after`.
 
     Returns:
-        Their mean with its interval; of runs some of which never had it, their number and mean, or of few all of them.
+        Their mean with its interval; of runs some of which never had it, their number and mean, or of few all of them
+        in the order of the runs.
 
     Args:
         score: ONLINE or EVALUATION. An evaluation is of the parameters after these steps.
     """
     records = [_reaching_record(run, score, target) for run in runs]
-    steps = sorted(int(record["agent_steps"]) for record in records if record is not None)
+    steps = [int(record["agent_steps"]) for record in records if record is not None]
     missed = len(records) - len(steps)
     if steps and not missed:
         found = bootstrap(steps)
@@ -176,7 +178,7 @@ def steps_to(runs: Sequence[Outcome], score: str, target: float) -> Interval | s
         return found
     if steps and len(records) >= ENOUGH:
         return f"{len(steps)} of {len(records)} in {round(sum(steps) / len(steps)):,}, {missed} never"
-    return "; ".join([*(f"{number:,}" for number in steps), *["never"] * missed])
+    return "; ".join("never" if record is None else f"{int(record['agent_steps']):,}" for record in records)
 
 
 def _reaching_record(run: Outcome, score: str, target: float) -> Mapping[str, Any] | None:
@@ -229,11 +231,11 @@ def times_to(runs: Sequence[Outcome], score: str, target: float, minutes: float 
 
     Args:
         score: ONLINE or EVALUATION.
-        minutes: that each was given; 0 where a number of agent steps ended them: those that did not reach the score
-            were then given as long as the first of them that ended, as where some were ended early.
+        minutes: that each was given; 0 where a number of agent steps ended them. Of those that did not reach the score
+            the first that ended says how long they were given, where that is less.
     """
     reached = [reached_after(run, score, target) for run in runs]
     missed = [given_seconds(run) for run, seconds in zip(runs, reached) if seconds is None]
-    early = any(run.result.get("stopped_early") for run in runs)
-    limit = (0.0 if early else 60.0 * minutes) or min(missed, default=max(map(given_seconds, runs)))
-    return TimeToScore(tuple(sorted(seconds for seconds in reached if seconds is not None)), len(missed), limit)
+    shortest = min(missed, default=max(map(given_seconds, runs)))
+    limit = 60.0 * minutes if minutes and shortest >= WHOLE_BUDGET * 60.0 * minutes else shortest
+    return TimeToScore(tuple(seconds for seconds in reached if seconds is not None), len(missed), limit)

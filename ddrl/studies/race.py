@@ -14,10 +14,11 @@ from ddrl.bench.peer_learner import ZOO, settings_of
 from ddrl.config import TrainConfig
 from ddrl.envs.game_names import atari_rom
 from ddrl.errors import UsageError
+from ddrl.reporting.texts import counted
 from ddrl.studies import across_games
 from ddrl.studies.curves import SECONDS, learning_panel, spread_text
-from ddrl.studies.findings import extremes, sentences
-from ddrl.studies.measures import EVALUATION, count, final, given_seconds, last_score, mean, most, rate, steps_to
+from ddrl.studies.findings import FEW, extremes, sentences
+from ddrl.studies.measures import EVALUATION, count, final, given_seconds, last_score, mean, newest, rate, steps_to
 from ddrl.studies.points import Group, Outcome, Point, grouped
 from ddrl.studies.rival import run_rival
 from ddrl.studies.settings import TargetSettings, base_config
@@ -29,10 +30,12 @@ from ddrl.types import Machine
 
 OURS, THEIRS = "ddrl", "SB3"
 LINE_SECONDS = 5.0
+LAST = (final(EVALUATION), "last evaluation score")
 NOTES = (
     f"{THEIRS}: Stable-Baselines3 with the settings of its zoo; its clock stands still during evaluations, ours goes "
-    "on. On Atari it plays evaluation games by draws from its policy, as its zoo does, ours by the protocol "
-    "below; both count raw scores of whole games"
+    "on. On Atari it plays evaluation games by draws from its policy (DQN: with its last epsilon) in its zoo's "
+    "wrappers, ours by the protocol below; both count raw scores of whole games. It ends at its zoo's number of agent "
+    "steps at the latest, and a DQN that was stopped goes on with an empty replay"
 )
 
 
@@ -49,8 +52,8 @@ class RaceSettings(TargetSettings):
     """Python of a virtual environment that has Stable-Baselines3; without it only ours run."""
     eval_every_minutes: float = 10.0
     """Training between two evaluations of the peer, which has one at once when its training games reach the target."""
-    peer_replay: int = 200_000
-    """Transitions of its DQN's replay at most, 28 KB each on Atari (its zoo: a million)."""
+    peer_replay: int = 0
+    """Transitions of its DQN's replay at most (0: its zoo's 100,000), 56 KB each on Atari."""
     cores: int = 0
     """Cores that a run may use (0: all)."""
     stop_at_target: bool = True
@@ -104,7 +107,7 @@ class RaceSettings(TargetSettings):
         columns = {
             "system": name_of, "runs": count, **target,
             "minutes": mean(lambda run: given_seconds(run) / 60.0),
-            "agent steps": most("agent_steps"), "agent steps/s": mean(rate()), "last score": final(EVALUATION),
+            "agent steps": mean(newest("agent_steps")), "agent steps/s": mean(rate()), "last score": final(EVALUATION),
         }  # fmt: skip
         tables, panels, notes = [], [], []
         for game in dict.fromkeys(group["game"] for group in groups):
@@ -113,12 +116,15 @@ class RaceSettings(TargetSettings):
             panels.append(learning_panel(game, "raw evaluation score", those, EVALUATION, name_of, SECONDS, hold=True))
             notes += self._verdict(those, game)
         systems = [(name_of(group), group) for group in grouped(outcomes, "library", "algorithm")]
-        of_all, profiles = across_games.together(systems, lambda run: last_score(run, EVALUATION))
+        of_all, profiles = (
+            ([], []) if self.stop_at_target else across_games.together(systems, lambda run: last_score(run, EVALUATION))
+        )  # runs that end at the target have no final score to compare
         beside = any(group["library"] == THEIRS for group in groups)
         return Report(
             heading=f"Score against time{', beside Stable-Baselines3' * beside}",
-            caption=f"mean of {self.eval_games} evaluation games with frozen parameters; {spread_text(outcomes)}",
-            finding=sentences(notes) or extremes(groups, final(EVALUATION), "last evaluation score"),
+            caption=f"mean of evaluation games with frozen parameters, {self.eval_games} where time was enough; "
+            f"{spread_text(outcomes)}",
+            finding=sentences(notes) or ("" if self.stop_at_target else extremes(groups, *LAST)),
             tables=[*tables, *of_all],
             panels=[*panels, *profiles],
             notes=[*notes, *([across_games.NOTE] if of_all else []), *([NOTES] if beside else [])],
@@ -130,19 +136,23 @@ class RaceSettings(TargetSettings):
 
     def _verdict(self, groups: Sequence[Group], game: str) -> list[str]:
         """Which of each library is fastest by its median, and the ratio; nothing without a target or a rival."""
-        medians: dict[str, tuple[float, str]] = {}
+        medians: dict[str, tuple[float, Group]] = {}
         for library in (OURS, THEIRS):
             timed = [(self.times(group), group) for group in groups if group["library"] == library]
-            found = [(_median(times), name_of(group)) for times, group in timed if times is not None]
+            found = [(_median(times), group) for times, group in timed if times is not None]
             if found:
-                medians[library] = min(found)
-        if len(medians) < 2 or not np.isfinite(medians[OURS][0]):
+                medians[library] = min(found, key=lambda pair: pair[0])
+        if len(medians) < 2 or min(median for median, _ in medians.values()) == np.inf:
             return []
-        (ours, name), (theirs, rival) = medians[OURS], medians[THEIRS]
-        begun = f"{game}: {name} holds {self.target_score:g} after {ours / 60:.1f} min"
-        if not np.isfinite(theirs):
-            return [f"{begun} (median), {rival} never did"]
-        return [f"{begun} and {rival} after {theirs / 60:.1f} min (medians): {theirs / ours:.1f} times as long"]
+        (first, winner), (last, loser) = sorted(medians.values(), key=lambda pair: pair[0])
+        begun = f"{game}: {name_of(winner)} reaches {self.target_score:g} after {first / 60:.1f} min"
+        runs = [count(group) for _, group in medians.values()]
+        few = f"; {counted(min(runs), 'run')} of each {'says' if min(runs) == 1 else 'say'} little about chance"
+        caution = few if min(runs) < FEW else ""
+        if last == np.inf:
+            return [f"{begun} and no algorithm of {loser['library']} does (medians){caution}"]
+        times = last / first
+        return [f"{begun} and {name_of(loser)} after {last / 60:.1f} min (medians): {times:.1f} times as long{caution}"]
 
 
 def peer_game(game: str) -> tuple[str, bool]:

@@ -51,7 +51,7 @@ class TimeToScore(NamedTuple):
     """When repeats reached a score. Those that did not are counted, never dropped.
 
     Attributes:
-        reached: seconds of those that did, ascending.
+        reached: seconds of those that did, in the order of the repeats, as other columns of a table have them.
         missed: how many did not.
         limit: seconds that these were given.
     """

@@ -14,7 +14,7 @@ from ddrl.studies import across_games
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
 from ddrl.studies.figures import Panel
 from ddrl.studies.findings import compared, sentences
-from ddrl.studies.measures import caption_of, count, final, given_seconds, last_score, mean, most, rate, steps_to
+from ddrl.studies.measures import caption_of, count, final, given_seconds, last_score, mean, newest, rate, steps_to
 from ddrl.studies.points import Group, Outcome, grouped
 from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, refusals_of
 from ddrl.studies.statistics import Interval
@@ -88,7 +88,8 @@ class VariantsSettings(TargetSettings, ScoredSettings):
         columns: Columns = {
             "variant": "variant", "options": lambda group: self.options[group["variant"]] or "-", "runs": count,
             **self._timed(), "minutes": mean(lambda run: given_seconds(run) / 60.0),
-            "agent steps": most("agent_steps"), "updates": most("update"), "agent steps/s": mean(rate()),
+            "agent steps": mean(newest("agent_steps")), "updates": mean(newest("update")),
+            "agent steps/s": mean(rate()),
             f"final {self.score} score": final(self.score_name),
         }  # fmt: skip
         tables, panels, notes = [], [], []
@@ -99,7 +100,11 @@ class VariantsSettings(TargetSettings, ScoredSettings):
             where = f"{game}: " if len(self.games) > 1 else ""
             notes += [f"{where}{text}" for text in self._compared(those)]
         systems = [(group["variant"], group) for group in grouped(outcomes, "variant")]
-        of_all, profiles = across_games.together(systems, lambda run: last_score(run, self.score_name))
+        of_all, profiles = (
+            ([], [])
+            if self.stop_at_target
+            else across_games.together(systems, lambda run: last_score(run, self.score_name))
+        )
         return Report(
             heading=f"{self.algorithm} with other options",
             caption=f"{caption_of(self.score_name, outcomes)}; {spread_text(outcomes)}",
@@ -128,7 +133,7 @@ class VariantsSettings(TargetSettings, ScoredSettings):
 
     def _compared(self, groups: Sequence[Group]) -> Iterator[str]:
         """Each variant beside the first: by what it took to the target where all runs reached it, or by its final
-        score."""
+        score. Runs that end with the target have none that could be compared: of these it says how many reached it."""
         score, what = final(self.score_name), "final score"
         values: dict[str, Interval | None] = {group["variant"]: score(group) for group in groups}
         if self.target_score is not None:
@@ -137,10 +142,19 @@ class VariantsSettings(TargetSettings, ScoredSettings):
             if len(reached) == len(taken):
                 unit = "number of agent steps" if self.verdict == "agent-steps" else "time in minutes"
                 values, what = dict(reached), f"{unit} to {self.target_score:g}"
+            elif self.stop_at_target:
+                yield self._reached(groups)
+                return
         first = next(iter(self.options))
         for name in values:
             if name != first and first in values:
                 yield compared(f'"{name}"', values[name], f'"{first}"', values[first], what)
+
+    def _reached(self, groups: Sequence[Group]) -> str:
+        """How many runs of each variant reached the target."""
+        counted = [(group["variant"], self.times(group)) for group in groups]
+        each = [f'{len(times.reached)} of {times.count} of "{name}"' for name, times in counted if times is not None]
+        return f"runs that reached {self.target_score:g}: {', '.join(each)}"
 
     def _taken(self, group: Group) -> Any:
         """Agent steps or minutes to the target; an Interval where all runs reached it."""

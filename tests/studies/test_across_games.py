@@ -28,7 +28,9 @@ def test_scores_are_in_percent_between_random_play_and_people():
         *runs("ddrl/Catch-v0", 1.0),
         outcome({"game": "pong"}, []),
     ]
-    assert across_games.normalized(played, score) == [pytest.approx([0.0, 100.0]), pytest.approx([100.0])]
+    assert across_games.normalized(played, score) == {
+        "pong": pytest.approx([0.0, 100.0]), "breakout": pytest.approx([100.0])
+    }  # fmt: skip
 
 
 def test_the_profile_falls_from_all_runs_to_none():
@@ -44,5 +46,9 @@ def test_the_profile_falls_from_all_runs_to_none():
 def test_systems_are_compared_on_the_same_games_only():
     all_of, one = Group({}, [*runs("pong", 1.0), *runs("breakout", 2.0)]), Group({}, runs("pong", 3.0))
     assert across_games.together([("A", all_of), ("B", one)], score) == ([], [])
+    other = Group({}, [*runs("pong", 1.0), *runs("boxing", 2.0)])
+    assert across_games.together([("A", all_of), ("B", other)], score) == ([], []), "as many games, but others"
+    more = Group({}, [*runs("pong", 1.0, 2.0), *runs("breakout", 2.0)])
+    assert across_games.together([("A", all_of), ("B", more)], score) == ([], []), "more runs of one game"
     assert across_games.together([("A", one)], score) == ([], []), "one game"
     assert across_games.together([], score) == ([], [])

@@ -95,7 +95,7 @@ def test_a_number_that_missed_the_score_has_no_time():
     chosen = dataclasses.replace(apex.ACTORS.defaults, parts=("number",), target_score=0.9, replays=("uniform",))
     report = apex.ACTORS.report(chosen, runs_of(apex.ACTORS, chosen, lambda labels: lines(labels["actors"])))
     assert list(report.panels[-1].curves[0].x) == [4, 8]
-    assert report.tables[0].rows[0][report.tables[0].columns.index("time to 0.9")] == "not reached in 10 min"
+    assert report.tables[0].rows[0][report.tables[0].columns.index("time to 0.9")] == "not reached in 0.667 min"
 
 
 @pytest.mark.parametrize("part, titles", [("recency", 3), ("diversity", 2)])

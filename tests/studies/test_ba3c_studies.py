@@ -71,6 +71,13 @@ def test_nothing_is_learned_where_no_score_rose_or_there_is_none():
     assert levels([few])["g"].best == 2.0  # means of few games are left out
 
 
+def test_where_some_had_learned_before_their_first_line_the_others_say_where_runs_start():
+    early, late, lost = (outcome({"game": "g"}, online(*s)) for s in ((90, 100), (-10, 80), (80, 10)))
+    found = levels([early, late, lost])
+    assert found["g"] == Level(-10.0, 45.0, 100.0)
+    assert counts([early, late, lost], found) == ("3 of 3", "1 of 3")
+
+
 # communication --------------------------------------------------------------------------------------------------------
 
 
@@ -258,7 +265,7 @@ def test_games_end_at_the_published_target_where_that_is_chosen():
     report = games.GAMES.report(settings, finished(games.GAMES, settings, records_of))
     assert report.finding == "1 of 2 games reach their target within 30 minutes by the median of their runs."
     breakout, pong = report.tables[0].rows
-    assert breakout[:4] == ["breakout", 3, 300.0, "1 of 3 in 2 min, 2 not reached in 30 min"]
+    assert breakout[:4] == ["breakout", 3, 300.0, "1 of 3 in 2 min, 2 not reached in 2 min"]
     assert pong[:4] == ["pong", 3, 10.0, "10; 20; 30 min"]
     assert report.tables[1].rows[0][:3] == ["BA3C", 2, 6] and report.tables[1].rows[0][3].bounds
     assert [panel.title for panel in report.panels] == ["breakout", "pong", "Performance profile"]

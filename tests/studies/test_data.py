@@ -14,6 +14,7 @@ from ddrl.reporting.metrics import read_metrics
 from ddrl.studies import data, plan
 from ddrl.studies.collect import CURVES, RUNS, TABLE, collect
 from ddrl.studies.measures import ONLINE
+from ddrl.studies.points import State, note_failure
 from ddrl.studies.settings import to_json
 from tests.studies.support import MACHINE, FakeSettings, Runner, study, write_run
 
@@ -64,6 +65,16 @@ def test_long_runs_keep_their_ends_and_all_evaluations():
     assert max(b - a for a, b in itertools.pairwise(train)) <= 13
 
 
+def test_a_point_that_failed_has_failed_elsewhere_too(measured, tmp_path):
+    fake, made = measured
+    failed = made.path(made.points[0])
+    (failed / "result.json").unlink()
+    note_failure(failed, "it broke")
+    data.pack(made, tmp_path / "packed")
+    data.unpack(tmp_path / "packed", tmp_path / "again")
+    assert plan.load(tmp_path / "again", fake.name).state(made.points[0]) == State("failed", "it broke")
+
+
 def test_no_path_of_the_machine_is_packed(measured, tmp_path):
     fake, made = measured
     run = made.path(made.points[0])
@@ -87,5 +98,5 @@ def test_what_cannot_be_is_refused(measured, tmp_path):
         data.unpack(tmp_path / "packed", tmp_path / "new")
     assert not (tmp_path / "new").exists()
     empty = made._replace(points=made.points[2:])
-    with pytest.raises(UsageError, match="no point of .* has finished"):
+    with pytest.raises(UsageError, match="no point of .* has ended"):
         data.pack(empty, tmp_path / "none")

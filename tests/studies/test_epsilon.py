@@ -119,7 +119,9 @@ def test_the_best_epsilon_of_each_batch_and_what_it_is_not_told_apart_from():
     assert heat.values[0][0] == pytest.approx(25 / 60) and heat.values[0][1] == pytest.approx(0.828, rel=1e-2)
     close = epsilon.EPSILON.report(chosen, finished(chosen, lambda point: 1.0 + 0.1 * point.config.run.seed))
     assert {row["not told apart from"] for row in rows_of(close.tables[1])} == {"ε 1e-08"}
-    assert found.finding.startswith("The final online score ranges from 103 (ε ") and "do not overlap" in found.finding
+    assert found.finding.startswith("The final online score ranges from 103 (ε ") and "overlap" not in found.finding, (
+        "four cells"
+    )
 
 
 def test_two_seeds_are_points_without_interval_or_verdict():
@@ -150,11 +152,11 @@ def test_cells_that_never_reach_the_target_stay_and_come_last():
     outcomes = finished(chosen, lambda p: 1.0 if p.labels["epsilon"] == 1e-3 else slopes[p.config.run.seed])
     found = epsilon.EPSILON.report(chosen, outcomes)
     first, second = rows_of(found.tables[0])
-    assert first["time to 150"] == "not reached in 10 min"
-    assert second["time to 150"].startswith("2 of 3 in") and second["time to 150"].endswith("1 not reached in 10 min")
+    assert first["time to 150"] == "not reached in 1.67 min"
+    assert second["time to 150"].startswith("2 of 3 in") and second["time to 150"].endswith("1 not reached in 1.67 min")
     assert len(found.tables) == 1
     times, scores = (panel.heat for panel in found.panels[1:])
-    assert times.values[0] == [None] and times.texts[0] == ["not reached\nin 10 min"]
+    assert times.values[0] == [None] and times.texts[0] == ["not reached\nin 1.67 min"]
     assert times.texts[1][0].startswith("≥ ") and "1 of 3 missed" in times.texts[1][0]
     assert scores.values[0] == [pytest.approx(100.0)]
 

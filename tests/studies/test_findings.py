@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ddrl.studies.findings import compared, extremes
@@ -42,6 +43,29 @@ def found(scores, **labels):
 )  # fmt: skip
 def test_what_was_found(scores, text):
     assert found(scores) == text
+
+
+def test_the_best_and_the_worst_of_many_are_no_pair():
+    scores = {1: [1.0, 2.0] * 3, 2: [3.0, 4.0] * 3, 3: [7.0, 8.0] * 3}
+    assert found(scores) == "The score ranges from 1.5 (size 1) to 7.5 (size 3)."
+    few = {size: of[:3] for size, of in scores.items()}
+    assert found(few).endswith("(size 3); 3 runs of each say little about chance.")
+
+
+def test_games_are_not_compared_with_each_other():
+    runs = [
+        outcome({"game": game, "mode": mode}, [], score=score + i)
+        for game, score in (("pong", 10.0), ("breakout", 300.0))
+        for mode, more in (("fast", 0.0), ("slow", 100.0))
+        for i in np.arange(5) + more
+    ]
+    text = extremes(
+        grouped(runs, "game", "mode"), lambda g: bootstrap([r.result["score"] for r in g.runs]), "last score"
+    )
+    assert text == (
+        "The last score on pong ranges from 12.0 (fast) to 112 (slow), and their 95% intervals do not overlap. "
+        "The last score on breakout ranges from 302 (fast) to 402 (slow), and their 95% intervals do not overlap."
+    )
 
 
 def test_two_groups_beside_each_other():

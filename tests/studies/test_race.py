@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import sys
 import threading
 import time
 import types
@@ -40,7 +41,7 @@ def test_each_seed_has_all_systems_and_the_rivals_know_what_they_need():
         *(f"pong-SB3-{name}-seed1" for name in ("a2c", "ppo", "dqn")),
     ]
     assert len(points) == 12 and all(point.config.evaluation.target_score == 18.0 for point in points)
-    known = {"peer_python": "python", "eval_every_minutes": 10.0, "peer_replay": 200_000}
+    known = {"peer_python": "python", "eval_every_minutes": 10.0, "peer_replay": 0}
     assert points[-1].labels["rival"] == known | {"target_score": 18.0, "stop_at_target": True}
     assert len(RACE.points(dataclasses.replace(settings(), peer_python=""), MACHINE)) == 6, "ours alone"
 
@@ -49,6 +50,8 @@ def test_a_game_has_the_name_of_the_library():
     assert peer_game("space_invaders") == ("SpaceInvaders", True) and peer_game("Hopper-v5") == ("Hopper-v5", False)
     assert peer_learner.settings_of("ppo", "Hopper-v5", False)["clip_range"] == 0.2
     assert peer_learner.settings_of("a2c", "SpaceInvaders", True)["n_envs"] == 16
+    atari = peer_learner.settings_of("dqn", "Pong", True)
+    assert (atari["buffer_size"], atari["target_update_interval"], atari["exploration_final_eps"]) == (1e5, 1000, 0.01)
 
 
 def test_what_the_zoo_does_not_have_is_refused():
@@ -71,10 +74,17 @@ def test_the_verdict_compares_the_medians_of_the_fastest():
     runs += [outcome("SB3", "a2c", seed, minutes) for seed, minutes in enumerate((20, 40, 60))]
     runs += [outcome("SB3", "dqn", seed, 180, score=3.0) for seed in range(3)]
     report = settings().report(runs)
-    assert "ddrl ba3c holds 18 after 5.0 min and SB3 a2c after 40.0 min (medians): 8.0 times as long" in report.notes[0]
+    assert (
+        "ddrl ba3c reaches 18 after 5.0 min and SB3 a2c after 40.0 min (medians): 8.0 times as long" in report.notes[0]
+    )
     never = settings().report([run for run in runs if run.point.labels["algorithm"] != "a2c"])
-    assert never.notes[0] == "pong: ddrl ba3c holds 18 after 5.0 min (median), SB3 dqn never did"
-    assert report.finding.startswith("Pong: ddrl ba3c holds 18") and report.heading.endswith("Stable-Baselines3")
+    assert never.notes[0] == "pong: ddrl ba3c reaches 18 after 5.0 min and no algorithm of SB3 does (medians)"
+    lost = [outcome("ddrl", "ppo", 1, 180, score=3.0), outcome("SB3", "a2c", 1, 20)]
+    assert settings().report(lost).notes[0] == (
+        "pong: SB3 a2c reaches 18 after 20.0 min and no algorithm of ddrl does (medians); 1 run of each says little "
+        "about chance"
+    )
+    assert report.finding.startswith("Pong: ddrl ba3c reaches 18") and report.heading.endswith("Stable-Baselines3")
     ours = settings().report(runs[:6])
     assert not ours.notes and ours.heading == "Score against time", "without a rival there is no verdict"
 
@@ -82,7 +92,7 @@ def test_the_verdict_compares_the_medians_of_the_fastest():
 def test_agent_steps_to_the_target_are_of_every_run():
     runs = [outcome("ddrl", "ba3c", seed, 9, score) for seed, score in enumerate((19.0, 3.0))]
     (rows,) = (found.rows for found in settings().report(runs).tables)
-    assert rows[0][:4] == ["ddrl ba3c", 2, "1 of 2 in 9 min, 1 not reached in 180 min", "7; never"]
+    assert rows[0][:4] == ["ddrl ba3c", 2, "1 of 2 in 9 min, 1 not reached in 9 min", "7; never"]
 
 
 def test_runs_may_go_on_to_the_end_of_their_budget():
@@ -111,6 +121,23 @@ def test_a_rival_is_evaluated_at_once_when_it_may_have_the_score_and_may_go_on(t
     assert learner._due(100.0)
     learner.evaluate()
     assert learner.status == ("" if go_on else "target") and not learner._due(300.0) and learner._due(800.0)
+
+
+def test_a_rivals_dqn_is_evaluated_with_its_last_epsilon_and_goes_on_training_with_its_own(monkeypatch):
+    model, seen = types.SimpleNamespace(exploration_rate=0.7, exploration_final_eps=0.01), []
+
+    def evaluate_policy(model, environment, games, greedy, **options):
+        seen.append((model.exploration_rate, greedy))
+        return [1.0] * games, [7] * games
+
+    evaluation = types.SimpleNamespace(evaluate_policy=evaluate_policy)
+    monkeypatch.setitem(sys.modules, "stable_baselines3.common.evaluation", evaluation)
+    vec_env = types.SimpleNamespace(sync_envs_normalization=None)
+    monkeypatch.setitem(sys.modules, "stable_baselines3.common.vec_env", vec_env)
+    games = peer_learner.Games.__new__(peer_learner.Games)
+    games._options, games._normalizes, games._whole = types.SimpleNamespace(atari=True, games=3), False, None
+    assert games.scores(model, None) == [1.0] * 3
+    assert seen == [(0.01, False)] and model.exploration_rate == 0.7
 
 
 def test_a_rivals_records_are_those_of_a_run(tmp_path):

@@ -49,7 +49,7 @@ def test_each_variant_stands_beside_the_first():
         "each say little about chance. Pong: "
     )
     breakout, pong, together = report.tables
-    assert breakout.rows[0][:5] == ["plain", "-", 3, "not reached in 10 min", "never; never; never"]
+    assert breakout.rows[0][:5] == ["plain", "-", 3, "not reached in 1 min", "never; never; never"]
     assert breakout.rows[1][:4] == ["no backup", "--quorum 2", 3, "1; 1; 1 min"]
     assert breakout.rows[1][4].values == (7_000.0,) * 3
     assert [row[0] for row in together.rows] == list(scores)
@@ -62,6 +62,13 @@ def test_where_all_reached_the_target_agent_steps_are_compared():
     assert report.finding.startswith(
         'The number of agent steps to 10 of "no backup" is 7,000, that of "plain" 7,000; 3 runs'
     )
+
+
+def test_runs_that_end_with_the_target_are_not_compared_by_their_scores():
+    chosen = settings(target_score=18.0, games=("pong",), stop_at_target=True)
+    scores = {"plain": 18.5, "no backup": 17.0, "large batch": 18.0}
+    finding = VARIANTS.report(chosen, finished(chosen, lambda name, seed: scores[name])).finding
+    assert finding == 'Runs that reached 18: 3 of 3 of "plain", 0 of 3 of "no backup", 3 of 3 of "large batch".'
 
 
 def test_or_minutes():

@@ -84,11 +84,16 @@ class ApexSettings(TargetSettings, ScoredSettings):
         Args:
             tables: title -> its groups, and what tells them apart.
         """
+        groups = next(iter(tables.values()))[0]
+        if self.stop_at_target:  # there is no final score
+            finding = extremes(groups, self._minutes, f"time to {self.target_score:g} in minutes")
+        else:
+            finding = extremes(groups, final(self.score_name), f"final {self.score} score")
         slowed = f"; simulators take {self.step_time_ms:g} ms a step" if self.step_time_ms else ""
         return Report(
             heading=heading,
             caption=f"{scores_caption(self.score_name, self.eval_epsilon)}{slowed}; {spread_text(outcomes)}",
-            finding=extremes(next(iter(tables.values()))[0], final(self.score_name), f"final {self.score} score"),
+            finding=finding,
             tables=[table(title, groups, {**labels, **self._columns()}) for title, (groups, labels) in tables.items()],
             panels=panels,
             columns=columns,

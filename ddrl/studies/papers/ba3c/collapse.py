@@ -8,8 +8,6 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -52,7 +50,7 @@ class Level(NamedTuple):
     """Scores of one game.
 
     Attributes:
-        start: mean of the first scores of all runs.
+        start: lowest of the first scores of all runs, some of which have learned before their first line.
         learned: from which on a run has learned; infinite where no run gained anything.
         best: of all runs.
     """
@@ -71,7 +69,7 @@ def levels(outcomes: Sequence[Outcome], learned_score: float | None = None) -> d
     by_game = {}
     for group in grouped(outcomes, "game"):
         if scores := [of_run for run in group.runs if (of_run := scores_of(run))]:
-            start, best = float(np.mean([of_run[0] for of_run in scores])), max(map(max, scores))
+            start, best = min(of_run[0] for of_run in scores), max(map(max, scores))
             half = (start + best) / 2 if best > start else float("inf")
             by_game[group["game"]] = Level(start, half if learned_score is None else learned_score, best)
     return by_game
