@@ -17,6 +17,7 @@ from tests.mutants import (
     table_shards,
     table_slurm,
     table_state,
+    table_studies,
 )
 from tests.mutants.mutant import Mutant
 
@@ -35,6 +36,7 @@ _TABLES = (
     table_presets,
     table_extending,
     table_board,
+    table_studies,
 )
 
 MUTANTS: tuple[Mutant, ...] = tuple(mutant for table in _TABLES for mutant in table.MUTANTS)

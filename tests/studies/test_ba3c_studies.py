@@ -71,7 +71,7 @@ def test_nothing_is_learned_where_no_score_rose_or_there_is_none():
     assert levels([few])["g"].best == 2.0  # means of few games are left out
 
 
-def test_where_some_had_learned_before_their_first_line_the_others_say_where_runs_start():
+def test_some_learn_before_their_first_line():
     early, late, lost = (outcome({"game": "g"}, online(*s)) for s in ((90, 100), (-10, 80), (80, 10)))
     found = levels([early, late, lost])
     assert found["g"] == Level(-10.0, 45.0, 100.0)

@@ -7,9 +7,11 @@ import pytest
 
 from ddrl.studies.measures import (
     AGENT_STEPS,
+    EVALUATION,
     ONLINE,
     final_metric,
     final_time_metric,
+    last_score,
     rate_per_second,
     required_time,
     steps_to,
@@ -136,3 +138,10 @@ def test_a_ratio_is_that_of_the_means_and_its_interval_holds_it():
     assert bootstrap_ratio([2.0, 4.0], [1.0, 2.0]) == Interval(2.0, None, None, 2)
     assert bootstrap_ratio([2.0], [1.0]) == Interval(2.0)
     assert bootstrap_ratio([], [1.0]) is None and bootstrap_ratio([1.0], [None]) is None
+
+
+def test_the_last_score_is_of_all_games_of_an_evaluation():
+    whole = {"kind": "evaluation", EVALUATION: 12.0, "games": 50, "of_games": 50, "wall_seconds": 60.0}
+    one_game = whole | {EVALUATION: -3.0, "games": 1, "wall_seconds": 120.0}
+    assert last_score(support.outcome({}, [whole, one_game]), EVALUATION) == 12.0
+    assert last_score(support.outcome({}, [one_game]), EVALUATION) is None

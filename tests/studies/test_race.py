@@ -123,7 +123,7 @@ def test_a_rival_is_evaluated_at_once_when_it_may_have_the_score_and_may_go_on(t
     assert learner.status == ("" if go_on else "target") and not learner._due(300.0) and learner._due(800.0)
 
 
-def test_a_rivals_dqn_is_evaluated_with_its_last_epsilon_and_goes_on_training_with_its_own(monkeypatch):
+def test_a_rivals_dqn_is_evaluated_with_its_last_epsilon(monkeypatch):
     model, seen = types.SimpleNamespace(exploration_rate=0.7, exploration_final_eps=0.01), []
 
     def evaluate_policy(model, environment, games, greedy, **options):

@@ -1,0 +1,56 @@
+"""Studies: what a verdict is about, and a rival that is treated as its authors would."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "straggler-in-every-worker",
+        "ddrl/builders/agent.py",
+        "if worker == config.exchange.workers - 1:",
+        "if worker >= 0:",
+        ("tests/envs/test_step_time.py::test_the_last_worker_may_be_a_straggler",),
+        "All workers are as slow as the straggler, so a quorum has nothing to gain.",
+    ),
+    Mutant(
+        "runs-start-at-the-highest-first-score",
+        "ddrl/studies/papers/ba3c/collapse.py",
+        "min(of_run[0] for of_run in scores)",
+        "max(of_run[0] for of_run in scores)",
+        ("tests/studies/test_ba3c_studies.py::test_some_learn_before_their_first_line",),
+        "Runs that learned before their first line of metrics raise the level, and a collapse is not seen.",
+    ),
+    Mutant(
+        "best-and-worst-of-many-are-told-apart",
+        "ddrl/studies/findings.py",
+        "if len(known) == 2",
+        "if len(known) >= 2",
+        ("tests/studies/test_findings.py::test_the_best_and_the_worst_of_many_are_no_pair",),
+        "The best and the worst of many equal groups are called different, which chance alone makes them.",
+    ),
+    Mutant(
+        "race-won-by-ours-alone",
+        "ddrl/studies/race.py",
+        "min(median for median, _ in medians.values()) == np.inf",
+        "medians[OURS][0] == np.inf",
+        ("tests/studies/test_race.py::test_the_verdict_compares_the_medians_of_the_fastest",),
+        "A race that only the rival's algorithms finish has no verdict.",
+    ),
+    Mutant(
+        "rival-evaluated-with-the-epsilon-of-training",
+        "ddrl/bench/peer_learner.py",
+        "model.exploration_rate = model.exploration_final_eps",
+        "model.exploration_rate = epsilon",
+        ("tests/studies/test_race.py::test_a_rivals_dqn_is_evaluated_with_its_last_epsilon",),
+        "The rival's DQN plays its evaluation games mostly at random until late in training.",
+    ),
+    Mutant(
+        "unfinished-evaluation-is-the-last-score",
+        "ddrl/studies/measures.py",
+        "final_metric(complete(evaluations(run)), policies=1)",
+        "final_metric(evaluations(run), policies=1)",
+        ("tests/studies/test_measures.py::test_the_last_score_is_of_all_games_of_an_evaluation",),
+        "One game of an evaluation that time cut off counts as the score of all.",
+    ),
+)
