@@ -63,5 +63,29 @@ class Catch(gymnasium.Env):
         return board
 
 
-if "ddrl/Catch-v0" not in gymnasium.registry:
-    gymnasium.register("ddrl/Catch-v0", entry_point="ddrl.envs.catch:Catch")
+class CatchPicture(Catch):
+    """The same game as a picture, so that networks for images learn something within minutes.
+
+    Observation: <uint8>[1, 84, 84], each cell of the board 8 by 8 points, in the middle of the picture.
+    """
+
+    size, cell = 84, 8
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.observation_space = gymnasium.spaces.Box(0, 255, (1, self.size, self.size), np.uint8)
+
+    def render(self) -> np.ndarray:
+        """<uint8>[84, 84, 3]."""
+        return self._board()[0, ..., None].repeat(3, axis=2)
+
+    def _board(self) -> np.ndarray:
+        (cells,) = super()._board()
+        board = np.kron(cells, np.ones((self.cell, self.cell), np.uint8))
+        margins = [(self.size - length) // 2 for length in board.shape]
+        return np.pad(board, [(margin, margin) for margin in margins])[None]
+
+
+for name, kind in (("ddrl/Catch-v0", "Catch"), ("ddrl/CatchPicture-v0", "CatchPicture")):
+    if name not in gymnasium.registry:
+        gymnasium.register(name, entry_point=f"ddrl.envs.catch:{kind}")

@@ -231,3 +231,15 @@ def test_color_is_frame_major():
     screen = env._simulators[0].env.unwrapped.ale.getScreenRGB()
     assert np.array_equal(steps[-1].observation[0, 9:], np.moveaxis(screen, 2, 0))
     assert np.array_equal(steps[-1].observation[0, 6:9], steps[-2].observation[0, 9:])
+
+
+def test_catch_as_a_picture_is_the_same_game():
+    board, picture = gymnasium.make("ddrl/Catch-v0").unwrapped, gymnasium.make("ddrl/CatchPicture-v0").unwrapped
+    seen, drawn = board.reset(seed=5)[0], picture.reset(seed=5)[0]
+    for action in (0, 1, 2, 2, 0, 1, 2, 0, 1):
+        assert drawn.shape == (1, 84, 84) and drawn.dtype == np.uint8 and drawn in picture.observation_space
+        assert np.array_equal(drawn[0, 2:82:8, 22:62:8], seen[0]) and drawn.sum() == 64 * seen.sum()
+        assert np.array_equal(picture.render()[..., 0], drawn[0])
+        (seen, *rest), (drawn, *same) = board.step(action), picture.step(action)
+        assert rest == same
+    assert rest[1], "the ball is down"

@@ -81,9 +81,9 @@ BATCHES_PAPER = (
 @dataclasses.dataclass(frozen=True)
 class BatchSizeSettings(EvaluatedSettings):
     """Score against agent steps by batch size (Stooke and Abbeel 2018, figures 4 and 12; there 50 million agent steps).
-    Every transition is used 8 times whatever the size, so larger batches make fewer updates. DQN's learning rate grows
-    with the batch as in the paper; Categorical DQN and epsilon-Rainbow keep theirs, and Adam's epsilon falls with the
-    batch."""
+    Every transition is used 8 times whatever the size, so larger batches make fewer updates. As in the paper, DQN's
+    learning rate grows with the batch, Categorical DQN's up to 256, and epsilon-Rainbow keeps its own; Adam's epsilon
+    falls with the batch."""
 
     algorithms: tuple[str, ...] = tuple(BATCH_SIZES)
     """Which of dqn, categorical-dqn and rainbow."""
@@ -105,7 +105,7 @@ class BatchSizeSettings(EvaluatedSettings):
         return self.scored(with_batch(config, algorithm, labels["size"]))
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
-        what = dict.fromkeys(BATCH_SIZES, "per batch")
+        what = dict.fromkeys(BATCH_SIZES, "transitions")
         report = sizes_report(self, outcomes, "Q-learning by batch size", self.caption, what)
         return dataclasses.replace(report, notes=[BATCHES_PAPER])
 

@@ -69,7 +69,7 @@ def sizes_report(
         tables=[
             table(f"{settings.score} score at the end of the budget", grouped(outcomes, "algorithm", "game", "size"), {
                 "algorithm": "algorithm", "game": "game", "size": "size",
-                "": lambda group: what[group["algorithm"]],
+                "of": lambda group: what[group["algorithm"]],
                 "seeds": count, "agent steps": most("agent_steps"), "score": final(settings.score_name),
                 "agent steps/s": mean(rate()),
             })
