@@ -131,6 +131,9 @@ class Games:
 
         if self._normalizes:
             sync_envs_normalization(self.training, self._whole)
+        if self._options.atari:
+            for environment in self._whole.unwrapped.envs:  # or a game that older parameters began would go on
+                environment.set_wrapper_attr("was_real_done", True)
         greedy, epsilon = not self._options.atari, getattr(model, "exploration_rate", None)
         if epsilon is not None:
             model.exploration_rate = model.exploration_final_eps
@@ -168,6 +171,7 @@ class Learner:
     def __init__(self, options: argparse.Namespace):
         self.options, self.directory = options, options.directory
         settings = settings_of(options.algorithm, options.game, options.atari)
+        self._zoo = json.loads(json.dumps(settings))
         self.horizon = int(settings.pop("n_timesteps"))
         self.games = Games(options, settings)
         self.model = self._new_model(settings)
@@ -300,7 +304,7 @@ class Learner:
         partial = self.directory / f"{MODEL}.partial"
         torch.save(self.model.get_parameters(), partial)
         partial.replace(self.directory / MODEL)
-        state = {"seconds": self.seconds, "statistics": self.games.statistics(),
+        state = {"settings": self._zoo, "seconds": self.seconds, "statistics": self.games.statistics(),
                  "agent_steps": self.model.num_timesteps}  # fmt: skip
         partial = self.directory / f"{STATE}.partial"
         partial.write_text(json.dumps(state))
@@ -314,11 +318,13 @@ class Learner:
         if not path.exists():
             return {}
         state: dict[str, Any] = json.loads(path.read_text())
+        if state.get("settings") != self._zoo:
+            raise SystemExit(f"{path}: the run began with other settings than the zoo's of today; remove {path.parent}")
         # weights_only: tensors and numbers, no objects of Python
         self.model.set_parameters(torch.load(self.directory / MODEL, weights_only=True))
         self.model.num_timesteps = state["agent_steps"]
         if hasattr(self.model, "learning_starts"):
-            self.model.learning_starts += state["agent_steps"]  # its replay is empty again
+            refill(self.model, state["agent_steps"])
         self.games.use(state["statistics"])
         say({"kind": "event", "name": "resumed", "text": f"from agent step {state['agent_steps']}",
              "wall_seconds": state["seconds"], "update": state["agent_steps"]})  # fmt: skip
@@ -333,6 +339,13 @@ class Learner:
 
         names = ("stable-baselines3", "torch", "gymnasium", "ale-py")
         return {name: version(name) for name in names} | {"threads": torch.get_num_threads()}
+
+
+def refill(model: Any, agent_steps: int) -> None:
+    """Has a DQN that goes on with an empty replay fill it by acting as it has learned to, before it learns again."""
+    warm_up, act = model.learning_starts, model._sample_action  # noqa: SLF001  (there is no public way)
+    model.learning_starts = agent_steps + warm_up  # no update before that, but random actions in the warm-up alone
+    model._sample_action = lambda learning_starts, *rest: act(warm_up, *rest)  # noqa: SLF001  (the same)
 
 
 def say(record: dict[str, Any]) -> None:

@@ -79,7 +79,7 @@ class Actions:
     """Submit all points that have not finished as one Slurm array, a task for each, and a job that reports when they
     have ended."""
     pack: str = ""
-    """Write the measurements of the finished points into this directory, in small files that suit a repository."""
+    """Write the measurements of the points that have ended into this directory, in small files for a repository."""
     from_data: str = ""
     """Make the study from what --pack has written, and report it; run nothing."""
     point: str = ""

@@ -41,6 +41,8 @@ def check(config: TrainConfig) -> None:
         checks.refuse(config.evaluation, "eval_epsilon", why)
     if config.exchange.workers < 2:
         why = "there is no other worker, and so nobody who waits for the last one; use --workers 2 or more"
+        if config.apex.actors:
+            why = "actors do not wait for each other, so there is no straggler; leave it out"
         checks.unused(config.environment, why, "step_time_straggler")
     _check_resets(config)
     _check_refresh(config)

@@ -34,11 +34,12 @@ def pack(plan: Plan, path: Path) -> None:
     """Writes what the points of a study measured that have finished or failed, numbers with seven significant digits.
 
     Raises:
-        UsageError: none has ended, the path is there already, or cannot be written.
+        UsageError: none has finished, the path is there already, or cannot be written.
     """
-    ended = [plan.path(point) for point in plan.points if plan.state(point).status in ("finished", "failed")]
-    if not ended:
-        raise UsageError(f"--pack {path}: no point of {plan.directory} has ended")
+    statuses = {plan.path(point): plan.state(point).status for point in plan.points}
+    if "finished" not in statuses.values():
+        raise UsageError(f"--pack {path}: no point of {plan.directory} has finished")
+    ended = [run for run, status in statuses.items() if status in ("finished", "failed")]
     ends = {run.name: _end(run) for run in ended}
     try:
         path.mkdir(parents=True)
@@ -103,8 +104,11 @@ def _end(run: Path) -> dict[str, Any]:
     """Small files of a run, by their names: JSON and text."""
     names = (rundir.RESULT, MACHINE, rundir.CONFIG)
     files = {name: content for name in names if (content := rundir.read_json(run / name)) is not None}
+    # Paths of the machine say nothing elsewhere.
     if rundir.CONFIG in files:
-        files[rundir.CONFIG]["run"]["run_dir"] = ""  # a path of the machine says nothing elsewhere
+        files[rundir.CONFIG]["run"]["run_dir"] = ""
+    if "message" in files.get(rundir.RESULT, {}):
+        files[rundir.RESULT]["message"] = str(files[rundir.RESULT]["message"]).replace(str(run), run.name)
     texts = {name: (run / name).read_text() for name in TEXTS if (run / name).exists()}
     return {"files": files, "texts": texts}
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ddrl.studies.points import Group
-from ddrl.studies.statistics import ENOUGH, Interval
+from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore
 from ddrl.studies.tables import number, text
 
 FEW = 3
@@ -35,7 +35,7 @@ def extremes(
     by_game: dict[Any, list[AnyGroup]] = {}
     for group in groups:
         by_game.setdefault(group.labels.get("game"), []).append(group)
-    if len(by_game) > 1 and len(groups) > len(by_game):
+    if len(by_game) > 1:
         return " ".join(extremes(of, measure, f"{what} on {game}", name) for game, of in by_game.items())
     named = name or (lambda group: name_among(group, groups))
     known = [(value, group) for group in groups if (value := measure(group)) is not None]
@@ -48,7 +48,7 @@ def extremes(
     if low.mean == high.mean:
         return f"The {what} is {number(low.mean)} throughout."
     ranges = f"The {what} ranges from {number(low.mean)} ({named(lowest)}) to {number(high.mean)} ({named(highest)})"
-    return f"{ranges}{_verdict(low, high) if len(known) == 2 else _caution(low, high)}."
+    return f"{ranges}{_verdict(low, high) if len(known) == len(groups) == 2 else _caution(low, high)}."
 
 
 def compared(name: str, value: Interval | None, other_name: str, other: Interval | None, what: str) -> str:
@@ -63,6 +63,16 @@ def compared(name: str, value: Interval | None, other_name: str, other: Interval
     clause = f"the {what} of {name} is {number(value.mean)}, that of {other_name} {number(other.mean)}"
     low, high = sorted((value, other), key=lambda each: each.mean)
     return f"{clause}{_verdict(low, high)}"
+
+
+def reached(groups: Sequence[tuple[str, TimeToScore | None]], target: float) -> str:
+    """How many runs of each group reached a score, in one clause.
+
+    Args:
+        groups: name, and the times of its runs.
+    """
+    each = [f"{len(times.reached)} of {times.count} of {name}" for name, times in groups if times is not None]
+    return f"runs that reached {target:g}: {', '.join(each)}"
 
 
 def sentences(clauses: Sequence[str]) -> str:

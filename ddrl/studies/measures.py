@@ -127,6 +127,11 @@ def newest(name: str) -> Measure:
     return lambda run: last_of(run, name)
 
 
+def largest(name: str) -> Measure:
+    """The measure of the largest number of this name: the last record may be an evaluation of older parameters."""
+    return lambda run: max((record[name] for record in run.records if name in record), default=None)
+
+
 def given_seconds(run: Outcome) -> float:
     """Wall time that a run had."""
     return max((float(record["wall_seconds"]) for record in run.records if "wall_seconds" in record), default=0.0)

@@ -1,4 +1,4 @@
-"""`ddrl study race`: algorithms here and in Stable-Baselines3, on one machine, until each holds a score."""
+"""`ddrl study race`: algorithms here and in Stable-Baselines3, on one machine, until each reaches a score."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ddrl.errors import UsageError
 from ddrl.reporting.texts import counted
 from ddrl.studies import across_games
 from ddrl.studies.curves import SECONDS, learning_panel, spread_text
-from ddrl.studies.findings import FEW, extremes, sentences
-from ddrl.studies.measures import EVALUATION, count, final, given_seconds, last_score, mean, newest, rate, steps_to
+from ddrl.studies.findings import FEW, extremes, reached, sentences
+from ddrl.studies.measures import EVALUATION, count, final, given_seconds, largest, last_score, mean, rate, steps_to
 from ddrl.studies.points import Group, Outcome, Point, grouped
 from ddrl.studies.rival import run_rival
 from ddrl.studies.settings import TargetSettings, base_config
@@ -34,8 +34,8 @@ LAST = (final(EVALUATION), "last evaluation score")
 NOTES = (
     f"{THEIRS}: Stable-Baselines3 with the settings of its zoo; its clock stands still during evaluations, ours goes "
     "on. On Atari it plays evaluation games by draws from its policy (DQN: with its last epsilon) in its zoo's "
-    "wrappers, ours by the protocol below; both count raw scores of whole games. It ends at its zoo's number of agent "
-    "steps at the latest, and a DQN that was stopped goes on with an empty replay"
+    "wrappers, ours by the protocol below; both count raw scores of whole games. Without --agent-steps it "
+    "ends at its zoo's number of them at the latest, and a DQN that was stopped goes on with an empty replay"
 )
 
 
@@ -107,7 +107,7 @@ class RaceSettings(TargetSettings):
         columns = {
             "system": name_of, "runs": count, **target,
             "minutes": mean(lambda run: given_seconds(run) / 60.0),
-            "agent steps": mean(newest("agent_steps")), "agent steps/s": mean(rate()), "last score": final(EVALUATION),
+            "agent steps": mean(largest("agent_steps")), "agent steps/s": mean(rate()), "last score": final(EVALUATION),
         }  # fmt: skip
         tables, panels, notes = [], [], []
         for game in dict.fromkeys(group["game"] for group in groups):
@@ -116,26 +116,42 @@ class RaceSettings(TargetSettings):
             panels.append(learning_panel(game, "raw evaluation score", those, EVALUATION, name_of, SECONDS, hold=True))
             notes += self._verdict(those, game)
         systems = [(name_of(group), group) for group in grouped(outcomes, "library", "algorithm")]
-        of_all, profiles = (
-            ([], []) if self.stop_at_target else across_games.together(systems, lambda run: last_score(run, EVALUATION))
-        )  # runs that end at the target have no final score to compare
+        whole = [] if self._ends_at_target else systems
+        of_all, profiles = across_games.together(whole, lambda run: last_score(run, EVALUATION))
         beside = any(group["library"] == THEIRS for group in groups)
         return Report(
             heading=f"Score against time{', beside Stable-Baselines3' * beside}",
             caption=f"mean of evaluation games with frozen parameters, {self.eval_games} where time was enough; "
             f"{spread_text(outcomes)}",
-            finding=sentences(notes) or ("" if self.stop_at_target else extremes(groups, *LAST)),
+            finding=sentences(notes) or self._found(groups),
             tables=[*tables, *of_all],
             panels=[*panels, *profiles],
             notes=[*notes, *([across_games.NOTE] if of_all else []), *([NOTES] if beside else [])],
         )
+
+    @property
+    def _ends_at_target(self) -> bool:
+        """Whether runs end there, and so have no final score to compare."""
+        return self.stop_at_target and self.target_score is not None
+
+    def _found(self, groups: Sequence[Group]) -> str:
+        """Without a verdict: how many runs of each system reached the target, or else where the last scores lie."""
+        if not self._ends_at_target:
+            return extremes(groups, *LAST)
+        assert self.target_score is not None
+        several = len({group["game"] for group in groups}) > 1
+        named = [f"{name_of(group)}{' on ' + group['game'] if several else ''}" for group in groups]
+        return sentences([reached([*zip(named, map(self.times, groups))], self.target_score)])
 
     def _time_text(self, group: Group) -> str:
         times = self.times(group)
         return "-" if times is None else times.text()
 
     def _verdict(self, groups: Sequence[Group], game: str) -> list[str]:
-        """Which of each library is fastest by its median, and the ratio; nothing without a target or a rival."""
+        """Which of each library is fastest by its median, and the ratio.
+
+        Nothing without a target or a rival, or where no median run reaches it.
+        """
         medians: dict[str, tuple[float, Group]] = {}
         for library in (OURS, THEIRS):
             timed = [(self.times(group), group) for group in groups if group["library"] == library]
@@ -150,7 +166,8 @@ class RaceSettings(TargetSettings):
         few = f"; {counted(min(runs), 'run')} of each {'says' if min(runs) == 1 else 'say'} little about chance"
         caution = few if min(runs) < FEW else ""
         if last == np.inf:
-            return [f"{begun} and no algorithm of {loser['library']} does (medians){caution}"]
+            half = f"of no algorithm of {loser['library']} do more than half of the runs"
+            return [f"{begun} (median); {half}{caution}"]
         times = last / first
         return [f"{begun} and {name_of(loser)} after {last / 60:.1f} min (medians): {times:.1f} times as long{caution}"]
 

@@ -13,8 +13,8 @@ from ddrl.errors import UsageError
 from ddrl.studies import across_games
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
 from ddrl.studies.figures import Panel
-from ddrl.studies.findings import compared, sentences
-from ddrl.studies.measures import caption_of, count, final, given_seconds, last_score, mean, newest, rate, steps_to
+from ddrl.studies.findings import compared, reached, sentences
+from ddrl.studies.measures import caption_of, count, final, given_seconds, largest, last_score, mean, rate, steps_to
 from ddrl.studies.points import Group, Outcome, grouped
 from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, refusals_of
 from ddrl.studies.statistics import Interval
@@ -36,8 +36,8 @@ class VariantsSettings(TargetSettings, ScoredSettings):
     """NAME:OPTIONS, a word each: options of `ddrl train` that a variant has beside --train-options, such as
     "large:--batch-size 256". A variant without options is the preset itself."""
     verdict: Literal["agent-steps", "minutes"] = "agent-steps"
-    """What it takes to --target-score, by which variants are compared where all runs reached it: minutes where options
-    change the speed."""
+    """Where all runs reached --target-score, variants are compared by the agent steps or by the minutes that they took,
+    otherwise by their final scores."""
     stop_at_target: bool = False
     """End a run when an evaluation reaches --target-score."""
     cores: int = 0
@@ -88,7 +88,7 @@ class VariantsSettings(TargetSettings, ScoredSettings):
         columns: Columns = {
             "variant": "variant", "options": lambda group: self.options[group["variant"]] or "-", "runs": count,
             **self._timed(), "minutes": mean(lambda run: given_seconds(run) / 60.0),
-            "agent steps": mean(newest("agent_steps")), "updates": mean(newest("update")),
+            "agent steps": mean(largest("agent_steps")), "updates": mean(largest("update")),
             "agent steps/s": mean(rate()),
             f"final {self.score} score": final(self.score_name),
         }  # fmt: skip
@@ -100,11 +100,8 @@ class VariantsSettings(TargetSettings, ScoredSettings):
             where = f"{game}: " if len(self.games) > 1 else ""
             notes += [f"{where}{text}" for text in self._compared(those)]
         systems = [(group["variant"], group) for group in grouped(outcomes, "variant")]
-        of_all, profiles = (
-            ([], [])
-            if self.stop_at_target
-            else across_games.together(systems, lambda run: last_score(run, self.score_name))
-        )
+        whole = [] if self.stop_at_target else systems  # runs that end at the target have no final score to compare
+        of_all, profiles = across_games.together(whole, lambda run: last_score(run, self.score_name))
         return Report(
             heading=f"{self.algorithm} with other options",
             caption=f"{caption_of(self.score_name, outcomes)}; {spread_text(outcomes)}",
@@ -138,23 +135,17 @@ class VariantsSettings(TargetSettings, ScoredSettings):
         values: dict[str, Interval | None] = {group["variant"]: score(group) for group in groups}
         if self.target_score is not None:
             taken = {group["variant"]: self._taken(group) for group in groups}
-            reached = {name: found for name, found in taken.items() if isinstance(found, Interval)}
-            if len(reached) == len(taken):
+            known = {name: found for name, found in taken.items() if isinstance(found, Interval)}
+            if len(known) == len(taken):
                 unit = "number of agent steps" if self.verdict == "agent-steps" else "time in minutes"
-                values, what = dict(reached), f"{unit} to {self.target_score:g}"
+                values, what = dict(known), f"{unit} to {self.target_score:g}"
             elif self.stop_at_target:
-                yield self._reached(groups)
+                yield reached([(f'"{group["variant"]}"', self.times(group)) for group in groups], self.target_score)
                 return
         first = next(iter(self.options))
         for name in values:
             if name != first and first in values:
                 yield compared(f'"{name}"', values[name], f'"{first}"', values[first], what)
-
-    def _reached(self, groups: Sequence[Group]) -> str:
-        """How many runs of each variant reached the target."""
-        counted = [(group["variant"], self.times(group)) for group in groups]
-        each = [f'{len(times.reached)} of {times.count} of "{name}"' for name, times in counted if times is not None]
-        return f"runs that reached {self.target_score:g}: {', '.join(each)}"
 
     def _taken(self, group: Group) -> Any:
         """Agent steps or minutes to the target; an Interval where all runs reached it."""

@@ -216,10 +216,8 @@ class Engine:
             outcome = outcome_of(Point(each.path.name, each.config, {}), each.path)
             score = last_score(outcome, SCORES[self.plan.score])
             if score is None:
-                why = (
-                    f"it ended without a score, as no {'evaluation' if self.plan.score == 'evaluation' else 'game'} "
-                    "ended"
-                )
+                none = {"evaluation": "no evaluation had time for all its games"}.get(self.plan.score, "no game ended")
+                why = f"it ended without a score, as {none}"
                 self._tell(each.trial, "FAIL", why=why)
                 self._say(each.trial, f"failed {took}: {why}")
             else:

@@ -67,6 +67,8 @@ def test_nothing_is_learned_where_no_score_rose_or_there_is_none():
     sunk, silent = outcome({"game": "g"}, online(5, 4, 3)), outcome({"game": "h"}, [])
     found = levels([sunk, silent])
     assert counts([sunk], found) == ("0 of 1", "0 of 0") and counts([silent], found) == ("-", "-")
+    falling = levels([outcome({"game": "g"}, online(*s)) for s in ((5, 4), (3, 2))])
+    assert falling["g"].learned == float("inf"), "nobody rose"
     few = outcome({"game": "g"}, online(90, episodes=3) + online(1, 2, episodes=200))
     assert levels([few])["g"].best == 2.0  # means of few games are left out
 
@@ -267,8 +269,11 @@ def test_games_end_at_the_published_target_where_that_is_chosen():
     breakout, pong = report.tables[0].rows
     assert breakout[:4] == ["breakout", 3, 300.0, "1 of 3 in 2 min, 2 not reached in 2 min"]
     assert pong[:4] == ["pong", 3, 10.0, "10; 20; 30 min"]
-    assert report.tables[1].rows[0][:3] == ["BA3C", 2, 6] and report.tables[1].rows[0][3].bounds
-    assert [panel.title for panel in report.panels] == ["breakout", "pong", "Performance profile"]
+    assert len(report.tables) == 1, "runs that end at a target have no final score"
+    whole = chosen(games.GAMES, games=("breakout", "pong"), repeats=3)
+    of_all = games.GAMES.report(whole, finished(games.GAMES, whole, records_of))
+    assert of_all.tables[1].rows[0][:3] == ["BA3C", 2, 6] and of_all.tables[1].rows[0][3].bounds
+    assert [panel.title for panel in of_all.panels] == ["breakout", "pong", "Performance profile"]
     assert report.panels[0].curves[-1].y == [300.0, 300.0]
     assert "games of epsilon 0.01" in report.caption
 

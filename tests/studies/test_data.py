@@ -69,10 +69,12 @@ def test_a_point_that_failed_has_failed_elsewhere_too(measured, tmp_path):
     fake, made = measured
     failed = made.path(made.points[0])
     (failed / "result.json").unlink()
-    note_failure(failed, "it broke")
+    note_failure(failed, f"it broke: see {failed}/log.txt")
     data.pack(made, tmp_path / "packed")
     data.unpack(tmp_path / "packed", tmp_path / "again")
-    assert plan.load(tmp_path / "again", fake.name).state(made.points[0]) == State("failed", "it broke")
+    assert plan.load(tmp_path / "again", fake.name).state(made.points[0]) == State(
+        "failed", f"it broke: see {failed.name}/log.txt"
+    )
 
 
 def test_no_path_of_the_machine_is_packed(measured, tmp_path):
@@ -98,5 +100,5 @@ def test_what_cannot_be_is_refused(measured, tmp_path):
         data.unpack(tmp_path / "packed", tmp_path / "new")
     assert not (tmp_path / "new").exists()
     empty = made._replace(points=made.points[2:])
-    with pytest.raises(UsageError, match="no point of .* has ended"):
+    with pytest.raises(UsageError, match="no point of .* has finished"):
         data.pack(empty, tmp_path / "none")

@@ -68,6 +68,17 @@ def test_games_are_not_compared_with_each_other():
     )
 
 
+def test_not_even_where_each_has_one_group():
+    runs = [outcome({"game": game}, [], score=score) for game, score in (("pong", 12.0), ("boxing", 90.0))]
+    text = extremes(grouped(runs, "game"), lambda g: bootstrap([r.result["score"] for r in g.runs]), "score")
+    assert text == "The score on pong is 12.0. The score on boxing is 90.0."
+
+
+def test_a_group_without_a_value_leaves_no_pair():
+    scores = {1: [None], 2: [3.0, 4.0] * 3, 3: [7.0, 8.0] * 3}
+    assert found(scores) == "The score ranges from 3.5 (size 2) to 7.5 (size 3)."
+
+
 def test_two_groups_beside_each_other():
     few, many = bootstrap([1.0, 2.0, 3.0]), bootstrap([9.0] * 5)
     assert compared("A", few, "B", bootstrap([4.0, 5.0, 6.0]), "score") == (

@@ -78,14 +78,20 @@ def test_the_verdict_compares_the_medians_of_the_fastest():
         "ddrl ba3c reaches 18 after 5.0 min and SB3 a2c after 40.0 min (medians): 8.0 times as long" in report.notes[0]
     )
     never = settings().report([run for run in runs if run.point.labels["algorithm"] != "a2c"])
-    assert never.notes[0] == "pong: ddrl ba3c reaches 18 after 5.0 min and no algorithm of SB3 does (medians)"
+    half = "of no algorithm of SB3 do more than half of the runs"
+    assert never.notes[0] == f"pong: ddrl ba3c reaches 18 after 5.0 min (median); {half}"
     lost = [outcome("ddrl", "ppo", 1, 180, score=3.0), outcome("SB3", "a2c", 1, 20)]
     assert settings().report(lost).notes[0] == (
-        "pong: SB3 a2c reaches 18 after 20.0 min and no algorithm of ddrl does (medians); 1 run of each says little "
-        "about chance"
+        "pong: SB3 a2c reaches 18 after 20.0 min (median); of no algorithm of ddrl do more than half of the runs; "
+        "1 run of each says little about chance"
     )
     assert report.finding.startswith("Pong: ddrl ba3c reaches 18") and report.heading.endswith("Stable-Baselines3")
+    nobody = settings().report([outcome(library, "ppo", 1, 180, score=3.0) for library in ("ddrl", "SB3")])
+    assert not nobody.notes[:-1] and nobody.finding == "Runs that reached 18: 0 of 1 of ddrl ppo, 0 of 1 of SB3 ppo."
+    untargeted = settings(target_score=None).report(runs[:3])
+    assert untargeted.finding == "The last evaluation score is 19.0; 19.0; 19.0."
     ours = settings().report(runs[:6])
+    assert ours.finding == "Runs that reached 18: 3 of 3 of ddrl ba3c, 3 of 3 of ddrl ppo."
     assert not ours.notes and ours.heading == "Score against time", "without a rival there is no verdict"
 
 
@@ -135,9 +141,31 @@ def test_a_rivals_dqn_is_evaluated_with_its_last_epsilon(monkeypatch):
     vec_env = types.SimpleNamespace(sync_envs_normalization=None)
     monkeypatch.setitem(sys.modules, "stable_baselines3.common.vec_env", vec_env)
     games = peer_learner.Games.__new__(peer_learner.Games)
-    games._options, games._normalizes, games._whole = types.SimpleNamespace(atari=True, games=3), False, None
+    told = []
+    environment = types.SimpleNamespace(set_wrapper_attr=lambda name, value: told.append((name, value)))
+    games._whole = types.SimpleNamespace(unwrapped=types.SimpleNamespace(envs=[environment]))
+    games._options, games._normalizes = types.SimpleNamespace(atari=True, games=3), False
     assert games.scores(model, None) == [1.0] * 3
     assert seen == [(0.01, False)] and model.exploration_rate == 0.7
+    assert told == [("was_real_done", True)], "games that older parameters began do not go on"
+
+
+def test_a_rivals_dqn_with_an_empty_replay_acts_as_it_has_learned_to_until_that_is_full():
+    asked = []
+    model = types.SimpleNamespace(learning_starts=100, _sample_action=lambda warm_up, *rest: asked.append(warm_up))
+    peer_learner.refill(model, 5000)
+    model._sample_action(model.learning_starts, None, 1)
+    assert model.learning_starts == 5100 and asked == [100], "no updates, and no random actions, until then"
+
+
+def test_a_rival_that_began_with_other_settings_does_not_go_on(tmp_path):
+    (tmp_path / peer_learner.STATE).write_text('{"seconds": 1.0, "agent_steps": 7, "settings": {"gamma": 0.9}}')
+    learner = peer_learner.Learner.__new__(peer_learner.Learner)
+    learner.directory, learner._zoo = tmp_path, {"gamma": 0.99}
+    monkeypatched = types.ModuleType("torch")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit, match="began with other settings than"):
+        patch.setitem(sys.modules, "torch", monkeypatched)
+        learner._load()
 
 
 def test_a_rivals_records_are_those_of_a_run(tmp_path):

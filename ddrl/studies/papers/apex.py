@@ -13,7 +13,7 @@ from ddrl.errors import UsageError
 from ddrl.reporting.texts import counted
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, over, spread_text
 from ddrl.studies.figures import Panel
-from ddrl.studies.findings import extremes
+from ddrl.studies.findings import extremes, name_among, reached, sentences
 from ddrl.studies.measures import count, final, mean, most, rate, scores_caption
 from ddrl.studies.points import Group, Outcome, grouped, having
 from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, one_of
@@ -86,7 +86,12 @@ class ApexSettings(TargetSettings, ScoredSettings):
         """
         groups = next(iter(tables.values()))[0]
         if self.stop_at_target:  # there is no final score
+            assert self.target_score is not None
             finding = extremes(groups, self._minutes, f"time to {self.target_score:g} in minutes")
+            late = [
+                (name_among(group, groups), times) for group in groups if (times := self.times(group)) and times.missed
+            ]
+            finding += f" {sentences([reached(late, self.target_score)])}" if late else ""
         else:
             finding = extremes(groups, final(self.score_name), f"final {self.score} score")
         slowed = f"; simulators take {self.step_time_ms:g} ms a step" if self.step_time_ms else ""

@@ -42,8 +42,8 @@ class CollapseSettings(BudgetSettings):
     """What points depend on that may learn and then collapse."""
 
     learned_score: float | None = None
-    """Online score from which a run counts as having learned (None: halfway from the first to the best score of all
-    runs)."""
+    """Online score from which a run counts as having learned (None: halfway from the lowest first score of all runs
+    to their best)."""
 
 
 class Level(NamedTuple):
@@ -51,7 +51,7 @@ class Level(NamedTuple):
 
     Attributes:
         start: lowest of the first scores of all runs, some of which have learned before their first line.
-        learned: from which on a run has learned; infinite where no run gained anything.
+        learned: from which on a run has learned; infinite where no run rose above its first score.
         best: of all runs.
     """
 
@@ -70,7 +70,8 @@ def levels(outcomes: Sequence[Outcome], learned_score: float | None = None) -> d
     for group in grouped(outcomes, "game"):
         if scores := [of_run for run in group.runs if (of_run := scores_of(run))]:
             start, best = min(of_run[0] for of_run in scores), max(map(max, scores))
-            half = (start + best) / 2 if best > start else float("inf")
+            rose = any(max(of_run) > of_run[0] for of_run in scores)
+            half = (start + best) / 2 if rose else float("inf")
             by_game[group["game"]] = Level(start, half if learned_score is None else learned_score, best)
     return by_game
 
@@ -130,7 +131,7 @@ def rule_text(by_game: Mapping[str, Level]) -> str:
     if not by_game:
         return f"no run played {ONLINE_EPISODES} games, so it is unknown whether any of them learned"
     each = "; ".join(
-        f"{game}: {level.learned:.3g}, between {level.start:.3g} at the start and {level.best:.3g} at best"
+        f"{game}: {level.learned:.3g}, between {level.start:.3g} at the lowest start and {level.best:.3g} at best"
         for game, level in by_game.items()
     )
     return (

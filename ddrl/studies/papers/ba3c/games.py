@@ -105,7 +105,8 @@ class GamesSettings(BudgetSettings):
             "target": lambda game: self.target(game["game"]),
             "time to it": lambda game: (times := self.times(game)) and times.text(),
         }
-        of_all, profiles = across_games.together([("BA3C", Group({}, outcomes))], final_mean)
+        whole = [] if self.to_target else [("BA3C", Group({}, outcomes))]  # runs to a target have no final score
+        of_all, profiles = across_games.together(whole, final_mean)
         caption = caption_of(EVALUATION, outcomes).replace(": ", f": mean and maximum of {self.eval_games} ")
         return Report(
             heading="Scores by game against time",
