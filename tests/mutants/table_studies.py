@@ -14,6 +14,14 @@ MUTANTS = (
         "All workers are as slow as the straggler, so a quorum has nothing to gain.",
     ),
     Mutant(
+        "straggler-that-does-not-know-its-number",
+        "ddrl/roles/compute.py",
+        "make_environments(self._worker_config, index)",
+        "make_environments(self._worker_config, 0)",
+        ("tests/roles/test_compute.py::test_a_worker_has_its_own_environments",),
+        "No worker of a real run is the straggler.",
+    ),
+    Mutant(
         "runs-start-at-the-highest-first-score",
         "ddrl/studies/papers/ba3c/collapse.py",
         "min(of_run[0] for of_run in scores)",

@@ -119,7 +119,7 @@ def test_a_rival_is_evaluated_at_once_when_it_may_have_the_score_and_may_go_on(t
     assert told[told.index("--target") + 1] == "18.0" and ("--go-on" in told) == go_on
     learner = peer_learner.Learner.__new__(peer_learner.Learner)
     learner.options = types.SimpleNamespace(target=18.0, go_on=go_on, eval_every_minutes=10.0)
-    learner.online, learner.status, learner._reached = [19.0] * peer_learner.ONLINE_EPISODES, "", False
+    learner.online, learner.status, learner._reached = [3.0] * 80 + [19.0] * 20, "", False
     learner._next_evaluation, learner._evaluated_at, learner._paused = 600.0, 0.0, 0.0
     learner._before, learner._began, learner._watch = 100.0, time.monotonic(), None
     learner.model = types.SimpleNamespace(num_timesteps=7)
