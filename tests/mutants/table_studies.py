@@ -32,7 +32,7 @@ MUTANTS = (
     Mutant(
         "best-and-worst-of-many-are-told-apart",
         "ddrl/studies/findings.py",
-        "if len(known) == 2",
+        "if len(known) == len(groups) == 2",
         "if len(known) >= 2",
         ("tests/studies/test_findings.py::test_the_best_and_the_worst_of_many_are_no_pair",),
         "The best and the worst of many equal groups are called different, which chance alone makes them.",
