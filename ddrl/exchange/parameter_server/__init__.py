@@ -26,7 +26,7 @@ class ParameterServer(Exchange):
         if config.parameter_servers != 0:
             return
         if config.workers > 1:
-            why = f"--workers {config.workers} need at least 1 to share parameters; give --parameter-servers 1"
+            why = f"--workers {config.workers} need at least 1 to share parameters; use --parameter-servers 1"
             checks.refuse(config, "parameter_servers", why)
         if config.chief == "dedicated":
             checks.refuse(
