@@ -44,6 +44,21 @@ def test_other_games_of_mujoco_have_the_settings_of_the_paper_and_cleanrl():
     assert differ == {"game"}
 
 
+@pytest.mark.parametrize(
+    "game, others",
+    [
+        ("pong", {}),
+        ("ALE/Riverraid-v5", {"entropy_cost": 0.003, "learning_rate": 1.5e-3, "adam_epsilon": 1e-3}),
+        ("SpaceInvaders", {"entropy_cost": 0.003, "warmup_updates": 2000}),
+    ],
+)
+def test_some_games_have_settings_of_their_own_in_ba3cs_laptop_preset(game, others):
+    """Chosen on seed 100: docs/results/learning.md, "River Raid and Space Invaders"."""
+    found = settings_of(algorithms.preset("laptop", game, MACHINE, "ba3c"))
+    table = ACTOR_CRITIC["ba3c", "laptop"]
+    assert {name: value for name, value in found.items() if value != table[name].value} == {"game": game, **others}
+
+
 def test_every_preset_has_a_table():
     known = set()
     for algorithm in list(algorithms.names()):
