@@ -91,8 +91,8 @@ ADAM_EPSILON_DEFAULT = 1e-8
 # Scores at which the published BA3C code stops (Adamski et al. 2018), by game in snake case.
 TARGET_SCORES = {"breakout": 300.0, "pong": 10.0, "riverraid": 4000.0, "seaquest": 1830.0, "space_invaders": 700.0}
 
-# Where the laptop preset differs for a game: with an entropy cost of 0.01, the policy stays uniform where its chances are
-# poor, and so they stay poor (docs/results/learning.md, 'River Raid and Space Invaders').
+# Where the laptop preset differs for a game: with an entropy cost of 0.01, the policy stays uniform where its chances
+# are poor, and so they stay poor (docs/results/learning.md, 'River Raid and Space Invaders').
 LAPTOP_BY_GAME: dict[str, dict[str, dict[str, float]]] = {
     "riverraid": {"algorithm": {"entropy_cost": 0.003}, "optimizer": {"learning_rate": 1.5e-3, "adam_epsilon": 1e-3}},
     "space_invaders": {"algorithm": {"entropy_cost": 0.003}, "optimizer": {"warmup_updates": 2000}},
