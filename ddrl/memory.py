@@ -9,10 +9,11 @@ import numpy as np
 from ddrl.apex.memory import segment_format, shard_bytes
 from ddrl.builders.replay import replay_size
 from ddrl.config import TrainConfig
-from ddrl.config.algorithm import FromRollouts
+from ddrl.config.algorithm import FromDataPoints, FromRollouts
 from ddrl.envs import VectorEnvironment
 from ddrl.errors import UsageError
 from ddrl.replay.replay import Replay, check_memory
+from ddrl.sampling.pool import slots_of
 
 
 def replay_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
@@ -56,6 +57,11 @@ def check_rollouts(config: TrainConfig, environment: VectorEnvironment, availabl
             rollout,
             f"rollouts of {config.rollout_length} steps of {config.rows} simulators",
             f"{length} or --simulators",
+        ),
+        (
+            slots_of(config.batch_size, data.epochs, data.pool_batches) if isinstance(data, FromDataPoints) else 0,
+            f"pools of {getattr(data, 'pool_batches', 0)} batches of {config.batch_size} data-points",
+            "--pool-batches or --batch-size",
         ),
         (
             0 if isinstance(data, FromRollouts) else config.batch_size,

@@ -149,14 +149,24 @@ def entropy(logits):
 def ba3c_loss(logits, value, actions, returns, behaviour_log_probs, config):
     """(loss, policy loss, value loss, entropy, mean ratio), one data-point after the other."""
     probabilities = softmax(logits)
+    gains = [float(r) - float(v) for r, v in zip(returns, value)]
+    if config.normalize_advantages:
+        mean = sum(gains) / len(gains)
+        deviation = (sum((gain - mean) ** 2 for gain in gains) / len(gains)) ** 0.5
+        gains = [(gain - mean) / deviation for gain in gains]
     policy, square, ratios = 0.0, 0.0, 0.0
     for b, action in enumerate(actions):
         advantage = float(returns[b]) - float(value[b])
         probability = probabilities[b, action]
         ratio = 1.0
+        if config.importance_clip or config.clip_range:
+            ratio = probability / np.exp(float(behaviour_log_probs[b]))
         if config.importance_clip:
-            ratio = min(probability / np.exp(float(behaviour_log_probs[b])), config.importance_clip)
-        policy -= ratio * np.log(probability + config.log_epsilon) * advantage
+            ratio = min(ratio, config.importance_clip)
+        if config.clip_range:
+            policy -= clipped_surrogate(ratio, gains[b], config.clip_range)
+        else:
+            policy -= ratio * np.log(probability + config.log_epsilon) * gains[b]
         square += advantage**2
         ratios += ratio
     count = len(actions)

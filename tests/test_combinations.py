@@ -41,6 +41,11 @@ def test_the_defaults_of_every_algorithm_go_together(name):
     "name, changes, message",
     [
         ("ba3c", {"schedule": "double-buffered"}, "--schedule double-buffered: ba3c has no rollouts"),
+        (
+            "ba3c",
+            {"schedule": "synchronized", "simulators": 2, "groups": 1, "batch_size": 64, "epochs": 2},
+            "--epochs 2: the synchronized schedule uses each data-point of ba3c once",
+        ),
         ("ba3c", {"rollout_length": 10}, "--rollout-length 10: ba3c learns from unrolls of --unroll-length"),
         ("a2c", {"schedule": "asynchronous"}, "--schedule asynchronous: a2c learns from its own policy's rollouts"),
         ("a2c", {"rollout_length": 12}, "--rollout-length 12: must be a multiple of --unroll-length 5"),

@@ -71,6 +71,7 @@ def test_actions_that_do_not_fit_are_refused_whatever_the_network():
         ),
         ("hts-ppo --unroll-length 1e5 --batch-size 0", "GB are free here: lower --unroll-length or --simulators"),
         ("ba3c --batch-size 1e12", "batches of 1000000000000 data-points need .* lower --batch-size"),
+        ("ba3c --epochs 2 --pool-batches 1e9", "pools of 1000000000 batches of 32 data-points need .* --pool-batches"),
         ("dqn --batch-size 1e9", "batches of 1000000000 data-points need"),
     ],
 )

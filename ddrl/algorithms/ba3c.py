@@ -1,7 +1,7 @@
 """BA3C: batch asynchronous advantage actor-critic (Adamski et al. 2018; A3C of Mnih et al. 2016).
 
 Predictor threads act with the newest parameters; their segments become data-points (state, action, n-step return), and
-a gradient takes whichever --batch-size of them come first.
+a gradient takes whichever --batch-size of them come first. With --epochs, each is used several times, under PPO's clip.
 """
 
 from __future__ import annotations
@@ -40,16 +40,31 @@ class BA3CConfig(ActorCriticConfig):
     importance_clip: float = 0.0
     """Upper clip of the importance ratio pi/mu, which corrects for the lag (0: no correction)."""
     log_epsilon: float = 1e-6
-    """Added to the probability inside the logarithm of the policy loss."""
+    """Added to the probability inside the logarithm of the policy loss. Not used with --clip-range."""
+    epochs: int = 1
+    """Times that each data-point is used. With more than one, batches are drawn at random from a pool of the newest
+    data-points."""
+    pool_batches: int = 8
+    """Size of that pool in batches. Not used with one epoch."""
+    clip_range: float = 0.0
+    """Clip the ratio pi/mu to 1 - x .. 1 + x, as PPO does (0: A3C's policy gradient)."""
+    normalize_advantages: bool = False
+    """Normalize the advantages of each gradient's batch. Their mean is subtracted, then they are divided by their
+    standard deviation."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.at_least(self, 0.0, "importance_clip", "log_epsilon")
+        checks.at_least(self, 1, "epochs")
+        checks.at_least(self, 2, "pool_batches", why="a batch has different data-points")
+        checks.between(self, 0.0, 1.0, "clip_range")
+        if self.clip_range and self.importance_clip:
+            checks.refuse(self, "importance_clip", "--clip-range clips the same ratio; use --importance-clip 0")
 
     @property
     def learns_from(self) -> FromDataPoints:
         """Data-points of segments."""
-        return FromDataPoints(self.unroll_length)
+        return FromDataPoints(self.unroll_length, self.epochs, self.pool_batches)
 
 
 def loss(network: Network, parameters: Any, batch: DataPoints, config: BA3CConfig, context: LossContext) -> LossOutput:
@@ -62,6 +77,10 @@ def loss(network: Network, parameters: Any, batch: DataPoints, config: BA3CConfi
     halves: value_cost 0.5 equals tensorpack's and the BA3C lineage's `l2_loss` over the batch size.
     w = min(pi/mu, importance_clip), or 1 when that setting is 0.
 
+    With `clip_range`, the policy loss is PPO's instead (Schulman et al. 2017, equation 7), which stops pushing an
+    action whose probability has moved by that part since it was taken: what data-points that are used again need.
+    With `normalize_advantages`, R - V is taken less its mean, and over its standard deviation in the batch.
+
     Args:
         network: (parameters, observations) -> PolicyValue, with its `action_space`.
         parameters: <float32>[N], or whatever else the network takes as its parameters.
@@ -70,18 +89,33 @@ def loss(network: Network, parameters: Any, batch: DataPoints, config: BA3CConfi
         context: unused.
 
     Returns:
-        LossOutput with the metrics of `actor_critic_loss` and the mean importance ratio (clipped).
+        LossOutput with the metrics of `actor_critic_loss`, and the mean importance ratio (clipped) or those of
+        `clipped_surrogate_loss`.
     """
     policy, value = network(parameters, batch.observation)
     value.shape.assert_is_compatible_with(batch.return_.shape)
     log_probs = distributions.log_prob(network.action_space, policy, batch.action)
     advantages = tf.stop_gradient(batch.return_ - value)
-    ratios = policy_gradient.importance_ratios(log_probs, batch.behaviour_log_prob, config.importance_clip)
-    policy_loss = policy_gradient.policy_gradient_loss(log_probs, advantages, ratios, config.log_epsilon)
+    policy_loss, metrics = _policy_loss(log_probs, batch.behaviour_log_prob, advantages, config)
     square_errors, weights = tf.square(batch.return_ - value), tf.ones_like(value)
     entropies = distributions.entropy(network.action_space, policy)
-    metrics = {"importance_ratio_mean": tf.reduce_mean(ratios)}
     return actor_critic_loss(policy_loss, square_errors, entropies, advantages, value, weights, config, metrics)
+
+
+def _policy_loss(
+    log_probs: tf.Tensor, behaviour_log_probs: tf.Tensor, advantages: tf.Tensor, config: BA3CConfig
+) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    if config.normalize_advantages:
+        deviation = tf.math.reduce_std(advantages) + 1e-8
+        advantages = (advantages - tf.reduce_mean(advantages)) / deviation
+    if config.clip_range:
+        weights = tf.ones_like(advantages)
+        return policy_gradient.clipped_surrogate_loss(
+            log_probs, behaviour_log_probs, advantages, weights, config.clip_range
+        )
+    ratios = policy_gradient.importance_ratios(log_probs, behaviour_log_probs, config.importance_clip)
+    loss = policy_gradient.policy_gradient_loss(log_probs, advantages, ratios, config.log_epsilon)
+    return loss, {"importance_ratio_mean": tf.reduce_mean(ratios)}
 
 
 # Adamski et al. 2018 tuned Adam's epsilon down to 1e-8; Pong alone learned better with their earlier 1e-3.

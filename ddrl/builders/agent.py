@@ -25,6 +25,7 @@ from ddrl.sampling.batcher import Batcher
 from ddrl.sampling.data_points import DataPointActor, DataPointBuilder
 from ddrl.sampling.minibatches import Minibatches
 from ddrl.sampling.normalization import RunningReturns, Seen
+from ddrl.sampling.pool import DataPointPool
 from ddrl.sampling.predictors import Predictors
 from ddrl.sampling.rollout_schedules import DoubleBuffered, RolloutSchedule, SynchronizedRollouts
 from ddrl.sampling.rollouts import RolloutActor, UnrollActor, UnrollBatcher, empty_unroll
@@ -139,7 +140,7 @@ def _schedule(
     data = config.algorithm.learns_from
     if isinstance(data, FromDataPoints):
         of_points = Policy(network, shape, dtype, (environments[0].batch_size,))
-        return _on_data_points(config, data, environments, of_points, metrics, common, transform_reward)
+        return _on_data_points(config, data, environments, of_points, metrics, common, transform_reward, worker)
     ended = threading.Event()
     policy = _policy_of_groups(config, environments[0], network, ended)
     rollout_arguments: dict[str, Any] = {
@@ -208,10 +209,14 @@ def _on_data_points(
     metrics: RankMetrics,
     common: list[dict[str, Any]],
     transform_reward: Callable[[np.ndarray], np.ndarray],
+    worker: int,
 ) -> Schedule:
     shape, dtype = environments[0].observation_shape, environments[0].observation_dtype
     action_shape = environments[0].action_space.action_shape
-    batcher = Batcher(config.batch_size, shape, dtype, action_shape)
+    once = Batcher(config.batch_size, shape, dtype, action_shape)
+    batcher: Batcher | DataPointPool = once
+    if data.epochs > 1:
+        batcher = DataPointPool(once.empty, data.epochs, data.pool_batches, (config.run.seed, worker))
     actors = []
     for environment, arguments in zip(environments, common, strict=True):
         segments = DataPointBuilder(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ddrl import checks, plugins
 from ddrl.config import validation
-from ddrl.config.algorithm import LONGEST_ROLLOUT, AlgorithmConfig, FromReplay, FromRollouts
+from ddrl.config.algorithm import LONGEST_ROLLOUT, AlgorithmConfig, FromReplay, FromUnrolls
 from ddrl.config.apex import ApexConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.settings import ExchangeConfig, OptimizerConfig
@@ -420,7 +420,7 @@ class TrainConfig:
         data = self.algorithm.learns_from
         if isinstance(data, FromReplay):
             return data.steps_per_update * self.effective_batch / self.batch_size
-        return self.effective_batch / (data.epochs if isinstance(data, FromRollouts) else 1)
+        return self.effective_batch / (1 if isinstance(data, FromUnrolls) else data.epochs)
 
     @property
     def title(self) -> str:

@@ -93,6 +93,9 @@ def _check_data_points(config: TrainConfig, data: FromDataPoints) -> None:
     if sampling.schedule == "asynchronous":
         return
     checks.unused(sampling, "what is ready first depends on timing; use --schedule asynchronous", "predict_batch")
+    if data.epochs > 1:
+        why = f"the synchronized schedule uses each data-point of {name} once; use 1, or --schedule asynchronous"
+        checks.refuse(config.algorithm, "epochs", why)
     at_once = sampling.simulators * data.unroll_length
     if optimizer.batch_size < at_once:
         why = f"one step of the synchronized schedule can complete {at_once} data-points (--simulators x "

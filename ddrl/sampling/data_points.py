@@ -12,6 +12,7 @@ from ddrl.ops.returns import n_step_returns
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.actor import Actor, ActorOptions, PolicyFunction, part
 from ddrl.sampling.batcher import Batcher
+from ddrl.sampling.pool import DataPointPool
 from ddrl.types import DataPoints, Snapshot
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class DataPointActor(Actor):
         metrics: RankMetrics,
         *,
         segments: DataPointBuilder,
-        batcher: Batcher,
+        batcher: Batcher | DataPointPool,
         **options: Unpack[ActorOptions],
     ):
         super().__init__(environment, policy, metrics, **options)

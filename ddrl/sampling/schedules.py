@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.sampling.batcher import Batcher
 from ddrl.sampling.data_points import DataPointActor
 from ddrl.sampling.normalization import Seen
 from ddrl.sampling.rollouts import POLL_SECONDS
@@ -201,6 +202,7 @@ class Synchronized(Schedule):
     """
 
     def __init__(self, actor: DataPointActor):
+        assert isinstance(actor.batcher, Batcher)  # there are no epochs here: the configuration refuses them
         self.actor, self.batcher = actor, actor.batcher
         self._ended = False
         self._acting = threading.Lock()

@@ -40,10 +40,19 @@ def loss_of(logits, value, batch, config):
     return ba3c.loss(network, None, DataPoints(*map(tf.constant, batch)), config, LossContext())
 
 
-def test_equals_the_reference():
+@pytest.mark.parametrize(
+    "config",
+    [
+        CONFIG,
+        BA3CConfig(normalize_advantages=True),
+        BA3CConfig(clip_range=0.2),
+        BA3CConfig(clip_range=0.1, normalize_advantages=True),
+    ],
+)
+def test_equals_the_reference(config):
     batch, (logits, value) = random_batch(), outputs()
-    output = loss_of(logits, value, batch, CONFIG)
-    expected = references.ba3c_loss(logits, value, batch.action, batch.return_, batch.behaviour_log_prob, CONFIG)
+    output = loss_of(logits, value, batch, config)
+    expected = references.ba3c_loss(logits, value, batch.action, batch.return_, batch.behaviour_log_prob, config)
     names = ("loss", "policy_loss", "value_loss", "entropy", "importance_ratio_mean")
     for name, number in zip(names, expected):
         np.testing.assert_allclose(output.metrics[name], number, rtol=1e-5, atol=1e-6, err_msg=name)
@@ -64,6 +73,34 @@ def test_importance_correction_is_off_at_zero_and_idle_on_policy():
     corrected = loss_of(logits, value, batch._replace(behaviour_log_prob=on_policy), CONFIG)
     np.testing.assert_allclose(corrected.loss, plain.loss, rtol=1e-5)
     assert abs(float(loss_of(logits, value, batch, CONFIG).loss - plain.loss)) > 1e-3
+
+
+def test_the_clip_stops_what_has_moved_already():
+    """No gradient of the policy where every action is more likely by more than the clip, and was good."""
+    (logits, value), config = outputs(), BA3CConfig(clip_range=0.2, entropy_cost=0.0, value_cost=0.0)
+    batch = random_batch()
+    log_probs = np.log(references.softmax(logits)[np.arange(16), batch.action]).astype(np.float32)
+    good = batch._replace(return_=value + 1.0)
+    for moved, stopped in ((0.3, True), (0.1, False)):
+        with tf.GradientTape() as tape:
+            variable = tf.constant(logits)
+            tape.watch(variable)
+            then = (log_probs - np.log1p(moved)).astype(np.float32)
+            output = loss_of(variable, value, good._replace(behaviour_log_prob=then), config)
+        assert bool((tape.gradient(output.loss, variable).numpy() == 0.0).all()) == stopped
+
+
+def test_with_one_epoch_and_no_lag_the_clipped_gradient_is_that_of_a3c():
+    (logits, value), batch = outputs(), random_batch()
+    log_probs = np.log(references.softmax(logits)[np.arange(16), batch.action]).astype(np.float32)
+    gradients = []
+    for config in (BA3CConfig(clip_range=0.2), BA3CConfig(log_epsilon=0.0)):
+        with tf.GradientTape() as tape:
+            variable = tf.constant(logits)
+            tape.watch(variable)
+            output = loss_of(variable, value, batch._replace(behaviour_log_prob=log_probs), config)
+        gradients.append(tape.gradient(output.loss, variable).numpy())
+    np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-4, atol=1e-7)
 
 
 def test_the_order_of_rows_does_not_matter():

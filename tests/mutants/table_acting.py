@@ -134,6 +134,22 @@ MUTANTS = (
         "A short segment's bootstrap is discounted for steps that it has not.",
     ),
     Mutant(
+        "pool-draws-a-data-point-twice",
+        "ddrl/sampling/pool.py",
+        "replace=False",
+        "replace=True",
+        ("tests/sampling/test_pool.py::test_every_point_is_used_epochs_times_and_never_twice_in_a_batch",),
+        "A batch has a data-point twice, which is then used more often than the others.",
+    ),
+    Mutant(
+        "pool-overwrites-what-waits",
+        "ddrl/sampling/pool.py",
+        "np.flatnonzero(self._uses_left == 0)[: len(points.action)]",
+        "np.arange(len(points.action))",
+        ("tests/sampling/test_pool.py::test_every_point_is_used_epochs_times_and_never_twice_in_a_batch",),
+        "New data-points take the places of others that still have uses left.",
+    ),
+    Mutant(
         "minibatch-epochs-have-one-order",
         "ddrl/sampling/minibatches.py",
         "[*self.seed, number, epoch]",

@@ -163,7 +163,7 @@ MUTANTS = (
     Mutant(
         "update-alpha-forgets-the-epochs",
         "ddrl/config/settings.py",
-        "return self.effective_batch / (data.epochs if isinstance(data, FromRollouts) else 1)",
+        "return self.effective_batch / (1 if isinstance(data, FromUnrolls) else data.epochs)",
         "return self.effective_batch",
         (_UPDATES + "test_agent_steps_that_an_update_stands_for",),
         "Schedules would end after a third of their agent steps.",

@@ -205,6 +205,7 @@ def test_a_clip_without_a_schedule_does_not_move():
         ("ppo", "default", {}, 256 / 3),
         ("ppo", "stooke", {}, 512 / 4),
         ("ba3c", "ba3c-paper", {}, 32 * 60),
+        ("ba3c", "laptop", {"algorithm": {"epochs": 4}}, 64 * 2 / 4),
         ("dqn", "default", {}, 4),
         ("dqn", "default", {"exchange": {"workers": 4, "exchange": "allreduce", "parameter_servers": None}}, 16),
         ("apex-dqn", "default", {}, 0),
