@@ -134,7 +134,7 @@ def test_every_value_goes_there_and_back_as_words():
         ("sarsa", "sarsa: there is no such algorithm; choose one of ba3c, "),
         ("ppo --lr 1", r"did you mean --learning-rate\?"),
         ("ppo --total-timesteps 1e6", r"did you mean --agent-steps\?"),
-        ("a2c --clip-range 1", "--clip-range: there is no such option for a2c; ppo, appo, hts-ppo have it"),
+        ("a2c --clip-range 1", "--clip-range: there is no such option for a2c; ba3c, ppo, appo, hts-ppo have it"),
         ("ppo --preset latop", r"--preset latop: there is none of that name; did you mean laptop\?"),
         ("ppo --network natur", r"--network natur: must be one of .*; did you mean nature\?"),
         ("ppo --simulators 100000000", "--simulators 100000000: must be between 1 and 65536"),
