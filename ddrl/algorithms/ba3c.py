@@ -1,7 +1,8 @@
 """BA3C: batch asynchronous advantage actor-critic (Adamski et al. 2018; A3C of Mnih et al. 2016).
 
 Predictor threads act with the newest parameters; their segments become data-points (state, action, n-step return), and
-a gradient takes whichever --batch-size of them come first. With --epochs, each is used several times, under PPO's clip.
+a gradient takes whichever --batch-size of them come first. With --epochs, each is used several times; --clip-range is
+PPO's clip.
 """
 
 from __future__ import annotations

@@ -42,8 +42,9 @@ def test_every_point_once_whatever_the_chunks(batch_size):
     assert all(len(batch.action) == batch_size for batch in batches)
 
 
-def test_every_point_once_from_several_threads():
-    batcher, batches = Batcher(50, (3,), np.uint8), []
+def numbers_from_threads(batcher):
+    """Four threads add 2,000 data-points each, in 300 chunks; the numbers of all batches that became full."""
+    batches = []
 
     def add(thread):
         for chunk in np.array_split(np.arange(thread * 2000, (thread + 1) * 2000), 300):
@@ -56,7 +57,11 @@ def test_every_point_once_from_several_threads():
         thread.join(timeout=30)
     for batch in batches:
         check(batch)
-    assert sorted(np.concatenate([batch.action for batch in batches])) == list(range(8000))
+    return np.concatenate([batch.action for batch in batches])
+
+
+def test_every_point_once_from_several_threads():
+    assert sorted(numbers_from_threads(Batcher(50, (3,), np.uint8))) == list(range(8000))
 
 
 def test_batches_are_not_written_to_again():

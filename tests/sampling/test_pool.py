@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 
 from ddrl.sampling.batcher import Batcher
 from ddrl.sampling.pool import DataPointPool, slots_of
-from tests.sampling.test_batcher import check, points
+from tests.sampling.test_batcher import check, numbers_from_threads, points
 
 
 def pool(batch_size=8, epochs=4, pool_batches=3, seed=0):
@@ -66,19 +64,6 @@ def test_batches_are_not_written_to_again():
 
 
 def test_several_threads_may_add():
-    one, batches = pool(batch_size=20, epochs=3, pool_batches=4), []
-
-    def add(thread):
-        for chunk in np.array_split(np.arange(thread * 2_000, (thread + 1) * 2_000), 300):
-            batches.extend(one.add(points(chunk)))
-
-    threads = [threading.Thread(target=add, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=30)
-    for batch in batches:
-        check(batch)
-    uses = np.bincount(np.concatenate([batch.action for batch in batches]), minlength=8_000)
+    uses = np.bincount(numbers_from_threads(pool(batch_size=20, epochs=3, pool_batches=4)), minlength=8_000)
     assert uses.max() == 3
     assert 8_000 * 3 - uses.sum() < slots_of(20, 3, 4)
