@@ -53,7 +53,7 @@ def loss(network: Network, parameters: Any, batch: Transitions, config: A2CConfi
         parameters: <float32>[N], or whatever else the network takes as its parameters.
         batch: tensors with the fields of Transitions, M rows.
         config: weights of the parts.
-        context: unused.
+        context: `anneal` is what the cost of the entropy may follow.
 
     Returns:
         LossOutput with the metrics of `actor_critic_loss`.
@@ -63,7 +63,9 @@ def loss(network: Network, parameters: Any, batch: Transitions, config: A2CConfi
     policy_loss = policy_gradient.policy_gradient_loss(log_probs, batch.advantage, batch.weight)
     square_errors = tf.square(batch.return_ - value)
     entropies = distributions.entropy(network.action_space, policy)
-    return actor_critic_loss(policy_loss, square_errors, entropies, batch.advantage, value, batch.weight, config, {})
+    return actor_critic_loss(
+        policy_loss, square_errors, entropies, batch.advantage, value, batch.weight, config, context, {}
+    )
 
 
 def a2c(game: str, machine: Machine) -> TrainConfig:

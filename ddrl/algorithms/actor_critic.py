@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ddrl import checks
 from ddrl.algorithms.parts import LAPTOP_EVAL_EPSILON, LAPTOP_NETWORK, SMOKE_NETWORK, SMOKE_RUN
@@ -18,7 +18,7 @@ from ddrl.config import (
 )
 from ddrl.lazy import tf
 from ddrl.ops.policy_gradient import mean_of_counted
-from ddrl.types import LossOutput
+from ddrl.types import LossContext, LossOutput
 
 if TYPE_CHECKING:
     from ddrl.algorithms.record import Preset
@@ -34,6 +34,9 @@ class ActorCriticConfig(AlgorithmConfig):
     """Agent steps before a return bootstraps from the value."""
     entropy_cost: float = 0.01
     """Weight of the entropy bonus of the policy."""
+    entropy_cost_schedule: Literal["constant", "linear"] = "constant"
+    """How that weight changes. linear: to 0 over --learning-rate-agent-steps or --learning-rate-updates, like the
+    learning rate."""
     value_cost: float = 0.5
     """Weight of the value loss, the mean of (R - V)^2."""
 
@@ -57,6 +60,7 @@ def actor_critic_loss(
     values: Any,
     weights: Any,
     config: ActorCriticConfig,
+    context: LossContext,
     metrics: dict[str, Any],
 ) -> LossOutput:
     """policy_loss + value_cost value_loss - entropy_cost entropy.
@@ -71,6 +75,7 @@ def actor_critic_loss(
         advantages, values: <float32>[B], for the metrics.
         weights: <float32>[B] 1, or 0 for rows that do not count.
         config: with `value_cost` and `entropy_cost`.
+        context: `anneal` is what the cost of the entropy may follow.
         metrics: those of the algorithm alone.
 
     Returns:
@@ -80,7 +85,8 @@ def actor_critic_loss(
     for rows in (square_errors, entropies, advantages, values):
         rows.shape.assert_is_compatible_with(weights.shape)
     value_loss, entropy = tf.reduce_mean(weights * square_errors), tf.reduce_mean(weights * entropies)
-    total = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
+    entropy_cost = config.entropy_cost * (context.anneal if config.entropy_cost_schedule == "linear" else 1.0)
+    total = policy_loss + config.value_cost * value_loss - entropy_cost * entropy
     common = {
         "loss": total,
         "policy_loss": policy_loss,

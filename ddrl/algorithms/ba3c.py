@@ -87,7 +87,7 @@ def loss(network: Network, parameters: Any, batch: DataPoints, config: BA3CConfi
         parameters: <float32>[N], or whatever else the network takes as its parameters.
         batch: tensors with the fields of DataPoints.
         config: weights of the parts.
-        context: unused.
+        context: `anneal` is what the cost of the entropy may follow.
 
     Returns:
         LossOutput with the metrics of `actor_critic_loss`, and the mean importance ratio (clipped) or those of
@@ -100,7 +100,9 @@ def loss(network: Network, parameters: Any, batch: DataPoints, config: BA3CConfi
     policy_loss, metrics = _policy_loss(log_probs, batch.behaviour_log_prob, advantages, config)
     square_errors, weights = tf.square(batch.return_ - value), tf.ones_like(value)
     entropies = distributions.entropy(network.action_space, policy)
-    return actor_critic_loss(policy_loss, square_errors, entropies, advantages, value, weights, config, metrics)
+    return actor_critic_loss(
+        policy_loss, square_errors, entropies, advantages, value, weights, config, context, metrics
+    )
 
 
 def _policy_loss(

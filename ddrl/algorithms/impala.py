@@ -59,7 +59,7 @@ def loss(network: Network, parameters: Any, batch: Unroll, config: ImpalaConfig,
         parameters: <float32>[N], or whatever else the network takes as its parameters.
         batch: tensors with the fields of Unroll; `value` and `behaviour_version` may be None.
         config: weights of the parts, clips of the ratios.
-        context: unused.
+        context: `anneal` is what the cost of the entropy may follow.
 
     Returns:
         LossOutput with the metrics of `actor_critic_loss` and `importance_ratio_mean`, of the ratios clipped at
@@ -81,7 +81,9 @@ def loss(network: Network, parameters: Any, batch: Unroll, config: ImpalaConfig,
     square_errors = _rows(tf.square(vs - value))
     entropies = distributions.entropy(network.action_space, policy)
     metrics = {"importance_ratio_mean": policy_gradient.mean_of_counted(ratios, weights)}
-    return actor_critic_loss(policy_loss, square_errors, entropies, advantages, _rows(value), weights, config, metrics)
+    return actor_critic_loss(
+        policy_loss, square_errors, entropies, advantages, _rows(value), weights, config, context, metrics
+    )
 
 
 def _rows(x: tf.Tensor) -> tf.Tensor:

@@ -101,7 +101,7 @@ def loss(network: Network, parameters: Any, batch: Transitions, config: PPOConfi
         parameters: <float32>[N], or whatever else the network takes as its parameters.
         batch: tensors with the fields of Transitions, M rows.
         config: weights of the parts, ranges of the clips.
-        context: `anneal` is what the clip's range may follow.
+        context: `anneal` is what the clip's range and the entropy's cost may follow.
 
     Returns:
         LossOutput with the metrics of `actor_critic_loss` and of `clipped_surrogate_loss`.
@@ -116,7 +116,7 @@ def loss(network: Network, parameters: Any, batch: Transitions, config: PPOConfi
     square_errors = _square_errors(value, batch, config.value_clip_range)
     entropies = distributions.entropy(network.action_space, policy)
     return actor_critic_loss(
-        policy_loss, square_errors, entropies, batch.advantage, value, batch.weight, config, metrics
+        policy_loss, square_errors, entropies, batch.advantage, value, batch.weight, config, context, metrics
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -152,6 +153,23 @@ def test_the_gradient_of_impala_holds_its_targets_fixed(space):
     gradient = gradient_of(impala, space, policy, value, batch, IMPALA)
     np.testing.assert_allclose(gradient, numerical_gradient(loss, policy, value), rtol=1e-3, atol=1e-5)
     assert (gradient[rows:] == 0).all()  # the last observations only bootstrap
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.25, 0.0])
+@pytest.mark.parametrize("name", [*ON_TRANSITIONS, "impala"])
+def test_the_entropys_cost_falls_with_alpha(name, alpha, space):
+    """With the schedule, the loss is that of a cost times alpha; without one, it is that of the whole cost."""
+    module, config = {**ON_TRANSITIONS, "impala": (impala, IMPALA)}[name]
+    policy, value = outputs(space, (STEPS + 1) * ENVIRONMENTS if name == "impala" else 24)
+    batch = unroll_of(space) if name == "impala" else transitions(space, policy)
+    falling = dataclasses.replace(config, entropy_cost_schedule="linear")
+    of_that_moment = dataclasses.replace(config, entropy_cost=config.entropy_cost * alpha)
+    network, context = FixedNetwork(space, policy, value), LossContext(tf.constant(alpha))
+    output = module.loss(network, None, tensors(batch), falling, context)
+    expected = output_of(module, space, policy, value, batch, of_that_moment)
+    np.testing.assert_allclose(output.loss, expected.loss, rtol=1e-6)
+    constant = module.loss(network, None, tensors(batch), config, context)
+    np.testing.assert_array_equal(constant.loss, output_of(module, space, policy, value, batch, config).loss)
 
 
 def test_metrics_are_means_over_the_rows_that_count(space):

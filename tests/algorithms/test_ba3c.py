@@ -64,6 +64,14 @@ def test_equals_the_reference(config):
     assert output.priorities is None
 
 
+def test_the_entropys_cost_falls_with_alpha():
+    batch, (logits, value) = random_batch(), outputs()
+    network, rows = FixedNetwork(Discrete(3), logits, value), DataPoints(*map(tf.constant, batch))
+    falling = BA3CConfig(entropy_cost=0.2, entropy_cost_schedule="linear")
+    half = ba3c.loss(network, None, rows, falling, LossContext(tf.constant(0.5)))
+    np.testing.assert_allclose(half.loss, loss_of(logits, value, batch, BA3CConfig(entropy_cost=0.1)).loss, rtol=1e-6)
+
+
 def test_importance_correction_is_off_at_zero_and_idle_on_policy():
     batch, (logits, value) = random_batch(), outputs()
     off = dataclasses.replace(CONFIG, importance_clip=0.0)

@@ -8,10 +8,18 @@ MUTANTS = (
     Mutant(
         "loss-entropy-is-punished",
         "ddrl/algorithms/actor_critic.py",
-        "- config.entropy_cost * entropy",
-        "+ config.entropy_cost * entropy",
+        "- entropy_cost * entropy",
+        "+ entropy_cost * entropy",
         ("tests/algorithms/test_actor_critic.py::test_losses_on_transitions_equal_the_references",),
         "The bonus for exploration becomes a cost.",
+    ),
+    Mutant(
+        "loss-entropy-cost-stays",
+        "ddrl/algorithms/actor_critic.py",
+        'context.anneal if config.entropy_cost_schedule == "linear" else 1.0',
+        "1.0",
+        ("tests/algorithms/test_actor_critic.py::test_the_entropys_cost_falls_with_alpha",),
+        "The schedule of the entropy's cost has no effect.",
     ),
     Mutant(
         "loss-has-no-value-cost",

@@ -91,7 +91,7 @@ SMOKE = {**lines(OURS, game="ddrl/Catch-v0", life_loss_terminal=False), **SMOKE_
 SMOKE_EVALUATION = lines(OURS, eval_every_updates=200, eval_games=20, eval_epsilon=0.0)
 
 LOSS = {
-    **lines(A3C16 + ", section 8", discount=0.99, entropy_cost=0.01),
+    **lines(A3C16 + ", section 8", discount=0.99, entropy_cost=0.01, entropy_cost_schedule="constant"),
     **lines(DQN15, reward_clip=1.0),
     **lines(UNUSED, reward_scale=1.0),
 }
