@@ -103,6 +103,8 @@ NEEDS = (
     Need("network", ("policy_layers", "critic_layers"), "dpg or sac", lambda config: config.algorithm.dense_alone),
     Need("network", ("initial_log_deviation",), "a Gaussian policy (a2c, ppo, impala)",
          lambda config: config.has_gaussian_policy),
+    Need("evaluation", ("eval_actions",), "an algorithm without a replay",
+         _data(FromDataPoints, FromRollouts, FromUnrolls)),
     Need("evaluation", ("eval_epsilon",), "discrete actions", lambda config: Discrete in config.algorithm.takes),
     Need("environment", ("football_view", "football_players", "football_checkpoints"), "--game football/...",
          lambda config: config.environment.game.startswith("football/")),

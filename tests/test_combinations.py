@@ -132,6 +132,13 @@ def test_the_defaults_of_every_algorithm_go_together(name):
         ("dqn", {"reset_at_checkpoint": True}, "--reset-at-checkpoint True: a period is in progress"),
         ("dpg", {"network": "nature"}, "--network nature: dpg has dense layers only"),
         ("dpg", {"eval_epsilon": 0.05}, "--eval-epsilon 0.05: dpg is evaluated without noise; leave it 0"),
+        ("dqn", {"eval_actions": "drawn", "eval_epsilon": 0.0}, "--eval-actions drawn: dqn learns values, not"),
+        (
+            "ppo",
+            {"eval_actions": "drawn", "eval_epsilon": 0.1},
+            "--eval-epsilon 0.1: drawn actions are random by themselves; use --eval-epsilon 0",
+        ),
+        ("a2c", {"eval_actions": "sampled"}, "--eval-actions sampled: must be one of greedy, drawn"),
         (
             "dpg",
             {"simulators": 16, "target_updates": 3},

@@ -66,6 +66,19 @@ def test_evaluate_prints_and_records(run_dir, capsys):
     assert again["scores"] == record["scores"], "one seed, one result"
 
 
+def test_evaluate_draws_actions_where_that_is_asked_for(run_dir, capsys):
+    command = ["evaluate", str(run_dir), "--games", "6", "--seed", "3"]
+    records = []
+    for words in ([], ["--actions", "drawn"], ["--actions", "greedy", "--epsilon", "0.5"]):
+        assert cli.main([*command, *words]) == 0
+        records.append(json.loads((run_dir / rundir.EVALUATIONS).read_text().splitlines()[-1]))
+    assert [record["protocol"].get("actions") for record in records] == [None, "drawn", None]
+    assert [record["protocol"].get("epsilon") for record in records] == [0.0, None, 0.5]
+    capsys.readouterr()
+    assert cli.main([*command, "--actions", "drawn", "--epsilon", "0.1"]) == 2
+    assert "--epsilon 0.1: drawn actions are random by themselves; leave it out" in capsys.readouterr().err
+
+
 def test_a_checkpoint_is_named_by_its_file_or_its_update(run_dir, capsys, tmp_path):
     file = str(run_dir / "checkpoints" / "update-7.npz")
     plugin = tmp_path / "brings_a_wrapper.py"

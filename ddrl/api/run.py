@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -111,6 +111,7 @@ class Run:
         epsilon: float | None = None,
         starts: str | os.PathLike[str] = "",
         checkpoint: int | str | os.PathLike[str] = "",
+        actions: Literal["greedy", "drawn"] | None = None,
     ) -> dict[str, Any]:
         """Plays games with a checkpoint as `ddrl evaluate` does; returns the record that it adds to the run: mean,
         maximum, minimum, deviation, scores, protocol, ...
@@ -121,6 +122,8 @@ class Run:
             epsilon: probability of a random action (None: that of the run's evaluations).
             starts: Atari: a file of recorded starts.
             checkpoint: the number of its update, or one of `checkpoints` (empty: the newest).
+            actions: the greedy ones, or drawn from the policy (None: those of the run's evaluations, greedy where
+                `epsilon` is given).
 
         Raises:
             UsageError: no checkpoint, or numbers that cannot be.
@@ -129,7 +132,7 @@ class Run:
 
         named = checkpoint if isinstance(checkpoint, os.PathLike) else str(checkpoint)
         return evaluate_newest(
-            EvaluateArguments(str(self.path), games, seed, epsilon, os.fspath(starts), os.fspath(named))
+            EvaluateArguments(str(self.path), games, seed, epsilon, actions, os.fspath(starts), os.fspath(named))
         )
 
     def agent(self, checkpoint: str | os.PathLike[str] | None = None, seed: int = 0) -> Agent:

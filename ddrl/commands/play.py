@@ -17,7 +17,7 @@ MOST_AGENT_STEPS = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class PlayArguments:
-    """Record a video of one greedy game with a checkpoint of a run."""
+    """Record a video of one game with a checkpoint of a run, by the rules of its evaluations but for random actions."""
 
     run: tyro.conf.Positional[str]
     """Directory of the run, or the file of one of its checkpoints."""
@@ -53,7 +53,12 @@ def main(argv: Sequence[str]) -> int:
     from ddrl.evaluation.video import record_game
 
     score = record_game(
-        agent.config.environment, agent.policy, video, seed=arguments.seed, max_agent_steps=arguments.max_agent_steps
+        agent.config.environment,
+        agent.policy,
+        video,
+        seed=arguments.seed,
+        max_agent_steps=arguments.max_agent_steps,
+        drawn=agent.config.evaluation.eval_actions == "drawn",
     )
     print(f"{video}: score {score:g}, version {agent.checkpoint.version:,}")
     return 0

@@ -218,8 +218,11 @@ class EvaluationConfig:
     """Updates between evaluations; one that falls due while the previous one is still playing is skipped and
     counted."""
     eval_games: int = 50
-    """Games per evaluation, with frozen parameters and greedy actions but for --eval-epsilon. An evaluation during
-    training plays as many of them as its share of the time allows; the one at the end plays all."""
+    """Games per evaluation, with frozen parameters. An evaluation during training plays as many of them as its share of
+    the time allows; the one at the end plays all."""
+    eval_actions: Literal["greedy", "drawn"] = "greedy"
+    """What evaluation games do. greedy: what the policy prefers, but for --eval-epsilon; drawn: actions drawn from the
+    policy, as training draws them."""
     eval_agent_steps: int = 0
     """Total agent steps of one evaluation, in which --eval-games environments play one game after another; finished
     games count (0: one game each)."""
@@ -239,6 +242,7 @@ class EvaluationConfig:
     games of an evaluation reach it, the evaluator plays all games again, and only those count."""
 
     def __post_init__(self) -> None:
+        checks.known(self)
         checks.at_least(self, 0.0, "evaluation_minutes")
         if self.final_evaluation_minutes is not None:
             checks.at_least(self, 0.0, "final_evaluation_minutes")
@@ -246,6 +250,8 @@ class EvaluationConfig:
         checks.between(self, 1, MOST_SIMULATORS, "eval_games")
         checks.at_least(self, 0, "eval_agent_steps")
         checks.between(self, 0.0, 1.0, "eval_time_share", "eval_epsilon")
+        if self.eval_epsilon and self.eval_actions == "drawn":
+            checks.refuse(self, "eval_epsilon", "drawn actions are random by themselves; use --eval-epsilon 0")
         if self.target_score is not None:
             if not math.isfinite(self.target_score):
                 checks.refuse(self, "target_score", "must be a finite number, or None for no target")

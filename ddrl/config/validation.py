@@ -39,6 +39,9 @@ def check(config: TrainConfig) -> None:
     if Discrete not in config.algorithm.takes and config.evaluation.eval_epsilon:
         why = f"{config.algorithm.name} is evaluated without noise; leave it 0"
         checks.refuse(config.evaluation, "eval_epsilon", why)
+    if isinstance(data, FromReplay) and config.evaluation.eval_actions == "drawn":
+        why = f"{config.algorithm.name} learns values, not a policy to draw from; leave it out"
+        checks.refuse(config.evaluation, "eval_actions", why)
     if config.exchange.workers < 2:
         why = "there is no other worker, and so nobody who waits for the last one; use --workers 2 or more"
         if config.apex.actors:

@@ -1,4 +1,4 @@
-"""Evaluation games with frozen parameters: greedy actions, or epsilon-greedy ones."""
+"""Evaluation games with frozen parameters: greedy actions, epsilon-greedy ones, or actions drawn from a policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from ddrl.envs.starts import Starts
 from ddrl.errors import UsageError
 from ddrl.evaluation.turns import Turns
 from ddrl.ops.action_masks import legal
-from ddrl.ops.draws import exploration_numbers, greedy_actions, random_instead, several_uniforms, split_components
+from ddrl.ops.draws import (
+    draw_for,
+    exploration_numbers,
+    greedy_actions,
+    random_instead,
+    several_uniforms,
+    split_components,
+)
 from ddrl.structured import legal_actions
 from ddrl.types import ActionSpace, Continuous, MultiDiscrete
 
@@ -136,8 +143,35 @@ class GreedyComponents:
         return np.stack(drawn, axis=1).astype(np.int32)
 
 
+class DrawnActions:
+    """Actions drawn from the policy, as training draws them.
+
+    Args:
+        space: of the actions.
+        policy: its outputs are the parameters of a distribution.
+        num_envs: rows of all environments together.
+        seed: of the draws.
+    """
+
+    def __init__(self, space: ActionSpace, policy: Policy, num_envs: int, seed: int = 0) -> None:
+        self._policy, self._draw, self._seed = policy, draw_for(space), seed
+        self._steps = np.zeros(num_envs, np.int64)
+
+    def __call__(self, observations: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Actions [b, ...] for observations [b, ...] of the environments `rows` <int>[b]."""
+        actions, _ = self._draw(_outputs(self._policy, observations), self._seed, rows, self._steps[rows])
+        self._steps[rows] += 1
+        return actions
+
+
 def actions_for(
-    space: ActionSpace, policy: Policy, rows: int, repeat_fire_after: int, epsilon: float = 0.0, seed: int = 0
+    space: ActionSpace,
+    policy: Policy,
+    rows: int,
+    repeat_fire_after: int,
+    epsilon: float = 0.0,
+    seed: int = 0,
+    drawn: bool = False,
 ) -> Act:
     """What turns observations of some of `rows` rows into the actions of an evaluation.
 
@@ -146,7 +180,10 @@ def actions_for(
         policy: of a network.
         rows: of all environments together.
         repeat_fire_after, epsilon, seed: as in GreedyActions; continuous actions do without.
+        drawn: from the policy, with `seed` alone of these.
     """
+    if drawn:
+        return DrawnActions(space, policy, rows, seed)
     if isinstance(space, Continuous):
         return lambda observations, rows: greedy_actions(space, _outputs(policy, observations))
     if isinstance(space, MultiDiscrete):
@@ -246,6 +283,7 @@ def play_games(
     seed: int,
     *,
     epsilon: float = 0.0,
+    drawn: bool = False,
     agent_steps: int = 0,
     group_size: int = 1,
     ahead: int = 1,
@@ -265,6 +303,7 @@ def play_games(
         games: at least 1.
         seed: of the environments, and of random actions.
         epsilon: probability of a random action.
+        drawn: actions are drawn from the policy, not the greedy ones.
         agent_steps: all environments play one game after the other until they have made so many steps together, and
             each game counts that is over by then; 0: one game each.
         group_size: environments stepped together. Groups of one waste no step on games that are over and
@@ -306,7 +345,7 @@ def play_games(
             groups += wave
             env = wave[0].env
             rows, repeats = games * env.players, env.stamp["repeat_fire_after"]
-            act = actions_for(env.action_space, policy, rows, repeats, epsilon, seed)
+            act = actions_for(env.action_space, policy, rows, repeats, epsilon, seed, drawn)
             if turns:
                 for row in range(0, environments * env.players, env.players):
                     turns.begin(row)
@@ -317,7 +356,8 @@ def play_games(
         forced += getattr(act, "forced", 0)
         if ended() or agent_steps:
             break
-    return _result(groups, {"epsilon": epsilon, "seed": seed}, forced, relay=agent_steps > 0)
+    stamp = {"actions": "drawn", "seed": seed} if drawn else {"epsilon": epsilon, "seed": seed}
+    return _result(groups, stamp, forced, relay=agent_steps > 0)
 
 
 def _begin(

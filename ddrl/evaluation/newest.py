@@ -8,7 +8,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
@@ -29,8 +29,8 @@ MOST_GAMES = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateArguments:
-    """Play games with a checkpoint of a run, with greedy actions unless --epsilon says otherwise, and print the raw
-    scores."""
+    """Play games with a checkpoint of a run, with the actions that the run's own evaluations have unless --actions or
+    --epsilon say otherwise, and print the raw scores."""
 
     run: tyro.conf.Positional[str]
     """Directory of the run, or the file of one of its checkpoints."""
@@ -39,7 +39,9 @@ class EvaluateArguments:
     seed: int = 0
     """Seed of the games."""
     epsilon: float | None = None
-    """Probability of a random action (None: --eval-epsilon of the run)."""
+    """Probability of a random action instead of a greedy one (None: --eval-epsilon of the run)."""
+    actions: Literal["greedy", "drawn"] | None = None
+    """The greedy actions, or actions drawn from the policy (None: --eval-actions of the run, greedy with --epsilon)."""
     starts: str = ""
     """Begin each Atari game with one of the recorded human starts in this .npz, drawn at random."""
     checkpoint: str = ""
@@ -52,6 +54,8 @@ class EvaluateArguments:
         checks.seed(self)
         if self.epsilon is not None:
             checks.between(self, 0.0, 1.0, "epsilon")
+        if self.epsilon and self.actions == "drawn":
+            checks.refuse(self, "epsilon", "drawn actions are random by themselves; leave it out")
 
 
 def evaluate_newest(
@@ -71,6 +75,8 @@ def evaluate_newest(
     config = rundir.load_config(path)  # a wrong directory is said at once, not after TensorFlow has loaded
     if arguments.epsilon and Discrete not in config.algorithm.takes:
         checks.refuse(arguments, "epsilon", "continuous actions are evaluated without noise; leave it out")
+    if arguments.actions == "drawn" and config.has_replay:
+        checks.refuse(arguments, "actions", f"{config.algorithm.name} learns values, not a policy to draw from")
     starts = _starts(arguments.starts, config)
     from ddrl.envs.game_names import atari_rom
     from ddrl.evaluation.agent import load_agent
@@ -81,9 +87,16 @@ def evaluate_newest(
     began = time.monotonic()
     environment, settings = agent.config.environment, agent.config.evaluation
     epsilon = settings.eval_epsilon if arguments.epsilon is None else arguments.epsilon
-    ahead = this_machine().cores
+    actions = arguments.actions or (settings.eval_actions if arguments.epsilon is None else "greedy")
     result = evaluate(
-        environment, agent.policy, arguments.games, arguments.seed, epsilon=epsilon, ahead=ahead, starts=starts
+        environment,
+        agent.policy,
+        arguments.games,
+        arguments.seed,
+        epsilon=epsilon,
+        drawn=actions == "drawn",
+        ahead=this_machine().cores,
+        starts=starts,
     )
     seconds = time.monotonic() - began
     record = _record(arguments, agent.checkpoint, result, seconds, atari_rom(environment.game) is not None)

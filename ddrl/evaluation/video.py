@@ -30,7 +30,7 @@ LEAST_WIDTH = 320
 
 
 def record_best_game(
-    config: EnvironmentConfig, policy: Policy, path: str | Path, *, seed: int, epsilon: float = 0.0
+    config: EnvironmentConfig, policy: Policy, path: str | Path, *, seed: int, epsilon: float = 0.0, drawn: bool = False
 ) -> tuple[float, int]:
     """Record some games for up to a minute of play each, and keep the video of the best.
 
@@ -38,6 +38,7 @@ def record_best_game(
         config, policy, path: see `record_game`.
         seed: of the first game; the others have the numbers after it.
         epsilon: probability of a random action, as in evaluations.
+        drawn: actions are drawn from the policy, as in evaluations.
 
     Returns:
         What the best game scored in its video, and the number of games that were recorded.
@@ -52,7 +53,14 @@ def record_best_game(
         while games < BEST_GAMES and (not games or time.monotonic() < end):
             until = end if games else math.inf
             score = record_game(
-                config, policy, candidate, seed=seed + games, epsilon=epsilon, max_seconds=BEST_SECONDS, until=until
+                config,
+                policy,
+                candidate,
+                seed=seed + games,
+                epsilon=epsilon,
+                drawn=drawn,
+                max_seconds=BEST_SECONDS,
+                until=until,
             )
             games += 1
             if score > best or games == 1:
@@ -72,9 +80,10 @@ def record_game(
     max_agent_steps: int = 3000,
     max_seconds: float = math.inf,
     epsilon: float = 0.0,
+    drawn: bool = False,
     until: float = math.inf,
 ) -> float:
-    """Play one game greedily, write it as .mp4 (H.264) or .gif, and return its raw score.
+    """Play one game, write it as .mp4 (H.264) or .gif, and return its raw score.
 
     Atari: in real time, 30 pictures a second, each the pixelwise maximum of two emulator frames, so
     that sprites drawn in every second frame are seen; pixels twice as wide as high, as on a television.
@@ -88,6 +97,7 @@ def record_game(
         max_agent_steps: the video and the score end here when the game has not.
         max_seconds: the same, in seconds of the video.
         epsilon: probability of a random action.
+        drawn: actions are drawn from the policy, not the greedy ones.
         until: they end at this time.monotonic(), too.
 
     Raises:
@@ -100,7 +110,7 @@ def record_game(
         raise UsageError(f"there is no directory {str(path.parent)!r} to write the video in")
     if max_agent_steps < 1:
         raise UsageError(f"a video of {max_agent_steps} agent steps; at least 1 is needed")
-    game = _Game(config, policy, seed, epsilon)
+    game = _Game(config, policy, seed, epsilon, drawn)
     partial = path.with_name(f".{path.stem}.partial{path.suffix}")
     try:
         most = max(1, int(max_seconds * game.fps)) if math.isfinite(max_seconds) else None
@@ -114,9 +124,9 @@ def record_game(
 
 
 class _Game:
-    """One greedy game as a stream of pictures <uint8>[h, w, 3] at `fps`."""
+    """One game as a stream of pictures <uint8>[h, w, 3] at `fps`."""
 
-    def __init__(self, config: EnvironmentConfig, policy: Policy, seed: int, epsilon: float) -> None:
+    def __init__(self, config: EnvironmentConfig, policy: Policy, seed: int, epsilon: float, drawn: bool) -> None:
         from ddrl.envs.gymnasium_path import make_atari
 
         self.score = 0.0
@@ -133,7 +143,7 @@ class _Game:
             self._draw, self.fps = recorder.take, ATARI_FPS
             repeat_fire_after = protocol.repeat_fire_after
         rows = self._env.num_envs
-        self._act = actions_for(self._env.action_space, policy, rows, repeat_fire_after, epsilon, seed)
+        self._act = actions_for(self._env.action_space, policy, rows, repeat_fire_after, epsilon, seed, drawn)
         self._env.reset(seed)
 
     def pictures(self, max_agent_steps: int, until: float) -> Iterator[np.ndarray]:

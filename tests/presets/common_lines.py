@@ -78,7 +78,7 @@ EVALUATION = {
         final_evaluation_minutes=None,
         target_score=None,
     ),
-    **lines("greedy", eval_epsilon=0.0),
+    **lines("greedy", eval_actions="greedy", eval_epsilon=0.0),
 }
 RUN = lines(
     OURS, minutes=10.0, agent_steps=0, max_updates=0, run_dir="", seed=1, checkpoint_every_minutes=5.0,

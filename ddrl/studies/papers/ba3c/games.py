@@ -114,7 +114,7 @@ class GamesSettings(BudgetSettings):
             finding=self._finding(games),
             tables=[
                 table(f"Evaluations of {self.eval_games} games", games, {
-                    "game": "game", "runs": count, **(timed if self.to_target else {}),
+                    "game": "game", "actions": actions_of, "runs": count, **(timed if self.to_target else {}),
                     "hours": mean(lambda run: given_seconds(run) / 3600.0),
                     "agent steps": most("agent_steps"),
                     "evaluations": lambda game: sum(len(played(run)) for run in game.runs),
@@ -143,6 +143,12 @@ class GamesSettings(BudgetSettings):
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
         return product(game=self.games, seed=self.seeds)
+
+
+def actions_of(game: Group) -> str:
+    """What its evaluation games do."""
+    evaluation = game.runs[0].point.config.evaluation
+    return evaluation.eval_actions + (f", epsilon {evaluation.eval_epsilon:g}" if evaluation.eval_epsilon else "")
 
 
 def played(run: Outcome) -> list[Mapping[str, Any]]:
