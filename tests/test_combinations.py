@@ -132,7 +132,7 @@ def test_the_defaults_of_every_algorithm_go_together(name):
         ("dqn", {"reset_at_checkpoint": True}, "--reset-at-checkpoint True: a period is in progress"),
         ("dpg", {"network": "nature"}, "--network nature: dpg has dense layers only"),
         ("dpg", {"eval_epsilon": 0.05}, "--eval-epsilon 0.05: dpg is evaluated without noise; leave it 0"),
-        ("dqn", {"eval_actions": "drawn", "eval_epsilon": 0.0}, "--eval-actions drawn: dqn learns values, not"),
+        ("dqn", {"eval_actions": "drawn"}, "--eval-actions drawn: dqn has no policy that evaluations could draw from"),
         (
             "ppo",
             {"eval_actions": "drawn", "eval_epsilon": 0.1},

@@ -71,7 +71,7 @@ def test_what_help_leaves_out_is_refused(name):
 
 def other_than(value: Any) -> Any:
     if isinstance(value, str):
-        return {"map": "pixels", "trains": "dedicated", "synchronous": "asynchronous"}[value]
+        return {"map": "pixels", "trains": "dedicated", "synchronous": "asynchronous", "greedy": "drawn"}[value]
     if isinstance(value, tuple):
         return (*value, 7)
     return (not value) if isinstance(value, bool) else 0.5 if isinstance(value, float) else (value or 0) + 3

@@ -250,8 +250,6 @@ class EvaluationConfig:
         checks.between(self, 1, MOST_SIMULATORS, "eval_games")
         checks.at_least(self, 0, "eval_agent_steps")
         checks.between(self, 0.0, 1.0, "eval_time_share", "eval_epsilon")
-        if self.eval_epsilon and self.eval_actions == "drawn":
-            checks.refuse(self, "eval_epsilon", "drawn actions are random by themselves; use --eval-epsilon 0")
         if self.target_score is not None:
             if not math.isfinite(self.target_score):
                 checks.refuse(self, "target_score", "must be a finite number, or None for no target")

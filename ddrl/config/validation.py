@@ -39,9 +39,7 @@ def check(config: TrainConfig) -> None:
     if Discrete not in config.algorithm.takes and config.evaluation.eval_epsilon:
         why = f"{config.algorithm.name} is evaluated without noise; leave it 0"
         checks.refuse(config.evaluation, "eval_epsilon", why)
-    if isinstance(data, FromReplay) and config.evaluation.eval_actions == "drawn":
-        why = f"{config.algorithm.name} learns values, not a policy to draw from; leave it out"
-        checks.refuse(config.evaluation, "eval_actions", why)
+    _check_drawn_actions(config)
     if config.exchange.workers < 2:
         why = "there is no other worker, and so nobody who waits for the last one; use --workers 2 or more"
         if config.apex.actors:
@@ -50,6 +48,18 @@ def check(config: TrainConfig) -> None:
     _check_resets(config)
     _check_refresh(config)
     _check_deterministic(config)
+
+
+def _check_drawn_actions(config: TrainConfig) -> None:
+    """Of evaluations: they need a policy, and are random enough."""
+    evaluation = config.evaluation
+    if evaluation.eval_actions != "drawn":
+        return
+    if config.has_replay:
+        why = f"{config.algorithm.name} has no policy that evaluations could draw from; leave it out"
+        checks.refuse(evaluation, "eval_actions", why)
+    if evaluation.eval_epsilon:
+        checks.refuse(evaluation, "eval_epsilon", "drawn actions are random by themselves; use --eval-epsilon 0")
 
 
 def warnings(config: TrainConfig) -> list[str]:

@@ -76,7 +76,7 @@ def evaluate_newest(
     if arguments.epsilon and Discrete not in config.algorithm.takes:
         checks.refuse(arguments, "epsilon", "continuous actions are evaluated without noise; leave it out")
     if arguments.actions == "drawn" and config.has_replay:
-        checks.refuse(arguments, "actions", f"{config.algorithm.name} learns values, not a policy to draw from")
+        checks.refuse(arguments, "actions", f"{config.algorithm.name} has no policy that evaluations could draw from")
     starts = _starts(arguments.starts, config)
     from ddrl.envs.game_names import atari_rom
     from ddrl.evaluation.agent import load_agent
