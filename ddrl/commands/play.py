@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
         video,
         seed=arguments.seed,
         max_agent_steps=arguments.max_agent_steps,
-        drawn=agent.config.evaluation.eval_actions == "drawn",
+        drawn=agent.config.evaluation.draws_actions,
     )
     print(f"{video}: score {score:g}, version {agent.checkpoint.version:,}")
     return 0

@@ -259,6 +259,11 @@ class EvaluationConfig:
                 )
 
     @property
+    def draws_actions(self) -> bool:
+        """Whether evaluation games draw their actions from the policy."""
+        return self.eval_actions == "drawn"
+
+    @property
     def longest_seconds(self) -> float:
         """Of one evaluation during training. Whole games end by their protocol's own limit; this is far beyond."""
         return 60.0 * self.evaluation_minutes or WHOLE_GAMES_SECONDS

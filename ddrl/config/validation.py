@@ -53,7 +53,7 @@ def check(config: TrainConfig) -> None:
 def _check_drawn_actions(config: TrainConfig) -> None:
     """Of evaluations: they need a policy, and are random enough."""
     evaluation = config.evaluation
-    if evaluation.eval_actions != "drawn":
+    if not evaluation.draws_actions:
         return
     if config.has_replay:
         why = f"{config.algorithm.name} has no policy that evaluations could draw from; leave it out"

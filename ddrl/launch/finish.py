@@ -47,14 +47,13 @@ def _video(path: Path) -> object:
     agent = load_agent(path, batch_sizes=(1,))
     video = path / "video.mp4"
     config = agent.config
-    drawn = config.evaluation.eval_actions == "drawn"
     score, games = record_best_game(
         config.environment,
         agent.policy,
         video,
         seed=config.run.seed,
         epsilon=config.evaluation.eval_epsilon,
-        drawn=drawn,
+        drawn=config.evaluation.draws_actions,
     )
     return f"{video} (score {score:g}, {'one game' if games == 1 else f'the best of {games} games'})"
 

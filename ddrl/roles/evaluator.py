@@ -129,7 +129,7 @@ class EvaluatorRole:
             # Other games than training's, and other ones each time.
             seed=config.run.seed + 7919 * (request["version"] + 1) + fresh,
             epsilon=config.evaluation.eval_epsilon,
-            drawn=config.evaluation.eval_actions == "drawn",
+            drawn=config.evaluation.draws_actions,
             agent_steps=config.evaluation.eval_agent_steps,
             ahead=cores if request.get("final") else AHEAD,  # at the end nobody trains any more
             stop=lambda: time.monotonic() > self._deadline,

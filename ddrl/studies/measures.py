@@ -41,7 +41,7 @@ def caption_of(score: str, outcomes: Iterable[Outcome]) -> str:
     """The same of runs, whose largest epsilon counts, and with it whether some have drawn actions."""
     settings = [run.point.config.evaluation for run in outcomes]
     text = scores_caption(score, max(evaluation.eval_epsilon for evaluation in settings) or None)
-    drawn = [evaluation.eval_actions == "drawn" for evaluation in settings]
+    drawn = [evaluation.draws_actions for evaluation in settings]
     if all(drawn):
         return text.replace("greedy games", "games with drawn actions")
     return text.replace(" with frozen", ", or with drawn actions, with frozen") if any(drawn) else text
