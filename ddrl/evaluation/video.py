@@ -15,7 +15,7 @@ from ddrl.config import EnvironmentConfig
 from ddrl.envs import find_protocol, make_in_thread, plain_game
 from ddrl.envs.game_names import atari_rom
 from ddrl.errors import UsageError
-from ddrl.evaluation.games import Policy, actions_for
+from ddrl.evaluation.actions import Policy, actions_for
 
 if TYPE_CHECKING:
     from ddrl.envs.gymnasium_environment import GymnasiumEnvironment

@@ -7,10 +7,10 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "evaluation-draws-the-same-again",
-        "ddrl/evaluation/games.py",
+        "ddrl/evaluation/actions.py",
         "self._steps[rows])\n        self._steps[rows] += 1\n        return actions",
         "self._steps[rows])\n        return actions",
-        ("tests/evaluation/test_games.py::test_drawn_actions_depend_on_the_seed_and_a_games_own_steps_alone",),
+        ("tests/evaluation/test_actions.py::test_drawn_actions_depend_on_the_seed_and_a_games_own_steps_alone",),
         "Each step of an evaluation game draws with the same number.",
     ),
     Mutant(

@@ -106,7 +106,7 @@ MUTANTS = (
     ),
     Mutant(
         "evaluation-takes-the-worst-action",
-        "ddrl/evaluation/games.py",
+        "ddrl/evaluation/actions.py",
         "choice = logits.argmax(axis=1)",
         "choice = logits.argmin(axis=1)",
         ("tests/evaluation/test_games.py::test_greedy_player_wins_catch_and_a_bad_one_does_not",),
@@ -154,19 +154,19 @@ MUTANTS = (
     ),
     Mutant(
         "evaluation-repeat-rule-never-lets-go",
-        "ddrl/evaluation/games.py",
+        "ddrl/evaluation/actions.py",
         "np.where(choice == self._last[rows], self._run[rows] + 1, 1)",
         "self._run[rows] + 1",
-        ("tests/evaluation/test_games.py::test_repeat_rule_counts_choices_and_lets_go",),
+        ("tests/evaluation/test_actions.py::test_repeat_rule_counts_choices_and_lets_go",),
         "The rule against endless repetition plays on for ever.",
     ),
     Mutant(
         "evaluation-has-no-epsilon",
-        "ddrl/evaluation/games.py",
+        "ddrl/evaluation/actions.py",
         "if not self._epsilon:\n            return actions\n        numbers",
         "if True:\n            return actions\n        numbers",
         (
-            "tests/evaluation/test_games.py::test_random_actions_come_with_their_probability_and_depend_on_the_seed_alone",
+            "tests/evaluation/test_actions.py::test_random_actions_come_with_their_probability_and_depend_on_the_seed_alone",
         ),
         "Epsilon-greedy evaluations are greedy.",
     ),

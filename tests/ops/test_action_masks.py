@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ddrl.evaluation.games import GreedyActions, GreedyComponents
+from ddrl.evaluation.actions import GreedyActions, GreedyComponents
 from ddrl.ops import distributions
 from ddrl.ops.action_masks import ILLEGAL, legal, masked, nth_legal
 from ddrl.ops.draws import draw_actions, draw_epsilon_greedy, draw_for, epsilon_greedy, exploration_numbers
