@@ -34,6 +34,15 @@ class Calibration(NamedTuple):
     system: System
     measured_updates_per_s: float
 
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Calibration:
+        """The inverse of `to_json`."""
+        return cls(System.from_json(values["system"]), values["measured_updates_per_s"])
+
+    def to_json(self) -> dict[str, Any]:
+        """By name."""
+        return {"system": self.system.to_json(), "measured_updates_per_s": self.measured_updates_per_s}
+
 
 def calibrate(records: Sequence[Mapping[str, Any]], system: System) -> Calibration:
     """A run with parameter servers on the hosts where it was.

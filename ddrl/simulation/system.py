@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -87,6 +88,15 @@ class System:
             raise UsageError(f"simulation: quorum {self.quorum}: must be 0 (all) to {self.workers}, the workers")
         if self.asynchronous and (self.quorum or self.deadline_seconds):
             raise UsageError("simulation: asynchronous updates have no quorum and no deadline; leave one side out")
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> System:
+        """The inverse of `to_json`."""
+        return cls(**{**values, "compute": Times(**values["compute"])})
+
+    def to_json(self) -> dict[str, Any]:
+        """By name; without infinite values, which are defaults, and which JSON does not know."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value != math.inf}
 
     @property
     def slice_bytes(self) -> float:

@@ -20,7 +20,7 @@ from ddrl.simulation.calibration import Calibration, calibrate
 from ddrl.simulation.predict import UPDATES, limits, simulate
 from ddrl.simulation.system import System, Times
 from ddrl.studies import simulate_report
-from ddrl.studies.points import Outcome, Point
+from ddrl.studies.points import Outcome, Point, state_of
 from ddrl.studies.settings import StudySettings
 from ddrl.studies.study import Labels, Report, Study, product
 from ddrl.studies.training import measuring, train_point
@@ -122,7 +122,7 @@ class SimulateSettings(StudySettings):
         base = self.base_system()
         for labels in product(policy=self.policies, workers=self.workers, seed=self.seeds):
             system = self.at_workers(base, labels["policy"], labels["workers"])
-            yield {"part": "predicted", **labels, "system": dataclasses.asdict(system)}
+            yield {"part": "predicted", **labels, "system": system.to_json()}
         if self.validate:
             yield from product(part=["emulated"], workers=EMULATED_WORKERS, seed=[self.seed])
             yield from product(part=["real"], workers=REAL_WORKERS, seed=[self.seed])
@@ -136,7 +136,7 @@ class SimulateSettings(StudySettings):
         return config.changed(evaluation={"evaluator": False}, run={"video": False})
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
-        return simulate_report.report(self, outcomes, calibrated)
+        return simulate_report.report(self, outcomes)
 
 
 # systems --------------------------------------------------------------------------------------------------------------
@@ -202,8 +202,7 @@ def time_server(parameters: int, servers: int = 1, repeats: int = 5) -> dict[str
 
 def predicted(point: Point) -> dict[str, Any]:
     """A prediction, and what limits it."""
-    values = dict(point.labels["system"])
-    system, seed = System(**values | {"compute": Times(**values["compute"])}), point.config.run.seed
+    system, seed = System.from_json(point.labels["system"]), point.config.run.seed
     limit = limits(system, seed=seed)
     prediction = simulate(system, point.config.run.max_updates, seed)
     return {**prediction._asdict(), "limit": limit.name, "cost": dict(limit.cost)}
@@ -218,7 +217,19 @@ def emulated(point: Point) -> dict[str, Any]:
     return {"rates": {f"{ms:g}": values[f"updates_per_s_at_{ms:g}_ms"][str(workers)] for ms in EMULATED_MS}}
 
 
-RUNS = {"predicted": measuring(predicted), "emulated": measuring(emulated), "real": train_point}
+def real(point: Point, path: Path) -> None:
+    """Trains, and keeps the system that the run was in its result.json.
+
+    Calibration takes the times of a server on this machine and the size of the checkpoint, neither of which is there
+    where the study is reported from packed data.
+    """
+    train_point(point, path)
+    if state_of(path).status == "finished":
+        result = rundir.read_json(path / rundir.RESULT)
+        rundir.write_json(path / rundir.RESULT, {**result, "calibration": calibrated(path).to_json()})
+
+
+RUNS = {"predicted": measuring(predicted), "emulated": measuring(emulated), "real": real}
 
 SIMULATE = Study(
     name="simulate",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ddrl.simulation import hts
@@ -39,14 +38,10 @@ HTS_NOTE = (
 )
 
 
-def report(settings: Any, outcomes: Sequence[Outcome], calibrated: Callable[[Path], Calibration]) -> Report:
-    """Rates, efficiency, what is lost to what, and dropped gradients, over workers; beside what was measured.
-
-    Args:
-        calibrated: run directory -> the system that it was.
-    """
+def report(settings: Any, outcomes: Sequence[Outcome]) -> Report:
+    """Rates, efficiency, what is lost to what, and dropped gradients, over workers; beside what was measured."""
     sizes = grouped(having(outcomes, part="predicted"), "policy", "workers")
-    measured = compared(outcomes, calibrated)
+    measured = compared(outcomes)
     agreed = [agreement(measured), *VALIDATION_NOTES] if settings.validate else []
     source = "calibrated on a run's own metrics" if settings.calibrate else "compute times are those of the options"
     return Report(
@@ -102,8 +97,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 def system(size: Group) -> System:
     """What was simulated."""
-    values = size.runs[0].point.labels["system"]
-    return System(**values | {"compute": Times(**values["compute"])})
+    return System.from_json(size.runs[0].point.labels["system"])
 
 
 def dearest(size: Group) -> tuple[float, str]:
@@ -190,7 +184,7 @@ class Compared(NamedTuple):
         return self.predicted / self.measured - 1.0
 
 
-def compared(outcomes: Sequence[Outcome], calibrated: Callable[[Path], Calibration]) -> list[Compared]:
+def compared(outcomes: Sequence[Outcome]) -> list[Compared]:
     """Predicted beside measured, of the emulated workers and of the real ones."""
     rates = {
         (run.point.labels["workers"], float(ms)): rate
@@ -198,7 +192,11 @@ def compared(outcomes: Sequence[Outcome], calibrated: Callable[[Path], Calibrati
         for ms, rate in run.result["rates"].items()
     }
     pairs = compare_emulated(rates) if len({workers for workers, _ in rates}) > 1 else []
-    runs = {run.point.labels["workers"]: calibrated(run.path) for run in having(outcomes, part="real")}
+    runs = {
+        run.point.labels["workers"]: Calibration.from_json(run.result["calibration"])
+        for run in having(outcomes, part="real")
+        if "calibration" in run.result  # it is not where the study was stopped just after the run
+    }
     for workers, calibration in runs.items() if 1 in runs else ():
         alike = dataclasses.replace(runs[1].system, workers=workers)
         rate = calibration.measured_updates_per_s

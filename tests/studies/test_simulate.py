@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
@@ -125,6 +126,27 @@ def test_a_run_directory_is_calibrated_on(tmp_path, monkeypatch, known_times):
     assert "calibrated on" in (tmp_path / "out" / "report.html").read_text()
 
 
+def test_a_real_point_keeps_what_it_was_calibrated_to(tmp_path, monkeypatch, known_times):
+    """So that a report from packed data, which has no checkpoint and may be of another machine, says the same."""
+
+    def train(point, path):
+        a_run(path)
+        rundir.write_json(path / rundir.RESULT, {"status": "finished"})
+
+    monkeypatch.setattr(simulate, "train_point", train)
+    monkeypatch.setattr(simulate, "parameters_of", lambda run: 1000)
+    simulate.real(SIMULATE.points(settings(validate=True), TWO)[-1], tmp_path / "run")
+    result = rundir.read_json(tmp_path / "run" / rundir.RESULT)
+    assert result["status"] == "finished"
+    assert Calibration.from_json(result["calibration"]) == simulate.calibrated(tmp_path / "run")
+
+
+def test_a_real_point_that_was_stopped_is_not_calibrated(tmp_path, monkeypatch):
+    monkeypatch.setattr(simulate, "train_point", lambda point, path: a_run(path))
+    simulate.real(SIMULATE.points(settings(validate=True), TWO)[-1], tmp_path / "run")
+    assert not (tmp_path / "run" / rundir.RESULT).exists()
+
+
 def test_a_run_without_servers_is_refused(tmp_path):
     a_run(tmp_path / "run", servers=0)
     with pytest.raises(UsageError, match="no parameter servers"):
@@ -159,15 +181,18 @@ def measured(point):
     if point.labels["part"] == "emulated":
         slow = 0.5 if point.labels["workers"] == 16 else 1.0
         return {"rates": {f"{ms:g}": slow * 1000 / (ms + 10) for ms in simulate.EMULATED_MS}}
-    return simulate.predicted(point) if point.labels["part"] == "predicted" else {}
+    if point.labels["part"] == "predicted":
+        return simulate.predicted(point)
+    workers = point.labels["workers"]
+    calibration = Calibration(System(workers=workers, compute=Times(0.1)), 10.0 if workers < 8 else 20.0)
+    return json.loads(json.dumps({"calibration": calibration.to_json()}, allow_nan=False))
 
 
 def test_what_is_measured_stands_beside_its_prediction(known_times):
     chosen = settings(workers=(4,), updates=10, validate=True)
     points = SIMULATE.points(chosen, TWO)
-    outcomes = [Outcome(point, measured(point), [], point.labels["workers"]) for point in points]
-    calibrated = lambda workers: Calibration(System(workers=workers, compute=Times(0.1)), 10.0 if workers < 8 else 20.0)
-    report = simulate_report.report(chosen, outcomes, calibrated)
+    outcomes = [Outcome(point, measured(point), [], Path()) for point in points]
+    report = simulate_report.report(chosen, outcomes)
     _, table = report.tables
     rows = {(row[0], row[1]): row for row in table.rows}
     assert len(rows) == 4 * 4 + 4 and [row[5] for row in rows.values()].count("fitted to") == 3
@@ -178,7 +203,7 @@ def test_what_is_measured_stands_beside_its_prediction(known_times):
     )
     assert report.notes[0].startswith("validation: 12 of 17 predictions within 10%")
     assert [panel.title for panel in report.panels][4] == "Lines: predicted, hollow: measured"
-    alone = simulate_report.report(chosen, [run for run in outcomes if run.point.labels["workers"] != 1], calibrated)
+    alone = simulate_report.report(chosen, [run for run in outcomes if run.point.labels["workers"] != 1])
     assert not [row for row in alone.tables[-1].rows if row[0] == "CartPole"]  # calibrated on one worker alone
 
 
