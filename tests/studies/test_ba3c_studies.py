@@ -276,7 +276,7 @@ def test_games_end_at_the_published_target_where_that_is_chosen():
     assert of_all.tables[1].rows[0][:3] == ["BA3C", 2, 6] and of_all.tables[1].rows[0][3].bounds
     assert [panel.title for panel in of_all.panels] == ["breakout", "pong", "Performance profile"]
     assert report.panels[0].curves[-1].y == [300.0, 300.0]
-    assert "games of epsilon 0.01" in report.caption
+    assert "games of epsilon 0.01 with frozen parameters, 50 where time was enough" in report.caption
 
 
 @pytest.mark.parametrize(

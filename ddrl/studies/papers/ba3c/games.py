@@ -107,10 +107,10 @@ class GamesSettings(BudgetSettings):
         }
         whole = [] if self.to_target else [("BA3C", Group({}, outcomes))]  # runs to a target have no final score
         of_all, profiles = across_games.together(whole, final_mean)
-        caption = caption_of(EVALUATION, outcomes).replace(": ", f": mean and maximum of {self.eval_games} ")
+        caption = caption_of(EVALUATION, outcomes).replace(": ", ": mean and maximum of ")
         return Report(
             heading="Scores by game against time",
-            caption=f"{caption}; {spread_text(outcomes)}",
+            caption=f"{caption}, {self.eval_games} where time was enough; {spread_text(outcomes)}",
             finding=self._finding(games),
             tables=[
                 table(f"Evaluations of {self.eval_games} games", games, {
