@@ -21,7 +21,7 @@ NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 def test_the_readme_is_short_and_has_a_figure_and_a_recording():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 150
-    assert "docs/figures/breakout.png" in text
+    assert "docs/figures/games.png" in text
     recordings = re.findall(r"\]\((docs/\S+\.gif)\)", text)
     assert recordings
     assert all((ROOT / path).stat().st_size <= 2_000_000 for path in recordings)

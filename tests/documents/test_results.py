@@ -21,6 +21,11 @@ def test_all_data_is_shown_and_all_that_is_shown_is_there():
     assert all((redraw.FIGURES / f"{name}.png").stat().st_size > 10_000 for name in NAMES)
 
 
+def test_every_figure_is_drawn_from_data():
+    drawn = {path.stem for path in redraw.FIGURES.glob("*.png")}
+    assert drawn - {"board"} == set(NAMES), "all but the picture of the board's page"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_tables_equal_the_data(name):
     assert redraw.shown()[name] == redraw.section(name, redraw.drawn(redraw.DATA / name)), "run `make results`"
