@@ -94,7 +94,7 @@ class _Group:
         step = self.env.recv()
         ids = step.env_id
         counted = step.valid & self._playing[ids]
-        self._scores[ids] += np.where(counted, step.reward, 0.0)
+        self._scores[ids] += step.reward  # 0 in the row of a reset; scores of games that are over are read no more
         self._steps[ids] += counted
         self._rewarded[ids] = np.where(counted & (step.reward != 0.0), self._steps[ids], self._rewarded[ids])
         self.agent_steps += int(counted.sum()) // self.env.players

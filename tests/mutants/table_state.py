@@ -97,14 +97,6 @@ MUTANTS = (
         "Scores of the next game count for the first.",
     ),
     Mutant(
-        "evaluation-counts-rewards-of-no-game",
-        "ddrl/evaluation/games.py",
-        "np.where(counted, step.reward, 0.0)",
-        "step.reward",
-        ("tests/evaluation/test_games.py::test_short_games_are_not_counted_twice",),
-        "Scores of the next game count for the first.",
-    ),
-    Mutant(
         "evaluation-takes-the-worst-action",
         "ddrl/evaluation/actions.py",
         "choice = logits.argmax(axis=1)",
