@@ -12,14 +12,8 @@ from ddrl.config.algorithm import (
     LearnsFrom,
 )
 from ddrl.config.apex import ApexConfig
-from ddrl.config.settings import (
-    EnvironmentConfig,
-    EvaluationConfig,
-    NetworkConfig,
-    RunConfig,
-    SamplingConfig,
-    TrainConfig,
-)
+from ddrl.config.evaluation import EvaluationConfig
+from ddrl.config.settings import EnvironmentConfig, NetworkConfig, RunConfig, SamplingConfig, TrainConfig
 from ddrl.exchange.settings import ExchangeConfig, OptimizerConfig
 from ddrl.replay.settings import ReplayConfig
 

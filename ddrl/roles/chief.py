@@ -5,7 +5,6 @@ It lives in worker 0's process, or in one of its own (`--chief dedicated`).
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import time
@@ -25,13 +24,14 @@ from ddrl.npz import encode_arrays
 from ddrl.replay.storage import OTHER
 from ddrl.reporting.callbacks import RunContext, Trouble, start_callbacks
 from ddrl.reporting.collector import Collector
-from ddrl.reporting.metrics import EVALUATED, MetricsWriter, complete, evaluation_record, lines_of
+from ddrl.reporting.metrics import MetricsWriter, complete, lines_of
 from ddrl.reporting.phases import phase_ended, take_phases
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.reporting.texts import counted
 from ddrl.roles.budget import Budget
 from ddrl.roles.checkpoint_saver import CheckpointSaver
-from ddrl.roles.evaluations import Evaluations, announcement, unfinished_text
+from ddrl.roles.evaluations import Evaluations, announcement
+from ddrl.roles.evaluator_client import EvaluatorClient
 from ddrl.roles.exchanges import make_coordinator
 from ddrl.roles.phase import Phase
 from ddrl.roles.time_left import TimeLeft, plan
@@ -40,8 +40,6 @@ from ddrl.rundir import RESULT, stop_requested, write_json
 STOP_FILE_SECONDS = 0.25  # how often the file `stop` is looked for
 LAST_COMMIT_SECONDS = 10.0  # a step that does not close in this time does not delay the end
 FAILED_COMMIT_SECONDS = 1.0  # the same where a rank has failed, whose gradient may be what the step waits for
-LAST_RESULT_SECONDS = 60.0  # the last evaluation's start and result, beyond the time of its games
-ENDED_RESULT_SECONDS = 5.0  # its result, when it was asked to end
 
 
 class ChiefRole:
@@ -74,6 +72,8 @@ class ChiefRole:
         self.writer = MetricsWriter(context.run_dir, self.callbacks.put)
         self.coordinator = make_coordinator(context, start.step, start.version)
         self._began = time.monotonic()
+        write = self.writer.write
+        self.evaluator = EvaluatorClient(context, transport, self.evaluations, self._event, write, self._began)
         self.budget = Budget(config.run, start)
         self.time_left = TimeLeft(config, start, self.evaluations)
         asynchronous = self.coordinator.asynchronous
@@ -81,9 +81,7 @@ class ChiefRole:
         self._next_line = self._next_stop_check = 0.0
         self._hears_others = set(context.layout.servers) != {transport.rank}  # which may report at any time
         self._stop_deadline = 0.0
-        self._evaluator_heard = time.monotonic()
         self._signalled = self._started = self._evaluation_due = False
-        self._final: dict[str, Any] = {}  # request of the final evaluation
         self._trained_seconds = 0.0
         self._begin(resumed, notes)
 
@@ -121,10 +119,8 @@ class ChiefRole:
         elif self.phase is Phase.STOPPING and now >= self._stop_deadline:
             self._command()
         self._gather(now)
-        if self.phase is Phase.EVALUATING:
-            self._watch_final_evaluation(now)
-            if not self._final or self.evaluations.idle:
-                self._end()
+        if self.phase is Phase.EVALUATING and self.evaluator.is_over(now, self._signalled):
+            self._end()
         if now >= self._next_line:
             self._write_line(now)
 
@@ -194,7 +190,8 @@ class ChiefRole:
         self._tell_of(self.callbacks.close(self.result | totals))
         self.writer.close()
         layout = self.context.layout
-        others = {*range(layout.size), *layout.servers, *(() if layout.evaluator is None else (layout.evaluator,))}
+        evaluator = set() if self.evaluator.rank is None else {self.evaluator.rank}
+        others = {*range(layout.size), *layout.servers} | evaluator
         self.transport.send(Blob(process, Topic.END, b"") for process in others - {layout.chief})
         self.transport.send([Blob(layout.chief, Topic.END, b"")])
         self.phase, self.finished = Phase.ENDED, True
@@ -219,7 +216,7 @@ class ChiefRole:
         if self.budget.checkpoint_due(version, time.monotonic()) and self.saver.gathering.assembly is None:
             self.coordinator.request(Flag.CHECKPOINT)
         elapsed = self.wall_seconds
-        if self.context.layout.evaluator is not None and self.evaluations.due(version, elapsed, self.metrics):
+        if self.evaluator.rank is not None and self.evaluations.due(version, elapsed, self.metrics):
             self.coordinator.request(Flag.PUBLISH)
             self._evaluation_due = True
         if self.context.layout.actors:
@@ -265,14 +262,9 @@ class ChiefRole:
                 self.transport.send(json_blob(process, Topic.STATE_DUE, closed.version) for process in workers)
         if flags & Flag.STOP:
             self.phase = Phase.SAVING
-        evaluator = self.context.layout.evaluator
-        if flags & Flag.PUBLISH and self._evaluation_due and evaluator is not None:
+        if flags & Flag.PUBLISH and self._evaluation_due:
             self._evaluation_due = False
-            if last:
-                self._evaluate_last(evaluator, closed.version)
-            else:
-                how = self.evaluations.during_training(self.wall_seconds, self._planned_seconds)
-                self._evaluate(evaluator, closed.version, how)
+            self._evaluate(closed.version, last)
 
     def _on_refused(self, closed: Closed) -> None:
         self.metrics.count("steps_refused")
@@ -290,46 +282,17 @@ class ChiefRole:
 
     # Evaluation ----------------------------------------------------------------------------------------------
 
-    def _evaluate(self, evaluator: int, version: int, how: Mapping[str, Any]) -> None:
+    def _evaluate(self, version: int, last: bool) -> None:
         at = {"version": version, "agent_steps": self.collector.agent_steps, "wall_seconds": self.wall_seconds}
-        self.evaluations.start(version)
-        self.transport.send([json_blob(evaluator, Topic.EVALUATE, {**at, **how})])
-
-    def _evaluate_last(self, evaluator: int, version: int) -> None:
-        """By the whole protocol, unless the run ends early, or is not to have it."""
-        how = self.evaluations.at_the_end(self._trained_seconds)
-        if self._signalled or not how["limit_seconds"]:
-            return
-        self._final = how
-        self._evaluate(evaluator, version, how)
-
-    def _watch_final_evaluation(self, now: float) -> None:
-        evaluator = self.context.layout.evaluator
-        if not self._final or self.evaluations.idle or evaluator is None:
-            return
-        if self._signalled and "ended" not in self._final:
-            self._final["ended"] = True
-            self.transport.send([json_blob(evaluator, Topic.EVALUATE, {"end": True})])
-            self._stop_deadline = min(self._stop_deadline, now + ENDED_RESULT_SECONDS)
-        if now >= self._stop_deadline or self._evaluator_silent(now):
-            name = self.context.layout.name(evaluator)
-            self._event("evaluation_failed", f"{name} did not give the last result in time; the run ends without")
-            self.evaluations.lost()
+        if not last:
+            self.evaluator.play(at, self._planned_seconds)
+        elif not self._signalled:
+            self.evaluator.play_last(at, self._trained_seconds)
 
     def _on_result(self, content: Mapping[str, Any]) -> None:
-        if not self.evaluations.finish(content):
-            return  # games of an older version that were ended
-        if "failed" in content:
-            self._event("evaluation_failed", content["failed"], update=content["version"])
-            return
-        if not content["games"]:
-            self._event("evaluation_unfinished", unfinished_text({**content, **self._final}), update=content["version"])
-            return
-        known = {name: content[name] for name in EVALUATED if name in content}
-        record = evaluation_record(protocol=content["stamp"], **known)
-        self.writer.write(record)
+        record = self.evaluator.take(content)
         target = self.context.config.evaluation.target_score
-        if target is None or "time_to_score_seconds" in self.result:
+        if record is None or target is None or "time_to_score_seconds" in self.result:
             return
         if content["mean"] >= target and complete([record]):
             text = f"{content['mean']:.1f} >= {target:g} after {content['wall_seconds']:.0f} s"
@@ -338,12 +301,6 @@ class ChiefRole:
             self.result["time_to_score_seconds"] = content["wall_seconds"]
 
     # Budget, checkpoints, metrics ----------------------------------------------------------------------------
-
-    def _evaluator_silent(self, now: float) -> bool:
-        """Whether it has not reported for so long that its last result will not come: whole games may take hours."""
-        run = self.context.config.run
-        patience = max(run.stall_seconds, run.start_seconds, 3.0 * run.log_every_seconds)
-        return run.stall_seconds > 0 and now - self._evaluator_heard >= patience
 
     def _look_for_stop(self, now: float) -> None:
         """A request to stop ends training, and also cuts the last evaluation short."""
@@ -366,9 +323,7 @@ class ChiefRole:
             self.result |= {"status": "failed", "message": text, "unsaved": True}
         if last and self.saver.idle:
             self.phase = Phase.EVALUATING
-            limit = self._final.get("limit_seconds", 0.0)
-            self._stop_deadline = now + limit + LAST_RESULT_SECONDS
-            if self._final:
+            if limit := self.evaluator.await_last(now):
                 self.time_left.final_evaluation(now - self._began, limit)
                 self._event("phase", announcement(self.context.config.evaluation, limit), **self._now())
 
@@ -377,8 +332,8 @@ class ChiefRole:
         return self.collector.agent_steps, {"metrics": self.collector.state(), "evaluations": self.evaluations.state()}
 
     def _on_blob(self, blob: Blob) -> None:
-        if blob.peer == self.context.layout.evaluator:
-            self._evaluator_heard = time.monotonic()
+        if blob.peer == self.evaluator.rank:
+            self.evaluator.heard(time.monotonic())
         if blob.topic == Topic.REPORT:
             report = json.loads(blob.data)
             self.collector.add(report)
@@ -417,10 +372,9 @@ class ChiefRole:
                 self._event("worker_lost", f"{name} died; training goes on with {rest}")
                 if not self.coordinator.live:
                     self.stop("failed", f"{name} died, and it was the last worker", signalled=True)
-        if event.peer == layout.evaluator:
+        if event.peer == self.evaluator.rank:
             self._event("evaluator_lost", f"{name} died; training goes on without evaluation")
-            self.evaluations.lost()
-            self.context = dataclasses.replace(self.context, layout=dataclasses.replace(layout, evaluator=None))
+            self.evaluator.lost()
         if event.peer in layout.actors:
             self._event("actor_lost", f"{name} died; it is left out until the next start")
         if event.peer in layout.replay_shards:

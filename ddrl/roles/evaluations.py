@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddrl.config import EvaluationConfig
-from ddrl.config.settings import WHOLE_GAMES_SECONDS
+from ddrl.config.evaluation import WHOLE_GAMES_SECONDS
 from ddrl.reporting.rank_metrics import RankMetrics
 
 SHORTEST_SECONDS = 8.0  # an evaluation gets this much whatever its share of the time, or it would say nothing

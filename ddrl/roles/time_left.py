@@ -7,7 +7,7 @@ from typing import Any
 
 from ddrl.checkpoint import Checkpoint
 from ddrl.config import TrainConfig
-from ddrl.config.settings import WHOLE_GAMES_SECONDS
+from ddrl.config.evaluation import WHOLE_GAMES_SECONDS
 from ddrl.reporting.phases import EVALUATING, STARTING, TRAINING, drawing_seconds
 from ddrl.roles.evaluations import Evaluations
 

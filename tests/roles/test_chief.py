@@ -25,7 +25,7 @@ from ddrl.npz import decode_arrays, encode_arrays
 from ddrl.reporting.callbacks import Callback
 from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.roles import budget, checkpoint_saver, chief
+from ddrl.roles import budget, checkpoint_saver, chief, evaluator_client
 from ddrl.roles.chief import ChiefRole, Phase
 from ddrl.roles.exchanges import setup_of
 from ddrl.rundir import RESULT, STOP, read_json
@@ -409,7 +409,7 @@ def test_an_evaluator_that_does_not_answer_a_ctrl_c_is_not_waited_for(play):
     job.have()
     job.everything()
     (job.run_dir / STOP).touch()
-    for seconds in (1.0, chief.ENDED_RESULT_SECONDS - 0.5):
+    for seconds in (1.0, evaluator_client.ENDED_RESULT_SECONDS - 0.5):
         job.now += seconds
         job.chief.advance()
         assert not job.chief.finished

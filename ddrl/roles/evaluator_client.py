@@ -1,0 +1,122 @@
+"""The chief's side of evaluation: has versions evaluated, takes the results, and waits a limited time for the last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ddrl.exchange.transport import Transport
+from ddrl.job.layout import JobContext
+from ddrl.job.role import Topic, json_blob
+from ddrl.reporting.metrics import EVALUATED, evaluation_record
+from ddrl.roles.evaluations import Evaluations, unfinished_text
+
+LAST_RESULT_SECONDS = 60.0  # the last evaluation's start and result, beyond the time of its games
+ENDED_RESULT_SECONDS = 5.0  # its result, when it was asked to end
+
+
+class EvaluatorClient:
+    """One evaluation at a time. Without an evaluator nothing is evaluated.
+
+    Args:
+        evaluations: know when one is due, and how long it may take.
+        event: (name, text, **fields) to be noted.
+        write: takes the record of an evaluation.
+        now: of the clock that all `now` are of.
+
+    Attributes:
+        rank: of the evaluator; None where there is none, or it died.
+    """
+
+    def __init__(
+        self,
+        context: JobContext,
+        transport: Transport,
+        evaluations: Evaluations,
+        event: Callable[..., None],
+        write: Callable[[dict[str, Any]], None],
+        now: float,
+    ):
+        self.rank = context.layout.evaluator
+        self._run, self._layout, self._transport = context.config.run, context.layout, transport
+        self._evaluations, self._event, self._write = evaluations, event, write
+        self._final: dict[str, Any] = {}  # request of the final evaluation
+        self._deadline = math.inf  # of its result
+        self._heard = now
+
+    def play(self, at: Mapping[str, Any], planned: float) -> None:
+        """Has a version evaluated during training.
+
+        Args:
+            at: version, agent steps, and wall seconds of the parameters, which are the newest.
+            planned: wall time of the whole run in seconds, or 0 where it is open.
+        """
+        self._ask(at, self._evaluations.during_training(at["wall_seconds"], planned))
+
+    def play_last(self, at: Mapping[str, Any], trained_seconds: float) -> None:
+        """Has the last version evaluated by the whole protocol, unless the run is not to have that."""
+        how = self._evaluations.at_the_end(trained_seconds)
+        if self.rank is not None and how["limit_seconds"]:
+            self._final = how
+            self._ask(at, how)
+
+    def await_last(self, now: float) -> float:
+        """From now on the run waits for the final evaluation alone: for so many seconds; 0 if there is none."""
+        limit = float(self._final.get("limit_seconds", 0.0))
+        self._deadline = now + limit + LAST_RESULT_SECONDS
+        return limit
+
+    def is_over(self, now: float, ended: bool) -> bool:
+        """Whether the final evaluation is over, or is not waited for any longer.
+
+        Args:
+            ended: it is to stop, and to keep the games that are over.
+        """
+        if not self._final or self._evaluations.idle or self.rank is None:
+            return True
+        if ended and "ended" not in self._final:
+            self._final["ended"] = True
+            self._transport.send([json_blob(self.rank, Topic.EVALUATE, {"end": True})])
+            self._deadline = min(self._deadline, now + ENDED_RESULT_SECONDS)
+        if now < self._deadline and not self._silent(now):
+            return False
+        name = self._layout.name(self.rank)
+        self._event("evaluation_failed", f"{name} did not give the last result in time; the run ends without")
+        self._evaluations.lost()
+        return True
+
+    def heard(self, now: float) -> None:
+        """The evaluator sent something."""
+        self._heard = now
+
+    def take(self, content: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Takes a result; its record, or None where there are no scores."""
+        if not self._evaluations.finish(content):
+            return None  # games of an older version that were ended
+        if "failed" in content:
+            self._event("evaluation_failed", content["failed"], update=content["version"])
+            return None
+        if not content["games"]:
+            self._event("evaluation_unfinished", unfinished_text({**content, **self._final}), update=content["version"])
+            return None
+        known = {name: content[name] for name in EVALUATED if name in content}
+        record = evaluation_record(protocol=content["stamp"], **known)
+        self._write(record)
+        return record
+
+    def lost(self) -> None:
+        """It died, and nothing is evaluated any more."""
+        self.rank = None
+        self._evaluations.lost()
+
+    def _ask(self, at: Mapping[str, Any], how: Mapping[str, Any]) -> None:
+        if self.rank is not None:
+            self._evaluations.start(at["version"])
+            self._transport.send([json_blob(self.rank, Topic.EVALUATE, {**at, **how})])
+
+    def _silent(self, now: float) -> bool:
+        """Whether it has not reported for so long that its last result will not come: whole games may take hours."""
+        run = self._run
+        patience = max(run.stall_seconds, run.start_seconds, 3.0 * run.log_every_seconds)
+        return run.stall_seconds > 0 and now - self._heard >= patience
