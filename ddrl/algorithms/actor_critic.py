@@ -37,13 +37,30 @@ class ActorCriticConfig(AlgorithmConfig):
     entropy_cost_schedule: Literal["constant", "linear"] = "constant"
     """How that weight changes. linear: to 0 over --learning-rate-agent-steps or --learning-rate-updates, like the
     learning rate."""
+    entropy_cost_start: float = 0.0
+    """That weight at the beginning, where it is to be larger: it falls to --entropy-cost linearly (0: it is not)."""
+    entropy_cost_start_share: float = 0.05
+    """Part of --learning-rate-agent-steps or --learning-rate-updates within which --entropy-cost-start falls."""
     value_cost: float = 0.5
     """Weight of the value loss, the mean of (R - V)^2."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.between(self, 1, LONGEST_ROLLOUT, "unroll_length")
-        checks.at_least(self, 0.0, "entropy_cost", "value_cost")
+        checks.at_least(self, 0.0, "entropy_cost", "entropy_cost_start", "value_cost")
+        if 0.0 < self.entropy_cost_start < self.entropy_cost:
+            why = f"it falls to --entropy-cost {self.entropy_cost:g}; give more than that, or 0"
+            checks.refuse(self, "entropy_cost_start", why)
+        checks.above(self, 0.0, "entropy_cost_start_share")
+        checks.between(self, 0.0, 1.0, "entropy_cost_start_share")
+
+    def entropy_cost_when(self, anneal: Any) -> Any:
+        """Weight of the entropy bonus when `anneal`, from 1 to 0, of the linear schedules is left."""
+        cost = self.entropy_cost * (anneal if self.entropy_cost_schedule == "linear" else 1.0)
+        if not self.entropy_cost_start:
+            return cost
+        left = tf.maximum(0.0, 1.0 - (1.0 - anneal) / self.entropy_cost_start_share)
+        return cost + (self.entropy_cost_start - self.entropy_cost) * left
 
     def title(self, config: TrainConfig) -> str:
         """HTS-RL's with the double-buffered schedule, else that with asynchronous updates."""
@@ -85,7 +102,7 @@ def actor_critic_loss(
     for rows in (square_errors, entropies, advantages, values):
         rows.shape.assert_is_compatible_with(weights.shape)
     value_loss, entropy = tf.reduce_mean(weights * square_errors), tf.reduce_mean(weights * entropies)
-    entropy_cost = config.entropy_cost * (context.anneal if config.entropy_cost_schedule == "linear" else 1.0)
+    entropy_cost = config.entropy_cost_when(context.anneal)
     total = policy_loss + config.value_cost * value_loss - entropy_cost * entropy
     common = {
         "loss": total,

@@ -172,6 +172,20 @@ def test_the_entropys_cost_falls_with_alpha(name, alpha, space):
     np.testing.assert_array_equal(constant.loss, output_of(module, space, policy, value, batch, config).loss)
 
 
+@pytest.mark.parametrize("schedule", ["constant", "linear"])
+@pytest.mark.parametrize("alpha, cost", [(1.0, 0.5), (0.98, 0.34), (0.95, 0.1), (0.5, 0.1), (0.0, 0.1)])
+def test_the_entropys_cost_starts_higher(alpha, cost, schedule, space):
+    """It falls from 0.5 to 0.1 within the first twentieth; what the schedule takes off is of the 0.1 alone."""
+    config = A2CConfig(entropy_cost=0.1, entropy_cost_start=0.5, entropy_cost_schedule=schedule)
+    taken_off = 0.1 * (1.0 - alpha) if schedule == "linear" else 0.0
+    policy, value = outputs(space, 24)
+    batch = transitions(space, policy)
+    network, context = FixedNetwork(space, policy, value), LossContext(tf.constant(alpha))
+    output = a2c.loss(network, None, tensors(batch), config, context)
+    of_that_moment = output_of(a2c, space, policy, value, batch, A2CConfig(entropy_cost=cost - taken_off))
+    np.testing.assert_allclose(output.loss, of_that_moment.loss, rtol=1e-5)
+
+
 def test_metrics_are_means_over_the_rows_that_count(space):
     policy, value = outputs(space, 24)
     batch = transitions(space, policy)

@@ -16,10 +16,18 @@ MUTANTS = (
     Mutant(
         "loss-entropy-cost-stays",
         "ddrl/algorithms/actor_critic.py",
-        'context.anneal if config.entropy_cost_schedule == "linear" else 1.0',
+        'anneal if self.entropy_cost_schedule == "linear" else 1.0',
         "1.0",
         ("tests/algorithms/test_actor_critic.py::test_the_entropys_cost_falls_with_alpha",),
         "The schedule of the entropy's cost has no effect.",
+    ),
+    Mutant(
+        "loss-entropy-cost-start-stays",
+        "ddrl/algorithms/actor_critic.py",
+        "(1.0 - anneal) / self.entropy_cost_start_share",
+        "(1.0 - anneal) * self.entropy_cost_start_share",
+        ("tests/algorithms/test_actor_critic.py::test_the_entropys_cost_starts_higher",),
+        "The larger cost of the beginning would stay to the end.",
     ),
     Mutant(
         "loss-has-no-value-cost",
