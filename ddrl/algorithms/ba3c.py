@@ -137,12 +137,12 @@ LAPTOP_BY_GAME: dict[str, dict[str, dict[str, Any]]] = {
     "space_invaders": {
         "algorithm": {
             "epochs": 4, "pool_batches": 4, "clip_range": 0.1, "importance_clip": 0.0, "normalize_advantages": True,
-            "entropy_cost_schedule": "linear", "entropy_cost_start": 0.1, "entropy_cost_start_share": 0.1,
+            "entropy_cost_schedule": "linear", "entropy_cost_start": 0.1, "entropy_cost_start_share": 0.125,
             "reward_scale": 0.05,
         },
         "optimizer": {
             "learning_rate": 4e-4, "learning_rate_schedule": "linear",
-            "learning_rate_agent_steps": 5_000_000,  # an hour on two cores
+            "learning_rate_agent_steps": 4_000_000,  # within an hour on two cores
         },
         "evaluation": {"eval_actions": "drawn", "eval_epsilon": 0.0},
     },
