@@ -141,7 +141,7 @@ MUTANTS = (
         "ddrl/roles/chief.py",
         'content["mean"] >= target and complete([record])',
         'content["mean"] >= target and not record["timed_out"]',
-        ("tests/roles/test_chief.py::test_scores_that_do_not_reach_the_target",),
+        ("tests/roles/test_chief_evaluations.py::test_scores_that_do_not_reach_the_target",),
         "A lucky handful of games ends the run.",
     ),
     Mutant(

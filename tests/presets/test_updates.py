@@ -23,7 +23,7 @@ from ddrl.roles.worker import WorkerRole
 from ddrl.types import Discrete, LossContext, Machine, Snapshot
 from tests import references
 from tests.algorithms.test_actor_critic import transitions
-from tests.roles.test_chief import Sent
+from tests.roles.chief_play import Sent
 from tests.unrolls import random_unroll
 
 MACHINE = Machine(cores=2, memory_bytes=24 * 10**9)

@@ -15,7 +15,7 @@ from ddrl.job.layout import JobContext, JobLayout
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.worker import Gradient, WorkerRole
 from ddrl.types import Snapshot
-from tests.roles.test_chief import Sent
+from tests.roles.chief_play import Sent
 from tests.test_combinations import config_of
 
 SIZE, LIMIT = 7, 0.5

@@ -1,0 +1,182 @@
+"""The chief gathers the parts of checkpoints, and ends a run whose last one cannot be written."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from ddrl import checkpoint as checkpoints
+from ddrl.errors import UsageError
+from ddrl.exchange.messages import Flag, Kind
+from ddrl.exchange.transport import Blob, PeerLost
+from ddrl.job.role import Topic
+from ddrl.reporting.metrics import read_metrics
+from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.roles import checkpoint_saver
+from ddrl.roles.chief import ChiefRole, Phase
+from ddrl.rundir import STOP
+from tests.roles.chief_play import SIZE, Sent
+
+
+def test_a_checkpoint_waits_for_all_parts(play):
+    job = play(run={"checkpoint_every_updates": 2})
+    assert job.have() == Flag.NONE
+    assert job.have() == Flag.CHECKPOINT
+    job.snapshots()
+    job.state(0)
+    job.chief.advance()
+    assert job.files() == []
+    worker = RankMetrics("worker", 1)
+    worker.count("agent_steps", 640)
+    job.chief.handle(Blob(1, Topic.REPORT, json.dumps(worker.report()).encode()))
+    job.state(1)
+    job.chief.advance()
+    assert job.files() == ["update-000000002.npz"]
+    saved = checkpoints.load_latest(job.run_dir)
+    assert (saved.version, saved.step, saved.optimizer_count) == (2, 2, 2)
+    assert saved.agent_steps == 640, "steps that led to the checkpoint are not counted in it"
+    np.testing.assert_allclose(saved.parameters, 2.0 + np.arange(SIZE))
+    np.testing.assert_allclose(saved.slots["v"], 2.2 + np.arange(SIZE), rtol=1e-6)
+    assert {w: s["draws"].tolist() for w, s in saved.worker_states.items()} == {0: [0, 0], 1: [1, 1]}
+
+
+def test_a_worker_whose_state_does_not_come_does_not_hold_a_checkpoint_up_for_ever(play):
+    job = play(run={"checkpoint_every_updates": 1})
+    job.have()
+    job.snapshots()
+    job.state(0)
+    job.now += checkpoint_saver.GATHER_SECONDS - 1.0
+    job.chief.advance()
+    assert job.files() == []
+    job.now += 2.0
+    job.chief.advance()
+    assert job.files() == ["update-000000001.npz"]
+    assert set(checkpoints.load_latest(job.run_dir).worker_states) == {0}
+
+
+def test_a_dead_worker_is_not_waited_for(play):
+    job = play(run={"checkpoint_every_updates": 1})
+    job.have()
+    job.snapshots()
+    job.state(0)
+    job.chief.handle(PeerLost(1))
+    job.chief.advance()
+    assert job.files() == ["update-000000001.npz"]
+    assert [message.header.count for message in job.sent.take(Kind.EXPECT)][-2:] == [1, 1]
+    assert "with 1 worker" in job.events("worker_lost")[0]["text"]
+    assert job.have(members=0b01) is not None
+
+
+def test_a_checkpoint_without_a_shard_fails_and_training_goes_on(play):
+    job = play(run={"checkpoint_every_updates": 1})
+    job.have()
+    job.snapshots(shards=(0,))
+    job.now += checkpoint_saver.GATHER_SECONDS + 1.0
+    job.chief.advance()
+    assert job.files() == [] and len(job.events("checkpoint_failed")) == 1
+    assert job.have() == Flag.CHECKPOINT
+
+
+class FullDisk:
+    """Stands in for the writing of checkpoints."""
+
+    def __init__(self, monkeypatch, full=True):
+        self.full, self.tries, self._save = full, 0, checkpoints.save
+        monkeypatch.setattr(checkpoint_saver.checkpoints, "save", self)
+
+    def __call__(self, *arguments):
+        self.tries += 1
+        if self.full:
+            raise UsageError("cannot write checkpoint x (9 bytes): No space left on device; free space")
+        return self._save(*arguments)
+
+
+def test_a_last_checkpoint_that_is_written_late_is_a_good_end(play, monkeypatch):
+    job, disk = play(run={"max_updates": 1}), FullDisk(monkeypatch)
+    job.have()
+    job.everything()
+    for _ in range(10):
+        job.now += 1.0
+        job.chief.advance()
+        assert job.chief.phase is Phase.SAVING
+    assert 3 < disk.tries < 9 and len(job.events("checkpoint_failed")) == 1
+    disk.full = False
+    job.now += checkpoint_saver.SAVE_AGAIN_SECONDS
+    job.chief.advance()
+    assert job.files() == ["update-000000001.npz"] and job.chief.phase is Phase.EVALUATING
+    job.result(1, mean=0.0)
+    job.chief.advance()
+    assert job.ended()["status"] == "finished"
+
+
+@pytest.mark.parametrize("signalled", [False, True])
+def test_a_run_without_its_last_checkpoint_has_failed(play, monkeypatch, signalled):
+    """Also one that was asked to stop; and it says so, so that a job is put back into the queue."""
+    job, disk = play(run={"max_updates": 0 if signalled else 1}), FullDisk(monkeypatch)
+    if signalled:
+        (job.run_dir / STOP).touch()
+        job.now += 1.0
+        job.chief.advance()
+    job.have()
+    job.everything()
+    job.now += checkpoint_saver.LAST_SAVE_SECONDS + 1.0
+    job.chief.advance()
+    assert disk.tries == 2
+    if not signalled:
+        job.result(1, mean=0.0)
+        job.chief.advance()
+    ended = job.ended()
+    assert ended["status"] == "failed" and ended["unsaved"] is True
+    assert (
+        "but the last checkpoint is not written: cannot write checkpoint x (9 bytes): No space left" in ended["message"]
+    )
+
+
+def test_a_last_checkpoint_without_a_servers_part_is_a_failure(play):
+    job = play(run={"max_updates": 1})
+    job.have()
+    job.snapshots(shards=(0,))
+    job.now += checkpoint_saver.GATHER_SECONDS + 1.0
+    job.chief.advance()
+    job.result(1, mean=0.0)
+    job.chief.advance()
+    ended = job.ended()
+    assert ended["status"] == "failed" and "the parameter servers' parts of update 1 are missing" in ended["message"]
+
+
+def test_asynchronous_checkpoints_have_the_workers_states_and_staleness_is_reported(play):
+    job = play(exchange={"updates": "asynchronous"}, run={"checkpoint_every_updates": 1})
+    job.chief.coordinator.version = 1
+    assert job.have(members=0b01, value=3.0, shards=(0,)) & Flag.CHECKPOINT
+    due = job.sent.take(Topic.STATE_DUE)
+    assert sorted((blob.peer, json.loads(blob.data)) for blob in due) == [(0, 1), (1, 1)]
+    job.snapshots()
+    job.state(0, of=1)
+    job.chief.advance()
+    assert job.files() == [], "worker 1 has not come to a boundary yet"
+    job.state(1, of=1)
+    job.chief.advance()
+    assert job.files() == ["update-000000001.npz"] and set(
+        checkpoints.load(job.run_dir / "checkpoints" / job.files()[-1]).worker_states
+    ) == {0, 1}
+    (line,) = [record for record in read_metrics(job.run_dir) if "staleness_mean" in record]
+    assert line["staleness_mean"] == line["staleness_max"] == 3.0
+
+
+@pytest.mark.parametrize(
+    "counters",
+    [
+        {"metrics": {"totals": {"agent_steps": "5"}}},
+        {"metrics": {"scores": 3}},
+        {"metrics": [1]},
+        {"evaluations": {"seconds": []}},
+    ],
+)
+def test_counters_that_are_none_are_refused_in_one_line(play, counters):
+    job = play()
+    start = dataclasses.replace(job.chief.start, counters=counters)
+    with pytest.raises(UsageError, match="what is counted in the checkpoint of update 0 is malformed"):
+        ChiefRole(job.chief.context, Sent(), start, True)

@@ -1,0 +1,180 @@
+"""The chief and its evaluator: the last evaluation, targets, and games without an end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ddrl.exchange.messages import Flag
+from ddrl.exchange.transport import Blob, PeerLost
+from ddrl.job.role import Topic
+from ddrl.reporting.metrics import read_metrics
+from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.roles import evaluator_client
+from ddrl.roles.chief import Phase
+from ddrl.rundir import STOP
+
+
+def test_max_updates_ends_with_checkpoint_and_evaluation(play):
+    job = play(run={"max_updates": 2})
+    assert job.have() == Flag.NONE
+    assert job.have() == Flag.STOP | Flag.CHECKPOINT | Flag.PUBLISH
+    assert job.have() is None, "a step was closed after the last"
+    job.everything()
+    assert job.files() == ["update-000000002.npz"] and not job.chief.finished
+    job.result(2, mean=3.0)
+    job.chief.advance()
+    assert job.ended() == {
+        "status": "finished",
+        "message": "the budget of 2 updates is used up",
+        "update": 2,
+        "agent_steps": 0,
+        "wall_seconds": 7.0,
+    }
+
+
+def test_an_evaluation_that_does_not_end_does_not_hold_the_end_up_for_ever(play):
+    job = play(run={"max_updates": 1})
+    job.have()
+    job.everything()
+    job.now += 3600.0
+    job.chief.advance()
+    assert job.ended()["status"] == "finished"
+
+
+def test_ctrl_c_ends_the_final_evaluation_and_keeps_what_was_played(play):
+    job = play(run={"max_updates": 1, "video": False}, evaluation={"final_evaluation_minutes": 2.0})
+    job.have()
+    request = job.request
+    assert request["final"] and request["limit_seconds"] == 120.0
+    job.everything()
+    report = RankMetrics("evaluator", 0)
+    report.gauge("evaluation_games_over", 30)
+    job.now += 30.0
+    job.chief.handle(Blob(4, Topic.REPORT, json.dumps(report.report()).encode()))
+    job.chief._write_line(job.now)
+    line = read_metrics(job.run_dir)[-1]
+    assert (line["phase"], line["evaluation_games_over"], line["seconds_left"]) == ("evaluating", 30, 20.0 + 5.0)
+    (job.run_dir / STOP).touch()
+    for _ in range(3):
+        job.now += 0.5
+        job.chief.advance()
+    (ending,) = job.sent.take(Topic.EVALUATE)
+    assert json.loads(ending.data) == {"end": True} and not job.chief.finished
+    played = {"mean": 3.0, "maximum": 9.0, "games": 31, "of_games": 50, "unfinished": 0, "timed_out": 19}
+    content = request | played | {"seconds": 31.0, "stamp": {}}
+    job.chief.handle(Blob(4, Topic.RESULT, json.dumps(content).encode()))
+    job.chief.advance()
+    assert job.ended()["status"] == "finished"
+    (record,) = [record for record in read_metrics(job.run_dir) if record["kind"] == "evaluation"]
+    assert record["final"] and (record["games"], record["of_games"], record["timed_out"]) == (31, 50, 19)
+    assert [event["phase"] for event in job.events("phase")] == ["training", "evaluating"]
+    assert "50 games, 120 s at most" in job.events("phase")[1]["text"]
+
+
+def test_an_evaluator_that_does_not_answer_a_ctrl_c_is_not_waited_for(play):
+    job = play(run={"max_updates": 1})
+    job.have()
+    job.everything()
+    (job.run_dir / STOP).touch()
+    for seconds in (1.0, evaluator_client.ENDED_RESULT_SECONDS - 0.5):
+        job.now += seconds
+        job.chief.advance()
+        assert not job.chief.finished
+    job.now += 1.0
+    job.chief.advance()
+    assert job.ended()["status"] == "finished" and len(job.events("evaluation_failed")) == 1
+
+
+def test_without_a_final_evaluation_the_run_ends_with_its_checkpoint(play):
+    job = play(run={"max_updates": 11}, evaluation={"final_evaluation_minutes": 0.0})
+    for _ in range(11):
+        job.have()
+    assert job.request["version"] == 10, "the one during training is not waited for, either"
+    job.everything()
+    job.chief.advance()
+    assert job.ended()["status"] == "finished" and job.files() == ["update-000000011.npz"]
+
+
+def test_an_evaluation_in_which_no_game_was_over_has_no_number(play):
+    job = play()
+    for _ in range(10):
+        job.have()
+    content = job.request | {"games": 0, "of_games": 50, "timed_out": 4, "stuck": 2, "seconds": 6.0, "stamp": {}}
+    job.chief.handle(Blob(4, Topic.RESULT, json.dumps(content).encode()))
+    assert [record["kind"] for record in read_metrics(job.run_dir)].count("evaluation") == 0
+    (event,) = job.events("evaluation_unfinished")
+    assert event["text"].startswith("no game was over within 6 s (4 unfinished, 2 of them stuck without a reward)")
+
+
+def test_who_ends_an_evaluation_without_a_game_is_not_told_to_give_it_time(play):
+    job = play(run={"max_updates": 1}, evaluation={"final_evaluation_minutes": 2.0})
+    job.have()
+    content = job.request | {"games": 0, "of_games": 50, "timed_out": 20, "seconds": 6.0, "stamp": {}}
+    job.everything()
+    (job.run_dir / STOP).touch()
+    job.now += 1.0
+    job.chief.advance()
+    job.chief.handle(Blob(4, Topic.RESULT, json.dumps(content).encode()))
+    job.chief.advance()
+    assert job.ended()["status"] == "finished"
+    assert job.events("evaluation_unfinished")[0]["text"] == "no game was over within 6 s (20 unfinished)"
+
+
+def test_whole_games_are_waited_for_as_long_as_the_evaluator_speaks(play):
+    job = play(run={"max_updates": 1, "stall_seconds": 300.0}, evaluation={"evaluation_minutes": 0.0})
+    job.have()
+    job.everything()
+    report = json.dumps(RankMetrics("evaluator", 0).report()).encode()
+    for _ in range(20):
+        job.now += 290.0
+        job.chief.handle(Blob(4, Topic.REPORT, report))
+        job.chief.advance()
+        assert not job.chief.finished
+    job.now += 301.0
+    job.chief.advance()
+    assert job.ended()["status"] == "finished" and len(job.events("evaluation_failed")) == 1
+
+
+@pytest.mark.parametrize("last", [1.0, 6.0])
+def test_the_target_score_ends_the_run_with_the_time_of_its_snapshot(play, last):
+    job = play(evaluation={"target_score": 5.0})
+    for _ in range(9):
+        job.have()
+    job.now += 30.0
+    assert job.have() == Flag.PUBLISH
+    job.now += 50.0  # the games take their time
+    job.result(10, mean=5.5)
+    assert job.have() & Flag.STOP
+    job.everything()
+    job.result(11, mean=last)
+    job.chief.advance()
+    result = job.ended()
+    assert result["status"] == "target" and result["time_to_score_seconds"] == pytest.approx(37.0)
+    assert [r["mean"] for r in read_metrics(job.run_dir) if r["kind"] == "evaluation"] == [5.5, last]
+    assert len(job.events("target_reached")) == 1
+
+
+@pytest.mark.parametrize("mean, unfinished, of_games", [(4.9, 0, 1), (5.5, 1, 1), (5.5, 0, 2)])
+def test_scores_that_do_not_reach_the_target(play, mean, unfinished, of_games):
+    job = play(evaluation={"target_score": 5.0})
+    for _ in range(10):
+        job.have()
+    job.result(10, mean=mean, unfinished=unfinished, of_games=of_games)
+    assert job.have() == Flag.NONE and job.chief.phase is Phase.RUNNING
+
+
+def test_a_lost_evaluator_leaves_training_going(play):
+    job = play(run={"max_updates": 20})
+    for _ in range(10):
+        job.have()
+    job.chief.handle(PeerLost(4))
+    assert len(job.events("evaluator_lost")) == 1
+    job.sent.take(Topic.EVALUATE)
+    for _ in range(9):
+        assert job.have() == Flag.NONE
+    assert job.have() & Flag.STOP
+    job.everything()
+    job.chief.advance()
+    assert job.ended()["status"] == "finished" and job.sent.take(Topic.EVALUATE) == []
