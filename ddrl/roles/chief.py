@@ -83,6 +83,7 @@ class ChiefRole:
         self._stop_deadline = 0.0
         self._signalled = self._started = self._evaluation_due = False
         self._trained_seconds = 0.0
+        self._failed: set[int] = set()  # processes that have told of their mistake
         self._begin(resumed, notes)
 
     @property
@@ -354,6 +355,7 @@ class ChiefRole:
 
     def _on_failed(self, peer: int, text: str, line: str) -> None:
         name = self.context.layout.name(peer)
+        self._failed.add(peer)
         self._event("rank_failed", f"{name}: {line}", traceback=text)
         self.stop("failed", f"{name} failed: {line} (see log.txt)", signalled=True)
         if self.phase is Phase.STOPPING:
@@ -365,20 +367,21 @@ class ChiefRole:
             return
         layout = self.context.layout
         name = layout.name(event.peer)
+        note = self._event if event.peer not in self._failed else lambda *what: None  # why it died was told
         for worker, process in layout.workers.items():
             if process == event.peer:
                 self.transport.send(self.coordinator.worker_lost(worker))
                 rest = counted(len(self.coordinator.live), "worker")
-                self._event("worker_lost", f"{name} died; training goes on with {rest}")
+                note("worker_lost", f"{name} died; training goes on with {rest}")
                 if not self.coordinator.live:
                     self.stop("failed", f"{name} died, and it was the last worker", signalled=True)
         if event.peer == self.evaluator.rank:
-            self._event("evaluator_lost", f"{name} died; training goes on without evaluation")
+            note("evaluator_lost", f"{name} died; training goes on without evaluation")
             self.evaluator.lost()
         if event.peer in layout.actors:
-            self._event("actor_lost", f"{name} died; it is left out until the next start")
+            note("actor_lost", f"{name} died; it is left out until the next start")
         if event.peer in layout.replay_shards:
-            self._event("replay_shard_lost", f"{name} died, and with it its part of the replay")
+            note("replay_shard_lost", f"{name} died, and with it its part of the replay")
         essential_lost(event, layout)
 
     def _write_line(self, now: float) -> None:

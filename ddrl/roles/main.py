@@ -26,7 +26,7 @@ from ddrl.exchange.transport import Transport
 from ddrl.floating_point import flush_denormals
 from ddrl.job.exits import refuse_exits
 from ddrl.job.layout import JobContext, JobLayout
-from ddrl.job.role import Role, RoleLost, StopSignal, run_roles, waiter_with_alarm
+from ddrl.job.role import Role, RoleLost, StopSignal, Topic, failure_of, json_blob, run_roles, waiter_with_alarm
 from ddrl.job.watchdog import Watchdog
 from ddrl.job.word import WordRole
 from ddrl.lazy import import_tensorflow
@@ -150,11 +150,31 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
         transport.revoke()
         time.sleep(REVOKE_SECONDS)
         return abort(EXIT_FAILED)  # for ranks that do not hear of it, because they hang
+    except (UsageError, Garbled):
+        raise
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        if not survive:
+            raise
+        _die_of(error, context, comm.Get_rank(), transport)
     watchdog.leaving()
     transport.flush(10.0)
     transport.close()
     status = max((_status(role) for role in roles), default=0)
     return leave(comm, status, survive, met=watchdog.left, at_end=at_end)
+
+
+def _die_of(error: BaseException, context: JobContext, rank: int, transport: Transport) -> None:
+    """Ends this process because of a mistake in one of its roles.
+
+    With ULFM, MPI_Abort ends no other rank, and they hear nothing of a process that exits. So the chief is told, which
+    saves what there is, and the others see this process die.
+    """
+    write_failure(context.run_dir, f"{in_one_line(error)} (see log.txt)")
+    traceback.print_exc()
+    if rank != context.layout.chief:
+        transport.send([json_blob(context.layout.chief, Topic.FAILED, failure_of(error))])
+        transport.flush(10.0)
+    die()
 
 
 def _seats(comm: Any) -> tuple[Seat, ...]:

@@ -7,6 +7,9 @@ first_word: the parameter server hangs before it listens; its own patience is sh
 server: the parameter server raises at step 10.
 late: worker 1 comes 15 seconds after the others.
 silent_evaluator: the evaluator stops (SIGSTOP) instead of playing the last version; patience is short.
+raising_evaluator: the evaluator raises when it is to play the first version.
+raising_worker: the loop of worker 1 raises at version 20.
+raising_chief: the chief raises when it is to write the first line of metrics.
 hanging_evaluator: the evaluator's loop hangs at its first game; patience is short.
 no_end: MPI_Finalize hangs in worker 1, and a thread of the parameter server never ends; patience is short.
 lost_files: see tests/parallel/lost_files.py.
@@ -40,6 +43,13 @@ def sleep(*arguments: object) -> None:
     time.sleep(LONG_SECONDS)
 
 
+def put(owner: object, **values: object) -> None:
+    """Has other values in the place of what a module or a class has by these names."""
+    for name, value in values.items():
+        assert hasattr(owner, name), f"{owner} has no {name} any more"
+        setattr(owner, name, value)
+
+
 def before_note() -> None:
     if RANK == 1:
         time.sleep(SHORT_SECONDS)
@@ -64,8 +74,8 @@ def first_word() -> None:
 
     waits = watchdog.Waits
     if RANK == SERVER:
-        watchdog.Waits = lambda limit, start, now: waits(SHORT_SECONDS, SHORT_SECONDS, now)
-    ranks.ServerRole = sleep
+        put(watchdog, Waits=lambda limit, start, now: waits(SHORT_SECONDS, SHORT_SECONDS, now))
+    put(ranks, ServerRole=sleep)
 
 
 def server() -> None:
@@ -78,7 +88,7 @@ def server() -> None:
             raise ArithmeticError("the server's fault")
         return commit(shard, header)
 
-    ServerShard._on_commit = failing
+    put(ServerShard, _on_commit=failing)
 
 
 def late() -> None:
@@ -92,38 +102,71 @@ def late() -> None:
         time.sleep(LATE_SECONDS)
         return worker(*arguments)
 
-    compute.ComputeRoles.worker = comes_late
+    put(compute.ComputeRoles, worker=comes_late)
 
 
 def silent_evaluator() -> None:
     from ddrl.job import watchdog
-    from ddrl.roles import chief, evaluator
+    from ddrl.roles import evaluator, evaluator_client
 
-    chief.LAST_RESULT_SECONDS = watchdog.LEAVE_SECONDS = SHORT_SECONDS
+    put(evaluator_client, LAST_RESULT_SECONDS=SHORT_SECONDS)
+    put(watchdog, LEAVE_SECONDS=SHORT_SECONDS)
     begin = evaluator.EvaluatorRole._begin
 
-    def silent(role, version, parameters):
-        if version == role.context.config.run.max_updates:
+    def silent(role, parameters):
+        if role._request["version"] == role.context.config.run.max_updates:
             os.kill(os.getpid(), signal.SIGSTOP)
-        begin(role, version, parameters)
+        begin(role, parameters)
 
-    evaluator.EvaluatorRole._begin = silent
+    put(evaluator.EvaluatorRole, _begin=silent)
+
+
+def raising_evaluator() -> None:
+    from ddrl.roles import evaluator
+
+    def failing(role, parameters):
+        raise ArithmeticError("the evaluator's fault")
+
+    put(evaluator.EvaluatorRole, _begin=failing)
+
+
+def raising_worker() -> None:
+    from ddrl.roles import worker
+
+    take = worker.WorkerRole._on_snapshot
+
+    def failing(role, snapshot):
+        if snapshot.version == 20:
+            raise ArithmeticError("the worker's fault")
+        take(role, snapshot)
+
+    if RANK == 1:
+        put(worker.WorkerRole, _on_snapshot=failing)
+
+
+def raising_chief() -> None:
+    from ddrl.roles import chief
+
+    def failing(role, now):
+        raise ArithmeticError("the chief's fault")
+
+    put(chief.ChiefRole, _write_line=failing)
 
 
 def hanging_evaluator() -> None:
     from ddrl.job import watchdog
     from ddrl.roles import evaluator
 
-    watchdog.LOOP_SECONDS = 2 * SHORT_SECONDS
-    evaluator.EvaluatorRole._begin = sleep
+    put(watchdog, LOOP_SECONDS=2 * SHORT_SECONDS)
+    put(evaluator.EvaluatorRole, _begin=sleep)
 
 
 def no_end() -> None:
     from ddrl.exchange import mpi
 
-    mpi.FINALIZE_SECONDS = SHORT_SECONDS
+    put(mpi, FINALIZE_SECONDS=SHORT_SECONDS)
     if RANK == 1:
-        mpi._finalize = sleep
+        put(mpi, _finalize=sleep)
     elif RANK == SERVER:
         threading.Thread(target=sleep).start()
 
@@ -131,14 +174,15 @@ def no_end() -> None:
 def files() -> None:
     from ddrl.job import watchdog
 
-    watchdog.FILES_SECONDS = SHORT_SECONDS
+    put(watchdog, FILES_SECONDS=SHORT_SECONDS)
     lost_files.arm(Path(sys.argv[1]))
 
 
 FAULTS = {
     "before_note": before_note, "before_mpi": before_mpi, "no_mpi": no_mpi, "first_word": first_word, "server": server,
     "late": late, "silent_evaluator": silent_evaluator, "hanging_evaluator": hanging_evaluator, "lost_files": files,
-    "no_end": no_end,
+    "no_end": no_end, "raising_evaluator": raising_evaluator, "raising_worker": raising_worker,
+    "raising_chief": raising_chief,
 }  # fmt: skip
 
 if __name__ == "__main__":

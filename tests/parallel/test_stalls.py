@@ -154,13 +154,22 @@ def test_an_evaluator_that_hangs_leaves_the_rest_training(tmp_path):
     assert result(run)["status"] == "stopped" and set(reports(run)) == {3}
 
 
-def test_an_exception_in_a_server_ends_all_and_says_so(tmp_path):
+@pytest.mark.parametrize("fault, who", [
+    ("server", ""), ("raising_worker", "worker 1 (rank 1) failed: "),
+    ("raising_evaluator", "the evaluator (rank 3) failed: "), ("raising_chief", ""),
+])  # fmt: skip
+def test_an_exception_in_a_role_ends_all_at_once_and_says_so(tmp_path, fault, who):
+    """Before the stall that the ranks that wait for it would see."""
     run = tmp_path / "run"
-    with train(run, *LONG, program="ranks_faulty.py", environment={"TEST_FAULT": "server"}) as job:
-        assert job.wait(END_SECONDS) == 1, job.output
-    assert "the run failed: ArithmeticError: the server's fault" in job.output
+    patience = ("--max-updates", "100000", "--eval-every-updates", "20", "--stall-seconds", str(END_SECONDS))
+    with train(run, *CATCH, *patience, program="ranks_faulty.py", environment={"TEST_FAULT": fault}) as job:
+        assert job.wait(END_SECONDS / 2) == 1, job.output
+    assert f"the run failed: {who}ArithmeticError: the {fault.removeprefix('raising_')}'s fault" in job.output
     assert "Traceback" in (run / rundir.LOG).read_text()
     assert events(run, "restarted") == [], "a mistake that another start would make again"
+    if who:
+        found = result(run)
+        assert newest(run).version == found["update"] > 0, "nothing is lost"
 
 
 def test_a_worker_that_comes_late_is_not_waited_for_by_a_quorum_and_joins(tmp_path):

@@ -135,6 +135,16 @@ def test_a_step_that_needs_a_rank_which_cannot_go_on_does_not_hold_up_its_end(pl
     assert job.chief.phase is Phase.SAVING
 
 
+@pytest.mark.parametrize("rank", [1, 4])
+def test_a_rank_that_told_of_its_mistake_and_died_is_told_of_once(play, rank):
+    job = play()
+    error = json.dumps({"text": "ValueError: no good\n", "line": "ValueError: no good"}).encode()
+    job.chief.handle(Blob(rank, Topic.FAILED, error))
+    job.chief.handle(PeerLost(rank))
+    assert len(job.events("rank_failed")) == 1
+    assert job.events("worker_lost") == job.events("evaluator_lost") == [], "training does not go on"
+
+
 def test_what_is_not_as_before_is_told(play):
     job = play()
     notes = (("checkpoint_left_out", "update 9 is damaged"), ("settings_changed", "--discount 0.9, now 0.8"))
