@@ -56,7 +56,8 @@ class ReplayFeed(Feed):
         self.sampler.save(step, state, done)
 
     def report(self, metrics: RankMetrics) -> None:
-        metrics.gauge("replay_size", self.sampler.size)
+        if self.sampler.all_spoken:
+            metrics.gauge("replay_size", self.sampler.size)
 
     def halt(self) -> None:
         self.sampler.halt()

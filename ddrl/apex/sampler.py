@@ -104,6 +104,11 @@ class Sampler:
         return sum(shard.size for shard in self._shards.values())
 
     @property
+    def all_spoken(self) -> bool:
+        """Whether every living shard has spoken since the start: before that, `size` is less than they hold."""
+        return all(shard.heard > 0.0 for shard in self._shards.values())
+
+    @property
     def outstanding(self) -> int:
         """Batches that were asked for and have not come."""
         return sum(shard.asked - shard.received for shard in self._shards.values())

@@ -10,12 +10,14 @@ import pytest
 
 from ddrl.apex import actor as actor_module
 from ddrl.apex import replay_shard as shard_module
+from ddrl.apex.feed import ReplayFeed
 from ddrl.apex.memory import BATCHES_ON_THEIR_WAY
 from ddrl.apex.shard_setup import ShardSetup
 from ddrl.errors import UsageError
 from ddrl.exchange.messages import Kind
 from ddrl.exchange.transport import Blob
 from ddrl.job.role import RoleLost, Topic
+from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.types import Continuous
 from tests.apex.apex_world import FORMAT, World
 from tests.apex.segments import FEATURES, IMAGES, noise
@@ -374,6 +376,19 @@ def test_a_resumed_job_has_the_replay_as_it_was_and_keys_of_its_own(tmp_path, se
     assert resumed.version > 50
     assert all(child.run_id >> actor_module.RUN_BITS == 2 for child in resumed.children.values())
     assert sum(shard.replay.refused for shard in resumed.shards) == sum(c["refused"] for c, _ in expected)
+
+
+def test_the_size_of_the_replay_is_not_reported_before_every_shard_has_told_of_its_own(tmp_path):
+    world = World(tmp_path)
+    world.steps(2_000)
+    resumed = World(tmp_path, state=world.save())
+    feed, metrics = ReplayFeed(resumed.sampler, resumed.schedule), RankMetrics("learner", 0)
+    feed.report(metrics)
+    assert metrics.report()["gauges"] == {}, "0 transitions would be false"
+    resumed.settle()
+    feed.report(metrics)
+    size = sum(shard.replay.size for shard in resumed.shards)
+    assert metrics.report()["gauges"] == {"replay_size": size} and size > 0
 
 
 def test_a_replay_that_is_damaged_is_told_of_and_the_shard_begins_empty(tmp_path):
