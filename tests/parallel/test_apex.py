@@ -59,7 +59,8 @@ def test_catch_is_learned_though_actors_a_shard_and_the_learner_die(tmp_path):
 @pytest.mark.timeout(600)
 def test_a_silent_shard_holds_up_neither_checkpoints_nor_the_end(tmp_path):
     run = tmp_path / "run"
-    with train(run, *SMOKE, "--no-evaluator", "--checkpoint-every-updates", "1000") as job:
+    patience = {"TEST_STOP_SECONDS": "30"}  # which the launcher gives its ranks, before it kills the silent one
+    with train(run, *SMOKE, "--no-evaluator", "--checkpoint-every-updates", "1000", environment=patience) as job:
         job.wait_for_update(50)
         os.kill(job.rank(A_SHARD), signal.SIGSTOP)
         # 10 s; SAVE_SECONDS where the signal met it while it wrote its part of a checkpoint
@@ -67,7 +68,7 @@ def test_a_silent_shard_holds_up_neither_checkpoints_nor_the_end(tmp_path):
         saved = len(events(run, "checkpoint"))
         job.wait_for(lambda: len(events(run, "checkpoint")) > saved + 1, "checkpoints without the silent shard")
         job.process.send_signal(signal.SIGTERM)
-        assert job.wait(130.0) == 0, job.output  # what the launcher gives its ranks, and starting to kill them
+        assert job.wait(90.0) == 0, job.output
     assert result(run)["status"] == "stopped" and newest(run).version > 200
     (event,) = events(run, "replay_shard_silent")
     assert re.match(r"replay shard 0 \(rank 3\) has been silent for \d+ s: ", event["text"])

@@ -90,7 +90,7 @@ def test_a_killed_server_ends_all_and_resume_goes_on(tmp_path):
 
 def test_a_killed_evaluator_leaves_training_going_and_sigterm_to_a_rank_stops_all(tmp_path):
     run = tmp_path / "run"
-    with train(run, *LONG, "--eval-every-updates", "50") as job:
+    with light_train(run, *LONG, "--eval-every-updates", "50") as job:
         job.wait_for_update(20)
         kill(job.rank(EVALUATOR))
         job.wait_for(lambda: events(run, "evaluator_lost"), "loss of the evaluator")

@@ -8,7 +8,7 @@ import pytest
 
 from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.phases import PHASES
-from tests.parallel.support import CATCH, evaluations, events, finish, lines, needs_mpirun, newest, result
+from tests.parallel.support import CATCH, evaluations, events, finish, light_train, lines, needs_mpirun, newest, result
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 
@@ -79,9 +79,9 @@ def test_asynchronous_updates_learn_catch_and_report_their_staleness(tmp_path):
         "2",
         "--no-evaluator",
         "--max-updates",
-        "4000",
+        "2000",
         "--checkpoint-every-updates",
-        "1000",
+        "500",
         "--clip-global-norm",
         "0",
         "--learning-rate",
@@ -95,14 +95,14 @@ def test_asynchronous_updates_learn_catch_and_report_their_staleness(tmp_path):
     # A line of seconds in which nothing was applied has none.
     batches = [line["effective_batch"] for line in train[2:-1] if "effective_batch" in line]
     assert statistics.median(batches) == pytest.approx(32, rel=0.2)
-    assert result(run)["status"] == "finished" and newest(run).version >= 4000
+    assert result(run)["status"] == "finished" and newest(run).version >= 2000
     assert len(events(run, "checkpoint")) >= 3 and not events(run, "checkpoint_failed")
 
 
 def test_a_dedicated_chief_with_backup_workers_and_clipping(tmp_path):
     run = tmp_path / "run"
     roles = ("--chief", "dedicated", "--quorum", "1", "--no-evaluator", "--parameter-servers", "2")
-    finish(run, *CATCH, *roles, "--max-updates", "300", "--clip-global-norm", "0.1")
+    finish(run, *CATCH, *roles, "--max-updates", "300", "--clip-global-norm", "0.1", start=light_train)
     train = lines(run)
     assert result(run)["status"] == "finished" and newest(run).version == 300
     assert any("average_gradient_norm" in line for line in train)

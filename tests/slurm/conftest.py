@@ -26,7 +26,8 @@ VENV={venv} RUNS={runs} LAUNCHER_SECONDS=60
 load_modules() {{ :; }}
 {site}
 """
-LIGHT = f"export TEST_LIGHT=1 PYTHONPATH={Path(__file__).parent / 'light'}:{ROOT}"
+LIGHT_VARIABLES = {"TEST_LIGHT": "1", "PYTHONPATH": f"{Path(__file__).parent / 'light'}:{ROOT}"}
+LIGHT = "export " + " ".join(f"{name}={value}" for name, value in LIGHT_VARIABLES.items())
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ SMALL = {
 
 def test_the_learner_and_the_others_on_two_components(submit):
     settings = "ALGORITHM=apex-dqn SHARDS=1\nOPTIONS=(--preset smoke --minutes 0 --max-updates 60)"
-    job = submit("apex.sbatch", settings, edits=SMALL, light=False)
+    job = submit("apex.sbatch", settings, edits=SMALL)
     assert job.wait() == ("COMPLETED", "0:0"), job.output
     assert result(job.run)["status"] == "finished" and max(line.get("inserts_per_s", 0) for line in lines(job.run)) > 0
     config = json.loads((job.run / rundir.CONFIG).read_text())

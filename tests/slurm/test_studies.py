@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.slurm.conftest import Job
+from tests.slurm.conftest import LIGHT_VARIABLES, Job
 
 pytestmark = pytest.mark.timeout(200)
 OPTIONS = (
@@ -25,8 +25,9 @@ def study(slurm, tmp_path):
 
     def call(*options):
         command = [sys.executable, "-m", "ddrl.cli", "study", "scaling", "--dir", str(tmp_path / "scaling"), *options]
+        environment = slurm.environment | LIGHT_VARIABLES
         done = subprocess.run(
-            command, env=slurm.environment, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
         )
         return done.returncode, done.stdout + done.stderr
 

@@ -15,10 +15,9 @@ import pytest
 from ddrl import rundir
 from ddrl.slurm.site import EXAMPLE
 from tests.parallel.support import events, newest, result
-from tests.slurm.conftest import LIGHT, ROOT, VENV, Job
+from tests.slurm.conftest import LIGHT, LIGHT_VARIABLES, ROOT, VENV, Job
 
 pytestmark = pytest.mark.timeout(200)
-LIGHT_VARIABLES = dict(pair.split("=") for pair in LIGHT.removeprefix("export ").split())
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 HOSTILE = "runs/$(touch owned); \"#'%j é"
 SMALL = "--sbatch-options=--mem-per-cpu=1"
