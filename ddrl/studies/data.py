@@ -23,8 +23,9 @@ from ddrl.studies.points import POINTS
 
 RECORDS, ENDS = "records.csv.gz", "ends.json.gz"
 DIGITS = 7  # significant ones of a number: those of a float32
-KEPT = 4000
-"""Train records of a run at most, at even distances; its first, its last and all evaluations are kept."""
+KEPT, KEPT_OF_EACH = 4000, 100
+"""Train records of all runs together, and of each run where there are many of them, at most: some 400 kB. They are at
+even distances; the first and the last of a run and all evaluations are kept."""
 OF_PROCESSES = ("time_split", "cpu_cores", "resident_mb")  # no report of a study reads them
 TEXTS = ("parameter_hashes.txt",)
 """Small files of a run that reports read."""
@@ -44,7 +45,8 @@ def pack(plan: Plan, path: Path) -> None:
     try:
         path.mkdir(parents=True)
         shutil.copyfile(plan.directory / PLAN, path / PLAN)
-        rows = [{"point": run.name, **record} for run in ended for record in thinned(_measured(run))]
+        each = max(KEPT // len(ended), KEPT_OF_EACH)
+        rows = [{"point": run.name, **record} for run in ended for record in thinned(_measured(run), each)]
         for name, text in ((ENDS, json.dumps(ends)), (RECORDS, _csv(rows))):
             # Without a time in its header the file is the same whenever the same is packed.
             (path / name).write_bytes(gzip.compress(text.encode(), mtime=0))
@@ -83,7 +85,7 @@ def unpack(path: Path, directory: Path) -> None:
         raise UsageError(f"--dir {directory}: {error.strerror}; name a directory that does not exist yet") from error
 
 
-def thinned(records: Sequence[Mapping[str, Any]], kept: int = KEPT) -> list[Mapping[str, Any]]:
+def thinned(records: Sequence[Mapping[str, Any]], kept: int) -> list[Mapping[str, Any]]:
     """Without events and what single processes used, and with so many train records at most."""
     train = [i for i, record in enumerate(records) if record["kind"] == "train"]
     last = len(train) - 1

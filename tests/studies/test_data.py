@@ -59,10 +59,23 @@ def test_numbers_have_the_digits_of_a_float32(measured, tmp_path):
 def test_long_runs_keep_their_ends_and_all_evaluations():
     records = [{"kind": "train", "update": i} for i in range(5000)] + [{"kind": "evaluation", "mean": 1.0}] * 500
     records.insert(7, {"kind": "event", "name": "checkpoint"})
-    kept = data.thinned(records)
+    kept = data.thinned(records, 4000)
     train = [record["update"] for record in kept if record["kind"] == "train"]
-    assert len(train) == data.KEPT and train[0] == 0 and train[-1] == 4999 and len(kept) == data.KEPT + 500
+    assert len(train) == 4000 and train[0] == 0 and train[-1] == 4999 and len(kept) == 4500
     assert max(b - a for a, b in itertools.pairwise(train)) <= 13
+
+
+def test_runs_share_the_records_that_are_kept(measured, tmp_path, monkeypatch):
+    _, made = measured
+    lengths = []
+    for kept, of_each in ((data.KEPT, data.KEPT_OF_EACH), (6, 2), (6, 4)):
+        monkeypatch.setattr(data, "KEPT", kept)
+        monkeypatch.setattr(data, "KEPT_OF_EACH", of_each)
+        data.pack(made, tmp_path / f"packed-{kept}-{of_each}")
+        data.unpack(tmp_path / f"packed-{kept}-{of_each}", tmp_path / f"again-{kept}-{of_each}")
+        runs = [tmp_path / f"again-{kept}-{of_each}" / "points" / point.name for point in made.points[:2]]
+        lengths.append([sum(record["kind"] == "train" for record in read_metrics(run)) for run in runs])
+    assert lengths == [[5, 5], [3, 3], [4, 4]]
 
 
 def test_a_point_that_failed_has_failed_elsewhere_too(measured, tmp_path):
