@@ -76,8 +76,7 @@ def run(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], N
         print(f"ddrl: {error}", file=sys.stderr)
         return abort(EXIT_FAILED)
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # an environment may raise any of them
-        write_failure(run_dir, f"{in_one_line(error)} (see log.txt)")
-        traceback.print_exc()
+        _write_mistake(run_dir, error)
         return EXIT_FAILED if config.single_process else abort(EXIT_FAILED)
 
 
@@ -169,12 +168,17 @@ def _die_of(error: BaseException, context: JobContext, rank: int, transport: Tra
     With ULFM, MPI_Abort ends no other rank, and they hear nothing of a process that exits. So the chief is told, which
     saves what there is, and the others see this process die.
     """
-    write_failure(context.run_dir, f"{in_one_line(error)} (see log.txt)")
-    traceback.print_exc()
+    _write_mistake(context.run_dir, error)
     if rank != context.layout.chief:
         transport.send([json_blob(context.layout.chief, Topic.FAILED, failure_of(error))])
         transport.flush(10.0)
     die()
+
+
+def _write_mistake(run_dir: Path, error: BaseException) -> None:
+    """Where it was made goes to log.txt; to be called while it is handled."""
+    write_failure(run_dir, f"{in_one_line(error)} (see log.txt)")
+    traceback.print_exc()
 
 
 def _seats(comm: Any) -> tuple[Seat, ...]:
