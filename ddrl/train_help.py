@@ -40,6 +40,8 @@ CLOSING = (
     "`ddrl train ALGORITHM --help` shows what an algorithm can use, and what its presets make of it; "
     f"`ddrl train ALGORITHM --help-all` has every option. {NUMBERS}"
 )
+SELDOM = ("discount-start", "discount-start-share", "entropy-cost-start", "entropy-cost-start-share")
+"""Options of algorithms that --help shows behind the others, if there is room."""
 TITLES = {
     "": "the command",
     "environment": "environment",
@@ -145,7 +147,7 @@ def text(named: str | None, start: Any, machine: Machine, whole: bool) -> str:
     if not named:
         return page(usage, _about(named, start), [_algorithm_section(), *common[: -len(OF_ALGORITHM)]], [CLOSING])
     common[1:1] = [] if start.resume else [_preset_section(start.algorithm)]
-    own = [option.name for option in usable if option.group == "algorithm"]
+    own = sorted((option.name for option in usable if option.group == "algorithm"), key=lambda name: name in SELDOM)
     for shown_ones in range(len(own), -1, -1):
         section = describe.section(algorithms.printed_name(start.algorithm), usable, own[:shown_ones])
         left = _listed(own[shown_ones:])

@@ -274,10 +274,10 @@ def multistep_adam(theta, events, rate, beta1, beta2, epsilon):
 
 
 class Segments:
-    """What SegmentBuilder does, one environment and one transition after the other (Mnih et al. 2016, S3).
+    """What DataPointBuilder does, one environment and one transition after the other (Mnih et al. 2016, S3).
 
     A segment is a list of (observation, action, log_prob, version, reward); `points` collects the data-points
-    (observation, action, return, log_prob, version) of each segment that ended.
+    (observation, action, return, log_prob, version) of each segment that ended. `discount` is that of a version.
     """
 
     def __init__(self, unroll_length, discount, clip, life_loss_terminal):
@@ -294,7 +294,8 @@ class Segments:
         if not (terminal or row["truncated"] or len(segment) == self.n):
             return []
         rewards = [transition["reward"] for transition in segment]
-        returns = n_step_returns(rewards, [self.discount] * len(rewards), 0.0 if terminal else value)
+        discounts = [self.discount(transition["version"]) for transition in segment]
+        returns = n_step_returns(rewards, discounts, 0.0 if terminal else value)
         self.open[row["env_id"]] = []
         return [
             (t["observation"], t["action"], r, t["log_prob"], t["version"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
+
 from ddrl import checks
 from ddrl.algorithms.parts import LAPTOP_EVAL_EPSILON, LAPTOP_NETWORK, SMOKE_NETWORK, SMOKE_RUN
 from ddrl.config import (
@@ -30,6 +32,11 @@ class ActorCriticConfig(AlgorithmConfig):
 
     asynchronous_name: ClassVar[str] = ""  # with asynchronous updates, where that has a name of its own
 
+    discount_start: float = 0.0
+    """Discount at the beginning, where it is to be smaller (0: it is not). The horizon 1 / (1 - discount) then grows
+    linearly to that of --discount."""
+    discount_start_share: float = 0.5
+    """Part of --learning-rate-agent-steps or --learning-rate-updates within which that horizon grows."""
     unroll_length: int = 5
     """Agent steps before a return bootstraps from the value."""
     entropy_cost: float = 0.01
@@ -51,8 +58,20 @@ class ActorCriticConfig(AlgorithmConfig):
         if 0.0 < self.entropy_cost_start < self.entropy_cost:
             why = f"it falls to --entropy-cost {self.entropy_cost:g}; give more than that, or 0"
             checks.refuse(self, "entropy_cost_start", why)
-        checks.above(self, 0.0, "entropy_cost_start_share")
-        checks.between(self, 0.0, 1.0, "entropy_cost_start_share")
+        checks.between(self, 0.0, 1.0, "discount_start")
+        if self.discount_start and not self.discount_start < self.discount < 1.0:
+            why = f"it grows to --discount {self.discount:g}, which must be more than that and less than 1; or give 0"
+            checks.refuse(self, "discount_start", why)
+        for share in ("entropy_cost_start_share", "discount_start_share"):
+            checks.above(self, 0.0, share)
+            checks.between(self, 0.0, 1.0, share)
+
+    def discount_when(self, anneal: Any) -> Any:
+        """Discount per agent step, which may grow from `discount_start`: a long horizon is learned slowly at first."""
+        if not self.discount_start:
+            return self.discount
+        grown = np.minimum((1.0 - anneal) / self.discount_start_share, 1.0)
+        return 1.0 - 1.0 / ((1.0 - grown) / (1.0 - self.discount_start) + grown / (1.0 - self.discount))
 
     def entropy_cost_when(self, anneal: Any) -> Any:
         """Weight of the entropy bonus when `anneal`, from 1 to 0, of the linear schedules is left."""

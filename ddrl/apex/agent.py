@@ -49,7 +49,7 @@ def segment_maker(
         metrics,
         **actor_arguments(config, [environment], 0, actor) | {"seed": seed},
         draw=exploration(config, metrics, network.action_space),
-        discount=config.algorithm.discount,
+        discount=lambda version: config.algorithm.discount,
         transform_reward=config.algorithm.transform_reward,
         life_loss_terminal=config.environment.life_loss_terminal,
         ended=threading.Event(),

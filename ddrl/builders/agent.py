@@ -15,6 +15,7 @@ from ddrl.builders.replay import exploration, replay_schedule, replay_template
 from ddrl.config import FromDataPoints, FromReplay, FromRollouts, FromUnrolls, TrainConfig
 from ddrl.envs import VectorEnvironment, make_environment
 from ddrl.envs.pinning import process_cores
+from ddrl.exchange.optimizers import anneal_of
 from ddrl.learner import Learner, Policy
 from ddrl.networks.network import Network
 from ddrl.placement.ranks import groups_of
@@ -144,7 +145,7 @@ def _schedule(
     ended = threading.Event()
     policy = _policy_of_groups(config, environments[0], network, ended)
     rollout_arguments: dict[str, Any] = {
-        "discount": config.algorithm.discount,
+        "discount": discount_of(config),
         "transform_reward": transform_reward,
         "life_loss_terminal": config.environment.life_loss_terminal,
         "ended": ended,
@@ -170,6 +171,12 @@ def _schedule(
     if isinstance(data, FromReplay):
         return replay_schedule(config, ActorThreads(actors, ended), ended, network, environments[0], metrics, worker)
     return _on_rollouts(config, data, ActorThreads(actors, ended), ended, network, (shape, dtype), worker)
+
+
+def discount_of(config: TrainConfig) -> Callable[[Any], Any]:
+    """Discount of agent steps by the version that chose their actions, so that it is the same whoever takes them."""
+    anneal = anneal_of(config.optimizer, config.agent_steps_per_update)
+    return lambda version: config.algorithm.discount_when(anneal(version))
 
 
 def as_they_are(rewards: np.ndarray) -> np.ndarray:
@@ -224,7 +231,7 @@ def _on_data_points(
             data.unroll_length,
             shape,
             dtype,
-            config.algorithm.discount,
+            discount_of(config),
             transform_reward,
             config.environment.life_loss_terminal,
             action_shape,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -115,6 +115,10 @@ class AlgorithmConfig:
     def learns_from(self) -> LearnsFrom:
         """The data of a gradient."""
         raise NotImplementedError
+
+    def discount_when(self, anneal: Any) -> Any:
+        """Discount per agent step when `anneal`, from 1 to 0, of the linear schedules is left; arrays of them, too."""
+        return self.discount
 
     @property
     def learning_rate_factors(self) -> dict[str, float]:

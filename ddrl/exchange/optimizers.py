@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -27,12 +27,12 @@ else:
 SHARED_SIZE = 500_000  # parameters from which two threads win more than handing over costs
 
 
-def anneal(config: OptimizerConfig, version: int, agent_steps_per_update: float = 0.0) -> float:
+def anneal(config: OptimizerConfig, version: Any, agent_steps_per_update: float = 0.0) -> Any:
     """What is left of the linear schedules at `version`: alpha, from 1 to 0 (Schulman et al. 2017, table 5).
 
     Args:
         config: how long they run.
-        version: updates behind the parameters.
+        version: updates behind the parameters; an array of versions gives one of what is left.
         agent_steps_per_update: of all workers; needed where the schedules run over agent steps.
 
     Raises:
@@ -41,8 +41,8 @@ def anneal(config: OptimizerConfig, version: int, agent_steps_per_update: float 
     if config.learning_rate_agent_steps:
         if agent_steps_per_update <= 0.0:
             raise ValueError("schedules over agent steps need the agent steps of an update")
-        return 1.0 - min(version * agent_steps_per_update / config.learning_rate_agent_steps, 1.0)
-    return 1.0 - min(version / config.learning_rate_updates, 1.0)
+        return 1.0 - np.minimum(version * agent_steps_per_update / config.learning_rate_agent_steps, 1.0)
+    return 1.0 - np.minimum(version / config.learning_rate_updates, 1.0)
 
 
 def learning_rate(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class DataPointBuilder:
         unroll_length: n, in agent steps.
         observation_shape: of one observation.
         observation_dtype: of one.
-        discount: per agent step.
+        discount: per agent step, by the version that chose the action, or versions.
         transform_reward: raw rewards -> rewards of the returns (clipping).
         life_loss_terminal: whether a lost life counts as a termination.
         action_shape: of one action.
@@ -43,7 +43,7 @@ class DataPointBuilder:
         unroll_length: int,
         observation_shape: tuple[int, ...],
         observation_dtype: np.dtype,
-        discount: float,
+        discount: Callable[[Any], Any],
         transform_reward: Callable[[np.ndarray], np.ndarray],
         life_loss_terminal: bool,
         action_shape: tuple[int, ...] = (),
@@ -114,7 +114,7 @@ class DataPointBuilder:
         inside = np.arange(len(self.action))[:, None] < length[None, :]
         # Beyond a segment's end the discount is 1 and the reward 0, which carries the bootstrap to the end.
         rewards = np.where(inside, self.reward[:, ids], np.float32(0.0))
-        discounts = np.where(inside, np.float32(self.discount), np.float32(1.0))
+        discounts = np.where(inside, self.discount(self.version[:, ids]), 1.0).astype(np.float32)
         returns = n_step_returns(rewards, discounts, bootstrap)
         self.length[ids] = 0
         column, at = np.nonzero(inside.T)

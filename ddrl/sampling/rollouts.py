@@ -69,7 +69,7 @@ def time_slice(unroll: Unroll, start: int, stop: int) -> Unroll:
 class RolloutOptions(ActorOptions, total=False):
     """Keyword arguments of `RolloutActor`."""
 
-    discount: Required[float]
+    discount: Required[Callable[[int], float]]
     transform_reward: Required[Callable[[np.ndarray], np.ndarray]]
     life_loss_terminal: Required[bool]
     ended: Required[threading.Event]
@@ -80,7 +80,7 @@ class RolloutActor(Actor):
     """An actor that fills its columns of a rollout.
 
     Args:
-        discount: per agent step.
+        discount: per agent step, by the version that chose the action.
         transform_reward: raw rewards -> rewards to learn from (clipping, scale).
         life_loss_terminal: whether a lost life counts as a termination.
         ended: set when the schedule stops.
@@ -93,7 +93,7 @@ class RolloutActor(Actor):
         policy: PolicyFunction,
         metrics: RankMetrics,
         *,
-        discount: float,
+        discount: Callable[[int], float],
         transform_reward: Callable[[np.ndarray], np.ndarray],
         life_loss_terminal: bool,
         ended: threading.Event,
@@ -155,7 +155,7 @@ class RolloutActor(Actor):
         terminal = step.terminated | (step.life_lost & self.life_loss_terminal)
         goes_on = step.valid & ~terminal
         _put(out.reward[t], ids, self.transform_reward(step.reward))
-        _put(out.discount[t], ids, np.where(goes_on, np.float32(self.discount), np.float32(0.0)))
+        _put(out.discount[t], ids, np.where(goes_on, np.float32(self.discount(self.version)), np.float32(0.0)))
         _put(out.continues[t], ids, goes_on & ~step.truncated)
         _put(out.valid[t], ids, step.valid)
 

@@ -186,6 +186,16 @@ def test_the_entropys_cost_starts_higher(alpha, cost, schedule, space):
     np.testing.assert_allclose(output.loss, of_that_moment.loss, rtol=1e-5)
 
 
+@pytest.mark.parametrize("alpha, horizon", [(1.0, 10.0), (0.9, 40.0), (0.75, 85.0), (0.7, 100.0), (0.0, 100.0)])
+def test_the_horizon_grows(alpha, horizon):
+    """From 10 to 100 agent steps within three tenths of the schedules; an array of versions gives one of discounts."""
+    config = A2CConfig(discount=0.99, discount_start=0.9, discount_start_share=0.3)
+    assert config.discount_when(alpha) == pytest.approx(1.0 - 1.0 / horizon, rel=1e-12)
+    versions = config.discount_when(np.array([[1.0, alpha]]))
+    np.testing.assert_allclose(versions, [[0.9, 1.0 - 1.0 / horizon]], rtol=1e-12)
+    assert A2CConfig(discount=0.99).discount_when(alpha) == 0.99
+
+
 def test_metrics_are_means_over_the_rows_that_count(space):
     policy, value = outputs(space, 24)
     batch = transitions(space, policy)

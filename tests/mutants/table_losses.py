@@ -30,6 +30,14 @@ MUTANTS = (
         "The larger cost of the beginning would stay to the end.",
     ),
     Mutant(
+        "discount-start-is-forgotten",
+        "ddrl/algorithms/actor_critic.py",
+        "if not self.discount_start:",
+        "if True:",
+        ("tests/algorithms/test_actor_critic.py::test_the_horizon_grows",),
+        "The smaller discount of the beginning has no effect.",
+    ),
+    Mutant(
         "loss-has-no-value-cost",
         "ddrl/algorithms/actor_critic.py",
         "config.value_cost * value_loss",

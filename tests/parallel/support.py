@@ -33,6 +33,7 @@ CATCH = ("ba3c", "--preset", "smoke", "--minutes", "0")
 EXACT = (
     *CATCH, "--schedule", "synchronized", "--groups", "1", "--simulators", "8", "--batch-size", "64",
     "--clip-global-norm", "0", "--max-updates", "40", "--checkpoint-every-updates", "20", "--no-evaluator",
+    "--discount-start", "0.5", "--learning-rate-updates", "80",
 )  # fmt: skip
 """A job that is a function of its seed alone."""
 

@@ -94,6 +94,7 @@ LOSS = {
     **lines(A3C16 + ", section 8", discount=0.99, entropy_cost=0.01, entropy_cost_schedule="constant"),
     **lines(DQN15, reward_clip=1.0),
     **lines(UNUSED, entropy_cost_start=0.0, entropy_cost_start_share=0.05, reward_scale=1.0),
+    **lines(UNUSED, discount_start=0.0, discount_start_share=0.5),
 }
 """Of actor-critic algorithms."""
 

@@ -9,12 +9,17 @@ from ddrl.envs import Step
 from ddrl.sampling.data_points import DataPointBuilder
 from tests import references
 
-DISCOUNT, CLIP = 0.9, 1.0
+CLIP, VERSION = 1.0, 3
+
+
+def discount(version):
+    """0.9 for VERSION, more for later ones."""
+    return 0.9 + 0.0003 * (version - VERSION)
 
 
 def builder(environments, n, life_loss_terminal=False):
     clip = lambda reward: np.clip(reward, -CLIP, CLIP)
-    return DataPointBuilder(environments, n, (2,), np.float32, DISCOUNT, clip, life_loss_terminal)
+    return DataPointBuilder(environments, n, (2,), np.float32, discount, clip, life_loss_terminal)
 
 
 class Stream:
@@ -41,7 +46,7 @@ class Stream:
 def run_both(environments, n, partial, life_loss_terminal, steps, seed):
     """All data-points of the builder and of the reference, each in order of environment and time."""
     built = builder(environments, n, life_loss_terminal)
-    slow = references.Segments(n, DISCOUNT, CLIP, life_loss_terminal)
+    slow = references.Segments(n, discount, CLIP, life_loss_terminal)
     stream, random = Stream(environments, seed), np.random.default_rng(seed + 1)
     ours, theirs = [], []
     for version in range(steps):
@@ -83,7 +88,7 @@ def segment_of(*rows, n=5, value=10.0, life_loss_terminal=False):
     segments = builder(1, n, life_loss_terminal)
     for step in (row(valid=False), *rows):
         points = segments.close(step, np.float32([value]))
-        segments.store(step, np.int32([1]), np.float32([-0.5]), 3)
+        segments.store(step, np.int32([1]), np.float32([-0.5]), VERSION)
     return points
 
 

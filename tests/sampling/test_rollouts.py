@@ -27,14 +27,21 @@ def rollout(steps=STEPS, size=SIZE):
     return empty_unroll(steps, size, (3,), np.float32, Discrete(2))
 
 
-def make_actor(size, first=0, ended=None, life_loss_terminal=False, pause=0.0, kind=RolloutActor, **more):
+def always(version):
+    """The same discount."""
+    return DISCOUNT
+
+
+def make_actor(
+    size, first=0, ended=None, life_loss_terminal=False, pause=0.0, kind=RolloutActor, discount=always, **more
+):
     actor = kind(
         Counting(size, first, pause),
         policy,
         RankMetrics("worker", 0),
         first_id=first,
         seed=7,
-        discount=DISCOUNT,
+        discount=discount,
         transform_reward=lambda r: np.clip(r, -1, 1).astype(np.float32),
         life_loss_terminal=life_loss_terminal,
         ended=ended or threading.Event(),
@@ -80,6 +87,14 @@ def test_the_next_rollout_begins_where_the_last_ended_with_newer_parameters():
     actor.fill(second, lambda: snapshot(1))
     np.testing.assert_array_equal(second.observation[0], first.observation[STEPS])
     assert (second.value[0] != first.value[STEPS]).all() and (second.behaviour_version == 1).all()
+
+
+def test_the_discount_is_that_of_the_version_that_acts():
+    actor, out, versions = make_actor(SIZE, discount=lambda version: 0.5 + 0.1 * version), rollout(), iter(range(9))
+    actor.fill(out, lambda: snapshot(next(versions)), refresh_every=5)
+    of_versions = np.where(out.discount > 0, np.float32(0.5 + 0.1 * out.behaviour_version), 0.0)
+    np.testing.assert_array_equal(out.discount, of_versions)
+    assert set(out.discount.ravel()) == {0.0, np.float32(0.5), np.float32(0.6), np.float32(0.7)}
 
 
 def test_refreshed_parameters_act_from_their_step_on():

@@ -69,7 +69,7 @@ def policy(parameters, observations):
 
 
 def make_actor(environment=None, first_id=0, metrics=None, batcher=None, batch=BATCH):
-    segments = DataPointBuilder(ENVIRONMENTS, N, (2,), np.float32, 0.9, lambda r: r, False)
+    segments = DataPointBuilder(ENVIRONMENTS, N, (2,), np.float32, lambda version: 0.9, lambda r: r, False)
     metrics = metrics or RankMetrics("worker", 0)
     batcher = batcher or Batcher(batch, (2,), np.float32)
     return DataPointActor(
