@@ -48,8 +48,8 @@ MUTANTS = (
     Mutant(
         "rollout-bootstraps-after-a-termination",
         "ddrl/sampling/rollouts.py",
-        "np.where(goes_on, np.float32(self.discount), np.float32(0.0))",
-        "np.full(len(goes_on), np.float32(self.discount))",
+        "np.where(goes_on, np.float32(self.discount(self.version)), np.float32(0.0))",
+        "np.full(len(goes_on), np.float32(self.discount(self.version)))",
         ("tests/sampling/test_rollouts.py::test_a_rollout_is_what_its_environments_and_its_policy_say",),
         "The end of a game has the value of the next one's beginning.",
     ),
@@ -136,8 +136,8 @@ MUTANTS = (
     Mutant(
         "segment-discounts-beyond-its-end",
         "ddrl/sampling/data_points.py",
-        "np.where(inside, np.float32(self.discount), np.float32(1.0))",
-        "np.float32(self.discount) * np.ones_like(rewards)",
+        "np.where(inside, self.discount(self.version[:, ids]), 1.0).astype(np.float32)",
+        "(self.discount(self.version[:, ids]) * np.ones_like(rewards)).astype(np.float32)",
         ("tests/sampling/test_data_points.py::test_equals_the_reference",),
         "A short segment's bootstrap is discounted for steps that it has not.",
     ),

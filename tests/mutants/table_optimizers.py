@@ -83,15 +83,15 @@ MUTANTS = (
     Mutant(
         "learning-rate-falls-too-soon",
         "ddrl/exchange/optimizers.py",
-        "1.0 - min(version / config.learning_rate_updates, 1.0)",
-        "1.0 - min(2.0 * version / config.learning_rate_updates, 1.0)",
+        "1.0 - np.minimum(version / config.learning_rate_updates, 1.0)",
+        "1.0 - np.minimum(2.0 * version / config.learning_rate_updates, 1.0)",
         ("tests/exchange/test_optimizers.py::test_learning_rate_schedules",),
         "The learning rate reaches its end in half the time.",
     ),
     Mutant(
         "learning-rate-rises-after-its-end",
         "ddrl/exchange/optimizers.py",
-        "1.0 - min(version / config.learning_rate_updates, 1.0)",
+        "1.0 - np.minimum(version / config.learning_rate_updates, 1.0)",
         "abs(1.0 - version / config.learning_rate_updates)",
         ("tests/exchange/test_optimizers.py::test_learning_rate_schedules",),
         "After its updates the learning rate grows again.",
