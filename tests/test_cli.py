@@ -17,7 +17,7 @@ from ddrl.algorithms import ba3c
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
-from ddrl.exchange.optimizers import anneal
+from ddrl.exchange.learning_rates import anneal
 from ddrl.launch.job import Wanted, check_world
 from ddrl.types import Machine
 

@@ -53,6 +53,7 @@ LAYERS = {
         "ddrl.algorithms",
         "ddrl.config",
         "ddrl.envs",
+        "ddrl.exchange.learning_rates",
         "ddrl.learner",
         "ddrl.networks",
         "ddrl.ops",

@@ -148,10 +148,10 @@ def full_disk(path: Path):
     path.mkdir()
     if os.geteuid():
         pytest.skip("only root can mount a small file system")
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "none", str(path)], check=False).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "none", str(path)], check=False).returncode:
         pytest.skip("no tmpfs can be mounted here")
     try:
-        (path / "filling").write_bytes(b"x" * 4096)
+        (path / "filling").write_bytes(b"x" * 8192)
         yield path
     finally:
         subprocess.run(["umount", "-l", str(path)], check=True)

@@ -45,7 +45,8 @@ class Student:
 
     def __init__(self, config: TrainConfig, network: Any, observations: tuple[tuple[int, ...], Any], batches: Any):
         from ddrl.builders.agent import make_learner
-        from ddrl.exchange.optimizers import make_optimizer, rate_of
+        from ddrl.exchange.learning_rates import rate_of
+        from ddrl.exchange.optimizers import make_optimizer
         from ddrl.learner import as_device_vector
 
         self.config, self.batches = config, batches

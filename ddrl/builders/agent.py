@@ -15,7 +15,7 @@ from ddrl.builders.replay import exploration, replay_schedule, replay_template
 from ddrl.config import FromDataPoints, FromReplay, FromRollouts, FromUnrolls, TrainConfig
 from ddrl.envs import VectorEnvironment, make_environment
 from ddrl.envs.pinning import process_cores
-from ddrl.exchange.optimizers import anneal_of
+from ddrl.exchange.learning_rates import anneal_of
 from ddrl.learner import Learner, Policy
 from ddrl.networks.network import Network
 from ddrl.placement.ranks import groups_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cluster.topology import usable_cores
 from ddrl.exchange.interface import Coordinator, Server, Setup
 from ddrl.exchange.kind import Exchange
-from ddrl.exchange.optimizers import rate_of
+from ddrl.exchange.learning_rates import rate_of
 from ddrl.exchange.parameter_groups import groups_named
 from ddrl.exchange.registry import OF_ONE_PROCESS, exchange_named
 from ddrl.exchange.statistics import statistics_in

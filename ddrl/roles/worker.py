@@ -20,8 +20,8 @@ import numpy as np
 
 from ddrl.builders.agent import seed_of
 from ddrl.errors import UsageError, read_as
+from ddrl.exchange.learning_rates import anneal_of
 from ddrl.exchange.messages import Flag, Kind, Message
-from ddrl.exchange.optimizers import anneal_of
 from ddrl.exchange.statistics import PREFIX
 from ddrl.exchange.transport import Blob, Event, Transport
 from ddrl.job.feed import Feed

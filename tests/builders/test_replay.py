@@ -11,7 +11,8 @@ from ddrl.builders.agent import make_environments, make_learner, make_schedule, 
 from ddrl.builders.replay import exploration
 from ddrl.errors import UsageError
 from ddrl.evaluation.games import evaluate
-from ddrl.exchange.optimizers import learning_rate, make_optimizer
+from ddrl.exchange.learning_rates import learning_rate
+from ddrl.exchange.optimizers import make_optimizer
 from ddrl.learner import Policy, as_device_vector
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.types import Discrete, Snapshot

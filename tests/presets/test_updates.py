@@ -13,7 +13,8 @@ from cluster.roles import Sizes, assign_roles
 from ddrl import algorithms
 from ddrl.builders.agent import make_learner
 from ddrl.config import NetworkConfig, OptimizerConfig, TrainConfig
-from ddrl.exchange.optimizers import anneal, anneal_of, learning_rate, make_optimizer, rate_of
+from ddrl.exchange.learning_rates import anneal, anneal_of, learning_rate, rate_of
+from ddrl.exchange.optimizers import make_optimizer
 from ddrl.job.layout import JobContext, JobLayout
 from ddrl.learner import Learner
 from ddrl.networks import build_network
