@@ -49,7 +49,7 @@ format: $(STAMP)
 	$(BIN)/ruff format
 
 test: $(DOCS_STAMP)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 docs: $(DOCS_STAMP)
 	$(BIN)/mkdocs build --strict --quiet
