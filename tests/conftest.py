@@ -1,4 +1,4 @@
-"""How the suite is shared by two processes (`make test`): most tests of whole jobs wait more than they compute.
+"""How the suite is shared by three processes (`make test`): most tests of whole jobs wait more than they compute.
 
 What `make check` leaves out has the mark `slow`: all of some folders here, modules and tests by a mark of their own.
 What has the mark `minutes` runs only if it is asked for: `pytest -m minutes`.

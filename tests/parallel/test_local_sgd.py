@@ -45,7 +45,7 @@ def test_it_learns_survives_a_death_refuses_what_is_not_finite_and_starts_again_
     assert result(run)["status"] == "finished" and (last.version, last.optimizer_count) == (1000, 1000)
     assert last.step % 4 == 0 and last.step > 1000, "refused rounds are steps, too"
     assert lines(run)[-1]["live_workers"] == 3 and set(last.worker_states) == {0, 1, 2}
-    assert evaluations(run)[-1] >= 0.4  # chance: -0.6; with one of five columns to be learned still: 0.6
+    assert evaluations(run)[-1] >= 0.5  # chance: -0.6
 
 
 def test_one_step_of_sgd_equals_a_parameter_server_to_the_bit(tmp_path):
