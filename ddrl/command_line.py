@@ -26,7 +26,7 @@ HELP_NAME = "help"
 TYRO = "--tyro-"  # its options for the completion of shells
 LARGEST_EXPONENT = 30  # of a whole number: beyond all limits, and quick to write out
 ELSEWHERE = {
-    "adam-eps": "adam-epsilon", "buffer-size": "replay-capacity", "clip-coef": "clip-range",
+    "adam-eps": "adam-epsilon", "algo": "algorithm", "buffer-size": "replay-capacity", "clip-coef": "clip-range",
     "ent-coef": "entropy-cost", "env": "game", "env-id": "game", "gamma": "discount",
     "learning-starts": "replay-minimum", "lr": "learning-rate", "max-grad-norm": "clip-global-norm",
     "n-envs": "simulators", "n-epochs": "epochs", "n-steps": "unroll-length", "num-env-steps": "agent-steps",
@@ -360,11 +360,17 @@ def _checked(
         elif (name.removeprefix("no-") in by_name and by_name[name.removeprefix("no-")].hint is bool) or others:
             yield word
         else:
-            meant = hint(name) or meant_by(name, [*by_name, HELP_NAME], "--")
+            meant = _alone(name, options, prog) or hint(name) or meant_by(name, [*by_name, HELP_NAME], "--")
             raise UsageError(f"--{name}: there is no such option{meant} ({prog} --help explains the options)")
     for option in positional:
         if must_be and item_of(option.hint) is None and option.value() is dataclasses.MISSING:
             raise UsageError(f"{option.word} is missing ({prog} --help explains what to give)")
+
+
+def _alone(name: str, options: Sequence[Option], prog: str) -> str:
+    """What is said of the name of a word that stands without one; nothing where it is none."""
+    words = [option.word for option in options if option.positional and option.name == ELSEWHERE.get(name, name)]
+    return "".join(f"; it stands without a name, as in `{prog} {word}`" for word in words)
 
 
 def _without_none(hint: Any) -> Any:

@@ -66,6 +66,7 @@ def test_values(words, wanted):
         (["first", "more"], "more belongs to no option"),
         (["first", "--lr", "1"], r"--lr: there is no such option; did you mean --learning-rate\?"),
         (["first", "--Cuont", "1"], r"--Cuont: there is no such option; did you mean --count\?"),
+        (["--what", "first"], "--what: there is no such option; it stands without a name, as in `ddrl test WHAT`"),
         (["first", "--qqqq"], r"--qqqq: there is no such option \(ddrl test --help"),
         (["first", "--count", "many"], "--count many: must be a whole number, such as 1000000 or 1e6"),
         (["first", "--count", "1.5"], "--count 1.5: must be a whole number"),
@@ -153,6 +154,8 @@ def test_every_value_goes_there_and_back_as_words():
         ("ppo --random-start-steps 1e15", "--random-start-steps 1000000000000000: must be between 0 and 1000000"),
         ("rainbow --atoms 1e9", "--atoms 1000000000: must be between 0 and 10000"),
         ("ppo --stall-seconds 1e300", "--stall-seconds 1e.300: must be between 0 and 100000000"),
+        ("--algorithm ppo", "--algorithm: there is no such option; it stands without a name, as in `ddrl train ALGO"),
+        ("--algo ppo --env pong", "--algo: there is no such option; it stands without a name"),
         ("ppo --hlep", r"--hlep: there is no such option; did you mean --help\?"),
     ],
 )
