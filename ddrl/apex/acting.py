@@ -36,6 +36,7 @@ class Link:
         self._read, self._write = read, write
         self._changed = threading.Condition()
         self._newest: tuple[int, bytes] | None = None
+        self._segments = self._taken = 0  # that were sent, and those of them that have gone to a shard
         threading.Thread(target=self._listen, name="link", daemon=True).start()
 
     def newest(self, version: int) -> Snapshot | None:
@@ -62,11 +63,22 @@ class Link:
         except BrokenPipeError:
             os._exit(0)
 
+    def send_segment(self, data: bytes, ahead: int) -> None:
+        """Waits while `ahead` segments have not gone to a shard. The pipe holds thousands of small transitions, which
+        would be old when they get there, and so would the parameters that are asked for behind them."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._segments - self._taken < ahead)
+        self._segments += 1
+        self.send(Frame.SEGMENT, 0, data)
+
     def _listen(self) -> None:
         try:
             while (frame := read_frame(self._read)) is not None:
                 with self._changed:
-                    self._newest = frame.number, frame.data
+                    if frame.kind == Frame.TAKEN:
+                        self._taken = frame.number
+                    else:
+                        self._newest = frame.number, frame.data
                     self._changed.notify_all()
         except ValueError as error:
             print(f"ddrl: an actor's process cannot read what its rank sent: {error}", file=sys.stderr, flush=True)
@@ -121,7 +133,8 @@ def act(config: TrainConfig, actor: int, run_id: int, cores: int, link: Link) ->
 
 
 class Sender:
-    """Sends segments; one that a shard would refuse is counted here, and the first is told of.
+    """Sends segments, one of each simulator ahead of the shards; one that a shard would refuse is counted here, and the
+    first is told of.
 
     Args:
         simulators: of this actor.
@@ -142,11 +155,12 @@ class Sender:
                 self._link.send(Frame.COMPLAINT, 0, str(error).encode())
             return
         with self._metrics.timer("wait_replay"):
-            self._link.send(Frame.SEGMENT, 0, data)
+            ahead = self._simulators * self._duplicates
+            self._link.send_segment(data, ahead)
             for copy in range(1, self._duplicates):
                 simulator = segment.simulator + copy * self._simulators
                 name = (segment.actor, segment.run_id, simulator, segment.first_step)
-                self._link.send(Frame.SEGMENT, 0, renumbered(data, *name))
+                self._link.send_segment(renumbered(data, *name), ahead)
 
 
 class Clock:

@@ -58,7 +58,8 @@ class ActorRole:
     """Waits for the learner's SETUP, then keeps a child acting until HALT or END.
 
     A segment goes to the next shard that has no more than `--segments-in-flight` of this actor's to take. If none has
-    room, nothing is read from the child, which then waits, and nobody else does.
+    room, nothing is read from the child, which then waits, and nobody else does. The child is told of each segment that
+    went, and acts no more than one of each simulator ahead.
 
     Args:
         index: of this actor.
@@ -76,6 +77,7 @@ class ActorRole:
         self._shards = [_Credit(process) for process in context.layout.replay_shards]
         self._next_shard = index  # actors begin with different ones
         self._segment: bytes | None = None  # that waits for room
+        self._taken = 0  # segments of this child that have gone to a shard
         self._run_id = 0
         self._failures, self._pause, self._start_at = 0, FIRST_PAUSE_SECONDS, 0.0
         self._heard = 0.0  # when the child last said something, or could not
@@ -205,6 +207,9 @@ class ActorRole:
                 shard.sent += 1
                 self.transport.send([Blob(shard.process, Topic.SEGMENT, self._segment)])
                 self._segment = None
+                self._taken += 1
+                if self.child is not None:
+                    self.child.send(Frame.TAKEN, self._taken)
                 return True
         return False
 
@@ -219,6 +224,7 @@ class ActorRole:
 
     def _begin_child(self) -> None:
         self._run_id, self._heard, self._asked, self._has = self._run_id + 1, time.monotonic(), False, -1
+        self._taken = 0
         try:
             self.child = self._start(self._run_id)
         except OSError as error:  # no memory, or too many processes

@@ -37,6 +37,7 @@ class Frame(enum.IntEnum):
     SEGMENT = 3  # from it: transitions
     REPORT = 4  # from it: metrics (JSON)
     COMPLAINT = 5  # from it: a line to be noted
+    TAKEN = 6  # to it: how many of its segments have gone to a shard
 
 
 class Received(NamedTuple):

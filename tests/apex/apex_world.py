@@ -94,8 +94,13 @@ class FakeChild:
     def __init__(self, random, actor, run_id):
         self.random, self.actor, self.run_id = random, actor, run_id
         self.version, self.acted, self.asked, self.exit_status, self.ended = -1, 0, False, None, False
+        self.taken = 0
 
     def send(self, kind, number, data=b""):
+        if kind == Frame.TAKEN:
+            assert number == self.taken + 1 <= self.acted
+            self.taken = number
+            return
         assert kind == Frame.PARAMETERS and number > self.version
         assert set(np.frombuffer(data, np.float32)) == {float(number)}, "two versions were mixed"
         self.version, self.asked = number, False

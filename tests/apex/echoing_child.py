@@ -6,6 +6,7 @@ import os
 import sys
 import time
 
+from ddrl.apex.acting import Link
 from ddrl.apex.child import Frame, end_with_parent, read_frame, write_frame
 
 mode, (parent, read, write) = sys.argv[1], map(int, sys.argv[2:])
@@ -19,5 +20,9 @@ elif mode == "flood":
             write_frame(write, Frame.SEGMENT, number, os.urandom(8) * 4_000)
     except BrokenPipeError:
         sys.exit(3)
+elif mode == "ahead":
+    link = Link(read, write)
+    for number in range(10_000):
+        link.send_segment(b"x" * number, 3)
 elif mode == "sleep":
     time.sleep(60)

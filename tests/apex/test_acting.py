@@ -20,9 +20,9 @@ from tests.apex.segments import IMAGES, noise
 
 
 class Sent(list):
-    def send(self, kind, number=0, data=b""):
-        assert kind == Frame.SEGMENT
+    def send_segment(self, data, ahead):
         self.append(data)
+        self.ahead = ahead
 
 
 @pytest.mark.parametrize("duplicates", [1, 3])
@@ -32,7 +32,7 @@ def test_each_transition_is_inserted_so_many_times(duplicates):
     segments = [noise(IMAGES, random, actor=0, run_id=1, simulator=b, first_step=0) for b in (0, 1)]
     for segment in segments:
         sender.send(segment)
-    assert len(link) == 2 * duplicates and all(replay.insert(data) for data in link)
+    assert len(link) == link.ahead == 2 * duplicates and all(replay.insert(data) for data in link)
     assert replay.inserted == duplicates * sum(len(segment.row) for segment in segments) and replay.refused == 0
 
 

@@ -60,6 +60,22 @@ def test_a_child_that_nobody_listens_to_waits():
         process.end()
 
 
+def test_a_child_acts_no_more_segments_ahead_than_it_may():
+    """The pipes would hold hundreds of these."""
+    process = child("ahead")
+    try:
+        for length in range(3):
+            assert len(wait_for(process.receive).data) == length
+        time.sleep(0.3)
+        assert process.receive() is None
+        process.send(Frame.TAKEN, 2)
+        assert [len(wait_for(process.receive).data) for _ in range(2)] == [3, 4]
+        time.sleep(0.3)
+        assert process.receive() is None and process.status() is None
+    finally:
+        process.end()
+
+
 def test_a_killed_child_is_seen_and_a_send_to_it_does_not_fail():
     process = child("sleep")
     os.kill(process.process.pid, signal.SIGKILL)

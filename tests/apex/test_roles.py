@@ -110,6 +110,13 @@ def test_a_learner_that_stands_still_stops_nobody_and_takes_no_memory(tmp_path):
     assert world.schedule.ready == world.config.apex.prefetch and world.sampler.outstanding == 0
 
 
+def test_a_child_is_told_of_each_segment_that_went_to_a_shard(tmp_path):
+    world = World(tmp_path, actors=2)
+    world.steps(2_000)
+    for child in world.children.values():
+        assert child.taken > 100 and child.taken in (child.acted, child.acted - 1), "one may wait for room"
+
+
 def test_a_shard_that_stands_still_stops_the_actors_that_have_no_other(tmp_path):
     world = World(tmp_path, actors=1, shards=1)
     world.steps(200)

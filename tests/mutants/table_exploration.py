@@ -176,6 +176,14 @@ MUTANTS = (
         "Actors ask for parameters all the time, whatever the period.",
     ),
     Mutant(
+        "apex-acts-ahead-without-bound",
+        "ddrl/apex/acting.py",
+        "self._segments - self._taken < ahead",
+        "True",
+        ("tests/apex/test_child.py::test_a_child_acts_no_more_segments_ahead_than_it_may",),
+        "Thousands of small transitions wait in the pipes, and the request for newer parameters behind them.",
+    ),
+    Mutant(
         "apex-does-not-insert-duplicates",
         "ddrl/apex/acting.py",
         "range(1, self._duplicates)",

@@ -107,7 +107,9 @@ class EmulatedChild:
         self._feed_seconds, self._end = feed_seconds, math.inf
 
     def send(self, kind: Frame, number: int, data: object = b"") -> None:
-        """Takes parameters; with the first ones it begins."""
+        """Takes parameters; with the first ones it begins. It makes segments at its own pace, whatever is taken."""
+        if kind == Frame.TAKEN:
+            return
         if self._version < 0:
             self._next = time.monotonic() + random.random() * self._seconds  # actors are not in step
             self._end = time.monotonic() + self._feed_seconds

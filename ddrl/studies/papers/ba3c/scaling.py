@@ -174,7 +174,7 @@ class ScalingSettings(TargetSettings):
             )
         crowds = [size for size in sizes if size.cores is not None and size.config.ranks > size.cores]
         for some, what, why in (
-            (True, "oversubscribed", "workers that compute take turns there, and only those that wait show how they scale"),
+            (True, "oversubscribed", "workers that compute take turns there; only those that wait show how they scale"),
             (False, "more ranks than cores", "servers and evaluator share the cores of the workers"),
         ):
             if named := [size for size in crowds if size.oversubscribed == some]:
