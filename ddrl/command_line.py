@@ -10,7 +10,7 @@ import dataclasses
 import decimal
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import tyro
@@ -169,6 +169,11 @@ def options_of(kind: type, default: Any = None, group: str = "") -> Iterator[Opt
             positional = tyro.conf.Positional in markers
             negative = tyro.conf.FlagCreatePairsOff not in markers
             yield Option(str(named).replace("_", "-"), hint, group, field.name, kind, positional, negative)
+
+
+def names_of(options: Iterable[Option]) -> list[str]:
+    """The names that stand on a command line: those of words without a name do not."""
+    return [option.name for option in options if not option.positional]
 
 
 def help_of(kind: type, prog: str, default: Any = None, description: str | None = None, others: bool = False) -> str:

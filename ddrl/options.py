@@ -242,12 +242,11 @@ def _read(
     names of the options that either gives."""
     options = list(command_line.options_of(TrainArguments, default))
     given = command_line.given(argv, options)
-    names = [option.name for option in options if not option.positional]
     words = file.words(options, but={"algorithm", "preset", "plugin", *given}, alone=COMMAND_LINE_ALONE)
 
     def whose(name: str) -> str:
         of_others = _other_algorithms(name, default.algorithm)
-        return of_others or command_line.meant_by(name, [*names, *own], "--")
+        return of_others or command_line.meant_by(name, [*command_line.names_of(options), *own], "--")
 
     try:
         arguments = command_line.read(TrainArguments, [*argv, *words], prog, default, MARKERS, whose)

@@ -94,8 +94,7 @@ class Benchmark:
 
     def _refuse_mistyped(self, rest: Sequence[str], prog: str) -> None:
         """Refuses an option that is nearly one of the benchmark's own, and none of `ddrl train`."""
-        options, others = command_line.options_of(self.arguments), option_names()
-        own = [option.name for option in options if not option.positional]
+        own, others = command_line.names_of(command_line.options_of(self.arguments)), option_names()
         for name in (command_line.name_of(word) for word in rest if word.startswith("--")):
             meant = command_line.meant_by(name, own, "--")
             if meant and name.removeprefix("no-") not in others:
