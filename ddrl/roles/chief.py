@@ -83,6 +83,7 @@ class ChiefRole:
         self._stop_deadline = 0.0
         self._signalled = self._started = self._evaluation_due = False
         self._trained_seconds = 0.0
+        self._last_version = start.version  # asynchronous workers may apply a few gradients after the last checkpoint
         self._failed: set[int] = set()  # processes that have told of their mistake
         self._begin(resumed, notes)
 
@@ -183,7 +184,7 @@ class ChiefRole:
     def _end(self) -> None:
         self._write_line(time.monotonic())
         totals = {
-            "update": self.coordinator.version,
+            "update": self._last_version,
             "agent_steps": self.collector.agent_steps,
             "wall_seconds": round(self.wall_seconds, 3),
         }
@@ -262,7 +263,7 @@ class ChiefRole:
                 workers = (self.context.layout.workers[worker] for worker in self.coordinator.live)
                 self.transport.send(json_blob(process, Topic.STATE_DUE, closed.version) for process in workers)
         if flags & Flag.STOP:
-            self.phase = Phase.SAVING
+            self.phase, self._last_version = Phase.SAVING, closed.version
         if flags & Flag.PUBLISH and self._evaluation_due:
             self._evaluation_due = False
             self._evaluate(closed.version, last)

@@ -42,6 +42,6 @@ def test_a_central_store_learns_survives_a_death_and_stops_on_request(tmp_path):
         os.kill(job.rank(1), signal.SIGTERM)
         assert job.wait() == 0, job.output
     assert result(run)["status"] == "stopped" and set(newest(run).worker_states) == {0, 1}
-    assert newest(run).version == pytest.approx(result(run)["update"], abs=20)
+    assert newest(run).version == result(run)["update"] > 300
     assert any("staleness_mean" in line for line in lines(run))
     assert [line["torn_updates"] for line in lines(run) if "torn_updates" in line][-1] in (0, 1, 2, 3)
