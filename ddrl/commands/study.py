@@ -37,7 +37,8 @@ PAPERS = {
     "stooke.q_learning": ("batch-size", "secondary-learner", "norms"),
     "fast_dqn": ("suite", "ablation"),
     "hts": ("hts",),
-    "apex": ("actors", "replay"),
+    "apex.actors": ("actors",),
+    "apex.replay": ("replay",),
 }
 """Module of ddrl.studies.papers -> its studies."""
 STUDIES = {name: f"ddrl.studies.papers.{paper}" for paper, names in PAPERS.items() for name in names}

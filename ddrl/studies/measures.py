@@ -179,16 +179,34 @@ def steps_to(runs: Sequence[Outcome], score: str, target: float) -> Interval | s
     Args:
         score: ONLINE or EVALUATION. An evaluation is of the parameters after these steps.
     """
+    return _counted(_counts(runs, score, target, "agent_steps"))
+
+
+def updates_to(runs: Sequence[Outcome], score: str, target: float) -> Interval | str:
+    """Likewise the updates."""
+    return _counted(updates_until(runs, score, target))
+
+
+def updates_until(runs: Sequence[Outcome], score: str, target: float) -> list[int | None]:
+    """Updates after which each run first had a score, None of one that never had it; see `reached_after`."""
+    return _counts(runs, score, target, "update" if score == ONLINE else "version")
+
+
+def _counts(runs: Sequence[Outcome], score: str, target: float, name: str) -> list[int | None]:
     records = [_reaching_record(run, score, target) for run in runs]
-    steps = [int(record["agent_steps"]) for record in records if record is not None]
-    missed = len(records) - len(steps)
-    if steps and not missed:
-        found = bootstrap(steps)
+    return [None if record is None else int(record[name]) for record in records]
+
+
+def _counted(counts: Sequence[int | None]) -> Interval | str:
+    reached = [count for count in counts if count is not None]
+    missed = len(counts) - len(reached)
+    if reached and not missed:
+        found = bootstrap(reached)
         assert found is not None
         return found
-    if steps and len(records) >= ENOUGH:
-        return f"{len(steps)} of {len(records)} in {round(sum(steps) / len(steps)):,}, {missed} never"
-    return "; ".join("never" if record is None else f"{int(record['agent_steps']):,}" for record in records)
+    if reached and len(counts) >= ENOUGH:
+        return f"{len(reached)} of {len(counts)} in {round(sum(reached) / len(reached)):,}, {missed} never"
+    return "; ".join("never" if count is None else f"{count:,}" for count in counts)
 
 
 def _reaching_record(run: Outcome, score: str, target: float) -> Mapping[str, Any] | None:

@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from ddrl.errors import UsageError
-from ddrl.studies.papers import apex
+from ddrl.studies.papers.apex.actors import ACTORS
+from ddrl.studies.papers.apex.replay import REPLAY
 from ddrl.studies.points import Outcome
 from ddrl.types import Machine
 
@@ -25,12 +26,12 @@ def lines(rate):
         at = {"wall_seconds": float(i), "agent_steps": round(rate * i)}
         rates = {"updates_per_s": 50.0, "inserts_per_s": rate}
         records.append({"kind": "train", "update": 50 * i, "online_score_mean": 0.0, **rates} | at)
-        records.append({"kind": "evaluation", "mean": min(1.0, rate * i / 100), "games": 30} | at)
+        records.append({"kind": "evaluation", "version": 50 * i, "mean": min(1.0, rate * i / 100), "games": 30} | at)
     return records
 
 
 def test_parts_share_their_points_and_say_what_they_vary():
-    points = apex.ACTORS.points(dataclasses.replace(apex.ACTORS.defaults, actors=(2, 8), simulators=4), FOUR)
+    points = ACTORS.points(dataclasses.replace(ACTORS.defaults, actors=(2, 8), simulators=4), FOUR)
     found = {point.name.removesuffix("-seed1"): point.config for point in points}
     assert list(found) == [
         "breakout-prioritized-2actors",
@@ -50,20 +51,34 @@ def test_parts_share_their_points_and_say_what_they_vary():
     assert evaluation.evaluator and evaluation.eval_epsilon == 0.00164 and evaluation.target_score is None
 
 
+def test_the_learner_makes_as_many_updates_with_any_number_of_actors():
+    """What is drawn in a second, samples per insert times what is inserted, is the same in all points."""
+    chosen = dataclasses.replace(ACTORS.defaults, train_options="--samples-per-insert 40", actors=(2, 4, 8))
+    runs = [point.config.apex for point in ACTORS.points(chosen, FOUR)]
+    assert {(run.actors, run.duplicates, run.samples_per_insert) for run in runs} == {
+        (2, 1, 160.0),
+        (4, 1, 80.0),
+        (8, 1, 40.0),
+        (2, 4, 40.0),
+    }
+    assert all(point.config.apex.samples_per_insert == 0 for point in ACTORS.points(ACTORS.defaults, FOUR))
+
+
 def test_uniform_replay_may_have_a_learning_rate_of_its_own_and_simulators_may_be_slow():
     chosen = dataclasses.replace(
-        apex.ACTORS.defaults, uniform_learning_rate=2.5e-4, step_time_ms=50.0, target_score=10.0, stop_at_target=True
+        ACTORS.defaults, uniform_learning_rate=2.5e-4, step_time_ms=50.0, target_score=10.0, stop_at_target=True
     )
-    by_replay = {point.labels["replay"]: point.config for point in apex.ACTORS.points(chosen, FOUR)}
+    by_replay = {point.labels["replay"]: point.config for point in ACTORS.points(chosen, FOUR)}
     assert by_replay["uniform"].optimizer.learning_rate == 2.5e-4
     assert all(config.environment.step_time_mean_ms == 50.0 for config in by_replay.values())
     assert all(config.evaluation.target_score == 10.0 for config in by_replay.values())
 
 
 def test_more_actors_that_are_sooner_are_seen_to_be():
-    chosen = dataclasses.replace(apex.ACTORS.defaults, parts=("number",), repeats=2, target_score=0.8)
-    report = apex.ACTORS.report(chosen, runs_of(apex.ACTORS, chosen, lambda labels: lines(labels["actors"])))
-    (table,) = report.tables
+    chosen = dataclasses.replace(ACTORS.defaults, parts=("number",), repeats=2, target_score=0.8)
+    report = ACTORS.report(chosen, runs_of(ACTORS, chosen, lambda labels: lines(labels["actors"])))
+    table, gains = report.tables
+    assert len(gains.rows) == len(chosen.replays)
     timed = table.columns.index("time to 0.8")
     assert [row[timed].split("; ")[0] for row in table.rows if row[1] == "prioritized"] == ["0.667", "0.333", "0.167"]
     *curves, end, time = report.panels
@@ -74,49 +89,81 @@ def test_more_actors_that_are_sooner_are_seen_to_be():
 
 def test_runs_that_end_with_the_target_have_no_scores_to_compare_at_the_end():
     chosen = dataclasses.replace(
-        apex.ACTORS.defaults, parts=("number",), target_score=0.8, stop_at_target=True, replays=("prioritized",)
+        ACTORS.defaults, parts=("number",), target_score=0.8, stop_at_target=True, replays=("prioritized",)
     )
-    report = apex.ACTORS.report(chosen, runs_of(apex.ACTORS, chosen, lambda labels: lines(labels["actors"])))
+    report = ACTORS.report(chosen, runs_of(ACTORS, chosen, lambda labels: lines(labels["actors"])))
     titles = [panel.title.removeprefix("breakout: ") for panel in report.panels]
     assert titles == ["prioritized", "prioritized", "time to the score"]
     assert any("partly luck" in note for note in report.notes)
-    (table,) = report.tables
+    table, gains = report.tables
+    assert len(gains.rows) == len(chosen.replays)
     assert "final score" not in table.columns and all(len(row) == len(table.columns) for row in table.rows)
+
+
+def test_what_actors_gain_is_told_by_the_updates_that_the_target_took():
+    """Prioritized replay needs a fourth of the updates with 4 times the actors, uniform replay a half."""
+    speeds = {("prioritized", 2): 2.5, ("prioritized", 8): 10.0, ("uniform", 2): 2.5, ("uniform", 8): 5.0}
+
+    def records(labels):
+        speed = speeds[labels["replay"], labels["actors"]]
+        return lines(speed / 2 if labels["duplicates"] > 1 or labels["epsilons"] else speed)
+
+    chosen = dataclasses.replace(ACTORS.defaults, actors=(2, 8), repeats=5, target_score=0.9, stop_at_target=True)
+    report = ACTORS.report(chosen, runs_of(ACTORS, chosen, records))
+    finding = report.finding
+    assert (
+        "The number of updates to 0.9 of 8 actors with prioritized replay is 450, that of 2 actors with prioritized "
+        "replay 1,800, and their 95% intervals do not overlap." in finding
+    )
+    assert (
+        "The ratio of these updates of 8 actors to those of 2 with prioritized replay is 0.25, that of 8 actors to "
+        "those of 2 with uniform replay 0.5, and their 95% intervals do not overlap." in finding
+    )
+    assert "No number of updates to 0.9 of 2 actors, each 4 times was measured." in finding  # too slow
+    assert "of the whole ladder is 450, that of 6 epsilons 900, and their 95% intervals do not overlap." in finding
+    table, gains = report.tables
+    assert [row[-1].mean for row in gains.rows] == [0.25, 0.5]
+    told = [row[table.columns.index("updates to it")] for row in table.rows]
+    assert [each if isinstance(each, str) else each.mean for each in told][:5] == [
+        1800,
+        450,
+        1800,
+        900,
+        "; ".join(["never"] * 5),
+    ]
 
 
 @pytest.mark.parametrize("options, said", [("", False), ("--samples-per-insert 8", True)])
 def test_a_learner_held_to_the_inserts_is_said_to_be(options, said):
-    chosen = dataclasses.replace(apex.ACTORS.defaults, train_options=options)
-    report = apex.ACTORS.report(chosen, runs_of(apex.ACTORS, chosen, lambda labels: lines(labels["actors"])))
-    assert any("the samples per insert are fixed" in note for note in report.notes) == said
+    chosen = dataclasses.replace(ACTORS.defaults, train_options=options)
+    report = ACTORS.report(chosen, runs_of(ACTORS, chosen, lambda labels: lines(labels["actors"])))
+    assert any("that of the most actors" in note for note in report.notes) == said
 
 
 def test_a_number_that_missed_the_score_has_no_time():
-    chosen = dataclasses.replace(apex.ACTORS.defaults, parts=("number",), target_score=0.9, replays=("uniform",))
-    report = apex.ACTORS.report(chosen, runs_of(apex.ACTORS, chosen, lambda labels: lines(labels["actors"])))
+    chosen = dataclasses.replace(ACTORS.defaults, parts=("number",), target_score=0.9, replays=("uniform",))
+    report = ACTORS.report(chosen, runs_of(ACTORS, chosen, lambda labels: lines(labels["actors"])))
     assert list(report.panels[-1].curves[0].x) == [4, 8]
     assert report.tables[0].rows[0][report.tables[0].columns.index("time to 0.9")] == "not reached in 0.667 min"
 
 
 @pytest.mark.parametrize("part, titles", [("recency", 3), ("diversity", 2)])
 def test_the_other_parts_have_a_panel_each(part, titles):
-    chosen = dataclasses.replace(apex.ACTORS.defaults, parts=(part,))
-    report = apex.ACTORS.report(chosen, runs_of(apex.ACTORS, chosen, lambda labels: lines(labels["actors"])))
+    chosen = dataclasses.replace(ACTORS.defaults, parts=(part,))
+    report = ACTORS.report(chosen, runs_of(ACTORS, chosen, lambda labels: lines(labels["actors"])))
     (panel,) = report.panels
     assert len(panel.curves) == titles == len({curve.label for curve in panel.curves})
 
 
 def test_one_actor_is_no_plural():
-    chosen = dataclasses.replace(apex.ACTORS.defaults, parts=("recency",), actors=(1, 8))
-    report = apex.ACTORS.report(chosen, runs_of(apex.ACTORS, chosen, lambda labels: lines(labels["actors"])))
+    chosen = dataclasses.replace(ACTORS.defaults, parts=("recency",), actors=(1, 8))
+    report = ACTORS.report(chosen, runs_of(ACTORS, chosen, lambda labels: lines(labels["actors"])))
     (panel,) = report.panels
     assert [curve.label for curve in panel.curves] == ["1 actor", "1 actor, each 8 times", "8 actors"]
 
 
 def test_the_replays_points_change_one_thing():
-    configs = {
-        point.name.removesuffix("-seed1"): point.config for point in apex.REPLAY.points(apex.REPLAY.defaults, FOUR)
-    }
+    configs = {point.name.removesuffix("-seed1"): point.config for point in REPLAY.points(REPLAY.defaults, FOUR)}
     assert len(configs) == 16
     small = configs["capacity-breakout-25000"].replay
     assert (small.replay_capacity, small.replay_minimum) == (25_000, 10_000)
@@ -126,14 +173,14 @@ def test_the_replays_points_change_one_thing():
 
 
 def test_a_capacity_below_the_minimum_lowers_it():
-    chosen = dataclasses.replace(apex.REPLAY.defaults, parts=("capacity",), capacities=(5_000,))
-    (point,) = apex.REPLAY.points(chosen, FOUR)
+    chosen = dataclasses.replace(REPLAY.defaults, parts=("capacity",), capacities=(5_000,))
+    (point,) = REPLAY.points(chosen, FOUR)
     assert point.config.replay.replay_minimum == 2_500
 
 
 def test_the_replays_report_has_a_table_for_each_part():
-    chosen = dataclasses.replace(apex.REPLAY.defaults, repeats=2)
-    report = apex.REPLAY.report(chosen, runs_of(apex.REPLAY, chosen, lambda labels: lines(2.0)))
+    chosen = dataclasses.replace(REPLAY.defaults, repeats=2)
+    report = REPLAY.report(chosen, runs_of(REPLAY, chosen, lambda labels: lines(2.0)))
     assert [table.title for table in report.tables] == ["Replay capacity", "Batch size", "Priority exponent"]
     assert [len(panel.curves) for panel in report.panels] == [8, 1, 12, 1, 12, 1]  # two runs of each
     assert [curve.label for curve in report.panels[0].curves][1:3] == ["25,000", "50,000"]
@@ -141,8 +188,8 @@ def test_the_replays_report_has_a_table_for_each_part():
 
 @pytest.mark.parametrize("stop, beside", [(False, ["at the end", "time to the score"]), (True, ["time to the score"])])
 def test_the_replays_report_has_times_to_a_target(stop, beside):
-    chosen = dataclasses.replace(apex.REPLAY.defaults, parts=("exponent",), target_score=0.8, stop_at_target=stop)
-    report = apex.REPLAY.report(chosen, runs_of(apex.REPLAY, chosen, lambda labels: lines(2.0 + 2.0 * labels["value"])))
+    chosen = dataclasses.replace(REPLAY.defaults, parts=("exponent",), target_score=0.8, stop_at_target=stop)
+    report = REPLAY.report(chosen, runs_of(REPLAY, chosen, lambda labels: lines(2.0 + 2.0 * labels["value"])))
     assert [panel.title.removeprefix("breakout: ") for panel in report.panels] == ["priority exponent", *beside]
     assert report.columns == 1 + len(beside)
     (times,) = report.panels[-1].curves
@@ -153,17 +200,17 @@ def test_the_replays_report_has_times_to_a_target(stop, beside):
 @pytest.mark.parametrize(
     "study, changes, text",
     [
-        (apex.ACTORS, {"actors": (3, 8)}, "for the part recency"),
-        (apex.ACTORS, {"actors": (0, 8)}, "at least 1"),
-        (apex.ACTORS, {"stop_at_target": True}, "--stop-at-target"),
-        (apex.ACTORS, {"epsilons": 1}, "--epsilons 1"),
-        (apex.ACTORS, {"replays": ("oldest",)}, "--replays oldest"),
-        (apex.REPLAY, {"priority_exponents": (1.5,)}, "--priority-exponents"),
-        (apex.REPLAY, {"batch_sizes": (0,)}, "--batch-sizes"),
-        (apex.REPLAY, {"minutes": 0.0}, "--minutes"),
-        (apex.REPLAY, {"eval_epsilon": 2.0}, "--eval-epsilon 2.0"),
-        (apex.REPLAY, {"eval_every_updates": 0}, "--eval-every-updates 0"),
-        (apex.REPLAY, {"actors": -1}, "--actors -1"),
+        (ACTORS, {"actors": (3, 8)}, "for the part recency"),
+        (ACTORS, {"actors": (0, 8)}, "at least 1"),
+        (ACTORS, {"stop_at_target": True}, "--stop-at-target"),
+        (ACTORS, {"epsilons": 1}, "--epsilons 1"),
+        (ACTORS, {"replays": ("oldest",)}, "--replays oldest"),
+        (REPLAY, {"priority_exponents": (1.5,)}, "--priority-exponents"),
+        (REPLAY, {"batch_sizes": (0,)}, "--batch-sizes"),
+        (REPLAY, {"minutes": 0.0}, "--minutes"),
+        (REPLAY, {"eval_epsilon": 2.0}, "--eval-epsilon 2.0"),
+        (REPLAY, {"eval_every_updates": 0}, "--eval-every-updates 0"),
+        (REPLAY, {"actors": -1}, "--actors -1"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(study, changes, text):

@@ -1,0 +1,218 @@
+"""Ape-X by number of actors: Horgan et al. 2018, figures 4, 6, 7, and 12."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ddrl import checks
+from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
+from ddrl.reporting.texts import counted
+from ddrl.studies.curves import SECONDS, STEPS
+from ddrl.studies.figures import Panel
+from ddrl.studies.findings import compared, sentences
+from ddrl.studies.measures import updates_until
+from ddrl.studies.papers.apex.settings import ApexSettings
+from ddrl.studies.points import Group, Outcome, grouped, having
+from ddrl.studies.settings import one_of
+from ddrl.studies.statistics import Interval, bootstrap, bootstrap_ratio
+from ddrl.studies.study import Labels, Report, Study
+from ddrl.studies.tables import Table
+from ddrl.types import Machine
+
+REPLAYS = ("prioritized", "uniform")
+LABELS = ("replay", "actors", "duplicates", "epsilons")
+ACTORS_NOTES = {
+    "number": "Horgan et al. 2018, figures 4 and 12: with 8 to 256 actors, more of them learned faster and better; "
+    "prioritized replay benefited more from them than uniform replay",
+    "recency": "Horgan et al. 2018, figure 6: 32 actors that insert everything 8 times do not reach what 256 actors do",
+    "diversity": "Horgan et al. 2018, figure 7: the full range of epsilons is slightly better than 6 of them",
+}
+HELD = (
+    "--samples-per-insert is that of the most actors; fewer have a larger one, so that the learner makes as many "
+    "updates a second with any number of them, as in the paper"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ActorsSettings(ApexSettings):
+    """Ape-X DQN with more and more actors, whose learner does as many updates a second with any number of them. number:
+    score against time and agent steps, with prioritized and with uniform replay (figures 4 and 12); recency: the fewest
+    actors with each transition inserted so often that the replay changes as fast as with the most (appendix A);
+    diversity: the most actors with a few fixed epsilons beside the whole ladder (appendix B)."""
+
+    parts: tuple[str, ...] = tuple(ACTORS_NOTES)
+    """number, recency, diversity."""
+    actors: tuple[int, ...] = (2, 4, 8)
+    """Numbers of actors."""
+    replays: tuple[str, ...] = REPLAYS
+    """prioritized, uniform: for the part number; the other parts use the first of them."""
+    uniform_learning_rate: float = 0.0
+    """Learning rate with uniform replay (0: that of prioritized replay; the paper's best: 4 times that)."""
+    epsilons: int = 6
+    """Fixed epsilons, for the part diversity."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(self, "parts", ACTORS_NOTES)
+        one_of(self, "replays", REPLAYS)
+        checks.at_least(self, 2, "epsilons")
+        few, many = min(self.actors), max(self.actors)
+        if "recency" in self.parts and (few == many or many % few):
+            raise UsageError(
+                f"--actors {few} to {many}: for the part recency, the largest number must be a multiple of the smallest"
+            )
+
+    def variants(self, part: str) -> list[Labels]:
+        """The labels of a part's lines; parts share some. duplicates: how often each transition is inserted; epsilons:
+        how many different ones there are (0: each simulator's own)."""
+        few, many, first = min(self.actors), max(self.actors), self.replays[0]
+        if part == "number":
+            return [_variant(replay, actors) for replay in self.replays for actors in sorted(self.actors)]
+        if part == "recency":
+            return [_variant(first, few), _variant(first, few, duplicates=many // few), _variant(first, many)]
+        return [_variant(first, many), _variant(first, many, epsilons=self.epsilons)]
+
+    def axes(self, machine: Machine) -> Iterator[Labels]:
+        """Runs of one seed follow each other, so that half a study compares something."""
+        variants: list[Labels] = []
+        for part in self.parts:
+            variants += [variant for variant in self.variants(part) if variant not in variants]
+        for game, seed, variant in itertools.product(self.games, self.seeds, variants):
+            yield {"game": game, **variant, "seed": seed}
+
+    def point_name(self, labels: Labels) -> str:
+        more = f"-x{labels['duplicates']}" * (labels["duplicates"] > 1)
+        more += f"-{labels['epsilons']}epsilons" * bool(labels["epsilons"])
+        return f"{labels['game']}-{labels['replay']}-{labels['actors']}actors{more}-seed{labels['seed']}"
+
+    def config(self, machine: Machine, labels: Labels) -> TrainConfig:
+        config = self.base(labels["game"], machine)
+        share = labels["actors"] * labels["duplicates"] / max(self.actors)  # of what is inserted with the most actors
+        ratio = config.apex.samples_per_insert / share
+        config = config.changed(
+            apex={"actors": labels["actors"], "duplicates": labels["duplicates"], "samples_per_insert": ratio},
+            algorithm={"epsilon_values": labels["epsilons"]},
+        )
+        if labels["replay"] == "prioritized":
+            return config
+        rate = self.uniform_learning_rate or config.optimizer.learning_rate
+        return config.changed(replay={"priority_exponent": 0.0}, optimizer={"learning_rate": rate})
+
+    def report(self, outcomes: Sequence[Outcome]) -> Report:
+        """A table of all, and panels for each part and game."""
+        labels = {name: name for name in ("game", *LABELS)}
+        heading = "Ape-X by number of actors"
+        panels = [panel for game in self.games for panel in self._panels(having(outcomes, game=game), game)]
+        notes = [ACTORS_NOTES[part] for part in self.parts]
+        notes.append(
+            "duplicates: how many times each transition was inserted; epsilons: 0 means one for each simulator"
+        )
+        notes += [HELD] * any(outcome.point.config.apex.samples_per_insert for outcome in outcomes)
+        tables = {heading: (grouped(outcomes, *labels), labels)}
+        report = self.reported(heading, outcomes, tables, panels, min(3, len(panels)), notes)
+        few, many = min(self.actors), max(self.actors)
+        if self.target_score is None or few == many:
+            return report
+        clauses, ratios = [], []
+        for game in self.games:
+            here = having(outcomes, game=game)
+            found = [clause for part in self.parts for clause in self._compared(part, here)]
+            clauses += [f"{clause} on {game}" for clause in found] if len(self.games) > 1 else found
+            ratios += [[game, *ratio] for ratio in self._ratios(here)]
+        columns = ("game", "replay", f"updates to {self.target_score:g}, {many} actors / {few}")
+        more = [Table("What more actors gain", columns, ratios)] if ratios else []
+        finding = f"{report.finding} {sentences(clauses)}".rstrip()
+        return dataclasses.replace(report, finding=finding, tables=[*report.tables, *more])
+
+    def _compared(self, part: str, outcomes: Sequence[Outcome]) -> Iterator[str]:
+        """What a part's runs say, by the updates that the target took, which do not count how long a job takes to
+        start."""
+        if part == "number":
+            yield from self._replays_compared(outcomes)
+            return
+        name = _number_of_actors if part == "recency" else _range_of_epsilons
+        one, other = ((name(each), bootstrap(self._updates(outcomes, each))) for each in self.variants(part)[-2:])
+        yield compared(*one, *other, self._what)
+
+    def _replays_compared(self, outcomes: Sequence[Outcome]) -> Iterator[str]:
+        """The most and the fewest actors with each replay, and what they gain with either."""
+        few, many = min(self.actors), max(self.actors)
+        for replay in self.replays:
+            one, other = (
+                (f"{counted(each['actors'], 'actor')} with {replay} replay", bootstrap(self._updates(outcomes, each)))
+                for each in (_variant(replay, many), _variant(replay, few))
+            )
+            yield compared(*one, *other, self._what)
+        if len(self.replays) == 2:
+            one, other = (
+                (f"{counted(many, 'actor')} to those of {few} with {replay} replay", ratio)
+                for replay, ratio in self._ratios(outcomes)
+            )
+            yield compared(*one, *other, "ratio of these updates")
+
+    def _ratios(self, outcomes: Sequence[Outcome]) -> list[tuple[str, Interval | None]]:
+        """Of the updates that the most actors took to those of the fewest, with each replay of the part number."""
+        ratios = []
+        for replay in self.replays if "number" in self.parts else ():
+            many, few = (
+                self._updates(outcomes, _variant(replay, actors)) for actors in (max(self.actors), min(self.actors))
+            )
+            ratios.append((replay, bootstrap_ratio(many, few)))
+        return ratios
+
+    @property
+    def _what(self) -> str:
+        return f"number of updates to {self.target_score:g}"
+
+    def _updates(self, outcomes: Sequence[Outcome], variant: Labels) -> list[int]:
+        """That the target took in each run of a variant; nothing where one never reached it."""
+        assert self.target_score is not None
+        updates = updates_until(having(outcomes, **variant), self.score_name, self.target_score)
+        reached = [count for count in updates if count is not None]
+        return reached if len(reached) == len(updates) else []
+
+    def _panels(self, outcomes: Sequence[Outcome], game: str) -> Iterator[Panel]:
+        for part in self.parts:
+            for replay in self.replays if part == "number" else self.replays[:1]:
+                variants = [variant for variant in self.variants(part) if variant["replay"] == replay]
+                groups = [Group(variant, runs) for variant in variants if (runs := having(outcomes, **variant))]
+                title = f"{game}: {replay if part == 'number' else part}"
+                label = _range_of_epsilons if part == "diversity" else _number_of_actors
+                for against in ((SECONDS, STEPS) if part == "number" else (SECONDS,)) if groups else ():
+                    yield self.curves(title, groups, label, against)
+        if "number" in self.parts:
+            plain = having(outcomes, duplicates=1, epsilons=0)
+            lines = {
+                replay: sorted(grouped(having(plain, replay=replay), "actors"), key=lambda group: group["actors"])
+                for replay in self.replays
+            }
+            yield from self.end_panels(game, "actors", lines, "actors", log_x=True)
+
+
+def _variant(replay: str, actors: int, duplicates: int = 1, epsilons: int = 0) -> dict[str, Any]:
+    return {"replay": replay, "actors": actors, "duplicates": duplicates, "epsilons": epsilons}
+
+
+def _range_of_epsilons(variant: Group | Labels) -> str:
+    return f"{variant['epsilons']} epsilons" if variant["epsilons"] else "the whole ladder"
+
+
+def _number_of_actors(variant: Group | Labels) -> str:
+    times = f", each {variant['duplicates']} times" if variant["duplicates"] > 1 else ""
+    return f"{counted(variant['actors'], 'actor')}{times}"
+
+
+ACTORS = Study(
+    name="actors",
+    about="Ape-X by number of actors; recency and diversity of their data (Ape-X, figures 4, 6, 7, 12)",
+    defaults=ActorsSettings(minutes=10.0, eval_games=30),
+    quick_changes={
+        "actors": (1, 2), "simulators": 2, "step_time_ms": 5.0, "minutes": 0.6, "eval_every_updates": 200,
+        "eval_games": 10, "target_score": 0.0, "train_options": "--replay-minimum 200",
+    },
+    point_name=ActorsSettings.point_name,
+)  # fmt: skip
