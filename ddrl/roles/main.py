@@ -149,7 +149,11 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
         transport.revoke()
         time.sleep(REVOKE_SECONDS)
         return abort(EXIT_FAILED)  # for ranks that do not hear of it, because they hang
-    except (UsageError, Garbled):
+    except (UsageError, Garbled) as error:
+        if survive:  # MPI_Abort then ends no other rank
+            write_failure(run_dir, str(error), usage_error=isinstance(error, UsageError))
+            transport.revoke()
+            time.sleep(REVOKE_SECONDS)
         raise
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         if not survive:

@@ -1,4 +1,5 @@
-"""Ranks whose environment ends the process: TEST_EXIT is HOW:RANK, with one of WAYS."""
+"""Ranks whose environment ends the process: TEST_EXIT is HOW:RANK, with one of WAYS, or REFUSED for one that cannot be
+made."""
 
 from __future__ import annotations
 
@@ -7,10 +8,12 @@ import os
 import sys
 
 from ddrl.envs.catch import Catch
+from ddrl.errors import UsageError
 from ddrl.roles.__main__ import main
 
 STEPS = 400  # of all simulators of a rank, until then
 WORDS = "the rom is gone"
+REFUSED = "refused"
 
 
 def interrupt() -> None:
@@ -26,8 +29,16 @@ WAYS = {
 }
 
 
+def refuse(*arguments: object, **options: object) -> None:
+    """What this rank alone finds wrong with what was asked for."""
+    raise UsageError(f"{WORDS}: install it")
+
+
 def arm(how: str) -> None:
-    """Catch ends this process after some steps."""
+    """Catch ends this process after some steps, or cannot be made."""
+    if how == REFUSED:
+        Catch.__init__ = refuse
+        return
     step, taken = Catch.step, 0
 
     def ending(env, action):

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tests.parallel.ranks_exiting import WORDS
+from tests.parallel.ranks_exiting import REFUSED, WORDS
 from tests.parallel.support import CATCH, events, lines, marked, needs_mpirun, newest, result
 from tests.parallel.support import light_train as train
 
@@ -35,6 +35,13 @@ def test_an_environment_that_ends_its_rank_is_named_with_its_words(tmp_path, how
     found = result(run)
     assert found["status"] == "failed" and newest(run).version == found["update"] > 0, "nothing is lost"
     assert events(run, "restarted") == []
+
+
+def test_what_one_rank_alone_finds_wrong_with_what_was_asked_for_is_one_line(tmp_path):
+    environment = {"TEST_EXIT": f"{REFUSED}:{WORKER}"}
+    with train(tmp_path / "run", *LONG, program="ranks_exiting.py", environment=environment) as job:
+        assert job.wait(END_SECONDS) == 2, job.output
+    assert f"ddrl: {WORDS}: install it" in job.output and "Traceback" not in job.output
 
 
 def test_a_single_process_too(tmp_path):
