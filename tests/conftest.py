@@ -16,8 +16,8 @@ from cluster.session import SessionFiles
 from ddrl import plugins
 
 HERE = Path(__file__).parent
-LONGEST = ("slurm", "parallel")  # folders, to begin with
-SLOW = (*LONGEST, "bench", "studies", "tuning")  # folders that are no part of `make check`
+WAITING = "slurm"  # folder whose tests wait for Slurm: every third file of the first ones, so that the cores are busy
+SLOW = (WAITING, "parallel", "bench", "studies", "tuning")  # folders that are no part of `make check`
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -44,13 +44,22 @@ def forgotten() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A file stays in one process (`--dist loadfile`), for what its tests share."""
-    items.sort(key=lambda item: LONGEST.index(_folder(item)) if _folder(item) in LONGEST else len(LONGEST))
+    """A file stays in one process (`--dist loadfile`), for what its tests share. The longest files come first."""
+    positions = _positions(items)
+    items.sort(key=lambda item: positions[item.path])
     for item in items:
         if _folder(item) in SLOW:
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("minutes") and "minutes" not in config.option.markexpr:
             item.add_marker(pytest.mark.skip(reason="takes minutes: pytest -m minutes"))
+
+
+def _positions(items: list[pytest.Item]) -> dict[Path, float]:
+    """The place of each file: those of whole jobs before all others, and among them the WAITING ones, one in three."""
+    folders = {item.path: _folder(item) for item in items}
+    waiting = [path for path, folder in folders.items() if folder == WAITING]
+    others = sorted((path for path in folders if path not in waiting), key=lambda path: folders[path] != "parallel")
+    return {path: 2.0 * i for i, path in enumerate(waiting)} | {path: i + 0.5 for i, path in enumerate(others)}
 
 
 def _folder(item: pytest.Item) -> str:
