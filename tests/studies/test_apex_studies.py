@@ -81,9 +81,10 @@ def test_more_actors_that_are_sooner_are_seen_to_be():
     assert len(gains.rows) == len(chosen.replays)
     timed = table.columns.index("time to 0.8")
     assert [row[timed].split("; ")[0] for row in table.rows if row[1] == "prioritized"] == ["0.667", "0.333", "0.167"]
-    *curves, end, time = report.panels
+    *curves, end, time, updates = report.panels
     assert [curve.label for curve in curves[0].curves] == ["2 actors"] * 2 + ["4 actors"] * 2 + ["8 actors"] * 2
     assert [panel.title for panel in curves] == ["breakout: prioritized"] * 2 + ["breakout: uniform"] * 2
+    assert list(updates.curves[0].x) == [2, 4, 8] and list(updates.curves[0].y) == [2000, 1000, 500]
     assert list(time.curves[0].x) == [2, 4, 8] and list(end.curves[0].y) == [0.8, 1.0, 1.0]
 
 
@@ -93,7 +94,7 @@ def test_runs_that_end_with_the_target_have_no_scores_to_compare_at_the_end():
     )
     report = ACTORS.report(chosen, runs_of(ACTORS, chosen, lambda labels: lines(labels["actors"])))
     titles = [panel.title.removeprefix("breakout: ") for panel in report.panels]
-    assert titles == ["prioritized", "prioritized", "time to the score"]
+    assert titles == ["prioritized", "prioritized", "time to the score", "updates to the score"]
     assert any("partly luck" in note for note in report.notes)
     table, gains = report.tables
     assert len(gains.rows) == len(chosen.replays)
@@ -143,7 +144,8 @@ def test_a_learner_held_to_the_inserts_is_said_to_be(options, said):
 def test_a_number_that_missed_the_score_has_no_time():
     chosen = dataclasses.replace(ACTORS.defaults, parts=("number",), target_score=0.9, replays=("uniform",))
     report = ACTORS.report(chosen, runs_of(ACTORS, chosen, lambda labels: lines(labels["actors"])))
-    assert list(report.panels[-1].curves[0].x) == [4, 8]
+    times, updates = report.panels[-2:]
+    assert list(times.curves[0].x) == list(updates.curves[0].x) == [4, 8]
     assert report.tables[0].rows[0][report.tables[0].columns.index("time to 0.9")] == "not reached in 0.667 min"
 
 

@@ -11,7 +11,7 @@ from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.reporting.texts import counted
-from ddrl.studies.curves import SECONDS, STEPS
+from ddrl.studies.curves import SECONDS, STEPS, over
 from ddrl.studies.figures import Panel
 from ddrl.studies.findings import compared, sentences
 from ddrl.studies.measures import updates_until
@@ -168,6 +168,10 @@ class ActorsSettings(ApexSettings):
     def _what(self) -> str:
         return f"number of updates to {self.target_score:g}"
 
+    def _mean_updates(self, group: Group) -> Interval | None:
+        """That the target took; None where a run never reached it."""
+        return bootstrap(self._updates(group.runs, group.labels))
+
     def _updates(self, outcomes: Sequence[Outcome], variant: Labels) -> list[int]:
         """That the target took in each run of a variant; nothing where one never reached it."""
         assert self.target_score is not None
@@ -191,6 +195,10 @@ class ActorsSettings(ApexSettings):
                 for replay in self.replays
             }
             yield from self.end_panels(game, "actors", lines, "actors", log_x=True)
+            if self.target_score is not None:
+                updates = [over(groups, "actors", self._mean_updates, replay) for replay, groups in lines.items()]
+                y_label = f"updates to {self.target_score:g}"
+                yield Panel(f"{game}: updates to the score", "actors", y_label, updates, log_x=True, zero=True)
 
 
 def _variant(replay: str, actors: int, duplicates: int = 1, epsilons: int = 0) -> dict[str, Any]:
