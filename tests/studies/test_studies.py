@@ -33,7 +33,7 @@ def lines(rate=100.0, seconds=40, score=1.0):
     for i in range(1, seconds + 1):
         at = {"wall_seconds": float(i), "agent_steps": round(rate * i)}
         records.append({"kind": "train", "online_score_mean": score * i, "update": i} | at)
-        records.append({"kind": "evaluation", "mean": score * i / seconds, "games": 10} | at)
+        records.append({"kind": "evaluation", "version": i, "mean": score * i / seconds, "games": 10} | at)
     return records
 
 
