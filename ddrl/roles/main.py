@@ -146,14 +146,12 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
         message = f"{error}; {go_on(run_dir)}"
         write_failure(run_dir, message, lost=str(error))
         print(message, flush=True)
-        transport.revoke()
-        time.sleep(REVOKE_SECONDS)
+        _call_off(transport)
         return abort(EXIT_FAILED)  # for ranks that do not hear of it, because they hang
     except (UsageError, Garbled) as error:
         if survive:  # MPI_Abort then ends no other rank
             write_failure(run_dir, str(error), usage_error=isinstance(error, UsageError))
-            transport.revoke()
-            time.sleep(REVOKE_SECONDS)
+            _call_off(transport)
         raise
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         if not survive:
@@ -164,6 +162,12 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     transport.close()
     status = max((_status(role) for role in roles), default=0)
     return leave(comm, status, survive, met=watchdog.left, at_end=at_end)
+
+
+def _call_off(transport: Any) -> None:
+    """With ULFM, has all other ranks of an MpiTransport leave."""
+    transport.revoke()
+    time.sleep(REVOKE_SECONDS)
 
 
 def _die_of(error: BaseException, context: JobContext, rank: int, transport: Transport) -> None:

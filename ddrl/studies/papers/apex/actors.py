@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ddrl import checks
@@ -60,16 +60,26 @@ class ActorsSettings(ApexSettings):
         one_of(self, "parts", ACTORS_NOTES)
         one_of(self, "replays", REPLAYS)
         checks.at_least(self, 2, "epsilons")
-        few, many = min(self.actors), max(self.actors)
-        if "recency" in self.parts and (few == many or many % few):
+        if "recency" in self.parts and (self.few == self.many or self.many % self.few):
             raise UsageError(
-                f"--actors {few} to {many}: for the part recency, the largest number must be a multiple of the smallest"
+                f"--actors {self.few} to {self.many}: for the part recency, the largest number must be a multiple of "
+                "the smallest"
             )
+
+    @property
+    def few(self) -> int:
+        """The smallest number of actors."""
+        return min(self.actors)
+
+    @property
+    def many(self) -> int:
+        """The largest one."""
+        return max(self.actors)
 
     def variants(self, part: str) -> list[Labels]:
         """The labels of a part's lines; parts share some. duplicates: how often each transition is inserted; epsilons:
         how many different ones there are (0: each simulator's own)."""
-        few, many, first = min(self.actors), max(self.actors), self.replays[0]
+        few, many, first = self.few, self.many, self.replays[0]
         if part == "number":
             return [_variant(replay, actors) for replay in self.replays for actors in sorted(self.actors)]
         if part == "recency":
@@ -91,7 +101,7 @@ class ActorsSettings(ApexSettings):
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         config = self.base(labels["game"], machine)
-        share = labels["actors"] * labels["duplicates"] / max(self.actors)  # of what is inserted with the most actors
+        share = labels["actors"] * labels["duplicates"] / self.many  # of what is inserted with the most actors
         ratio = config.apex.samples_per_insert / share
         config = config.changed(
             apex={"actors": labels["actors"], "duplicates": labels["duplicates"], "samples_per_insert": ratio},
@@ -114,63 +124,60 @@ class ActorsSettings(ApexSettings):
         notes += [HELD] * any(outcome.point.config.apex.samples_per_insert for outcome in outcomes)
         tables = {heading: (grouped(outcomes, *labels), labels)}
         report = self.reported(heading, outcomes, tables, panels, min(3, len(panels)), notes)
-        few, many = min(self.actors), max(self.actors)
-        if self.target_score is None or few == many:
+        if self.target_score is None or self.few == self.many:
             return report
-        clauses, ratios = [], []
+        clauses, rows = [], []
         for game in self.games:
             here = having(outcomes, game=game)
-            found = [clause for part in self.parts for clause in self._compared(part, here)]
+            ratios = self._ratios(here) if "number" in self.parts else {}
+            found = [clause for part in self.parts for clause in self._compared(part, here, ratios)]
             clauses += [f"{clause} on {game}" for clause in found] if len(self.games) > 1 else found
-            ratios += [[game, *ratio] for ratio in self._ratios(here)]
-        columns = ("game", "replay", f"updates to {self.target_score:g}, {many} actors / {few}")
-        more = [Table("What more actors gain", columns, ratios)] if ratios else []
+            rows += [[game, replay, ratio] for replay, ratio in ratios.items()]
+        columns = ("game", "replay", f"updates to {self.target_score:g}, {self.many} actors / {self.few}")
+        more = [Table("What more actors gain", columns, rows)] if rows else []
         finding = f"{report.finding} {sentences(clauses)}".rstrip()
         return dataclasses.replace(report, finding=finding, tables=[*report.tables, *more])
 
-    def _compared(self, part: str, outcomes: Sequence[Outcome]) -> Iterator[str]:
+    def _compared(self, part: str, outcomes: Sequence[Outcome], ratios: Mapping[str, Interval | None]) -> Iterator[str]:
         """What a part's runs say, by the updates that the target took, which do not count how long a job takes to
-        start."""
-        if part == "number":
-            yield from self._replays_compared(outcomes)
-            return
-        name = _number_of_actors if part == "recency" else _range_of_epsilons
-        one, other = ((name(each), bootstrap(self._updates(outcomes, each))) for each in self.variants(part)[-2:])
-        yield compared(*one, *other, self._what)
+        start.
 
-    def _replays_compared(self, outcomes: Sequence[Outcome]) -> Iterator[str]:
-        """The most and the fewest actors with each replay, and what they gain with either."""
-        few, many = min(self.actors), max(self.actors)
+        Args:
+            ratios: see `_ratios`.
+        """
+        what = f"number of updates to {self.target_score:g}"
+        if part != "number":
+            name = _number_of_actors if part == "recency" else _range_of_epsilons
+            one, other = ((name(each), self._mean_updates(outcomes, each)) for each in self.variants(part)[-2:])
+            yield compared(*one, *other, what)
+            return
         for replay in self.replays:
             one, other = (
-                (f"{counted(each['actors'], 'actor')} with {replay} replay", bootstrap(self._updates(outcomes, each)))
-                for each in (_variant(replay, many), _variant(replay, few))
+                (
+                    f"{counted(actors, 'actor')} with {replay} replay",
+                    self._mean_updates(outcomes, _variant(replay, actors)),
+                )
+                for actors in (self.many, self.few)
             )
-            yield compared(*one, *other, self._what)
-        if len(self.replays) == 2:
-            one, other = (
-                (f"{counted(many, 'actor')} to those of {few} with {replay} replay", ratio)
-                for replay, ratio in self._ratios(outcomes)
-            )
+            yield compared(*one, *other, what)
+        if len(ratios) == 2:
+            to = f"{counted(self.many, 'actor')} to those of {self.few}"
+            one, other = ((f"{to} with {replay} replay", ratio) for replay, ratio in ratios.items())
             yield compared(*one, *other, "ratio of these updates")
 
-    def _ratios(self, outcomes: Sequence[Outcome]) -> list[tuple[str, Interval | None]]:
-        """Of the updates that the most actors took to those of the fewest, with each replay of the part number."""
-        ratios = []
-        for replay in self.replays if "number" in self.parts else ():
-            many, few = (
-                self._updates(outcomes, _variant(replay, actors)) for actors in (max(self.actors), min(self.actors))
+    def _ratios(self, outcomes: Sequence[Outcome]) -> dict[str, Interval | None]:
+        """Of the updates that the most actors took to those of the fewest, with each replay."""
+        return {
+            replay: bootstrap_ratio(
+                self._updates(outcomes, _variant(replay, self.many)),
+                self._updates(outcomes, _variant(replay, self.few)),
             )
-            ratios.append((replay, bootstrap_ratio(many, few)))
-        return ratios
+            for replay in self.replays
+        }
 
-    @property
-    def _what(self) -> str:
-        return f"number of updates to {self.target_score:g}"
-
-    def _mean_updates(self, group: Group) -> Interval | None:
-        """That the target took; None where a run never reached it."""
-        return bootstrap(self._updates(group.runs, group.labels))
+    def _mean_updates(self, outcomes: Sequence[Outcome], variant: Labels) -> Interval | None:
+        """Their mean; None where a run never reached the target."""
+        return bootstrap(self._updates(outcomes, variant))
 
     def _updates(self, outcomes: Sequence[Outcome], variant: Labels) -> list[int]:
         """That the target took in each run of a variant; nothing where one never reached it."""
@@ -196,7 +203,10 @@ class ActorsSettings(ApexSettings):
             }
             yield from self.end_panels(game, "actors", lines, "actors", log_x=True)
             if self.target_score is not None:
-                updates = [over(groups, "actors", self._mean_updates, replay) for replay, groups in lines.items()]
+                updates = [
+                    over(groups, "actors", lambda group: self._mean_updates(group.runs, group.labels), replay)
+                    for replay, groups in lines.items()
+                ]
                 y_label = f"updates to {self.target_score:g}"
                 yield Panel(f"{game}: updates to the score", "actors", y_label, updates, log_x=True, zero=True)
 

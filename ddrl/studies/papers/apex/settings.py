@@ -12,7 +12,7 @@ from ddrl.errors import UsageError
 from ddrl.studies.curves import SECONDS, learning_panel, over, spread_text
 from ddrl.studies.figures import Panel
 from ddrl.studies.findings import extremes, name_among, reached, sentences
-from ddrl.studies.measures import count, final, mean, most, rate, scores_caption, steps_to, updates_to  # fmt: skip
+from ddrl.studies.measures import count, final, mean, most, rate, scores_caption, steps_to, updates_to
 from ddrl.studies.points import Group, Outcome
 from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config
 from ddrl.studies.statistics import Interval
