@@ -7,7 +7,7 @@ data-points or environments, T for steps, N for the length of the flat parameter
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -268,10 +268,22 @@ class LossOutput(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """What a local run has: cores it may use, and free memory in bytes."""
+    """What a local run has.
+
+    Attributes:
+        cores: that it may use.
+        memory_bytes: free.
+        bfloat16: it has a processor with instructions for bfloat16, or a GPU; other processors emulate the type.
+    """
 
     cores: int
     memory_bytes: float
+    bfloat16: bool = False
+
+    @property
+    def faster_dtype(self) -> Literal["float32", "bfloat16"]:
+        """In which networks compute faster here."""
+        return "bfloat16" if self.bfloat16 else "float32"
 
 
 class EpisodeEnd(NamedTuple):

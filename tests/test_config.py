@@ -415,6 +415,42 @@ def test_memory_and_cores():
         resources.check_machine(config_of(4), Machine(4, 4 * GB))
 
 
+@pytest.mark.parametrize(
+    "flags, found",
+    [("fpu avx512_bf16 sse", True), ("amx_bf16 amx_tile", True), ("fpu avx2 avx512f avx512_bf16x", False), ("", False)],
+)
+def test_a_processor_computes_bfloat16_if_one_of_its_flags_says_so(tmp_path, flags, found):
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nmodel name\t: P\nflags\t\t: {flags}\nbugs\t: amx_bf16\n")
+    assert resources.processor_computes_bfloat16(tmp_path / "cpuinfo") is found
+
+
+def test_a_system_that_does_not_say_computes_in_float32(tmp_path):
+    assert not resources.processor_computes_bfloat16(tmp_path / "none")
+    (tmp_path / "cpuinfo").write_text("Features\t: fp asimd bf16\n")  # of ARM: nothing was measured there
+    assert not resources.processor_computes_bfloat16(tmp_path / "cpuinfo")
+
+
+@pytest.mark.parametrize(
+    "processor, gpus, dtype", [(True, "", "bfloat16"), (False, "0", "bfloat16"), (False, "", "float32")]
+)
+def test_bfloat16_is_faster_with_a_processor_for_it_or_a_gpu(monkeypatch, processor, gpus, dtype):
+    monkeypatch.setattr(resources, "processor_computes_bfloat16", lambda: processor)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+    machine = resources.this_machine()
+    assert machine.faster_dtype == dtype
+    assert algorithms.preset("laptop", None, machine).network.compute_dtype == dtype
+
+
+def test_a_type_that_is_emulated_is_warned_of():
+    emulating = Machine(2, 16 * GB)
+    asked = config_of(2).changed(network={"compute_dtype": "bfloat16"})
+    (warning,) = resources.check_machine(asked, emulating)
+    assert warning.startswith("--compute-dtype bfloat16: ") and warning.endswith("use float32")
+    assert resources.check_machine(asked, emulating._replace(bfloat16=True)) == []
+    assert resources.check_machine(asked.changed(network={"network": "mlp"}), emulating) == []
+    assert len(resources.check_machine(asked, emulating._replace(cores=1))) == 2
+
+
 def test_shards():
     resources.check_shards(parameters=4, servers=4)
     with pytest.raises(UsageError, match="--parameter-servers 5: the network has 4 parameters"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from ddrl import checks
-from ddrl.algorithms.parts import LAPTOP_EVAL_EPSILON, LAPTOP_NETWORK, SMOKE_NETWORK, SMOKE_RUN
+from ddrl.algorithms.parts import LAPTOP_EVAL_EPSILON, SMOKE_NETWORK, SMOKE_RUN, laptop_network
 from ddrl.config import (
     LONGEST_ROLLOUT,
     AlgorithmConfig,
@@ -139,7 +139,7 @@ def laptop(preset: Preset) -> Preset:
     """The settings of `preset` with the small network, for ten minutes on one machine."""
     return lambda game, machine: dataclasses.replace(
         preset(game, machine).changed(evaluation={"eval_epsilon": LAPTOP_EVAL_EPSILON}),
-        network=LAPTOP_NETWORK,
+        network=laptop_network(machine),
         run=RunConfig(minutes=10.0),
     )
 

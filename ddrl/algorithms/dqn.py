@@ -15,12 +15,12 @@ from ddrl import checks
 from ddrl.algorithms.epsilon_greedy import EpsilonGreedyConfig, draw
 from ddrl.algorithms.parts import (
     ALONE,
-    LAPTOP_NETWORK,
     PUBLISHED_NETWORK,
     SMOKE_NETWORK,
     SMOKE_RUN,
     STOOKE_RUN,
     apex_actors,
+    laptop_network,
     stooke_environment,
 )
 from ddrl.algorithms.record import AheadTargets, Algorithm, Name, Preset
@@ -274,7 +274,7 @@ def laptop(preset: Preset, target_period: int = 4_800, steps_per_update: int = 3
     def settings(game: str, machine: Machine) -> TrainConfig:
         config = preset(game, machine)
         return config.changed(
-            network=LAPTOP_NETWORK,
+            network=laptop_network(machine),
             algorithm={
                 "steps_per_update": steps_per_update, "target_period": target_period,
                 "epsilon_start": 1.0, "epsilon_end": 0.4, "epsilon_steps": 0, "epsilon_ladder": 7.0,
@@ -358,7 +358,7 @@ def apex_dqn(game: str, machine: Machine) -> TrainConfig:
 def laptop_apex(game: str, machine: Machine) -> TrainConfig:
     """The small network and a small replay; one core learns, the others act."""
     return apex_dqn(game, machine).changed(
-        network=LAPTOP_NETWORK,
+        network=laptop_network(machine),
         replay={"replay_capacity": 200_000, "replay_minimum": 10_000},
         sampling={"simulators": 32},
         apex={"actors": apex_actors(machine), "target_every_updates": 300},

@@ -11,8 +11,6 @@ ALONE = ExchangeConfig(workers=1, parameter_servers=0)
 """One process."""
 PUBLISHED_NETWORK = NetworkConfig(network="nature", compute_dtype="float32")
 """Of presets that carry a paper's name: all papers compute in float32."""
-LAPTOP_NETWORK = NetworkConfig(network="a3c", compute_dtype="bfloat16")
-"""Of presets for one machine: a smaller network and a faster type."""
 LAPTOP_EVAL_EPSILON = 0.01
 """Of evaluations of actor-critics: without a random action now and then, every second greedy game of Breakout is caught
 in a loop."""
@@ -23,6 +21,11 @@ SMOKE_RUN = RunConfig(minutes=0.5, log_every_seconds=1.0, video=False)
 # are means over the batch there, and the square error of the value is whole, as here.
 STOOKE_AGENT_STEPS = 50_000_000  # of a whole run: 200 million frames (tables 2 and 3)
 STOOKE_RUN = RunConfig(minutes=0.0, agent_steps=STOOKE_AGENT_STEPS)
+
+
+def laptop_network(machine: Machine) -> NetworkConfig:
+    """Of presets for one machine: a smaller network, and the type that is faster there."""
+    return NetworkConfig(network="a3c", compute_dtype=machine.faster_dtype)
 
 
 def stooke_environment(game: str) -> EnvironmentConfig:

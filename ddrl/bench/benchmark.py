@@ -17,7 +17,6 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.reporting import machine
 from ddrl.reporting.json_output import write_json_output
-from ddrl.reporting.texts import counted
 
 WIDTH = 160  # of tables, where no terminal has another one
 
@@ -130,7 +129,7 @@ def show(title: str, values: Mapping[str, Any], notes: Mapping[str, str]) -> Non
             table.add_row(_words(name), _text(value), notes.get(name, ""))
     if table.rows:
         console.print(table)
-    for line in (*lines, f"{values['machine']['processor']}, {counted(values['machine']['cores'], 'core')}"):
+    for line in (*lines, machine.in_words(values["machine"])):
         console.print(line, markup=False, soft_wrap=True)
 
 

@@ -52,8 +52,8 @@ PEERS = {
     "impala": {"rllib": "--algorithm impala", "sample-factory": "--algorithm impala"},
     "dqn": {"stable-baselines3": "--algorithm dqn --environments 1 --steps 4 --minibatch 32 --learning-starts 2000"},
 }
-# Every peer plays Breakout with this network, in float32; ours in the type of its laptop presets.
-COMMON = "--game breakout --network nature --compute-dtype bfloat16 --no-evaluator"
+# Every peer plays Breakout with this network, in float32; ours in the type of its laptop presets here.
+COMMON = "--game breakout --network nature --no-evaluator"
 
 NOTES = {
     "ours": "agent steps/s, median of the rounds",
@@ -104,7 +104,8 @@ class PeersArguments(TakesTrainOptions):
     @property
     def ours(self) -> list[str]:
         """Options of `ddrl train`."""
-        return [*OURS[self.algorithm].split(), *COMMON.split(), *self.train_options]
+        common = [*COMMON.split(), "--compute-dtype", this_machine().faster_dtype]
+        return [*OURS[self.algorithm].split(), *common, *self.train_options]
 
     def command(self) -> list[str]:
         """What runs the peer. Raises UsageError: there is no such Python."""

@@ -104,7 +104,7 @@ def _machine(nodes: PlanArguments) -> Machine:
     here = this_machine()
     if not nodes.made_up:
         return here
-    return Machine((nodes.nodes or 1) * (nodes.cpus_per_node or here.cores), 1 << 62)
+    return here._replace(cores=(nodes.nodes or 1) * (nodes.cpus_per_node or here.cores), memory_bytes=1 << 62)
 
 
 def topology(config: TrainConfig, nodes: PlanArguments, environ: Mapping[str, str]) -> tuple[tuple[Seat, ...], str]:

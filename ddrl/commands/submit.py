@@ -222,7 +222,8 @@ def _nodes(job: JobArguments) -> str:
 
 def machine_of(job: JobArguments) -> Machine:
     """The nodes as one machine; where nobody has said how large they are, with the cores of this one."""
-    return Machine((job.ranks or 0) * job.cpus_per_rank or this_machine().cores, NO_LIMIT)
+    here = this_machine()
+    return here._replace(cores=(job.ranks or 0) * job.cpus_per_rank or here.cores, memory_bytes=NO_LIMIT)
 
 
 def run_directory(config: TrainConfig, resumed: Path | None, site: sites.Site) -> Path:

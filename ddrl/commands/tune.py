@@ -21,7 +21,6 @@ from ddrl.tuning import plan as plans
 from ddrl.tuning.journal import optuna_module
 from ddrl.tuning.plan import Plan
 from ddrl.tuning.space import FORM, Score, check
-from ddrl.types import Machine
 
 TRIALS = 20
 
@@ -106,7 +105,9 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
     """
     optuna_module()
     here = this_machine()
-    share = Machine(max(1, here.cores // arguments.at_once), here.memory_bytes / arguments.at_once)
+    share = here._replace(
+        cores=max(1, here.cores // arguments.at_once), memory_bytes=here.memory_bytes / arguments.at_once
+    )
     own = [option.name for option in command_line.options_of(TuneArguments)]
     asked = options.parse(train, share, "ddrl tune", own)
     if not arguments.space:

@@ -115,8 +115,9 @@ class NetworkConfig:
     mlp."""
     fc_neurons: int = 128
     """Neurons of the fully connected layer of the ba3c network (16 to 256)."""
-    compute_dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    """Data type of activations and kernels. Master weights, heads, and losses are always float32."""
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Data type of activations and kernels. Master weights, heads, and losses are always float32. Processors without
+    instructions for bfloat16 (avx512_bf16 or amx_bf16) emulate it, several times slower."""
     hidden_layers: tuple[int, ...] = ()
     """Neurons of each hidden layer of mlp, in each head's tower (none: 64 64)."""
     activation: Literal["default", "tanh", "relu", "elu", "gelu", "silu"] = "default"

@@ -25,6 +25,7 @@ from ddrl.errors import UsageError
 from ddrl.launch import local as launch
 from ddrl.launch import outcome
 from ddrl.placement.ranks import sizes_of
+from ddrl.placement.resources import emulation_warnings, this_machine
 from ddrl.placement.start import bounded_start
 from ddrl.placement.world import settled_world
 from ddrl.reporting.phases import phase_ended
@@ -172,7 +173,7 @@ class Reporter:
         launch.summarise(self._config, self._path, self._console)
 
     def _show(self) -> None:
-        for warning in validation.warnings(self._config):
+        for warning in [*validation.warnings(self._config), *emulation_warnings(self._config, this_machine())]:
             self._console.print(f"warning: {warning}")
         self._console.print(f"run directory {self._path}")
         with Progress(self._config, self._console) as progress:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from cluster.topology import usable_cores
+from cluster.topology import usable_cores, visible_gpus
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.types import Machine
@@ -14,11 +15,23 @@ HEAVY_RANK_BYTES = 1.0e9
 SERVER_BYTES = 0.2e9
 RANKS_PER_CORE = 4
 ACTORS_PER_CORE = 16  # nobody waits for the slowest, and a slow simulator leaves its core to others
+BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})  # of x86 processors, as Linux names them
 
 
 def this_machine() -> Machine:
-    """Cores that this process may use, and free memory, limited by the control group where there is one."""
-    return Machine(len(usable_cores()), available_memory())
+    """Cores that this process may use, free memory, limited by the control group where there is one, and bfloat16."""
+    bfloat16 = processor_computes_bfloat16() or bool(visible_gpus(os.environ))
+    return Machine(len(usable_cores()), available_memory(), bfloat16)
+
+
+def processor_computes_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether it has instructions for it that TensorFlow uses; no where the system does not say."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return False
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
+    return not BFLOAT16_FLAGS.isdisjoint(flags)
 
 
 def available_memory() -> int:
@@ -81,11 +94,22 @@ def check_machine(config: TrainConfig, machine: Machine) -> list[str]:
         raise UsageError(
             f"{heavy} ranks that compute are more than {most} for each of the {machine.cores} cores here: {remedy}"
         )
+    warnings = emulation_warnings(config, machine)
     if config.apex.actors >= machine.cores:
-        return [f"the learner and {config.apex.actors} actors share {machine.cores} cores: expect them to take turns"]
+        sharing = f"the learner and {config.apex.actors} actors share {machine.cores} cores: expect them to take turns"
+        return [sharing, *warnings]
     if config.exchange.workers > machine.cores:
-        return [f"{config.exchange.workers} workers share {machine.cores} cores: expect them to take turns"]
-    return []
+        sharing = f"{config.exchange.workers} workers share {machine.cores} cores: expect them to take turns"
+        return [sharing, *warnings]
+    return warnings
+
+
+def emulation_warnings(config: TrainConfig, machine: Machine) -> list[str]:
+    """Of a run whose networks compute in a type that the machine emulates."""
+    network = config.network
+    if network.compute_dtype == "float32" or machine.bfloat16 or network.network == "mlp":  # which is float32 always
+        return []
+    return ["--compute-dtype bfloat16: the processor here emulates it, which is several times slower; use float32"]
 
 
 def check_shards(parameters: int, servers: int) -> None:

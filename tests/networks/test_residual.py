@@ -42,7 +42,7 @@ def test_the_residual_network_is_that_of_the_paper(shape):
     output = network(flat, rows)
     np.testing.assert_allclose(output.policy, policy, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(output.value, value[:, 0], rtol=1e-3, atol=1e-3)
-    half = build_network(NetworkConfig(network="impala"), shape, np.uint8, Discrete(6))
+    half = build_network(NetworkConfig(network="impala", compute_dtype="bfloat16"), shape, np.uint8, Discrete(6))
     assert half.compute_dtype == "bfloat16" and half.parameter_shapes == network.parameter_shapes
     np.testing.assert_allclose(half(flat, rows).policy, policy, rtol=0.1, atol=0.05)
 

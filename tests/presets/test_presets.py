@@ -14,7 +14,7 @@ from tests.presets.actor_critic_lines import ACTOR_CRITIC, PPO_OF_MUJOCO
 from tests.presets.lines import Line
 from tests.presets.replay_lines import REPLAY_LEARNERS
 
-MACHINE = Machine(cores=2, memory_bytes=24 * 10**9)
+MACHINE = Machine(cores=2, memory_bytes=24 * 10**9, bfloat16=True)
 TABLES = ACTOR_CRITIC | REPLAY_LEARNERS
 
 
@@ -36,6 +36,14 @@ def test_every_setting_of_a_preset_has_a_line_with_its_value_and_source(algorith
     differ = {name: f"{value}, and {table[name]}" for name, value in found.items() if value != table[name].value}
     assert not differ
     assert all(isinstance(line, Line) and line.source for line in table.values())
+
+
+@named(TABLES)
+def test_presets_compute_in_float32_where_a_machine_emulates_bfloat16(algorithm, preset):
+    emulating = settings_of(algorithms.preset(preset, None, MACHINE._replace(bfloat16=False), algorithm))
+    assert emulating == {name: line.value for name, line in TABLES[algorithm, preset].items()} | {
+        "compute_dtype": "float32"
+    }
 
 
 def test_other_games_of_mujoco_have_the_settings_of_the_paper_and_cleanrl():
