@@ -245,8 +245,8 @@ class Policy:
     """Inference for any number of observations; several threads may call it at once.
 
     A batch is padded to the next of `batch_sizes`; a larger one is cut into pieces of the largest. What the
-    network prepares from a version is kept as long as its vector. Another padded size can change a row's last bits, so
-    a schedule that promises equal bits gives one size only.
+    network prepares from a version is kept as long as its vector. Another padded size can change a row's last bits, and
+    on some processors another place, so a schedule that promises equal bits gives one size, and each row its place.
 
     Args:
         network: policy and value, or values of actions.

@@ -21,8 +21,8 @@ from ddrl.types import Replayed
 class _InChunks:
     """A function of parameters and of rows, computed in chunks of one size.
 
-    The last chunk is padded. A row's result has the same bits whatever rows are beside it, so any number of rows may
-    be done at once, as long as the chunks' size is the same.
+    The last chunk is padded. A row's result has the same bits whatever rows are beside it, as long as the chunks' size
+    is the same, and its place in its chunk.
 
     Attributes:
         trace_count: times that a function was traced: constant after construction.

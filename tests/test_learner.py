@@ -174,15 +174,19 @@ def test_device_vector_is_a_copy():
 
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name, size", [("mlp", 4), ("a3c", 5), ("a3c", 16)])
-def test_a_row_depends_on_neither_its_companions_nor_its_place(name, size, compute):
-    """What predictors rely on that infer together whatever is there: to the bit, in a batch of one size."""
+def test_a_row_does_not_depend_on_its_companions(name, size, compute):
+    """What predictors rely on that infer together what is there: to the bit, in its place, in a batch of one size."""
     network, random = make_network(name, compute), np.random.default_rng(3)
     policy = Policy(network, SPACES[name][0], np.uint8, (size,))
     parameters = as_device_vector(network.initial_parameters(1))
     observations = batch_of(name, size).observation
     logits, value = policy(parameters, observations)
     for count in range(1, size + 1):
-        rows = random.permutation(size)[:count]
-        few_logits, few_value = policy(parameters, observations[rows])
-        np.testing.assert_array_equal(few_logits, logits[rows])
-        np.testing.assert_array_equal(few_value, value[rows])
+        rows, others = random.permutation(size)[:count], random.integers(0, 256, observations.shape).astype(np.uint8)
+        others[rows] = observations[rows]
+        few_logits, few_value = policy(parameters, others)
+        np.testing.assert_array_equal(few_logits[rows], logits[rows])
+        np.testing.assert_array_equal(few_value[rows], value[rows])
+        first_logits, first_value = policy(parameters, observations[:count])
+        np.testing.assert_array_equal(first_logits, logits[:count])
+        np.testing.assert_array_equal(first_value, value[:count])

@@ -143,7 +143,7 @@ def _schedule(
         of_points = Policy(network, shape, dtype, (environments[0].batch_size,))
         return _on_data_points(config, data, environments, of_points, metrics, common, transform_reward, worker)
     ended = threading.Event()
-    policy = _policy_of_groups(config, environments[0], network, ended)
+    policies = _policies_of_groups(config, environments, network, ended)
     rollout_arguments: dict[str, Any] = {
         "discount": discount_of(config),
         "transform_reward": transform_reward,
@@ -161,12 +161,12 @@ def _schedule(
         }
         producers = [
             UnrollActor(environment, policy, metrics, **arguments, **rollout_arguments, **more)
-            for environment, arguments in zip(environments, common, strict=True)
+            for environment, policy, arguments in zip(environments, policies, common, strict=True)
         ]
         return Asynchronous(producers, config.sampling.queue_batches, metrics, ended)
     actors = [
         RolloutActor(environment, policy, metrics, **arguments, **rollout_arguments)
-        for environment, arguments in zip(environments, common, strict=True)
+        for environment, policy, arguments in zip(environments, policies, common, strict=True)
     ]
     if isinstance(data, FromReplay):
         return replay_schedule(config, ActorThreads(actors, ended), ended, network, environments[0], metrics, worker)
@@ -184,16 +184,18 @@ def as_they_are(rewards: np.ndarray) -> np.ndarray:
     return rewards
 
 
-def _policy_of_groups(
-    config: TrainConfig, environment: VectorEnvironment, network: Network, ended: threading.Event
-) -> PolicyFunction:
-    """What every group queries: the policy itself, or predictors in front of it."""
-    sampling = config.sampling
-    shape, dtype = environment.observation_shape, environment.observation_dtype
+def _policies_of_groups(
+    config: TrainConfig, environments: list[VectorEnvironment], network: Network, ended: threading.Event
+) -> list[PolicyFunction]:
+    """What each group queries: the policy itself, or predictors in front of it."""
+    sampling, one = config.sampling, environments[0]
+    shape, dtype = one.observation_shape, one.observation_dtype
     if not sampling.predictors:
-        return Policy(network, shape, dtype, (environment.num_envs,))
+        return [Policy(network, shape, dtype, (one.num_envs,))] * len(environments)
     size = sampling.predict_batch or config.rows
-    return Predictors(Policy(network, shape, dtype, (size,)), sampling.predictors, size, ended)
+    policy = Policy(network, shape, dtype, (size,))
+    predictors = Predictors(policy, sampling.predictors, size, one.num_envs, ended)
+    return [predictors.of_group(group) for group in range(len(environments))]
 
 
 def actor_arguments(

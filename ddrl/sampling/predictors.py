@@ -12,52 +12,67 @@ from ddrl.sampling.rollouts import POLL_SECONDS, Ended
 
 
 class _Query:
-    """Observations of one group, and the answer to come."""
+    """Observations of one group, the row of a call at which they begin, and the answer to come."""
 
-    __slots__ = ("answer", "done", "observations", "parameters")
+    __slots__ = ("answer", "done", "observations", "parameters", "rows")
     answer: tuple[np.ndarray, np.ndarray] | BaseException  # once `done` is set
 
-    def __init__(self, parameters: object, observations: np.ndarray):
+    def __init__(self, parameters: object, observations: np.ndarray, first_row: int):
         self.parameters, self.observations = parameters, observations
+        self.rows = slice(first_row, first_row + len(observations))
         self.done = threading.Event()
 
 
 class Predictors:
-    """A policy function that gathers the queries of many threads.
+    """Policy functions of groups, whose queries are gathered.
 
-    Which queries meet in one call depends on time, and so must not matter: `policy` pads to one size, so that a row's
-    answer is the same to the bit whatever stands beside it. Actions are drawn by the simulators' own streams
-    (Liu et al. 2020, "Asynchronous actors and executors").
+    Which queries meet in one call depends on time, and so must not matter. On some processors the last bits of a row's
+    answer depend on the place of the row, though not on what stands beside it. So every call has the same number of
+    rows, and each group has its place there. Actions are drawn by the simulators' own streams (Liu et al. 2020,
+    "Asynchronous actors and executors").
 
     Args:
-        policy: pads to `batch_size`.
+        policy: that is called.
         threads: calls at once.
-        batch_size: observations per call at most; no query may have more.
+        batch_size: rows of each call.
+        query_size: rows of each query; groups share places where a call has too few for all.
         ended: set when the schedule stops; whoever waits then raises `Ended`.
+
+    Raises:
+        ValueError: a call has no room for a query.
     """
 
-    def __init__(self, policy: PolicyFunction, threads: int, batch_size: int, ended: threading.Event):
-        self._policy, self.batch_size, self._ended = policy, batch_size, ended
+    def __init__(self, policy: PolicyFunction, threads: int, batch_size: int, query_size: int, ended: threading.Event):
+        if batch_size < query_size:
+            raise ValueError(f"queries of {query_size} observations for calls of {batch_size}")
+        self._policy, self._ended = policy, ended
+        self._batch_size, self._query_size = batch_size, query_size
         self._waiting: deque[_Query] = deque()
         self._changed = threading.Condition()
         self.calls = 0
         for i in range(threads):
             threading.Thread(target=self._serve, name=f"predictor-{i}", daemon=True).start()
 
-    def __call__(self, parameters: object, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def of_group(self, group: int) -> PolicyFunction:
+        """What the group of this number queries."""
+        return lambda parameters, observations: self.ask(group, parameters, observations)
+
+    def ask(self, group: int, parameters: object, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """As `policy`; waits for a predictor.
 
         Args:
+            group: that asks.
             parameters: <float32>[N]; queries of the same object are inferred together.
-            observations: [b, ...].
+            observations: [query_size, ...].
 
         Raises:
             Ended: the schedule was stopped.
-            ValueError: more observations than `batch_size`.
+            ValueError: another number of observations.
         """
-        if len(observations) > self.batch_size:
-            raise ValueError(f"{len(observations)} observations in one query of at most {self.batch_size}")
-        query = _Query(parameters, observations)
+        if len(observations) != self._query_size:
+            raise ValueError(f"{len(observations)} observations in a query of {self._query_size}")
+        place = group % (self._batch_size // self._query_size)
+        query = _Query(parameters, observations, place * self._query_size)
         with self._changed:
             self._waiting.append(query)
             self._changed.notify()
@@ -75,31 +90,30 @@ class Predictors:
                 self._answer(queries)
 
     def _take(self) -> list[_Query]:
-        """The queries that wait first, as many as one call can have with one version of the parameters."""
+        """The queries that wait first, as many as have places of their own and one version of the parameters."""
         with self._changed:
             if not self._waiting:
                 self._changed.wait(POLL_SECONDS)
             queries: list[_Query] = []
-            rows = 0
+            places: set[int] = set()
             while self._waiting:
                 query = self._waiting[0]
-                rows += len(query.observations)
-                if rows > self.batch_size or (queries and query.parameters is not queries[0].parameters):
+                if query.rows.start in places or (queries and query.parameters is not queries[0].parameters):
                     break
+                places.add(query.rows.start)
                 queries.append(self._waiting.popleft())
             return queries
 
     def _answer(self, queries: list[_Query]) -> None:
         try:
-            together = [query.observations for query in queries]
-            observations = together[0] if len(together) == 1 else np.concatenate(together)
+            one = queries[0].observations
+            observations = np.zeros((self._batch_size, *one.shape[1:]), one.dtype)
+            for query in queries:
+                observations[query.rows] = query.observations
             policy, value = self._policy(queries[0].parameters, observations)
             self.calls += 1
-            start = 0
             for query in queries:
-                stop = start + len(query.observations)
-                query.answer = policy[start:stop], value[start:stop]
-                start = stop
+                query.answer = policy[query.rows], value[query.rows]
         except BaseException as error:  # noqa: BLE001 - raised in the threads that asked
             for query in queries:
                 query.answer = error

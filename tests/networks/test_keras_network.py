@@ -147,7 +147,7 @@ def test_images_are_computed_in_the_compute_type_and_vectors_in_float32():
     import keras
 
     before = keras.config.dtype_policy().name
-    assert made("images", IMAGE)._model.layers[1].compute_dtype == "bfloat16"
+    assert made("images", IMAGE, compute_dtype="bfloat16")._model.layers[1].compute_dtype == "bfloat16"
     assert made("images", IMAGE, compute_dtype="float32")._model.layers[1].compute_dtype == "float32"
     assert made("dense")._model.layers[1].compute_dtype == "float32" == before == keras.config.dtype_policy().name
 

@@ -14,9 +14,9 @@ def doubled(parameters, observations):
     return observations * parameters, observations[:, 0]
 
 
-def ask(predictors, parameters, numbers, answers):
+def ask(policy, parameters, numbers, answers):
     observations = np.array(numbers, np.float32)[:, None]
-    answers[numbers[0]] = predictors(parameters, observations)
+    answers[numbers[0]] = policy(parameters, observations)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -27,9 +27,12 @@ def test_every_query_gets_its_own_answer(threads):
         asked.wait(10.0)  # so that queries gather, however slowly the machine starts their threads
         return doubled(parameters, observations)
 
-    predictors, answers = Predictors(policy, threads, 8, ended), {}
+    predictors, answers = Predictors(policy, threads, 9, 2, ended), {}
     queries = [list(range(start, start + 2)) for start in range(0, 60, 2)]
-    askers = [threading.Thread(target=ask, args=(predictors, 2.0 if q[0] < 30 else 3.0, q, answers)) for q in queries]
+    askers = [
+        threading.Thread(target=ask, args=(predictors.of_group(i), 2.0 if q[0] < 30 else 3.0, q, answers))
+        for i, q in enumerate(queries)
+    ]
     for thread in askers:
         thread.start()
     time.sleep(0.05)  # for the last ones to ask
@@ -46,18 +49,51 @@ def test_every_query_gets_its_own_answer(threads):
 
 def test_what_the_policy_raises_reaches_whoever_asked():
     ended = threading.Event()
-    predictors = Predictors(lambda parameters, observations: 1 / 0, 1, 4, ended)
+    policy = Predictors(lambda parameters, observations: 1 / 0, 1, 4, 2, ended).of_group(0)
     with pytest.raises(ZeroDivisionError):
-        predictors(1.0, np.ones((2, 1)))
-    with pytest.raises(ValueError, match="5 observations in one query of at most 4"):
-        predictors(1.0, np.ones((5, 1)))
+        policy(1.0, np.ones((2, 1)))
+    with pytest.raises(ValueError, match="3 observations in a query of 2"):
+        policy(1.0, np.ones((3, 1)))
+    with pytest.raises(ValueError, match="queries of 5 observations for calls of 4"):
+        Predictors(doubled, 1, 4, 5, ended)
+    ended.set()
+
+
+@pytest.mark.parametrize("batch_size, places", [(6, [0, 2, 4, 0]), (8, [0, 2, 4, 6]), (9, [0, 2, 4, 6]), (2, [0] * 4)])
+def test_a_group_has_its_place_whoever_asks_beside_it(batch_size, places):
+    """The last bits of a row may depend on where it stands: here its answer is its place."""
+    ended, asked, calls = threading.Event(), threading.Event(), []
+
+    def policy(parameters, observations):
+        calls.append(observations[:, 0].copy())
+        asked.wait(10.0)
+        return np.arange(len(observations), dtype=np.float32), np.zeros(len(observations))
+
+    predictors, answers = Predictors(policy, 1, batch_size, 2, ended), {}
+    for groups in ([0], [3, 1], [2, 0, 3, 1]):
+        numbers = {group: [10 * group + 1, 10 * group + 2] for group in groups}
+        askers = [threading.Thread(target=ask, args=(predictors.of_group(g), 1.0, numbers[g], answers)) for g in groups]
+        asked.clear()
+        before, deadline = len(calls), time.monotonic() + 10.0
+        for thread in askers:
+            thread.start()
+        while sum(map(np.count_nonzero, calls[before:])) // 2 + len(predictors._waiting) < len(groups):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        asked.set()
+        for thread in askers:
+            thread.join(10.0)
+        for group in groups:
+            np.testing.assert_array_equal(answers[10 * group + 1][0], [places[group], places[group] + 1])
+    assert all(len(rows) == batch_size for rows in calls)
+    assert any(np.count_nonzero(rows) > 2 for rows in calls) == (batch_size > 2), "queries meet where there is room"
     ended.set()
 
 
 def test_whoever_waits_ends_with_the_schedule():
     ended, hold = threading.Event(), threading.Event()
-    predictors = Predictors(lambda parameters, observations: hold.wait(5.0), 1, 4, ended)
+    policy = Predictors(lambda parameters, observations: hold.wait(5.0), 1, 4, 2, ended).of_group(0)
     threading.Timer(0.2, ended.set).start()
     with pytest.raises(Ended):
-        predictors(1.0, np.ones((2, 1)))
+        policy(1.0, np.ones((2, 1)))
     hold.set()

@@ -38,7 +38,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "draw actions": ("ddrl.sampling.actor:Actor.act",),
     "lay out weights": ("ddrl.learner:Preparation.__call__",),
     "inference": ("ddrl.learner:Policy.__call__",),
-    WAITS + "predictor": ("ddrl.sampling.predictors:Predictors.__call__",),
+    WAITS + "predictor": ("ddrl.sampling.predictors:Predictors.ask",),
     WAITS + "queries": ("ddrl.sampling.predictors:Predictors._take",),
     "answer queries": ("ddrl.sampling.predictors:Predictors._answer",),
     "write rollout": ("ddrl.sampling.rollouts:RolloutActor.fill",),
