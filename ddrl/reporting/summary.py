@@ -74,32 +74,34 @@ def _wrapped(sentences: Sequence[str], width: int) -> list[str]:
 
 
 def _learned(records: Records, game: str) -> list[str]:
-    """The score of the last evaluation, or else of the last training games, and what it compares with."""
+    """The score of the last evaluation, and what it compares with.
+
+    Of the last training games where that evaluation was cut off by time: one before it tells of a younger agent.
+    """
     train = while_training(records)
     online = [record["online_score_mean"] for record in train if "online_score_mean" in record]
     evaluations = [record for record in records if record["kind"] == "evaluation"]
     complete = whole(evaluations)
-    reference = reference_of(game)
-    if complete:
-        last = complete[-1]
-        games = counted(last["games"], "evaluation game")
-        sentences = [
-            ", ".join(
-                [f"score {last['mean']:.1f}, mean of {games}", f"best {last['maximum']:.0f}", *evaluation_remarks(last)]
-            )
-        ]
-    elif online:
-        sentences = [f"score {online[-1]:.1f}, mean of {_episodes(train)}"]
-    else:
+    if not complete and not online:
         return ["no episode was over, so there is no score yet: train for longer"]
-    if reference:
-        sentences.append(compared(complete[-1]["mean"] if complete else online[-1], reference))
+    newest = bool(complete) and (complete[-1] is evaluations[-1] or not online)
+    score = complete[-1]["mean"] if newest else online[-1]
+    sentences = [f"score {_of_games(complete[-1])}" if newest else f"score {score:.1f}, mean of {_episodes(train)}"]
+    if reference := reference_of(game):
+        sentences.append(compared(score, reference))
     if len(online) > 1:
-        what = f" (mean of {_episodes(train)})" if complete else ""
+        what = f" (mean of {_episodes(train)})" if newest else ""
         sentences.append(f"in training from {online[0]:.1f} to {online[-1]:.1f}, at best {max(online):.1f}{what}")
+    if complete and not newest:
+        sentences.append(f"evaluation at {duration(complete[-1]['wall_seconds'])}: {_of_games(complete[-1])}")
     if cut := len(evaluations) - len(complete):
         sentences.append(f"not counted: {counted(cut, 'evaluation')} cut off by time")
     return sentences
+
+
+def _of_games(evaluation: Mapping[str, Any]) -> str:
+    mean = f"{evaluation['mean']:.1f}, mean of {counted(evaluation['games'], 'evaluation game')}"
+    return ", ".join([mean, f"best {evaluation['maximum']:.0f}", *evaluation_remarks(evaluation)])
 
 
 def _episodes(train: Records) -> str:

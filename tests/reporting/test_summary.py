@@ -77,6 +77,23 @@ def test_without_evaluations_the_training_score_counts(tmp_path):
     assert "score 7.2, mean of the last 12 training episodes" in text and "random play" not in text
 
 
+def test_where_time_cut_the_last_evaluation_off_the_training_score_counts(tmp_path):
+    """Those before it are of a younger agent: they are told with their time."""
+    write(tmp_path, (0.5, 400), (20.0, 1234))
+    writer = MetricsWriter(tmp_path)
+    writer.write(TRAIN | {"wall_seconds": 400.0, "update": 1500, "agent_steps": 90_000, "online_score_mean": 25.0})
+    writer.write(evaluation(90.0, wall_seconds=400.0) | {"timed_out": 3})
+    writer.close()
+    text = flat(summarised(tmp_path))
+    for part in (
+        "score 25.0, mean of the last 100 training episodes random play",
+        "tester 30.5: 81% of the way from the one to the other in training from 0.5 to 25.0, at best 25.0 evaluation",
+        "evaluation at 3:20: 21.0, mean of 50 evaluation games, best 42",
+        "not counted: 1 evaluation cut off by time",
+    ):
+        assert part in text, (part, text)
+
+
 def test_a_run_that_did_nothing(tmp_path):
     text = summarised(tmp_path)
     assert "no episode was over" in text and "--resume" not in text and "no checkpoint was saved" in flat(text)
