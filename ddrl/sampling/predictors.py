@@ -90,18 +90,18 @@ class Predictors:
                 self._answer(queries)
 
     def _take(self) -> list[_Query]:
-        """The queries that wait first, as many as have places of their own and one version of the parameters."""
+        """The query that waits first, and all that have other places and the same version of the parameters."""
         with self._changed:
             if not self._waiting:
                 self._changed.wait(POLL_SECONDS)
             queries: list[_Query] = []
             places: set[int] = set()
-            while self._waiting:
-                query = self._waiting[0]
-                if query.rows.start in places or (queries and query.parameters is not queries[0].parameters):
-                    break
-                places.add(query.rows.start)
-                queries.append(self._waiting.popleft())
+            for query in tuple(self._waiting):
+                same_version = not queries or query.parameters is queries[0].parameters
+                if same_version and query.rows.start not in places:
+                    places.add(query.rows.start)
+                    queries.append(query)
+                    self._waiting.remove(query)
             return queries
 
     def _answer(self, queries: list[_Query]) -> None:
