@@ -4,7 +4,25 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_PLACES = ("tests/sampling/test_predictors.py::test_a_group_has_its_place_whoever_asks_beside_it",)
+
 MUTANTS = (
+    Mutant(
+        "predictors-put-rows-where-there-is-room",
+        "ddrl/sampling/predictors.py",
+        "place = group % (self._batch_size // self._query_size)",
+        "place = len(self._waiting) % (self._batch_size // self._query_size)",
+        _PLACES,
+        "The last bits of an answer would depend on who asks at the same time.",
+    ),
+    Mutant(
+        "predictors-take-two-queries-of-one-place",
+        "ddrl/sampling/predictors.py",
+        "if same_version and query.rows.start not in places:",
+        "if same_version:",
+        ("tests/sampling/test_predictors.py::test_every_query_gets_its_own_answer",),
+        "One group would get the answer of another.",
+    ),
     Mutant(
         "evaluation-draws-the-same-again",
         "ddrl/evaluation/actions.py",

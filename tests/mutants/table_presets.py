@@ -137,6 +137,14 @@ MUTANTS = (
         "All papers compute in float32.",
     ),
     Mutant(
+        "preset-any-processor-computes-bfloat16",
+        "ddrl/types.py",
+        'return "bfloat16" if self.bfloat16 else "float32"',
+        'return "bfloat16"',
+        ("tests/presets/test_presets.py::test_presets_compute_in_float32_where_a_machine_emulates_bfloat16",),
+        "Presets would be several times slower on processors that emulate it.",
+    ),
+    Mutant(
         "update-sum-is-a-mean",
         "ddrl/learner.py",
         "loss = output.loss if self._scale == 1.0 else output.loss * self._scale",
