@@ -32,6 +32,7 @@ from ddrl.reporting.metrics import MetricsWriter
 from ddrl.reporting.phases import DRAWING, drawing_seconds
 from ddrl.reporting.progress import Progress
 from ddrl.reporting.summary import summary
+from ddrl.reporting.texts import counted
 from ddrl.types import Machine
 
 RANK_PROGRAM = tuple(python_command("ddrl.roles"))
@@ -135,7 +136,8 @@ def _run(
     argv = [*program, *(["--resume"] if resume else [])]
     if launcher is not None and os.geteuid() == 0:
         console.print("running as root: telling Open MPI to allow it (OMPI_ALLOW_RUN_AS_ROOT)", highlight=False)
-    console.print(f"run directory {path}: {config.ranks} ranks, {heavy_ranks(config)} of them compute", highlight=False)
+    of_them = "" if config.single_process else f", {heavy_ranks(config)} of them compute"
+    console.print(f"run directory {path}: {counted(config.ranks, 'rank')}{of_them}", highlight=False)
     restarts = Restarts(config, path)
     with (path / rundir.LOG).open("ab") as log, Interrupts() as interrupts:
         follower = rundir.JsonLines(path / rundir.METRICS, from_end=True)
