@@ -220,6 +220,7 @@ def test_in_a_job_nothing_is_launched(monkeypatch, tmp_path):
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
     monkeypatch.setattr("ddrl.launch.job.train_in_job", lambda parse, job: seen.append((parse(), job)) or 0)
+    monkeypatch.setattr("ddrl.commands.train.this_machine", lambda: MACHINE)
     before = signal.getsignal(signal.SIGTERM)
     try:
         assert cli.main(["train", "ba3c", "--minutes", "3"]) == 0
