@@ -244,7 +244,7 @@ def smoke(game: str, machine: Machine) -> TrainConfig:
         environment=EnvironmentConfig(game=game),
         network=SMOKE_NETWORK,
         algorithm=BA3CConfig(),
-        sampling=SamplingConfig(simulators=8, groups=2),
+        sampling=SamplingConfig(simulators=32, groups=2),
         optimizer=OptimizerConfig(batch_size=32, learning_rate=1e-3, clip_global_norm=0.5),
         exchange=ExchangeConfig(workers=2),
         evaluation=EvaluationConfig(eval_every_updates=200, eval_games=20),

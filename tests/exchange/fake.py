@@ -7,8 +7,6 @@ still arrive, or not.
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 
 from ddrl.exchange.client import WorkerClient
@@ -18,6 +16,12 @@ from ddrl.exchange.parameter_server.server_shard import ServerShard
 from ddrl.exchange.sharding import shard_ranges
 
 CHIEF = 0
+RATE = 0.5
+
+
+def constant_rate(version):
+    """The learning rate of every update; a function of this module, so that worlds can be pickled."""
+    return RATE
 
 
 class PlainSgd:
@@ -53,7 +57,7 @@ class World:
             for s, (a, b) in enumerate(self.ranges)
         ]
         self.coordinator = QuorumCoordinator(
-            self.shard_ids, range(workers), Quorum(quorum), lambda version: 0.5, clip_norm=clip
+            self.shard_ids, range(workers), Quorum(quorum), constant_rate, clip_norm=clip
         )
         self.clients = {w: WorkerClient(w, self.shard_ids, self.ranges) for w in range(workers)}
         self.channels: dict[tuple[int, int, int], list[Message]] = {}
@@ -214,11 +218,3 @@ class World:
         norms = tuple(sorted((s, h.members) for s, h in chief._norms.items()))
         state = (chief.step, chief.version, have, norms, chief._asked_norms, tuple(chief.live))
         return repr((queues, shards, clients, state, sorted(self.dead), sorted(self.unaware)))
-
-    def clone(self):
-        """A copy, from which another interleaving can be walked; messages are never changed, so they are shared."""
-        channels, self.channels = self.channels, {}
-        other = copy.deepcopy(self)
-        self.channels = channels
-        other.channels = {key: list(queue) for key, queue in channels.items()}
-        return other

@@ -26,9 +26,9 @@ def learned(tmp_path_factory):
         "--learning-rate-schedule",
         "linear",
         "--learning-rate-updates",
-        "1500",
+        "1000",
         "--max-updates",
-        "1500",
+        "1000",
     )
     flags = ("--log-every-seconds", "0.5", "--eval-games", "50", "--eval-every-updates", "500")
     finish(run, *CATCH, *rate, *flags, program="ranks_counted.py")
@@ -37,7 +37,7 @@ def learned(tmp_path_factory):
 
 def test_catch_is_learned(learned):
     assert result(learned)["status"] == "finished"
-    assert newest(learned).version == result(learned)["update"] == 1500
+    assert newest(learned).version == result(learned)["update"] == 1000
     assert evaluations(learned)[-1] >= 0.9
     assert lines(learned)[-1]["online_score_mean"] > 0.5
 
@@ -52,7 +52,7 @@ def test_phases_time_left_and_the_final_evaluation_are_told(learned):
     played = [record for record in read_metrics(learned) if record["kind"] == "evaluation"]
     assert [record.get("final", False) for record in played] == [False] * (len(played) - 1) + [True]
     last = played[-1]
-    assert last["games"] == 50 and last["version"] == 1500 and not last["timed_out"] and not last["unfinished"]
+    assert last["games"] == 50 and last["version"] == 1000 and not last["timed_out"] and not last["unfinished"]
 
 
 def test_nothing_is_traced_again_and_memory_stays_flat(learned):

@@ -8,7 +8,6 @@ from tests.parallel.support import (
     CATCH,
     EXACT,
     differences,
-    evaluations,
     events,
     finish,
     kill,
@@ -22,30 +21,30 @@ from tests.parallel.support import (
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 LOCAL = ("--exchange", "local_sgd", "--local-steps")
-RATE = ("--learning-rate-schedule", "linear", "--learning-rate-updates", "1600")
+RATE = ("--learning-rate-schedule", "linear", "--learning-rate-updates", "1500")
 
 
 def test_it_learns_survives_a_death_refuses_what_is_not_finite_and_starts_again_without_its_chief(tmp_path):
     run = tmp_path / "run"
     bad = {"TEST_BAD_WORKER": "1", "TEST_BAD_GRADIENTS": "5,6"}
-    counts = ("--eval-games", "200", "--eval-every-updates", "400", "--checkpoint-every-updates", "200")
-    command = (*CATCH, *RATE, *LOCAL, "4", "--workers", "3", *counts, "--max-updates", "1000")
+    flags = ("--workers", "3", "--no-evaluator", "--checkpoint-every-updates", "100", "--max-updates", "1000")
+    command = (*CATCH, *RATE, *LOCAL, "4", *flags)
     with train(run, *command, program="ranks_bad_gradient.py", environment=bad) as job:
         job.wait_for_update(50)
         kill(job.rank(2))
-        job.wait_for_update(450)
+        job.wait_for_update(250)
         kill(job.rank(0))
         assert job.wait() == 0, job.output
     (lost,), (resumed,) = events(run, "worker_lost"), events(run, "resumed")
     assert lost["text"] == "worker 2 (rank 2) died; training goes on with 2 workers"
     refused = [event["workers"] for event in events(run, "gradient_refused")]
     assert refused and all(workers == [1] for workers in refused)
-    assert resumed["update"] % 4 == 0 and resumed["update"] >= 400
+    assert resumed["update"] % 4 == 0 and resumed["update"] >= 200
     last = newest(run)
     assert result(run)["status"] == "finished" and (last.version, last.optimizer_count) == (1000, 1000)
     assert last.step % 4 == 0 and last.step > 1000, "refused rounds are steps, too"
     assert lines(run)[-1]["live_workers"] == 3 and set(last.worker_states) == {0, 1, 2}
-    assert evaluations(run)[-1] >= 0.5  # chance: -0.6
+    assert lines(run)[-1]["online_score_mean"] > 0.5  # chance: -0.6
 
 
 def test_one_step_of_sgd_equals_a_parameter_server_to_the_bit(tmp_path):

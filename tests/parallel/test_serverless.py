@@ -7,16 +7,16 @@ import signal
 
 import pytest
 
-from tests.parallel.support import CATCH, evaluations, events, kill, lines, needs_mpirun, newest, result, train
+from tests.parallel.support import CATCH, events, kill, lines, needs_mpirun, newest, result, train
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(200)]
-RATE = ("--learning-rate-schedule", "linear", "--learning-rate-updates", "800", "--max-updates", "800")
+RATE = ("--learning-rate-schedule", "linear", "--learning-rate-updates", "900", "--max-updates", "600")
 
 
 def test_all_reduce_learns_survives_a_death_and_refuses_what_is_not_finite(tmp_path):
     run = tmp_path / "run"
     bad = {"TEST_BAD_WORKER": "1", "TEST_BAD_GRADIENTS": "5,6"}
-    flags = ("--exchange", "allreduce", "--workers", "3", "--eval-games", "200", "--eval-every-updates", "400")
+    flags = ("--exchange", "allreduce", "--workers", "3", "--no-evaluator")
     with train(run, *CATCH, *RATE, *flags, program="ranks_bad_gradient.py", environment=bad) as job:
         job.wait_for_update(50)
         kill(job.rank(2))
@@ -25,9 +25,9 @@ def test_all_reduce_learns_survives_a_death_and_refuses_what_is_not_finite(tmp_p
     assert lost["text"] == "worker 2 (rank 2) died; training goes on with 2 workers"
     assert [event["workers"] for event in events(run, "gradient_refused")] == [[1], [1]]
     assert result(run)["status"] == "finished"
-    assert (newest(run).version, newest(run).step, newest(run).optimizer_count) == (800, 802, 800)
+    assert (newest(run).version, newest(run).step, newest(run).optimizer_count) == (600, 602, 600)
     assert lines(run)[-1]["live_workers"] == 2 and set(newest(run).worker_states) == {0, 1}
-    assert evaluations(run)[-1] >= 0.5  # random play scores about -0.6
+    assert lines(run)[-1]["online_score_mean"] > 0.5  # chance: -0.6
 
 
 def test_a_central_store_learns_survives_a_death_and_stops_on_request(tmp_path):

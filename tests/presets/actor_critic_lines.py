@@ -77,7 +77,7 @@ BA3C_PAPER = {
 }  # fmt: skip
 BA3C_SMOKE = {
     **BA3C_DEFAULT, **SMOKE, **SMOKE_EVALUATION,
-    **lines(OURS, simulators=8, clip_global_norm=0.5),
+    **lines(OURS, simulators=32, clip_global_norm=0.5),
 }  # fmt: skip
 
 # A2C and A3C ---------------------------------------------------------------------------------------------------------

@@ -6,16 +6,13 @@ a dead process has sent arrives at a receiver until that one notices the death, 
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 
 from ddrl.exchange.allreduce.coordinator import LockstepCoordinator
 from ddrl.exchange.allreduce.replica import Replica
 from ddrl.exchange.messages import CHANNEL, Flag, Header, Kind, Message
-from tests.exchange.fake import PlainSgd
+from tests.exchange.fake import RATE, PlainSgd, constant_rate
 
-RATE = 0.5
 AT_END = Flag.STOP | Flag.CHECKPOINT | Flag.PUBLISH
 
 
@@ -27,9 +24,9 @@ class Replicas:
         self.size = size or workers
         processes = {w: w for w in range(workers)}
         self.replicas = [
-            Replica(w, processes, 0, self.size, PlainSgd(), lambda version: RATE, clip_norm=clip) for w in processes
+            Replica(w, processes, 0, self.size, PlainSgd(), constant_rate, clip_norm=clip) for w in processes
         ]
-        self.coordinator = LockstepCoordinator(0, processes, lambda version: RATE)
+        self.coordinator = LockstepCoordinator(0, processes, constant_rate)
         self.channels: dict[tuple[int, int, int], list[Message]] = {}
         self.seen: list[dict[int, tuple]] = [{} for _ in processes]  # step -> what it made of that step
         self.newest: list[Header | None] = [None] * workers  # PARAMETERS that the worker has
@@ -149,14 +146,6 @@ class Replicas:
         ]
         workers = (self.newest, self.submitted, self.saves, self.snapshots, self.may_command)
         return repr((queues, replicas, workers, sorted(self.dead), sorted(self.unaware), self.coordinator._opened))
-
-    def clone(self):
-        """A copy, from which another interleaving can be walked; messages are never changed, so they are shared."""
-        channels, self.channels = self.channels, {}
-        other = copy.deepcopy(self)
-        self.channels = channels
-        other.channels = {key: list(queue) for key, queue in channels.items()}
-        return other
 
 
 def _plain(message):
